@@ -1,0 +1,156 @@
+"""Every exception of ours.
+
+SkylarkError
+├── UserError                 a user's mistake: one clear line, exit code 1, no traceback
+│   └── ConfigError           a conf file or an option: file, line, key, remedy
+├── ProtocolError             the peer sent bytes that are not the protocol: close the connection
+├── RequestRefused            raised in a handler: becomes the error answer, the connection lives
+├── RemotingError             a request of ours got no answer
+│   ├── ConnectFailed         nobody listens, or not in time
+│   ├── ConnectionLost        closed while the request was in flight
+│   ├── RequestTimeout        no answer before the deadline
+│   └── TooManyRequests       more requests wait on one connection than the limit
+├── BrokerError               a server answered with an error code
+├── RouteNotFound             no NameServer knows the topic
+├── SendFailed                a message could not be stored anywhere before the deadline
+└── StoreError
+    ├── StoreLocked           another broker holds the directory
+    ├── StoreCorrupt          rot: file, offset, reason
+    └── DiskFull              no room for the next file
+"""
+
+
+class SkylarkError(Exception):
+    """Root of all errors that Skylark raises on purpose."""
+
+
+class UserError(SkylarkError):
+    """A user's mistake; the text is one line that says what is wrong and what to do next."""
+
+
+class ConfigError(UserError):
+    """A conf file or option that cannot be used as it stands."""
+
+
+class ProtocolError(SkylarkError):
+    """The peer sent something that is not the protocol; its connection can only be closed."""
+
+
+class RequestRefused(SkylarkError):
+    """A handler says no; the peer gets ``code`` and ``remark``, and the connection goes on."""
+
+    def __init__(self, code: int, remark: str) -> None:
+        super().__init__(code, remark)
+        self.code = code
+        self.remark = remark
+
+    def __str__(self) -> str:
+        return f"code {self.code}: {self.remark}"
+
+
+class RemotingError(SkylarkError):
+    """A request got no answer; whether the peer acted on it is not known."""
+
+
+class ConnectFailed(RemotingError):
+    """No connection to ``addr``: nothing was sent."""
+
+    def __init__(self, addr: str, reason: str) -> None:
+        super().__init__(addr, reason)
+        self.addr = addr
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"cannot connect to {self.addr}: {self.reason}"
+
+
+class ConnectionLost(RemotingError):
+    """The connection to ``addr`` closed before the answer came."""
+
+    def __init__(self, addr: str, reason: str = "closed by the peer") -> None:
+        super().__init__(addr, reason)
+        self.addr = addr
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"connection to {self.addr} lost: {self.reason}"
+
+
+class RequestTimeout(RemotingError):
+    """No answer from ``addr`` within ``timeout_ms``."""
+
+    def __init__(self, addr: str, code: int, timeout_ms: float) -> None:
+        super().__init__(addr, code, timeout_ms)
+        self.addr = addr
+        self.code = code
+        self.timeout_ms = timeout_ms
+
+    def __str__(self) -> str:
+        return f"{self.addr} did not answer request {self.code} within {self.timeout_ms:.0f} ms"
+
+
+class TooManyRequests(RemotingError):
+    """More requests are in flight on one connection than the client allows."""
+
+    def __init__(self, addr: str, limit: int) -> None:
+        super().__init__(addr, limit)
+        self.addr = addr
+        self.limit = limit
+
+    def __str__(self) -> str:
+        return f"{self.limit} requests to {self.addr} already wait for an answer"
+
+
+class BrokerError(SkylarkError):
+    """A broker or NameServer at ``addr`` answered with an error ``code``."""
+
+    def __init__(self, code: int, remark: str | None, addr: str = "") -> None:
+        super().__init__(code, remark, addr)
+        self.code = code
+        self.remark = remark or ""
+        self.addr = addr
+
+    def __str__(self) -> str:
+        return f"{self.addr or 'server'} answered code {self.code}: {self.remark}"
+
+
+class RouteNotFound(SkylarkError):
+    """No NameServer has a route for ``topic``."""
+
+    def __init__(self, topic: str, reason: str = "") -> None:
+        super().__init__(topic, reason)
+        self.topic = topic
+        self.reason = reason
+
+    def __str__(self) -> str:
+        tail = f": {self.reason}" if self.reason else ""
+        return f"no route for topic {self.topic}{tail}"
+
+
+class SendFailed(SkylarkError):
+    """A message could not be stored; ``__cause__`` is the last error."""
+
+
+class StoreError(SkylarkError):
+    """The store cannot go on with what it was asked."""
+
+
+class StoreLocked(StoreError):
+    """Another broker has the store directory open."""
+
+
+class StoreCorrupt(StoreError):
+    """Bytes on disk are not what was written: stop, and say where."""
+
+    def __init__(self, file: str, offset: int, reason: str) -> None:
+        super().__init__(file, offset, reason)
+        self.file = file
+        self.offset = offset
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.file} is damaged at offset {self.offset}: {self.reason}"
+
+
+class DiskFull(StoreError):
+    """No room to allocate a file; reads go on, writes are refused until there is room."""
