@@ -1,0 +1,11 @@
+"""Messages, as users see them and as RocketMQ stores and batches them. Pure: no clock, disk or socket.
+
+message.py     Message (to send) and MessageExt (received, decoded only as far as it is read)
+queue.py       MessageQueue: topic, broker, queue number
+record.py      the commit-log record, encode and decode side by side
+batch.py       the body of a batch send
+properties.py  the properties string and its reserved names
+ids.py         offset message ids and unique keys
+flags.py       sysFlag bits
+javahash.py    Java's String.hashCode, which tag codes and the index are made of
+"""

@@ -1,0 +1,51 @@
+"""The body of a batch send: messages of one topic and queue, one after another.
+
+totalSize 4 | magic 4 (0) | bodyCRC 4 (0) | flag 4 | bodyLength 4 | body | propertiesLength 2 | properties
+"""
+
+import struct
+from collections.abc import Iterable
+
+from common.errors import ProtocolError
+
+_HEAD = struct.Struct(">iiiii")
+_LENGTH = struct.Struct(">h")
+_OVERHEAD = _HEAD.size + _LENGTH.size
+
+
+def encode_batch(messages: Iterable[tuple[int, bytes, bytes]]) -> bytes:
+    """The batch body of (flag, body, encoded properties) rows."""
+    parts: list[bytes] = []
+    add = parts.append
+    pack_head = _HEAD.pack
+    pack_length = _LENGTH.pack
+    for flag, body, properties in messages:
+        body_length = len(body)
+        properties_length = len(properties)
+        add(pack_head(_OVERHEAD + body_length + properties_length, 0, 0, flag, body_length))
+        add(body)
+        add(pack_length(properties_length))
+        add(properties)
+    return b"".join(parts)
+
+
+def decode_batch(data: bytes) -> list[tuple[int, bytes, bytes]]:
+    """(flag, body, encoded properties) of each message; ProtocolError when ``data`` is no batch body."""
+    rows: list[tuple[int, bytes, bytes]] = []
+    add = rows.append
+    unpack_head = _HEAD.unpack_from
+    unpack_length = _LENGTH.unpack_from
+    at, end = 0, len(data)
+    try:
+        while at < end:
+            size, _, _, flag, body_length = unpack_head(data, at)
+            body_at = at + 20
+            body_end = body_at + body_length
+            (properties_length,) = unpack_length(data, body_end)
+            at += size
+            if body_length < 0 or properties_length < 0 or body_end + 2 + properties_length != at or at > end:
+                raise ProtocolError(f"message {len(rows)} of the batch does not add up to its {size} bytes")
+            add((flag, data[body_at:body_end], data[body_end + 2 : at]))
+    except struct.error:
+        raise ProtocolError(f"the batch ends within message {len(rows)}") from None
+    return rows

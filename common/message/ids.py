@@ -1,0 +1,67 @@
+"""Ids of messages.
+
+offset message id: upper-case hex of the store host (4 or 16 bytes ip, int port) and the physical offset (long):
+32 characters, or 56 with IPv6. It says where a message lies, so any broker tool can fetch it.
+unique key: made by the client before it sends; hex of ip, pid, a number for this generator, ms since the start of
+the month, a counter. Opaque to servers.
+"""
+
+import struct
+from datetime import UTC, datetime
+from ipaddress import ip_address
+
+_INT = struct.Struct(">i")
+_LONG = struct.Struct(">q")
+
+
+def encode_host(ip: str, port: int) -> bytes:
+    """An address as records hold it: 4 or 16 bytes ip, then the port as int."""
+    return ip_address(ip).packed + _INT.pack(port)
+
+
+def decode_host(host: bytes) -> tuple[str, int]:
+    """(ip, port) of 8 or 20 bytes."""
+    return str(ip_address(host[:-4])), int(_INT.unpack(host[-4:])[0])
+
+
+def offset_msg_id(host: bytes, physical_offset: int) -> str:
+    """The offset message id of the record at ``physical_offset`` of the broker at ``host``."""
+    return f"{host.hex()}{physical_offset:016x}".upper()
+
+
+def parse_offset_msg_id(text: str) -> tuple[str, int, int]:
+    """(ip, port, physical offset); ValueError when ``text`` is no offset message id."""
+    if len(text) not in (32, 56):
+        raise ValueError(f"{text!r} is no offset message id: it has 32 or 56 hex digits")
+    raw = bytes.fromhex(text)
+    ip, port = decode_host(raw[:-8])
+    return ip, port, int(_LONG.unpack(raw[-8:])[0])
+
+
+class UniqueKeys:
+    """Makes unique keys; one generator a producer.
+
+    ``generator_number`` tells apart generators of one process (Java puts a class loader's hash there).
+    """
+
+    __slots__ = ("_base_ms", "_counter", "_month_end_ms", "_prefix")
+
+    def __init__(self, ip: str, pid: int, generator_number: int) -> None:
+        packed = ip_address(ip).packed
+        self._prefix = f"{packed.hex()}{pid & 0xFFFF:04x}{generator_number & 0xFFFFFFFF:08x}".upper()
+        self._counter = 0
+        self._base_ms = 0
+        self._month_end_ms = 0
+
+    def next(self, now_ms: int) -> str:
+        """A key that this generator has not made before (65,536 keys a millisecond at the most)."""
+        if now_ms >= self._month_end_ms or now_ms < self._base_ms:
+            self._start_month(now_ms)
+        self._counter = counter = self._counter + 1 & 0xFFFF
+        return f"{self._prefix}{now_ms - self._base_ms:08X}{counter:04X}"
+
+    def _start_month(self, now_ms: int) -> None:
+        start = datetime.fromtimestamp(now_ms / 1000, UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+        end = start.replace(year=start.year + start.month // 12, month=start.month % 12 + 1)
+        self._base_ms = int(start.timestamp() * 1000)
+        self._month_end_ms = int(end.timestamp() * 1000)

@@ -1,0 +1,241 @@
+"""Messages in users' hands: `Message` to send, `MessageExt` as received."""
+
+import struct
+import zlib
+from collections.abc import Iterable, Mapping
+
+from common.errors import ProtocolError
+from common.message.flags import COMPRESSED, COMPRESSION_MASK, COMPRESSION_ZLIB
+from common.message.ids import decode_host, offset_msg_id
+from common.message.properties import (
+    DELAY,
+    KEYS,
+    RESERVED,
+    SHARDING_KEY,
+    TAGS,
+    UNIQ_KEY,
+    decode_properties,
+    encode_properties,
+)
+from common.message.queue import MessageQueue
+from common.message.record import Record, decode_record, split_records
+
+_QUEUE_ID = struct.Struct(">i")
+_LONG = struct.Struct(">q")
+
+
+class Message:
+    """A message to send.
+
+    ``keys`` are what `queryMsgByKey` finds it by; ``tags`` is what consumers filter by (one tag a message).
+    ``properties`` are the user's own; RocketMQ's reserved names are refused. Bodies are bytes.
+    """
+
+    __slots__ = ("body", "flag", "properties", "topic")
+
+    def __init__(
+        self,
+        topic: str,
+        body: bytes = b"",
+        *,
+        tags: str | None = None,
+        keys: str | Iterable[str] | None = None,
+        properties: Mapping[str, str] | None = None,
+        flag: int = 0,
+        delay_level: int = 0,
+        sharding_key: str | None = None,
+    ) -> None:
+        self.topic = topic
+        self.body = body
+        self.flag = flag
+        self.properties: dict[str, str] | None = None
+        if properties or tags or keys or delay_level or sharding_key:
+            self.properties = _checked_properties(properties, tags, keys, delay_level, sharding_key)
+
+    @property
+    def tags(self) -> str | None:
+        return self.properties.get(TAGS) if self.properties else None
+
+    @property
+    def keys(self) -> str | None:
+        return self.properties.get(KEYS) if self.properties else None
+
+    @property
+    def sharding_key(self) -> str | None:
+        return self.properties.get(SHARDING_KEY) if self.properties else None
+
+    def __repr__(self) -> str:
+        return f"Message(topic={self.topic!r}, body={len(self.body)} bytes, properties={self.properties!r})"
+
+
+def _checked_properties(
+    properties: Mapping[str, str] | None,
+    tags: str | None,
+    keys: str | Iterable[str] | None,
+    delay_level: int,
+    sharding_key: str | None,
+) -> dict[str, str]:
+    merged: dict[str, str] = {}
+    if properties:
+        for name, value in properties.items():
+            if name in RESERVED:
+                raise ValueError(f"property name {name!r} is reserved by RocketMQ; choose another")
+            if not name or not value:
+                raise ValueError(f"property {name!r} needs a name and a value that are not empty")
+            merged[name] = value
+    if keys:
+        merged[KEYS] = keys if isinstance(keys, str) else " ".join(keys)
+    if tags:
+        merged[TAGS] = tags
+    if delay_level:
+        merged[DELAY] = str(delay_level)
+    if sharding_key:
+        merged[SHARDING_KEY] = sharding_key
+    for name, value in merged.items():
+        if "\x01" in name or "\x02" in name or "\x01" in value or "\x02" in value:
+            raise ValueError(f"property {name!r} holds the characters \\x01 or \\x02, which end names and values")
+    return merged
+
+
+def wire_properties(message: Message, unique_key: str) -> bytes:
+    """The encoded properties of ``message`` with its unique key."""
+    own = message.properties
+    if own is None:
+        return b"UNIQ_KEY\x01" + unique_key.encode() + b"\x02"
+    return f"{encode_properties(own)}UNIQ_KEY\x01{unique_key}\x02".encode()
+
+
+class MessageExt:
+    """A stored message. Fields are decoded when they are read; bytes stay in the pull's buffer until then.
+
+    Holding one message keeps its pull's buffer (at most a few MiB) alive.
+    """
+
+    __slots__ = ("_at", "_data", "_properties", "_record", "broker_name")
+
+    def __init__(self, data: bytes, at: int, broker_name: str) -> None:
+        self._data = data
+        self._at = at
+        self._record: Record | None = None
+        self._properties: dict[str, str] | None = None
+        self.broker_name = broker_name
+
+    @property
+    def record(self) -> Record:
+        """All fields as stored; ProtocolError when the record is damaged."""
+        record = self._record
+        if record is None:
+            record = self._record = decode_record(self._data, self._at)
+        return record
+
+    @property
+    def topic(self) -> str:
+        return self.record.topic
+
+    @property
+    def body(self) -> bytes:
+        """The body, decompressed."""
+        record = self.record
+        return decompressed(record.body, record.sys_flag) if record.sys_flag & COMPRESSED else record.body
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """All properties, RocketMQ's own among them."""
+        if self._properties is None:
+            self._properties = decode_properties(self.record.properties.decode("utf-8", "replace"))
+        return self._properties
+
+    @property
+    def tags(self) -> str | None:
+        return self.properties.get(TAGS)
+
+    @property
+    def keys(self) -> str | None:
+        return self.properties.get(KEYS)
+
+    @property
+    def msg_id(self) -> str:
+        """The producer's unique key; the offset message id when it gave none."""
+        return self.properties.get(UNIQ_KEY) or self.offset_msg_id
+
+    @property
+    def offset_msg_id(self) -> str:
+        return offset_msg_id(self.record.store_host, self.record.physical_offset)
+
+    @property
+    def queue_id(self) -> int:
+        return int(_QUEUE_ID.unpack_from(self._data, self._at + 12)[0])
+
+    @property
+    def queue(self) -> MessageQueue:
+        return MessageQueue(self.topic, self.broker_name, self.queue_id)
+
+    @property
+    def queue_offset(self) -> int:
+        return int(_LONG.unpack_from(self._data, self._at + 20)[0])
+
+    @property
+    def physical_offset(self) -> int:
+        return int(_LONG.unpack_from(self._data, self._at + 28)[0])
+
+    @property
+    def flag(self) -> int:
+        return self.record.flag
+
+    @property
+    def sys_flag(self) -> int:
+        return self.record.sys_flag
+
+    @property
+    def born_timestamp(self) -> int:
+        """ms since 1970, by the producer's clock."""
+        return self.record.born_timestamp
+
+    @property
+    def born_host(self) -> str:
+        ip, port = decode_host(self.record.born_host)
+        return f"{ip}:{port}"
+
+    @property
+    def store_timestamp(self) -> int:
+        """ms since 1970, by the broker's clock."""
+        return self.record.store_timestamp
+
+    @property
+    def store_host(self) -> str:
+        ip, port = decode_host(self.record.store_host)
+        return f"{ip}:{port}"
+
+    @property
+    def reconsume_times(self) -> int:
+        return self.record.reconsume_times
+
+    @property
+    def prepared_transaction_offset(self) -> int:
+        return self.record.prepared_transaction_offset
+
+    @property
+    def store_size(self) -> int:
+        """Bytes of the stored record."""
+        return self.record.size
+
+    def __repr__(self) -> str:
+        return (
+            f"MessageExt(topic={self.topic!r}, broker_name={self.broker_name!r}, queue_id={self.queue_id}, "
+            f"queue_offset={self.queue_offset}, msg_id={self.msg_id!r})"
+        )
+
+
+def decompressed(body: bytes, sys_flag: int) -> bytes:
+    """A compressed body's content; ProtocolError when it is damaged or its kind is not known here."""
+    if sys_flag & COMPRESSION_MASK not in (0, COMPRESSION_ZLIB):
+        raise ProtocolError("the body is compressed with LZ4 or ZSTD; only zlib can be read")
+    try:
+        return zlib.decompress(body)
+    except zlib.error as error:
+        raise ProtocolError(f"the compressed body is damaged: {error}") from None
+
+
+def decode_messages(data: bytes, broker_name: str = "") -> list[MessageExt]:
+    """The messages of a pull's body; ProtocolError when it is not made of whole records."""
+    return [MessageExt(data, at, broker_name) for at, _ in split_records(data)]

@@ -1,0 +1,118 @@
+r"""The properties of a message: ``name \x01 value \x02`` repeated, in the order they were put.
+
+The last ``\x02`` may be missing. Entries that are no pair are skipped, as RocketMQ does.
+"""
+
+from collections.abc import Mapping
+
+NAME_END = "\x01"
+PAIR_END = "\x02"
+
+KEYS = "KEYS"
+TAGS = "TAGS"
+UNIQ_KEY = "UNIQ_KEY"
+WAIT = "WAIT"
+DELAY = "DELAY"
+CLUSTER = "CLUSTER"
+SHARDING_KEY = "__SHARDINGKEY"
+RETRY_TOPIC = "RETRY_TOPIC"
+REAL_TOPIC = "REAL_TOPIC"
+REAL_QID = "REAL_QID"
+MIN_OFFSET = "MIN_OFFSET"
+MAX_OFFSET = "MAX_OFFSET"
+
+RESERVED = frozenset(
+    [
+        "KEYS",
+        "TAGS",
+        "WAIT",
+        "BUYER_ID",
+        "INSTANCE_ID",
+        "__SHARDINGKEY",
+        "UNIQ_KEY",
+        "EXTEND_UNIQ_INFO",
+        "MSG_TYPE",
+        "CLUSTER",
+        "MSG_REGION",
+        "TRACE_ON",
+        "TRACE_CONTEXT",
+        "__BORNHOST",
+        "BORN_TIMESTAMP",
+        "DELAY",
+        "TIMER_DELAY_SEC",
+        "TIMER_DELAY_MS",
+        "TIMER_DELIVER_MS",
+        "TIMER_OUT_MS",
+        "TIMER_ENQUEUE_MS",
+        "TIMER_DEQUEUE_MS",
+        "TIMER_ROLL_TIMES",
+        "TIMER_DEL_UNIQKEY",
+        "TIMER_DELAY_LEVEL",
+        "RETRY_TOPIC",
+        "REAL_TOPIC",
+        "REAL_QID",
+        "ORIGIN_MESSAGE_ID",
+        "RECONSUME_TIME",
+        "MAX_RECONSUME_TIMES",
+        "CONSUME_START_TIME",
+        "DLQ_ORIGIN_TOPIC",
+        "DLQ_ORIGIN_MESSAGE_ID",
+        "TRAN_MSG",
+        "PGROUP",
+        "__transactionId__",
+        "TRANSACTION_CHECK_TIMES",
+        "TRAN_PREPARED_QUEUE_OFFSET",
+        "CHECK_IMMUNITY_TIME_IN_SECONDS",
+        "CORRELATION_ID",
+        "REPLY_TO_CLIENT",
+        "TTL",
+        "ARRIVE_TIME",
+        "PUSH_REPLY_TIME",
+        "MIN_OFFSET",
+        "MAX_OFFSET",
+        "POP_CK",
+        "POP_CK_OFFSET",
+        "1ST_POP_TIME",
+        "INNER_NUM",
+        "INNER_BASE",
+        "INNER_MULTI_DISPATCH",
+        "INNER_MULTI_QUEUE_OFFSET",
+        "TRANSFER_FLAG",
+        "CORRECTION_FLAG",
+        "MQ2_FLAG",
+        "PROPERTY_FORWARD_QUEUE_ID",
+        "REDIRECT",
+        "DUP_INFO",
+        "__CRC32#",
+    ]
+)
+
+
+def encode_properties(properties: Mapping[str, str]) -> str:
+    """The properties string; every pair ends in ``\\x02``."""
+    return "".join(f"{name}\x01{value}\x02" for name, value in properties.items())
+
+
+def decode_properties(text: str) -> dict[str, str]:
+    """Name → value; of a name that stands twice the last value counts."""
+    found: dict[str, str] = {}
+    for pair in text.split(PAIR_END):
+        if len(pair) < 3:
+            continue
+        name, end, value = pair.partition(NAME_END)
+        if end and name:
+            found[name] = value
+    return found
+
+
+def find_property(raw: bytes, name: bytes) -> bytes | None:
+    """The value of ``name`` in an encoded properties string, without decoding the others."""
+    mark = name + b"\x01"
+    at = raw.find(mark)
+    while at > 0 and raw[at - 1] != 2:
+        at = raw.find(mark, at + 1)
+    if at < 0:
+        return None
+    start = at + len(mark)
+    end = raw.find(b"\x02", start)
+    return raw[start:] if end < 0 else raw[start:end]
