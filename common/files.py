@@ -1,0 +1,307 @@
+"""Disk as an argument: what stores write through, so that a test can lose unsynced bytes, tear writes and fill up.
+
+``FileSystem`` is the seam; ``OsFiles`` is the machine's disk. Paths are plain strings.
+What is written survives the death of this process at once, and power loss after ``sync()``. The first ``sync()`` of
+a file that was created here also syncs its directory, without which the file itself could be gone.
+A full disk is ``DiskFull``, never a SIGBUS: maps are allocated before they are mapped.
+Neighbours: atomic.py (whole small files), broker/store and broker/meta (segments, the journal).
+"""
+
+import contextlib
+import errno
+import fcntl
+import mmap
+import os
+import shutil
+from typing import NamedTuple, Protocol
+
+from common.errors import DiskFull, StoreCorrupt, StoreLocked
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+
+
+class DiskUsage(NamedTuple):
+    """Bytes of the file system; ``used`` and ``free`` need not add up to ``total`` (root's reserve)."""
+
+    total: int
+    used: int
+    free: int
+
+
+class AppendFile(Protocol):
+    """A file that grows at its end."""
+
+    path: str
+
+    def write(self, data: bytes) -> None:
+        """Append all of ``data``, or none of it and raise DiskFull."""
+
+    def sync(self) -> None:
+        """Make all that was written survive power loss. Blocks: call it in a thread."""
+
+    def size(self) -> int: ...
+
+    def truncate(self, size: int) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class MappedFile(Protocol):
+    """A file of fixed size, mapped into memory for reading and writing."""
+
+    path: str
+    size: int
+    view: mmap.mmap
+
+    def sync(self) -> None:
+        """Make all that was written survive power loss. Blocks: call it in a thread; not during ``close``."""
+
+    def close(self) -> None:
+        """Give up file and map; a memoryview that is still held keeps its bytes readable."""
+
+
+class FileLock(Protocol):
+    """A lock that is held until ``close()``, or until the process ends, however it ends."""
+
+    def close(self) -> None: ...
+
+
+class FileSystem(Protocol):
+    """What a store needs of a disk."""
+
+    def exists(self, path: str) -> bool: ...
+
+    def is_dir(self, path: str) -> bool: ...
+
+    def listdir(self, path: str) -> list[str]:
+        """Names in a directory, sorted; empty when there is no such directory."""
+
+    def mkdirs(self, path: str) -> None: ...
+
+    def remove(self, path: str) -> None: ...
+
+    def rmdir(self, path: str) -> None: ...
+
+    def rename(self, old: str, new: str) -> None:
+        """Replace ``new`` by ``old`` in one step."""
+
+    def size(self, path: str) -> int: ...
+
+    def read(self, path: str) -> bytes: ...
+
+    def open_append(self, path: str) -> AppendFile:
+        """Open a file for appending; it is made when missing."""
+
+    def open_map(self, path: str, size: int = 0, *, create: bool) -> MappedFile:
+        """Map the first ``size`` bytes of a file; 0 is all of it.
+
+        ``create`` makes a missing file, lengthens a short one with zeros, and allocates every block, so that no
+        later write can fail for want of room. Without it the file is mapped as it lies; a short one is StoreCorrupt.
+        """
+
+    def fsync_dir(self, path: str) -> None:
+        """Make the names in a directory survive power loss."""
+
+    def disk_usage(self, path: str) -> DiskUsage: ...
+
+    def free_ratio(self, path: str) -> float:
+        """Free share of the file system, 0.0 to 1.0."""
+
+    def lock(self, path: str) -> FileLock:
+        """Take the lock file ``path``, or raise StoreLocked at once."""
+
+
+class OsFiles:
+    """The machine's own disk."""
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def is_dir(self, path: str) -> bool:
+        return os.path.isdir(path)
+
+    def listdir(self, path: str) -> list[str]:
+        try:
+            return sorted(os.listdir(path))
+        except FileNotFoundError:
+            return []
+
+    def mkdirs(self, path: str) -> None:
+        os.makedirs(path, exist_ok=True)
+
+    def remove(self, path: str) -> None:
+        os.remove(path)
+
+    def rmdir(self, path: str) -> None:
+        os.rmdir(path)
+
+    def rename(self, old: str, new: str) -> None:
+        os.replace(old, new)
+
+    def size(self, path: str) -> int:
+        return os.stat(path).st_size
+
+    def read(self, path: str) -> bytes:
+        with open(path, "rb") as file:
+            return file.read()
+
+    def open_append(self, path: str) -> "OsAppendFile":
+        return OsAppendFile(path)
+
+    def open_map(self, path: str, size: int = 0, *, create: bool) -> "OsMappedFile":
+        return OsMappedFile(path, size, create=create)
+
+    def fsync_dir(self, path: str) -> None:
+        _fsync_dir(path)
+
+    def disk_usage(self, path: str) -> DiskUsage:
+        return DiskUsage(*shutil.disk_usage(path))
+
+    def free_ratio(self, path: str) -> float:
+        # used / (used + free) is what df shows: root's reserve is no room for us
+        usage = self.disk_usage(path)
+        return usage.free / ((usage.used + usage.free) or 1)
+
+    def lock(self, path: str) -> "OsFileLock":
+        return OsFileLock(path)
+
+
+class OsAppendFile:
+    """An unbuffered file: what ``write`` took is with the kernel."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        created = not os.path.exists(path)
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        self._size = os.fstat(self._fd).st_size
+        self._directory_unsynced = created
+
+    def write(self, data: bytes) -> None:
+        rest = memoryview(data)
+        try:
+            while rest:
+                rest = rest[os.write(self._fd, rest) :]
+        except OSError as error:
+            with contextlib.suppress(OSError):  # the first error is the one to tell
+                os.ftruncate(self._fd, self._size)
+            if error.errno in _NO_ROOM:
+                raise _disk_full(self.path, len(data)) from error
+            raise
+        self._size += len(data)
+
+    def sync(self) -> None:
+        os.fdatasync(self._fd)
+        if self._directory_unsynced:
+            _fsync_dir(os.path.dirname(self.path))
+            self._directory_unsynced = False
+
+    def size(self) -> int:
+        return self._size
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._fd, size)
+        self._size = size
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class OsMappedFile:
+    """A shared map; the descriptor stays open beside it, for ``sync``."""
+
+    def __init__(self, path: str, size: int = 0, *, create: bool) -> None:
+        self.path = path
+        created = create and not os.path.exists(path)
+        self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644)
+        self._directory_unsynced = created
+        try:
+            self.size = self._prepare(size, create, created)
+            self.view = mmap.mmap(self._fd, self.size)
+        except BaseException:
+            self.close()
+            raise
+
+    def _prepare(self, size: int, create: bool, created: bool) -> int:
+        """Make sure that the file has ``size`` bytes, allocated when it may be written to; returns what to map."""
+        length = os.fstat(self._fd).st_size
+        size = size or length
+        if size == 0:
+            raise StoreCorrupt(self.path, 0, "the file is empty")
+        if create:
+            self._allocate(size, length, created)
+        elif length < size:
+            raise StoreCorrupt(self.path, length, f"the file has {length} bytes where {size} are expected")
+        return size
+
+    def _allocate(self, size: int, length: int, created: bool) -> None:
+        # A hole in a mapped file is filled when its page is first written, and on a full disk that is a SIGBUS.
+        try:
+            os.posix_fallocate(self._fd, 0, size)
+        except OSError as error:
+            if error.errno not in _NO_ROOM:
+                raise
+            full = _disk_full(self.path, size)
+            if created:
+                os.remove(self.path)
+            elif length < size:
+                os.ftruncate(self._fd, length)
+            raise full from error
+
+    def sync(self) -> None:
+        # On Linux a shared map is the page cache itself, so fdatasync writes what was stored through the map. It is
+        # msync (mmap.flush) with one difference: os.fdatasync lets other threads run, mmap.flush holds the GIL.
+        os.fdatasync(self._fd)
+        if self._directory_unsynced:
+            _fsync_dir(os.path.dirname(self.path))
+            self._directory_unsynced = False
+
+    def close(self) -> None:
+        view: mmap.mmap | None = getattr(self, "view", None)
+        if view is not None:
+            with contextlib.suppress(BufferError):  # someone still reads: the map goes with the last memoryview
+                view.close()
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class OsFileLock:
+    """An exclusive lock on a file, with the holder's pid in it.
+
+    Two locks, because they see different rivals: a POSIX record lock is what RocketMQ's Java broker takes, but it
+    does not hold against another open of the same process; flock does.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            holder = os.pread(self._fd, 20, 0).strip()
+            os.close(self._fd)
+            who = f"process {holder.decode()}" if holder.isdigit() else "another process"
+            raise StoreLocked(f"{path} is held by {who}: stop it, or give this broker another directory") from error
+        os.ftruncate(self._fd, 0)
+        os.pwrite(self._fd, str(os.getpid()).encode(), 0)
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def _fsync_dir(path: str) -> None:
+    fd = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _disk_full(path: str, needed: int) -> DiskFull:
+    free = shutil.disk_usage(os.path.dirname(path) or ".").free
+    return DiskFull(f"{path}: no room for {needed:,} bytes, {free:,} are free: make room or move the store")

@@ -1,0 +1,161 @@
+"""Options: a frozen dataclass is the only home of a default.
+
+Declare fields with ``option()``; conf files, command lines, ``getBrokerConfig`` and docs/conf.md derive from them.
+A field ``listen_port`` is RocketMQ's key ``listenPort`` (another spelling: ``key=``) and the flag ``--listen-port``.
+
+Order of precedence: command line, conf file, environment variable (``env=``), default.
+A ``ConfigError`` names file, line, key and remedy. RocketMQ's own keys that we accept without using them stand in
+the class variable ``ignored_keys``.
+Neighbours: option_fields.py (declaration, one value), option_texts.py (command line, docs), the daemons' options.py.
+"""
+
+import dataclasses
+import difflib
+import os
+import typing
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeVar
+
+import javaproperties
+
+from common.errors import ConfigError
+from common.option_fields import Option, Value, option, options_of, parse_value, place, value_text
+from common.option_texts import click_options, given_options, markdown_table
+
+T = TypeVar("T")
+
+__all__ = [
+    "Option",
+    "click_options",
+    "entries",
+    "given_options",
+    "load_conf",
+    "markdown_table",
+    "option",
+    "options_of",
+    "to_properties",
+    "update",
+    "value_text",
+]
+
+_SECRET_TEXT = "******"
+
+
+def load_conf(
+    cls: type[T],
+    path: str | os.PathLike[str] | None = None,
+    overrides: Mapping[str, str] | None = None,
+    *,
+    environ: Mapping[str, str] | None = None,
+    warnings: list[str] | None = None,
+) -> T:
+    """Read a conf file; ``overrides`` (by field name or key, as text) beat it, and it beats the environment.
+
+    What is odd but no error (a key given twice, a RocketMQ key that Skylark does not use) is added to ``warnings``.
+    """
+    options = {o.key: o for o in options_of(cls)}
+    warnings = [] if warnings is None else warnings
+    environ = os.environ if environ is None else environ
+    values: dict[str, Value] = {}
+    for o in options.values():
+        if o.env and environ.get(o.env, "").strip():
+            values[o.name] = parse_value(o, environ[o.env], o.env)
+    if path is not None:
+        file = os.fspath(path)
+        values |= _read_entries(cls, options, _read_text(file), file, warnings)
+    names = {o.name: o for o in options.values()}
+    for name, text in (overrides or {}).items():
+        found = names.get(name) or options.get(name)
+        if found is None:
+            raise ConfigError(f"{name}: {_unknown(name, options)}")
+        values[found.name] = parse_value(found, text, found.flag)
+    try:
+        return cls(**values)
+    except ConfigError as error:  # a rule between options, in the class's own __post_init__
+        raise ConfigError(f"{os.fspath(path)}: {error}" if path is not None else str(error)) from None
+
+
+def entries(text: str, source: str = "") -> Iterator[tuple[int, str, str]]:
+    """``(line, key, value)`` of a Java properties text; ``source`` is named in errors."""
+    line = 1
+    try:
+        for element in javaproperties.parse(text):
+            if isinstance(element, javaproperties.KeyValue):
+                yield line, element.key, element.value.strip()
+            source_lines = element.source.replace("\r\n", "\n").replace("\r", "\n")
+            line += source_lines.count("\n")  # a continued entry spans several
+    except javaproperties.InvalidUEscapeError as error:
+        raise ConfigError(f"{place(source, line)}{error}; write \\u and four hexadecimal digits") from None
+
+
+def to_properties(options: Any) -> str:
+    """All options as ``key=value`` lines, sorted by key; secrets are masked."""
+    lines = []
+    for o in sorted(options_of(type(options)), key=lambda o: o.key):
+        value = getattr(options, o.name)
+        lines.append(f"{o.key}={_SECRET_TEXT if o.secret and value else _escape(value_text(value))}\n")
+    return "".join(lines)
+
+
+def update(options: T, text: str) -> T:
+    """A copy with the ``key=value`` lines of ``text`` applied; a key that cannot change must keep its value."""
+    known = {o.key: o for o in options_of(type(options))}
+    changes: dict[str, Value] = {}
+    for _, key, value in entries(text):
+        o = known.get(key)
+        if o is None:
+            raise ConfigError(f"{key}: {_unknown(key, known)}")
+        if o.secret and value == _SECRET_TEXT:  # a client sent back what to_properties showed it
+            continue
+        parsed = parse_value(o, value, "")
+        if parsed == getattr(options, o.name):
+            continue
+        if not o.mutable:
+            raise ConfigError(f"{key}: cannot change while running; set it in the conf file and restart")
+        changes[o.name] = parsed
+    return typing.cast(T, dataclasses.replace(typing.cast(Any, options), **changes))
+
+
+def _read_text(file: str) -> str:
+    try:
+        with open(file, "rb") as stream:
+            data = stream.read()
+    except FileNotFoundError:
+        raise ConfigError(f"{file}: no such file; name a conf file that exists") from None
+    except OSError as error:
+        raise ConfigError(f"{file}: cannot be read: {error.strerror}; check the path and its rights") from None
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:  # the encoding that Java itself reads properties in, and which never fails
+        return data.decode("iso-8859-1")
+
+
+def _read_entries(
+    cls: type[Any], options: Mapping[str, Option], text: str, file: str, warnings: list[str]
+) -> dict[str, Value]:
+    ignored: frozenset[str] = getattr(cls, "ignored_keys", frozenset())
+    values: dict[str, Value] = {}
+    first_lines: dict[str, int] = {}
+    for line, key, value in entries(text, file):
+        o = options.get(key)
+        if o is not None:
+            values[o.name] = parse_value(o, value, file, line)
+        elif key in ignored:
+            warnings.append(f"{file}:{line}: {key}: a RocketMQ option that Skylark does not use; it has no effect")
+        else:
+            raise ConfigError(f"{file}:{line}: {key}: {_unknown(key, options)}")
+        if key in first_lines:
+            warnings.append(f"{file}:{line}: {key}: given before, in line {first_lines[key]}; this one counts")
+        first_lines.setdefault(key, line)
+    return values
+
+
+def _unknown(key: str, options: Mapping[str, Option]) -> str:
+    lower = {known.lower(): known for known in options}
+    near = difflib.get_close_matches(key.lower(), lower, n=1)
+    return f"unknown key; did you mean {lower[near[0]]}?" if near else "unknown key; docs/conf.md lists all keys"
+
+
+def _escape(text: str) -> str:
+    """Only what would change the reading: RocketMQ writes values plain, so ``:`` and ``=`` stay as they are."""
+    return text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
