@@ -1,0 +1,121 @@
+"""One request or answer, whatever header type it travels in.
+
+Slots and positional arguments: a broker makes two of these for each message, so their cost is counted.
+``ext`` None means that the frame had no extFields member; the header codecs turn its values into text
+where the header type knows text only. ``codec`` is the header type that it came in or shall leave in.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+JSON: Final = 0
+ROCKETMQ: Final = 1
+CBOR: Final = 0x43
+
+FLAG_RESPONSE: Final = 1
+FLAG_ONEWAY: Final = 2
+
+#: V5_3_3, what Java's tools print for us.
+VERSION: Final = 479
+
+#: A client that speaks CBOR puts this field into its first request, which is JSON; a server that speaks it
+#: too puts it into the answer; from then on the client sends CBOR.
+OFFER_FIELD: Final = "skylark"
+OFFER_CBOR: Final = "cbor"
+
+#: By ordinal, as ROCKETMQ and CBOR headers carry them.
+LANGUAGES: Final = (
+    "JAVA", "CPP", "DOTNET", "PYTHON", "DELPHI", "ERLANG", "RUBY",
+    "OTHER", "HTTP", "GO", "PHP", "OMS", "RUST", "NODE_JS",
+)  # fmt: skip
+LANGUAGE_ORDINALS: Final[Mapping[str, int]] = {name: ordinal for ordinal, name in enumerate(LANGUAGES)}
+OTHER_LANGUAGE: Final = "OTHER"
+OTHER_ORDINAL: Final = LANGUAGE_ORDINALS[OTHER_LANGUAGE]
+
+MIN_INT: Final = -0x8000_0000
+MAX_INT: Final = 0x7FFF_FFFF
+
+
+class Command:
+    """A request, or the answer to one (bit 0 of ``flag``)."""
+
+    __slots__ = ("body", "code", "codec", "ext", "flag", "language", "opaque", "remark", "version")
+
+    def __init__(
+        self,
+        code: int,
+        ext: dict[str, Any] | None = None,
+        body: bytes = b"",
+        flag: int = 0,
+        opaque: int = 0,
+        remark: str | None = None,
+        codec: int = JSON,
+        language: str = "PYTHON",
+        version: int = VERSION,
+    ) -> None:
+        self.code = code
+        self.ext = ext
+        self.body = body
+        self.flag = flag
+        self.opaque = opaque
+        self.remark = remark
+        self.codec = codec
+        self.language = language
+        self.version = version
+
+    @property
+    def is_response(self) -> bool:
+        """Whether this answers a request of ours."""
+        return self.flag & FLAG_RESPONSE != 0
+
+    @property
+    def is_oneway(self) -> bool:
+        """Whether the sender wants no answer."""
+        return self.flag & FLAG_ONEWAY != 0
+
+    def respond(
+        self,
+        code: int = 0,
+        remark: str | None = None,
+        ext: dict[str, Any] | None = None,
+        body: bytes = b"",
+    ) -> "Command":
+        """The answer to this request: same opaque, same header type."""
+        return Command(code, ext, body, FLAG_RESPONSE, self.opaque, remark, self.codec)
+
+    def _fields(self) -> tuple[object, ...]:
+        return tuple(getattr(self, name) for name in self.__slots__)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Command):
+            return NotImplemented
+        return self._fields() == other._fields()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        kind = "answer" if self.is_response else "oneway" if self.is_oneway else "request"
+        remark = "" if self.remark is None else f" remark={self.remark!r}"
+        return (
+            f"<{kind} code={self.code} opaque={self.opaque} ext={self.ext!r}"
+            f"{remark} body={len(self.body)}B {self.language}/{self.version}>"
+        )
+
+
+def ext_text(value: Any) -> str:
+    """A value of ``ext`` as JSON and ROCKETMQ headers carry it: Java's text."""
+    if value is True:
+        return "true"
+    if value is False:
+        return "false"
+    return str(value)
+
+
+def text_ext(ext: dict[str, Any]) -> dict[str, str]:
+    """All of ``ext`` as text; values that are None are left out, as Java leaves out null fields."""
+    return {name: value if type(value) is str else ext_text(value) for name, value in ext.items() if value is not None}
+
+
+def language_name(ordinal: int) -> str:
+    """The language with this ordinal; OTHER for one that came after our table."""
+    return LANGUAGES[ordinal] if 0 <= ordinal < len(LANGUAGES) else OTHER_LANGUAGE

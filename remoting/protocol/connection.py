@@ -1,0 +1,88 @@
+"""The sans-IO protocol core of one connection: bytes in, commands out; commands in, bytes out.
+
+Contract: if ``receive_data`` raises anything but ProtocolError, that is a bug. A stream gives the same
+commands however it is split. Nothing is allocated for a length that the peer only claims; a length or
+header type that cannot be right is refused as soon as its bytes are here. After an error the connection
+is dead: commands of the same chunk that came before the bad bytes are not handed out (they are as
+unanswered as if they had been lost with the connection).
+"""
+
+from common.errors import ProtocolError
+from remoting.protocol.command import Command
+from remoting.protocol.frame import DECODERS, MAX_FRAME_BYTES, PREFIX, encode
+
+_unpack_prefix = PREFIX.unpack_from
+_PREFIX_BYTES = PREFIX.size
+
+
+class Connection:
+    """Parses one peer's stream and frames what we send to it."""
+
+    __slots__ = ("_dead", "_max_frame_bytes", "_needed", "_pending")
+
+    def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
+        self._max_frame_bytes = max_frame_bytes
+        self._pending = bytearray()  # the beginning of a frame whose rest is not here yet
+        self._needed = _PREFIX_BYTES  # how long _pending must be before it is worth looking at
+        self._dead = False
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes held of a frame that is not complete."""
+        return len(self._pending)
+
+    def receive_data(self, data: bytes) -> list[Command]:
+        """All commands that ``data`` completes, in order."""
+        if self._dead:
+            raise ProtocolError("the connection has already failed")
+        pending = self._pending
+        if pending:
+            pending += data
+            if len(pending) < self._needed:
+                return []
+            data = bytes(pending)
+            self._pending = bytearray()
+        try:
+            return self._parse(data)
+        except ProtocolError:
+            self._dead = True
+            self._pending = bytearray()
+            raise
+
+    def send(self, command: Command) -> bytes:
+        """The bytes that carry ``command`` to the peer."""
+        return encode(command)
+
+    def _parse(self, data: bytes) -> list[Command]:
+        commands: list[Command] = []
+        decoders = DECODERS
+        end = len(data)
+        at = 0
+        needed = _PREFIX_BYTES
+        while end - at >= _PREFIX_BYTES:
+            size, word = _unpack_prefix(data, at)
+            header_end = at + _PREFIX_BYTES + (word & 0xFF_FFFF)
+            frame_end = at + 4 + size
+            decode_header = decoders.get(word >> 24)
+            if decode_header is None or header_end > frame_end or size > self._max_frame_bytes:
+                raise ProtocolError(_fault(size, word, self._max_frame_bytes))
+            if frame_end > end:
+                needed = frame_end - at
+                break
+            command = decode_header(data[at + _PREFIX_BYTES : header_end])
+            if header_end != frame_end:
+                command.body = data[header_end:frame_end]
+            commands.append(command)
+            at = frame_end
+        if at != end:
+            self._pending += data[at:] if at else data
+        self._needed = needed
+        return commands
+
+
+def _fault(size: int, word: int, max_frame_bytes: int) -> str:
+    if word >> 24 not in DECODERS:
+        return f"unknown header type {word >> 24}"
+    if size > max_frame_bytes:
+        return f"frame of {size} bytes is longer than {max_frame_bytes}"
+    return f"header of {word & 0xFF_FFFF} bytes does not fit a frame of {size}"

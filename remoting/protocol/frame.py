@@ -1,0 +1,54 @@
+"""A whole frame, and the choice of header codec.
+
+ 4 bytes   1 byte       3 bytes         H bytes   N-4-H bytes
+ length N  header type  header length H header    body
+
+N counts all that follows it. Netty, on the other side, limits N + 4 to 16 MiB.
+"""
+
+from collections.abc import Callable, Mapping
+from struct import Struct
+from typing import Final
+
+from common.errors import ProtocolError
+from remoting.protocol import cbor_header, json_header, rocketmq_header
+from remoting.protocol.command import CBOR, JSON, ROCKETMQ, Command
+
+MAX_FRAME_BYTES: Final = 16_777_216
+MAX_HEADER_BYTES: Final = 0xFF_FFFF
+
+PREFIX: Final = Struct(">iI")  # length N; header type and header length in one word
+
+_ENCODERS: Final[Mapping[int, Callable[[Command], bytes]]] = {
+    JSON: json_header.encode_header,
+    ROCKETMQ: rocketmq_header.encode_header,
+    CBOR: cbor_header.encode_header,
+}
+DECODERS: Final[Mapping[int, Callable[[bytes], Command]]] = {
+    JSON: json_header.decode_header,
+    ROCKETMQ: rocketmq_header.decode_header,
+    CBOR: cbor_header.decode_header,
+}
+
+
+def encode(command: Command) -> bytes:
+    """The frame of ``command`` in its own header type. ValueError when no peer could take it."""
+    codec = command.codec
+    header = _ENCODERS[codec](command)
+    body = command.body
+    header_size = len(header)
+    size = 4 + header_size + len(body)
+    if size + 4 > MAX_FRAME_BYTES or header_size > MAX_HEADER_BYTES:
+        raise ValueError(f"frame of {size + 4} bytes is longer than {MAX_FRAME_BYTES}")
+    prefix = PREFIX.pack(size, codec << 24 | header_size)
+    return b"".join((prefix, header, body)) if body else prefix + header
+
+
+def decode_frame(header_type: int, header: bytes, body: bytes) -> Command:
+    """The command of a frame that was already taken apart."""
+    decode_header = DECODERS.get(header_type)
+    if decode_header is None:
+        raise ProtocolError(f"unknown header type {header_type}")
+    command = decode_header(header)
+    command.body = body
+    return command
