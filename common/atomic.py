@@ -1,0 +1,51 @@
+"""Small files, replaced whole: after a crash there is the old content or the new, never a mixture.
+
+The order of steps is the point: the new bytes are on disk before the name points at them, and the name is on disk
+before the caller goes on. With ``keep_backup`` the old content stays as ``<path>.bak``, as RocketMQ keeps it.
+"""
+
+import os
+from collections.abc import Callable
+
+from common.errors import StoreCorrupt
+from common.files import FileSystem
+
+
+def write_atomic(fs: FileSystem, path: str, data: bytes, *, keep_backup: bool = False) -> None:
+    """Replace ``path`` by ``data``; blocks until it survives power loss."""
+    tmp = path + ".tmp"
+    if fs.exists(tmp):  # of a write that a crash cut off
+        fs.remove(tmp)
+    file = fs.open_append(tmp)
+    try:
+        file.write(data)
+        file.sync()
+    finally:
+        file.close()
+    if keep_backup and fs.exists(path):
+        fs.rename(path, path + ".bak")  # a crash right here leaves only the backup: read_or_backup takes it
+    fs.rename(tmp, path)
+    fs.fsync_dir(os.path.dirname(path))
+
+
+def read_or_backup(fs: FileSystem, path: str, check: Callable[[bytes], object] = len) -> bytes | None:
+    """The content of ``path``, else of its backup; None when neither exists.
+
+    ``check`` raises ValueError on content that is not whole (and so does not count); empty content never counts.
+    """
+    damage = None
+    for candidate in (path, path + ".bak"):
+        if not fs.exists(candidate):
+            continue
+        data = fs.read(candidate)
+        try:
+            if not data:
+                raise ValueError("the file is empty")
+            check(data)
+        except ValueError as error:
+            damage = damage or StoreCorrupt(candidate, 0, str(error))
+        else:
+            return data
+    if damage is not None:
+        raise damage
+    return None

@@ -1,0 +1,181 @@
+"""Names with a meaning: topics and groups that may be used, RocketMQ's own topics, permission bits.
+
+The texts of refusals are RocketMQ's: tools and clients show them to users.
+Neighbours: the send and admin handlers of the broker, the SDK's checks before a send.
+"""
+
+import re
+from typing import NamedTuple
+
+from common.errors import RequestRefused
+
+MASTER_ID = 0  # the broker id of a master; slaves have 1 and up
+
+PERM_INHERIT = 1
+PERM_WRITE = 2
+PERM_READ = 4
+PERM_PRIORITY = 8
+PERM_READ_WRITE = PERM_READ | PERM_WRITE
+
+AUTO_CREATE_TOPIC = "TBW102"  # its settings are those of a topic that a send creates
+SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+BENCHMARK_TOPIC = "BenchmarkTest"
+SELF_TEST_TOPIC = "SELF_TEST_TOPIC"
+OFFSET_MOVED_TOPIC = "OFFSET_MOVED_EVENT"
+TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
+TRANS_HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
+TRANS_OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+TRANS_CHECK_MAX_TIME_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
+TIMER_TOPIC = "rmq_sys_wheel_timer"
+SYSTEM_TOPIC_PREFIX = "rmq_sys_"
+
+RETRY_PREFIX = "%RETRY%"
+DLQ_PREFIX = "%DLQ%"
+LMQ_PREFIX = "%LMQ%"
+
+TOPIC_MAX_LENGTH = 127
+RETRY_TOPIC_MAX_LENGTH = 255
+GROUP_MAX_LENGTH = 255
+
+DELAY_LEVELS = 18
+
+_ALLOWED = "^[%|a-zA-Z0-9_-]+$"
+_LEGAL_NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
+_INVALID_PARAMETER = 29
+_NO_PERMISSION = 16
+
+_SYSTEM_TOPICS = frozenset(
+    {
+        AUTO_CREATE_TOPIC,
+        SCHEDULE_TOPIC,
+        BENCHMARK_TOPIC,
+        SELF_TEST_TOPIC,
+        OFFSET_MOVED_TOPIC,
+        TRACE_TOPIC,
+        TRANS_HALF_TOPIC,
+        TRANS_OP_TOPIC,
+        TRANS_CHECK_MAX_TIME_TOPIC,
+    }
+)
+_UNSENDABLE_TOPICS = _SYSTEM_TOPICS - {AUTO_CREATE_TOPIC, BENCHMARK_TOPIC, TRACE_TOPIC}
+
+
+class SystemTopic(NamedTuple):
+    """A topic that every broker makes at its start."""
+
+    name: str
+    queue_nums: int
+    perm: int
+
+
+def system_topics(
+    cluster_name: str,
+    broker_name: str,
+    *,
+    auto_create_queue_nums: int | None,
+    cluster_topic: bool = True,
+    broker_topic: bool = True,
+    trace_topic: bool = False,
+) -> list[SystemTopic]:
+    """RocketMQ 5.3's list; ``auto_create_queue_nums`` is None where topics are not created by sending."""
+    read_write, inherited = PERM_READ_WRITE, PERM_READ_WRITE | PERM_INHERIT
+    topics = [
+        SystemTopic(SELF_TEST_TOPIC, 1, read_write),
+        SystemTopic(BENCHMARK_TOPIC, 1024, read_write),
+        SystemTopic(cluster_name, 16, inherited if cluster_topic else PERM_INHERIT),
+        SystemTopic(broker_name, 1, inherited if broker_topic else PERM_INHERIT),
+        SystemTopic(OFFSET_MOVED_TOPIC, 1, read_write),
+        SystemTopic(SCHEDULE_TOPIC, DELAY_LEVELS, read_write),
+        SystemTopic(reply_topic(cluster_name), 1, read_write),
+        SystemTopic(TRANS_HALF_TOPIC, 1, read_write),
+        SystemTopic(TRANS_OP_TOPIC, 1, read_write),
+        SystemTopic(TIMER_TOPIC, 1, read_write),
+        SystemTopic(f"{SYSTEM_TOPIC_PREFIX}REVIVE_LOG_{cluster_name}", 8, read_write),
+        SystemTopic(f"{SYSTEM_TOPIC_PREFIX}SYNC_BROKER_MEMBER_{broker_name}", 1, PERM_INHERIT),
+    ]
+    if auto_create_queue_nums is not None:
+        topics.append(SystemTopic(AUTO_CREATE_TOPIC, auto_create_queue_nums, inherited))
+    if trace_topic:
+        topics.append(SystemTopic(TRACE_TOPIC, 1, read_write))
+    return topics
+
+
+def check_topic(topic: str) -> None:
+    """Refuse what is no topic name."""
+    if not topic.strip():
+        raise RequestRefused(_INVALID_PARAMETER, "The specified topic is blank.")
+    if not _LEGAL_NAME.fullmatch(topic):
+        text = f"The specified topic contains illegal characters, allowing only {_ALLOWED}"
+        raise RequestRefused(_INVALID_PARAMETER, text)
+    longest = RETRY_TOPIC_MAX_LENGTH if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) else TOPIC_MAX_LENGTH
+    if len(topic) > longest:
+        raise RequestRefused(_INVALID_PARAMETER, "The specified topic is longer than topic max length.")
+
+
+def check_topic_is_users(topic: str) -> None:
+    """Refuse to create, change or delete a topic of RocketMQ's own."""
+    if is_system_topic(topic):
+        raise RequestRefused(_INVALID_PARAMETER, f"The topic[{topic}] is conflict with system topic.")
+
+
+def check_topic_is_sendable(topic: str) -> None:
+    """Refuse sends to topics that only the broker itself writes to."""
+    if topic in _UNSENDABLE_TOPICS:
+        raise RequestRefused(_NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden.")
+
+
+def check_group(group: str) -> None:
+    """Refuse what is no group name."""
+    if not group.strip():
+        raise RequestRefused(_INVALID_PARAMETER, "the specified group is blank")
+    if len(group) > GROUP_MAX_LENGTH:
+        text = f"the specified group is longer than group max length {GROUP_MAX_LENGTH}."
+        raise RequestRefused(_INVALID_PARAMETER, text)
+    if not _LEGAL_NAME.fullmatch(group):
+        text = f"the specified group[{group}] contains illegal characters, allowing only {_ALLOWED}"
+        raise RequestRefused(_INVALID_PARAMETER, text)
+
+
+def is_system_topic(topic: str) -> bool:
+    """Whether RocketMQ reserves the name on every cluster; topics named after cluster and broker are not in it."""
+    return topic in _SYSTEM_TOPICS or topic.startswith(SYSTEM_TOPIC_PREFIX)
+
+
+def is_retry_topic(topic: str) -> bool:
+    return topic.startswith(RETRY_PREFIX)
+
+
+def is_dlq_topic(topic: str) -> bool:
+    return topic.startswith(DLQ_PREFIX)
+
+
+def retry_topic(group: str) -> str:
+    """Where messages that ``group`` could not consume wait for their next try."""
+    return RETRY_PREFIX + group
+
+
+def dlq_topic(group: str) -> str:
+    """Where messages go that ``group`` failed to consume too often."""
+    return DLQ_PREFIX + group
+
+
+def reply_topic(cluster_name: str) -> str:
+    return f"{cluster_name}_REPLY_TOPIC"
+
+
+def perm_text(perm: int) -> str:
+    """``6`` -> ``RW-``, ``7`` -> ``RWX``."""
+    bits = ((PERM_READ, "R"), (PERM_WRITE, "W"), (PERM_INHERIT, "X"))
+    return "".join(letter if perm & bit else "-" for bit, letter in bits)
+
+
+def is_readable(perm: int) -> bool:
+    return perm & PERM_READ != 0
+
+
+def is_writable(perm: int) -> bool:
+    return perm & PERM_WRITE != 0
+
+
+def is_inherited(perm: int) -> bool:
+    return perm & PERM_INHERIT != 0
