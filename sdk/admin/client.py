@@ -1,0 +1,330 @@
+"""`Admin`: what operators ask of a cluster, one method an operation.
+
+Operations on one server take its address. Operations on a topic or a group find the brokers by the route, ask all of
+their masters (the lowest id where there is no master) at once and merge the answers: numbers must be complete, so
+there one failure fails the call; lists of what was found are given as long as one broker answered.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Self, TypeVar
+
+from common.errors import BrokerError, RouteNotFound, UserError
+from common.message.ids import parse_offset_msg_id
+from common.message.message import MessageExt
+from common.message.queue import MessageQueue
+from common.names import retry_topic
+from remoting.protocol.bodies.cluster import ClusterInfo
+from remoting.protocol.bodies.connections import ConsumerConnection, ProducerConnection
+from remoting.protocol.bodies.group import SubscriptionGroupConfig, SubscriptionGroupTable
+from remoting.protocol.bodies.route import TopicRouteData
+from remoting.protocol.bodies.running_info import ConsumerRunningInfo
+from remoting.protocol.bodies.stats import BrokerStatsData, ConsumeStats
+from remoting.protocol.bodies.topic import TopicConfig, TopicConfigTable, TopicStatsTable
+from remoting.protocol.codes import ResponseCode
+from sdk import broker_api, namesrv_api
+from sdk.admin import broker_admin_api as api
+from sdk.admin.merge import merge_consume_stats, merge_consumers, merge_producers, merge_topic_stats
+from sdk.client import ClientInstance
+from sdk.endpoint import Endpoint
+from sdk.fanout import Answers, ask_all
+from sdk.routes import master_of, reader_of
+
+T = TypeVar("T")
+
+LONG_MAX = 2**63 - 1
+UNIQUE_KEY_MAX_NUM = 32
+_NO_SUCH_TOPIC = (ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SYSTEM_ERROR)
+_NO_SUCH_GROUP = (ResponseCode.CONSUMER_NOT_ONLINE, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST)
+
+
+class Admin:
+    """Asks NameServers and brokers; ``async with Admin("127.0.0.1:9876") as admin: ...``.
+
+    ``nameserver`` is ``host:port;host:port``; without it $NAMESRV_ADDR counts. ``timeout_ms`` is for each request.
+    """
+
+    def __init__(self, nameserver: str | None = None, *, timeout_ms: int = 5000) -> None:
+        self._instance = ClientInstance(nameserver, request_timeout_ms=timeout_ms)
+        self._timeout_ms = timeout_ms
+
+    async def __aenter__(self) -> Self:
+        await self._instance.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._instance.__aexit__(kind, error, trace)
+
+    # --- routes and clusters
+
+    async def topic_route(self, topic: str) -> TopicRouteData:
+        """The topic's route as a NameServer gives it; RouteNotFound when none has it."""
+        return await self._instance.fetch_route(topic)
+
+    async def cluster_info(self) -> ClusterInfo:
+        """Clusters, their brokers, and the addresses of each broker's master and slaves."""
+        return await self._namesrv(namesrv_api.cluster_info)
+
+    async def brokers_of_cluster(self, cluster: str) -> list[str]:
+        """The masters' addresses, by broker name; UserError when there is no such cluster."""
+        info = await self.cluster_info()
+        names = info.cluster_addr_table.get(cluster)
+        if names is None:
+            known = ", ".join(sorted(info.cluster_addr_table)) or "none"
+            raise UserError(f"there is no cluster {cluster!r}; the NameServer knows: {known}")
+        tables = [info.broker_addr_table[name].broker_addrs for name in sorted(names) if name in info.broker_addr_table]
+        return [addr for addr in map(master_of, tables) if addr is not None]
+
+    async def broker_addr_of(self, broker_name: str) -> str:
+        """The address of the broker's master; UserError when there is none."""
+        info = await self.cluster_info()
+        broker = info.broker_addr_table.get(broker_name)
+        if broker is None:
+            known = ", ".join(sorted(info.broker_addr_table)) or "none"
+            raise UserError(f"there is no broker {broker_name!r}; the NameServer knows: {known}")
+        addr = master_of(broker.broker_addrs)
+        if addr is None:
+            raise UserError(f"broker {broker_name!r} has no master now, only slaves")
+        return addr
+
+    # --- topics
+
+    async def create_topic(self, addr: str, config: TopicConfig) -> None:
+        """Create the topic on the broker, or change it to ``config``."""
+        await api.create_topic(self._at(addr), config)
+
+    async def delete_topic_in_broker(self, addr: str, topic: str) -> None:
+        """Drop the topic with its messages from the broker."""
+        await api.delete_topic(self._at(addr), topic)
+
+    async def delete_topic_in_namesrv(self, topic: str, cluster: str | None = None) -> None:
+        """Make every NameServer forget the topic's route (in one cluster, when named)."""
+        answers = await self._each_namesrv(lambda at: namesrv_api.delete_topic(at, topic, cluster))
+        answers.all()
+
+    async def topic_list(self) -> list[str]:
+        """All topics, as the NameServer lists them."""
+        return list((await self._namesrv(namesrv_api.topic_list)).topic_list)
+
+    async def topics_by_cluster(self, cluster: str) -> list[str]:
+        """The topics of a cluster."""
+        return list((await self._namesrv(lambda at: namesrv_api.topics_by_cluster(at, cluster))).topic_list)
+
+    async def system_topics(self) -> list[str]:
+        """The topics that NameServers and brokers made for themselves."""
+        listed = await self._namesrv(namesrv_api.system_topics)
+        topics = list(listed.topic_list)
+        if listed.broker_addr:
+            own = await api.system_topics(self._at(listed.broker_addr))
+            topics += [topic for topic in own.topic_list if topic not in topics]
+        return topics
+
+    async def topic_config(self, addr: str, topic: str) -> TopicConfig:
+        """One topic of the broker; BrokerError 17 when it has no such topic."""
+        return await api.topic_config(self._at(addr), topic)
+
+    async def all_topic_config(self, addr: str) -> TopicConfigTable:
+        """Every topic of the broker."""
+        return await api.all_topic_config(self._at(addr))
+
+    async def topic_stats(self, topic: str) -> TopicStatsTable:
+        """Offsets and last update of every queue of the topic."""
+        answers = await self._each_of_topic(topic, lambda at: api.topic_stats(at, topic))
+        return merge_topic_stats(answers.all(ignore=_NO_SUCH_TOPIC))
+
+    async def groups_of_topic(self, topic: str) -> list[str]:
+        """The groups that consume the topic."""
+        answers = await self._each_of_topic(topic, lambda at: api.groups_of_topic(at, topic))
+        return sorted({group for groups in answers.any() for group in groups.group_list})
+
+    # --- groups
+
+    async def create_group(self, addr: str, config: SubscriptionGroupConfig) -> None:
+        """Create the subscription group on the broker, or change it to ``config``."""
+        await api.create_group(self._at(addr), config)
+
+    async def delete_group(self, addr: str, group: str, clean_offset: bool = False) -> None:
+        """Drop the subscription group from the broker and, if asked, its offsets."""
+        await api.delete_group(self._at(addr), group, clean_offset=clean_offset)
+
+    async def all_groups(self, addr: str) -> SubscriptionGroupTable:
+        """Every subscription group of the broker."""
+        return await api.all_groups(self._at(addr))
+
+    async def consume_stats(self, group: str, topic: str | None = None) -> ConsumeStats:
+        """How far the group has consumed every queue of ``topic``, or of all its topics."""
+        answers = await self._each_of_group(group, topic, lambda at: api.consume_stats(at, group, topic))
+        return merge_consume_stats(answers.all(ignore=(*_NO_SUCH_TOPIC, *_NO_SUCH_GROUP)))
+
+    async def consumer_connection(self, group: str) -> ConsumerConnection:
+        """The group's connected consumers; BrokerError 206 when there is none."""
+        answers = await self._each_of_group(group, None, lambda at: api.consumer_connection(at, group))
+        return merge_consumers(answers.any())
+
+    async def consumer_running_info(self, group: str, client_id: str, *, jstack: bool = False) -> ConsumerRunningInfo:
+        """What one consumer of the group is doing: the broker that it is connected to asks it."""
+        answers = await self._each_of_group(
+            group, None, lambda at: api.consumer_running_info(at, group, client_id, jstack=jstack)
+        )
+        return answers.any()[0]
+
+    async def producer_connection(self, group: str, topic: str) -> ProducerConnection:
+        """The group's producers connected to the brokers of ``topic``; BrokerError 1 when there is none."""
+        answers = await self._each_of_topic(topic, lambda at: api.producer_connection(at, group))
+        return merge_producers(answers.any())
+
+    # --- messages and offsets
+
+    async def query_message_by_key(
+        self, topic: str, key: str, max_num: int = 64, begin: int = 0, end: int = LONG_MAX
+    ) -> list[MessageExt]:
+        """Messages of ``topic`` with ``key`` among their keys, stored from ``begin`` to ``end`` (ms), oldest first."""
+        found = await self._query(topic, key, max_num, begin, end, unique=False)
+        matching = [message for message in found if key in (message.keys or "").split(" ")]
+        return matching[:max_num]
+
+    async def query_by_unique_key(self, topic: str, key: str) -> list[MessageExt]:
+        """Messages of ``topic`` with the unique key ``key``, oldest first; more than one when a send was retried."""
+        found = await self._query(topic, key, UNIQUE_KEY_MAX_NUM, 0, LONG_MAX, unique=True)
+        return [message for message in found if message.msg_id == key]
+
+    async def view_message(self, offset_msg_id: str) -> MessageExt:
+        """The message that an offset message id names; the id holds the broker's address."""
+        try:
+            host, port, offset = parse_offset_msg_id(offset_msg_id)
+        except ValueError as error:
+            raise UserError(str(error)) from None
+        addr = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        return await broker_api.view_message(self._at(addr), offset)
+
+    async def max_offset(self, mq: MessageQueue) -> int:
+        """The offset that the queue's next message will get."""
+        return await broker_api.max_offset(await self._master(mq), mq.topic, mq.queue_id)
+
+    async def min_offset(self, mq: MessageQueue) -> int:
+        """The offset of the queue's oldest message."""
+        return await broker_api.min_offset(await self._master(mq), mq.topic, mq.queue_id)
+
+    async def search_offset(self, mq: MessageQueue, timestamp_ms: int) -> int:
+        """The offset of the queue's first message stored at ``timestamp_ms`` or later."""
+        return await broker_api.search_offset(await self._master(mq), mq.topic, mq.queue_id, timestamp_ms)
+
+    # --- brokers
+
+    async def broker_runtime_info(self, addr: str) -> dict[str, str]:
+        """Counters and state of the broker, all as text."""
+        return await api.runtime_info(self._at(addr))
+
+    async def broker_config(self, addr: str) -> dict[str, str]:
+        """Every option of the broker as it runs."""
+        return await api.broker_config(self._at(addr))
+
+    async def update_broker_config(self, addr: str, values: Mapping[str, str]) -> None:
+        """Change options of the broker while it runs."""
+        await api.update_broker_config(self._at(addr), values)
+
+    async def broker_stats(self, addr: str, name: str, key: str) -> BrokerStatsData:
+        """A rate of the broker (TOPIC_PUT_NUMS of a topic, ...); BrokerError 1 when it does not know it."""
+        return await api.broker_stats(self._at(addr), name, key)
+
+    async def wipe_write_perm(self, broker_name: str) -> dict[str, int]:
+        """Keep producers away from the broker; NameServer address → topics touched."""
+        answers = await self._each_namesrv(lambda at: namesrv_api.wipe_write_perm(at, broker_name))
+        answers.all()
+        return answers.values
+
+    async def add_write_perm(self, broker_name: str) -> dict[str, int]:
+        """Let producers come back to the broker; NameServer address → topics touched."""
+        answers = await self._each_namesrv(lambda at: namesrv_api.add_write_perm(at, broker_name))
+        answers.all()
+        return answers.values
+
+    # --- NameServers
+
+    async def namesrv_config(self, addrs: Sequence[str] | None = None) -> dict[str, dict[str, str]]:
+        """NameServer address → its options; of all NameServers when none is named."""
+        answers = await self._each_namesrv(namesrv_api.namesrv_config, addrs)
+        answers.all()
+        return answers.values
+
+    async def update_namesrv_config(self, values: Mapping[str, str], addrs: Sequence[str] | None = None) -> None:
+        """Change options of the named NameServers, or of all."""
+        (await self._each_namesrv(lambda at: namesrv_api.update_namesrv_config(at, values), addrs)).all()
+
+    async def put_kv(self, namespace: str, key: str, value: str) -> None:
+        """Set a value in every NameServer's key-value store."""
+        (await self._each_namesrv(lambda at: namesrv_api.put_kv(at, namespace, key, value))).all()
+
+    async def delete_kv(self, namespace: str, key: str) -> None:
+        """Remove a value from every NameServer's key-value store."""
+        (await self._each_namesrv(lambda at: namesrv_api.delete_kv(at, namespace, key))).all()
+
+    async def get_kv(self, namespace: str, key: str) -> str | None:
+        """A value of the key-value store; None when there is none."""
+        return await self._namesrv(lambda at: namesrv_api.get_kv(at, namespace, key))
+
+    async def kv_list(self, namespace: str) -> dict[str, str]:
+        """All values of a namespace."""
+        return await self._namesrv(lambda at: namesrv_api.kv_list(at, namespace))
+
+    # --- whom to ask
+
+    def _at(self, addr: str) -> Endpoint:
+        return self._instance.at(addr, self._timeout_ms)
+
+    async def _namesrv(self, call: Callable[[Endpoint], Awaitable[T]]) -> T:
+        return await self._instance.name_servers.ask(call, self._timeout_ms)
+
+    async def _each_namesrv(
+        self, call: Callable[[Endpoint], Awaitable[T]], addrs: Sequence[str] | None = None
+    ) -> Answers[T]:
+        return await self._each(addrs or self._instance.name_servers.addrs, call)
+
+    async def _each(self, addrs: Iterable[str], call: Callable[[Endpoint], Awaitable[T]]) -> Answers[T]:
+        return await ask_all(addrs, lambda addr: call(self._at(addr)))
+
+    async def _each_of_topic(self, topic: str, call: Callable[[Endpoint], Awaitable[T]]) -> Answers[T]:
+        return await self._each(_readers(await self.topic_route(topic)), call)
+
+    async def _each_of_group(
+        self, group: str, topic: str | None, call: Callable[[Endpoint], Awaitable[T]]
+    ) -> Answers[T]:
+        """The brokers of ``topic``; else those of the group's retry topic, which its heartbeats make; else all."""
+        try:
+            return await self._each(_readers(await self.topic_route(topic or retry_topic(group))), call)
+        except RouteNotFound:
+            if topic:
+                raise
+        tables = (await self.cluster_info()).broker_addr_table.values()
+        return await self._each([addr for table in tables if (addr := reader_of(table.broker_addrs))], call)
+
+    async def _query(
+        self, topic: str, key: str, max_num: int, begin: int, end: int, *, unique: bool
+    ) -> list[MessageExt]:
+        route = await self.topic_route(topic)
+        names = {addr: broker.broker_name for broker in route.broker_datas if (addr := reader_of(broker.broker_addrs))}
+
+        async def query(addr: str) -> list[MessageExt]:
+            return await broker_api.query_messages(
+                self._at(addr),
+                topic,
+                key,
+                max_num=max_num,
+                begin_ms=begin,
+                end_ms=end,
+                unique=unique,
+                broker_name=names[addr],
+            )
+
+        answers = await ask_all(names, query)
+        found = [message for messages in answers.any() for message in messages if message.topic == topic]
+        return sorted(found, key=lambda message: message.store_timestamp)
+
+    async def _master(self, mq: MessageQueue) -> Endpoint:
+        return self._at(await self._instance.master_of(mq))
+
+
+def _readers(route: TopicRouteData) -> list[str]:
+    return [addr for broker in route.broker_datas if (addr := reader_of(broker.broker_addrs))]

@@ -1,0 +1,23 @@
+"""Configurations on the wire: ``key=value`` lines, as codes 25, 26, 318 and 319 carry them.
+
+Servers read them as Java properties (backslash escapes) but print them raw, so reading and writing differ.
+"""
+
+from collections.abc import Mapping
+
+import javaproperties
+
+
+def encode_config(values: Mapping[str, str]) -> bytes:
+    """The text that a server parses into ``values``."""
+    return javaproperties.dumps(values, timestamp=None).encode()
+
+
+def decode_config(text: bytes) -> dict[str, str]:
+    """The values that a server printed, in its order."""
+    values: dict[str, str] = {}
+    for line in text.decode("utf-8", "replace").splitlines():
+        key, equals, value = line.partition("=")
+        if equals and key and not key.startswith("#"):
+            values[key] = value
+    return values

@@ -1,0 +1,61 @@
+"""One server to ask: send a request, wait, check the code, read fields of the answer.
+
+A code outside ``accept`` is a BrokerError; an answer that lacks what the protocol promises is a ProtocolError.
+Neither says anything about other servers: which one to ask, and whom to ask next, is decided elsewhere.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from common.errors import BrokerError, ProtocolError
+from remoting.net.client import RemotingClient
+from remoting.protocol.bodies import WireBody
+from remoting.protocol.command import Command
+
+DEFAULT_TIMEOUT_MS = 3000
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A broker or a NameServer at ``addr``, and how long to wait for each answer of it."""
+
+    client: RemotingClient
+    addr: str
+    timeout_ms: float = DEFAULT_TIMEOUT_MS
+
+    async def ask(
+        self,
+        code: int,
+        ext: Mapping[str, Any] | None = None,
+        body: WireBody | bytes | None = None,
+        *,
+        accept: Collection[int] = (0,),
+        wait_ms: float = 0,
+    ) -> Command:
+        """The answer; BrokerError when its code is not one of ``accept``.
+
+        A body that is not bytes is written in the peer's dialect. ``wait_ms`` is what the server may hold the request
+        on purpose, on top of the timeout.
+        """
+        command = Command(code, dict(ext) if ext is not None else None)
+        if isinstance(body, bytes):
+            command.body, body = body, None
+        answer = await self.client.invoke(self.addr, command, self.timeout_ms + wait_ms, body=body)
+        if answer.code not in accept:
+            raise BrokerError(answer.code, answer.remark, self.addr)
+        return answer
+
+
+def int_field(answer: Command, name: str) -> int:
+    """A number that the answer's ext fields must hold."""
+    value = (answer.ext or {}).get(name)
+    try:
+        return int(value)  # type: ignore[arg-type]  # None and bad text are what the except is for
+    except (TypeError, ValueError):
+        raise ProtocolError(f"the answer's field {name} is {value!r}, not a number") from None
+
+
+def int_field_or(answer: Command, name: str, default: int) -> int:
+    """A number that some servers leave out."""
+    return int_field(answer, name) if name in (answer.ext or {}) else default
