@@ -1,0 +1,102 @@
+"""Who may import whom, and which rooms are pure."""
+
+import ast
+import importlib
+import pkgutil
+
+import pytest
+
+from tests.tidy.tree import PACKAGES, Module, modules
+
+MAY_IMPORT = {
+    "common": set(),
+    "remoting": {"common"},
+    "namesrv": {"common", "remoting"},
+    "broker": {"common", "remoting"},
+    "sdk": {"common", "remoting"},
+    "spark_connector": {"sdk", "common"},
+}
+OURS = {*PACKAGES, "tests", "bench", "scripts", "pyspark_rocketmq"}
+
+PURE = ("common/message", "remoting/protocol", "namesrv/routes.py")
+PURE_OURS = ("common.errors", "common.names", "common.message", "remoting.protocol")
+IMPURE = set(
+    "asyncio concurrent datetime fcntl glob io logging mmap multiprocessing os pathlib random secrets select "
+    "selectors shutil signal socket ssl subprocess tempfile threading time trio uuid".split()
+)
+IMPURE_CALLS = {"open", "print", "input"}
+
+
+def outlaws(module: Module) -> list[str]:
+    """Imports that the law of the house forbids."""
+    room = module.name.split(".")[0]
+    allowed = MAY_IMPORT[room] | {room}
+    return [
+        f"{module}:{line} imports {name}"
+        for line, name in module.imports()
+        if name.split(".")[0] in OURS - allowed
+    ]
+
+
+def impurities(module: Module) -> list[str]:
+    """What makes a room depend on more than its arguments."""
+    found = []
+    for line, name in module.imports():
+        top = name.split(".")[0]
+        foreign = top in OURS and not any(f"{name}.".startswith(f"{pure}.") for pure in PURE_OURS)
+        if top in IMPURE or foreign:
+            found.append(f"{module}:{line} imports {name}")
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in IMPURE_CALLS:
+            found.append(f"{module}:{node.lineno} calls {node.func.id}")
+        if isinstance(node, ast.For | ast.comprehension) and _is_bare_set(node.iter):
+            # its order changes from process to process, and a simulation could not be repeated
+            found.append(f"{module}:{node.iter.lineno} iterates a set")
+    return found
+
+
+def _is_bare_set(node: ast.expr) -> bool:
+    is_call = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("set", "frozenset")
+    return is_call or isinstance(node, ast.Set | ast.SetComp)
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_packages_import_only_what_they_may(package: str) -> None:
+    assert [outlaw for module in modules(package) for outlaw in outlaws(module)] == []
+
+
+def test_pure_rooms_are_pure() -> None:
+    assert [impurity for module in modules(*PURE) for impurity in impurities(module)] == []
+
+
+def test_the_store_knows_no_event_loop() -> None:
+    loops = [f"{m}:{line}" for m in modules("broker/store") for line, name in m.imports() if name.startswith("trio")]
+    assert loops == []
+
+
+def test_the_law_sees_a_breach() -> None:
+    def module(text: str) -> Module:
+        return Module("common/message/x.py", "common.message.x", text, ast.parse(text))
+
+    breaches = [
+        "import remoting.net", "from remoting import net", "from sdk.client import Client",
+        "def f() -> None:\n    from broker import store",
+    ]  # fmt: skip
+    assert all(outlaws(module(text)) for text in breaches)
+    stains = [
+        "import time", "from os import path", "from .. import files", "from common.clock import SystemClock",
+        "open('x')", "for x in {1, 2}: pass", "[x for x in set(y)]",
+    ]  # fmt: skip
+    assert all(impurities(module(text)) for text in stains)
+    clean = module("from common.errors import StoreCorrupt\nfrom .flags import X\nimport struct")
+    assert not outlaws(clean) and not impurities(clean)
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_module_can_be_imported(package: str) -> None:
+    if package == "spark_connector":
+        pytest.importorskip("pyspark", reason="needs the spark extra")
+    root = importlib.import_module(package)
+    for found in pkgutil.walk_packages(root.__path__, f"{package}."):
+        if not found.name.endswith("__main__"):
+            importlib.import_module(found.name)

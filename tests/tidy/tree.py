@@ -1,0 +1,64 @@
+"""The repository's own Python files, parsed."""
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("common", "remoting", "namesrv", "broker", "sdk", "spark_connector")
+EVERYWHERE = (*PACKAGES, "tests", "bench", "scripts")
+
+
+@dataclass(frozen=True)
+class Module:
+    """One file: its path from the root, its dotted name, its text and syntax tree."""
+
+    path: str
+    name: str
+    text: str
+    tree: ast.Module
+
+    def imports(self) -> Iterator[tuple[int, str]]:
+        """``(line, dotted name)`` of every import in the file, inside functions too; ``from a import b`` is a.b."""
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Import):
+                for alias in node.names:
+                    yield node.lineno, alias.name
+            elif isinstance(node, ast.ImportFrom):
+                base = self._absolute(node)
+                for alias in node.names:
+                    yield node.lineno, f"{base}.{alias.name}"
+
+    def _absolute(self, node: ast.ImportFrom) -> str:
+        if not node.level:
+            return node.module or ""
+        parts = self.name.split(".")
+        is_package = self.path.endswith("__init__.py")
+        parent = parts[: len(parts) - node.level + is_package]
+        return ".".join([*parent, node.module] if node.module else parent)
+
+    def __str__(self) -> str:
+        return self.path
+
+
+def modules(*rooms: str) -> list[Module]:
+    """All files of the named folders or files, sorted by path."""
+    return [module for module in _all() if any(_inside(module.path, room) for room in rooms)]
+
+
+def _inside(path: str, room: str) -> bool:
+    return path == room or path.startswith(room.rstrip("/") + "/")
+
+
+@cache
+def _all() -> tuple[Module, ...]:
+    found = []
+    for room in EVERYWHERE:
+        for file in sorted((ROOT / room).rglob("*.py")):
+            path = file.relative_to(ROOT).as_posix()
+            text = file.read_text(encoding="utf-8")
+            name = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+            found.append(Module(path, name, text, ast.parse(text, path)))
+    return tuple(found)
