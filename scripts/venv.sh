@@ -1,0 +1,85 @@
+# Sourced by the other scripts, from the root of the repository: step, make_venv, explain_java.
+
+# step TITLE COMMAND...: run a long command quietly; show that it lives, and its output only when it fails.
+step() {
+    local title=$1 log pid traps start=$SECONDS told=0 status=0
+    shift
+    log=$(mktemp)
+    [ -t 1 ] || echo "$title ..."
+    "$@" >"$log" 2>&1 &
+    pid=$!
+    traps=$(trap -p INT TERM)
+    trap 'kill "$pid" 2>/dev/null; exit 130' INT TERM # a background command of a script does not see Ctrl-C
+    while kill -0 "$pid" 2>/dev/null; do
+        local elapsed=$((SECONDS - start))
+        if [ -t 1 ]; then
+            printf '\r\033[K%s ... %d s  %.60s' "$title" "$elapsed" "$(tail -n 1 "$log")"
+        elif ((elapsed >= told + 20)); then
+            told=$elapsed
+            printf '  %d s: %.100s\n' "$elapsed" "$(tail -n 1 "$log")"
+        fi
+        sleep 0.2
+    done
+    trap - INT TERM
+    eval "$traps"
+    wait "$pid" || status=$?
+    [ -t 1 ] && printf '\r\033[K'
+    if ((status != 0)); then
+        echo "$title: failed after $((SECONDS - start)) s:" >&2
+        tail -n 40 "$log" >&2
+    else
+        echo "$title: done in $((SECONDS - start)) s"
+    fi
+    rm -f "$log"
+    return "$status"
+}
+
+# Print a Python of 3.11 or newer: $PYTHON when set, else the first that is found.
+find_python() {
+    local candidate
+    for candidate in ${PYTHON:-python3.11 python3.12 python3.13 python3.14 python3 python}; do
+        if "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+            echo "$candidate"
+            return 0
+        fi
+    done
+    if [ -n "${PYTHON:-}" ]; then
+        echo "PYTHON=$PYTHON is no Python 3.11 or newer; set it to one, or unset it" >&2
+    else
+        echo "Skylark needs Python 3.11 or newer, and none was found:" >&2
+        echo "install it (Debian, Ubuntu: apt-get install python3.11 python3.11-venv), or set PYTHON to its path" >&2
+    fi
+    return 1
+}
+
+# make_venv EXTRAS: make .venv when missing, and install the project with its extras when setup.cfg changed.
+make_venv() {
+    local extras=$1 stamp python
+    stamp=.venv/.installed-$(sha256sum setup.cfg | cut -c 1-16)-$extras
+    if [ -e "$stamp" ] && .venv/bin/python -c '' 2>/dev/null; then
+        return 0
+    fi
+    if ! .venv/bin/python -m pip --version >/dev/null 2>&1; then
+        python=$(find_python) || return 1
+        if ! "$python" -c 'import ensurepip' 2>/dev/null; then
+            echo "$python cannot make virtual environments: apt-get install python3-venv (Debian, Ubuntu)" >&2
+            return 1
+        fi
+        step "making .venv with $("$python" --version)" "$python" -m venv --clear .venv || return 1
+    fi
+    step "installing Skylark and its extras $extras into .venv" \
+        .venv/bin/python -m pip install --disable-pip-version-check --no-input --progress-bar off \
+        -e ".[$extras]" || return 1
+    rm -f .venv/.installed-*-"$extras"
+    touch "$stamp"
+}
+
+# Say how to get Java when it is missing; fails then.
+explain_java() {
+    if command -v java >/dev/null || [ -x "${JAVA_HOME:-}/bin/java" ]; then
+        return 0
+    fi
+    echo "no Java found: what needs Spark is left out."
+    echo "  to have it, install Java 17 (Debian, Ubuntu: apt-get install openjdk-17-jre-headless) and run this again"
+    return 1
+}
