@@ -7,7 +7,7 @@ two halves of a long key are remembered: unique keys differ in their last four c
 from operator import mul
 
 _POWERS_COUNT = 512
-_POWERS = tuple(pow(31, i, 1 << 32) for i in range(_POWERS_COUNT, -1, -1))
+_POWERS: tuple[int, ...] = tuple(pow(31, i, 1 << 32) for i in range(_POWERS_COUNT, -1, -1))
 _MEMO_LIMIT = 100_000
 _TAIL = 4
 _TAIL_POWER: int = 31**_TAIL & 0xFFFFFFFF

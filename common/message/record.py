@@ -65,9 +65,9 @@ def topic_field(topic: str) -> tuple[int, bytes]:
     return MAGIC_V2, _TOPIC_LENGTH_V2.pack(len(raw)) + raw
 
 
-def record_overhead(born_host: bytes, store_host: bytes, topic_part: bytes) -> int:
-    """Size of a record less its body and properties."""
-    return _HEADS[len(born_host), len(store_host)].size + len(topic_part) + 2
+def record_head(born_host: bytes, store_host: bytes) -> struct.Struct:
+    """The layout of a record's fields before its body, for hosts of these lengths."""
+    return _HEADS[len(born_host), len(store_host)]
 
 
 def encode_record(

@@ -1,0 +1,7 @@
+"""The only place with sockets: a thin trio shell around the sans-IO protocol.
+
+channel.py  one connection, either side: outbox, requests in flight, deadlines
+server.py   accepts, runs handlers a socket-full at a time, answers with one send
+client.py   connections by address, opened on demand, CBOR offered to each server
+daemon.py   signals, graceful stop, logging of a daemon
+"""

@@ -1,0 +1,111 @@
+"""All messages of the broker in one log, whatever their topic.
+
+An append is a copy into the mapped file. `flush` makes it durable; it may run in a thread while appends go on.
+"""
+
+import mmap
+import struct
+
+from broker.store.segment import SegmentChain
+from common.errors import StoreError
+from common.files import FileSystem
+from common.message.record import BLANK_BYTES, BLANK_MAGIC, MAGIC_V1, MAGIC_V2, SIZE_MAGIC
+
+
+class CommitLog:
+    """The log from ``start`` to ``end`` (physical offsets, bytes); durable up to ``flushed``."""
+
+    def __init__(self, fs: FileSystem, directory: str, segment_bytes: int) -> None:
+        self.chain = SegmentChain(fs, directory, segment_bytes)
+        self.end = 0
+        self.flushed = 0
+        self._view: mmap.mmap | None = None
+        self._base = 0
+        self._limit = 0
+
+    @property
+    def start(self) -> int:
+        return self.chain.start
+
+    @property
+    def max_record_bytes(self) -> int:
+        """The largest record (or batch) that fits into one segment."""
+        return self.chain.segment_bytes - BLANK_BYTES
+
+    def open_at(self, end: int, *, clear: bool) -> None:
+        """Go on appending at ``end``; ``clear`` removes what a crash left behind it, so that it can never come back."""
+        self.chain.cut_after(end)
+        segment = self.chain.at(end)
+        if segment is not None and clear:
+            segment.clear_from(end)
+        self.end = self.flushed = end
+        self._use_segment()
+
+    def reserve(self, size: int) -> int:
+        """The physical offset where ``size`` bytes will go; rolls to the next file when they do not fit.
+
+        DiskFull when the next file cannot be allocated: the log stays as it is.
+        """
+        end = self.end
+        if end + size + BLANK_BYTES > self._limit:
+            return self._roll(size)
+        return end
+
+    def write(self, offset: int, data: bytes) -> None:
+        """Append ``data`` at ``offset``, which `reserve` gave for its size."""
+        view = self._view
+        assert view is not None
+        at = offset - self._base
+        size = len(data)
+        view[at : at + size] = data
+        self.end = offset + size
+
+    def read(self, offset: int, size: int) -> bytes:
+        """``size`` bytes at ``offset``, which must lie in one segment."""
+        segment = self.chain.at(offset)
+        if segment is None:
+            raise StoreError(f"offset {offset} is not in the commit log ({self.start} to {self.end})")
+        at = offset - segment.base
+        return segment.file.view[at : at + size]
+
+    def record_at(self, offset: int) -> bytes | None:
+        """The record that starts at ``offset``; None when there is none."""
+        if not self.start <= offset < self.end or offset + BLANK_BYTES > self.end:
+            return None
+        size, magic = SIZE_MAGIC.unpack(self.read(offset, BLANK_BYTES))
+        if magic not in (MAGIC_V1, MAGIC_V2) or offset + size > self.end:
+            return None
+        record = self.read(offset, size)
+        return record if len(record) == size else None
+
+    def flush(self) -> int:
+        """Make durable all that is written when this starts; returns up to where. Runs in any thread, one at a time."""
+        end = self.end
+        if end > self.flushed:
+            for segment in self.chain.segments[:]:
+                if segment.end > self.flushed and segment.base < end:
+                    segment.sync()
+            self.flushed = end
+        return end
+
+    def close(self) -> None:
+        self._view = None
+        self.chain.close()
+
+    def _roll(self, size: int) -> int:
+        if size > self.max_record_bytes:
+            raise StoreError(f"{size} bytes do not fit into a commit log file of {self.chain.segment_bytes} bytes")
+        segment = self.chain.extend()
+        left = self._limit - self.end
+        if self._view is not None and left >= BLANK_BYTES:
+            struct.pack_into(">II", self._view, self.end - self._base, left, BLANK_MAGIC)
+        self.end = segment.base
+        self._use_segment()
+        return self.end
+
+    def _use_segment(self) -> None:
+        segment = self.chain.at(self.end)
+        if segment is None:
+            self._view, self._base, self._limit = None, self.end, self.end
+        else:
+            self._view, self._base, self._limit = segment.file.view, segment.base, segment.end

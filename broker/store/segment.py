@@ -1,0 +1,133 @@
+"""Files of equal size, named by the offset of their first byte (20 digits): one long array of bytes.
+
+Old segments are mapped when they are first read. A new one is allocated on disk before it is mapped, so that a full
+disk is an error here and never a SIGBUS later.
+"""
+
+from common.errors import StoreCorrupt
+from common.files import FileSystem, MappedFile
+
+NAME_DIGITS = 20
+
+
+class Segment:
+    """Bytes ``base`` to ``base + size`` of a chain."""
+
+    __slots__ = ("_file", "_fs", "base", "path", "size")
+
+    def __init__(self, fs: FileSystem, path: str, base: int, size: int) -> None:
+        self._fs = fs
+        self._file: MappedFile | None = None
+        self.path = path
+        self.base = base
+        self.size = size
+
+    @property
+    def file(self) -> MappedFile:
+        """The mapped file; maps it when this is its first use."""
+        if self._file is None:
+            self._file = self._fs.open_map(self.path, self.size, create=False)
+        return self._file
+
+    @property
+    def end(self) -> int:
+        return self.base + self.size
+
+    def allocate(self) -> None:
+        """Give the file its full size on disk. DiskFull when there is no room."""
+        self._file = self._fs.open_map(self.path, self.size, create=True)
+
+    def clear_from(self, offset: int) -> None:
+        """Make all bytes from ``offset`` on zero, durably and without touching each."""
+        self.close()
+        file = self._fs.open_append(self.path)
+        try:
+            file.truncate(offset - self.base)
+            file.sync()
+        finally:
+            file.close()
+        self.allocate()
+
+    def sync(self) -> None:
+        """What was written is on disk when this returns; nothing to do when the file was never mapped."""
+        if self._file is not None:
+            self._file.sync()
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+class SegmentChain:
+    """The segments of one directory, without gaps. The directory appears with the first segment."""
+
+    def __init__(self, fs: FileSystem, directory: str, segment_bytes: int) -> None:
+        self._fs = fs
+        self.directory = directory
+        self.segment_bytes = segment_bytes
+        self.segments: list[Segment] = []
+
+    def load(self) -> None:
+        """Find the segments on disk. StoreCorrupt when one is missing, misnamed or of another size."""
+        if not self._fs.exists(self.directory):
+            return
+        names = [n for n in self._fs.listdir(self.directory) if len(n) == NAME_DIGITS and n.isdigit()]
+        for name in names:
+            path = f"{self.directory}/{name}"
+            base = int(name)
+            size = self._fs.size(path)
+            segment = Segment(self._fs, path, base, self.segment_bytes)
+            if size < self.segment_bytes and name == names[-1]:
+                # A crash before the file was allocated, or between cutting a torn tail and allocating it again.
+                segment.allocate()
+            elif size != self.segment_bytes:
+                raise StoreCorrupt(path, size, f"the file has {size} bytes, not the configured {self.segment_bytes}")
+            if self.segments and base != self.segments[-1].end:
+                raise StoreCorrupt(path, 0, f"the file before it ends at {self.segments[-1].end}")
+            self.segments.append(segment)
+
+    @property
+    def start(self) -> int:
+        return self.segments[0].base if self.segments else 0
+
+    @property
+    def end(self) -> int:
+        """One past the last byte that has a place on disk."""
+        return self.segments[-1].end if self.segments else 0
+
+    def at(self, offset: int) -> Segment | None:
+        """The segment that holds ``offset``."""
+        if not self.segments:
+            return None
+        index = (offset - self.segments[0].base) // self.segment_bytes
+        return self.segments[index] if 0 <= index < len(self.segments) else None
+
+    def extend(self, base: int | None = None) -> Segment:
+        """Add a segment at the end (the first one at ``base``). DiskFull when there is no room for it."""
+        if not self.segments:
+            self._fs.mkdirs(self.directory)
+        at = self.end if self.segments else (base or 0)
+        path = f"{self.directory}/{at:0{NAME_DIGITS}d}"
+        segment = Segment(self._fs, path, at, self.segment_bytes)
+        segment.allocate()
+        self.segments.append(segment)
+        return segment
+
+    def cut_after(self, offset: int) -> None:
+        """Remove the segments that lie wholly at or after ``offset``."""
+        while self.segments and self.segments[-1].base >= offset and self.segments[-1].base > self.start:
+            self._remove(self.segments.pop())
+
+    def remove_all(self) -> None:
+        """Remove every segment."""
+        while self.segments:
+            self._remove(self.segments.pop())
+
+    def _remove(self, segment: Segment) -> None:
+        segment.close()
+        self._fs.remove(segment.path)
+
+    def close(self) -> None:
+        for segment in self.segments:
+            segment.close()

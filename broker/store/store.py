@@ -1,0 +1,438 @@
+"""The store as its users see it: put, get, query. Sync, one thread; `flush` and `finish_checkpoint` may run elsewhere.
+
+An append goes into the commit log and its consume queue at once; the index follows in `build_index`. What an
+acknowledgement means is decided by who waits for what: a put survives this process, `flush` makes it survive
+power loss.
+"""
+
+from collections.abc import Iterator, Sequence, Set
+from dataclasses import dataclass
+from typing import NamedTuple
+from zlib import crc32
+
+from broker.store.checkpoint import Checkpoint
+from broker.store.commitlog import CommitLog
+from broker.store.consumequeue import ENTRY, ConsumeQueue
+from broker.store.index import MAX_PENDING, Index
+from broker.store.query import QueryResult, offset_by_time, query_by_key, store_time
+from broker.store.reader import GetResult, GetStatus, read_queue
+from broker.store.recovery import RecoveryReport, scan_log
+from common.clock import Clock
+from common.errors import RequestRefused, StoreLocked
+from common.files import FileSystem
+from common.message.flags import TRANSACTION_MASK, TRANSACTION_ROLLBACK
+from common.message.javahash import java_hash
+from common.message.properties import find_property
+from common.message.record import (
+    MAX_PROPERTIES,
+    PROPERTIES_LENGTH,
+    Record,
+    decode_record,
+    encode_record,
+    record_head,
+    topic_field,
+)
+
+_TAGS = b"TAGS"
+_MAX_TAG_MEMO = 10_000
+_ILLEGAL = 13
+
+
+@dataclass(frozen=True)
+class StoreOptions:
+    """Where the store is and how its files are cut; sizes in bytes."""
+
+    directory: str
+    commitlog_segment_bytes: int = 1 << 30
+    consumequeue_segment_bytes: int = 300_000 * 20
+    index_slots: int = 5_000_000
+    index_capacity: int = 20_000_000
+    index_enabled: bool = True
+
+
+class PutResult(NamedTuple):
+    """Where a message went. ``end`` must be flushed or replicated before the put is durable."""
+
+    physical_offset: int
+    queue_offset: int
+    end: int
+    store_timestamp: int
+
+
+class BatchPutResult(NamedTuple):
+    """Where the messages of a batch went; queue offsets count up from ``queue_offset``."""
+
+    physical_offsets: list[int]
+    queue_offset: int
+    end: int
+    store_timestamp: int
+
+
+class CheckpointMark(NamedTuple):
+    """What `MessageStore.finish_checkpoint` is to make durable."""
+
+    log_offset: int
+    timestamp: int
+    queues: list[ConsumeQueue]
+
+
+class MessageStore:
+    """Opened by `open`, which recovers; closed by `close`, after which no recovery is needed."""
+
+    def __init__(self, fs: FileSystem, options: StoreOptions, clock: Clock, store_host: bytes) -> None:
+        self._fs = fs
+        self._options = options
+        self._clock = clock
+        self._host = store_host
+        directory = options.directory
+        self.log = CommitLog(fs, f"{directory}/commitlog", options.commitlog_segment_bytes)
+        self.index = Index(fs, f"{directory}/index", options.index_slots, options.index_capacity)
+        self._queues: dict[str, dict[int, ConsumeQueue]] = {}
+        self._dirty: list[ConsumeQueue] = []
+        self._tag_codes: dict[bytes, int] = {}
+        self._last_timestamp = 0
+        # Queues with held pulls that got messages since the owner of the pulls last looked.
+        self.arrived: set[ConsumeQueue] = set()
+        self.puts = 0
+        self.put_bytes = 0
+
+    def open(self) -> RecoveryReport:
+        """Lock the directory, recover, get ready. StoreLocked, StoreCorrupt or DiskFull when that can't be."""
+        fs, directory = self._fs, self._options.directory
+        fs.mkdirs(directory)
+        try:
+            self._lock = fs.lock(f"{directory}/lock")
+        except StoreLocked:
+            raise StoreLocked(
+                f"store {directory} is open in another broker; stop that one or set another storePathRootDir"
+            ) from None
+        self._checkpoint = Checkpoint(fs, f"{directory}/checkpoint")
+        self.log.chain.load()
+        if self._options.index_enabled:
+            self.index.load()
+        report = self._recover()
+        fs.open_append(f"{directory}/abort").close()
+        return report
+
+    def close(self) -> None:
+        """Make all durable, say so in the checkpoint, give the directory up."""
+        self.build_index()
+        self.finish_checkpoint(self.begin_checkpoint(), clean=True)
+        for queue in self.queues():
+            queue.close()
+        self.index.close()
+        self.log.close()
+        self._checkpoint.close()
+        self._fs.remove(f"{self._options.directory}/abort")
+        self._lock.close()
+
+    # --- writing
+
+    def put(
+        self,
+        topic: str,
+        queue_id: int,
+        body: bytes,
+        properties: bytes,
+        *,
+        flag: int = 0,
+        sys_flag: int = 0,
+        born_timestamp: int,
+        born_host: bytes,
+        reconsume_times: int = 0,
+        prepared_transaction_offset: int = 0,
+    ) -> PutResult:
+        """Append one message. RequestRefused when it is too large for the files, DiskFull when there is no room."""
+        queue = self.queue(topic, queue_id)
+        size = queue.record_overhead + len(body) + len(properties) + (12 if len(born_host) > 8 else 0)
+        self._check_size(size, len(properties))
+        log = self.log
+        physical = log.reserve(size)
+        queue.reserve(1)
+        now = self._now()
+        queue_offset = queue.next_offset
+        log.write(
+            physical,
+            encode_record(
+                queue.magic,
+                queue.topic_tail,
+                queue.queue_id,
+                queue_offset,
+                physical,
+                body,
+                properties,
+                flag,
+                sys_flag,
+                born_timestamp,
+                born_host,
+                now,
+                self._host,
+                reconsume_times,
+                prepared_transaction_offset,
+            ),
+        )
+        queue.append(physical, size, self.tag_code(properties))
+        if self._options.index_enabled and sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK:
+            self.index.add((queue.topic_prefix, properties, physical, now))
+        self._written(queue, 1, size)
+        return PutResult(physical, queue_offset, physical + size, now)
+
+    def put_batch(
+        self,
+        topic: str,
+        queue_id: int,
+        messages: Sequence[tuple[int, bytes, bytes]],
+        *,
+        sys_flag: int = 0,
+        born_timestamp: int,
+        born_host: bytes,
+        reconsume_times: int = 0,
+    ) -> BatchPutResult:
+        """Append (flag, body, properties) rows to one queue, all or none; each becomes a message of its own."""
+        queue = self.queue(topic, queue_id)
+        overhead = queue.record_overhead + (12 if len(born_host) > 8 else 0)
+        total = overhead * len(messages)
+        for _, body, properties in messages:
+            total += len(body) + len(properties)
+            if len(properties) > MAX_PROPERTIES:
+                self._check_size(0, len(properties))
+        self._check_size(total, 0)
+        log = self.log
+        start = physical = log.reserve(total)
+        queue.reserve(len(messages))
+        now = self._now()
+        queue_offset = queue.next_offset
+        records: list[bytes] = []
+        entries: list[bytes] = []
+        offsets: list[int] = []
+        pack_head = record_head(born_host, self._host).pack
+        pack_length = PROPERTIES_LENGTH.pack
+        pack_entry = ENTRY.pack
+        magic, topic_tail, prefix, host = queue.magic, queue.topic_tail, queue.topic_prefix, self._host
+        add_index = self.index.add if self._options.index_enabled else None
+        tag_code = self.tag_code
+        for number, (flag, body, properties) in enumerate(messages, queue_offset):
+            body_length = len(body)
+            size = overhead + body_length + len(properties)
+            records += (
+                pack_head(
+                    size, magic, crc32(body) & 0x7FFFFFFF, queue_id, flag, number, physical, sys_flag,
+                    born_timestamp, born_host, now, host, reconsume_times, 0, body_length,
+                ),
+                body,
+                topic_tail,
+                pack_length(len(properties)),
+                properties,
+            )  # fmt: skip
+            entries.append(pack_entry(physical, size, tag_code(properties)))
+            offsets.append(physical)
+            if add_index is not None:
+                add_index((prefix, properties, physical, now))
+            physical += size
+        log.write(start, b"".join(records))
+        queue.append_many(b"".join(entries))
+        self._written(queue, len(messages), total)
+        return BatchPutResult(offsets, queue_offset, physical, now)
+
+    def tag_code(self, properties: bytes) -> int:
+        """What the consume queue holds of a message's tag: Java's hash of it, 0 without a tag."""
+        if _TAGS not in properties:
+            return 0
+        tag = find_property(properties, _TAGS)
+        if not tag:
+            return 0
+        code = self._tag_codes.get(tag)
+        if code is None:
+            if len(self._tag_codes) >= _MAX_TAG_MEMO:
+                self._tag_codes.clear()
+            code = self._tag_codes[tag] = java_hash(tag.decode("utf-8", "replace"))
+        return code
+
+    def queue(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """The consume queue; it is made with its first message."""
+        try:
+            return self._queues[topic][queue_id]
+        except KeyError:
+            return self._add_queue(topic, queue_id)
+
+    def build_index(self, limit: int = MAX_PENDING) -> int:
+        """Put messages that wait for it into the index, at most ``limit``; returns how many."""
+        return self.index.build(limit)
+
+    def delete_topic(self, topic: str) -> None:
+        """Forget the queues of ``topic`` and remove their files; its messages stay in the log until that is cleaned."""
+        for queue in self._queues.pop(topic, {}).values():
+            if queue in self._dirty:
+                self._dirty.remove(queue)
+            self.arrived.discard(queue)
+            queue.remove()
+        # Recovery must not bring the queues back: it starts behind the deletion.
+        self.finish_checkpoint(self.begin_checkpoint())
+
+    # --- durability
+
+    def flush(self) -> int:
+        """Make the log durable up to its present end, and return that. Runs in any thread, one at a time."""
+        return self.log.flush()
+
+    def begin_checkpoint(self) -> CheckpointMark:
+        """What is to be made durable now; `finish_checkpoint` does it."""
+        dirty, self._dirty = self._dirty, []
+        for queue in dirty:
+            queue.dirty = False
+        first_pending = self.index.first_pending
+        return CheckpointMark(self.log.end if first_pending is None else first_pending, self._last_timestamp, dirty)
+
+    def finish_checkpoint(self, mark: CheckpointMark, *, clean: bool = False) -> None:
+        """Make log, queues and index durable up to ``mark`` and write the checkpoint. Runs in any thread."""
+        self.log.flush()
+        for queue in mark.queues:
+            queue.sync()
+        self.index.sync()
+        self._checkpoint.write(mark.log_offset, mark.timestamp, clean=clean)
+
+    # --- reading
+
+    def get(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_count: int,
+        max_bytes: int,
+        tag_codes: Set[int] | None = None,
+    ) -> GetResult:
+        """Messages of a queue; see `read_queue`."""
+        queue = self.find_queue(topic, queue_id)
+        if queue is None:
+            return GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0)
+        return read_queue(self.log, queue, offset, max_count, max_bytes, tag_codes)
+
+    def find_queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """The consume queue, if any message ever went there."""
+        queues = self._queues.get(topic)
+        return None if queues is None else queues.get(queue_id)
+
+    def queues(self) -> Iterator[ConsumeQueue]:
+        """All consume queues."""
+        for queues in self._queues.values():
+            yield from queues.values()
+
+    def queue_ids(self, topic: str) -> list[int]:
+        """Numbers of the queues of ``topic`` that have had messages."""
+        return sorted(self._queues.get(topic, ()))
+
+    def max_offset(self, topic: str, queue_id: int) -> int:
+        """The offset that the next message will get."""
+        queue = self.find_queue(topic, queue_id)
+        return 0 if queue is None else queue.next_offset
+
+    def min_offset(self, topic: str, queue_id: int) -> int:
+        """The offset of the oldest message that is still here."""
+        queue = self.find_queue(topic, queue_id)
+        return 0 if queue is None else queue.min_offset
+
+    def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int, boundary: str = "LOWER") -> int:
+        """The first offset stored at or after a time; see `query.offset_by_time`."""
+        queue = self.find_queue(topic, queue_id)
+        return 0 if queue is None else offset_by_time(self.log, queue, timestamp_ms, upper=boundary == "UPPER")
+
+    def store_time(self, topic: str, queue_id: int, offset: int) -> int:
+        """When a message was stored (ms); -1 when there is none."""
+        queue = self.find_queue(topic, queue_id)
+        return -1 if queue is None else store_time(self.log, queue, offset)
+
+    def earliest_store_time(self) -> int:
+        """When the oldest message of the log was stored (ms); -1 when there is none."""
+        raw = self.log.record_at(self.log.start)
+        return -1 if raw is None else decode_record(raw, check_crc=False).store_timestamp
+
+    def record_at(self, physical_offset: int) -> bytes | None:
+        """The stored message that starts at ``physical_offset``."""
+        return self.log.record_at(physical_offset)
+
+    def query(self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int) -> QueryResult:
+        """Messages by key, newest first."""
+        return query_by_key(self.log, self.index, topic, key, max_num, begin_ms, end_ms)
+
+    # --- inside
+
+    def _now(self) -> int:
+        # Store times never go back, so that a queue can be searched by time.
+        now = self._clock.now_ms()
+        if now < self._last_timestamp:
+            return self._last_timestamp
+        self._last_timestamp = now
+        return now
+
+    def _check_size(self, size: int, properties_size: int) -> None:
+        if properties_size > MAX_PROPERTIES or size > self.log.max_record_bytes:
+            raise RequestRefused(
+                _ILLEGAL,
+                "the message is illegal, maybe msg body or properties length not matched. "
+                f"properties: {properties_size} bytes, at most {MAX_PROPERTIES}; "
+                f"record: {size} bytes, at most {self.log.max_record_bytes}",
+            )
+
+    def _written(self, queue: ConsumeQueue, count: int, size: int) -> None:
+        self.puts += count
+        self.put_bytes += size
+        if not queue.dirty:
+            queue.dirty = True
+            self._dirty.append(queue)
+        if queue.waiters:
+            self.arrived.add(queue)
+        if self.index.pending > MAX_PENDING:
+            self.index.build(MAX_PENDING // 2)
+
+    def _add_queue(self, topic: str, queue_id: int) -> ConsumeQueue:
+        magic, tail = topic_field(topic)
+        queue = ConsumeQueue(
+            self._fs,
+            f"{self._options.directory}/consumequeue",
+            topic,
+            queue_id,
+            self._options.consumequeue_segment_bytes,
+            magic,
+            tail,
+            record_head(bytes(8), self._host).size + len(tail) + PROPERTIES_LENGTH.size,
+        )
+        self._queues.setdefault(topic, {})[queue_id] = queue
+        return queue
+
+    def _recover(self) -> RecoveryReport:
+        log = self.log
+        state = self._checkpoint.state
+        crashed = self._fs.exists(f"{self._options.directory}/abort")
+        start = log.start if state.log_offset is None else max(state.log_offset, log.start)
+        if state.clean and not crashed:
+            report = RecoveryReport(scanned_from=start, end=min(start, log.chain.end))
+        else:
+            report = scan_log(log, min(start, log.chain.end), lambda record: None)
+        log.open_at(report.end, clear=not report.clean)
+        self._last_timestamp = min(state.log_timestamp, self._clock.now_ms())
+        self._load_queues()
+        if not report.clean:
+            indexed = self.index.end_physical
+            scan_log(log, report.scanned_from, lambda record: self._redo(record, indexed))
+            self.build_index()
+        return report
+
+    def _load_queues(self) -> None:
+        root = f"{self._options.directory}/consumequeue"
+        for topic in self._fs.listdir(root):
+            for name in self._fs.listdir(f"{root}/{topic}"):
+                if name.isdigit():
+                    self._add_queue(topic, int(name)).load(self.log.start, self.log.end)
+
+    def _redo(self, record: Record, indexed: int) -> None:
+        """Queue and index get a record that the log has."""
+        tags_code = self.tag_code(record.properties)
+        queue = self.queue(record.topic, record.queue_id)
+        queue.put_at(record.queue_offset, record.physical_offset, record.size, tags_code)
+        self._last_timestamp = max(self._last_timestamp, record.store_timestamp)
+        if not queue.dirty:
+            queue.dirty = True
+            self._dirty.append(queue)
+        if self._options.index_enabled and record.physical_offset > indexed:
+            self.index.add((queue.topic_prefix, record.properties, record.physical_offset, record.store_timestamp))

@@ -1,0 +1,232 @@
+"""One connection, as server and client both see it.
+
+Frames to send gather in an outbox and leave with one ``send_all``: the reader flushes what its own turn made, the
+writer task what others queue in between. Requests that wait for an answer are rows of a table (opaque → deadline and
+callback); a sweep, not a task or timer each, ends those whose time is over.
+Bounds: bytes in the outbox, requests in flight, size of a frame. A channel over a bound is closed, with a reason.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import outcome
+import trio
+
+from common.errors import ConnectionLost, RemotingError, RequestTimeout, TooManyRequests
+from remoting.protocol.command import Command
+from remoting.protocol.connection import Connection
+from remoting.protocol.frame import encode
+
+RECEIVE_BYTES = 65_536
+# A large frame is read in larger pieces, so that a bulk send costs few turns of the loop.
+RECEIVE_BYTES_BULK = 1_048_576
+MAX_OUTBOX_BYTES = 64 * 1024 * 1024
+MAX_IN_FLIGHT = 65_535
+
+Answered = Callable[[Command | RemotingError], None]
+Dispatch = Callable[["Channel", Command], None]
+
+
+class Channel:
+    """A connection to ``remote``; ``attachments`` is for whoever serves it."""
+
+    def __init__(self, stream: trio.SocketStream, *, max_frame_bytes: int) -> None:
+        self._stream = stream
+        self._socket = stream.socket
+        self._connection = Connection(max_frame_bytes)
+        self._outbox: list[bytes] = []
+        self._outbox_bytes = 0
+        self._wake = trio.Event()
+        self._in_turn = False
+        self._sending = False
+        self._pending: dict[int, tuple[float, float, int, Answered]] = {}
+        self._next_opaque = 0
+        self._cancel_scope = trio.CancelScope()
+        self.local = _address(self._socket.getsockname())
+        self.remote = _address(self._socket.getpeername())
+        self.closed_reason: str | None = None
+        self.blocked_since = 0.0
+        self.last_read = trio.current_time()
+        self.language = ""
+        self.version = 0
+        self.attachments: dict[str, Any] = {}
+
+    # --- sending
+
+    def reply(self, request: Command, response: Command) -> None:
+        """Queue the answer of ``request``; nothing when it was oneway or the channel is closed."""
+        if not request.is_oneway:
+            self.queue(encode(response))
+
+    def push(self, command: Command) -> None:
+        """Queue a request of ours that no answer is awaited for."""
+        command.opaque = self.take_opaque()
+        self.queue(encode(command))
+
+    def queue(self, frame: bytes) -> None:
+        """Queue whole frames; a peer that does not read is dropped when its outbox is full."""
+        if self.closed_reason is not None:
+            return
+        self._outbox.append(frame)
+        self._outbox_bytes += len(frame)
+        if self._outbox_bytes > MAX_OUTBOX_BYTES:
+            self.close(f"peer does not read: {self._outbox_bytes} bytes wait for it")
+        elif not self._in_turn:
+            self._wake.set()
+
+    def take_opaque(self) -> int:
+        """The next correlation id (a positive int32, it wraps)."""
+        self._next_opaque = opaque = self._next_opaque + 1 & 0x7FFFFFFF
+        return opaque
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing waits to be sent and no request waits for an answer."""
+        return not self._outbox and not self._sending and not self._pending
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Bytes that this connection holds in memory: part of a frame, and what the peer has not taken."""
+        return self._connection.pending_bytes + self._outbox_bytes
+
+    async def flush(self) -> None:
+        """Send all that waits; returns at once when another task is sending (it will take the rest)."""
+        if self._sending:
+            self._wake.set()
+            return
+        self._sending = True
+        try:
+            while self._outbox:
+                data = self._outbox[0] if len(self._outbox) == 1 else b"".join(self._outbox)
+                self._outbox.clear()
+                self.blocked_since = trio.current_time()
+                await self._stream.send_all(data)
+                self._outbox_bytes -= len(data)
+        finally:
+            self.blocked_since = 0.0
+            self._sending = False
+
+    # --- requests of ours
+
+    def submit(self, command: Command, timeout_ms: float, answered: Answered) -> None:
+        """Queue a request; ``answered`` is called once, with the answer or with a RemotingError.
+
+        Raises ConnectionLost when the channel is closed, TooManyRequests at the limit.
+        """
+        if self.closed_reason is not None:
+            raise ConnectionLost(self.remote, self.closed_reason)
+        if len(self._pending) >= MAX_IN_FLIGHT:
+            raise TooManyRequests(self.remote, MAX_IN_FLIGHT)
+        opaque = command.opaque = self.take_opaque()
+        frame = encode(command)
+        self._pending[opaque] = (trio.current_time() + timeout_ms / 1000, timeout_ms, command.code, answered)
+        self.queue(frame)
+
+    async def invoke(self, command: Command, timeout_ms: float) -> Command:
+        """Send a request and wait for its answer, whatever its code."""
+        task = trio.lowlevel.current_task()
+        waiting = True
+
+        def answered(result: Command | RemotingError) -> None:
+            nonlocal waiting
+            if waiting:
+                waiting = False
+                trio.lowlevel.reschedule(
+                    task, outcome.Error(result) if isinstance(result, RemotingError) else outcome.Value(result)
+                )
+
+        def abort(_: Any) -> trio.lowlevel.Abort:
+            nonlocal waiting
+            waiting = False
+            self._pending.pop(command.opaque, None)
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        self.submit(command, timeout_ms, answered)
+        result: Command = await trio.lowlevel.wait_task_rescheduled(abort)
+        return result
+
+    def expire_requests(self, now: float) -> None:
+        """End the requests whose deadline has passed; ``now`` is trio's time in seconds."""
+        late = [opaque for opaque, row in self._pending.items() if row[0] <= now]
+        for opaque in late:
+            _, timeout_ms, code, answered = self._pending.pop(opaque)
+            answered(RequestTimeout(self.remote, code, timeout_ms))
+
+    @property
+    def next_deadline(self) -> float:
+        """When the first request of ours times out, in trio's time; infinity when none waits."""
+        return min((row[0] for row in self._pending.values()), default=float("inf"))
+
+    # --- life
+
+    async def run(self, dispatch: Dispatch, after_turn: Callable[[], None] | None = None) -> None:
+        """Read until the peer closes or `close` is called. ``dispatch`` gets every request of the peer.
+
+        ProtocolError ends the connection and is raised; a broken connection just ends it.
+        """
+        try:
+            with self._cancel_scope:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self._write_queued)
+                    await self._read(dispatch, after_turn)
+                    nursery.cancel_scope.cancel()
+        except* trio.BrokenResourceError as group:
+            self.close(str(group.exceptions[0].__cause__ or "broken"))
+        finally:
+            self.close("closed by the peer")
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + 1):
+                await self._stream.aclose()
+
+    def close(self, reason: str) -> None:
+        """Close now; requests in flight end in ConnectionLost(``reason``)."""
+        if self.closed_reason is None:
+            self.closed_reason = reason
+            self._cancel_scope.cancel()
+            self._outbox.clear()
+            self._outbox_bytes = 0
+            pending, self._pending = self._pending, {}
+            for _, _, _, answered in pending.values():
+                answered(ConnectionLost(self.remote, reason))
+
+    async def _read(self, dispatch: Dispatch, after_turn: Callable[[], None] | None) -> None:
+        receive = self._socket.recv
+        connection = self._connection
+        size = RECEIVE_BYTES
+        while True:
+            try:
+                data = await receive(size)
+            except OSError as error:
+                raise trio.BrokenResourceError from error
+            if not data:
+                return
+            self.last_read = trio.current_time()
+            self._in_turn = True
+            try:
+                for command in connection.receive_data(data):
+                    if command.is_response:
+                        row = self._pending.pop(command.opaque, None)
+                        if row is not None:
+                            row[3](command)
+                    else:
+                        dispatch(self, command)
+                if after_turn is not None:
+                    after_turn()
+            finally:
+                self._in_turn = False
+            if self._outbox:
+                await self.flush()
+            size = RECEIVE_BYTES_BULK if connection.pending_bytes > RECEIVE_BYTES else RECEIVE_BYTES
+
+    async def _write_queued(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake = trio.Event()
+            await self.flush()
+
+
+def _address(name: Any) -> str:
+    """``ip:port`` of a socket name; a v4 address mapped into v6 is shown as v4."""
+    ip, port = name[0], name[1]
+    if ip.startswith("::ffff:") and "." in ip:
+        ip = ip[7:]
+    return f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"

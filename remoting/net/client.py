@@ -1,0 +1,235 @@
+"""Connections to servers by address, opened on demand and shared by all who ask.
+
+The first request on a connection is JSON and offers CBOR; when the server accepts, later requests are CBOR.
+RocketMQ's own servers ignore the offer and go on in JSON.
+"""
+
+import logging
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Protocol
+
+import trio
+
+from common.errors import ConnectFailed, ProtocolError, RequestTimeout
+from remoting.net.channel import Answered, Channel
+from remoting.net.server import Handler, failure
+from remoting.protocol.bodies import WireBody, encode_body
+from remoting.protocol.bodies.dialect import Dialect
+from remoting.protocol.command import CBOR, OFFER_CBOR, OFFER_FIELD, Command
+from remoting.protocol.frame import MAX_FRAME_BYTES
+
+logger = logging.getLogger(__name__)
+
+CONNECT_TIMEOUT_MS = 3_000
+# Requests are looked at this often; a deadline is met within it.
+SWEEP_INTERVAL_S = 0.02
+
+
+class OnLost(Protocol):
+    def __call__(self, addr: str) -> None: ...
+
+
+class _Peer:
+    """One address: its channel, or the attempt to get one."""
+
+    __slots__ = ("addr", "attempt", "channel", "codec", "offered")
+
+    def __init__(self, addr: str) -> None:
+        self.addr = addr
+        self.channel: Channel | None = None
+        self.attempt: trio.Event | None = None
+        self.codec = 0
+        self.offered = False
+
+
+class RemotingClient:
+    """Sends requests to servers; made by `open_client`, which owns its tasks."""
+
+    def __init__(self, nursery: trio.Nursery, handlers: Mapping[int, Handler], on_lost: OnLost | None) -> None:
+        self._nursery = nursery
+        self._handlers = handlers
+        self._on_lost = on_lost
+        self._peers: dict[str, _Peer] = {}
+        self._errors: dict[str, ConnectFailed] = {}
+        self._busy = trio.Event()
+
+    async def invoke(
+        self, addr: str, command: Command, timeout_ms: float = 3_000, *, body: WireBody | None = None
+    ) -> Command:
+        """The answer of ``addr``, whatever its code. ``body`` is encoded as the connection speaks.
+
+        Raises ConnectFailed, ConnectionLost, RequestTimeout or TooManyRequests.
+        """
+        deadline = trio.current_time() + timeout_ms / 1000
+        channel = await self.channel(addr, timeout_ms)
+        self.prepare(addr, command, body)
+        left_ms = (deadline - trio.current_time()) * 1000
+        if left_ms <= 0:
+            raise RequestTimeout(addr, command.code, timeout_ms)
+        self._busy.set()
+        return await channel.invoke(command, left_ms)
+
+    async def oneway(self, addr: str, command: Command, *, body: WireBody | None = None) -> None:
+        """Send without an answer; returns when the frame is queued."""
+        channel = await self.channel(addr, CONNECT_TIMEOUT_MS)
+        self.prepare(addr, command, body)
+        command.flag |= 2
+        channel.push(command)
+
+    def submit(self, addr: str, command: Command, timeout_ms: float, answered: Answered) -> None:
+        """Queue a prepared request on the open connection to ``addr``; see `Channel.submit`.
+
+        Raises ConnectFailed when there is no open connection: `channel` opens one.
+        """
+        peer = self._peers.get(addr)
+        if peer is None or peer.channel is None:
+            raise ConnectFailed(addr, "not connected")
+        self._busy.set()
+        peer.channel.submit(command, timeout_ms, answered)
+
+    def prepare(self, addr: str, command: Command, body: WireBody | None = None) -> None:
+        """Give ``command`` the header type of the connection to ``addr``, and encode its body in its dialect."""
+        peer = self._peers[addr]
+        command.codec = peer.codec
+        if peer.codec != CBOR and not peer.offered:
+            peer.offered = True
+            command.ext = {**(command.ext or {}), OFFER_FIELD: OFFER_CBOR}
+        if body is not None:
+            command.body = encode_body(body, Dialect.CBOR if peer.codec == CBOR else Dialect.STANDARD)
+
+    def speaks_cbor(self, addr: str) -> bool:
+        """Whether the server at ``addr`` is known to be a Skylark."""
+        peer = self._peers.get(addr)
+        return peer is not None and peer.codec == CBOR
+
+    def connected(self, addr: str) -> bool:
+        """Whether a connection to ``addr`` is open."""
+        peer = self._peers.get(addr)
+        return peer is not None and peer.channel is not None
+
+    def close_connection(self, addr: str, reason: str = "closed by this client") -> None:
+        """Close the connection to ``addr``, if any; its requests end in ConnectionLost."""
+        peer = self._peers.get(addr)
+        if peer is not None and peer.channel is not None:
+            peer.channel.close(reason)
+
+    async def channel(self, addr: str, timeout_ms: float) -> Channel:
+        """The open connection to ``addr``; connects when there is none. Many callers share one attempt."""
+        peer = self._peers.get(addr)
+        if peer is None:
+            peer = self._peers[addr] = _Peer(addr)
+        if peer.channel is not None:
+            return peer.channel
+        if peer.attempt is None:
+            peer.attempt = trio.Event()
+            self._nursery.start_soon(self._connect, peer)
+        with trio.move_on_after(timeout_ms / 1000):
+            await peer.attempt.wait()
+        # The attempt may have ended, and the connection too, before this task ran again.
+        connected: Channel | None = peer.channel
+        if connected is None:
+            raise self._errors.get(addr) or ConnectFailed(addr, f"no connection within {timeout_ms:.0f} ms")
+        return connected
+
+    async def _connect(self, peer: _Peer) -> None:
+        try:
+            host, port = split_address(peer.addr)
+            with trio.fail_after(CONNECT_TIMEOUT_MS / 1000):
+                stream = await trio.open_tcp_stream(host, port, happy_eyeballs_delay=0.05)
+            channel = Channel(stream, max_frame_bytes=MAX_FRAME_BYTES)
+        except (OSError, ValueError, trio.TooSlowError) as error:
+            reason = "timed out" if isinstance(error, trio.TooSlowError) else connect_reason(error)
+            self._errors[peer.addr] = ConnectFailed(peer.addr, reason)
+            return
+        finally:
+            assert peer.attempt is not None
+            peer.attempt.set()
+            peer.attempt = None
+        self._errors.pop(peer.addr, None)
+        peer.channel, peer.codec, peer.offered = channel, 0, False
+        try:
+            await channel.run(lambda ch, command: self._dispatch(peer, ch, command))
+        except* ProtocolError as group:
+            logger.warning("connection to %s closed: %s", peer.addr, group.exceptions[0])
+        finally:
+            peer.channel = None
+            if self._on_lost is not None:
+                self._on_lost(peer.addr)
+
+    def _dispatch(self, peer: _Peer, channel: Channel, request: Command) -> None:
+        handler = self._handlers.get(request.code)
+        if handler is None:
+            if not request.is_oneway:
+                channel.reply(request, request.respond(3, f" request type {request.code} not supported"))
+            return
+        try:
+            response = handler(channel, request)
+        except Exception as error:
+            response = failure(request, error)
+        if response is not None:
+            channel.reply(request, response)
+
+    async def sweep(self) -> None:
+        """End requests whose deadline has passed; sleeps while none is in flight."""
+        while True:
+            await self._busy.wait()
+            await trio.sleep(SWEEP_INTERVAL_S)
+            now = trio.current_time()
+            waiting = False
+            for peer in self._peers.values():
+                if peer.channel is not None:
+                    peer.channel.expire_requests(now)
+                    waiting = waiting or not peer.channel.idle
+            if not waiting:
+                self._busy = trio.Event()
+
+    async def drain(self, timeout_ms: float) -> None:
+        """Wait until what was queued is sent, then close all connections."""
+        with trio.move_on_after(timeout_ms / 1000):
+            for peer in self._peers.values():
+                if peer.channel is not None:
+                    await peer.channel.flush()
+        for peer in list(self._peers.values()):
+            if peer.channel is not None:
+                peer.channel.close("client stopped")
+
+
+@asynccontextmanager
+async def open_client(
+    handlers: Mapping[int, Handler] | None = None, *, on_lost: OnLost | None = None
+) -> AsyncIterator[RemotingClient]:
+    """A client whose connections live as long as the ``async with`` block.
+
+    ``handlers`` answer what servers ask of their clients; ``on_lost(addr)`` is called for every connection that ended.
+    """
+    async with trio.open_nursery() as nursery:
+        client = RemotingClient(nursery, handlers or {}, on_lost)
+        nursery.start_soon(client.sweep)
+        try:
+            yield client
+        finally:
+            with trio.CancelScope(shield=True):
+                await client.drain(500)
+            nursery.cancel_scope.cancel()
+
+
+def split_address(addr: str) -> tuple[str, int]:
+    """(host, port) of ``host:port`` or ``[v6]:port``; ValueError with a clear text otherwise."""
+    host, colon, port = addr.rpartition(":")
+    if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise ValueError(f"{addr!r} is no address of the form host:port")
+    return host.strip("[]"), int(port)
+
+
+def connect_reason(error: BaseException) -> str:
+    """The plain words of a failed connect."""
+    inner: BaseException | None = error
+    while inner is not None:
+        if isinstance(inner, OSError) and inner.strerror:
+            return inner.strerror
+        if isinstance(inner, BaseExceptionGroup):
+            inner = inner.exceptions[0]
+            continue
+        inner = inner.__cause__
+    return str(error) or type(error).__name__

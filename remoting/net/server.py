@@ -1,0 +1,223 @@
+"""Accepts connections and runs handlers.
+
+A handler that need not wait is a plain function, run in the reader's turn: all frames that the socket had are
+handled, then answered with one send. A slow handler is a task, bounded in number per server. Stop is graceful: no more
+connections, what is in flight is answered, then all connections close.
+"""
+
+import errno
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+
+import trio
+
+from common.errors import ProtocolError, RequestRefused, UserError
+from remoting.net.channel import Channel
+from remoting.protocol.codes import ResponseCode
+from remoting.protocol.command import OFFER_CBOR, OFFER_FIELD, Command
+from remoting.protocol.frame import MAX_FRAME_BYTES
+
+logger = logging.getLogger(__name__)
+
+Handler = Callable[[Channel, Command], Command | None]
+SlowHandler = Callable[[Channel, Command], Awaitable[Command | None]]
+
+SCAN_INTERVAL_S = 1.0
+# Listening fails with these when a resource is out; serving goes on when it is back.
+_ACCEPT_PAUSE_S = 0.1
+_ACCEPT_RETRY = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS}
+
+
+@dataclass(frozen=True)
+class ServerLimits:
+    """What one server takes before it says no."""
+
+    max_frame_bytes: int = MAX_FRAME_BYTES
+    max_connections: int = 10_000
+    max_buffered_bytes: int = 512 * 1024 * 1024
+    max_slow_requests: int = 1_000
+    idle_timeout_ms: int = 120_000
+    write_timeout_ms: int = 20_000
+
+
+class Server:
+    """Serves ``handlers`` (code → plain function) and ``slow_handlers`` (code → async function).
+
+    ``on_close`` is called for every channel that ended; ``after_turn`` after the frames of one read were handled
+    and before their answers are sent.
+    """
+
+    def __init__(
+        self,
+        handlers: Mapping[int, Handler],
+        slow_handlers: Mapping[int, SlowHandler] | None = None,
+        *,
+        limits: ServerLimits | None = None,
+        on_close: Callable[[Channel], None] | None = None,
+        after_turn: Callable[[], None] | None = None,
+    ) -> None:
+        self._handlers = handlers
+        self._slow_handlers = slow_handlers or {}
+        self._limits = limits or ServerLimits()
+        self._on_close = on_close
+        self._after_turn = after_turn
+        self._accepting = trio.CancelScope()
+        self._slow_running = 0
+        self._nursery: trio.Nursery | None = None
+        self.channels: set[Channel] = set()
+
+    async def serve(
+        self, host: str, port: int, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Listen on ``host:port`` (port 0 takes a free one) until cancelled; starts with ``"ip:port"``.
+
+        Raises UserError when the port cannot be had.
+        """
+        try:
+            listeners = await trio.open_tcp_listeners(port, host=host or None)
+        except OSError as error:
+            raise UserError(_cannot_listen(host, port, error)) from None
+        name = listeners[0].socket.getsockname()
+        async with trio.open_nursery() as self._nursery:
+            self._nursery.start_soon(self._scan)
+            task_status.started(f"{name[0]}:{name[1]}")
+            with self._accepting:
+                async with trio.open_nursery() as accepting:
+                    for listener in listeners:
+                        accepting.start_soon(self._accept, listener)
+            # Connections in flight live on until `drain` or cancellation ends them.
+            await trio.sleep_forever()
+
+    def stop_accepting(self) -> None:
+        """Close the listening sockets; connections go on."""
+        self._accepting.cancel()
+
+    async def drain(self, timeout_ms: float) -> bool:
+        """Wait until nothing is in flight, at most ``timeout_ms``; whether that was reached."""
+        with trio.move_on_after(timeout_ms / 1000) as scope:
+            while self._slow_running or not all(channel.idle for channel in self.channels):
+                await trio.sleep(0.005)
+        return not scope.cancelled_caught
+
+    async def _accept(self, listener: trio.SocketListener) -> None:
+        assert self._nursery is not None
+        async with listener:
+            while True:
+                try:
+                    stream = await listener.accept()
+                except OSError as error:
+                    if error.errno not in _ACCEPT_RETRY:
+                        raise
+                    logger.error("accept failed: %s; pausing", error)
+                    await trio.sleep(_ACCEPT_PAUSE_S)
+                    continue
+                if len(self.channels) >= self._limits.max_connections:
+                    logger.warning("connection refused: %d are open already", len(self.channels))
+                    await trio.aclose_forcefully(stream)
+                    continue
+                self._nursery.start_soon(self._serve_connection, stream)
+
+    async def _serve_connection(self, stream: trio.SocketStream) -> None:
+        try:
+            channel = Channel(stream, max_frame_bytes=self._limits.max_frame_bytes)
+        except OSError:
+            # The peer was gone before we looked at its address.
+            await trio.aclose_forcefully(stream)
+            return
+        self.channels.add(channel)
+        try:
+            await channel.run(self._dispatch, self._after_turn)
+        except* ProtocolError as group:
+            logger.warning("connection of %s closed: %s", channel.remote, group.exceptions[0])
+        finally:
+            self.channels.discard(channel)
+            if self._on_close is not None:
+                self._on_close(channel)
+
+    def _dispatch(self, channel: Channel, request: Command) -> None:
+        if not channel.language:
+            channel.language = request.language
+            channel.version = request.version
+            if request.ext is not None and request.ext.get(OFFER_FIELD) == OFFER_CBOR:
+                channel.attachments[OFFER_FIELD] = request.opaque
+        handler = self._handlers.get(request.code)
+        response: Command | None
+        if handler is None:
+            response = self._start_slow(channel, request)
+        else:
+            try:
+                response = handler(channel, request)
+            except Exception as error:
+                response = failure(request, error)
+        if response is not None:
+            self._answer(channel, request, response)
+
+    def _start_slow(self, channel: Channel, request: Command) -> Command | None:
+        handler = self._slow_handlers.get(request.code)
+        if handler is None:
+            return request.respond(
+                ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {request.code} not supported"
+            )
+        if self._slow_running >= self._limits.max_slow_requests:
+            return request.respond(ResponseCode.SYSTEM_BUSY, "[OVERLOAD]system busy, start flow control for a while")
+        assert self._nursery is not None
+        self._slow_running += 1
+        self._nursery.start_soon(self._run_slow, handler, channel, request)
+        return None
+
+    async def _run_slow(self, handler: SlowHandler, channel: Channel, request: Command) -> None:
+        try:
+            response = await handler(channel, request)
+        except Exception as error:
+            response = failure(request, error)
+        finally:
+            self._slow_running -= 1
+        if response is not None:
+            self._answer(channel, request, response)
+
+    def _answer(self, channel: Channel, request: Command, response: Command) -> None:
+        if channel.attachments and channel.attachments.get(OFFER_FIELD) == request.opaque:
+            del channel.attachments[OFFER_FIELD]
+            response.ext = {**(response.ext or {}), OFFER_FIELD: OFFER_CBOR}
+        channel.reply(request, response)
+
+    async def _scan(self) -> None:
+        """Close connections that are silent or do not read, and the largest ones when memory is short."""
+        limits = self._limits
+        while True:
+            await trio.sleep(SCAN_INTERVAL_S)
+            now = trio.current_time()
+            buffered = 0
+            for channel in list(self.channels):
+                buffered += channel.buffered_bytes
+                channel.expire_requests(now)
+                if channel.blocked_since and now - channel.blocked_since > limits.write_timeout_ms / 1000:
+                    channel.close(f"peer did not read for {limits.write_timeout_ms} ms")
+                elif now - channel.last_read > limits.idle_timeout_ms / 1000:
+                    channel.close(f"idle for {limits.idle_timeout_ms} ms")
+            if buffered > limits.max_buffered_bytes:
+                for channel in sorted(self.channels, key=lambda c: c.buffered_bytes, reverse=True):
+                    if buffered <= limits.max_buffered_bytes // 2:
+                        break
+                    buffered -= channel.buffered_bytes
+                    channel.close(
+                        f"connections hold more than {limits.max_buffered_bytes} bytes; this is among the largest"
+                    )
+
+
+def failure(request: Command, error: Exception) -> Command:
+    """The answer to a request whose handler raised; what is no refusal is logged with its traceback."""
+    if isinstance(error, RequestRefused):
+        return request.respond(error.code, error.remark)
+    logger.error("request %d failed", request.code, exc_info=error)
+    return request.respond(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
+
+
+def _cannot_listen(host: str, port: int, error: OSError) -> str:
+    where = f"{host or '0.0.0.0'}:{port}"
+    if error.errno == errno.EADDRINUSE:
+        return f"port {where} is in use; stop the process that has it or choose another listenPort"
+    if error.errno == errno.EACCES:
+        return f"port {where} may not be opened by this user; choose a listenPort above 1023"
+    return f"cannot listen on {where}: {error.strerror or error}; check bindAddress and listenPort"
