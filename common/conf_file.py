@@ -1,0 +1,30 @@
+"""Changes to a conf file that a user wrote: values are replaced in place, all else stays as it was.
+
+Neighbours: options.py reads these files; the daemons keep here what an administrator changed at run time.
+"""
+
+from collections.abc import Mapping
+
+import javaproperties
+
+from common.atomic import write_atomic
+from common.files import FileSystem
+
+
+def edit(text: str, changes: Mapping[str, str]) -> str:
+    """A properties text with ``changes`` applied; comments, blank lines and order are kept, new keys come last."""
+    file = javaproperties.PropertiesFile.loads(text)
+    for key, value in changes.items():
+        file[key] = value
+    edited: str = file.dumps(separator="=")
+    return edited
+
+
+def save_changes(fs: FileSystem, path: str, changes: Mapping[str, str]) -> None:
+    """Apply ``changes`` to the file, which is made when missing; the old one stays as ``.bak``. Blocks."""
+    data = fs.read(path) if fs.exists(path) else b""
+    try:
+        text, encoding = data.decode("utf-8"), "utf-8"
+    except UnicodeDecodeError:  # the encoding of Java's own properties, which never fails
+        text, encoding = data.decode("iso-8859-1"), "iso-8859-1"
+    write_atomic(fs, path, edit(text, changes).encode(encoding), keep_backup=True)

@@ -1,0 +1,88 @@
+"""What can be set in namesrv.conf and on the command line; the only home of each default.
+
+Keys are RocketMQ's. Those that may change while the NameServer runs (``mutable``) are read at each use.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from common.options import option
+
+
+@dataclass(frozen=True)
+class NamesrvOptions:
+    """The options of one NameServer."""
+
+    listen_port: int = option(9876, "port for brokers and clients; 0 takes a free one", minimum=0, maximum=65535)
+    bind_address: str = option("0.0.0.0", "address to listen on")
+    kv_config_path: str = option("~/namesrv/kvConfig.json", "file that holds the KV config; made at the first change")
+    config_store_path: str = option(
+        "", "conf file that keeps options changed by updateNamesrvConfig; set by -c, empty: they last until the stop"
+    )
+    scan_not_active_broker_interval: int = option(
+        5_000, "how often brokers that have fallen silent are looked for", unit="ms", minimum=10, mutable=True
+    )
+    server_channel_max_idle_time_seconds: int = option(
+        120, "connections silent for this long are closed", unit="s", minimum=1
+    )
+    order_message_enable: bool = option(
+        False, "tell clients the order of a topic's queues (KV namespace ORDER_TOPIC_CONFIG)", mutable=True
+    )
+    return_order_topic_config_to_broker: bool = option(
+        True, "answer a broker's registration with KV namespace ORDER_TOPIC_CONFIG", mutable=True
+    )
+    delete_topic_with_broker_registration: bool = option(
+        False, "forget a broker's topics that are absent from its newest registration", mutable=True
+    )
+    support_acting_master: bool = option(
+        False, "show the slave with the lowest id as master of a set that lost its master", mutable=True
+    )
+    enable_all_topic_list: bool = option(True, "answer requests for the list of all topics", mutable=True)
+    enable_topic_list: bool = option(
+        True, "answer requests for the topics of a cluster, the system topics and the unit topics", mutable=True
+    )
+    need_wait_for_service: bool = option(
+        False, "answer no route queries until waitSecondsForService after the start", mutable=True
+    )
+    wait_seconds_for_service: int = option(
+        45, "time that brokers have to register before clients are answered", unit="s", minimum=0, mutable=True
+    )
+    config_black_list: str = option(
+        "configBlackList;configStorePath;kvConfigPath", "keys that updateNamesrvConfig may not touch"
+    )
+
+    # threads, buffers and Netty: RocketMQ's way to run, not ours
+    ignored_keys: ClassVar[frozenset[str]] = frozenset(
+        {
+            "clientRequestThreadPoolNums",
+            "clientRequestThreadPoolQueueCapacity",
+            "clusterTest",
+            "defaultThreadPoolNums",
+            "defaultThreadPoolQueueCapacity",
+            "enableControllerInNamesrv",
+            "enableShutdownGracefully",
+            "notifyMinBrokerIdChanged",
+            "productEnvName",
+            "rocketmqHome",
+            "serverAsyncSemaphoreValue",
+            "serverCallbackExecutorThreads",
+            "serverNettyWorkerGroupEnable",
+            "serverOnewaySemaphoreValue",
+            "serverPooledByteBufAllocatorEnable",
+            "serverSelectorThreads",
+            "serverSocketBacklog",
+            "serverSocketRcvBufSize",
+            "serverSocketSndBufSize",
+            "serverWorkerThreads",
+            "shutdownWaitTimeSeconds",
+            "unRegisterBrokerQueueCapacity",
+            "useEpollNativeSelector",
+            "writeBufferHighWaterMark",
+            "writeBufferLowWaterMark",
+        }
+    )
+
+    @property
+    def forbidden_keys(self) -> frozenset[str]:
+        """The keys of ``configBlackList``."""
+        return frozenset(key.strip() for key in self.config_black_list.split(";") if key.strip())

@@ -1,0 +1,79 @@
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from common.errors import ConfigError
+from common.options import load_conf, options_of, to_properties, update
+from namesrv.options import NamesrvOptions
+
+ROOT = Path(__file__).parents[2]
+GOLDEN = ROOT / "tests" / "golden" / "wire"
+
+
+def test_the_shipped_conf_loads_without_warnings() -> None:
+    warnings: list[str] = []
+    options = load_conf(NamesrvOptions, ROOT / "conf" / "namesrv.conf", warnings=warnings)
+    assert options == NamesrvOptions()
+    assert warnings == []
+
+
+def test_defaults_are_those_of_rocketmq() -> None:
+    lines = to_properties(NamesrvOptions()).splitlines()
+    for line in (
+        "listenPort=9876",
+        "bindAddress=0.0.0.0",
+        "scanNotActiveBrokerInterval=5000",
+        "serverChannelMaxIdleTimeSeconds=120",
+        "configBlackList=configBlackList;configStorePath;kvConfigPath",
+        "deleteTopicWithBrokerRegistration=false",
+        "enableAllTopicList=true",
+        "enableTopicList=true",
+        "needWaitForService=false",
+        "orderMessageEnable=false",
+        "returnOrderTopicConfigToBroker=true",
+        "supportActingMaster=false",
+        "waitSecondsForService=45",
+    ):
+        assert line in lines
+
+
+@pytest.mark.parametrize("recording", ["admin_4.9.8.jsonl", "admin_5.3.3.jsonl"])
+def test_every_key_of_a_java_name_server_is_known(recording: str) -> None:
+    known = {o.key for o in options_of(NamesrvOptions)} | NamesrvOptions.ignored_keys
+    text = _config_answer(GOLDEN / recording)
+    keys = {line.partition("=")[0] for line in text.splitlines() if "=" in line}
+    assert len(keys) > 20
+    assert keys <= known
+
+
+def test_no_key_is_both_used_and_ignored() -> None:
+    assert not {o.key for o in options_of(NamesrvOptions)} & NamesrvOptions.ignored_keys
+
+
+def test_an_unknown_key_names_file_line_and_nearest(tmp_path: Path) -> None:
+    conf = tmp_path / "namesrv.conf"
+    conf.write_text("# hello\nlistenPrt=1\n")
+    with pytest.raises(ConfigError, match=re.escape(f"{conf}:2: listenPrt: unknown key; did you mean listenPort?")):
+        load_conf(NamesrvOptions, conf)
+
+
+def test_what_may_change_while_running() -> None:
+    options = update(NamesrvOptions(), "enableTopicList=false\nwaitSecondsForService=3\n")
+    assert (options.enable_topic_list, options.wait_seconds_for_service) == (False, 3)
+    with pytest.raises(ConfigError, match="listenPort: cannot change while running"):
+        update(options, "listenPort=1")
+
+
+def test_forbidden_keys_are_split_at_semicolons() -> None:
+    assert NamesrvOptions(config_black_list=" a; b;;").forbidden_keys == {"a", "b"}
+
+
+def _config_answer(path: Path) -> str:
+    for line in path.read_text().splitlines():
+        row = json.loads(line)
+        if row["name"].startswith("319.RESP"):
+            frame = bytes.fromhex(row["hex"])
+            return frame[8 + (int.from_bytes(frame[4:8]) & 0xFFFFFF) :].decode()
+    raise AssertionError(f"no answer to 319 in {path}")
