@@ -1,0 +1,46 @@
+"""Errors: the tree in the docstring is the tree in the code, and the texts are for people."""
+
+import inspect
+import re
+
+import pytest
+
+from common import errors
+
+
+def test_the_picture_is_the_tree() -> None:
+    drawn: list[tuple[int, str]] = []
+    for line in (errors.__doc__ or "").splitlines()[2:]:
+        if found := re.match(r"([│├└─ ]*)([A-Z]\w+)", line):
+            drawn.append((len(found[1]) // 4, found[2]))
+
+    parents: list[str] = []
+    picture = {}
+    for depth, name in drawn:
+        parents[depth:] = [name]
+        picture[name] = parents[depth - 1] if depth else "Exception"
+    code = {
+        name: cls.__bases__[0].__name__
+        for name, cls in inspect.getmembers(errors, inspect.isclass)
+        if cls.__module__ == "common.errors"
+    }
+    assert picture == code
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (errors.RequestRefused(17, "no topic"), "code 17: no topic"),
+        (errors.ConnectFailed("h:1", "refused"), "cannot connect to h:1: refused"),
+        (errors.ConnectionLost("h:1"), "connection to h:1 lost: closed by the peer"),
+        (errors.RequestTimeout("h:1", 310, 3000.0), "h:1 did not answer request 310 within 3000 ms"),
+        (errors.TooManyRequests("h:1", 9), "9 requests to h:1 already wait for an answer"),
+        (errors.BrokerError(1, None), "server answered code 1: "),
+        (errors.BrokerError(1, "bad", "h:1"), "h:1 answered code 1: bad"),
+        (errors.RouteNotFound("t"), "no route for topic t"),
+        (errors.RouteNotFound("t", "why"), "no route for topic t: why"),
+        (errors.StoreCorrupt("f", 7, "crc"), "f is damaged at offset 7: crc"),
+    ],
+)
+def test_texts(error: Exception, text: str) -> None:
+    assert str(error) == text
