@@ -12,8 +12,6 @@ from remoting.protocol import strict_cbor
 from remoting.protocol.command import (
     CBOR,
     LANGUAGE_ORDINALS,
-    MAX_INT,
-    MIN_INT,
     OTHER_ORDINAL,
     Command,
     language_name,
@@ -49,10 +47,6 @@ def decode_header(data: bytes) -> Command:
     code, language, version, opaque, flag, remark, ext = head
     if not (type(code) is type(language) is type(version) is type(opaque) is type(flag) is int):
         raise ProtocolError("a number of the CBOR header is no integer")
-    if not (MIN_INT <= code <= MAX_INT and MIN_INT <= opaque <= MAX_INT and MIN_INT <= flag <= MAX_INT):
-        raise ProtocolError("code, opaque or flag of the CBOR header is longer than 32 bits")
-    if remark is not None and type(remark) is not str:
-        raise ProtocolError("remark of the CBOR header is no text")
-    if ext is not None and type(ext) is not dict:
-        raise ProtocolError("ext of the CBOR header is not a map")
+    if (ext is not None and type(ext) is not dict) or (remark is not None and type(remark) is not str):
+        raise ProtocolError("ext or remark of the CBOR header is of a wrong type")
     return Command(code, ext, b"", flag, opaque, remark, CBOR, language_name(language), version)

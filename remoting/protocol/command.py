@@ -32,9 +32,6 @@ LANGUAGE_ORDINALS: Final[Mapping[str, int]] = {name: ordinal for ordinal, name i
 OTHER_LANGUAGE: Final = "OTHER"
 OTHER_ORDINAL: Final = LANGUAGE_ORDINALS[OTHER_LANGUAGE]
 
-MIN_INT: Final = -0x8000_0000
-MAX_INT: Final = 0x7FFF_FFFF
-
 
 class Command:
     """A request, or the answer to one (bit 0 of ``flag``)."""
@@ -113,7 +110,14 @@ def ext_text(value: Any) -> str:
 
 def text_ext(ext: dict[str, Any]) -> dict[str, str]:
     """All of ``ext`` as text; values that are None are left out, as Java leaves out null fields."""
-    return {name: value if type(value) is str else ext_text(value) for name, value in ext.items() if value is not None}
+    texts = ext.copy()
+    for name, value in ext.items():
+        if value.__class__ is not str:
+            if value is None:
+                del texts[name]
+            else:
+                texts[name] = ext_text(value)
+    return texts
 
 
 def language_name(ordinal: int) -> str:

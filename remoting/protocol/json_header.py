@@ -12,15 +12,7 @@ from typing import Any
 import orjson
 
 from common.errors import ProtocolError
-from remoting.protocol.command import (
-    JSON,
-    MAX_INT,
-    MIN_INT,
-    OTHER_LANGUAGE,
-    Command,
-    language_name,
-    text_ext,
-)
+from remoting.protocol.command import JSON, OTHER_LANGUAGE, Command, language_name, text_ext
 
 _dumps = orjson.dumps
 _loads = orjson.loads
@@ -58,12 +50,8 @@ def decode_header(data: bytes) -> Command:
     remark = get("remark")
     if not (type(code) is type(opaque) is type(flag) is type(version) is int):
         raise ProtocolError("code, opaque, flag or version of the header is no integer")
-    if not (MIN_INT <= code <= MAX_INT and MIN_INT <= opaque <= MAX_INT and MIN_INT <= flag <= MAX_INT):
-        raise ProtocolError("code, opaque or flag of the header is longer than 32 bits")
-    if ext is not None and type(ext) is not dict:
-        raise ProtocolError("extFields of the header is not an object")
-    if remark is not None and type(remark) is not str:
-        raise ProtocolError("remark of the header is no string")
+    if (ext is not None and type(ext) is not dict) or (remark is not None and type(remark) is not str):
+        raise ProtocolError("extFields or remark of the header is of a wrong type")
     language = get("language")
     if type(language) is not str:
         language = language_name(language) if type(language) is int else OTHER_LANGUAGE

@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.errors import ProtocolError
-from remoting.protocol.command import CBOR, JSON, MAX_INT, MIN_INT, ROCKETMQ, Command
+from remoting.protocol.command import CBOR, JSON, ROCKETMQ, Command
 from remoting.protocol.connection import Connection
 from remoting.protocol.frame import PREFIX, encode
 
-int32 = st.integers(MIN_INT, MAX_INT)
+int32 = st.integers(-(2**31), 2**31 - 1)
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 
 

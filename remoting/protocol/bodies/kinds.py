@@ -1,0 +1,116 @@
+"""The kinds of values that bodies are made of: how each is read from the wire, written, and empty.
+
+Readers raise ValueError (or ProtocolError from a body within a body). ``write`` None means that the value
+goes out as it is.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, Self
+
+from common.message.queue import MessageQueue
+from remoting.protocol.scalars import read_flag, read_int, read_long, read_real, read_text
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How one sort of value travels."""
+
+    read: Callable[[Any], Any]
+    write: Callable[[Any], Any] | None = None
+    empty: Callable[[], Any] = lambda: None
+
+
+class WireBody(Protocol):
+    """What can be encoded as a body."""
+
+    def to_wire(self) -> dict[str, Any]: ...
+
+
+class ReadableBody(WireBody, Protocol):
+    """What can be a body within another one."""
+
+    @classmethod
+    def from_wire(cls, obj: Any) -> Self: ...
+
+
+TEXT: Final = Kind(read_text, empty=str)
+INT: Final = Kind(read_int, empty=int)
+LONG: Final = Kind(read_long, empty=int)
+FLAG: Final = Kind(read_flag, empty=bool)
+REAL: Final = Kind(read_real, empty=float)
+
+
+def choice(*names: str) -> Kind:
+    """A Java enum: written by name, read by name or ordinal."""
+
+    def read(value: Any) -> str:
+        if type(value) is int and 0 <= value < len(names):
+            return names[value]
+        if type(value) is str and value in names:
+            return value
+        raise ValueError(f"none of {', '.join(names)}")
+
+    return Kind(read, empty=lambda: names[0])
+
+
+def body_of(cls: type[ReadableBody]) -> Kind:
+    """A body within a body."""
+    return Kind(cls.from_wire, lambda body: body.to_wire(), cls)
+
+
+def list_of(kind: Kind) -> Kind:
+    """A JSON array; nulls in it are dropped."""
+    read, write = kind.read, kind.write
+
+    def read_list(value: Any) -> list[Any]:
+        if type(value) is not list:
+            raise ValueError("not an array")
+        return [read(each) for each in value if each is not None]
+
+    return Kind(read_list, write and (lambda values: [write(each) for each in values]), list)
+
+
+def map_of(kind: Kind, read_key: Callable[[Any], Any] = read_text) -> Kind:
+    """A JSON object; entries whose value is null are dropped. Keys are text unless said otherwise."""
+    read, write = kind.read, kind.write
+
+    def read_map(value: Any) -> dict[Any, Any]:
+        if type(value) is not dict:
+            raise ValueError("not an object")
+        return {read_key(key): read(each) for key, each in value.items() if each is not None}
+
+    return Kind(read_map, write and (lambda values: {key: write(each) for key, each in values.items()}), dict)
+
+
+def map_by_int(kind: Kind) -> Kind:
+    """A map with numbers as keys, quoted or not."""
+    return map_of(kind, read_long)
+
+
+def map_by_queue(kind: Kind) -> Kind:
+    """A map with MessageQueue keys, which JSON has no form for."""
+    return map_of(kind, read_queue)
+
+
+def read_queue(value: Any) -> MessageQueue:
+    """A queue: a JSON object, or an array between Skylark and Skylark."""
+    if isinstance(value, MessageQueue):
+        return value
+    if type(value) is dict:
+        parts: Sequence[Any] = (value.get("topic"), value.get("brokerName"), value.get("queueId"))
+    elif isinstance(value, list | tuple):
+        parts = value
+    else:
+        raise ValueError("not a message queue")
+    if len(parts) != 3 or type(parts[0]) is not str or type(parts[1]) is not str:
+        raise ValueError("not a message queue")
+    return MessageQueue(parts[0], parts[1], read_int(parts[2]))
+
+
+def write_queue(queue: MessageQueue) -> dict[str, Any]:
+    """A queue as a JSON object."""
+    return {"brokerName": queue.broker_name, "queueId": queue.queue_id, "topic": queue.topic}
+
+
+QUEUE: Final = Kind(read_queue, write_queue)

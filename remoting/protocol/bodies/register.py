@@ -1,0 +1,136 @@
+"""A broker's registration with a NameServer (103): the JSON body, and the compressed one.
+
+ compressed = zlib of:
+   int n | n bytes DataVersion JSON
+   int count | count x (int n | n bytes "name readQueues writeQueues perm filterType {attributes}")
+   int n | n bytes JSON list of filter servers
+   int count | count x (int n | n bytes TopicQueueMappingInfo JSON)      from version 5.0.0 on
+The text of a topic has neither ``order`` nor ``topicSysFlag``: brokers that need them do not compress.
+"""
+
+import zlib
+from dataclasses import dataclass
+from struct import Struct, error
+from typing import Any, Final
+
+from common.errors import ProtocolError
+from remoting.protocol.bodies.body import Body, member
+from remoting.protocol.bodies.data_version import DataVersion
+from remoting.protocol.bodies.dialect import Dialect, dumps, loads
+from remoting.protocol.bodies.kinds import TEXT, body_of, list_of, map_of
+from remoting.protocol.bodies.mapping import TopicQueueMappingInfo
+from remoting.protocol.bodies.topic import TopicConfig, TopicConfigTable
+
+#: V5_0_0: from here the compressed body ends with mapping infos.
+MAPPING_SINCE: Final = 413
+#: A body that claims to inflate to more is refused.
+MAX_INFLATED_BYTES: Final = 64 * 1024 * 1024
+
+_LENGTH: Final = Struct(">i")
+_SERVERS: Final = list_of(TEXT)
+_ATTRIBUTES: Final = map_of(TEXT)
+
+
+@dataclass(slots=True)
+class RegisterBrokerBody(Body):
+    """All that a broker has to tell."""
+
+    topic_config_serialize_wrapper: TopicConfigTable = member(body_of(TopicConfigTable))
+    filter_server_list: list[str] = member(list_of(TEXT))
+
+
+def body_crc32(data: bytes) -> int:
+    """The checksum of a body as the header's bodyCrc32 carries it: never negative."""
+    return zlib.crc32(data) & 0x7FFF_FFFF
+
+
+def encode_compressed(body: RegisterBrokerBody, version: int) -> bytes:
+    """The compressed form for a peer of ``version``."""
+    wrapper = body.topic_config_serialize_wrapper
+    topics = wrapper.topic_config_table.values()
+    parts = [_part(wrapper.data_version.to_wire()), _LENGTH.pack(len(topics))]
+    for topic in topics:
+        text = _topic_text(topic).encode()
+        parts += (_LENGTH.pack(len(text)), text)
+    parts.append(_part(body.filter_server_list))
+    if version >= MAPPING_SINCE:
+        infos = wrapper.topic_queue_mapping_info_map.values()
+        parts.append(_LENGTH.pack(len(infos)))
+        parts += [_part(info.to_wire()) for info in infos]
+    return zlib.compress(b"".join(parts))
+
+
+def decode_compressed(data: bytes, version: int) -> RegisterBrokerBody:
+    """The body in its compressed form, from a peer of ``version``."""
+    reader = _Reader(_inflate(data))
+    wrapper = TopicConfigTable(data_version=DataVersion.from_wire(loads(reader.part())))
+    try:
+        for _ in range(reader.number()):
+            topic = _parse_topic(str(reader.part(), "utf-8"))
+            wrapper.topic_config_table[topic.topic_name] = topic
+        servers = _SERVERS.read(loads(reader.part()))
+    except ValueError as cause:
+        raise ProtocolError(f"compressed registration is damaged: {cause}") from None
+    if version >= MAPPING_SINCE:
+        for _ in range(reader.number()):
+            info = TopicQueueMappingInfo.from_wire(loads(reader.part()))
+            wrapper.topic_queue_mapping_info_map[info.topic] = info
+    return RegisterBrokerBody(wrapper, servers)
+
+
+def _part(obj: Any) -> bytes:
+    text = dumps(obj, Dialect.FASTJSON)
+    return _LENGTH.pack(len(text)) + text
+
+
+def _topic_text(topic: TopicConfig) -> str:
+    attributes = str(dumps(topic.attributes), "utf-8")
+    return (
+        f"{topic.topic_name} {topic.read_queue_nums} {topic.write_queue_nums} {topic.perm} "
+        f"{topic.topic_filter_type} {attributes}"
+    )
+
+
+def _parse_topic(text: str) -> TopicConfig:
+    words = text.split(" ", 5)
+    if len(words) < 5:
+        raise ValueError(f"topic {text[:100]!r} has less than five words")
+    keys = ("topicName", "readQueueNums", "writeQueueNums", "perm", "topicFilterType")
+    topic = TopicConfig.from_wire(dict(zip(keys, words, strict=False)))
+    if len(words) == 6 and words[5]:
+        topic.attributes = _ATTRIBUTES.read(loads(words[5].encode()))
+    return topic
+
+
+def _inflate(data: bytes) -> bytes:
+    inflater = zlib.decompressobj()
+    try:
+        inflated = inflater.decompress(data, MAX_INFLATED_BYTES)
+    except zlib.error as cause:
+        raise ProtocolError(f"compressed registration is damaged: {cause}") from None
+    if not inflater.eof:
+        raise ProtocolError(f"compressed registration is cut, or inflates to more than {MAX_INFLATED_BYTES} bytes")
+    return inflated
+
+
+class _Reader:
+    """Numbers and length-prefixed parts, one after the other."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    def number(self) -> int:
+        try:
+            (number,) = _LENGTH.unpack_from(self._data, self._at)
+        except error as cause:
+            raise ProtocolError(f"compressed registration is damaged: {cause}") from None
+        self._at += _LENGTH.size
+        if not 0 <= number <= len(self._data) - self._at:
+            raise ProtocolError(f"compressed registration is damaged: a number of {number}")
+        return int(number)
+
+    def part(self) -> bytes:
+        length = self.number()
+        self._at += length
+        return self._data[self._at - length : self._at]
