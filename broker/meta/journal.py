@@ -1,0 +1,287 @@
+"""An append-only journal of metadata changes, and its recovery.
+
+Files in one directory: ``metadata.snapshot.N`` (the state when journal N was begun; none for N = 0) and the chain
+``metadata.journal.N``, N+1, ... of what came after. ``append`` hands a change to the kernel (it survives the death of
+this process); ``sync`` makes all appended changes survive power loss, and only then are they acknowledged.
+
+Invariants: journal N is on disk whole before a sync of journal N+1 counts; a snapshot is on disk whole before what it
+replaces is removed. So at recovery only the last acknowledged change and what is behind it can be torn: that is cut
+and reported. Damage before it raises StoreCorrupt. After a failed fsync nothing more is accepted: what the kernel
+kept of it is unknown.
+Threads: ``sync``, ``Compaction.write`` and ``close`` block and run in a worker thread, the rest on the loop.
+Neighbours: journal_format.py (bytes), compaction.py, metadata.py (the tables), tasks/persist.py (the threads).
+"""
+
+import contextlib
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from broker.meta.compaction import Compaction, snapshot_records
+from broker.meta.journal_format import HEADER_BYTES, Scan, encode_header, encode_record, scan
+from broker.meta.journal_paths import JournalPaths
+from common.errors import StoreCorrupt, StoreError
+from common.files import AppendFile, FileSystem
+
+OnRecord = Callable[[str, Any], None]
+
+MARK = "mark"
+COMPACT_MIN_BYTES = 1024 * 1024
+COMPACT_FACTOR = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A torn tail: what was behind ``offset`` was never acknowledged, and is gone."""
+
+    file: str
+    offset: int
+    lost_bytes: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.file}: {self.lost_bytes} unacknowledged bytes cut at offset {self.offset}: {self.reason}"
+
+
+@dataclass(slots=True)
+class JournalReport:
+    """What recovery found and did."""
+
+    records: int = 0
+    cuts: list[Cut] = field(default_factory=list)
+    #: Half-written snapshots, and what an interrupted compaction had not removed yet.
+    removed: list[str] = field(default_factory=list)
+
+
+class Journal:
+    """Call `replay` once, then `append` and `sync`."""
+
+    def __init__(self, fs: FileSystem, directory: str) -> None:
+        self._fs = fs
+        self._paths = JournalPaths(directory)
+        self._files_lock = threading.Lock()
+        self._sync_lock = threading.Lock()
+        self._file: AppendFile | None = None
+        self._retired: list[AppendFile] = []
+        self._number = 0
+        self._bytes = 0
+        self._durable_bytes = 0
+        self._earlier_bytes = 0
+        self._snapshot_bytes = 0
+        self._compact_at = COMPACT_MIN_BYTES
+        self._failure = ""
+        #: Called after each append, on the loop; the shell starts a sync.
+        self.on_append: Callable[[], None] = _nothing
+
+    # --- recovery
+
+    def replay(self, on_record: OnRecord) -> JournalReport:
+        """Read what is on disk, oldest first; blocks, and runs before anything is served."""
+        report = JournalReport()
+        paths = self._paths
+        self._fs.mkdirs(paths.directory)
+        listing = paths.listing(self._fs)
+        base = max(listing.snapshots, default=0)
+        if base:
+            records, self._snapshot_bytes = snapshot_records(self._fs, paths.snapshot(base), base)
+            report.records += _apply(records, paths.snapshot(base), on_record)
+        chain = self._read_chain([n for n in listing.journals if n >= base], base, report)
+        for number, found in chain:
+            report.records += _apply(found.records, paths.journal(number), on_record)
+        for number, _ in chain[:-1]:
+            self._sync_earlier(number)
+        self._open_last(*chain[-1], chain[-2][1].good_bytes if len(chain) > 1 else 0)
+        self._earlier_bytes = sum(found.good_bytes for _, found in chain[:-1])
+        self._compact_at = self._compaction_threshold()
+        for path in [*listing.half_written, *paths.older(listing, base)]:
+            self._fs.remove(path)
+            report.removed.append(path)
+        self._fs.fsync_dir(paths.directory)
+        return report
+
+    def _read_chain(self, numbers: list[int], base: int, report: JournalReport) -> list[tuple[int, Scan]]:
+        """The journals to replay; the last one may have been cut, and files behind the cut are removed."""
+        if not numbers:
+            if base:
+                raise StoreCorrupt(self._paths.journal(base), 0, "the file is missing")
+            return [(0, scan(b"", 0))]
+        if numbers[0] != base:
+            raise StoreCorrupt(self._paths.journal(base), 0, "the file is missing")
+        chain = [(number, scan(self._fs.read(self._paths.journal(number)), number)) for number in numbers]
+        for index, (number, found) in enumerate(chain):
+            later = chain[index + 1 :]
+            reason = found.damage or _lost_tail(number, found, later)
+            if reason:
+                self._cut(chain[index], later, reason, report)
+                return chain[: index + 1]
+        return chain
+
+    def _cut(
+        self, torn: tuple[int, Scan], later: list[tuple[int, Scan]], reason: str, report: JournalReport
+    ) -> None:
+        number, found = torn
+        path = self._paths.journal(number)
+        # A later journal that was synced proves that this one was whole on disk.
+        if found.rotten or any(behind.durable_bytes > 0 for _, behind in later):
+            raise StoreCorrupt(path, found.good_bytes, reason)
+        report.cuts.append(Cut(path, found.good_bytes, self._fs.size(path) - found.good_bytes, reason))
+        for behind, _ in reversed(later):
+            behind_path = self._paths.journal(behind)
+            report.cuts.append(Cut(behind_path, 0, self._fs.size(behind_path), "it follows a cut journal"))
+            self._fs.remove(behind_path)
+
+    def _sync_earlier(self, number: int) -> None:
+        file = self._fs.open_append(self._paths.journal(number))
+        try:
+            file.sync()
+        finally:
+            file.close()
+
+    def _open_last(self, number: int, found: Scan, previous_bytes: int) -> None:
+        self._number = number
+        self._file = file = self._fs.open_append(self._paths.journal(number))
+        good = found.good_bytes
+        if file.size() > good:
+            file.truncate(good)
+        if good < HEADER_BYTES:
+            file.truncate(0)
+            file.write(encode_header(number, previous_bytes))
+            good = HEADER_BYTES
+        # What was replayed is acted on from here, so it must not be lost any more.
+        file.sync()
+        self._bytes = self._durable_bytes = good
+
+    # --- changes
+
+    def append(self, kind: str, payload: Any) -> None:
+        """Hand one change to the kernel, whole or not at all (then it raises, and nothing has changed)."""
+        file = self._writable()
+        data = encode_record(kind, payload, self._durable_bytes)
+        try:
+            file.write(data)
+        except (OSError, StoreError) as error:
+            self._repair(file)
+            if isinstance(error, StoreError):
+                raise
+            raise StoreError(f"{file.path} cannot be written: {error}") from error
+        self._bytes += len(data)
+        self.on_append()
+
+    def sync(self) -> None:
+        """Make everything appended before this call survive power loss. Blocks: call it in a thread."""
+        with self._sync_lock:
+            with self._files_lock:
+                file = self._writable()
+                retired = list(self._retired)
+                number, size = self._number, self._bytes
+            try:
+                for old in retired:
+                    old.sync()
+                file.sync()
+            except (OSError, StoreError) as error:
+                self._failure = f"fsync of {file.path} failed ({error}): metadata is read-only until a restart"
+                raise StoreError(self._failure) from error
+            with self._files_lock:
+                if number == self._number:
+                    self._durable_bytes = max(self._durable_bytes, size)
+                self._retired = [old for old in self._retired if old not in retired]
+            for old in retired:
+                old.close()
+
+    def close(self) -> None:
+        """Sync, leave a mark that says how much is on disk, and close. Blocks: call it in a thread."""
+        if self._file is None:
+            return
+        try:
+            if not self._failure:
+                self.sync()
+                self.append(MARK, None)
+                self.sync()
+        finally:
+            for file in [*self._retired, self._file]:
+                file.close()
+            self._retired, self._file = [], None
+
+    def _writable(self) -> AppendFile:
+        if self._failure:
+            raise StoreError(self._failure)
+        if self._file is None:
+            raise StoreError(f"the metadata journal in {self._paths.directory} is closed")
+        return self._file
+
+    def _repair(self, file: AppendFile) -> None:
+        """Make sure that a failed write left nothing: a torn record inside a file would be rot to its reader."""
+        try:
+            file.truncate(self._bytes)
+        except OSError as error:
+            self._failure = f"{file.path} cannot be written ({error}): metadata is read-only until a restart"
+
+    # --- compaction
+
+    @property
+    def wants_compaction(self) -> bool:
+        """Whether the chain has grown so long that a snapshot pays."""
+        return self._earlier_bytes + self._bytes > self._compact_at
+
+    def begin_compaction(self) -> Compaction:
+        """Begin the next journal. Take the state in the same turn of the loop and give it to ``Compaction.write``."""
+        current, number = self._writable(), self._number + 1
+        path = self._paths.journal(number)
+        file: AppendFile | None = None
+        try:
+            file = self._fs.open_append(path)
+            file.write(encode_header(number, self._bytes))
+        except (OSError, StoreError) as error:
+            if file is not None:
+                file.close()
+                with contextlib.suppress(OSError):
+                    self._fs.remove(path)
+            self._compact_at = 2 * (self._earlier_bytes + self._bytes)
+            raise StoreError(f"{path} cannot be made: {error}") from error
+        with self._files_lock:
+            self._retired.append(current)
+            self._file, self._number = file, number
+            self._earlier_bytes += self._bytes
+            self._bytes, self._durable_bytes = HEADER_BYTES, 0
+        return Compaction(self._fs, self._paths, number)
+
+    def end_compaction(self, compaction: Compaction) -> None:
+        """Take note of how ``compaction`` ended."""
+        if compaction.snapshot_bytes:
+            self._snapshot_bytes = compaction.snapshot_bytes
+            self._earlier_bytes = 0
+            self._compact_at = self._compaction_threshold()
+        else:  # it failed: a full disk does not get better by trying at each change
+            self._compact_at = 2 * (self._earlier_bytes + self._bytes)
+
+    def _compaction_threshold(self) -> int:
+        return max(COMPACT_MIN_BYTES, COMPACT_FACTOR * self._snapshot_bytes)
+
+
+def _lost_tail(number: int, found: Scan, later: list[tuple[int, Scan]]) -> str:
+    """What the next journal says about the end of this one."""
+    if not later:
+        return ""
+    next_number, behind = later[0]
+    if next_number != number + 1:
+        return f"journal {number + 1}, which follows it, is missing"
+    if behind.previous_bytes in (None, found.good_bytes):
+        return ""
+    return f"it had {behind.previous_bytes} bytes when the next journal was begun"
+
+
+def _apply(records: list[Any], path: str, on_record: OnRecord) -> int:
+    for offset, kind, payload in records:
+        if kind == MARK:
+            continue
+        try:
+            on_record(kind, payload)
+        except (KeyError, ValueError, TypeError, AttributeError) as error:
+            reason = f"the record {kind!r} cannot be used ({type(error).__name__}: {error})"
+            raise StoreCorrupt(path, offset, reason) from error
+    return len(records)
+
+
+def _nothing() -> None:
+    pass
