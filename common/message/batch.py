@@ -49,3 +49,16 @@ def decode_batch(data: bytes) -> list[tuple[int, bytes, bytes]]:
     except struct.error:
         raise ProtocolError(f"the batch ends within message {len(rows)}") from None
     return rows
+
+
+def encode_offsets(offsets: list[int]) -> bytes:
+    """The physical offsets of a stored batch, 8 bytes each: the answer's body to a Skylark client."""
+    return struct.pack(f">{len(offsets)}q", *offsets)
+
+
+def decode_offsets(data: bytes) -> tuple[int, ...]:
+    """The physical offsets of a stored batch; ProtocolError when ``data`` is no multiple of 8 bytes."""
+    try:
+        return struct.unpack(f">{len(data) // 8}q", data)
+    except struct.error:
+        raise ProtocolError(f"{len(data)} bytes are no list of offsets") from None

@@ -14,7 +14,7 @@ import trio
 from common.errors import ConnectFailed, ProtocolError, RequestTimeout
 from remoting.net.channel import Answered, Channel
 from remoting.net.server import Handler, failure
-from remoting.protocol.bodies import WireBody, encode_body
+from remoting.protocol.bodies import Body, encode_body
 from remoting.protocol.bodies.dialect import Dialect
 from remoting.protocol.command import CBOR, OFFER_CBOR, OFFER_FIELD, Command
 from remoting.protocol.frame import MAX_FRAME_BYTES
@@ -55,7 +55,7 @@ class RemotingClient:
         self._busy = trio.Event()
 
     async def invoke(
-        self, addr: str, command: Command, timeout_ms: float = 3_000, *, body: WireBody | None = None
+        self, addr: str, command: Command, timeout_ms: float = 3_000, *, body: Body | None = None
     ) -> Command:
         """The answer of ``addr``, whatever its code. ``body`` is encoded as the connection speaks.
 
@@ -70,7 +70,7 @@ class RemotingClient:
         self._busy.set()
         return await channel.invoke(command, left_ms)
 
-    async def oneway(self, addr: str, command: Command, *, body: WireBody | None = None) -> None:
+    async def oneway(self, addr: str, command: Command, *, body: Body | None = None) -> None:
         """Send without an answer; returns when the frame is queued."""
         channel = await self.channel(addr, CONNECT_TIMEOUT_MS)
         self.prepare(addr, command, body)
@@ -88,7 +88,7 @@ class RemotingClient:
         self._busy.set()
         peer.channel.submit(command, timeout_ms, answered)
 
-    def prepare(self, addr: str, command: Command, body: WireBody | None = None) -> None:
+    def prepare(self, addr: str, command: Command, body: Body | None = None) -> None:
         """Give ``command`` the header type of the connection to ``addr``, and encode its body in its dialect."""
         peer = self._peers[addr]
         command.codec = peer.codec

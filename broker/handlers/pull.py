@@ -1,0 +1,215 @@
+"""Pulls: 11, and 361 which is the same for lite pull consumers.
+
+The answer's body is stored bytes, untouched. The broker filters tags by their hash; clients compare the tags.
+What finds nothing is held (long polling) when the client asked for that.
+"""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+import trio
+
+from broker.delivery.hold import HeldPull, HeldPulls
+from broker.handlers.send import FAQ
+from broker.meta.clients import Clients
+from broker.meta.consumer_offsets import ConsumerOffsets
+from broker.meta.groups import Groups
+from broker.meta.topics import Topics
+from broker.observe.stats import BrokerStats
+from broker.options import BrokerOptions
+from broker.store.consumequeue import ConsumeQueue
+from broker.store.reader import GetResult, GetStatus, read_queue
+from broker.store.store import MessageStore
+from common.errors import RequestRefused
+from common.message.javahash import java_hash
+from common.names import PERM_READ
+from remoting.net.channel import Channel
+from remoting.net.server import Handler
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.command import CBOR, Command
+
+FLAG_COMMIT_OFFSET = 1
+FLAG_SUSPEND = 2
+FLAG_SUBSCRIPTION = 4
+# RocketMQ's limits suit clients that ask for 32 messages; a Skylark client may have what it asks for, up to these.
+SKYLARK_MAX_COUNT = 16_384
+SKYLARK_MAX_BYTES = 4 * 1024 * 1024
+
+_CODES = {
+    GetStatus.FOUND: ResponseCode.SUCCESS,
+    GetStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetStatus.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetStatus.OFFSET_FOUND_NULL: ResponseCode.PULL_NOT_FOUND,
+    GetStatus.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
+    GetStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
+    GetStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
+}
+
+
+class PullHandlers:
+    """Hands out stored messages."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        topics: Topics,
+        groups: Groups,
+        offsets: ConsumerOffsets,
+        clients: Clients,
+        held: HeldPulls,
+        stats: BrokerStats,
+        options: BrokerOptions,
+    ) -> None:
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._clients = clients
+        self._held = held
+        self._stats = stats
+        self._options = options
+
+    def handlers(self) -> dict[int, Handler]:
+        return {RequestCode.PULL_MESSAGE: self.pull, RequestCode.LITE_PULL_MESSAGE: self.pull}
+
+    def pull(self, channel: Channel, request: Command) -> Command | None:
+        ext: Mapping[str, Any] = request.ext or {}
+        try:
+            group = str(ext["consumerGroup"])
+            topic = str(ext["topic"])
+            queue_id = int(ext["queueId"])
+            offset = int(ext["queueOffset"])
+            max_count = int(ext["maxMsgNums"])
+            max_bytes = int(ext.get("maxMsgBytes") or 0)
+            sys_flag = int(ext["sysFlag"])
+            commit_offset = int(ext["commitOffset"])
+            suspend_ms = int(ext.get("suspendTimeoutMillis") or 0)
+        except (KeyError, ValueError, TypeError) as error:
+            raise _bad_fields(error) from None
+        self._check(group, topic, queue_id, channel)
+        tag_codes = self._tag_codes(group, topic, sys_flag, ext)
+        queue = self._store.queue(topic, queue_id)
+        max_count, max_bytes = self._limits(request, max_count, max_bytes)
+        if sys_flag & FLAG_COMMIT_OFFSET and commit_offset >= 0:
+            self._offsets.commit(group, topic, queue_id, commit_offset)
+        result = read_queue(self._store.log, queue, offset, max_count, max_bytes, tag_codes)
+        code = _code(result, offset)
+        if code == ResponseCode.PULL_NOT_FOUND and sys_flag & FLAG_SUSPEND and suspend_ms > 0:
+            if self._hold(channel, request, group, queue, offset, max_count, max_bytes, tag_codes, suspend_ms):
+                return None
+        return self._answer(request, group, topic, code, result)
+
+    def _check(self, group: str, topic: str, queue_id: int, channel: Channel) -> None:
+        if not self._options.broker_permission & PERM_READ:
+            raise RequestRefused(ResponseCode.NO_PERMISSION, "the broker pulling message is forbidden")
+        config = self._groups.get_or_create(group)
+        if config is None:
+            raise RequestRefused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group [{group}] does not exist, {FAQ.strip()}"
+            )
+        if not config.consume_enable:
+            raise RequestRefused(ResponseCode.NO_PERMISSION, f"subscription group no permission, {group}")
+        topic_config = self._topics.get(topic)
+        if topic_config is None:
+            raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!{FAQ}")
+        if not topic_config.perm & PERM_READ:
+            raise RequestRefused(ResponseCode.NO_PERMISSION, f"the topic[{topic}] pulling message is forbidden")
+        if not 0 <= queue_id < topic_config.read_queue_nums:
+            raise RequestRefused(
+                ResponseCode.INVALID_PARAMETER,
+                f"queueId[{queue_id}] is illegal, topic:[{topic}] topicConfig.readQueueNums:"
+                f"[{topic_config.read_queue_nums}] consumer:[{channel.remote}]",
+            )
+
+    def _tag_codes(self, group: str, topic: str, sys_flag: int, ext: Mapping[str, Any]) -> frozenset[int] | None:
+        """Hashes of the tags wanted, None for all; out of the request, else out of the group's heartbeats."""
+        if sys_flag & FLAG_SUBSCRIPTION:
+            if ext.get("expressionType") not in (None, "", "TAG"):
+                raise RequestRefused(
+                    ResponseCode.SYSTEM_ERROR, "The broker does not support consumer to filter message by SQL92"
+                )
+            return tag_codes_of(str(ext.get("subscription") or ""))
+        subscription = self._clients.subscription(group, topic)
+        if subscription is None:
+            raise RequestRefused(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's subscription not exist{FAQ}")
+        if subscription.sub_version < int(ext.get("subVersion") or 0):
+            raise RequestRefused(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
+        return tag_codes_of(subscription.sub_string)
+
+    def _limits(self, request: Command, max_count: int, max_bytes: int) -> tuple[int, int]:
+        if request.codec == CBOR:
+            return min(max_count, SKYLARK_MAX_COUNT), min(max_bytes or SKYLARK_MAX_BYTES, SKYLARK_MAX_BYTES)
+        options = self._options
+        bytes_limit = options.max_transfer_bytes_on_message_in_memory
+        count_limit = options.max_transfer_count_on_message_in_memory
+        return min(max_count, count_limit), min(max_bytes or bytes_limit, bytes_limit)
+
+    def _hold(
+        self,
+        channel: Channel,
+        request: Command,
+        group: str,
+        queue: ConsumeQueue,
+        offset: int,
+        max_count: int,
+        max_bytes: int,
+        tag_codes: frozenset[int] | None,
+        suspend_ms: int,
+    ) -> bool:
+        options = self._options
+        wait_ms = suspend_ms if options.long_polling_enable else options.short_polling_time_mills
+        log = self._store.log
+
+        def retry(last: bool) -> bool:
+            nonlocal offset
+            result = read_queue(log, queue, offset, max_count, max_bytes, tag_codes)
+            if not last:
+                if result.status is GetStatus.NO_MATCHED_MESSAGE:
+                    # Nothing for this consumer so far: it need not be looked at again.
+                    offset = result.next_offset
+                    return False
+                if _code(result, offset) == ResponseCode.PULL_NOT_FOUND:
+                    return False
+            channel.reply(request, self._answer(request, group, queue.topic, _code(result, offset), result))
+            return True
+
+        return self._held.hold(HeldPull(channel, queue, trio.current_time() + wait_ms / 1000, retry))
+
+    def _answer(self, request: Command, group: str, topic: str, code: int, result: GetResult) -> Command:
+        if result.count:
+            self._stats.get(group, topic, result.count, len(result.records))
+        return request.respond(
+            code,
+            result.status.value,
+            {
+                "suggestWhichBrokerId": 0,
+                "nextBeginOffset": result.next_offset,
+                "maxOffset": result.max_offset,
+                "minOffset": result.min_offset,
+            },
+            result.records,
+        )
+
+
+def _code(result: GetResult, offset: int) -> int:
+    if result.status in (GetStatus.NO_MESSAGE_IN_QUEUE, GetStatus.NO_MATCHED_LOGIC_QUEUE):
+        # A consumer that is at the (empty) queue's end waits; one that is elsewhere is told where that is.
+        return ResponseCode.PULL_NOT_FOUND if offset == result.next_offset else ResponseCode.PULL_OFFSET_MOVED
+    return _CODES[result.status]
+
+
+@lru_cache(maxsize=4096)
+def tag_codes_of(expression: str) -> frozenset[int] | None:
+    """The hashes of ``"a || b"``; None for "*" and "", which take all."""
+    tags = [tag.strip() for tag in expression.split("||")]
+    if expression.strip() in ("", "*"):
+        return None
+    return frozenset(java_hash(tag) for tag in tags if tag)
+
+
+def _bad_fields(error: Exception) -> RequestRefused:
+    what = f"the custom field <{error.args[0]}> is null" if isinstance(error, KeyError) else str(error)
+    return RequestRefused(
+        ResponseCode.SYSTEM_ERROR, f"org.apache.rocketmq.remoting.exception.RemotingCommandException: {what}"
+    )

@@ -1,0 +1,295 @@
+"""Sends: 10 (long field names), 310 and 320 (short ones; 320 is a batch, as are 10 and 310 that say so).
+
+The order of the checks, the codes and the texts are RocketMQ's. A message is acknowledged when it is in the log
+(ASYNC_FLUSH) or on disk (SYNC_FLUSH, unless the message says WAIT=false).
+"""
+
+import random
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import trio
+
+from broker.meta.topics import Topics
+from broker.observe.stats import BrokerStats
+from broker.options import BrokerOptions
+from broker.store.group_commit import GroupCommit
+from broker.store.store import BatchPutResult, MessageStore, PutResult
+from common.clock import Clock
+from common.errors import DiskFull, ProtocolError, RequestRefused
+from common.message.batch import decode_batch, encode_offsets
+from common.message.flags import BORN_HOST_V6, STORE_HOST_V6, TRANSACTION_MASK
+from common.message.ids import UniqueKeys, encode_host, offset_msg_id
+from common.message.properties import find_property
+from common.names import check_topic, check_topic_is_sendable, is_retry_topic
+from remoting.net.channel import Channel
+from remoting.net.client import split_address
+from remoting.net.server import Handler
+from remoting.protocol.bodies.topic import TopicConfig
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.command import CBOR, Command
+
+FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
+_BORN_HOST = "born_host"
+# What this broker does not do yet must be refused: stored as a plain message it would be delivered at once.
+_UNSUPPORTED = {
+    b"DELAY": "delayed messages",
+    b"TIMER_DELAY_SEC": "delayed messages",
+    b"TIMER_DELAY_MS": "delayed messages",
+    b"TIMER_DELIVER_MS": "delayed messages",
+    b"TRAN_MSG": "transactional messages",
+}
+
+
+class SendFields(NamedTuple):
+    """Names of a send's fields on the wire."""
+
+    group: str
+    topic: str
+    default_topic: str
+    default_topic_queue_nums: str
+    queue_id: str
+    sys_flag: str
+    born_timestamp: str
+    flag: str
+    properties: str
+    reconsume_times: str
+    batch: str
+
+
+SHORT = SendFields("a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "m")
+LONG = SendFields(
+    "producerGroup", "topic", "defaultTopic", "defaultTopicQueueNums", "queueId", "sysFlag", "bornTimestamp", "flag",
+    "properties", "reconsumeTimes", "batch",
+)  # fmt: skip
+
+
+class SendHandlers:
+    """Puts messages of clients into the store and answers, at once or when they are durable."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        topics: Topics,
+        commits: GroupCommit,
+        stats: BrokerStats,
+        options: BrokerOptions,
+        clock: Clock,
+        store_host: bytes,
+        unique_keys: UniqueKeys,
+    ) -> None:
+        self._store = store
+        self._topics = topics
+        self._commits = commits
+        self._stats = stats
+        self._options = options
+        self._clock = clock
+        self._store_host = store_host
+        self._host_hex = store_host.hex().upper()
+        self._v6_flag = STORE_HOST_V6 if len(store_host) > 8 else 0
+        self._unique_keys = unique_keys
+        self._cluster = f"CLUSTER\x01{options.broker_cluster_name}\x02".encode()
+        self._sync_flush = options.flush_disk_type == "SYNC_FLUSH"
+
+    def handlers(self) -> dict[int, Handler]:
+        return {
+            RequestCode.SEND_MESSAGE: lambda channel, request: self._send(channel, request, LONG, False),
+            RequestCode.SEND_MESSAGE_V2: lambda channel, request: self._send(channel, request, SHORT, False),
+            RequestCode.SEND_BATCH_MESSAGE: lambda channel, request: self._send(channel, request, SHORT, True),
+        }
+
+    def _send(self, channel: Channel, request: Command, names: SendFields, batch: bool) -> Command | None:
+        ext = request.ext or {}
+        try:
+            topic: str = ext[names.topic]
+            queue_id = int(ext[names.queue_id])
+            sys_flag = int(ext[names.sys_flag])
+            born_timestamp = int(ext[names.born_timestamp])
+            flag = int(ext[names.flag])
+            properties = ext.get(names.properties) or ""
+            reconsume_times = int(ext.get(names.reconsume_times) or 0)
+            raw_properties: bytes = properties.encode()
+        except (KeyError, ValueError, TypeError, AttributeError, UnicodeEncodeError) as error:
+            raise _bad_fields(error) from None
+        check_topic_is_sendable(topic)
+        config = self._topics.get(topic)
+        if config is None:
+            config = self._create_topic(channel, topic, ext, names)
+        queue_id = self._checked_queue_id(channel, config, queue_id)
+        born_host = channel.attachments.get(_BORN_HOST) or _remember_born_host(channel)
+        sys_flag = sys_flag & ~(BORN_HOST_V6 | STORE_HOST_V6) | self._v6_flag
+        if len(born_host) > 8:
+            sys_flag |= BORN_HOST_V6
+        if sys_flag & TRANSACTION_MASK:
+            raise _unsupported("transactional messages")
+        if len(request.body) > self._options.max_message_size:
+            raise _illegal(f"the body has {len(request.body)} bytes, at most {self._options.max_message_size} are taken")
+        try:
+            if batch or ext.get(names.batch) in ("true", "1", True):
+                return self._put_batch(
+                    channel, request, config, queue_id, sys_flag, born_timestamp, born_host, reconsume_times
+                )
+            put = self._store.put(
+                topic,
+                queue_id,
+                request.body,
+                self._stored_properties(raw_properties),
+                flag=flag,
+                sys_flag=sys_flag,
+                born_timestamp=born_timestamp,
+                born_host=born_host,
+                reconsume_times=reconsume_times,
+            )
+        except DiskFull as error:
+            raise _no_room(error) from None
+        self._stats.put(topic, 1, put.end - put.physical_offset)
+        response = request.respond(
+            ext={
+                "queueId": queue_id,
+                "TRACE_ON": "true",
+                "MSG_REGION": "DefaultRegion",
+                "msgId": f"{self._host_hex}{put.physical_offset:016X}",
+                "queueOffset": put.queue_offset,
+            }
+        )
+        if self._sync_flush:
+            return self._when_durable(channel, request, response, put, raw_properties)
+        return response
+
+    def _put_batch(
+        self,
+        channel: Channel,
+        request: Command,
+        config: TopicConfig,
+        queue_id: int,
+        sys_flag: int,
+        born_timestamp: int,
+        born_host: bytes,
+        reconsume_times: int,
+    ) -> Command | None:
+        topic = config.topic_name
+        try:
+            rows = decode_batch(request.body)
+        except ProtocolError as error:
+            raise _illegal(str(error)) from None
+        if not rows or is_retry_topic(topic):
+            raise _illegal("a batch needs at least one message, and its topic must be no retry topic")
+        stored = self._stored_properties
+        put = self._store.put_batch(
+            topic,
+            queue_id,
+            [(flag, body, stored(properties)) for flag, body, properties in rows],
+            sys_flag=sys_flag,
+            born_timestamp=born_timestamp,
+            born_host=born_host,
+            reconsume_times=reconsume_times,
+        )
+        offsets = put.physical_offsets
+        self._stats.put(topic, len(offsets), put.end - offsets[0])
+        ext: dict[str, Any] = {"queueId": queue_id, "TRACE_ON": "true", "MSG_REGION": "DefaultRegion"}
+        body = b""
+        if request.codec == CBOR:
+            # A Skylark client makes ids of the offsets when it is asked for them.
+            ext["msgId"] = offset_msg_id(self._store_host, offsets[0])
+            body = encode_offsets(offsets)
+        else:
+            ext["msgId"] = ",".join([f"{self._host_hex}{offset:016X}" for offset in offsets])
+        ext["queueOffset"] = put.queue_offset
+        response = request.respond(ext=ext, body=body)
+        if self._sync_flush:
+            return self._when_durable(channel, request, response, put, b"")
+        return response
+
+    def _when_durable(
+        self,
+        channel: Channel,
+        request: Command,
+        response: Command,
+        put: PutResult | BatchPutResult,
+        properties: bytes,
+    ) -> Command | None:
+        """The answer goes out when the log is on disk up to ``put.end``; in time or with FLUSH_DISK_TIMEOUT."""
+        if b"WAIT\x01false" in properties and find_property(properties, b"WAIT") == b"false":
+            return response
+
+        def done(in_time: bool) -> None:
+            if not in_time:
+                response.code = ResponseCode.FLUSH_DISK_TIMEOUT
+            channel.reply(request, response)
+
+        self._commits.wait(put.end, trio.current_time() + self._options.sync_flush_timeout / 1000, done)
+        return None
+
+    def _stored_properties(self, properties: bytes) -> bytes:
+        """A producer's properties, with what the broker adds."""
+        if b"DELAY" in properties or b"TRAN_MSG" in properties or b"TIMER_D" in properties:
+            _check_supported(properties)
+        if properties and properties[-1] != 2:
+            properties += b"\x02"
+        if b"UNIQ_KEY\x01" not in properties:
+            key = self._unique_keys.next(self._clock.now_ms())
+            return b"%sUNIQ_KEY\x01%s\x02%s" % (properties, key.encode(), self._cluster)
+        return properties + self._cluster
+
+    def _checked_queue_id(self, channel: Channel, config: TopicConfig, queue_id: int) -> int:
+        if queue_id < 0:
+            # The client leaves the choice to us.
+            return random.randrange(config.write_queue_nums)
+        if queue_id >= config.write_queue_nums and queue_id >= config.read_queue_nums:
+            raise RequestRefused(
+                ResponseCode.INVALID_PARAMETER,
+                f"request queueId[{queue_id}] is illegal, {config} Producer: {channel.remote}",
+            )
+        return queue_id
+
+    def _create_topic(self, channel: Channel, topic: str, ext: Mapping[str, Any], names: SendFields) -> TopicConfig:
+        """Make a topic that is sent to for the first time; RequestRefused when that is not wanted."""
+        check_topic(topic)
+        try:
+            default_topic = str(ext[names.default_topic])
+            queue_nums = int(ext[names.default_topic_queue_nums])
+        except (KeyError, ValueError) as error:
+            raise _bad_fields(error) from None
+        config = self._topics.create_on_send(topic, default_topic, queue_nums, channel.remote)
+        if config is None:
+            raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!{FAQ}")
+        return config
+
+
+def _remember_born_host(channel: Channel) -> bytes:
+    host = channel.attachments[_BORN_HOST] = encode_host(*split_address(channel.remote))
+    return host
+
+
+def _check_supported(properties: bytes) -> None:
+    for name, what in _UNSUPPORTED.items():
+        value = find_property(properties, name)
+        if value not in (None, b"", b"0", b"false"):
+            raise _unsupported(what)
+
+
+def _unsupported(what: str) -> RequestRefused:
+    return RequestRefused(
+        ResponseCode.MESSAGE_ILLEGAL, f"this broker does not take {what}; send it without, or to a broker that does"
+    )
+
+
+def _illegal(reason: str) -> RequestRefused:
+    return RequestRefused(
+        ResponseCode.MESSAGE_ILLEGAL,
+        f"the message is illegal, maybe msg body or properties length not matched. {reason}",
+    )
+
+
+def _no_room(error: DiskFull) -> RequestRefused:
+    return RequestRefused(
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        f"service not available now. It may be caused by one of the following reasons: the broker's disk is full: {error}",
+    )
+
+
+def _bad_fields(error: Exception) -> RequestRefused:
+    what = f"the custom field <{error.args[0]}> is null" if isinstance(error, KeyError) else str(error)
+    return RequestRefused(
+        ResponseCode.SYSTEM_ERROR, f"org.apache.rocketmq.remoting.exception.RemotingCommandException: {what}"
+    )

@@ -1,0 +1,100 @@
+"""The loops that make the store durable; fsync runs in a thread, one at a time.
+
+ASYNC_FLUSH: every ``flushIntervalCommitLog`` when enough pages wait, else after the thorough interval.
+SYNC_FLUSH: whenever somebody waits, and one fsync serves all who wait when it starts.
+The checkpoint follows, so that a crash has little to read again.
+"""
+
+import logging
+
+import trio
+
+from broker.options import BrokerOptions
+from broker.store.group_commit import GroupCommit
+from broker.store.store import MessageStore
+
+logger = logging.getLogger(__name__)
+
+PAGE_BYTES = 4096
+CHECKPOINT_INTERVAL_S = 1.0
+EXPIRE_INTERVAL_S = 0.1
+INDEX_STEP = 2_000
+INDEX_PAUSE_S = 0.05
+
+
+class Flusher:
+    """Flushes one store; ``wake`` tells that somebody waits for it."""
+
+    def __init__(self, store: MessageStore, commits: GroupCommit, options: BrokerOptions) -> None:
+        self._store = store
+        self._commits = commits
+        self._options = options
+        self._one_at_a_time = trio.Lock()
+        self._waiting = trio.Event()
+
+    def wake(self) -> None:
+        """After a turn of the loop: somebody may wait for a flush."""
+        if self._commits:
+            self._waiting.set()
+
+    async def flush(self) -> None:
+        """Make the log durable now, and answer who waited for that."""
+        async with self._one_at_a_time:
+            reached = await trio.to_thread.run_sync(self._store.flush)
+        self._commits.advance(reached)
+
+    async def checkpoint(self) -> None:
+        """Make all of the store durable and write the checkpoint."""
+        async with self._one_at_a_time:
+            mark = self._store.begin_checkpoint()
+            await trio.to_thread.run_sync(self._store.finish_checkpoint, mark)
+        self._commits.advance(self._store.log.flushed)
+
+    async def run(self) -> None:
+        """All loops, until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._flush_waiting if self._options.flush_disk_type == "SYNC_FLUSH" else self._flush_often)
+            nursery.start_soon(self._checkpoint_often)
+            nursery.start_soon(self._expire_often)
+            nursery.start_soon(self._build_index)
+
+    async def _flush_waiting(self) -> None:
+        while True:
+            await self._waiting.wait()
+            self._waiting = trio.Event()
+            while self._commits:
+                await self.flush()
+
+    async def _flush_often(self) -> None:
+        options = self._options
+        thorough_s = options.flush_commit_log_thorough_interval / 1000
+        last = trio.current_time()
+        while True:
+            await trio.sleep(options.flush_interval_commit_log / 1000)
+            log = self._store.log
+            behind = log.end - log.flushed
+            now = trio.current_time()
+            if behind >= options.flush_commit_log_least_pages * PAGE_BYTES or (behind and now - last >= thorough_s):
+                await self.flush()
+                last = now
+
+    async def _checkpoint_often(self) -> None:
+        done = -1
+        while True:
+            await trio.sleep(CHECKPOINT_INTERVAL_S)
+            if self._store.log.end != done and not self._store.index.pending:
+                done = self._store.log.end
+                await self.checkpoint()
+
+    async def _expire_often(self) -> None:
+        while True:
+            await trio.sleep(EXPIRE_INTERVAL_S)
+            if late := self._commits.expire(trio.current_time()):
+                logger.warning("flush took longer than syncFlushTimeout: %d sends answered FLUSH_DISK_TIMEOUT", late)
+
+    async def _build_index(self) -> None:
+        """The index follows in small steps between the turns of the loop."""
+        while True:
+            while self._store.build_index(INDEX_STEP):
+                await trio.lowlevel.checkpoint()
+            await trio.sleep(INDEX_PAUSE_S)

@@ -1,0 +1,64 @@
+"""What every daemon does: logging to stderr, SIGTERM and SIGINT for a graceful stop, one clear line for a user's mistake."""
+
+import logging
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+
+import trio
+
+from common.errors import SkylarkError
+
+logger = logging.getLogger(__name__)
+
+Main = Callable[[trio.Event], Awaitable[None]]
+
+
+def run_daemon(main: Main, *, name: str, log_level: str = "INFO") -> int:
+    """Run ``main(stopping)`` until it returns; the exit code of the process.
+
+    The first SIGTERM or SIGINT sets ``stopping``, a second one ends the process at once. A SkylarkError is a line on
+    stderr and exit code 1.
+    """
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=log_level.upper(),
+        format="%(asctime)s %(levelname)s %(name)s - %(message)s",
+    )
+    try:
+        trio.run(_with_signals, main)
+    except* SkylarkError as group:
+        for error in _leaves(group):
+            sys.stderr.write(f"{name}: {error}\n")
+        return 1
+    except* KeyboardInterrupt:
+        return 130
+    return 0
+
+
+async def _with_signals(main: Main) -> None:
+    stopping = trio.Event()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(_watch_signals, stopping, nursery.cancel_scope)
+        await main(stopping)
+        nursery.cancel_scope.cancel()
+
+
+async def _watch_signals(
+    stopping: trio.Event, everything: trio.CancelScope, *, task_status: trio.TaskStatus[None]
+) -> None:
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as received:
+        task_status.started()
+        async for number in received:
+            if stopping.is_set():
+                logger.warning("second %s: stopping at once", signal.Signals(number).name)
+                everything.cancel()
+                return
+            logger.info("%s: stopping", signal.Signals(number).name)
+            stopping.set()
+
+
+def _leaves(error: BaseException) -> list[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        return [leaf for inner in error.exceptions for leaf in _leaves(inner)]
+    return [error]
