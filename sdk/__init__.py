@@ -1,0 +1,66 @@
+"""The SDK: send and read messages, and administer clusters.
+
+    async with Producer("127.0.0.1:9876") as producer:
+        result = await producer.send(Message("flights", b"..."))
+
+endpoint.py     one request to one server; broker_api.py, namesrv_api.py: one function a request
+nameservers.py  which NameServer to ask; routes.py: what routes mean (pure)
+client.py       ClientInstance: connections, route cache, heartbeats; shared by the three below
+producer/  consumer/  admin/      Producer, PullConsumer, Admin; admin/ has the mqadmin command too
+blocking.py     the same three for threads, scripts and Spark tasks
+
+Names are loaded when they are used, so that `mqadmin --help` need not wait for the event loop's libraries.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from common.errors import (
+        BrokerError,
+        RemotingError,
+        RouteNotFound,
+        SendFailed,
+        SkylarkError,
+        UserError,
+    )
+    from common.message.message import Message, MessageExt
+    from common.message.queue import MessageQueue
+    from sdk.admin.client import Admin
+    from sdk.consumer.pull import PullConsumer
+    from sdk.consumer.result import PullBytes, PullResult, PullStatus
+
+__all__ = [
+    "Admin",
+    "BrokerError",
+    "Message",
+    "MessageExt",
+    "MessageQueue",
+    "PullBytes",
+    "PullConsumer",
+    "PullResult",
+    "PullStatus",
+    "RemotingError",
+    "RouteNotFound",
+    "SendFailed",
+    "SkylarkError",
+    "UserError",
+]
+
+_HOMES = {
+    "common.errors": ("BrokerError", "RemotingError", "RouteNotFound", "SendFailed", "SkylarkError", "UserError"),
+    "common.message.message": ("Message", "MessageExt"),
+    "common.message.queue": ("MessageQueue",),
+    "sdk.admin.client": ("Admin",),
+    "sdk.consumer.pull": ("PullConsumer",),
+    "sdk.consumer.result": ("PullBytes", "PullResult", "PullStatus"),
+    "sdk.producer.producer": ("Producer",),
+    "sdk.producer.result": ("SendResult", "SendStatus"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(home), name)
+    raise AttributeError(f"module 'sdk' has no attribute {name!r}")

@@ -8,9 +8,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from common.errors import BrokerError, ProtocolError
+import trio
+
+from common.errors import BrokerError, ConnectionLost, ProtocolError
 from remoting.net.client import RemotingClient
-from remoting.protocol.bodies import WireBody
+from remoting.protocol.bodies import Body
 from remoting.protocol.command import Command
 
 DEFAULT_TIMEOUT_MS = 3000
@@ -28,7 +30,7 @@ class Endpoint:
         self,
         code: int,
         ext: Mapping[str, Any] | None = None,
-        body: WireBody | bytes | None = None,
+        body: Body | bytes | None = None,
         *,
         accept: Collection[int] = (0,),
         wait_ms: float = 0,
@@ -38,13 +40,23 @@ class Endpoint:
         A body that is not bytes is written in the peer's dialect. ``wait_ms`` is what the server may hold the request
         on purpose, on top of the timeout.
         """
-        command = Command(code, dict(ext) if ext is not None else None)
-        if isinstance(body, bytes):
-            command.body, body = body, None
-        answer = await self.client.invoke(self.addr, command, self.timeout_ms + wait_ms, body=body)
+        deadline = trio.current_time() + (self.timeout_ms + wait_ms) / 1000
+        try:
+            answer = await self._invoke(code, ext, body, self.timeout_ms + wait_ms)
+        except ConnectionLost:
+            # Idle connections get closed, and brokers restart: all that is asked here may be asked twice.
+            answer = await self._invoke(code, ext, body, (deadline - trio.current_time()) * 1000)
         if answer.code not in accept:
             raise BrokerError(answer.code, answer.remark, self.addr)
         return answer
+
+    async def _invoke(
+        self, code: int, ext: Mapping[str, Any] | None, body: Body | bytes | None, timeout_ms: float
+    ) -> Command:
+        command = Command(code, dict(ext) if ext is not None else None)
+        if isinstance(body, bytes):
+            command.body, body = body, None
+        return await self.client.invoke(self.addr, command, timeout_ms, body=body)
 
 
 def int_field(answer: Command, name: str) -> int:

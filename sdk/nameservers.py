@@ -90,6 +90,6 @@ class NameServers:
             else:
                 self._good = position
                 return answer
-        error = unknown or failure
-        assert error is not None
-        raise error
+        last = unknown or failure
+        assert last is not None
+        raise last

@@ -34,7 +34,8 @@ class TopicRoute:
     """The queues of one topic and the brokers that hold them.
 
     ``writable`` (what a producer chooses from) and ``readable`` are sorted. ``writable_at`` is ``writable`` by the
-    master's address, as far as there is one (an ordered topic keeps the queues of a broker that is away). ``brokers`` is broker name → id → address.
+    master's address, as far as there is one: an ordered topic keeps the queues of a broker that is away. ``brokers``
+    is broker name → id → address.
     """
 
     topic: str

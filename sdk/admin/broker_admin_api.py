@@ -20,7 +20,14 @@ _DEFAULT_TOPIC = "TBW102"
 
 
 async def create_topic(broker: Endpoint, config: TopicConfig) -> None:
-    """Create the topic, or change it to ``config``."""
+    """Create the topic, or change it to ``config``.
+
+    Attributes are sent as changes, ``+name=value``; a name that begins with ``-`` takes the attribute away.
+    """
+    changes = [
+        name if name.startswith("-") else f"{name}={value}" if name.startswith("+") else f"+{name}={value}"
+        for name, value in config.attributes.items()
+    ]
     ext = {
         "topic": config.topic_name,
         "defaultTopic": _DEFAULT_TOPIC,
@@ -30,7 +37,7 @@ async def create_topic(broker: Endpoint, config: TopicConfig) -> None:
         "topicFilterType": config.topic_filter_type,
         "topicSysFlag": config.topic_sys_flag,
         "order": config.order,
-        "attributes": ",".join(f"{key}={value}" for key, value in (config.attributes or {}).items()),
+        "attributes": ",".join(changes),
         "force": False,
     }
     await broker.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, ext)

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Self, TypeVar
 
-from common.errors import BrokerError, RouteNotFound, UserError
+from common.errors import RouteNotFound, UserError
 from common.message.ids import parse_offset_msg_id
 from common.message.message import MessageExt
 from common.message.queue import MessageQueue
@@ -201,15 +201,17 @@ class Admin:
 
     async def max_offset(self, mq: MessageQueue) -> int:
         """The offset that the queue's next message will get."""
-        return await broker_api.max_offset(await self._master(mq), mq.topic, mq.queue_id)
+        return await self._instance.ask_master(mq, lambda at: broker_api.max_offset(at, mq.topic, mq.queue_id))
 
     async def min_offset(self, mq: MessageQueue) -> int:
         """The offset of the queue's oldest message."""
-        return await broker_api.min_offset(await self._master(mq), mq.topic, mq.queue_id)
+        return await self._instance.ask_master(mq, lambda at: broker_api.min_offset(at, mq.topic, mq.queue_id))
 
     async def search_offset(self, mq: MessageQueue, timestamp_ms: int) -> int:
         """The offset of the queue's first message stored at ``timestamp_ms`` or later."""
-        return await broker_api.search_offset(await self._master(mq), mq.topic, mq.queue_id, timestamp_ms)
+        return await self._instance.ask_master(
+            mq, lambda at: broker_api.search_offset(at, mq.topic, mq.queue_id, timestamp_ms)
+        )
 
     # --- brokers
 
@@ -321,9 +323,6 @@ class Admin:
         answers = await ask_all(names, query)
         found = [message for messages in answers.any() for message in messages if message.topic == topic]
         return sorted(found, key=lambda message: message.store_timestamp)
-
-    async def _master(self, mq: MessageQueue) -> Endpoint:
-        return self._at(await self._instance.master_of(mq))
 
 
 def _readers(route: TopicRouteData) -> list[str]:

@@ -1,0 +1,7 @@
+"""Reading messages.
+
+pull.py    PullConsumer: the caller chooses queues and offsets
+stream.py  batches of one queue, one pull ahead of the caller
+result.py  what a pull brings
+member.py  what brokers are told about a pull consumer
+"""

@@ -1,0 +1,45 @@
+"""One table out of what several brokers said. Pure. Their queues differ, so tables never clash."""
+
+from collections.abc import Sequence
+
+from remoting.protocol.bodies.connections import Connection, ConsumerConnection, ProducerConnection
+from remoting.protocol.bodies.stats import ConsumeStats
+from remoting.protocol.bodies.topic import TopicStatsTable
+
+
+def merge_topic_stats(parts: Sequence[TopicStatsTable]) -> TopicStatsTable:
+    """The queues of all brokers; rates add up."""
+    merged = TopicStatsTable()
+    for part in parts:
+        merged.offset_table.update(part.offset_table)
+        merged.topic_put_tps += part.topic_put_tps
+    return merged
+
+
+def merge_consume_stats(parts: Sequence[ConsumeStats]) -> ConsumeStats:
+    """The queues of all brokers; rates add up."""
+    merged = ConsumeStats()
+    for part in parts:
+        merged.offset_table.update(part.offset_table)
+        merged.consume_tps += part.consume_tps
+    return merged
+
+
+def merge_consumers(parts: Sequence[ConsumerConnection]) -> ConsumerConnection:
+    """All members, each once; what they consume and how is the first broker's word, it being one group."""
+    merged = parts[0]
+    merged.connection_set = _each_once(parts)
+    for part in parts:
+        for topic, subscription in part.subscription_table.items():
+            merged.subscription_table.setdefault(topic, subscription)
+    return merged
+
+
+def merge_producers(parts: Sequence[ProducerConnection]) -> ProducerConnection:
+    """All producers, each once."""
+    return ProducerConnection(connection_set=_each_once(parts))
+
+
+def _each_once(parts: Sequence[ConsumerConnection] | Sequence[ProducerConnection]) -> list[Connection]:
+    members = {member.client_id: member for part in parts for member in part.connection_set}
+    return [members[client_id] for client_id in sorted(members)]

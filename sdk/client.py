@@ -1,0 +1,213 @@
+"""`ClientInstance`: what producers, consumers and admin tools share.
+
+It owns the connections, the NameServers, the route cache and the heartbeats, and two tasks: one asks for the routes in
+use again every 30 s, one sends heartbeats every 30 s and at once when there is something new to tell. Both outlive any
+failure of a server. Routes are asked for once however many tasks wait for them; what could not be refreshed stays.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from random import Random
+from types import TracebackType
+from typing import Self, TypeVar
+
+import trio
+
+from common.errors import BrokerError, ConnectFailed, RouteNotFound, SkylarkError
+from common.message.queue import MessageQueue
+from remoting.net.client import RemotingClient, open_client
+from remoting.protocol.bodies.route import TopicRouteData
+from remoting.protocol.codes import ResponseCode
+from sdk import namesrv_api
+from sdk.endpoint import DEFAULT_TIMEOUT_MS, Endpoint
+from sdk.fanout import ask_all
+from sdk.identity import make_client_id
+from sdk.membership import Membership
+from sdk.nameservers import NameServers, parse_nameservers
+from sdk.routes import RouteCache, TopicRoute, make_route
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+ROUTE_POLL_INTERVAL_S = 30
+HEARTBEAT_INTERVAL_S = 30
+GOODBYE_TIMEOUT_S = 1
+# A NameServer that has just started knows no route yet, or says that it is not ready: another may.
+_NOT_KNOWN = (ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SYSTEM_ERROR)
+
+
+class _Flight:
+    """One request for a route, and those who wait for its end."""
+
+    __slots__ = ("done", "error", "route")
+
+    def __init__(self) -> None:
+        self.done = trio.Event()
+        self.route: TopicRoute | None = None
+        self.error: SkylarkError = SkylarkError("the client was closed")
+
+
+class ClientInstance:
+    """One client of a cluster; use it in ``async with``, from the task that opened it or from its children.
+
+    ``routes`` may be read at any time; `route` and `refresh` ask. ``membership`` is told which groups are here.
+    """
+
+    def __init__(
+        self,
+        nameserver: str | None = None,
+        *,
+        request_timeout_ms: float = DEFAULT_TIMEOUT_MS,
+        random: Random | None = None,
+    ) -> None:
+        self.nameserver_addrs = parse_nameservers(nameserver)
+        self._random = random or Random()
+        self._timeout_ms = request_timeout_ms
+        self._stack = AsyncExitStack()
+        self._remoting: RemotingClient | None = None
+        self._nursery: trio.Nursery | None = None
+        self._name_servers: NameServers | None = None
+        self._flights: dict[str, _Flight] = {}
+        self._news = trio.Event()
+        self.routes = RouteCache()
+        self.client_id = make_client_id()
+        self.membership = Membership(self.client_id)
+
+    # --- life
+
+    async def __aenter__(self) -> Self:
+        if self._nursery is not None:
+            raise RuntimeError("this client is open already; make another")
+        remoting = open_client(self.membership.handlers(), on_lost=self.membership.lost)
+        self._remoting = await self._stack.enter_async_context(remoting)
+        self._name_servers = NameServers(self._remoting, self.nameserver_addrs, self._random)
+        self._nursery = await self._stack.enter_async_context(trio.open_nursery())
+        self._nursery.start_soon(self._poll_routes)
+        self._nursery.start_soon(self._beat)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Leave the groups and close. An error of the block stays as it is: it is not put into a group."""
+        assert self._nursery is not None
+        with trio.CancelScope(shield=True, deadline=trio.current_time() + GOODBYE_TIMEOUT_S):
+            await self.membership.goodbye(self.routes.addrs(), self.at)
+        self._nursery.cancel_scope.cancel()
+        try:
+            await self._stack.aclose()
+        except BaseExceptionGroup as group:
+            if error is None or group.split(trio.Cancelled)[1] is not None:
+                raise
+
+    # --- servers
+
+    @property
+    def remoting(self) -> RemotingClient:
+        """The connections."""
+        if self._remoting is None:
+            raise RuntimeError("open the client with 'async with' first")
+        return self._remoting
+
+    @property
+    def name_servers(self) -> NameServers:
+        """The NameServers."""
+        if self._name_servers is None:
+            raise RuntimeError("open the client with 'async with' first")
+        return self._name_servers
+
+    @property
+    def nursery(self) -> trio.Nursery:
+        """Where tasks live that end with this client."""
+        if self._nursery is None:
+            raise RuntimeError("open the client with 'async with' first")
+        return self._nursery
+
+    def at(self, addr: str, timeout_ms: float | None = None) -> Endpoint:
+        """The server at ``addr``."""
+        return Endpoint(self.remoting, addr, self._timeout_ms if timeout_ms is None else timeout_ms)
+
+    # --- routes
+
+    async def route(self, topic: str) -> TopicRoute:
+        """The topic's route, from the cache if it is there; RouteNotFound when no NameServer knows it."""
+        return self.routes.get(topic) or await self.refresh(topic)
+
+    async def refresh(self, topic: str) -> TopicRoute:
+        """The topic's route, asked for now; all who ask meanwhile share one request.
+
+        Raises RouteNotFound, or a RemotingError when no NameServer answers; the cached route stays then.
+        """
+        flight = self._flights.get(topic)
+        if flight is None:
+            flight = self._flights[topic] = _Flight()
+            self.nursery.start_soon(self._fly, topic, flight)
+        await flight.done.wait()
+        if flight.route is None:
+            raise flight.error
+        return flight.route
+
+    async def fetch_route(self, topic: str) -> TopicRouteData:
+        """What the NameServers say about the topic, past the cache."""
+        try:
+            return await self.name_servers.ask(
+                lambda at: namesrv_api.topic_route(at, topic), self._timeout_ms, not_known=_NOT_KNOWN
+            )
+        except BrokerError as error:
+            if error.code != ResponseCode.TOPIC_NOT_EXIST:
+                raise
+            servers = ";".join(self.name_servers.addrs)
+            reason = f"no NameServer of {servers} knows it; mqadmin updateTopic creates topics"
+            raise RouteNotFound(topic, reason) from None
+
+    async def ask_master(self, mq: MessageQueue, call: Callable[[Endpoint], Awaitable[T]]) -> T:
+        """What the master that holds the queue says; when nobody listens there, the route may tell of another."""
+        addr = (await self.route(mq.topic)).master(mq.broker_name)
+        failure: SkylarkError = RouteNotFound(mq.topic, f"broker {mq.broker_name} has no master in its route")
+        if addr is not None:
+            try:
+                return await call(self.at(addr))
+            except ConnectFailed as error:
+                failure = error
+        moved = (await self.refresh(mq.topic)).master(mq.broker_name)
+        if moved is None or moved == addr:
+            raise failure
+        return await call(self.at(moved))
+
+    async def _fly(self, topic: str, flight: _Flight) -> None:
+        try:
+            flight.route = self.routes.put(make_route(topic, await self.fetch_route(topic)))
+            self.tell_brokers()
+        except SkylarkError as error:
+            flight.error = error
+        finally:
+            del self._flights[topic]
+            flight.done.set()
+
+    async def _poll_routes(self) -> None:
+        while True:
+            await trio.sleep(ROUTE_POLL_INTERVAL_S)
+            answers = await ask_all(self.routes.topics(), self.refresh)
+            for topic, error in answers.errors.items():
+                logger.warning("the route of topic %s stays as it was: %s", topic, error)
+
+    # --- heartbeats
+
+    def tell_brokers(self) -> None:
+        """Send heartbeats now if a broker in the routes does not know what is true of this client's groups."""
+        if self.membership.new_among(self._members_addrs()):
+            self._news.set()
+
+    def _members_addrs(self) -> list[str]:
+        return self.membership.wanted_addrs(self.routes.masters(), self.routes.addrs())
+
+    async def _beat(self) -> None:
+        while True:
+            with trio.move_on_after(HEARTBEAT_INTERVAL_S):
+                await self._news.wait()
+            self._news = trio.Event()
+            addrs = self._members_addrs()
+            if addrs and self.membership.any:
+                await self.membership.beat(addrs, self.at)

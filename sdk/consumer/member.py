@@ -1,0 +1,45 @@
+"""What a pull consumer tells brokers about itself: heartbeats, and the answer to "what are you doing?"."""
+
+from remoting.protocol.bodies.heartbeat import ConsumerData, SubscriptionData, parse_subscription
+from remoting.protocol.bodies.running_info import ConsumerRunningInfo
+
+
+class PullMember:
+    """The member of ``group`` that one `PullConsumer` is; see `sdk.membership.Consumer`."""
+
+    def __init__(self, group: str, nameserver: str, started_ms: int) -> None:
+        self._group = group
+        self._properties = {
+            "PROP_NAMESERVER_ADDR": nameserver,
+            "PROP_CONSUME_TYPE": "CONSUME_ACTIVELY",
+            "PROP_CONSUMEORDERLY": "false",
+            "PROP_CLIENT_VERSION": "V5_3_3",
+            "PROP_CONSUMER_START_TIMESTAMP": str(started_ms),
+        }
+        self._subscriptions: dict[str, SubscriptionData] = {}
+
+    def listen_to(self, topic: str, expression: str) -> bool:
+        """Note that ``topic`` is read; whether that is news. Of several expressions the first is told."""
+        if topic in self._subscriptions:
+            return False
+        self._subscriptions[topic] = parse_subscription(topic, expression)
+        return True
+
+    def heartbeat_data(self) -> ConsumerData:
+        """This member in a heartbeat."""
+        return ConsumerData(
+            group_name=self._group,
+            consume_type="CONSUME_ACTIVELY",
+            message_model="CLUSTERING",
+            consume_from_where="CONSUME_FROM_LAST_OFFSET",
+            subscription_data_set=list(self._subscriptions.values()),
+        )
+
+    def running_info(self) -> ConsumerRunningInfo:
+        """This member for `mqadmin consumerStatus`. Queues belong to the caller, so there is none to show."""
+        return ConsumerRunningInfo(
+            properties=dict(self._properties), subscription_set=list(self._subscriptions.values())
+        )
+
+    def members_changed(self) -> None:
+        """Nothing to do: a pull consumer shares no queues."""

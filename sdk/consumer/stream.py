@@ -1,0 +1,116 @@
+"""Batches of one queue, one pull ahead of whoever takes them.
+
+The pull ahead runs in a task of the client's nursery, so that an async generator above needs no nursery of its own.
+At most one batch waits while another is in the caller's hands.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import Self
+
+import trio
+
+from common.errors import SkylarkError
+from common.message.message import MessageExt
+from sdk.consumer.result import PullResult, PullStatus
+
+logger = logging.getLogger(__name__)
+
+# A broker that answers at once without a step forward is asked again after this long.
+IDLE_S = 0.1
+
+PullAt = Callable[[int], Awaitable[PullResult]]
+
+
+class _Ahead:
+    """The next batch, or why there is none."""
+
+    __slots__ = ("done", "error", "messages", "next_offset")
+
+    def __init__(self, next_offset: int) -> None:
+        self.done = trio.Event()
+        self.messages: list[MessageExt] = []
+        self.next_offset = next_offset
+        self.error: SkylarkError | None = SkylarkError("the consumer was closed")
+
+
+class MessageStream:
+    """``async for batch in stream``: lists of messages from ``start`` up to, not including, ``end``.
+
+    Without ``end`` it waits for new messages for ever. An error of a pull is raised once; iterating again goes on where
+    it was. ``next_offset`` is where the batch handed out last ends: what to commit, and where to start again.
+    """
+
+    def __init__(self, pull: PullAt, nursery: trio.Nursery, start: int, end: int | None) -> None:
+        self._pull = pull
+        self._nursery = nursery
+        self._end = end
+        self._closed = False
+        self._scope = trio.CancelScope()
+        self._ahead: _Ahead | None = None
+        self.next_offset = start
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> list[MessageExt]:
+        if self._closed or self._at_end(self.next_offset):
+            raise StopAsyncIteration
+        ahead = self._ahead or self._look_ahead(self.next_offset)
+        await ahead.done.wait()
+        self._ahead = None
+        if ahead.error is not None:
+            raise ahead.error
+        self.next_offset = ahead.next_offset
+        if not self._at_end(self.next_offset):
+            self._look_ahead(self.next_offset)
+        if not ahead.messages:
+            raise StopAsyncIteration
+        return ahead.messages
+
+    def close(self) -> None:
+        """Give up the pull that is under way; iteration ends."""
+        self._closed = True
+        self._scope.cancel()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _at_end(self, offset: int) -> bool:
+        return self._end is not None and offset >= self._end
+
+    def _look_ahead(self, offset: int) -> _Ahead:
+        ahead = self._ahead = _Ahead(offset)
+        self._nursery.start_soon(self._fill, ahead)
+        return ahead
+
+    async def _fill(self, ahead: _Ahead) -> None:
+        """Pull until there is a batch or the end is reached."""
+        try:
+            with trio.CancelScope() as self._scope:
+                await self._pull_batch(ahead)
+                ahead.error = None
+        except SkylarkError as error:
+            ahead.error = error
+        finally:
+            ahead.done.set()
+
+    async def _pull_batch(self, ahead: _Ahead) -> None:
+        while not ahead.messages and not self._at_end(ahead.next_offset):
+            asked_at, asked = trio.current_time(), ahead.next_offset
+            result = await self._pull(asked)
+            if result.status is PullStatus.OFFSET_ILLEGAL:
+                logger.warning("offset %d is not in the queue; going on at %d", asked, result.next_offset)
+            ahead.next_offset = result.next_offset
+            ahead.messages = result.messages
+            if self._end is not None and result.next_offset > self._end:
+                ahead.messages = [message for message in result.messages if message.queue_offset < self._end]
+                ahead.next_offset = self._end
+            if ahead.next_offset == asked and trio.current_time() < asked_at + IDLE_S:
+                await trio.sleep(IDLE_S)
