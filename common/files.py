@@ -2,7 +2,7 @@
 
 ``FileSystem`` is the seam; ``OsFiles`` is the machine's disk. Paths are plain strings.
 What is written survives the death of this process at once, and power loss after ``sync()``. The first ``sync()`` of
-a file that was created here also syncs its directory, without which the file itself could be gone.
+an open file also syncs its directory: it may be new, or left by a process that was killed before it synced anything.
 A full disk is ``DiskFull``, never a SIGBUS: maps are allocated before they are mapped.
 Neighbours: atomic.py (whole small files), broker/store and broker/meta (segments, the journal).
 """
@@ -171,10 +171,9 @@ class OsAppendFile:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        created = not os.path.exists(path)
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         self._size = os.fstat(self._fd).st_size
-        self._directory_unsynced = created
+        self._directory_synced = False
 
     def write(self, data: bytes) -> None:
         rest = memoryview(data)
@@ -191,9 +190,9 @@ class OsAppendFile:
 
     def sync(self) -> None:
         os.fdatasync(self._fd)
-        if self._directory_unsynced:
+        if not self._directory_synced:
             _fsync_dir(os.path.dirname(self.path))
-            self._directory_unsynced = False
+            self._directory_synced = True
 
     def size(self) -> int:
         return self._size
@@ -215,27 +214,29 @@ class OsMappedFile:
         self.path = path
         created = create and not os.path.exists(path)
         self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644)
-        self._directory_unsynced = created
+        self._directory_synced = False
         try:
-            self.size = self._prepare(size, create, created)
+            self.size = self._prepare(size, create)
             self.view = mmap.mmap(self._fd, self.size)
         except BaseException:
             self.close()
+            if created:
+                os.remove(path)
             raise
 
-    def _prepare(self, size: int, create: bool, created: bool) -> int:
+    def _prepare(self, size: int, create: bool) -> int:
         """Make sure that the file has ``size`` bytes, allocated when it may be written to; returns what to map."""
         length = os.fstat(self._fd).st_size
         size = size or length
         if size == 0:
             raise StoreCorrupt(self.path, 0, "the file is empty")
         if create:
-            self._allocate(size, length, created)
+            self._allocate(size, length)
         elif length < size:
             raise StoreCorrupt(self.path, length, f"the file has {length} bytes where {size} are expected")
         return size
 
-    def _allocate(self, size: int, length: int, created: bool) -> None:
+    def _allocate(self, size: int, length: int) -> None:
         # A hole in a mapped file is filled when its page is first written, and on a full disk that is a SIGBUS.
         try:
             os.posix_fallocate(self._fd, 0, size)
@@ -243,19 +244,17 @@ class OsMappedFile:
             if error.errno not in _NO_ROOM:
                 raise
             full = _disk_full(self.path, size)
-            if created:
-                os.remove(self.path)
-            elif length < size:
+            if length < size:  # what was allocated before the room ran out
                 os.ftruncate(self._fd, length)
             raise full from error
 
     def sync(self) -> None:
-        # On Linux a shared map is the page cache itself, so fdatasync writes what was stored through the map. It is
-        # msync (mmap.flush) with one difference: os.fdatasync lets other threads run, mmap.flush holds the GIL.
+        # On Linux a shared map is the page cache itself, so fdatasync writes what was stored through the map, as
+        # msync (mmap.flush) does; but os.fdatasync lets other threads run, and mmap.flush of Python 3.11 does not.
         os.fdatasync(self._fd)
-        if self._directory_unsynced:
+        if not self._directory_synced:
             _fsync_dir(os.path.dirname(self.path))
-            self._directory_unsynced = False
+            self._directory_synced = True
 
     def close(self) -> None:
         view: mmap.mmap | None = getattr(self, "view", None)

@@ -88,6 +88,8 @@ class MemoryFiles:
     def rename(self, old: str, new: str) -> None:
         self._count("rename", new)
         node = self._node(old)
+        if posixpath.dirname(new) not in self._directories:
+            raise FileNotFoundError(errno.ENOENT, "no such directory", new)
         del self._names[old]
         self._names[new] = node
         if posixpath.dirname(old) == posixpath.dirname(new):

@@ -1,0 +1,44 @@
+"""The generated pages of docs/ are current."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import click
+import pytest
+
+from common.options import option
+from scripts import reference_pages
+from tests.tidy.tree import ROOT
+
+
+@pytest.mark.parametrize("name", ["conf.md", "mqadmin.md"])
+def test_page_is_current(name: str) -> None:
+    page = ROOT / "docs" / name
+    assert page.read_text(encoding="utf-8") == reference_pages.pages()[name], "stale: run scripts/docs"
+
+
+def test_conf_page_lists_options_secrets_and_ignored_keys() -> None:
+    @dataclass(frozen=True)
+    class Options:
+        ignored_keys: ClassVar[frozenset[str]] = frozenset({"useEpoll", "oldKey"})
+        listen_port: int = option(9876, "port")
+        secret_key: str = option("", "key", secret=True)
+
+    page = reference_pages.conf_page([("NameServer", Options)])
+    assert "\n## NameServer\n\n| key |" in page and "| `listenPort` | `9876` | port |" in page
+    assert "Secrets have no flag, since others see command lines: `secretKey`." in page
+    assert "have no effect here: `oldKey`, `useEpoll`." in page
+
+
+def test_mqadmin_page_lists_commands_and_options() -> None:
+    @click.group(help="Tool.")
+    def tool() -> None: ...
+
+    @tool.command("topicRoute", help="Show a route.\n\n\b\nexample one\nexample two")
+    @click.option("-t", "--topic", required=True, metavar="TOPIC", help="the topic | its name")
+    def route(topic: str) -> None: ...
+
+    page = reference_pages.mqadmin_page(tool)
+    assert "### topicRoute\n\nShow a route.\n\n    example one\n    example two\n" in page
+    assert "    mqadmin topicRoute [OPTIONS]\n" in page
+    assert "| `-t, --topic TOPIC` | the topic \\| its name [required] |" in page
