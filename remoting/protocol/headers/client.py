@@ -1,0 +1,32 @@
+"""Clients: 34, 35, 307."""
+
+from dataclasses import dataclass
+
+from remoting.protocol.headers.header import Header, optional, required
+from remoting.protocol.scalars import read_flag, read_text
+
+
+@dataclass(slots=True)
+class HeartbeatResponseHeader(Header):
+    """The answer to 34."""
+
+    is_support_heart_beat_v2: bool | None = optional(read_flag, wire="IS_SUPPORT_HEART_BEAT_V2")
+    is_sub_change: bool | None = optional(read_flag, wire="IS_SUB_CHANGE")
+
+
+@dataclass(slots=True)
+class UnregisterClientRequestHeader(Header):
+    """35. Group names may be empty."""
+
+    client_id: str = required(read_text, wire="clientID")
+    producer_group: str | None = optional(read_text)
+    consumer_group: str | None = optional(read_text)
+
+
+@dataclass(slots=True)
+class GetConsumerRunningInfoRequestHeader(Header):
+    """307: a broker hands it on to the client."""
+
+    consumer_group: str = required(read_text)
+    client_id: str = required(read_text)
+    jstack_enable: bool | None = optional(read_flag)

@@ -1,0 +1,48 @@
+"""Pulling: 11 and 361."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from remoting.protocol.headers.header import Header, optional, required
+from remoting.protocol.scalars import read_int, read_long, read_text
+
+#: Bits of ``sys_flag``.
+PULL_COMMIT_OFFSET: Final = 0x1  # commit_offset is valid
+PULL_SUSPEND: Final = 0x2  # hold the request until there is something
+PULL_SUBSCRIPTION: Final = 0x4  # subscription is in the request
+PULL_CLASS_FILTER: Final = 0x8
+PULL_LITE: Final = 0x10
+
+
+@dataclass(slots=True)
+class PullMessageRequestHeader(Header):
+    """Which messages of which queue."""
+
+    consumer_group: str = required(read_text)
+    topic: str = required(read_text)
+    queue_id: int = required(read_int)
+    queue_offset: int = required(read_long)
+    max_msg_nums: int = required(read_int)
+    sys_flag: int = required(read_int)
+    commit_offset: int = required(read_long)
+    suspend_timeout_millis: int = required(read_long)
+    sub_version: int = required(read_long)
+    subscription: str | None = optional(read_text)
+    expression_type: str | None = optional(read_text)
+    max_msg_bytes: int | None = optional(read_int)
+    request_source: int | None = optional(read_int)
+    proxy_froward_client_id: str | None = optional(read_text)
+
+
+@dataclass(slots=True)
+class PullMessageResponseHeader(Header):
+    """Where to go on."""
+
+    suggest_which_broker_id: int = required(read_long)
+    next_begin_offset: int = required(read_long)
+    min_offset: int = required(read_long)
+    max_offset: int = required(read_long)
+    offset_delta: int | None = optional(read_long)
+    topic_sys_flag: int | None = optional(read_int)
+    group_sys_flag: int | None = optional(read_int)
+    forbidden_type: int | None = optional(read_int)

@@ -1,0 +1,51 @@
+"""Sending: 10 with long names; 310 and 320 with short ones."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from remoting.protocol.headers.header import Header, optional, required
+from remoting.protocol.scalars import read_flag, read_int, read_long, read_text
+
+
+@dataclass(slots=True)
+class SendMessageRequestHeader(Header):
+    """What goes with the body of a message. ``properties`` is the properties string."""
+
+    producer_group: str = required(read_text, short="a")
+    topic: str = required(read_text, short="b")
+    default_topic: str = required(read_text, short="c")
+    default_topic_queue_nums: int = required(read_int, short="d")
+    queue_id: int = required(read_int, short="e")
+    sys_flag: int = required(read_int, short="f")
+    born_timestamp: int = required(read_long, short="g")
+    flag: int = required(read_int, short="h")
+    properties: str | None = optional(read_text, short="i")
+    reconsume_times: int | None = optional(read_int, short="j")
+    unit_mode: bool | None = optional(read_flag, short="k")
+    max_reconsume_times: int | None = optional(read_int, short="l")
+    batch: bool | None = optional(read_flag, short="m")
+    broker_name: str | None = optional(read_text, short="n")
+
+    @classmethod
+    def from_short_ext(cls, ext: Mapping[str, Any] | None) -> Self:
+        """The header of a 310 or 320."""
+        return cls._read(ext, True)
+
+    def to_short_ext(self) -> dict[str, Any]:
+        """The ext of a 310 or 320."""
+        return self._written(True)
+
+
+@dataclass(slots=True)
+class SendMessageResponseHeader(Header):
+    """Where the message lies. ``msg_id`` is a comma list for a batch."""
+
+    msg_id: str = required(read_text)
+    queue_id: int = required(read_int)
+    queue_offset: int = required(read_long)
+    transaction_id: str | None = optional(read_text)
+    batch_uniq_id: str | None = optional(read_text)
+    recall_handle: str | None = optional(read_text)
+    msg_region: str | None = optional(read_text, wire="MSG_REGION")
+    trace_on: bool | None = optional(read_flag, wire="TRACE_ON")
