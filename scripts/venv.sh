@@ -76,7 +76,7 @@ make_venv() {
 
 # Say how to get Java when it is missing; fails then.
 explain_java() {
-    if command -v java >/dev/null || [ -x "${JAVA_HOME:-}/bin/java" ]; then
+    if command -v java >/dev/null || { [ -n "${JAVA_HOME:-}" ] && [ -x "$JAVA_HOME/bin/java" ]; }; then
         return 0
     fi
     echo "no Java found: what needs Spark is left out."

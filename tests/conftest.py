@@ -32,6 +32,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _spark_can_run() -> bool:
-    java_home = os.environ.get("JAVA_HOME", "")
-    java = shutil.which("java") or shutil.which(os.path.join(java_home, "bin", "java"))
-    return java is not None and importlib.util.find_spec("pyspark") is not None
+    java_home = os.environ.get("JAVA_HOME")
+    java = shutil.which("java") or (java_home and shutil.which("java", path=os.path.join(java_home, "bin")))
+    return bool(java) and importlib.util.find_spec("pyspark") is not None

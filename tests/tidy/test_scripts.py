@@ -1,0 +1,68 @@
+"""The shell scripts: they parse, can be run, and explain what is missing."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.tidy.tree import ROOT
+
+SCRIPTS = sorted(
+    path
+    for path in [*(ROOT / "scripts").iterdir(), ROOT / ".ci" / "run"]
+    if path.suffix in ("", ".sh") and path.is_file()
+)
+
+
+def bash(command: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a command with the functions of scripts/venv.sh at hand."""
+    text = f"set -euo pipefail; . scripts/venv.sh; {command}"
+    env = {"HOME": "/nowhere", "PATH": os.environ["PATH"], **environment}
+    return subprocess.run(["bash", "-c", text], cwd=ROOT, env=env, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
+def test_script_parses_and_can_be_run(path: Path) -> None:
+    head = path.read_text(encoding="utf-8").split("\n", 1)[0]
+    if path.suffix == ".sh":
+        assert not head.startswith("#!"), "a sourced file is not run"
+    else:
+        assert head.startswith("#!/usr/bin/env ") and os.access(path, os.X_OK)
+    if path.suffix == ".sh" or head.endswith("bash"):
+        assert subprocess.run(["bash", "-n", path], capture_output=True).returncode == 0
+
+
+def test_a_step_tells_its_time_and_hides_its_output() -> None:
+    run = bash('step "making it" echo noise')
+    assert (run.returncode, run.stderr) == (0, "")
+    assert run.stdout.splitlines()[0] == "making it ..." and "making it: done in" in run.stdout
+    assert "noise" not in run.stdout
+
+
+def test_a_failed_step_shows_its_output_and_ends_the_script() -> None:
+    run = bash('step "making it" bash -c "echo boom >&2; exit 3"; echo went on')
+    assert run.returncode == 3
+    assert "making it: failed after" in run.stderr and "boom" in run.stderr
+    assert "went on" not in run.stdout
+
+
+def test_a_step_leaves_the_traps_of_its_caller() -> None:
+    run = bash("trap 'echo mine' INT; step it true; trap -p INT")
+    assert run.stdout.endswith("trap -- 'echo mine' SIGINT\n")
+
+
+def test_a_bad_python_is_named(tmp_path: Path) -> None:
+    run = bash("find_python", PYTHON="/nowhere/python")
+    assert run.returncode == 1
+    assert run.stderr == "PYTHON=/nowhere/python is no Python 3.11 or newer; set it to one, or unset it\n"
+    old = tmp_path / "python3"
+    old.write_text("#!/bin/sh\nexit 1\n")  # what the version check of an old one comes to
+    old.chmod(0o755)
+    run = bash(f"PATH={tmp_path}; find_python")
+    assert run.returncode == 1 and "needs Python 3.11 or newer, and none was found:" in run.stderr
+
+
+def test_missing_java_is_explained() -> None:
+    run = bash("PATH=/nowhere; explain_java || echo without")
+    assert "apt-get install openjdk-17-jre-headless" in run.stdout and run.stdout.endswith("without\n")
