@@ -1,0 +1,113 @@
+"""Every request code that we name has a handler, or stands here as refused.
+
+A refused code is answered with REQUEST_CODE_NOT_SUPPORTED by the server itself. A code counts as handled where it is
+a key of a handler table: ``{RequestCode.X: handler}`` or ``table[RequestCode.X] = handler``.
+"""
+
+import ast
+
+from remoting.protocol.codes import RequestCode
+from tests.tidy.tree import modules
+
+CODES = {name: code for name, code in vars(RequestCode).items() if name.isupper()}
+
+NAMESRV = {*range(100, 107), 205, 206, 216, 217, 219, 224, 304, 318, 319, 322, 327}
+BROKER = {
+    *(10, 310, 320, 11, 361, 12, 14, 15, 17, 21, 25, 26, *range(28, 36), 38),
+    *(200, 201, 202, 203, 204, 207, 208, 215, 300, 307, 315),
+}
+
+# What servers send to clients; a client without the feature need not answer.
+TO_CLIENTS = {
+    "CHECK_TRANSACTION_STATE",
+    "CONSUME_MESSAGE_DIRECTLY",
+    "GET_CONSUMER_RUNNING_INFO",
+    "GET_CONSUMER_STATUS_FROM_CLIENT",
+    "NOTIFY_CONSUMER_IDS_CHANGED",
+    "PUSH_REPLY_MESSAGE_TO_CLIENT",
+    "RESET_CONSUMER_CLIENT_OFFSET",
+}
+
+# Refused until the feature behind them comes.
+REFUSED = {
+    "retries, dead letters": {"CONSUMER_SEND_MSG_BACK"},
+    "transactions": {"END_TRANSACTION", "RESUME_CHECK_HALF_MESSAGE"},
+    "ordered consumption": {"LOCK_BATCH_MQ", "UNLOCK_BATCH_MQ"},
+    "filters": {"CHECK_CLIENT_CONFIG"},
+    "request and reply": {"SEND_REPLY_MESSAGE", "SEND_REPLY_MESSAGE_V2"},
+    "pop consumption": {"QUERY_ASSIGNMENT", "SET_MESSAGE_REQUEST_MODE", "GET_ALL_MESSAGE_REQUEST_MODE"},
+    "offsets set from outside": {
+        "CLONE_GROUP_OFFSET",
+        "INVOKE_BROKER_TO_GET_CONSUMER_STATUS",
+        "INVOKE_BROKER_TO_RESET_OFFSET",
+        "QUERY_CORRECTION_OFFSET",
+    },
+    "slaves, acting masters": {
+        "BROKER_HEARTBEAT",
+        "EXCHANGE_BROKER_HA_INFO",
+        "GET_ALL_CONSUMER_OFFSET",
+        "GET_ALL_DELAY_OFFSET",
+        "GET_BROKER_HA_STATUS",
+        "GET_BROKER_MEMBER_GROUP",
+        "NOTIFY_MIN_BROKER_ID_CHANGE",
+        "RESET_MASTER_FLUSH_OFFSET",
+    },
+    "units": {"GET_HAS_UNIT_SUB_TOPIC_LIST", "GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST", "GET_UNIT_TOPIC_LIST"},
+    "further administration": {
+        "CLEAN_EXPIRED_CONSUMEQUEUE",
+        "CLEAN_UNUSED_TOPIC",
+        "DELETE_EXPIRED_COMMITLOG",
+        "GET_ALL_PRODUCER_INFO",
+        "GET_BROKER_CONSUME_STATS",
+        "GET_SUBSCRIPTIONGROUP_CONFIG",
+        "GET_SYSTEM_TOPIC_LIST_FROM_BROKER",
+        "GET_TOPIC_CONFIG",
+        "QUERY_CONSUME_QUEUE",
+        "QUERY_CONSUME_TIME_SPAN",
+        "QUERY_SUBSCRIPTION_BY_CONSUMER",
+        "QUERY_TOPICS_BY_CONSUMER",
+        "UPDATE_AND_GET_GROUP_FORBIDDEN",
+    },
+}
+
+
+def handled(package: str) -> set[str]:
+    """Names of the codes for which a package has a handler."""
+    found = set()
+    for module in modules(package):
+        for node in ast.walk(module.tree):
+            keys: list[ast.expr | None] = []
+            if isinstance(node, ast.Dict):
+                keys = list(node.keys)
+            elif isinstance(node, ast.Assign):
+                keys = [target.slice for target in node.targets if isinstance(target, ast.Subscript)]
+            found |= {key.attr for key in keys if isinstance(key, ast.Attribute) and _is_code(key)}
+    return found
+
+
+def _is_code(key: ast.Attribute) -> bool:
+    return isinstance(key.value, ast.Name) and key.value.id == "RequestCode"
+
+
+def missing(package: str, wanted: set[int]) -> set[str]:
+    by_code = {code: name for name, code in CODES.items()}
+    return {by_code[code] for code in wanted} - handled(package)
+
+
+def test_the_namesrv_handles_its_codes() -> None:
+    assert missing("namesrv", NAMESRV) == set()
+
+
+def test_the_broker_handles_its_codes() -> None:
+    assert missing("broker", BROKER) == set()
+
+
+def test_every_named_code_is_handled_or_refused() -> None:
+    refused = set().union(*REFUSED.values())
+    assert set(CODES) - handled("namesrv") - handled("broker") - TO_CLIENTS - refused == set()
+
+
+def test_the_refused_are_not_handled() -> None:
+    refused = set().union(*REFUSED.values())
+    assert refused & (handled("namesrv") | handled("broker")) == set()
+    assert refused <= set(CODES)
