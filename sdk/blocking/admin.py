@@ -1,0 +1,212 @@
+"""`Admin`, blocking; see `sdk.admin.client`."""
+
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Self
+
+from common.message.message import MessageExt
+from common.message.queue import MessageQueue
+from remoting.protocol.bodies.cluster import ClusterInfo
+from remoting.protocol.bodies.connections import ConsumerConnection, ProducerConnection
+from remoting.protocol.bodies.group import SubscriptionGroupConfig, SubscriptionGroupTable
+from remoting.protocol.bodies.route import TopicRouteData
+from remoting.protocol.bodies.running_info import ConsumerRunningInfo
+from remoting.protocol.bodies.stats import BrokerStatsData, ConsumeStats
+from remoting.protocol.bodies.topic import TopicConfig, TopicConfigTable, TopicStatsTable
+from sdk.admin import client
+from sdk.admin.client import LONG_MAX
+from sdk.blocking.loop import ClientLoop
+
+
+class Admin:
+    """``with Admin("127.0.0.1:9876") as admin: ...``; arguments as the async one's."""
+
+    def __init__(self, nameserver: str | None = None, *, timeout_ms: int = 5000) -> None:
+        self._loop = ClientLoop(lambda: client.Admin(nameserver, timeout_ms=timeout_ms))
+
+    def open(self) -> Self:
+        """Connect; ``with`` does it."""
+        self._loop.open()
+        return self
+
+    def close(self) -> None:
+        """Close the connections; ``with`` does it."""
+        self._loop.close()
+
+    def __enter__(self) -> Self:
+        return self.open()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # --- routes and clusters
+
+    def topic_route(self, topic: str) -> TopicRouteData:
+        """The topic's route as a NameServer gives it; RouteNotFound when none has it."""
+        return self._loop.call(lambda admin: admin.topic_route(topic))
+
+    def cluster_info(self) -> ClusterInfo:
+        """Clusters, their brokers, and the addresses of each broker's master and slaves."""
+        return self._loop.call(lambda admin: admin.cluster_info())
+
+    def brokers_of_cluster(self, cluster: str) -> list[str]:
+        """The masters' addresses, by broker name; UserError when there is no such cluster."""
+        return self._loop.call(lambda admin: admin.brokers_of_cluster(cluster))
+
+    def broker_addr_of(self, broker_name: str) -> str:
+        """The address of the broker's master; UserError when there is none."""
+        return self._loop.call(lambda admin: admin.broker_addr_of(broker_name))
+
+    # --- topics
+
+    def create_topic(self, addr: str, config: TopicConfig) -> None:
+        """Create the topic on the broker, or change it to ``config``."""
+        self._loop.call(lambda admin: admin.create_topic(addr, config))
+
+    def delete_topic_in_broker(self, addr: str, topic: str) -> None:
+        """Drop the topic with its messages from the broker."""
+        self._loop.call(lambda admin: admin.delete_topic_in_broker(addr, topic))
+
+    def delete_topic_in_namesrv(self, topic: str, cluster: str | None = None) -> None:
+        """Make every NameServer forget the topic's route (in one cluster, when named)."""
+        self._loop.call(lambda admin: admin.delete_topic_in_namesrv(topic, cluster))
+
+    def topic_list(self) -> list[str]:
+        """All topics, as the NameServer lists them."""
+        return self._loop.call(lambda admin: admin.topic_list())
+
+    def topics_by_cluster(self, cluster: str) -> list[str]:
+        """The topics of a cluster."""
+        return self._loop.call(lambda admin: admin.topics_by_cluster(cluster))
+
+    def system_topics(self) -> list[str]:
+        """The topics that NameServers and brokers made for themselves."""
+        return self._loop.call(lambda admin: admin.system_topics())
+
+    def topic_config(self, addr: str, topic: str) -> TopicConfig:
+        """One topic of the broker; BrokerError 17 when it has no such topic."""
+        return self._loop.call(lambda admin: admin.topic_config(addr, topic))
+
+    def all_topic_config(self, addr: str) -> TopicConfigTable:
+        """Every topic of the broker."""
+        return self._loop.call(lambda admin: admin.all_topic_config(addr))
+
+    def topic_stats(self, topic: str) -> TopicStatsTable:
+        """Offsets and last update of every queue of the topic."""
+        return self._loop.call(lambda admin: admin.topic_stats(topic))
+
+    def groups_of_topic(self, topic: str) -> list[str]:
+        """The groups that consume the topic."""
+        return self._loop.call(lambda admin: admin.groups_of_topic(topic))
+
+    # --- groups
+
+    def create_group(self, addr: str, config: SubscriptionGroupConfig) -> None:
+        """Create the subscription group on the broker, or change it to ``config``."""
+        self._loop.call(lambda admin: admin.create_group(addr, config))
+
+    def delete_group(self, addr: str, group: str, clean_offset: bool = False) -> None:
+        """Drop the subscription group from the broker and, if asked, its offsets."""
+        self._loop.call(lambda admin: admin.delete_group(addr, group, clean_offset))
+
+    def all_groups(self, addr: str) -> SubscriptionGroupTable:
+        """Every subscription group of the broker."""
+        return self._loop.call(lambda admin: admin.all_groups(addr))
+
+    def consume_stats(self, group: str, topic: str | None = None) -> ConsumeStats:
+        """How far the group has consumed every queue of ``topic``, or of all its topics."""
+        return self._loop.call(lambda admin: admin.consume_stats(group, topic))
+
+    def consumer_connection(self, group: str) -> ConsumerConnection:
+        """The group's connected consumers; BrokerError 206 when there is none."""
+        return self._loop.call(lambda admin: admin.consumer_connection(group))
+
+    def consumer_running_info(self, group: str, client_id: str, *, jstack: bool = False) -> ConsumerRunningInfo:
+        """What one consumer of the group is doing: the broker that it is connected to asks it."""
+        return self._loop.call(lambda admin: admin.consumer_running_info(group, client_id, jstack=jstack))
+
+    def producer_connection(self, group: str, topic: str) -> ProducerConnection:
+        """The group's producers connected to the brokers of ``topic``; BrokerError 1 when there is none."""
+        return self._loop.call(lambda admin: admin.producer_connection(group, topic))
+
+    # --- messages and offsets
+
+    def query_message_by_key(
+        self, topic: str, key: str, max_num: int = 64, begin: int = 0, end: int = LONG_MAX
+    ) -> list[MessageExt]:
+        """Messages of ``topic`` with ``key`` among their keys, stored from ``begin`` to ``end`` (ms), oldest first."""
+        return self._loop.call(lambda admin: admin.query_message_by_key(topic, key, max_num, begin, end))
+
+    def query_by_unique_key(self, topic: str, key: str) -> list[MessageExt]:
+        """Messages of ``topic`` with the unique key ``key``, oldest first; more than one when a send was retried."""
+        return self._loop.call(lambda admin: admin.query_by_unique_key(topic, key))
+
+    def view_message(self, offset_msg_id: str) -> MessageExt:
+        """The message that an offset message id names; the id holds the broker's address."""
+        return self._loop.call(lambda admin: admin.view_message(offset_msg_id))
+
+    def max_offset(self, mq: MessageQueue) -> int:
+        """The offset that the queue's next message will get."""
+        return self._loop.call(lambda admin: admin.max_offset(mq))
+
+    def min_offset(self, mq: MessageQueue) -> int:
+        """The offset of the queue's oldest message."""
+        return self._loop.call(lambda admin: admin.min_offset(mq))
+
+    def search_offset(self, mq: MessageQueue, timestamp_ms: int) -> int:
+        """The offset of the queue's first message stored at ``timestamp_ms`` or later."""
+        return self._loop.call(lambda admin: admin.search_offset(mq, timestamp_ms))
+
+    # --- brokers
+
+    def broker_runtime_info(self, addr: str) -> dict[str, str]:
+        """Counters and state of the broker, all as text."""
+        return self._loop.call(lambda admin: admin.broker_runtime_info(addr))
+
+    def broker_config(self, addr: str) -> dict[str, str]:
+        """Every option of the broker as it runs."""
+        return self._loop.call(lambda admin: admin.broker_config(addr))
+
+    def update_broker_config(self, addr: str, values: Mapping[str, str]) -> None:
+        """Change options of the broker while it runs."""
+        self._loop.call(lambda admin: admin.update_broker_config(addr, values))
+
+    def broker_stats(self, addr: str, name: str, key: str) -> BrokerStatsData:
+        """A rate of the broker (TOPIC_PUT_NUMS of a topic, ...); BrokerError 1 when it does not know it."""
+        return self._loop.call(lambda admin: admin.broker_stats(addr, name, key))
+
+    def wipe_write_perm(self, broker_name: str) -> dict[str, int]:
+        """Keep producers away from the broker; NameServer address → topics touched."""
+        return self._loop.call(lambda admin: admin.wipe_write_perm(broker_name))
+
+    def add_write_perm(self, broker_name: str) -> dict[str, int]:
+        """Let producers come back to the broker; NameServer address → topics touched."""
+        return self._loop.call(lambda admin: admin.add_write_perm(broker_name))
+
+    # --- NameServers
+
+    def namesrv_config(self, addrs: Sequence[str] | None = None) -> dict[str, dict[str, str]]:
+        """NameServer address → its options; of all NameServers when none is named."""
+        return self._loop.call(lambda admin: admin.namesrv_config(addrs))
+
+    def update_namesrv_config(self, values: Mapping[str, str], addrs: Sequence[str] | None = None) -> None:
+        """Change options of the named NameServers, or of all."""
+        self._loop.call(lambda admin: admin.update_namesrv_config(values, addrs))
+
+    def put_kv(self, namespace: str, key: str, value: str) -> None:
+        """Set a value in every NameServer's key-value store."""
+        self._loop.call(lambda admin: admin.put_kv(namespace, key, value))
+
+    def delete_kv(self, namespace: str, key: str) -> None:
+        """Remove a value from every NameServer's key-value store."""
+        self._loop.call(lambda admin: admin.delete_kv(namespace, key))
+
+    def get_kv(self, namespace: str, key: str) -> str | None:
+        """A value of the key-value store; None when there is none."""
+        return self._loop.call(lambda admin: admin.get_kv(namespace, key))
+
+    def kv_list(self, namespace: str) -> dict[str, str]:
+        """All values of a namespace."""
+        return self._loop.call(lambda admin: admin.kv_list(namespace))

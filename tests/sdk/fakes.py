@@ -1,0 +1,193 @@
+"""Servers for tests of the SDK: real sockets on 127.0.0.1:0, tables in memory, every request noted."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import trio
+
+from common.errors import RequestRefused
+from common.message.ids import encode_host
+from common.message.properties import encode_properties
+from common.message.queue import MessageQueue
+from common.message.record import encode_record, topic_field
+from remoting.net.channel import Channel
+from remoting.net.server import Server
+from remoting.protocol.bodies import Body, encode_body
+from remoting.protocol.bodies.cluster import ClusterInfo
+from remoting.protocol.bodies.dialect import dialect_for
+from remoting.protocol.bodies.route import BrokerData, QueueData, TopicRouteData
+from remoting.protocol.command import Command
+
+Answer = Callable[[Command], Command | Body | dict[str, Any] | None]
+
+
+class Fake:
+    """One server: `on` says what it answers, `requests` what it was asked."""
+
+    def __init__(self) -> None:
+        self.addr = ""
+        self.requests: list[Command] = []
+        self.channels: list[Channel] = []
+        self.codecs: set[int] = set()
+        self._answers: dict[int, Answer] = {}
+        self._seen = trio.Event()
+        self.server: Server | None = None
+        self.stop: Callable[[], object] = lambda: None
+
+    def on(self, code: int, answer: Answer) -> None:
+        """Answer ``code`` with what ``answer`` returns: a command, a body, ext fields, or None for silence."""
+        self._answers[code] = answer
+
+    def asked(self, code: int) -> list[Command]:
+        """The requests of ``code`` so far."""
+        return [request for request in self.requests if request.code == code]
+
+    async def wait_asked(self, code: int, count: int = 1) -> list[Command]:
+        """Wait until ``code`` was asked ``count`` times."""
+        while len(found := self.asked(code)) < count:
+            await self._seen.wait()
+        return found
+
+    def close_connections(self) -> None:
+        """Drop every client, as a restart does."""
+        assert self.server is not None
+        for channel in list(self.server.channels):
+            channel.close("test")
+
+    async def _handle(self, channel: Channel, request: Command) -> Command | None:
+        self.requests.append(request)
+        self.codecs.add(request.codec)
+        if channel not in self.channels:
+            self.channels.append(channel)
+        self._seen.set()
+        self._seen = trio.Event()
+        answer = self._answers.get(request.code)
+        if answer is None:
+            raise RequestRefused(3, f" request type {request.code} not supported")
+        result = answer(request)
+        if isinstance(result, Body):
+            return request.respond(body=encode_body(result, dialect_for(request)))
+        if isinstance(result, dict):
+            return request.respond(ext=result)
+        return result
+
+
+class _EveryCode(dict[int, Callable[[Channel, Command], Awaitable[Command | None]]]):
+    """A handler table that has every code."""
+
+    def __init__(self, handler: Callable[[Channel, Command], Awaitable[Command | None]]) -> None:
+        super().__init__()
+        self._handler = handler
+
+    def get(self, key: int, default: object = None) -> Any:
+        return self._handler
+
+
+@asynccontextmanager
+async def serving(fake: Fake) -> AsyncIterator[Fake]:
+    """``fake`` listens while the block runs; `Fake.stop` ends it earlier, as a kill does."""
+    async with trio.open_nursery() as nursery:
+        fake.server = Server({}, _EveryCode(fake._handle))
+        port = int(fake.addr.rpartition(":")[2]) if fake.addr else 0
+        fake.addr = await nursery.start(fake.server.serve, "127.0.0.1", port)
+        fake.stop = nursery.cancel_scope.cancel
+        yield fake
+        nursery.cancel_scope.cancel()
+
+
+class FakeNamesrv(Fake):
+    """Knows routes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.routes: dict[str, TopicRouteData] = {}
+        self.on(105, self._route)
+        self.on(106, self._clusters)
+
+    def add(self, topic: str, *brokers: "FakeBroker", queues: int = 2, perm: int = 6) -> None:
+        """``topic`` has ``queues`` queues on each broker."""
+        route = self.routes.setdefault(topic, TopicRouteData())
+        for broker in brokers:
+            route.queue_datas.append(QueueData(broker.name, queues, queues, perm))
+            route.broker_datas.append(BrokerData("c1", broker.name, {0: broker.addr}))
+
+    def _route(self, request: Command) -> Command | Body:
+        topic = (request.ext or {})["topic"]
+        route = self.routes.get(topic)
+        return route or request.respond(17, f"No topic route info in name server for the topic: {topic}")
+
+    def _clusters(self, request: Command) -> Body:
+        datas = {data.broker_name: data for route in self.routes.values() for data in route.broker_datas}
+        return ClusterInfo(datas, {"c1": sorted(datas)})
+
+
+class FakeBroker(Fake):
+    """Queues in memory; pulls as RocketMQ answers them."""
+
+    def __init__(self, name: str = "broker-a") -> None:
+        super().__init__()
+        self.name = name
+        self.queues: dict[tuple[str, int], list[bytes]] = {}
+        self.min_offsets: dict[tuple[str, int], int] = {}
+        self.committed: dict[tuple[str, str, int], int] = {}
+        self.suggest = 0
+        self.on(11, self._pull)
+        self.on(14, self._query_offset)
+        self.on(15, self._update_offset)
+        self.on(29, lambda request: {"offset": int((request.ext or {})["timestamp"]) // 1000})
+        self.on(30, lambda request: {"offset": len(self._queue(request))})
+        self.on(31, lambda request: {"offset": self.min_offsets.get(self._key(request), 0)})
+        self.on(34, lambda request: {})
+        self.on(35, lambda request: {})
+
+    def put(self, topic: str, queue_id: int, *bodies: bytes, **properties: str) -> None:
+        """Store messages."""
+        queue = self.queues.setdefault((topic, queue_id), [])
+        for body in bodies:
+            queue.append(record(topic, queue_id, len(queue), body, **properties))
+
+    def _key(self, request: Command) -> tuple[str, int]:
+        ext = request.ext or {}
+        return ext["topic"], int(ext["queueId"])
+
+    def _queue(self, request: Command) -> list[bytes]:
+        return self.queues.get(self._key(request), [])
+
+    def _pull(self, request: Command) -> Command | None:
+        ext = request.ext or {}
+        queue, asked = self._queue(request), int(ext["queueOffset"])
+        low, high = self.min_offsets.get(self._key(request), 0), len(queue)
+        bounds = {"minOffset": low, "maxOffset": high, "suggestWhichBrokerId": self.suggest}
+        if asked < low or asked > high:
+            return request.respond(21, ext={**bounds, "nextBeginOffset": low if asked < low else high})
+        if asked == high:
+            if int(ext["sysFlag"]) & 2:
+                return None
+            return request.respond(19, ext={**bounds, "nextBeginOffset": asked})
+        records = queue[asked : asked + int(ext["maxMsgNums"])]
+        return request.respond(0, ext={**bounds, "nextBeginOffset": asked + len(records)}, body=b"".join(records))
+
+    def _query_offset(self, request: Command) -> Command:
+        ext = request.ext or {}
+        offset = self.committed.get((ext["consumerGroup"], *self._key(request)))
+        return request.respond(22, "Not found") if offset is None else request.respond(ext={"offset": offset})
+
+    def _update_offset(self, request: Command) -> dict[str, Any]:
+        ext = request.ext or {}
+        self.committed[ext["consumerGroup"], *self._key(request)] = int(ext["commitOffset"])
+        return {}
+
+
+def record(topic: str, queue_id: int, offset: int, body: bytes, **properties: str) -> bytes:
+    """A stored message."""
+    magic, topic_part = topic_field(topic)
+    host = encode_host("127.0.0.1", 10911)
+    return encode_record(
+        magic, topic_part, queue_id, offset, 1000 * offset, body, encode_properties(properties).encode(),
+        0, 0, 1_700_000_000_000, host, 1_700_000_000_000 + offset, host, 0, 0,
+    )  # fmt: skip
+
+
+def queue(queue_id: int = 0, topic: str = "t", broker_name: str = "broker-a") -> MessageQueue:
+    return MessageQueue(topic, broker_name, queue_id)
