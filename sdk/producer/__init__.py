@@ -1,0 +1,15 @@
+"""Sending messages.
+
+producer.py  Producer: what users call
+lane.py      sends of one topic (or queue) that gather while others are in flight, and travel as one batch
+bulk.py      many bodies at once
+pick.py      which broker and queue next (pure)
+faults.py    brokers to leave alone for a while (pure)
+wire.py      send requests and their answers
+result.py    SendResult, SendStatus
+"""
+
+from sdk.producer.producer import Producer
+from sdk.producer.result import SendResult, SendStatus
+
+__all__ = ["Producer", "SendResult", "SendStatus"]

@@ -1,0 +1,291 @@
+"""`Producer`: sends messages, retries them on other brokers within one deadline, leaves slow brokers alone."""
+
+import os
+import random
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import Any, Self
+
+import trio
+
+from common.clock import Clock, SystemClock
+from common.errors import RemotingError, RouteNotFound, SendFailed, SkylarkError
+from common.message.ids import UniqueKeys
+from common.message.message import Message, wire_properties
+from common.message.queue import MessageQueue
+from common.names import check_group, check_topic
+from remoting.net.client import RemotingClient
+from remoting.protocol.codes import RequestCode
+from remoting.protocol.command import Command
+from sdk.client import ClientInstance
+from sdk.identity import local_ip
+from sdk.producer.bulk import StoredBatch, cut
+from sdk.producer.faults import Faults
+from sdk.producer.lane import SLOTS_PER_BROKER, Lane, PendingSend
+from sdk.producer.pick import Turns, queue_of_key
+from sdk.producer.result import BulkResult, SendResult
+from sdk.producer.wire import AUTO_CREATE_TOPIC_QUEUES, DEFAULT_TOPIC, send_request
+from sdk.routes import TopicRoute
+
+DEFAULT_GROUP = "DEFAULT_PRODUCER"
+PROBE_INTERVAL_S = 0.5
+PROBE_TIMEOUT_MS = 500
+MAX_MESSAGE_BYTES = 4 * 1024 * 1024
+
+Selector = Callable[[Sequence[MessageQueue], Message], MessageQueue]
+
+
+class Producer:
+    """Sends messages; use it in ``async with``.
+
+    ``send_timeout_ms`` is for all tries of a send together; each try gets an equal share of it, so that a broker that
+    does not answer costs ``send_timeout_ms / (retries + 1)`` and no more. With ``batching`` sends that gather while
+    others are in flight travel together; each still gets its own result. ``accept_weaker``: take a result other than
+    SEND_OK (stored, but flush or replication was late) instead of raising SendFailed.
+    """
+
+    def __init__(
+        self,
+        nameserver: str | None = None,
+        *,
+        group: str = DEFAULT_GROUP,
+        send_timeout_ms: float = 3_000,
+        retries: int = 2,
+        batching: bool = True,
+        accept_weaker: bool = False,
+        max_message_bytes: int = MAX_MESSAGE_BYTES,
+        clock: Clock | None = None,
+    ) -> None:
+        check_group(group)
+        self._client = ClientInstance(nameserver)
+        self._stack = AsyncExitStack()
+        self._timeout_s = send_timeout_ms / 1000
+        self._batching = batching
+        self._max_message_bytes = max_message_bytes
+        self._clock = clock or SystemClock()
+        self._lanes: dict[str | MessageQueue, Lane] = {}
+        self._unique_keys = UniqueKeys(local_ip(), os.getpid(), random.getrandbits(32))
+        self._oneway_turns = Turns(random.randrange(1_000))
+        self._probing = False
+        self.group = group
+        self.retries = retries
+        self.accept_weaker = accept_weaker
+        self.faults = Faults()
+        # Tries beyond the first, of all sends so far.
+        self.retried = 0
+
+    async def __aenter__(self) -> Self:
+        await self._stack.enter_async_context(self._client)
+        self._client.membership.join_producer(self.group)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stack.__aexit__(kind, error, trace)
+
+    # --- what users call
+
+    async def send(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+        timeout_ms: float | None = None,
+    ) -> SendResult:
+        """Store one message; returns when a broker has acknowledged it.
+
+        ``queue`` or ``selector`` say where it goes; a sharding key does, too: messages with one key keep their order.
+        Raises SendFailed after the last try, RouteNotFound when the topic is nowhere, ValueError for what no broker
+        takes.
+        """
+        topic = message.topic
+        lane = self._lanes.get(topic)
+        if lane is None or queue is not None or selector is not None or message.sharding_key:
+            lane = await self._lane(message, queue, selector)
+        unique_key = self._unique_keys.next(self._clock.now_ms())
+        properties = wire_properties(message, unique_key)
+        size = len(message.body) + len(properties)
+        if size > self._max_message_bytes or len(properties) > 32_767:
+            raise ValueError(f"the message has {size} bytes, at most {self._max_message_bytes} are taken")
+        deadline = trio.current_time() + (self._timeout_s if timeout_ms is None else timeout_ms / 1000)
+        alone = message.properties is not None and "DELAY" in message.properties
+        task = trio.lowlevel.current_task()
+        rows = [(message.flag, message.body, properties)]
+        result: SendResult = await self._wait(lane, PendingSend(rows, size, unique_key, deadline, task, alone))
+        return result
+
+    async def send_many(self, topic: str, messages: Iterable[bytes | Message]) -> BulkResult:
+        """Store many messages, given as bodies or as Messages of ``topic``; returns when all are acknowledged.
+
+        They travel in batches that go round the topic's queues; each batch has the whole send timeout. Raises
+        SendFailed when one could not be stored; others may be then.
+        """
+        lane = self._lanes.get(topic) or await self._lane(Message(topic), None, None)
+        batches = enumerate(cut(self._checked(topic, messages), self._unique_keys, self._clock))
+        results: dict[int, StoredBatch] = {}
+
+        async def work() -> None:
+            for number, rows in batches:
+                deadline = trio.current_time() + self._timeout_s
+                send = PendingSend(rows, 0, None, deadline, trio.lowlevel.current_task(), True)
+                results[number] = await self._wait(lane, send)
+
+        route = self.route_of(topic)
+        try:
+            async with trio.open_nursery() as nursery:
+                for _ in range((SLOTS_PER_BROKER + 1) * max(len(route.writable_at) if route else 1, 1)):
+                    nursery.start_soon(work)
+        except* (SendFailed, ValueError) as group:
+            raise group.exceptions[0] from None
+        return BulkResult([results[number] for number in sorted(results)])
+
+    async def send_oneway(self, message: Message) -> None:
+        """Send without an acknowledgement: returns when the request is queued on a connection."""
+        route = await self._route(message.topic)
+        target = self._oneway_turns.next(route.writable_at, self._usable)
+        if target is None:
+            raise SendFailed(f"topic {message.topic} has no writable queue")
+        addr, queue = target
+        properties = wire_properties(message, self._unique_keys.next(self._clock.now_ms()))
+        command = send_request(self.group, queue, [(message.flag, message.body, properties)], self._clock.now_ms())
+        await self.remoting.oneway(addr, command)
+
+    async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
+        """The queues that can be written now, sorted."""
+        return (await self._route(topic)).writable
+
+    # --- what lanes need
+
+    @property
+    def remoting(self) -> RemotingClient:
+        return self._client.remoting
+
+    def now_ms(self) -> int:
+        return self._clock.now_ms()
+
+    def try_timeout_ms(self, left_ms: float) -> float:
+        """One try's share of a send's time."""
+        return max(min(left_ms, self._timeout_s * 1000 / (self.retries + 1)), 1)
+
+    def route_of(self, topic: str) -> TopicRoute | None:
+        return self._client.routes.get(topic)
+
+    def want_route(self, topic: str) -> None:
+        """Ask for the topic's route again, in the background."""
+
+        async def ask() -> None:
+            try:
+                await self._client.refresh(topic)
+            except SkylarkError:
+                # The route that we have stays in use; the next failure or poll asks again.
+                return
+
+        self._client.nursery.start_soon(ask)
+
+    def suspect(self, addr: str) -> None:
+        """Leave ``addr`` alone until it answers a probe."""
+        self.faults.suspect(addr)
+        if not self._probing:
+            self._probing = True
+            self._client.nursery.start_soon(self._probe)
+
+    # --- inside
+
+    async def _wait(self, lane: Lane, send: PendingSend) -> Any:
+        def abort(_: Any) -> trio.lowlevel.Abort:
+            send.task = None
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        lane.add(send)
+        return await trio.lowlevel.wait_task_rescheduled(abort)
+
+    def _usable(self, addr: str) -> bool:
+        return self.faults.usable(addr, trio.current_time() * 1000)
+
+    def _checked(self, topic: str, messages: Iterable[bytes | Message]) -> Iterable[bytes | Message]:
+        for message in messages:
+            if isinstance(message, Message):
+                if message.topic != topic:
+                    raise ValueError(f"send_many({topic!r}) got a message for {message.topic!r}")
+                size = len(message.body)
+            else:
+                size = len(message)
+            if size > self._max_message_bytes:
+                raise ValueError(f"a body has {size} bytes, at most {self._max_message_bytes} are taken")
+            yield message
+
+    async def _lane(self, message: Message, queue: MessageQueue | None, selector: Selector | None) -> Lane:
+        topic = message.topic
+        if topic not in self._lanes:
+            check_topic(topic)
+        route = await self._route(topic)
+        if queue is None and (selector is not None or message.sharding_key):
+            if not route.writable:
+                raise SendFailed(f"topic {topic} has no writable queue")
+            if selector is not None:
+                queue = selector(route.writable, message)
+            else:
+                queue = queue_of_key(route.writable, message.sharding_key or "")
+        key: str | MessageQueue = topic if queue is None else queue
+        lane = self._lanes.get(key)
+        if lane is None:
+            lane = self._lanes[key] = Lane(self, self._client.nursery, topic, queue, self._batching)
+            self._client.nursery.start_soon(lane.run)
+        return lane
+
+    async def _route(self, topic: str) -> TopicRoute:
+        """The topic's route; that of RocketMQ's default topic when the broker shall create this one."""
+        route = self.route_of(topic)
+        if route is not None:
+            return route
+        try:
+            return await self._client.refresh(topic)
+        except RouteNotFound as missing:
+            try:
+                template = await self._client.refresh(DEFAULT_TOPIC)
+            except RouteNotFound:
+                raise missing from None
+        return self._client.routes.put(_route_like(template, topic))
+
+    async def _probe(self) -> None:
+        """Ask suspects, until none is left, whether they answer again."""
+        while self.faults.suspects:
+            await trio.sleep(PROBE_INTERVAL_S)
+            async with trio.open_nursery() as nursery:
+                for addr in self.faults.suspects:
+                    nursery.start_soon(self._probe_one, addr)
+        self._probing = False
+
+    async def _probe_one(self, addr: str) -> None:
+        try:
+            await self.remoting.invoke(addr, Command(RequestCode.GET_MAX_OFFSET, _PROBE), PROBE_TIMEOUT_MS)
+        except RemotingError:
+            if addr not in self._client.routes.masters():
+                # It has left the cluster; should it come back, it is as good as new.
+                self.faults.cleared(addr)
+            return
+        self.faults.cleared(addr)
+        for lane in self._lanes.values():
+            lane.wake()
+
+
+# Any answer will do, also that there is no such topic.
+_PROBE: dict[str, Any] = {"topic": DEFAULT_TOPIC, "queueId": 0}
+
+
+def _route_like(template: TopicRoute, topic: str) -> TopicRoute:
+    """The queues that ``topic`` will have when a broker creates it after ``template``."""
+
+    def named(queues: Sequence[MessageQueue]) -> tuple[MessageQueue, ...]:
+        return tuple(q._replace(topic=topic) for q in queues if q.queue_id < AUTO_CREATE_TOPIC_QUEUES)
+
+    return TopicRoute(
+        topic,
+        template.brokers,
+        named(template.writable),
+        named(template.readable),
+        {addr: named(queues) for addr, queues in template.writable_at.items()},
+    )

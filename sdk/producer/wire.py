@@ -1,0 +1,82 @@
+"""Send requests as bytes, and what their answers say."""
+
+from dataclasses import dataclass
+
+from common.errors import ProtocolError
+from common.message.batch import decode_offsets, encode_batch
+from common.message.ids import encode_host, parse_offset_msg_id
+from common.message.queue import MessageQueue
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.command import Command
+
+AUTO_CREATE_TOPIC_QUEUES = 4
+DEFAULT_TOPIC = "TBW102"
+# What RocketMQ's producer tries another broker for; other codes mean that no broker would take the message.
+RETRIABLE_CODES = frozenset(
+    {
+        ResponseCode.TOPIC_NOT_EXIST,
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        ResponseCode.SYSTEM_ERROR,
+        ResponseCode.SYSTEM_BUSY,
+        ResponseCode.NO_PERMISSION,
+        ResponseCode.GO_AWAY,
+        204,
+        205,
+    }
+)
+
+Row = tuple[int, bytes, bytes]
+
+
+def send_request(group: str, queue: MessageQueue, rows: list[Row], born_timestamp: int) -> Command:
+    """The request that stores (flag, body, encoded properties) rows in one queue; a batch when there are several."""
+    flag, body, properties = rows[0]
+    batch = len(rows) > 1
+    return Command(
+        RequestCode.SEND_BATCH_MESSAGE if batch else RequestCode.SEND_MESSAGE_V2,
+        {
+            "a": group,
+            "b": queue.topic,
+            "c": DEFAULT_TOPIC,
+            "d": AUTO_CREATE_TOPIC_QUEUES,
+            "e": queue.queue_id,
+            "f": 0,
+            "g": born_timestamp,
+            "h": 0 if batch else flag,
+            "i": "" if batch else properties.decode(),
+            "j": 0,
+            "k": False,
+            "m": batch,
+            "n": queue.broker_name,
+        },
+        encode_batch(rows) if batch else body,
+    )
+
+
+@dataclass(slots=True)
+class Stored:
+    """Where a broker put the messages of one request."""
+
+    code: int
+    host: bytes
+    queue_id: int
+    queue_offset: int
+    physical_offsets: tuple[int, ...]
+
+
+def stored(answer: Command, count: int) -> Stored:
+    """What a send's answer says; ProtocolError when it does not name ``count`` places."""
+    ext = answer.ext or {}
+    try:
+        first, *others = str(ext["msgId"]).split(",")
+        ip, port, offset = parse_offset_msg_id(first)
+        if answer.body:
+            offsets = decode_offsets(answer.body)
+        else:
+            offsets = (offset, *(parse_offset_msg_id(other)[2] for other in others))
+        found = Stored(answer.code, encode_host(ip, port), int(ext["queueId"]), int(ext["queueOffset"]), offsets)
+    except (KeyError, ValueError) as error:
+        raise ProtocolError(f"the answer to a send cannot be read: {error!r}") from None
+    if len(offsets) != count:
+        raise ProtocolError(f"the answer names {len(offsets)} messages of {count} that were sent")
+    return found
