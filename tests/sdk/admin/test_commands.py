@@ -1,0 +1,288 @@
+"""What commands ask of the servers, and what they print where golden has no example."""
+
+import json
+from typing import Any
+
+import pytest
+
+from common.errors import BrokerError, ConnectFailed
+from common.message.queue import MessageQueue
+from remoting.protocol.bodies.connections import Connection, ConsumerConnection, ProducerConnection
+from remoting.protocol.bodies.heartbeat import SubscriptionData
+from remoting.protocol.bodies.running_info import ConsumerRunningInfo, ProcessQueueInfo
+from remoting.protocol.bodies.stats import ConsumeOffset, ConsumeStats
+from remoting.protocol.bodies.topic import TopicConfig
+from tests.sdk.admin.fake import MASTER, NAMESRV, SLAVE, World, route, run
+
+OTHER_NAMESRV = "127.0.0.1:29878"
+JSON = ("--output", "json")
+
+
+def document(world: World, *arguments: str) -> Any:
+    result = run(world, *arguments, *JSON)
+    assert result.exit_code == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+# --- topics
+
+
+def test_update_topic_sends_what_was_given() -> None:
+    world = World()
+    arguments = "-b a:1 -t T -r 3 -w 2 -p 4 -u true -s true -a +message.type=FIFO,-old"
+    assert run(world, "updateTopic", *arguments.split()).exit_code == 0
+    [(addr, config)] = world.called("create_topic")
+    assert addr == "a:1"
+    assert config == TopicConfig("T", 3, 2, 4, "SINGLE_TAG", 3, False, {"+message.type": "FIFO", "-old": ""})
+
+
+def test_update_topic_makes_8_queues_on_masters_only() -> None:
+    world = World()
+    run(world, "updateTopic", "-c", "DefaultCluster", "-t", "T")
+    assert world.called("create_topic") == [(MASTER, TopicConfig("T", 8, 8, 6))]
+
+
+@pytest.mark.parametrize("attributes", ["a=b", "+a", "-a=b", "+=b", "-", "+a=b,,+c=d"])
+def test_bad_attributes(attributes: str) -> None:
+    result = run(World(), "updateTopic", "-b", "a:1", "-t", "T", f"--attributes={attributes}")
+    assert result.exit_code == 2
+    assert "neither +name=value nor -name" in result.stderr
+
+
+def test_ordered_topic_of_a_cluster() -> None:
+    world = World(brokers={"a": {0: "a:1"}, "b": {0: "b:1"}})
+    result = run(world, "updateTopic", "-c", "DefaultCluster", "-t", "T", "-o", "true", "-w", "4")
+    assert world.called("put_kv") == [(NAMESRV, "ORDER_TOPIC_CONFIG", "T", "a:4;b:4")]
+    assert "set cluster orderConf. isOrder=true, orderConf=[a:4;b:4]\n" in result.stdout
+
+
+def test_ordered_topic_of_one_broker_keeps_the_others_entries() -> None:
+    world = World(brokers={"a": {0: "a:1"}, "b": {0: "b:1"}}, kv={("ORDER_TOPIC_CONFIG", "T"): "a:4;b:4"})
+    run(world, "updateTopic", "-b", "b:1", "-t", "T", "-o", "true", "-w", "2")
+    assert world.called("put_kv") == [(NAMESRV, "ORDER_TOPIC_CONFIG", "T", "a:4;b:2")]
+
+
+def test_delete_topic_at_all_brokers_and_each_nameserver() -> None:
+    world = World()
+    run(world, "deleteTopic", "-c", "DefaultCluster", "-t", "T", "-n", OTHER_NAMESRV)
+    assert world.called("delete_topic_in_broker") == [(MASTER, "T"), (SLAVE, "T")]
+    both = run(world, "deleteTopic", "-c", "DefaultCluster", "-t", "T", namesrv=f"{NAMESRV};{OTHER_NAMESRV}")
+    assert both.exit_code == 0
+    assert world.called("delete_topic_in_namesrv")[-2:] == [(NAMESRV, "T"), (OTHER_NAMESRV, "T")]
+
+
+def test_the_route_stays_while_a_broker_has_the_topic() -> None:
+    world = World(errors={("delete_topic_in_broker", SLAVE): ConnectFailed(SLAVE, "refused")})
+    result = run(world, "deleteTopic", "-c", "DefaultCluster", "-t", "T")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "run this again" in result.stderr
+    assert world.called("delete_topic_in_namesrv") == []
+
+
+def test_update_topic_perm_keeps_the_rest() -> None:
+    world = World(topic_configs={"T": TopicConfig("T", 5, 7, 6, order=True, attributes={"message.type": "FIFO"})})
+    assert run(world, "updateTopicPerm", "-b", MASTER, "-t", "T", "-p", "4").exit_code == 0
+    assert world.called("create_topic") == [(MASTER, TopicConfig("T", 5, 7, 4, order=True))]
+
+
+def test_update_topic_perm_to_the_same() -> None:
+    world = World(topic_configs={"T": TopicConfig("T", perm=4)})
+    assert (
+        run(world, "updateTopicPerm", "-b", MASTER, "-t", "T", "-p", "4").stdout == "new perm equals to the old one!\n"
+    )
+    assert world.called("create_topic") == []
+
+
+def test_topic_list_keeps_topics_that_cannot_be_looked_at() -> None:
+    world = World(topics=["gone", "here"], routes={"here": route()}, groups={"here": ["g1", "g2"]})
+    rows = run(world, "topicList", "-c").stdout.splitlines()[1:]
+    assert [row.split() for row in rows] == [
+        ["gone"],
+        ["DefaultCluster", "here", "g1"],
+        ["DefaultCluster", "here", "g2"],
+    ]
+
+
+# --- brokers
+
+
+def test_broker_status_of_a_cluster_names_the_broker() -> None:
+    world = World(infos={MASTER: {"a": "1"}, SLAVE: {"a": "2"}})
+    lines = run(world, "brokerStatus", "-c", "DefaultCluster").stdout.splitlines()
+    assert lines == [f"{MASTER:<24} {'a':<32}: 1", f"{SLAVE:<24} {'a':<32}: 2"]
+
+
+def test_cluster_list_shows_a_broker_that_does_not_answer() -> None:
+    world = World(errors={("broker_runtime_info", SLAVE): ConnectFailed(SLAVE, "refused")})
+    result = run(world, "clusterList")
+    assert result.exit_code == 1
+    assert len(result.stdout.splitlines()) == 3
+    assert f"broker {SLAVE}: cannot connect" in result.stderr
+    assert [row["ok"] for row in json.loads(run(world, "clusterList", *JSON).stdout)] == [True, False]
+
+
+def test_broker_config_of_one_and_of_a_cluster() -> None:
+    world = World(configs={MASTER: {"b": "2", "a": "1"}, SLAVE: {"a": "3"}})
+    one = run(world, "getBrokerConfig", "-b", MASTER).stdout.splitlines()
+    assert one == [f"============{MASTER}============", f"{'a':<50}=  1", f"{'b':<50}=  2", ""]
+    heads = [line for line in run(world, "getBrokerConfig", "-c", "DefaultCluster").stdout.splitlines() if "==" in line]
+    assert heads == [
+        f"============Master: {MASTER}============",
+        f"============My Master: {MASTER}=====Slave: {SLAVE}============",
+    ]
+
+
+def test_update_broker_config_of_slaves_too() -> None:
+    world = World()
+    run(world, "updateBrokerConfig", "-c", "DefaultCluster", "-k", "k", "-v", " v ")
+    run(world, "updateBrokerConfig", "-c", "DefaultCluster", "-k", "k", "-v", "", "-a", "true")
+    assert world.called("update_broker_config") == [(MASTER, {"k": "v"}), (MASTER, {"k": ""}), (SLAVE, {"k": ""})]
+
+
+# --- NameServers
+
+
+def test_each_nameserver_is_told_and_may_refuse() -> None:
+    world = World(errors={("wipe_write_perm", NAMESRV): BrokerError(1, "no", NAMESRV)})
+    result = run(world, "wipeWritePerm", "-b", "broker-a", namesrv=f"{NAMESRV};{OTHER_NAMESRV}")
+    assert result.exit_code == 1
+    assert result.stdout == (
+        f"wipe write perm of broker[broker-a] in name server[{OTHER_NAMESRV}] OK, 20\n"
+        f"wipe write perm of broker[broker-a] in name server[{NAMESRV}] Failed\n"
+    )
+
+
+def test_nameservers_config() -> None:
+    world = World(configs={NAMESRV: {"listenPort": "9876"}})
+    assert run(world, "getNamesrvConfig").stdout.splitlines() == [
+        f"============{NAMESRV}============",
+        f"{'listenPort':<50}=  9876",
+    ]
+    result = run(world, "updateNamesrvConfig", "-k", "k", "-v", "v")
+    assert result.stdout == f"update name server config success![{NAMESRV}]\nk : v\n"
+    assert world.called("update_namesrv_config") == [(NAMESRV, {"k": "v"})]
+
+
+def test_delete_kv_config() -> None:
+    world = World()
+    assert run(world, "deleteKvConfig", "-s", "n", "-k", "k").stdout == "delete kv config from namespace success.\n"
+    assert world.called("delete_kv") == [(NAMESRV, "n", "k")]
+
+
+# --- groups and connections
+
+
+def test_update_sub_group_sends_what_was_given() -> None:
+    world = World()
+    policy = '{"type":"EXPONENTIAL","exponentialRetryPolicy":{"initial":5,"max":7,"multiplier":2}}'
+    switches = {"-s": "false", "-m": "true", "-d": "true", "-o": "true", "-a": "false"}
+    switches |= {"-q": "2", "-r": "3", "-i": "1", "-w": "0"}
+    options = [word for pair in switches.items() for word in pair]
+    result = run(world, "updateSubGroup", "-b", MASTER, "-g", "G", *options, "-p", policy)
+    assert result.exit_code == 0
+    [(addr, config)] = world.called("create_group")
+    assert addr == MASTER
+    assert (config.group_name, config.consume_enable, config.consume_from_min_enable) == ("G", False, True)
+    assert (config.consume_broadcast_enable, config.consume_message_orderly) == (True, True)
+    assert (config.retry_queue_nums, config.retry_max_times) == (2, 3)
+    assert (config.broker_id, config.which_broker_when_consume_slowly) == (1, 0)
+    assert config.notify_consumer_ids_changed_enable is False
+    assert config.group_retry_policy.exponential_retry_policy.initial == 5
+    assert "exponentialRetryPolicy=ExponentialRetryPolicy{initial=5, max=7, multiplier=2}" in result.stdout
+
+
+@pytest.mark.parametrize("policy", ["{", "[]", '{"type":"NONE"}', "{}"])
+def test_bad_retry_policies(policy: str) -> None:
+    assert run(World(), "updateSubGroup", "-b", MASTER, "-g", "G", "-p", policy).exit_code == 2
+
+
+def test_delete_sub_group_with_offsets() -> None:
+    world = World()
+    result = run(world, "deleteSubGroup", "-b", MASTER, "-g", "G", "-r", "true")
+    assert world.called("delete_group") == [(MASTER, "G", True)]
+    assert result.stdout == f"delete subscription group [G] from broker [{MASTER}] success.\n"
+
+
+def consumer(kind: str = "CONSUME_PASSIVELY", **members: Any) -> ConsumerConnection:
+    connections = [
+        Connection("10.0.0.2@b", "10.0.0.2:5", "JAVA", 479),
+        Connection("10.0.0.1@a", "10.0.0.1:4", "CPP", 63),
+    ]
+    table = {"T": SubscriptionData("T", "TagA || TagB", tags_set=["TagA", "TagB"])}
+    return ConsumerConnection(connections, table, kind, **members)
+
+
+def test_progress_of_a_group() -> None:
+    stats = ConsumeStats(
+        {
+            MessageQueue("T", "broker-a", 1): ConsumeOffset(9, 7, 8, 1795229975854),
+            MessageQueue("T", "broker-a", 0): ConsumeOffset(5, 5, 5, 0),
+        },
+        1.5,
+    )
+    world = World(consume_stats={"G": stats})
+    head, *lines = run(world, "consumerProgress", "-g", "G").stdout.splitlines()
+    assert head.split("#")[1:] == [
+        "Topic".ljust(65), "Broker Name".ljust(33), "QID  ", "Broker Offset".ljust(21), "Consumer Offset".ljust(21),
+        "Diff".ljust(20), "Inflight".ljust(19), "LastTime",
+    ]  # fmt: skip
+    assert [line.split()[:7] for line in lines[:2]] == [
+        ["T", "broker-a", "0", "5", "5", "0", "0"],
+        ["T", "broker-a", "1", "9", "7", "2", "1"],
+    ]
+    assert lines[0].endswith(" N/A")
+    assert lines[2:] == ["", "Consume TPS: 1.50", "Consume Diff Total: 2", "Consume Inflight Total: 1"]
+
+
+def test_progress_with_client_ips() -> None:
+    queues = [MessageQueue("T", "broker-a", number) for number in range(2)]
+    world = World(
+        consume_stats={"G": ConsumeStats({queue: ConsumeOffset() for queue in queues})},
+        consumers={"G": ConsumerConnection([Connection("10.0.0.1@a")])},
+        running={"10.0.0.1@a": ConsumerRunningInfo(mq_table={queues[0]: ProcessQueueInfo()})},
+    )
+    rows = document(world, "consumerProgress", "-g", "G", "-s", "true")["queues"]
+    assert [row["clientIP"] for row in rows] == ["10.0.0.1", None]
+    assert "#Client IP" in run(world, "consumerProgress", "-g", "G", "-s", "true").stdout
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"), [("CONSUME_PASSIVELY", "PUSH   CLUSTERING"), ("CONSUME_ACTIVELY", "PULL                 ")]
+)
+def test_progress_of_all_groups_that_are_online(kind: str, text: str) -> None:
+    world = World(
+        topics=["%RETRY%G"], consume_stats={"G": ConsumeStats(consume_tps=2.7)}, consumers={"G": consumer(kind)}
+    )
+    [_, line] = run(world, "consumerProgress").stdout.splitlines()
+    assert f"2       V3_1_8                   {text}" in line
+    assert line.split()[-2:] == ["2", "0"]
+
+
+def test_producer_connection() -> None:
+    world = World(producers={"G": ProducerConnection([Connection("10.0.0.1@a", "10.0.0.1:4", "JAVA", 479)])})
+    line = run(world, "producerConnection", "-g", "G", "-t", "T").stdout
+    assert line == f"0001  {'10.0.0.1@a':<32} {'10.0.0.1:4':<22} {'JAVA':<8} V5_3_3\n"
+
+
+def test_consumer_connection() -> None:
+    world = World(consumers={"G": consumer()})
+    assert run(world, "consumerConnection", "-g", "G").stdout.splitlines() == [
+        f"{'#ClientId':<36} {'#ClientAddr':<22} {'#Language':<10} #Version",
+        f"{'10.0.0.1@a':<36} {'10.0.0.1:4':<22} {'CPP':<10} V3_1_8",
+        f"{'10.0.0.2@b':<36} {'10.0.0.2:5':<22} {'JAVA':<10} V5_3_3",
+        "",
+        "Below is subscription:",
+        f"{'#Topic':<20} #SubExpression",
+        f"{'T':<20} TagA || TagB",
+        "",
+        "ConsumeType: CONSUME_PASSIVELY",
+        "MessageModel: CLUSTERING",
+        "ConsumeFromWhere: CONSUME_FROM_LAST_OFFSET",
+    ]
+
+
+def test_nobody_online() -> None:
+    error = BrokerError(206, "the consumer group[G] not online", MASTER)
+    result = run(World(errors={("consumer_connection",): error}), "consumerConnection", "-g", "G")
+    assert result.exit_code == 1
+    assert "start a consumer of this group" in result.stderr

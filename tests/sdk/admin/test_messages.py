@@ -1,0 +1,252 @@
+"""Finding, printing, sending and consuming messages."""
+
+import base64
+import json
+from pathlib import Path
+
+import pytest
+
+from common.errors import BrokerError, ConnectFailed
+from common.message.queue import MessageQueue
+from remoting.protocol.bodies.connections import ConsumerConnection
+from remoting.protocol.bodies.heartbeat import SubscriptionData
+from remoting.protocol.bodies.stats import ConsumeOffset, ConsumeStats
+from sdk.admin.message_text import save_body
+from tests.sdk.admin.fake import MASTER, World, message, route, run
+
+UNIQUE = "FD00000000000000000000000000000249904E0E2F2A67A392290000"
+OFFSET_ID = "7F000001000078BF0000000000001016"
+JSON = ("--output", "json")
+
+
+@pytest.fixture(autouse=True)
+def own_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Bodies are saved under the test's own folder."""
+    monkeypatch.setattr("sdk.admin.message_text.tempfile.gettempdir", lambda: str(tmp_path))
+    return tmp_path
+
+
+def test_block_of_a_message(own_tmp: Path) -> None:
+    world = World(messages=[message()])
+    lines = run(world, "queryMsgById", "-i", OFFSET_ID, "-f", "utf-8").stdout.splitlines()
+    path = own_tmp / "rocketmq" / "msgbodys" / UNIQUE
+    assert [line[:20].rstrip() for line in lines[:16]] == [
+        "OffsetID:", "Topic:", "Tags:", "Keys:", "Queue ID:", "Queue Offset:", "CommitLog Offset:", "Reconsume Times:",
+        "Born Timestamp:", "Store Timestamp:", "Born Host:", "Store Host:", "System Flag:", "Properties:",
+        "Message Body Path:", "Message Body:",
+    ]  # fmt: skip
+    values = [line[21:] for line in lines[:16]]
+    assert values[:8] == [OFFSET_ID, "AdminT", "[TagA]", "[adminkey]", "3", "0", "4118", "0"]
+    assert values[10:13] == ["127.0.0.1:42960", "127.0.0.1:30911", "0"]
+    assert values[13].startswith("{MSG_REGION=DefaultRegion, UNIQ_KEY=")
+    assert values[14:] == [str(path), "hello admin"]
+    assert lines[16:] == ["", "", "WARN: No Consumer"]
+    assert path.read_bytes() == b"hello admin"
+
+
+def test_no_tags_and_no_keys() -> None:
+    world = World(messages=[message(tags=None, keys=None)])
+    lines = run(world, "queryMsgById", "-i", OFFSET_ID).stdout.splitlines()
+    assert [line[21:] for line in lines[2:4]] == ["[null]", "[null]"]
+
+
+def test_a_message_does_not_drive_the_terminal() -> None:
+    evil = message(body=b"\x1b]0;owned\x07", tags="a\rb", properties={"k": "\x1b[2J"})
+    world = World(messages=[evil], routes={"AdminT": route()})
+    for arguments in (["queryMsgById", "-i", OFFSET_ID, "-f", "utf-8"], ["consumeMessage", "-t", "AdminT"]):
+        text = run(world, *arguments).stdout
+        assert "\\x1b" in text
+        assert not {"\x1b", "\r", "\x07"} & set(text)
+
+
+def test_a_body_is_saved_in_its_folder_only(own_tmp: Path) -> None:
+    path = save_body(message(msg_id="../../escaped"))
+    assert path == own_tmp / "rocketmq" / "msgbodys" / "______escaped"
+    target = own_tmp / "target"
+    path.unlink()
+    path.symlink_to(target)
+    with pytest.raises(OSError):
+        save_body(message(msg_id="../../escaped"))
+    assert not target.exists()
+
+
+def test_a_body_that_cannot_be_saved_is_said(own_tmp: Path) -> None:
+    (own_tmp / "rocketmq").write_text("in the way")
+    result = run(World(messages=[message()]), "queryMsgById", "-i", OFFSET_ID)
+    assert result.exit_code == 0
+    assert "the body is not saved" in result.stderr
+
+
+def test_several_ids_and_one_that_is_not_there() -> None:
+    world = World(messages=[message()], errors={("view_message", "0A"): BrokerError(1, "can not find message", MASTER)})
+    result = run(world, "queryMsgById", "-i", f"0A, {OFFSET_ID}", *JSON)
+    assert result.exit_code == 1
+    assert "message 0A: " in result.stderr
+    assert [one["offsetMsgId"] for one in json.loads(result.stdout)] == [OFFSET_ID]
+
+
+def test_a_unique_key_with_its_topic() -> None:
+    world = World(messages=[message()])
+    assert run(world, "queryMsgById", "-i", UNIQUE, "-t", "AdminT").exit_code == 0
+    assert world.called("view_message") == []
+
+
+def test_query_by_key_passes_the_range() -> None:
+    world = World(messages=[message()])
+    run(world, "queryMsgByKey", "-t", "AdminT", "-k", "adminkey", "-b", "1", "-e", "2", "-m", "3")
+    assert world.called("query_message_by_key") == [("AdminT", "adminkey", 3, 1, 2)]
+
+
+@pytest.mark.parametrize("command", [f"queryMsgByKey -t T -k {UNIQUE}", f"queryMsgByUniqueKey -t T -i {UNIQUE}"])
+def test_nothing_found(command: str) -> None:
+    table, document = run(World(), *command.split()), run(World(), *command.split(), *JSON)
+    assert (table.exit_code, document.exit_code) == (1, 1)
+    assert "no message of topic T has" in table.stderr
+    assert json.loads(document.stdout) == []
+
+
+def test_query_by_unique_key_shows_one_or_all(own_tmp: Path) -> None:
+    world = World(messages=[message(), message(queue_offset=1)])
+    arguments = ["queryMsgByUniqueKey", "-t", "AdminT", "-i", UNIQUE]
+    assert run(world, *arguments).stdout.count("Topic:") == 1
+    text = run(world, *arguments, "-a").stdout
+    assert (text.count("Topic:"), text.count("OffsetID:")) == (2, 0)
+    assert (own_tmp / "rocketmq" / "msgbodys" / f"{UNIQUE}_1").exists()
+
+
+def test_query_by_offset() -> None:
+    world = World(messages=[message(), message(queue_offset=1)])
+    arguments = ["queryMsgByOffset", "-t", "AdminT", "-b", "broker-a", "-i", "3", "-o"]
+    [found] = json.loads(run(world, *arguments, "1", *JSON).stdout)
+    assert found["queueOffset"] == 1
+    missing = run(world, *arguments, "2")
+    assert missing.exit_code == 1
+    assert "no message at offset 2; it has 0 to 1" in missing.stderr
+    assert "is empty" in run(World(), *arguments, "0").stderr
+
+
+@pytest.mark.parametrize(
+    ("consumer_offset", "tags", "track"),
+    [
+        (0, [], "NOT_CONSUME_YET"),
+        (1, ["TagA"], "CONSUMED"),
+        (1, ["TagB"], "CONSUMED_BUT_FILTERED"),
+        (1, ["*"], "CONSUMED"),
+    ],
+)
+def test_tracks_of_push_consumers(consumer_offset: int, tags: list[str], track: str) -> None:
+    subscription = {"AdminT": SubscriptionData("AdminT", tags_set=tags)}
+    world = World(
+        messages=[message()],
+        groups={"AdminT": ["G"]},
+        consumers={"G": ConsumerConnection([], subscription, "CONSUME_PASSIVELY")},
+        consume_stats={"G": ConsumeStats({MessageQueue("AdminT", "broker-a", 3): ConsumeOffset(1, consumer_offset)})},
+    )
+    line = run(world, "queryMsgById", "-i", OFFSET_ID).stdout.splitlines()[-1]
+    assert line == f"MessageTrack [consumerGroup=G, trackType={track}, exceptionDesc=null]"
+
+
+def test_tracks_of_others() -> None:
+    world = World(
+        messages=[message()],
+        groups={"AdminT": ["away", "lost", "pull"]},
+        consumers={"pull": ConsumerConnection([])},
+        errors={
+            ("consumer_connection", "away"): BrokerError(206, "not online", MASTER),
+            ("consumer_connection", "lost"): ConnectFailed(MASTER, "refused"),
+        },
+    )
+    [found] = json.loads(run(world, "queryMsgById", "-i", OFFSET_ID, *JSON).stdout)
+    assert [track["trackType"] for track in found["tracks"]] == ["NOT_ONLINE", "UNKNOWN", "PULL"]
+    assert found["tracks"][0]["exceptionDesc"] == "CODE:206 DESC:not online"
+
+
+def test_json_has_the_body_as_it_is() -> None:
+    world = World(messages=[message(body=b"\xff\x00")])
+    [found] = json.loads(run(world, "queryMsgById", "-i", OFFSET_ID, *JSON).stdout)
+    assert base64.b64decode(found["bodyBase64"]) == b"\xff\x00"
+
+
+# --- sending
+
+
+def test_send_to_a_queue_and_to_a_broker() -> None:
+    world = World()
+    arguments = ["sendMessage", "-t", "T", "-p", "x", "-b", "broker-a"]
+    assert run(world, *arguments, "-i", "2").stdout.splitlines()[1].split()[:3] == ["broker-a", "2", "SEND_OK"]
+    assert run(world, *arguments).exit_code == 0
+    unknown = run(world, *arguments, "-i", "9")
+    assert unknown.exit_code == 1
+    assert "no such queue" in unknown.stderr
+
+
+def test_send_to_a_queue_of_no_broker() -> None:
+    result = run(World(), "sendMessage", "-t", "T", "-p", "x", "-i", "2")
+    assert result.exit_code == 2
+    assert "needs -b" in result.stderr
+
+
+def test_send_an_empty_and_a_foreign_body() -> None:
+    world = World()
+    run(world, "sendMessage", "-t", "T", "-p", "")
+    run(world, "sendMessage", "-t", "T", "-p", "中文")
+    assert [sent.body for sent, _ in world.called("send")] == [b"", "中文".encode()]
+
+
+# --- consuming
+
+
+def consumed(world: World, *arguments: str) -> list[tuple[int, int]]:
+    result = run(world, "consumeMessage", "-t", "AdminT", *arguments, *JSON)
+    assert result.exit_code == 0, result.stderr
+    return [(one["queueId"], one["queueOffset"]) for one in json.loads(result.stdout)["messages"]]
+
+
+def two_queues(count: int) -> World:
+    stored = [
+        message(queue_id=queue, queue_offset=at, store_timestamp=1000 + at) for queue in range(2) for at in range(count)
+    ]
+    return World(messages=stored, routes={"AdminT": route(2)})
+
+
+def test_consume_all_queues_in_order() -> None:
+    assert consumed(two_queues(3)) == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)]
+
+
+def test_consume_at_most() -> None:
+    world = two_queues(3)
+    assert consumed(world, "-c", "4") == [(0, 0), (0, 1), (0, 2), (1, 0)]
+    assert (
+        "The older 1 message of the 1 queue will be provided"
+        in run(world, "consumeMessage", "-t", "AdminT", "-c", "4").stdout
+    )
+
+
+def test_consume_more_than_a_pull() -> None:
+    assert len(consumed(two_queues(70), "-c", "128")) == 128
+
+
+def test_consume_a_queue_from_an_offset() -> None:
+    world = two_queues(3)
+    assert consumed(world, "-b", "broker-a", "-i", "1", "-o", "2") == [(1, 2)]
+    assert consumed(world, "-b", "broker-a", "-i", "1") == [(1, 0), (1, 1), (1, 2)]
+
+
+def test_consume_a_span_of_time() -> None:
+    assert consumed(two_queues(4), "-s", "1001", "-e", "1003") == [(0, 1), (0, 2), (1, 1), (1, 2)]
+
+
+def test_times_in_rocketmqs_form() -> None:
+    assert run(two_queues(1), "consumeMessage", "-t", "AdminT", "-s", "2026-11-21#02:59:15:854").exit_code == 0
+    assert run(two_queues(1), "consumeMessage", "-t", "AdminT", "-s", "yesterday").exit_code == 2
+
+
+@pytest.mark.parametrize("arguments", ["-i 1", "-o 1", "-b broker-a -o 1", "-c 0"])
+def test_consume_wrong_usage(arguments: str) -> None:
+    assert run(two_queues(1), "consumeMessage", "-t", "AdminT", *arguments.split()).exit_code == 2
+
+
+def test_consume_a_queue_that_is_not_there() -> None:
+    result = run(two_queues(1), "consumeMessage", "-t", "AdminT", "-b", "broker-a", "-i", "7")
+    assert result.exit_code == 1
+    assert "broker-a:0, broker-a:1" in result.stderr
