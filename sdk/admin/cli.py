@@ -1,0 +1,117 @@
+"""The command line ``mqadmin``: RocketMQ's commands under RocketMQ's names, in families.
+
+The group itself knows no SDK: a command imports it when it runs, so help and shell completion are quick.
+Names are found in any case, as RocketMQ's tool finds them; a mistyped one is answered with the nearest.
+Exit codes: 0 done, 1 an operation failed (one line on stderr says what to do), 2 the command line is wrong.
+"""
+
+import difflib
+from collections.abc import Sequence
+
+import click
+
+from sdk.admin.commands import brokers, cluster, connections, consume, groups, messages, namesrvs, topics
+
+_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
+
+
+class Families(click.Group):
+    """A group whose help lists commands by family, in the order in which they were added."""
+
+    def __init__(self, *args: object, **settings: object) -> None:
+        super().__init__(*args, **settings)  # type: ignore[arg-type]  # passed on as click wants them
+        self.families: dict[str, list[str]] = {}
+
+    def add_family(self, family: str, commands: Sequence[click.Command]) -> None:
+        """Add commands under a heading of the help."""
+        for command in commands:
+            self.add_command(command)
+        self.families[family] = [command.name or "" for command in commands]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """A command by its name in any case."""
+        found = super().get_command(ctx, cmd_name)
+        if found is None:
+            by_lower = {name.lower(): name for name in self.commands}
+            found = self.commands.get(by_lower.get(cmd_name.lower(), ""))
+        return found
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """click's, with the nearest name when there is no such command."""
+        if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
+            raise unknown_command(self, ctx, args[0])
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The families, each with its commands and the first sentence of their help."""
+        for family, names in self.families.items():
+            with formatter.section(family):
+                formatter.write_dl(
+                    [(name, self.commands[name].get_short_help_str(80)) for name in names], col_spacing=2
+                )
+
+
+def unknown_command(group: click.Group, ctx: click.Context, name: str) -> click.UsageError:
+    """The error for a command that is not there, with the nearest names."""
+    by_lower = {known.lower(): known for known in group.commands}
+    near = difflib.get_close_matches(name.lower(), by_lower, n=3, cutoff=0.6)
+    hint = f"Did you mean {' or '.join(by_lower[one] for one in near)}?" if near else "See mqadmin help."
+    return click.UsageError(f"No such command {name!r}. {hint}", ctx)
+
+
+@click.group("mqadmin", cls=Families, context_settings=_SETTINGS, invoke_without_command=True)
+@click.version_option(package_name="skylark-mq", prog_name="mqadmin")
+@click.pass_context
+def mqadmin(ctx: click.Context) -> None:
+    """Administer RocketMQ and Skylark clusters.
+
+    Every command takes -n (or NAMESRV_ADDR), --timeout, --output table|json and --help.
+    """
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+
+
+@click.command("help")
+@click.argument("name", metavar="[COMMAND]", required=False)
+@click.pass_context
+def help_command(ctx: click.Context, name: str | None) -> None:
+    """Show the help of mqadmin, or of one command."""
+    parent = ctx.parent
+    assert parent is not None
+    if name is None:
+        click.echo(mqadmin.get_help(parent))
+        return
+    command = mqadmin.get_command(parent, name)
+    if command is None:
+        raise unknown_command(mqadmin, ctx, name)
+    with click.Context(command, info_name=command.name, parent=parent, **command.context_settings) as inner:
+        click.echo(command.get_help(inner))
+
+
+@click.command("completion")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print the script that makes a shell complete commands and options.
+
+    \b
+    bash:  mqadmin completion bash > ~/.local/share/bash-completion/completions/mqadmin
+    zsh:   mqadmin completion zsh > "${fpath[1]}/_mqadmin"
+    fish:  mqadmin completion fish > ~/.config/fish/completions/mqadmin.fish
+    """
+    from click.shell_completion import get_completion_class
+
+    kind = get_completion_class(shell)
+    assert kind is not None
+    click.echo(kind(mqadmin, {}, "mqadmin", "_MQADMIN_COMPLETE").source())
+
+
+for _room in (topics, cluster, brokers, groups, connections, messages, consume, namesrvs):
+    mqadmin.add_family(_room.FAMILY, _room.COMMANDS)
+mqadmin.add_family("Help", (help_command, completion))
+
+
+def main() -> None:
+    """The console script."""
+    mqadmin(prog_name="mqadmin")

@@ -1,0 +1,207 @@
+"""sendMessage and consumeMessage: one message in, messages out."""
+
+import random
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from common.errors import UserError
+from sdk.admin.command import command, option, topic_option
+from sdk.admin.message_text import message_json, print_line
+from sdk.admin.render import Row, Table, java_object
+from sdk.admin.session import TOOLS_GROUP, Session
+
+if TYPE_CHECKING:
+    from common.message.message import MessageExt
+    from common.message.queue import MessageQueue
+    from sdk import PullConsumer
+
+FAMILY = "Messages"
+_PULL_COUNT = 32
+_TIME_HELP = "[currentTimeMillis|yyyy-MM-dd#HH:mm:ss:SSS]"
+# RocketMQ's tool prints these names
+_STATUS = {"NO_NEW_MESSAGE": "NO_NEW_MSG", "NO_MATCHED_MESSAGE": "NO_MATCHED_MSG"}
+
+
+class Timestamp(click.ParamType):  # type: ignore[type-arg]  # generic in newer click only
+    """ms since 1970, or local time as ``yyyy-MM-dd#HH:mm:ss:SSS``."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        text = str(value).strip()
+        if text.isdigit():
+            return int(text)
+        for form in ("%Y-%m-%d#%H:%M:%S:%f", "%Y-%m-%d#%H:%M:%S"):
+            try:
+                return int(datetime.strptime(text, form).timestamp() * 1000)
+            except ValueError:
+                continue
+        self.fail(f"{text!r} is neither ms since 1970 nor yyyy-MM-dd#HH:mm:ss:SSS", param, ctx)
+
+
+_SENT = Table(
+    (("#Broker Name", "brokerName"), ("#QID", "queueId"), ("#Send Result", "sendStatus"), ("#MsgId", "msgId")),
+    "%-32s  %-4s  %-20s    %s",
+)
+
+
+def _sent_lines(row: Row) -> Iterator[str]:
+    return _SENT.lines([row])
+
+
+@command(
+    "sendMessage",
+    topic_option("Topic name"),
+    option("p", "body", "UTF-8 string format of the message body", type=click.STRING, required=True),
+    option("k", "key", "Message keys", default=None),
+    option("c", "tags", "Message tags", default=None),
+    option("b", "broker", "Send message to target broker", default=None),
+    option("i", "qid", "Send message to target queue", type=click.IntRange(min=0), default=None),
+    show=_sent_lines,
+)
+async def send_message(
+    session: Session, topic: str, body: str, key: str | None, tags: str | None, broker: str | None, qid: int | None
+) -> dict[str, Any]:
+    """Send one message."""
+    from common.message.message import Message
+
+    if qid is not None and broker is None:
+        raise click.UsageError("-i/--qid needs -b/--broker: give the broker whose queue it is.")
+    try:
+        message = Message(topic, body.encode(), tags=tags, keys=key)
+    except ValueError as error:
+        raise UserError(str(error)) from None
+    async with session.producer("TOOLS_PRODUCER") as producer:
+        if broker is None:
+            result = await producer.send(message)
+        else:
+            result = await producer.send(message, selector=lambda queues: _choose(queues, broker, qid))
+    return {
+        "brokerName": result.queue.broker_name,
+        "queueId": result.queue.queue_id,
+        "queueOffset": result.queue_offset,
+        "sendStatus": result.status.name,
+        "msgId": result.msg_id,
+        "offsetMsgId": result.offset_msg_id,
+    }
+
+
+def _choose(queues: Sequence["MessageQueue"], broker: str, qid: int | None) -> "MessageQueue":
+    """The queue that -b and -i name; without -i, one of the broker's."""
+    own = [queue for queue in queues if queue.broker_name == broker and qid in (None, queue.queue_id)]
+    if not own:
+        names = ", ".join(sorted({f"{queue.broker_name}:{queue.queue_id}" for queue in queues}))
+        raise UserError(f"the topic has no such queue to write to; it has {names}")
+    return random.choice(own)
+
+
+@command(
+    "consumeMessage",
+    topic_option("Topic name"),
+    option("b", "brokerName", "Broker name", default=None),
+    option("i", "queueId", "Queue Id", type=click.IntRange(min=0), default=None),
+    option("o", "offset", "Queue offset", type=click.IntRange(min=0), default=None),
+    option("g", "consumerGroup", "Consumer group name", default=None),
+    option("s", "beginTimestamp", f"Begin timestamp{_TIME_HELP}", type=Timestamp(), default=None),
+    option("e", "endTimestamp", f"End timestamp{_TIME_HELP}", type=Timestamp(), default=None),
+    option(
+        "c",
+        "MessageNumber",
+        "Number of message to be consumed",
+        type=click.IntRange(min=1),
+        default=128,
+        show_default=True,
+    ),
+)
+async def consume_message(
+    session: Session,
+    topic: str,
+    broker_name: str | None,
+    queue_id: int | None,
+    offset: int | None,
+    consumer_group: str | None,
+    begin_timestamp: int | None,
+    end_timestamp: int | None,
+    message_number: int,
+) -> dict[str, Any]:
+    """Print messages of a topic, or of one of its queues, oldest first. Commits no offsets."""
+    if queue_id is not None and broker_name is None:
+        raise click.UsageError("-i/--queueId needs -b/--brokerName: give the broker whose queue it is.")
+    if offset is not None and queue_id is None:
+        raise click.UsageError("-o/--offset needs -i/--queueId: give the queue that the offset is in.")
+    left = message_number
+    messages: list[MessageExt] = []
+    ends: list[dict[str, Any]] = []
+    async with session.consumer(consumer_group or TOOLS_GROUP) as consumer:
+        for queue in await _queues(consumer, topic, broker_name, queue_id):
+            if left <= 0:
+                break
+            start, end = await _bounds(consumer, queue, offset, begin_timestamp, end_timestamp)
+            if end - start > left:
+                session.say(f"The older {left} message of the {queue.queue_id} queue will be provided")
+                end = start + left
+            status, offset_after = await _print_queue(session, consumer, queue, start, end, messages)
+            ends.append(
+                {"brokerName": queue.broker_name, "queueId": queue.queue_id, "status": status, "offset": offset_after}
+            )
+            left = message_number - len(messages)
+    shown = [message_json(message) for message in messages] if session.json else []
+    return {"topic": topic, "messages": shown, "queues": ends}
+
+
+async def _queues(
+    consumer: "PullConsumer", topic: str, broker_name: str | None, queue_id: int | None
+) -> "list[MessageQueue]":
+    every = await consumer.message_queues(topic)
+    queues = [
+        queue for queue in every if broker_name in (None, queue.broker_name) and queue_id in (None, queue.queue_id)
+    ]
+    if not queues:
+        names = ", ".join(f"{queue.broker_name}:{queue.queue_id}" for queue in every)
+        raise UserError(f"topic {topic} has no such queue to read; it has {names or 'none'}")
+    return queues
+
+
+async def _bounds(
+    consumer: "PullConsumer", queue: "MessageQueue", offset: int | None, begin: int | None, end: int | None
+) -> tuple[int, int]:
+    """The first offset to print and the one after the last."""
+    first = await (consumer.min_offset(queue) if begin is None else consumer.search_offset(queue, begin))
+    after = await (consumer.max_offset(queue) if end is None else consumer.search_offset(queue, end))
+    return max(first, offset or 0), after
+
+
+async def _print_queue(
+    session: Session,
+    consumer: "PullConsumer",
+    queue: "MessageQueue",
+    start: int,
+    end: int,
+    messages: "list[MessageExt]",
+) -> tuple[str, int]:
+    """Print the messages of a queue from ``start`` up to ``end``; returns how that ended, and where."""
+    name = java_object(
+        "MessageQueue", {"topic": queue.topic, "brokerName": queue.broker_name, "queueId": queue.queue_id}
+    )
+    at, status = start, "NO_NEW_MSG"
+    while at < end:
+        session.progress(f"{queue.broker_name} queue {queue.queue_id}: offset {at} of {end}")
+        result = await consumer.pull(queue, at, max_count=min(_PULL_COUNT, end - at))
+        found = [message for message in result.messages if at <= message.queue_offset < end]
+        if found:
+            session.say("Consume ok")
+        for message in found:
+            session.say(print_line(message))
+        messages += found
+        if result.next_offset <= at or result.status.name == "OFFSET_ILLEGAL":
+            status = _STATUS.get(result.status.name, result.status.name)
+            break
+        at = result.next_offset
+    session.say(f"{name} print msg finished. status={status}, offset={at}")
+    return status, at
+
+
+COMMANDS = (send_message, consume_message)

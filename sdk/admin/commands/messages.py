@@ -1,0 +1,172 @@
+"""Commands that find messages: by id, by key, by unique key, by place."""
+
+import codecs
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from common.errors import SkylarkError, UserError
+from sdk.admin.command import command, option, topic_option
+from sdk.admin.message_text import detail_lines, message_json, save_body
+from sdk.admin.render import Row, Table
+from sdk.admin.session import Session
+from sdk.admin.track import message_tracks, track_line
+
+if TYPE_CHECKING:
+    from common.message.message import MessageExt
+
+FAMILY = "Message queries"
+LONG_MAX = 2**63 - 1
+
+
+class Charset(click.ParamType):  # type: ignore[type-arg]  # generic in newer click only
+    """A charset that Python knows."""
+
+    name = "charset"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        try:
+            return codecs.lookup(str(value).strip()).name
+        except LookupError:
+            self.fail(f"{value!r} is not a charset, as in UTF-8 or GBK", param, ctx)
+
+
+def _body_format() -> click.Option:
+    return option(
+        "f", "bodyFormat", "print message body by the specified format", type=Charset(), metavar="CHARSET", default=None
+    )
+
+
+async def _show(
+    session: Session, message: "MessageExt", *, charset: str | None = None, with_id: bool = True, index: int = 0
+) -> dict[str, Any]:
+    """Print a message's block and its tracks; returns both for JSON."""
+    path = ""
+    if not session.json:
+        try:
+            path = str(save_body(message, index))
+        except OSError as error:
+            session.warn(f"the body is not saved: {error}")
+        for line in detail_lines(message, path, with_id=with_id, charset=charset):
+            session.say(line)
+    try:
+        tracks = await message_tracks(session, message)
+    except SkylarkError as error:
+        session.fail(error, "who consumed it")
+        return {**message_json(message), "tracks": []}
+    session.say()
+    session.say()
+    for line in [track_line(track) for track in tracks] or ["WARN: No Consumer"]:
+        session.say(line)
+    return {**message_json(message), "tracks": tracks}
+
+
+@command(
+    "queryMsgById",
+    option("i", "msgId", "Message Id; several with commas between them", required=True),
+    option("t", "topic", "topic name: finds a unique key too", default=None),
+    _body_format(),
+)
+async def query_msg_by_id(
+    session: Session, msg_id: str, topic: str | None, body_format: str | None
+) -> list[dict[str, Any]]:
+    """Show the message that an offset message id names.
+
+    With -t the id may also be a producer's unique key.
+    """
+    shown = []
+    for one in [part.strip() for part in msg_id.split(",") if part.strip()]:
+        try:
+            message = await _find_by_id(session, one, topic)
+            shown.append(await _show(session, message, charset=body_format))
+        except SkylarkError as error:
+            session.fail(error, f"message {one}")
+    return shown
+
+
+async def _find_by_id(session: Session, msg_id: str, topic: str | None) -> "MessageExt":
+    if topic is not None:
+        found = await session.admin.query_by_unique_key(topic, msg_id)
+        if found:
+            return found[0]
+    return await session.admin.view_message(msg_id)
+
+
+_BY_KEY = Table((("#Message ID", "msgId"), ("#QID", "queueId"), ("#Offset", "queueOffset")), "%-50s %4d %40d")
+
+
+def _key_lines(rows: Sequence[Row]) -> Iterator[str]:
+    return _BY_KEY.lines(rows)
+
+
+@command(
+    "queryMsgByKey",
+    topic_option("Topic name"),
+    option("k", "msgKey", "Message Key", required=True),
+    option("b", "beginTimestamp", "Begin timestamp(ms), eg:1676730526212", type=click.IntRange(min=0), default=0),
+    option("e", "endTimestamp", "End timestamp(ms), eg:1676730526212", type=click.IntRange(min=0), default=LONG_MAX),
+    option(
+        "m",
+        "maxNum",
+        "The maximum number of messages returned by the query",
+        type=click.IntRange(min=1),
+        default=64,
+        show_default=True,
+    ),
+    show=_key_lines,
+)
+async def query_msg_by_key(
+    session: Session, topic: str, msg_key: str, begin_timestamp: int, end_timestamp: int, max_num: int
+) -> list[dict[str, Any]]:
+    """List the messages with a key."""
+    found = await session.admin.query_message_by_key(topic, msg_key, max_num, begin_timestamp, end_timestamp)
+    if not found:
+        session.fail(UserError(f"no message of topic {topic} has key {msg_key}; check key and time range"))
+    return [message_json(message) for message in found]
+
+
+@command(
+    "queryMsgByUniqueKey",
+    option("i", "msgId", "Message Id", required=True),
+    topic_option("The topic of msg"),
+    option("a", "showAll", "Print all message, the limit is 32", type=bool, is_flag=True),
+)
+async def query_msg_by_unique_key(session: Session, msg_id: str, topic: str, show_all: bool) -> list[dict[str, Any]]:
+    """Show the message with a producer's unique key; a retried send may have stored it more than once."""
+    found = await session.admin.query_by_unique_key(topic, msg_id)
+    if not found:
+        session.fail(UserError(f"no message of topic {topic} has the unique key {msg_id}; check both"))
+    wanted = found if show_all else found[:1]
+    return [await _show(session, message, with_id=False, index=index) for index, message in enumerate(wanted)]
+
+
+@command(
+    "queryMsgByOffset",
+    topic_option(),
+    option("b", "brokerName", "Broker Name", required=True),
+    option("i", "queueId", "Queue Id", type=click.IntRange(min=0), required=True),
+    option("o", "offset", "Queue Offset", type=click.IntRange(min=0), required=True),
+    _body_format(),
+)
+async def query_msg_by_offset(
+    session: Session, topic: str, broker_name: str, queue_id: int, offset: int, body_format: str | None
+) -> list[dict[str, Any]]:
+    """Show the message at an offset of a queue."""
+    from common.message.queue import MessageQueue
+
+    queue = MessageQueue(topic, broker_name, queue_id)
+    async with session.consumer() as consumer:
+        result = await consumer.pull(queue, offset, max_count=1)
+    found = [message for message in result.messages if message.queue_offset == offset]
+    if not found:
+        raise UserError(
+            f"queue {queue_id} of {topic} on {broker_name} has no message at offset {offset}; "
+            f"it has {result.min_offset} to {result.max_offset - 1}"
+            if result.max_offset > result.min_offset
+            else f"queue {queue_id} of {topic} on {broker_name} is empty"
+        )
+    return [await _show(session, found[0], charset=body_format)]
+
+
+COMMANDS = (query_msg_by_id, query_msg_by_key, query_msg_by_unique_key, query_msg_by_offset)

@@ -1,0 +1,147 @@
+"""Commands about NameServers: options, the key-value store, and keeping producers away from a broker.
+
+NameServers do not know each other, so each is told by itself and each may fail by itself.
+"""
+
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sdk.admin.command import command, option
+from sdk.admin.commands.brokers import config_lines
+from sdk.admin.render import Row
+from sdk.admin.session import Session
+from sdk.admin.targets import all_ok, at_each
+
+if TYPE_CHECKING:
+    from sdk.admin.client import Admin
+
+FAMILY = "NameServers"
+_KEY = "namesrvAddr"
+
+
+async def _each_namesrv(
+    session: Session,
+    doing: str,
+    act: Callable[["Admin", str], Awaitable[Any]],
+    done: Callable[[str], str] | None = None,
+) -> list[dict[str, Any]]:
+    async def at(addr: str) -> None:
+        async with session.admin_at(addr) as admin:
+            await act(admin, addr)
+
+    return await at_each(session, session.namesrv_addrs, doing, at, done, key=_KEY)
+
+
+def _broker_name() -> click.Option:
+    return option("b", "brokerName", "broker name", required=True)
+
+
+@command("wipeWritePerm", _broker_name())
+async def wipe_write_perm(session: Session, broker_name: str) -> list[dict[str, Any]]:
+    """Keep producers away from a broker: take the write permission from its topics in every NameServer."""
+    return await _write_perm(session, "wipe", broker_name, lambda admin: admin.wipe_write_perm(broker_name))
+
+
+@command("addWritePerm", _broker_name())
+async def add_write_perm(session: Session, broker_name: str) -> list[dict[str, Any]]:
+    """Let producers come back to a broker: give the write permission to its topics in every NameServer."""
+    return await _write_perm(session, "add", broker_name, lambda admin: admin.add_write_perm(broker_name))
+
+
+async def _write_perm(
+    session: Session, verb: str, broker_name: str, change: Callable[["Admin"], Awaitable[dict[str, int]]]
+) -> list[dict[str, Any]]:
+    counts: dict[str, int] = {}
+
+    async def act(admin: "Admin", addr: str) -> None:
+        counts[addr] = sum((await change(admin)).values())
+
+    def text(addr: str, end: str) -> str:
+        return f"{verb} write perm of broker[{broker_name}] in name server[{addr}] {end}"
+
+    results = await _each_namesrv(
+        session, f"{verb} write perm of {broker_name}", act, lambda addr: text(addr, f"OK, {counts[addr]}")
+    )
+    for result in results:
+        result["topicCount"] = counts.get(result[_KEY])
+        if not result["ok"]:
+            session.say(text(result[_KEY], "Failed"))
+    return results
+
+
+def _config_lines(rows: Sequence[Row]) -> Iterator[str]:
+    for row in rows:
+        yield from config_lines(row[_KEY], row["config"])
+
+
+@command("getNamesrvConfig", show=_config_lines)
+async def get_namesrv_config(session: Session) -> list[dict[str, Any]]:
+    """Show the options of each NameServer of -n."""
+
+    async def ask(addr: str) -> dict[str, str]:
+        return (await session.admin.namesrv_config([addr]))[addr]
+
+    answers = await session.each(session.namesrv_addrs, ask)
+    for addr, error in answers.errors.items():
+        session.fail(error, f"NameServer {addr}")
+    return [{_KEY: addr, "config": config} for addr, config in answers.values.items()]
+
+
+@command(
+    "updateNamesrvConfig",
+    option("k", "key", "config key", required=True),
+    option("v", "value", "config value", type=click.STRING, required=True),
+)
+async def update_namesrv_config(session: Session, key: str, value: str) -> list[dict[str, Any]]:
+    """Change an option of each NameServer of -n while it runs."""
+    results = await _each_namesrv(
+        session, f"update config {key}", lambda admin, addr: admin.update_namesrv_config({key: value.strip()})
+    )
+    done = [result[_KEY] for result in results if result["ok"]]
+    if done:
+        session.say(f"update name server config success![{', '.join(done)}]")
+        session.say(f"{key} : {value.strip()}")
+    return results
+
+
+@command(
+    "updateKvConfig",
+    option("s", "namespace", "set the namespace", required=True),
+    option("k", "key", "set the key name", required=True),
+    option("v", "value", "set the key value", type=click.STRING, required=True),
+)
+async def update_kv_config(session: Session, namespace: str, key: str, value: str) -> list[dict[str, Any]]:
+    """Set a value in the key-value store of every NameServer."""
+    results = await _each_namesrv(
+        session, f"set {namespace} {key}", lambda admin, addr: admin.put_kv(namespace, key, value.strip())
+    )
+    if all_ok(results):
+        session.say("create or update kv config to namespace success.")
+    return results
+
+
+@command(
+    "deleteKvConfig",
+    option("s", "namespace", "set the namespace", required=True),
+    option("k", "key", "set the key name", required=True),
+)
+async def delete_kv_config(session: Session, namespace: str, key: str) -> list[dict[str, Any]]:
+    """Remove a value from the key-value store of every NameServer."""
+    results = await _each_namesrv(
+        session, f"delete {namespace} {key}", lambda admin, addr: admin.delete_kv(namespace, key)
+    )
+    if all_ok(results):
+        session.say("delete kv config from namespace success.")
+    return results
+
+
+COMMANDS = (
+    get_namesrv_config,
+    update_namesrv_config,
+    update_kv_config,
+    delete_kv_config,
+    wipe_write_perm,
+    add_write_perm,
+)

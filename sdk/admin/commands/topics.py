@@ -1,0 +1,292 @@
+"""Commands about topics."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from common.errors import BrokerError, RouteNotFound
+from sdk.admin.command import broker_addr, cluster_name, command, option, topic_option
+from sdk.admin.fastjson import pretty
+from sdk.admin.order_conf import set_order_conf
+from sdk.admin.render import Row, Table, java_object, time_text
+from sdk.admin.session import Session
+from sdk.admin.targets import all_ok, all_targets, at_each, chosen_addrs
+
+if TYPE_CHECKING:
+    from remoting.protocol.bodies.topic import TopicConfig
+
+FAMILY = "Topics"
+_PERM_HELP = "set topic's permission(2|4|6), intro[2:W 4:R; 6:RW]"
+_PERM = click.IntRange(0, 7)
+_QUEUES = click.IntRange(min=1)
+_HIDDEN = ("%RETRY%", "%DLQ%")
+
+
+def topic_config_text(config: "TopicConfig") -> str:
+    """RocketMQ's ``TopicConfig.toString``."""
+    from common.names import perm_text
+
+    members = {
+        "topicName": config.topic_name,
+        "readQueueNums": config.read_queue_nums,
+        "writeQueueNums": config.write_queue_nums,
+        "perm": perm_text(config.perm),
+        "topicFilterType": config.topic_filter_type,
+        "topicSysFlag": config.topic_sys_flag,
+        "order": config.order,
+        "attributes": config.attributes or {},
+    }
+    return java_object("TopicConfig", members)
+
+
+def parse_attributes(text: str) -> dict[str, str]:
+    """``+a=b,-c`` as {"+a": "b", "-c": ""}, the form in which a topic's change is sent."""
+    attributes: dict[str, str] = {}
+    for part in text.split(","):
+        name, equals, value = part.strip().partition("=")
+        adding = name.startswith("+") and bool(equals) and bool(value)
+        removing = name.startswith("-") and not equals
+        if len(name) < 2 or not (adding or removing):
+            raise click.BadParameter(f"{part!r} is neither +name=value nor -name", param_hint="--attributes")
+        attributes[name] = value
+    return attributes
+
+
+@command(
+    "updateTopic",
+    broker_addr("create topic to which broker"),
+    cluster_name("create topic to which cluster"),
+    topic_option(),
+    option("r", "readQueueNums", "set read queue nums", type=_QUEUES, default=8, show_default=True),
+    option("w", "writeQueueNums", "set write queue nums", type=_QUEUES, default=8, show_default=True),
+    option("p", "perm", _PERM_HELP, type=_PERM, default=6, show_default=True),
+    option("o", "order", "set topic's order", type=bool, default=False),
+    option("u", "unit", "is unit topic", type=bool, default=False),
+    option("s", "hasUnitSub", "has unit sub", type=bool, default=False),
+    option("a", "attributes", "attribute(+a=b,+c=d,-e)", default=None),
+    either=("broker_addr", "cluster_name"),
+)
+async def update_topic(
+    session: Session,
+    broker_addr: str | None,
+    cluster_name: str | None,
+    topic: str,
+    read_queue_nums: int,
+    write_queue_nums: int,
+    perm: int,
+    order: bool,
+    unit: bool,
+    has_unit_sub: bool,
+    attributes: str | None,
+) -> dict[str, Any]:
+    """Create a topic, or change one."""
+    from remoting.protocol.bodies.topic import TopicConfig
+
+    config = TopicConfig(
+        topic_name=topic,
+        read_queue_nums=read_queue_nums,
+        write_queue_nums=write_queue_nums,
+        perm=perm,
+        topic_sys_flag=(1 if unit else 0) | (2 if has_unit_sub else 0),
+        order=order,
+        attributes=parse_attributes(attributes) if attributes else {},
+    )
+    addrs = await chosen_addrs(session, broker_addr, cluster_name)
+    results = await at_each(
+        session,
+        addrs,
+        f"create topic {topic}",
+        lambda addr: session.admin.create_topic(addr, config),
+        lambda addr: f"create topic to {addr} success.",
+    )
+    order_conf = None
+    if order and all_ok(results):
+        order_conf = await set_order_conf(session, topic, write_queue_nums, broker_addr, cluster_name)
+    if any(result["ok"] for result in results):
+        session.say(topic_config_text(config))
+    return {"topicConfig": config.to_wire(), "orderConf": order_conf, "results": results}
+
+
+@command(
+    "deleteTopic",
+    topic_option(),
+    cluster_name("delete topic from which cluster", required=True),
+)
+async def delete_topic(session: Session, topic: str, cluster_name: str) -> dict[str, Any]:
+    """Delete a topic from the brokers of a cluster and from the NameServers."""
+    addrs = await chosen_addrs(session, None, cluster_name, slaves=True)
+    brokers = await at_each(
+        session,
+        addrs,
+        f"delete topic {topic}",
+        lambda addr: session.admin.delete_topic_in_broker(addr, topic),
+        None,
+    )
+
+    async def forget(namesrv_addr: str) -> None:
+        async with session.admin_at(namesrv_addr) as admin:
+            await admin.delete_topic_in_namesrv(topic)
+
+    namesrvs: list[dict[str, Any]] = []
+    if not all_ok(brokers):
+        # a broker that still has the topic would register it again
+        session.warn("the NameServers keep the route until every broker has deleted the topic: run this again")
+    else:
+        session.say(f"delete topic [{topic}] from cluster [{cluster_name}] success.")
+        namesrvs = await at_each(
+            session,
+            session.namesrv_addrs,
+            f"delete topic {topic}",
+            forget,
+            None,
+            key="namesrvAddr",
+        )
+        if all_ok(namesrvs):
+            session.say(f"delete topic [{topic}] from NameServer success.")
+    return {"topic": topic, "brokers": brokers, "namesrvs": namesrvs}
+
+
+@command(
+    "updateTopicPerm",
+    broker_addr("change the topic on which broker"),
+    cluster_name("change the topic on which cluster"),
+    topic_option(),
+    option("p", "perm", _PERM_HELP, type=_PERM, required=True),
+    either=("broker_addr", "cluster_name"),
+)
+async def update_topic_perm(
+    session: Session, broker_addr: str | None, cluster_name: str | None, topic: str, perm: int
+) -> dict[str, Any]:
+    """Change what may be done with a topic: read, write or both."""
+    old: dict[str, int] = {}
+
+    async def change(addr: str) -> None:
+        config = await session.admin.topic_config(addr, topic)
+        old[addr] = config.perm
+        if config.perm != perm:
+            # no attributes: a broker takes those that are sent as changes, and keeps the others
+            changed = replace(config, perm=perm, attributes={})
+            await session.admin.create_topic(addr, changed)
+
+    def done(addr: str) -> str:
+        if old[addr] == perm:
+            return "new perm equals to the old one!"
+        return f"update topic perm from {old[addr]} to {perm} in {addr} success."
+
+    addrs = await chosen_addrs(session, broker_addr, cluster_name)
+    results = await at_each(session, addrs, f"update perm of topic {topic}", change, done)
+    for result in results:
+        result["oldPerm"] = old.get(result["brokerAddr"])
+    return {"topic": topic, "perm": perm, "results": results}
+
+
+def _topic_list_lines(result: Mapping[str, Any]) -> Iterator[str]:
+    if "rows" not in result:
+        yield from result["topics"]
+        return
+    # RocketMQ prints the heads in other widths than the rows
+    table = Table(
+        (("#Cluster Name", "clusterName"), ("#Topic", "topic"), ("#Consumer Group", "consumerGroup")),
+        "%-20s  %-64s  %-64s",
+        "%-20s  %-48s  %-48s",
+    )
+    yield table.head()
+    for row in result["rows"]:
+        for group in row["consumerGroups"] or [""]:
+            yield table.row({**row, "consumerGroup": group})
+
+
+@command(
+    "topicList",
+    option("c", "clusterModel", "print the cluster and the consumer groups of each", type=bool, is_flag=True),
+    show=_topic_list_lines,
+)
+async def topic_list(session: Session, cluster_model: bool) -> dict[str, Any]:
+    """List all topics that the NameServer knows."""
+    topics = sorted(await session.admin.topic_list())
+    if not cluster_model:
+        return {"topics": topics}
+    info = await session.admin.cluster_info()
+    cluster_of = {one.broker_name: one.cluster for one in all_targets(info)}
+
+    async def look(topic: str) -> dict[str, Any]:
+        route = await session.admin.topic_route(topic)
+        names = sorted({cluster_of.get(queue.broker_name, "") for queue in route.queue_datas})
+        groups = await session.admin.groups_of_topic(topic)
+        return {"clusterName": names[0] if names else "", "topic": topic, "consumerGroups": groups}
+
+    shown = [topic for topic in topics if not topic.startswith(_HIDDEN)]
+    answers = await session.each(shown, look)
+    for topic, error in answers.errors.items():
+        # a topic that went away meanwhile is listed all the same, as RocketMQ does it
+        if not isinstance(error, (BrokerError, RouteNotFound)):
+            session.fail(error, f"topic {topic}")
+    nothing = {"clusterName": "", "consumerGroups": []}
+    rows = [answers.values.get(topic) or {**nothing, "topic": topic} for topic in shown]
+    return {"topics": topics, "rows": rows}
+
+
+@command("topicRoute", topic_option(), show=lambda route: [pretty(route)])
+async def topic_route(session: Session, topic: str) -> dict[str, Any]:
+    """Show the brokers and queues of a topic."""
+    return (await session.admin.topic_route(topic)).to_wire()
+
+
+_STATUS = Table(
+    (
+        ("#Broker Name", "brokerName"),
+        ("#QID", "queueId"),
+        ("#Min Offset", "minOffset"),
+        ("#Max Offset", "maxOffset"),
+        ("#Last Updated", "lastUpdated"),
+    ),
+    "%-32s  %-4d  %-20d  %-20d    %s",
+)
+
+
+def _status_lines(result: Mapping[str, Any]) -> Iterator[str]:
+    rows: list[Row] = [{**row, "lastUpdated": time_text(row["lastUpdateTimestamp"])} for row in result["queues"]]
+    yield from _STATUS.lines(rows)
+    yield ""
+    yield f"Topic Put TPS: {result['topicPutTps']}"
+
+
+@command(
+    "topicStatus",
+    topic_option(),
+    show=_status_lines,
+)
+async def topic_status(session: Session, topic: str) -> dict[str, Any]:
+    """Show the offsets of each queue of a topic."""
+    stats = await session.admin.topic_stats(topic)
+    queues = [
+        {
+            "brokerName": queue.broker_name,
+            "queueId": queue.queue_id,
+            "minOffset": offsets.min_offset,
+            "maxOffset": offsets.max_offset,
+            "lastUpdateTimestamp": offsets.last_update_timestamp,
+        }
+        for queue, offsets in sorted(stats.offset_table.items(), key=lambda item: item[0])
+    ]
+    return {"topic": topic, "queues": queues, "topicPutTps": stats.topic_put_tps}
+
+
+@command("topicClusterList", topic_option(), show=lambda result: result["clusters"])
+async def topic_cluster_list(session: Session, topic: str) -> dict[str, Any]:
+    """List the clusters that have a topic."""
+    route = await session.admin.topic_route(topic)
+    return {"topic": topic, "clusters": sorted({broker.cluster for broker in route.broker_datas})}
+
+
+COMMANDS = (
+    update_topic,
+    delete_topic,
+    update_topic_perm,
+    topic_list,
+    topic_route,
+    topic_status,
+    topic_cluster_list,
+)

@@ -1,0 +1,71 @@
+"""An error as the one line that mqadmin prints: what happened, at which address, and what to do next.
+
+Anything that is not listed here is a bug of ours and keeps its traceback.
+"""
+
+from typing import TypeVar
+
+from common.errors import (
+    BrokerError,
+    ConnectFailed,
+    ConnectionLost,
+    RequestTimeout,
+    RouteNotFound,
+    UserError,
+)
+
+E = TypeVar("E", bound=BaseException)
+
+# What to do next, by RocketMQ's response code.
+_REMEDIES = {
+    2: "the server is busy: try again",
+    3: "the server does not know this request: check that the address is a broker's or a NameServer's as the "
+    "command wants it",
+    14: "the server cannot store now: look at its disk and its log",
+    16: "it is forbidden there: look at the permissions of topic, group and broker",
+    17: "check the topic's name with mqadmin topicList, or create it with mqadmin updateTopic",
+    22: "check topic, key and time range",
+    26: "check the group's name with mqadmin consumerProgress, or create it with mqadmin updateSubGroup",
+    206: "start a consumer of this group, or check its name with mqadmin consumerProgress",
+}
+
+
+def explain(error: BaseException) -> str:
+    """One line for ``error``."""
+    match error:
+        case UserError():
+            text = str(error)
+        case ConnectFailed():
+            text = f"{error}; check that a server listens there and that the address is right (-n, -b, NAMESRV_ADDR)"
+        case ConnectionLost():
+            text = f"{error}; look at the server's log, then try again"
+        case RequestTimeout():
+            text = f"{error}; check that the server is alive, or wait longer with --timeout"
+        case RouteNotFound():
+            text = f"no NameServer knows topic {error.topic}; {_REMEDIES[17]}"
+        case BrokerError():
+            remedy = _REMEDIES.get(error.code)
+            text = f"{error.addr or 'the server'} refused with code {error.code}: {_first_line(error.remark)}"
+            text += f"; {remedy}" if remedy else ""
+        case _:
+            text = str(error) or type(error).__name__
+            if error.__cause__ is not None:
+                text += f" ({explain(error.__cause__)})"
+    return _first_line(text)
+
+
+def first_of(error: BaseException, kind: type[E]) -> E | None:
+    """The first error of ``kind`` in ``error``, which nurseries may have wrapped in groups."""
+    if isinstance(error, kind):
+        return error
+    if isinstance(error, BaseExceptionGroup):
+        for part in error.exceptions:
+            found = first_of(part, kind)
+            if found is not None:
+                return found
+    return None
+
+
+def _first_line(text: str) -> str:
+    # RocketMQ's servers append "See https://... for further details." on lines of their own
+    return text.strip().split("\n", 1)[0].strip()

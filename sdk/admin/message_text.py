@@ -1,0 +1,129 @@
+"""A message as mqadmin shows it: the detail block, RocketMQ's one-line toString, and JSON.
+
+The one line and the block are what RocketMQ's tool prints, names and widths. Bodies are shown as text with
+control characters written out; whole and untouched they go to a file, as RocketMQ's tool does it.
+"""
+
+import base64
+import os
+import re
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from common.errors import ProtocolError
+from sdk.admin.render import java_object, java_value, time_text, visible
+
+if TYPE_CHECKING:
+    from common.message.message import MessageExt
+
+_LINE = "%-20s %s"
+
+
+def message_json(message: "MessageExt") -> dict[str, Any]:
+    """Every field under RocketMQ's name; the body both as text and as it is, in base64."""
+    body = body_of(message)
+    return {
+        "msgId": message.msg_id,
+        "offsetMsgId": message.offset_msg_id,
+        "topic": message.topic,
+        "tags": message.tags,
+        "keys": message.keys,
+        "brokerName": message.broker_name,
+        "queueId": message.queue_id,
+        "queueOffset": message.queue_offset,
+        "commitLogOffset": message.physical_offset,
+        "storeSize": message.store_size,
+        "reconsumeTimes": message.reconsume_times,
+        "bornTimestamp": message.born_timestamp,
+        "storeTimestamp": message.store_timestamp,
+        "bornHost": message.born_host,
+        "storeHost": message.store_host,
+        "sysFlag": message.sys_flag,
+        "flag": message.flag,
+        "preparedTransactionOffset": message.prepared_transaction_offset,
+        "properties": dict(message.properties),
+        "body": body.decode("utf-8", "replace"),
+        "bodyBase64": base64.b64encode(body).decode(),
+    }
+
+
+def body_of(message: "MessageExt") -> bytes:
+    """The body; as stored when it is compressed in a way that cannot be read here."""
+    try:
+        return message.body
+    except ProtocolError:
+        return bytes(message.record.body)
+
+
+def detail_lines(
+    message: "MessageExt", body_path: str, *, with_id: bool = True, charset: str | None = None
+) -> Iterator[str]:
+    """RocketMQ's block of one message; ``charset`` adds the body itself."""
+    if with_id:
+        yield _LINE % ("OffsetID:", message.offset_msg_id)
+    yield _LINE % ("Topic:", message.topic)
+    yield _LINE % ("Tags:", f"[{visible(java_value(message.tags))}]")
+    yield _LINE % ("Keys:", f"[{visible(java_value(message.keys))}]")
+    yield _LINE % ("Queue ID:", message.queue_id)
+    yield _LINE % ("Queue Offset:", message.queue_offset)
+    yield _LINE % ("CommitLog Offset:", message.physical_offset)
+    yield _LINE % ("Reconsume Times:", message.reconsume_times)
+    yield _LINE % ("Born Timestamp:", time_text(message.born_timestamp))
+    yield _LINE % ("Store Timestamp:", time_text(message.store_timestamp))
+    yield _LINE % ("Born Host:", message.born_host)
+    yield _LINE % ("Store Host:", message.store_host)
+    yield _LINE % ("System Flag:", message.sys_flag)
+    yield _LINE % ("Properties:", visible(java_value(message.properties)))
+    yield _LINE % ("Message Body Path:", body_path)
+    if charset is not None:
+        yield _LINE % ("Message Body:", visible(body_of(message).decode(charset, "replace")))
+
+
+def print_line(message: "MessageExt") -> str:
+    """RocketMQ's line of consumeMessage and printMsg."""
+    text = visible(body_of(message).decode("utf-8", "replace"))
+    return f"MSGID: {message.msg_id} {to_string(message)} BODY: {text}"
+
+
+def to_string(message: "MessageExt") -> str:
+    """RocketMQ's ``MessageExt.toString``."""
+    body = java_value([byte - 256 if byte > 127 else byte for byte in body_of(message)])
+    inner = (
+        f"Message{{topic='{message.topic}', flag={message.flag}, "
+        f"properties={visible(java_value(message.properties))}, body={body}, transactionId='null'}}"
+    )
+    members = {
+        "brokerName": message.broker_name,
+        "queueId": message.queue_id,
+        "storeSize": message.store_size,
+        "queueOffset": message.queue_offset,
+        "sysFlag": message.sys_flag,
+        "bornTimestamp": message.born_timestamp,
+        "bornHost": f"/{message.born_host}",
+        "storeTimestamp": message.store_timestamp,
+        "storeHost": f"/{message.store_host}",
+        "msgId": message.offset_msg_id,
+        "commitLogOffset": message.physical_offset,
+        "bodyCRC": message.record.body_crc,
+        "reconsumeTimes": message.reconsume_times,
+        "preparedTransactionOffset": message.prepared_transaction_offset,
+        "toString()": inner,
+    }
+    return java_object("MessageExt", members)
+
+
+def save_body(message: "MessageExt", index: int = 0) -> Path:
+    """Write the body to RocketMQ's place for it, ``/tmp/rocketmq/msgbodys/<msgId>``; OSError when it cannot be.
+
+    The id is the producer's text, so it may not name another folder; the file may not be a link to elsewhere.
+    """
+    folder = Path(tempfile.gettempdir()) / "rocketmq" / "msgbodys"
+    folder.mkdir(parents=True, exist_ok=True)
+    name = re.sub(r"[^0-9A-Za-z_-]", "_", message.msg_id) + (f"_{index}" if index else "")
+    path = folder / name
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
+    with os.fdopen(os.open(path, flags, 0o600), "wb") as file:
+        file.write(body_of(message))
+    return path

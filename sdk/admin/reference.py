@@ -1,0 +1,85 @@
+"""docs/mqadmin.md, made from the commands themselves, so that it cannot fall behind them."""
+
+import inspect
+from collections.abc import Iterator
+
+import click
+
+from sdk.admin.cli import Families
+
+_HEAD = """# mqadmin
+
+`mqadmin` administers Skylark and Apache RocketMQ clusters. Commands, option letters and long names are RocketMQ's,
+and tables are printed with RocketMQ's column heads and widths (those of 5.3), so scripts for the official tool go on
+working.
+
+```
+export NAMESRV_ADDR=127.0.0.1:9876
+mqadmin updateTopic -c DefaultCluster -t orders -r 8 -w 8
+mqadmin topicRoute -t orders
+mqadmin help sendMessage
+```
+
+- **Where**: `-n host:port;host:port`, or `NAMESRV_ADDR`. Several NameServers are each told what each must know.
+- **JSON**: `--output json` prints one standard JSON document on stdout, with RocketMQ's member names as keys. Results
+  of an operation at several servers are listed one by one: `ok`, and `error` where it failed.
+- **Exit codes**: 0 done; 1 an operation failed, at one server or at all, with one line on stderr that says what to do;
+  2 the command line is wrong.
+- **Time**: `--timeout` counts for each answer of each server.
+- **Names**: a command is found in any case; a mistyped one is answered with the nearest.
+- **Completion**: `mqadmin completion bash|zsh|fish` prints the script for your shell.
+
+Where RocketMQ's tool accepts both `-b` and `-c` and silently takes one of them, this one refuses.
+Names longer than their column are printed whole.
+"""
+
+
+def markdown(group: Families) -> str:
+    """The reference of a group: families, commands, options."""
+    ctx = click.Context(group, info_name="mqadmin")
+    shared = _shared_options(group)
+    parts = [_HEAD, "## Options of every command\n", *_option_table(ctx, shared)]
+    for family, names in group.families.items():
+        parts.append(f"## {family}\n")
+        for name in names:
+            parts += _command_parts(ctx, group.commands[name], {param.name for param in shared})
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def _shared_options(group: Families) -> list[click.Option]:
+    """The options that nearly all commands have: those of the first command that are not its own."""
+    every = [
+        {param.name for param in command.params}
+        for name, command in group.commands.items()
+        if name not in group.families["Help"]
+    ]
+    common = set.intersection(*every)
+    first = next(iter(group.commands.values()))
+    return [param for param in first.params if isinstance(param, click.Option) and param.name in common]
+
+
+def _command_parts(ctx: click.Context, command: click.Command, shared: set[str | None]) -> Iterator[str]:
+    yield f"### {command.name}\n"
+    for paragraph in inspect.cleandoc(command.help or "").split("\n\n"):
+        if paragraph.startswith("\b"):
+            yield f"```\n{inspect.cleandoc(paragraph[1:]).strip()}\n```\n"
+        else:
+            yield f"{paragraph}\n"
+    own = [param for param in command.params if isinstance(param, click.Option) and param.name not in shared]
+    arguments = [param.make_metavar(ctx) for param in command.params if isinstance(param, click.Argument)]
+    if arguments:
+        yield f"`mqadmin {command.name} {' '.join(arguments)}`\n"
+    yield from _option_table(click.Context(command, info_name=command.name, parent=ctx), own)
+
+
+def _option_table(ctx: click.Context, options: list[click.Option]) -> Iterator[str]:
+    if not options:
+        return
+    yield "| option | meaning |"
+    yield "| --- | --- |"
+    for param in options:
+        record = param.get_help_record(ctx)
+        if record is not None:
+            names, help_text = (text.replace("|", "\\|") for text in record)
+            yield f"| `{names}` | {help_text} |"
+    yield ""

@@ -1,0 +1,85 @@
+"""What a result looks like on stdout: tables in RocketMQ's own printf formats, or one JSON document.
+
+Python's ``%`` understands Java's format strings, so each table holds the string that the official tool
+prints with and a diff against its output needs no translation. Names are never cut to the column's width
+(RocketMQ does): a wide name moves its row, a cut one cannot be copied. Pure: no clients, no click.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+Row = Mapping[str, Any]
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Columns as (head, key of the row), with the printf format of a row and, where it differs, of the heads."""
+
+    columns: tuple[tuple[str, str], ...]
+    row_format: str
+    head_format: str = ""
+
+    def head(self) -> str:
+        """The line of column heads."""
+        head_format = self.head_format or re.sub(r"%(-?\d*)d", r"%\1s", self.row_format)
+        return head_format % tuple(head for head, _ in self.columns)
+
+    def row(self, row: Row) -> str:
+        """One line; ``row`` has a value for the key of every column."""
+        return self.row_format % tuple(row[key] for _, key in self.columns)
+
+    def lines(self, rows: Iterable[Row]) -> Iterator[str]:
+        """The heads, then each row."""
+        yield self.head()
+        for row in rows:
+            yield self.row(row)
+
+
+def to_json(document: Any, *, one_line: bool = False) -> str:
+    """Standard JSON: quoted keys, no NaN, non-ASCII text as it is."""
+    return json.dumps(document, ensure_ascii=False, allow_nan=False, indent=None if one_line else 2)
+
+
+def time_text(timestamp_ms: int) -> str:
+    """Local time to the millisecond, as ``2026-11-21 02:59:15,854``; blank where there is no time."""
+    if timestamp_ms <= 0:
+        return ""
+    return f"{seconds_text(timestamp_ms)},{timestamp_ms % 1000:03d}"
+
+
+def seconds_text(timestamp_ms: int) -> str:
+    """Local time to the second; the plain number when it is no time that a calendar knows."""
+    try:
+        return datetime.fromtimestamp(timestamp_ms // 1000).strftime("%Y-%m-%d %H:%M:%S")
+    except (ValueError, OverflowError, OSError):
+        return str(timestamp_ms)
+
+
+def visible(text: str) -> str:
+    """``text`` with control characters written out: a message must not drive the reader's terminal."""
+    return _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
+
+
+def java_value(value: Any) -> str:
+    """A value as Java's string concatenation writes it."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key}={java_value(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(java_value(item) for item in value) + "]"
+    return str(value)
+
+
+def java_object(name: str, members: Mapping[str, Any], brackets: str = "[]") -> str:
+    """``Name [a=1, b=true]``, the shape of RocketMQ's toString; ``{}`` is written without the blank."""
+    inside = ", ".join(f"{key}={java_value(value)}" for key, value in members.items())
+    return f"{name}{' ' if brackets == '[]' else ''}{brackets[0]}{inside}{brackets[1]}"

@@ -1,0 +1,84 @@
+"""Which brokers a command is for (-b or -c), and doing something at each of them.
+
+A failure at one broker is said at once and does not keep the others from their turn; the exit code is then 1.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from common.errors import SkylarkError, UserError
+from sdk.admin.session import Session
+
+if TYPE_CHECKING:
+    from remoting.protocol.bodies.cluster import ClusterInfo
+
+MASTER_ID = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One broker process."""
+
+    cluster: str
+    broker_name: str
+    broker_id: int
+    addr: str
+
+
+def all_targets(info: "ClusterInfo", cluster: str | None = None) -> list[Target]:
+    """Every broker of ``cluster``, or of all; sorted by cluster, name and id."""
+    known = sorted(info.cluster_addr_table)
+    if cluster is not None and cluster not in known:
+        names = ", ".join(known) or "none"
+        raise UserError(f"no cluster {cluster!r} at this NameServer (it knows: {names}); check -c and -n")
+    return [
+        Target(one, name, broker_id, addr)
+        for one in (known if cluster is None else [cluster])
+        for name in sorted(info.cluster_addr_table[one])
+        if name in info.broker_addr_table
+        for broker_id, addr in sorted(info.broker_addr_table[name].broker_addrs.items())
+    ]
+
+
+async def chosen_addrs(
+    session: Session, broker_addr: str | None, cluster_name: str | None, *, slaves: bool = False
+) -> list[str]:
+    """The address of -b, or those of the masters (``slaves``: of all brokers) of -c; UserError when it has none."""
+    if broker_addr is not None:
+        return [broker_addr]
+    assert cluster_name is not None
+    targets = all_targets(await session.admin.cluster_info(), cluster_name)
+    addrs = [one.addr for one in targets if slaves or one.broker_id == MASTER_ID]
+    if not addrs:
+        raise UserError(f"cluster {cluster_name} has no master now; look at mqadmin clusterList")
+    return addrs
+
+
+async def at_each(
+    session: Session,
+    addrs: Iterable[str],
+    doing: str,
+    act: Callable[[str], Awaitable[Any]],
+    done: Callable[[str], str] | None,
+    *,
+    key: str = "brokerAddr",
+) -> list[dict[str, Any]]:
+    """``act`` at each address in turn, saying ``done(addr)`` after it; the results are for JSON."""
+    results: list[dict[str, Any]] = []
+    for addr in addrs:
+        try:
+            await act(addr)
+        except SkylarkError as error:
+            text = session.fail(error, doing)
+            results.append({key: addr, "ok": False, "error": text})
+        else:
+            if done is not None:
+                session.say(done(addr))
+            results.append({key: addr, "ok": True, "error": None})
+    return results
+
+
+def all_ok(results: Iterable[dict[str, Any]]) -> bool:
+    """Whether `at_each` met no failure."""
+    return all(result["ok"] for result in results)
