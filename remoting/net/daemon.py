@@ -25,15 +25,16 @@ def run_daemon(main: Main, *, name: str, log_level: str = "INFO") -> int:
         level=log_level.upper(),
         format="%(asctime)s %(levelname)s %(name)s - %(message)s",
     )
+    code = 0
     try:
         trio.run(_with_signals, main)
     except* SkylarkError as group:
         for error in _leaves(group):
             sys.stderr.write(f"{name}: {error}\n")
-        return 1
+        code = 1
     except* KeyboardInterrupt:
-        return 130
-    return 0
+        code = 130
+    return code
 
 
 async def _with_signals(main: Main) -> None:
