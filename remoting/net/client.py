@@ -11,7 +11,7 @@ from typing import Protocol
 
 import trio
 
-from common.errors import ConnectFailed, ProtocolError, RequestTimeout
+from common.errors import ConnectFailed, ProtocolError, RemotingError, RequestTimeout
 from remoting.net.channel import Answered, Channel
 from remoting.net.server import Handler, failure
 from remoting.protocol.bodies import Body, encode_body
@@ -42,6 +42,12 @@ class _Peer:
         self.codec = 0
         self.offered = False
 
+    @property
+    def open_channel(self) -> Channel | None:
+        """The channel, unless it was closed a moment ago and its task has not ended yet."""
+        channel = self.channel
+        return channel if channel is not None and channel.closed_reason is None else None
+
 
 class RemotingClient:
     """Sends requests to servers; made by `open_client`, which owns its tasks."""
@@ -68,7 +74,9 @@ class RemotingClient:
         if left_ms <= 0:
             raise RequestTimeout(addr, command.code, timeout_ms)
         self._busy.set()
-        return await channel.invoke(command, left_ms)
+        answer = await channel.invoke(command, left_ms)
+        self._note_offer(self._peers[addr], channel, answer)
+        return answer
 
     async def oneway(self, addr: str, command: Command, *, body: Body | None = None) -> None:
         """Send without an answer; returns when the frame is queued."""
@@ -83,10 +91,13 @@ class RemotingClient:
         Raises ConnectFailed when there is no open connection: `channel` opens one.
         """
         peer = self._peers.get(addr)
-        if peer is None or peer.channel is None:
+        channel = None if peer is None else peer.open_channel
+        if peer is None or channel is None:
             raise ConnectFailed(addr, "not connected")
         self._busy.set()
-        peer.channel.submit(command, timeout_ms, answered)
+        if command.ext and OFFER_FIELD in command.ext:
+            answered = self._noting_offer(peer, channel, answered)
+        channel.submit(command, timeout_ms, answered)
 
     def prepare(self, addr: str, command: Command, body: Body | None = None) -> None:
         """Give ``command`` the header type of the connection to ``addr``, and encode its body in its dialect."""
@@ -98,6 +109,18 @@ class RemotingClient:
         if body is not None:
             command.body = encode_body(body, Dialect.CBOR if peer.codec == CBOR else Dialect.STANDARD)
 
+    def _note_offer(self, peer: _Peer, channel: Channel, answer: Command) -> None:
+        if answer.ext and answer.ext.get(OFFER_FIELD) == OFFER_CBOR and peer.channel is channel:
+            peer.codec = CBOR
+
+    def _noting_offer(self, peer: _Peer, channel: Channel, answered: Answered) -> Answered:
+        def noted(result: Command | RemotingError) -> None:
+            if isinstance(result, Command):
+                self._note_offer(peer, channel, result)
+            answered(result)
+
+        return noted
+
     def speaks_cbor(self, addr: str) -> bool:
         """Whether the server at ``addr`` is known to be a Skylark."""
         peer = self._peers.get(addr)
@@ -106,7 +129,7 @@ class RemotingClient:
     def connected(self, addr: str) -> bool:
         """Whether a connection to ``addr`` is open."""
         peer = self._peers.get(addr)
-        return peer is not None and peer.channel is not None
+        return peer is not None and peer.open_channel is not None
 
     def close_connection(self, addr: str, reason: str = "closed by this client") -> None:
         """Close the connection to ``addr``, if any; its requests end in ConnectionLost."""
@@ -119,8 +142,8 @@ class RemotingClient:
         peer = self._peers.get(addr)
         if peer is None:
             peer = self._peers[addr] = _Peer(addr)
-        if peer.channel is not None:
-            return peer.channel
+        if peer.open_channel is not None:
+            return peer.open_channel
         if peer.attempt is None:
             peer.attempt = trio.Event()
             self._nursery.start_soon(self._connect, peer)
@@ -153,7 +176,9 @@ class RemotingClient:
         except* ProtocolError as group:
             logger.warning("connection to %s closed: %s", peer.addr, group.exceptions[0])
         finally:
-            peer.channel = None
+            # After `close` the next connection may be up before this task runs again.
+            if peer.channel is channel:
+                peer.channel = None
             if self._on_lost is not None:
                 self._on_lost(peer.addr)
 
