@@ -21,6 +21,9 @@ from remoting.protocol.bodies.kinds import write_queue
 from remoting.protocol.bodies.relaxed import parse_relaxed
 from remoting.protocol.scalars import read_flag
 
+#: What is not standard is read by code of ours, on the event loop; more than 10,000 queues fit in.
+MAX_RELAXED_BYTES: Final = 2 * 1024 * 1024
+
 #: V4_9_4: from here clients read quoted number keys.
 _STANDARD_SINCE: Final = 401
 
@@ -56,7 +59,8 @@ def loads(data: bytes) -> Any:
     try:
         return orjson.loads(data)
     except orjson.JSONDecodeError:
-        pass
+        if len(data) > MAX_RELAXED_BYTES:
+            raise ProtocolError(f"body is no JSON, or too long for ours: {len(data)} bytes") from None
     try:
         text = str(data, "utf-8")
     except UnicodeDecodeError as error:

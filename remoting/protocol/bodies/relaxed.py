@@ -4,6 +4,7 @@
 Used only for texts that a standard parser has refused. Depth is bounded; ProtocolError for all else.
 """
 
+import contextlib
 import re
 from typing import Any, Final
 
@@ -20,6 +21,8 @@ _ATOM: Final = re.compile(
     r"|-?(?:0|[1-9][0-9]{0,18})(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,3})?(?![0-9])"
     r"|true|false|null"
 )
+#: An object or array with nothing but atoms in it: mostly standard JSON, and then one call of orjson.
+_FLAT: Final = re.compile(r'\{(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"[^{}\[\]"]*+)*+\}|\[[^{}\[\]"]*+\]')
 
 
 def parse_relaxed(text: str) -> Any:
@@ -35,6 +38,11 @@ def _value(text: str, at: int, depth: int) -> tuple[Any, int]:
     if depth > _MAX_DEPTH:
         raise ProtocolError(f"body nests deeper than {_MAX_DEPTH}")
     start = text[at : at + 1]
+    if start in ("{", "["):
+        flat = _FLAT.match(text, at)
+        if flat is not None:
+            with contextlib.suppress(orjson.JSONDecodeError):
+                return orjson.loads(flat[0]), _skip(text, flat.end())
     if start == "{":
         return _object(text, at, depth)
     if start == "[":

@@ -122,6 +122,13 @@ def test_what_is_refused(data: bytes) -> None:
         loads(data)
 
 
+def test_only_standard_json_may_be_long() -> None:
+    rows = b"[" + b",".join([b'{"a":1}'] * 300_000) + b"]"
+    assert len(loads(rows)) == 300_000
+    with pytest.raises(ProtocolError, match="too long"):
+        loads(b"{0:" + rows + b"}")
+
+
 def test_blanks_and_escapes_are_read() -> None:
     assert loads(b' { 0 : "\\u4e2d\\n" , "a" : [ { 1 : -2.5e1 } , true , null ] } \n') == {
         0: "中\n",
