@@ -1,0 +1,16 @@
+"""Spark reads topics: ``spark.read.format("rocketmq")``.
+
+source.py          the data source; `register(spark)` checks the workers' Python first
+options.py         what .option(...) takes
+schema.py          columns, in Spark's and in Arrow's types
+offsets.py         ranges of queues: pure arithmetic
+planning.py        what is read: asks brokers, then offsets.py
+batch_reader.py    partitions on the driver, record batches in the workers
+pulling.py         stored bytes of a range, with retries and one pull ahead
+decode.py          bytes to a record batch, with records.py, property_pairs.py and columns.py
+landing.py         pickling, with a clear error when a worker runs another Python
+"""
+
+from spark_connector.source import RocketMQDataSource, register
+
+__all__ = ["RocketMQDataSource", "register"]

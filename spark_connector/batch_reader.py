@@ -1,0 +1,99 @@
+"""The batch reader: plans ranges on the driver, reads and decodes each in a worker.
+
+Travels by pickle, so it holds options and types only; consumers are opened where they are used.
+Neighbours: planning.py (ranges), pulling.py (bytes), decode.py (record batches).
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from spark_connector.decode import check_bodies, decode
+from spark_connector.landing import pack
+from spark_connector.offsets import OffsetRange
+from spark_connector.options import ReadOptions
+from spark_connector.planning import QueueDirectory, plan, report_lost
+from spark_connector.pulling import Buffer, QueueReader, ReadFailed, ahead, joined, pulls
+from spark_connector.records import DamagedRecord, Records, queue_offsets, record_starts
+from spark_connector.schema import arrow_schema
+
+
+class Consumer(QueueDirectory, QueueReader, Protocol):
+    """What the reader needs of a consumer; ``sdk.blocking.PullConsumer`` is one."""
+
+
+Connect = Callable[[ReadOptions], AbstractContextManager[Consumer]]
+
+
+class RocketMQBatchReader(DataSourceReader):
+    """One partition is one range of one queue."""
+
+    def __init__(self, options: ReadOptions, schema: StructType, connect: Connect | None = None) -> None:
+        self._options = options
+        self._schema = schema
+        self._connect = connect or open_consumer
+        arrow_schema(schema)  # refuses a schema that cannot be served before anything is planned
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return pack(self)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Asks the brokers; the ends are fixed from here on."""
+        with self._connect(self._options) as consumer:
+            return [InputPartition(one) for one in plan(consumer, self._options)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one range."""
+        wanted: OffsetRange | None = partition.value
+        if wanted is None:  # Spark's stand-in when there are no partitions
+            return
+        schema = arrow_schema(self._schema)
+        options = self._options
+        with self._connect(options) as consumer:
+            buffers = pulls(consumer, wanted, options, lambda lost: report_lost([lost], fail=options.fail_on_data_loss))
+            for buffer in ahead(joined(buffers)):
+                yield from decode_buffer(buffer, wanted, schema, options)
+
+
+def decode_buffer(
+    buffer: Buffer, wanted: OffsetRange, schema: pa.Schema, options: ReadOptions
+) -> Iterator[pa.RecordBatch]:
+    """The rows of ``buffer`` that lie in ``wanted``, in batches of about equal size."""
+    rows_before = 0
+    try:
+        starts = record_starts(buffer.data)
+        offsets = queue_offsets(buffer.data, starts)
+        low, high = np.searchsorted(offsets, [wanted.start, wanted.end])
+        rows = int(high - low)
+        count = -(-rows // options.max_records_per_batch)
+        for part in range(count):
+            rows_before = int(low) + rows * part // count
+            upto = int(low) + rows * (part + 1) // count
+            records = Records(buffer.data, starts[rows_before:upto])
+            if options.check_crc:
+                check_bodies(records)
+            yield decode(records, wanted.queue.broker_name, schema)
+    except DamagedRecord as error:
+        topic, broker, queue = wanted.queue
+        offset = buffer.offset + rows_before + error.row
+        raise ReadFailed(
+            f"topic {topic}, broker {broker}, queue {queue}: the message at offset {offset}"
+            f" (byte {error.at} of {len(buffer.data)} pulled) cannot be decoded: {error.reason}"
+        ) from error
+
+
+def open_consumer(options: ReadOptions) -> AbstractContextManager[Consumer]:
+    """A consumer of the SDK; imported here, so that planning a schema needs no event loop."""
+    from sdk.blocking import PullConsumer
+
+    return PullConsumer(
+        options.nameserver or None,
+        group=options.consumer_group,
+        timeout_ms=options.pull_timeout_ms,
+        heartbeat=False,
+    )

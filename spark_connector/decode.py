@@ -1,0 +1,161 @@
+"""Stored record bytes to an Arrow record batch, column by column.
+
+`decode` makes what a plain loop over `decode_record` would, hundreds of nanoseconds a row cheaper; only columns of
+the asked schema are made. Nothing is left out: bytes that are no record raise `DamagedRecord`.
+Neighbours: records.py (positions), columns.py and property_pairs.py (arrays), batch_reader.py (caller).
+"""
+
+import zlib
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from common.errors import ProtocolError
+from common.message.flags import COMPRESSED
+from common.message.message import decompressed
+from common.message.properties import KEYS, TAGS, UNIQ_KEY
+from spark_connector.columns import gather, hex_text, hosts, numbers, patched, repeated, text, timestamps
+from spark_connector.property_pairs import PropertyPairs
+from spark_connector.records import DamagedRecord, Ints, Mask, Records
+
+INNER_BATCH = 0x80  # sysFlag: the body holds many messages (queues of type BatchCQ)
+
+
+def decode(records: Records, broker_name: str, schema: pa.Schema) -> pa.RecordBatch:
+    """One row per record, with the columns of ``schema``."""
+    if (records.sys_flags & INNER_BATCH).any():
+        row = int(((records.sys_flags & INNER_BATCH) != 0).argmax())
+        raise DamagedRecord(row, int(records.starts[row]), "holds a whole batch (BatchCQ), which cannot be read yet")
+    columns = _Columns(records, broker_name)
+    return pa.RecordBatch.from_arrays([columns.make(field) for field in schema], schema=schema)
+
+
+def check_bodies(records: Records) -> None:
+    """Raise `DamagedRecord` for a body that does not match its CRC."""
+    view = memoryview(records.data)
+    starts, ends = records.body_at.tolist(), (records.body_at + records.body_lengths).tolist()
+    crc32 = zlib.crc32
+    found = np.array([crc32(view[start:end]) for start, end in zip(starts, ends, strict=True)], dtype=np.uint32)
+    bad = found & 0x7FFFFFFF != records.ints("u4", records.starts + 8)
+    if bad.any():
+        row = int(bad.argmax())
+        raise DamagedRecord(row, int(records.starts[row]), "the body does not match its CRC")
+
+
+class _Columns:
+    """The columns of one buffer; what two columns need is made once."""
+
+    def __init__(self, records: Records, broker_name: str) -> None:
+        self._records = records
+        self._broker_name = broker_name
+        self._pairs: PropertyPairs | None = None
+
+    def make(self, field: pa.Field) -> pa.Array:
+        """The column ``field.name``."""
+        name: str = field.name
+        if name in _NUMBERS:
+            return numbers(self._records.column(_NUMBERS[name]))
+        if name in _TIMES:
+            return timestamps(self._records.column(_TIMES[name]), field.type)
+        return _MAKERS[name](self)
+
+    def topic(self) -> pa.Array:
+        records = self._records
+        return text(gather(records.data, records.topic_at, records.topic_lengths, pa.string()))
+
+    def broker_name(self) -> pa.Array:
+        return repeated(self._broker_name, len(self._records))
+
+    def body(self) -> pa.Array:
+        records = self._records
+        bodies = gather(records.data, records.body_at, records.body_lengths, pa.binary())
+        packed = np.flatnonzero(records.sys_flags & COMPRESSED)
+        if len(packed) == 0:
+            return bodies
+        return patched(bodies, packed, [self._unpacked(int(row), bodies[int(row)].as_py()) for row in packed])
+
+    def keys(self) -> pa.Array:
+        return text(self._property_pairs().values(KEYS.encode()))
+
+    def tags(self) -> pa.Array:
+        return text(self._property_pairs().values(TAGS.encode()))
+
+    def properties(self) -> pa.Array:
+        return self._property_pairs().maps()
+
+    def msg_id(self) -> pa.Array:
+        """The producer's unique key; the offset message id where it gave none."""
+        unique = text(self._property_pairs().values(UNIQ_KEY.encode()))
+        lengths = pc.fill_null(pc.binary_length(unique), 0).to_numpy()
+        missing = np.flatnonzero(lengths == 0)
+        return patched(unique, missing, self.offset_msg_id().take(pa.array(missing))) if len(missing) else unique
+
+    def offset_msg_id(self) -> pa.Array:
+        """Upper-case hex of store host and physical offset."""
+        records = self._records
+
+        def ids(rows: Ints, length: int) -> pa.Array:
+            host = records.raw(length, records.store_host_at[rows])
+            return hex_text(np.hstack([host, records.raw(8, records.physical_offset_at[rows])]))
+
+        return _by_host_length(records.store_v6, ids)
+
+    def born_host(self) -> pa.Array:
+        """``ip:port`` of the producer."""
+        records = self._records
+        return _by_host_length(
+            records.born_v6, lambda rows, length: hosts(records.raw(length, records.born_host_at[rows]))
+        )
+
+    def _property_pairs(self) -> PropertyPairs:
+        if self._pairs is None:
+            records = self._records
+            joined = gather(records.data, records.properties_at, records.properties_lengths, pa.binary())
+            bounds = np.concatenate([[0], np.cumsum(records.properties_lengths)])
+            raw = np.frombuffer(joined.buffers()[2], np.uint8)[: bounds[-1]]
+            self._pairs = PropertyPairs(raw, bounds)
+        return self._pairs
+
+    def _unpacked(self, row: int, body: bytes) -> bytes:
+        try:
+            return decompressed(body, int(self._records.sys_flags[row]))
+        except ProtocolError as error:
+            raise DamagedRecord(row, int(self._records.starts[row]), str(error)) from None
+
+
+def _by_host_length(v6: Mask, make: Callable[[Ints, int], pa.Array]) -> pa.Array:
+    """``make(rows, bytes of a host)`` for the rows with an IPv4 host and those with an IPv6 one, in row order."""
+    if not v6.any():
+        return make(np.arange(len(v6)), 8)
+    short, long = np.flatnonzero(~v6), np.flatnonzero(v6)
+    place = np.empty(len(v6), dtype=np.int64)
+    place[np.concatenate([short, long])] = np.arange(len(v6))
+    return pa.concat_arrays([make(short, 8), make(long, 20)]).take(pa.array(place))
+
+
+_NUMBERS: Mapping[str, str] = MappingProxyType(
+    {
+        "queueId": "queue_id",
+        "queueOffset": "queue_offset",
+        "flag": "flag",
+        "sysFlag": "sys_flag",
+        "reconsumeTimes": "reconsume_times",
+    }
+)
+_TIMES: Mapping[str, str] = MappingProxyType({"bornTimestamp": "born_timestamp", "storeTimestamp": "store_timestamp"})
+_MAKERS: Mapping[str, Callable[[_Columns], pa.Array]] = MappingProxyType(
+    {
+        "topic": _Columns.topic,
+        "brokerName": _Columns.broker_name,
+        "msgId": _Columns.msg_id,
+        "offsetMsgId": _Columns.offset_msg_id,
+        "keys": _Columns.keys,
+        "tags": _Columns.tags,
+        "body": _Columns.body,
+        "bornHost": _Columns.born_host,
+        "properties": _Columns.properties,
+    }
+)

@@ -1,0 +1,188 @@
+"""From where to where each queue is read: pure arithmetic, no broker and no Spark.
+
+An offset is one message; a range ``[start, end)`` holds ``end - start`` of them. What was asked for and the queue no
+longer (or not yet) holds is a `LostRange`, never a silent cut.
+Invariants (property-tested): what is read and what is lost cover what was asked exactly and do not overlap;
+splitting keeps every offset in exactly one part.
+"""
+
+import heapq
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from common.errors import SkylarkError, UserError
+from common.message.queue import MessageQueue
+
+EARLIEST = -2
+LATEST = -1
+# What a user asks for: one of the two above for every queue, or an offset (or one of the two) queue by queue.
+Wanted = int | Mapping[MessageQueue, int]
+
+
+class QueueBounds(NamedTuple):
+    """What a queue holds: offsets from ``minimum`` up to, not including, ``maximum``."""
+
+    minimum: int
+    maximum: int
+
+
+class OffsetRange(NamedTuple):
+    """Messages ``start`` up to, not including, ``end`` of a queue."""
+
+    queue: MessageQueue
+    start: int
+    end: int
+
+
+class LostRange(NamedTuple):
+    """Messages that were asked for and are not there."""
+
+    queue: MessageQueue
+    start: int
+    end: int
+    reason: str
+
+
+class DataLost(SkylarkError):
+    """Messages that should be read are gone; the text holds a table of them."""
+
+    def __init__(self, lost: Sequence[LostRange]) -> None:
+        super().__init__(lost)
+        self.lost = tuple(lost)
+
+    def __str__(self) -> str:
+        count = sum(one.end - one.start for one in self.lost)
+        return (
+            f"{count} messages that should be read are not there:\n{lost_table(self.lost)}\n"
+            "Set option failOnDataLoss to false to read what is there (the rest is logged)."
+        )
+
+
+def parse_offsets(text: str, option: str, words: Mapping[str, int]) -> Wanted:
+    """``earliest``, ``latest`` or JSON ``{"topic": {"broker": {"0": 23, "1": -1}}}``; -2 is earliest, -1 latest."""
+    word = text.strip().lower()
+    if word in words:
+        return words[word]
+    expected = f'give {", ".join(words)} or JSON like {{"topic":{{"broker":{{"0":23,"1":-1}}}}}}'
+    try:
+        tree = json.loads(text)
+    except ValueError:
+        raise UserError(f"option {option}: {text!r} cannot be read; {expected}") from None
+    wanted: dict[MessageQueue, int] = {}
+    try:
+        for topic, brokers in tree.items():
+            for broker, queues in brokers.items():
+                for queue, offset in queues.items():
+                    if type(offset) is not int or offset < EARLIEST:
+                        raise ValueError
+                    wanted[MessageQueue(topic, broker, int(queue))] = offset
+    except (AttributeError, ValueError):
+        raise UserError(f"option {option}: {text!r} has another shape; {expected}") from None
+    unusable = sorted(set(wanted.values()) & {EARLIEST, LATEST} - set(words.values()))
+    if unusable:
+        raise UserError(f"option {option}: offset {unusable[0]} has no meaning there; {expected}")
+    return wanted
+
+
+def resolve(wanted: Wanted, bounds: Mapping[MessageQueue, QueueBounds], option: str) -> dict[MessageQueue, int]:
+    """The wanted offset of every queue; UserError when it names other queues than there are."""
+    if isinstance(wanted, int):
+        return {queue: _absolute(wanted, bounds[queue]) for queue in bounds}
+    missing = sorted(set(bounds) - set(wanted))
+    if missing:
+        raise UserError(
+            f"option {option} gives no offset for {_names(missing)}; every queue needs one (-2 earliest, -1 latest)"
+        )
+    unknown = sorted(set(wanted) - set(bounds))
+    if unknown:
+        raise UserError(f"option {option} names {_names(unknown)}, which no broker has; queues: {_names(bounds)}")
+    return {queue: _absolute(wanted[queue], bounds[queue]) for queue in bounds}
+
+
+def cut(
+    starts: Mapping[MessageQueue, int], ends: Mapping[MessageQueue, int], bounds: Mapping[MessageQueue, QueueBounds]
+) -> tuple[list[OffsetRange], list[LostRange]]:
+    """(what can be read, what is lost) of ``[start, end)`` of every queue; empty ranges are left out."""
+    ranges: list[OffsetRange] = []
+    lost: list[LostRange] = []
+    for queue, (low, high) in bounds.items():
+        start, end = starts[queue], ends[queue]
+        if start < min(end, low):
+            lost.append(LostRange(queue, start, min(end, low), f"deleted: the queue starts at {low}"))
+        first, last = max(start, low), min(end, high)
+        if first < last:
+            ranges.append(OffsetRange(queue, first, last))
+        if start > high and start >= end:
+            lost.append(LostRange(queue, high, start, f"not there: the queue ends at {high}, before the start"))
+        elif max(start, high) < end:
+            lost.append(LostRange(queue, max(start, high), end, f"not there: the queue ends at {high}"))
+    return ranges, lost
+
+
+def check_order(wanted_start: Wanted, wanted_end: Wanted) -> None:
+    """UserError when a start that the user gave lies after the end given for the same queue."""
+    if isinstance(wanted_start, int) or isinstance(wanted_end, int):
+        return
+    for queue, start in wanted_start.items():
+        end = wanted_end.get(queue, LATEST)
+        if 0 <= end < start:
+            raise UserError(f"startingOffsets {start} lies after endingOffsets {end} of {_names([queue])}")
+
+
+def split(ranges: Sequence[OffsetRange], min_partitions: int, max_records: int) -> list[OffsetRange]:
+    """``ranges`` in at least ``min_partitions`` parts (while there are messages enough) of at most ``max_records``.
+
+    0 means no such limit. Parts of a range differ by one message at the most.
+    """
+    sizes = [one.end - one.start for one in ranges]
+    parts = [-(-size // max_records) if max_records else 1 for size in sizes]
+    # whichever range has the largest parts gets one more, until there are enough
+    largest = [(-size / part, at) for at, (size, part) in enumerate(zip(sizes, parts, strict=True)) if part < size]
+    heapq.heapify(largest)
+    missing = min_partitions - sum(parts)
+    while missing > 0 and largest:
+        _, at = heapq.heappop(largest)
+        parts[at] += 1
+        missing -= 1
+        if parts[at] < sizes[at]:
+            heapq.heappush(largest, (-sizes[at] / parts[at], at))
+    return [part for one, count in zip(ranges, parts, strict=True) for part in _even(one, count)]
+
+
+def spread(ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
+    """``ranges`` in an order in which neighbours lie on different brokers, so that tasks load all of them at once."""
+    turns: dict[str, int] = {}
+    keyed = []
+    for one in ranges:
+        turn = turns.get(one.queue.broker_name, 0)
+        turns[one.queue.broker_name] = turn + 1
+        keyed.append((turn, one))
+    return [one for _, one in sorted(keyed)]
+
+
+def lost_table(lost: Iterable[LostRange]) -> str:
+    """The lost ranges, one a line."""
+    head = ("topic", "broker", "queue", "from", "to", "messages", "reason")
+    rows = [head] + [
+        (*map(str, (*one.queue, one.start, one.end - 1, one.end - one.start)), one.reason) for one in sorted(lost)
+    ]
+    widths = [max(len(row[at]) for row in rows) for at in range(len(head))]
+    return "\n".join(
+        "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )
+
+
+def _absolute(offset: int, bounds: QueueBounds) -> int:
+    return {EARLIEST: bounds.minimum, LATEST: bounds.maximum}.get(offset, offset)
+
+
+def _even(one: OffsetRange, count: int) -> list[OffsetRange]:
+    size = one.end - one.start
+    edges = [one.start + size * part // count for part in range(count + 1)]
+    return [OffsetRange(one.queue, low, high) for low, high in pairwise(edges)]
+
+
+def _names(queues: Iterable[MessageQueue]) -> str:
+    return ", ".join(f"{topic} {broker} {queue}" for topic, broker, queue in queues)

@@ -1,0 +1,101 @@
+"""What ``.option(...)`` takes, checked before anything is read.
+
+Spark hands options over as text with names in any case. An option that is not ours is an error that names the
+nearest one: a misspelt option would otherwise read the wrong messages in silence.
+Neighbours: common/option_fields.py (declaration), docs/spark.md (the table is generated from here).
+"""
+
+import difflib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, ClassVar, Self
+
+from common.errors import ConfigError, UserError
+from common.option_fields import option, options_of, parse_value
+from spark_connector.offsets import EARLIEST, LATEST, Wanted, check_order, parse_offsets
+
+STARTING_WORDS: Mapping[str, int] = MappingProxyType({"earliest": EARLIEST, "latest": LATEST})
+NAMESRV_ADDR = "NAMESRV_ADDR"  # read on the driver, so that executors need not have it
+ENDING_WORDS: Mapping[str, int] = MappingProxyType({"latest": LATEST})
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """Options of ``spark.read.format("rocketmq")``."""
+
+    nameserver: str = option("", "NameServers, host:port, several separated by `;`; without it $NAMESRV_ADDR")
+    topic: str = option("", "topics to read, separated by commas")
+    starting_offsets: str = option("earliest", "where to start: `earliest`, `latest` or JSON, queue by queue")
+    ending_offsets: str = option("latest", "where to end (exclusive): `latest` or JSON, queue by queue")
+    starting_timestamp: int = option(
+        -1, "start at the first message stored then or later (beats startingOffsets; -1: not used)", unit="ms"
+    )
+    fail_on_data_loss: bool = option(True, "fail when messages asked for are deleted; otherwise log them and go on")
+    include_properties: bool = option(False, "add the column `properties`, map<string,string>")
+    check_crc: bool = option(False, "compare each body with its CRC; costs about a third of the speed")
+    min_partitions: int = option(0, "split queues until there are as many partitions (0: one a queue)", minimum=0)
+    max_records_per_partition: int = option(0, "split queues into partitions not larger (0: no limit)", minimum=0)
+    max_records_per_batch: int = option(10_000, "rows handed to Spark at once", minimum=1, maximum=1_000_000)
+    pull_batch_size: int = option(
+        32_768, "messages asked for in a pull; brokers have limits of their own", minimum=1, maximum=1_000_000
+    )
+    pull_timeout_ms: int = option(
+        10_000, "how long to wait for an answer, and for a message that should be there", unit="ms", minimum=1
+    )
+    num_retries: int = option(3, "tries after the first when a broker does not answer", minimum=0, maximum=100)
+    retry_interval_ms: int = option(200, "wait before the first of them; doubles each time", unit="ms", minimum=0)
+    consumer_group: str = option(
+        "spark-rocketmq", "group that brokers account reads to; its offsets are neither used nor changed"
+    )
+
+    aliases: ClassVar[Mapping[str, str]] = MappingProxyType(
+        {"namesrvaddr": "nameserver", "nameserver.addr": "nameserver", "namesrv.addr": "nameserver"}
+    )
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str]) -> Self:
+        """The options that a user gave; UserError when one of them cannot be used."""
+        known = {o.key.lower(): o for o in options_of(cls)}
+        values: dict[str, Any] = {"nameserver": os.environ.get(NAMESRV_ADDR, "")}
+        for name, text in given.items():
+            o = known.get(cls.aliases.get(name.lower(), name.lower()))
+            if o is None:
+                raise UserError(f"option {name} is unknown; {_hint(name, [o.key for o in known.values()])}")
+            try:
+                values[o.name] = parse_value(o, text, "")
+            except ConfigError as error:
+                raise UserError(f"option {error}") from None
+        options = cls(**values)
+        options.check()
+        return options
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The topics, each once."""
+        return tuple(dict.fromkeys(name.strip() for name in self.topic.split(",") if name.strip()))
+
+    @property
+    def wanted_start(self) -> Wanted:
+        return parse_offsets(self.starting_offsets, "startingOffsets", STARTING_WORDS)
+
+    @property
+    def wanted_end(self) -> Wanted:
+        return parse_offsets(self.ending_offsets, "endingOffsets", ENDING_WORDS)
+
+    def check(self) -> None:
+        """UserError for what no single value shows to be wrong."""
+        if not self.topics:
+            raise UserError('no topic is given; say .option("topic", "name"), or several separated by commas')
+        check_order(self.wanted_start, self.wanted_end)
+
+
+def _hint(name: str, known: list[str]) -> str:
+    lower = {key.lower(): key for key in known}
+    near = difflib.get_close_matches(name.lower(), lower, n=1)
+    if near:
+        return f"did you mean {lower[near[0]]}?"
+    if name.lower() == "path":
+        return 'say .option("topic", ...).load() without a path'
+    return f"options are {', '.join(known)}"

@@ -1,0 +1,68 @@
+"""Which ranges a read consists of: asks brokers what their queues hold, then leaves it to offsets.py.
+
+Ends are fixed here, once: a message that arrives while the read runs is not delivered.
+"""
+
+import logging
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol, TypeVar
+
+from common.message.queue import MessageQueue
+from spark_connector.offsets import (
+    DataLost,
+    LostRange,
+    OffsetRange,
+    QueueBounds,
+    cut,
+    lost_table,
+    resolve,
+    split,
+    spread,
+)
+from spark_connector.options import ReadOptions
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_THREADS = 16  # questions in flight: a topic may have hundreds of queues
+
+
+class QueueDirectory(Protocol):
+    """What tells queues and their offsets."""
+
+    def message_queues(self, topic: str) -> list[MessageQueue]: ...
+    def min_offset(self, mq: MessageQueue) -> int: ...
+    def max_offset(self, mq: MessageQueue) -> int: ...
+    def search_offset(self, mq: MessageQueue, timestamp_ms: int) -> int: ...
+
+
+def plan(directory: QueueDirectory, options: ReadOptions) -> list[OffsetRange]:
+    """The ranges to read, one a partition."""
+    queues = [queue for topic in options.topics for queue in directory.message_queues(topic)]
+    lows = _ask_all(directory.min_offset, queues)
+    highs = _ask_all(directory.max_offset, queues)
+    bounds = {queue: QueueBounds(low, max(low, high)) for queue, low, high in zip(queues, lows, highs, strict=True)}
+    if options.starting_timestamp >= 0:
+        found = _ask_all(lambda queue: directory.search_offset(queue, options.starting_timestamp), queues)
+        starts = {queue: max(offset, bounds[queue].minimum) for queue, offset in zip(queues, found, strict=True)}
+    else:
+        starts = resolve(options.wanted_start, bounds, "startingOffsets")
+    ends = resolve(options.wanted_end, bounds, "endingOffsets")
+    ranges, lost = cut(starts, ends, bounds)
+    if lost:
+        report_lost(lost, fail=options.fail_on_data_loss)
+    return spread(split(ranges, options.min_partitions, options.max_records_per_partition))
+
+
+def report_lost(lost: Iterable[LostRange], *, fail: bool) -> None:
+    """Raise `DataLost`, or log the same table."""
+    if fail:
+        raise DataLost(list(lost))
+    logger.warning("messages that should be read are not there:\n%s", lost_table(lost))
+
+
+def _ask_all(ask: Callable[[MessageQueue], T], queues: list[MessageQueue]) -> list[T]:
+    with ThreadPoolExecutor(_THREADS, thread_name_prefix="rocketmq-plan") as threads:
+        return list(threads.map(ask, queues))

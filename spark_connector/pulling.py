@@ -1,0 +1,134 @@
+"""The stored bytes of a range of a queue, pulled one buffer after the other.
+
+Pulls are repeated when a broker does not answer; since the range's end is fixed and the place is known, nothing is
+read twice. What the broker no longer (or does not) hold is told to ``on_lost``, which raises or logs.
+`ahead` lets the next pull run in a thread while the caller works on the last one.
+Neighbours: batch_reader.py (caller), sdk.blocking (whose PullConsumer is the `QueueReader` of real life).
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from random import random
+from typing import NamedTuple, Protocol, TypeVar
+
+from common.errors import BrokerError, RemotingError, RouteNotFound, SkylarkError
+from common.message.queue import MessageQueue
+from spark_connector.offsets import LostRange, OffsetRange
+from spark_connector.options import ReadOptions
+
+T = TypeVar("T")
+
+# RocketMQ's brokers give 32 messages a pull: small pulls are decoded together, which costs less a row.
+JOIN_BYTES = 1024 * 1024
+MAX_PULL_BYTES = 4 * 1024 * 1024
+
+
+class ReadFailed(SkylarkError):
+    """A queue could not be read on; ``__cause__`` is the last error."""
+
+
+class Pulled(Protocol):
+    """One answer of a broker: whole stored records, and where to go on."""
+
+    @property
+    def data(self) -> bytes: ...
+    @property
+    def next_offset(self) -> int: ...
+    @property
+    def max_offset(self) -> int: ...
+
+
+class QueueReader(Protocol):
+    """What pulls."""
+
+    def pull_bytes(self, mq: MessageQueue, offset: int, *, max_count: int, max_bytes: int, wait_ms: int) -> Pulled: ...
+
+
+class Buffer(NamedTuple):
+    """Records whose first has queue offset ``offset`` (or more, when a log was compacted)."""
+
+    offset: int
+    data: bytes
+
+
+def pulls(
+    reader: QueueReader,
+    wanted: OffsetRange,
+    options: ReadOptions,
+    on_lost: Callable[[LostRange], None],
+    *,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Iterator[Buffer]:
+    """Buffers that hold all messages of ``wanted``; the last one may hold later messages too."""
+    queue, offset, end = wanted
+    while offset < end:
+        pulled = _pull(reader, queue, offset, end, options, sleep)
+        if pulled.data:
+            yield Buffer(offset, pulled.data)
+            if pulled.next_offset <= offset:
+                raise ReadFailed(f"{_name(queue)}: the broker says that {pulled.next_offset} follows offset {offset}")
+        elif pulled.next_offset > offset:
+            upto = min(pulled.next_offset, end)
+            on_lost(LostRange(queue, offset, upto, f"deleted: the queue goes on at {pulled.next_offset}"))
+        else:
+            on_lost(LostRange(queue, offset, end, f"not there: the queue ends at {pulled.max_offset}"))
+            return
+        offset = pulled.next_offset
+
+
+def joined(buffers: Iterator[Buffer], min_bytes: int = JOIN_BYTES) -> Iterator[Buffer]:
+    """The same bytes in buffers of at least ``min_bytes``."""
+    parts: list[bytes] = []
+    first = size = 0
+    for offset, data in buffers:
+        first = first if parts else offset
+        parts.append(data)
+        size += len(data)
+        if size >= min_bytes:
+            yield Buffer(first, parts[0] if len(parts) == 1 else b"".join(parts))
+            parts, size = [], 0
+    if parts:
+        yield Buffer(first, b"".join(parts))
+
+
+def ahead(items: Iterator[T]) -> Iterator[T]:
+    """The same items; the next one is made in a thread while the caller has the last."""
+    with ThreadPoolExecutor(1, thread_name_prefix="rocketmq-pull") as thread:
+        coming = thread.submit(next, items, None)
+        while (item := coming.result()) is not None:
+            coming = thread.submit(next, items, None)
+            yield item
+
+
+def _pull(
+    reader: QueueReader,
+    queue: MessageQueue,
+    offset: int,
+    end: int,
+    options: ReadOptions,
+    sleep: Callable[[float], None],
+) -> Pulled:
+    delay_s = options.retry_interval_ms / 1000
+    for tries_left in range(options.num_retries, -1, -1):
+        try:
+            return reader.pull_bytes(
+                queue,
+                offset,
+                max_count=min(end - offset, options.pull_batch_size),
+                max_bytes=MAX_PULL_BYTES,
+                wait_ms=options.pull_timeout_ms,
+            )
+        except (RemotingError, BrokerError, RouteNotFound) as error:
+            if not tries_left:
+                raise ReadFailed(
+                    f"{_name(queue)} cannot be read on at offset {offset} (after {options.num_retries + 1} tries):"
+                    f" {error}"
+                ) from error
+        sleep(delay_s * (0.5 + random()))
+        delay_s *= 2
+    raise AssertionError("unreachable: the last try returns or raises")
+
+
+def _name(queue: MessageQueue) -> str:
+    return f"topic {queue.topic}, broker {queue.broker_name}, queue {queue.queue_id}"

@@ -1,0 +1,64 @@
+"""The data source behind ``spark.read.format("rocketmq")``, and its registration with a session."""
+
+import subprocess
+import sys
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.types import StructType
+from pyspark.sql.utils import is_remote
+
+from common.errors import UserError
+from spark_connector.batch_reader import RocketMQBatchReader
+from spark_connector.landing import pack
+from spark_connector.options import ReadOptions
+from spark_connector.schema import spark_schema
+
+_PROBE = """
+import sys, importlib.util as util
+print("%d.%d" % sys.version_info[:2])
+print(*[name for name in ("pyarrow", "numpy", "trio", "spark_connector") if util.find_spec(name) is None])
+"""
+_PROBE_S = 30
+
+
+class RocketMQDataSource(DataSource):
+    """Topics of a RocketMQ or Skylark cluster as a DataFrame; one row per message."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "rocketmq"
+
+    def schema(self) -> StructType:
+        """All columns of a message; ``properties`` only with ``includeProperties=true``."""
+        return spark_schema(include_properties=ReadOptions.parse(self.options).include_properties)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """For ``spark.read``."""
+        return RocketMQBatchReader(ReadOptions.parse(self.options), schema)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return pack(self)
+
+
+def register(spark: SparkSession) -> None:
+    """Make ``format("rocketmq")`` known to ``spark``; UserError when its Python workers could not run it."""
+    if not is_remote():  # a Spark Connect client does not see the workers' Python
+        check_worker_python(spark.sparkContext.pythonExec)
+    spark.dataSource.register(RocketMQDataSource)
+
+
+def check_worker_python(python: str) -> None:
+    """UserError unless ``python``, which Spark starts its workers with, fits the driver's and has our modules."""
+    ours = "{}.{}".format(*sys.version_info[:2])
+    remedy = f"set PYSPARK_PYTHON={sys.executable} before the session starts"
+    try:
+        probe = subprocess.run([python, "-c", _PROBE], capture_output=True, text=True, timeout=_PROBE_S, check=True)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise UserError(f"Spark's Python workers cannot run {python!r}: {error}; {remedy}") from None
+    version, missing = probe.stdout.splitlines()
+    if version != ours:
+        raise UserError(f"Spark's Python workers run {python!r}, Python {version}, the driver {ours}; {remedy}")
+    if missing:
+        raise UserError(f"Spark's Python workers run {python!r}, which lacks {missing.replace(' ', ', ')}; {remedy}")

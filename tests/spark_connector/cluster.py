@@ -1,0 +1,94 @@
+"""A cluster in memory: what the reader needs of a consumer, over encoded records."""
+
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from common.errors import RouteNotFound
+from common.message.queue import MessageQueue
+from tests.spark_connector.records import Stored
+
+
+class Pulled(NamedTuple):
+    data: bytes
+    next_offset: int
+    min_offset: int
+    max_offset: int
+
+
+@dataclass
+class Log:
+    """One queue: the messages from ``minimum`` on."""
+
+    minimum: int = 0
+    records: list[bytes] = field(default_factory=list)
+
+    @property
+    def maximum(self) -> int:
+        return self.minimum + len(self.records)
+
+
+class MemoryCluster:
+    """Queues by name; ``limit`` is what the broker gives in one pull; ``failures`` are raised by the next pulls."""
+
+    def __init__(self, limit: int = 32) -> None:
+        self.logs: dict[MessageQueue, Log] = {}
+        self.limit = limit
+        self.failures: list[Exception] = []
+        self.pulls: list[tuple[MessageQueue, int]] = []
+        self.opened = 0
+
+    def add(self, queue: MessageQueue, count: int, *, minimum: int = 0) -> None:
+        records = [
+            Stored(
+                topic=queue.topic,
+                queue_id=queue.queue_id,
+                queue_offset=offset,
+                body=b"%d" % offset,
+                store_timestamp=offset * 1000,
+            ).encode()
+            for offset in range(minimum, minimum + count)
+        ]
+        self.logs[queue] = Log(minimum, records)
+
+    def delete_before(self, queue: MessageQueue, offset: int) -> None:
+        """As a broker does when it runs out of days or disk."""
+        log = self.logs[queue]
+        self.logs[queue] = Log(offset, log.records[offset - log.minimum :])
+
+    def __enter__(self) -> Self:
+        self.opened += 1
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.opened -= 1
+
+    def message_queues(self, topic: str) -> list[MessageQueue]:
+        found = sorted(queue for queue in self.logs if queue.topic == topic)
+        if not found:
+            raise RouteNotFound(topic)
+        return found
+
+    def min_offset(self, mq: MessageQueue) -> int:
+        return self.logs[mq].minimum
+
+    def max_offset(self, mq: MessageQueue) -> int:
+        return self.logs[mq].maximum
+
+    def search_offset(self, mq: MessageQueue, timestamp_ms: int) -> int:
+        log = self.logs[mq]
+        return min(max(log.minimum, -(-timestamp_ms // 1000)), log.maximum)
+
+    def pull_bytes(self, mq: MessageQueue, offset: int, *, max_count: int, max_bytes: int, wait_ms: int) -> Pulled:
+        self.pulls.append((mq, offset))
+        if self.failures:
+            raise self.failures.pop(0)
+        log = self.logs[mq]
+        if offset < log.minimum:
+            return Pulled(b"", log.minimum, log.minimum, log.maximum)
+        at = offset - log.minimum
+        records = log.records[at : at + min(max_count, self.limit)]
+        next_offset = min(offset, log.maximum) if not records else offset + len(records)
+        return Pulled(b"".join(records), next_offset, log.minimum, log.maximum)

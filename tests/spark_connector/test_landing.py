@@ -1,0 +1,71 @@
+import subprocess
+import sys
+
+import pytest
+from pyspark import cloudpickle
+
+from common.errors import UserError
+from spark_connector.batch_reader import RocketMQBatchReader
+from spark_connector.options import ReadOptions
+from spark_connector.schema import spark_schema
+from spark_connector.source import RocketMQDataSource, check_worker_python
+
+# a worker whose Python has pyspark, but none of ours
+_WORKER = """
+import sys
+for name in {missing}:
+    sys.modules[name] = None
+from pyspark import cloudpickle
+try:
+    cloudpickle.loads(sys.stdin.buffer.read())
+except ImportError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("missing", [("spark_connector", "common"), ("pyarrow",), ("numpy",)])
+@pytest.mark.parametrize(
+    "thing",
+    [
+        RocketMQBatchReader(ReadOptions.parse({"topic": "t"}), spark_schema(include_properties=False)),
+        RocketMQDataSource({"topic": "t"}),
+    ],
+    ids=["reader", "source"],
+)
+def test_a_worker_without_our_modules_says_what_to_set(missing: tuple[str, ...], thing: object) -> None:
+    worker = subprocess.run(
+        [sys.executable, "-c", _WORKER.format(missing=missing)],
+        input=cloudpickle.dumps(thing),
+        capture_output=True,
+        timeout=60,
+        check=True,
+    )
+    said = worker.stdout.decode()
+    assert missing[0] in said
+    assert f"the driver {sys.executable} (Python {sys.version.split()[0]})" in said
+    assert "set PYSPARK_PYTHON" in said
+
+
+def test_this_python_can_be_a_worker() -> None:
+    check_worker_python(sys.executable)
+
+
+def test_a_python_that_is_not_there_is_told_before_the_session_is_used() -> None:
+    with pytest.raises(UserError, match=f"cannot run 'no-such-python': .*set PYSPARK_PYTHON={sys.executable}"):
+        check_worker_python("no-such-python")
+
+
+@pytest.mark.parametrize(
+    ("printed", "said"),
+    [
+        ("3.9\\n\\n", "Python 3.9, the driver 3."),
+        (f"{sys.version_info[0]}.{sys.version_info[1]}\\nnumpy trio\\n", "lacks numpy, trio; set PYSPARK_PYTHON="),
+    ],
+)
+def test_another_python_is_told(tmp_path_factory: pytest.TempPathFactory, printed: str, said: str) -> None:
+    python = tmp_path_factory.mktemp("bin") / "python"
+    python.write_text(f"#!/bin/sh\nprintf '{printed}'\n")
+    python.chmod(0o755)
+    with pytest.raises(UserError) as caught:
+        check_worker_python(str(python))
+    assert said in str(caught.value)

@@ -1,0 +1,76 @@
+import pytest
+
+from common.errors import UserError
+from spark_connector.offsets import EARLIEST, LATEST
+from spark_connector.options import NAMESRV_ADDR, ReadOptions
+
+GOOD = {"nameserver": "127.0.0.1:9876", "topic": "flights"}
+
+
+def test_defaults_read_everything() -> None:
+    options = ReadOptions.parse(GOOD)
+    assert (options.wanted_start, options.wanted_end) == (EARLIEST, LATEST)
+    assert options.fail_on_data_loss
+    assert not options.include_properties
+
+
+def test_names_in_any_case() -> None:
+    options = ReadOptions.parse({**GOOD, "STARTINGOFFSETS": "Latest", "minpartitions": "7"})
+    assert (options.wanted_start, options.min_partitions) == (LATEST, 7)
+
+
+@pytest.mark.parametrize("alias", ["namesrvAddr", "nameServer", "nameserver", "nameserver.addr"])
+def test_aliases_of_nameserver(alias: str) -> None:
+    assert ReadOptions.parse({"topic": "t", alias: "h:1"}).nameserver == "h:1"
+
+
+def test_the_environment_names_the_nameserver_when_no_option_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(NAMESRV_ADDR, "env:9876")
+    assert ReadOptions.parse({"topic": "t"}).nameserver == "env:9876"
+    assert ReadOptions.parse(GOOD).nameserver == "127.0.0.1:9876"
+
+
+def test_topics_are_a_comma_list() -> None:
+    assert ReadOptions.parse({**GOOD, "topic": " a, b,,a "}).topics == ("a", "b")
+
+
+@pytest.mark.parametrize("topic", ["", " , "])
+def test_no_topic_says_how_to_give_one(topic: str) -> None:
+    with pytest.raises(UserError, match=r'no topic is given; say \.option\("topic"'):
+        ReadOptions.parse({**GOOD, "topic": topic})
+
+
+def test_a_misspelt_option_names_the_nearest() -> None:
+    with pytest.raises(UserError, match="option startingofset is unknown; did you mean startingOffsets"):
+        ReadOptions.parse({**GOOD, "startingofset": "earliest"})
+
+
+def test_an_option_near_to_none_lists_all() -> None:
+    with pytest.raises(UserError, match="option zzz is unknown; options are nameserver, topic, startingOffsets"):
+        ReadOptions.parse({**GOOD, "zzz": "1"})
+
+
+def test_a_path_is_not_a_topic() -> None:
+    with pytest.raises(UserError, match=r'say \.option\("topic", \.\.\.\)\.load\(\) without a path'):
+        ReadOptions.parse({**GOOD, "path": "flights"})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("failOnDataLoss", "yes", "option failOnDataLoss: 'yes' is not a boolean; give true or false"),
+        ("minPartitions", "many", "option minPartitions: 'many' is not an integer"),
+        ("maxRecordsPerBatch", "0", "option maxRecordsPerBatch: 0 is too small"),
+        ("startingOffsets", "first", "option startingOffsets: 'first' cannot be read"),
+        ("endingOffsets", "earliest", "option endingOffsets: 'earliest' cannot be read"),
+    ],
+)
+def test_a_bad_value_names_the_option_and_the_remedy(name: str, value: str, said: str) -> None:
+    with pytest.raises(UserError) as caught:
+        ReadOptions.parse({**GOOD, name: value})
+    assert said in str(caught.value)
+
+
+def test_start_after_end_is_refused_before_anything_is_read() -> None:
+    with pytest.raises(UserError, match="lies after"):
+        ReadOptions.parse({**GOOD, "startingOffsets": '{"t":{"b":{"0":5}}}', "endingOffsets": '{"t":{"b":{"0":4}}}'})

@@ -1,0 +1,99 @@
+import json
+import logging
+
+import pytest
+
+from common.errors import RouteNotFound, UserError
+from common.message.queue import MessageQueue
+from spark_connector.offsets import DataLost, OffsetRange
+from spark_connector.options import ReadOptions
+from spark_connector.planning import plan
+from tests.spark_connector.cluster import MemoryCluster
+
+A0, A1, B0 = MessageQueue("t", "a", 0), MessageQueue("t", "a", 1), MessageQueue("t", "b", 0)
+
+
+def options(**given: str) -> ReadOptions:
+    return ReadOptions.parse({"topic": "t", **given})
+
+
+@pytest.fixture
+def cluster() -> MemoryCluster:
+    cluster = MemoryCluster()
+    cluster.add(A0, 10)
+    cluster.add(A1, 0)
+    cluster.add(B0, 20, minimum=100)
+    return cluster
+
+
+def test_all_messages_of_all_queues_by_default(cluster: MemoryCluster) -> None:
+    assert sorted(plan(cluster, options())) == [OffsetRange(A0, 0, 10), OffsetRange(B0, 100, 120)]
+
+
+def test_latest_to_latest_is_nothing(cluster: MemoryCluster) -> None:
+    assert plan(cluster, options(startingOffsets="latest")) == []
+
+
+def test_offsets_queue_by_queue(cluster: MemoryCluster) -> None:
+    starts = json.dumps({"t": {"a": {"0": 4, "1": -2}, "b": {"0": 110}}})
+    ends = json.dumps({"t": {"a": {"0": -1, "1": -1}, "b": {"0": 115}}})
+    found = plan(cluster, options(startingOffsets=starts, endingOffsets=ends))
+    assert sorted(found) == [OffsetRange(A0, 4, 10), OffsetRange(B0, 110, 115)]
+
+
+def test_a_timestamp_beats_starting_offsets(cluster: MemoryCluster) -> None:
+    # the cluster stores message n at n seconds
+    found = plan(cluster, options(startingTimestamp="7500", startingOffsets="latest"))
+    assert sorted(found) == [OffsetRange(A0, 8, 10), OffsetRange(B0, 100, 120)]
+    assert plan(cluster, options(startingTimestamp="999000")) == []
+
+
+def test_several_topics(cluster: MemoryCluster) -> None:
+    other = MessageQueue("u", "a", 0)
+    cluster.add(other, 5)
+    assert sorted(plan(cluster, options(topic="t,u")))[-1] == OffsetRange(other, 0, 5)
+
+
+def test_min_partitions_split_queues(cluster: MemoryCluster) -> None:
+    parts = plan(cluster, options(minPartitions="6"))
+    assert len(parts) == 6
+    assert sum(one.end - one.start for one in parts) == 30
+
+
+def test_deleted_messages_fail_the_plan_with_a_table(cluster: MemoryCluster) -> None:
+    starts = json.dumps({"t": {"a": {"0": 0, "1": 0}, "b": {"0": 40}}})
+    with pytest.raises(DataLost) as caught:
+        plan(cluster, options(startingOffsets=starts))
+    assert "b       0      40    99  60        deleted: the queue starts at 100" in str(caught.value)
+
+
+def test_deleted_messages_are_logged_when_that_is_wanted(
+    cluster: MemoryCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    starts = json.dumps({"t": {"a": {"0": 0, "1": 0}, "b": {"0": 40}}})
+    with caplog.at_level(logging.WARNING):
+        found = plan(cluster, options(startingOffsets=starts, failOnDataLoss="false"))
+    assert sorted(found) == [OffsetRange(A0, 0, 10), OffsetRange(B0, 100, 120)]
+    assert "deleted: the queue starts at 100" in caplog.text
+
+
+def test_an_end_beyond_the_queue_is_a_loss(cluster: MemoryCluster) -> None:
+    ends = json.dumps({"t": {"a": {"0": 15, "1": -1}, "b": {"0": -1}}})
+    with pytest.raises(DataLost, match="not there: the queue ends at 10"):
+        plan(cluster, options(endingOffsets=ends))
+
+
+def test_a_start_beyond_the_queue_is_a_loss(cluster: MemoryCluster) -> None:
+    starts = json.dumps({"t": {"a": {"0": 15, "1": -2}, "b": {"0": -2}}})
+    with pytest.raises(DataLost, match="not there: the queue ends at 10, before the start"):
+        plan(cluster, options(startingOffsets=starts))
+
+
+def test_an_unknown_topic_is_told(cluster: MemoryCluster) -> None:
+    with pytest.raises(RouteNotFound, match="no route for topic nowhere"):
+        plan(cluster, options(topic="nowhere"))
+
+
+def test_offsets_for_another_topic_are_told(cluster: MemoryCluster) -> None:
+    with pytest.raises(UserError, match="option startingOffsets gives no offset for t a 0, t a 1, t b 0"):
+        plan(cluster, options(startingOffsets='{"u":{"a":{"0":1}}}'))
