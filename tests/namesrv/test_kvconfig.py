@@ -139,7 +139,9 @@ async def test_a_change_that_cannot_be_written_did_not_happen(tmp_path: Path) ->
     assert kv_config(path).get("ns", "k") == "old"
 
 
-@pytest.mark.parametrize("content", ["{", '"text"', "{}", '{"configTable":[]}', '{"configTable":{"ns":{"k":1}}}', "\x00"])
+@pytest.mark.parametrize(
+    "content", ["{", '"text"', "{}", '{"configTable":[]}', '{"configTable":{"ns":{"k":1}}}', "\x00"]
+)
 def test_a_damaged_file_is_one_clear_line(tmp_path: Path, content: str) -> None:
     path = tmp_path / "kvConfig.json"
     path.write_text(content)

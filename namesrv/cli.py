@@ -1,0 +1,50 @@
+"""The command ``namesrv``: a conf file, a flag for each option, and a daemon."""
+
+import logging
+import sys
+
+import click
+import trio
+
+from common.errors import UserError
+from common.options import click_options, given_options, load_conf, to_properties
+from namesrv.namesrv import Namesrv
+from namesrv.options import NamesrvOptions
+from remoting.net.daemon import run_daemon
+
+logger = logging.getLogger(__name__)
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+@click.option("-c", "--config-file", "conf", metavar="FILE", help="conf file with RocketMQ's keys (key=value lines)")
+@click.option("-p", "--print-config", is_flag=True, help="print all options with their values and exit")
+@click_options(NamesrvOptions)
+@click.version_option(package_name="skylark-mq", prog_name="namesrv")
+def main(conf: str | None, print_config: bool, **arguments: str | None) -> None:
+    """Run a NameServer: brokers register with it, clients ask it where a topic is."""
+    warnings: list[str] = []
+    given = given_options(NamesrvOptions, arguments)
+    if conf is not None:
+        given.setdefault("config_store_path", conf)
+    try:
+        options = load_conf(NamesrvOptions, conf, given, warnings=warnings)
+        for warning in warnings:
+            click.echo(f"namesrv: {warning}", err=True)
+        if print_config:
+            click.echo(to_properties(options), nl=False)
+            return
+        namesrv = Namesrv(options)
+    except UserError as error:
+        click.echo(f"namesrv: {error}", err=True)
+        sys.exit(1)
+    sys.exit(run_daemon(lambda stopping: _serve(namesrv, stopping), name="namesrv"))
+
+
+async def _serve(namesrv: Namesrv, stopping: trio.Event) -> None:
+    async with trio.open_nursery() as nursery:
+        address = await nursery.start(namesrv.run)
+        logger.info("NameServer serves at %s", address)
+        await stopping.wait()
+        await namesrv.stop()
+        nursery.cancel_scope.cancel()
+    logger.info("NameServer stopped")

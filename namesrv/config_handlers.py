@@ -1,0 +1,122 @@
+"""KV config and the NameServer's own options: 100, 101, 102, 219, 318, 319.
+
+Those that change something answer when it is on disk, so they are slow handlers: the fsync runs in a thread.
+Neighbours: kvconfig.py; common/conf_file.py edits the conf file that the NameServer was started with.
+"""
+
+import logging
+from functools import partial
+
+import trio
+
+from common.conf_file import save_changes
+from common.errors import ConfigError, RequestRefused, StoreError
+from common.options import entries, options_of, to_properties, update, value_text
+from namesrv.options import NamesrvOptions
+from namesrv.state import State
+from remoting.net.channel import Channel
+from remoting.net.server import SlowHandler
+from remoting.protocol.bodies import dialect_for, encode_body
+from remoting.protocol.bodies.kvtable import KVTable
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.command import Command
+from remoting.protocol.headers.namesrv import (
+    GetKVConfigResponseHeader,
+    KVConfigRequestHeader,
+    NamespaceRequestHeader,
+    PutKVConfigRequestHeader,
+)
+
+logger = logging.getLogger(__name__)
+
+
+def build_slow_handlers(state: State) -> dict[int, SlowHandler]:
+    """Code to handler, for the requests that write a file."""
+    return {
+        RequestCode.PUT_KV_CONFIG: partial(put_kv, state),
+        RequestCode.DELETE_KV_CONFIG: partial(delete_kv, state),
+        RequestCode.UPDATE_NAMESRV_CONFIG: partial(update_config, state),
+    }
+
+
+async def put_kv(state: State, channel: Channel, request: Command) -> Command:
+    """100."""
+    header = PutKVConfigRequestHeader.from_ext(request.ext)
+    try:
+        await state.kv_config.put(header.namespace, header.key, header.value)
+    except (OSError, StoreError) as error:
+        raise _not_written(error) from error
+    return request.respond()
+
+
+async def delete_kv(state: State, channel: Channel, request: Command) -> Command:
+    """102."""
+    header = KVConfigRequestHeader.from_ext(request.ext)
+    try:
+        await state.kv_config.delete(header.namespace, header.key)
+    except (OSError, StoreError) as error:
+        raise _not_written(error) from error
+    return request.respond()
+
+
+def get_kv(state: State, channel: Channel, request: Command) -> Command:
+    """101."""
+    header = KVConfigRequestHeader.from_ext(request.ext)
+    value = state.kv_config.get(header.namespace, header.key)
+    if value is None:
+        text = f"No config item, Namespace: {header.namespace} Key: {header.key}"
+        raise RequestRefused(ResponseCode.QUERY_NOT_FOUND, text)
+    return request.respond(ext=GetKVConfigResponseHeader(value).to_ext())
+
+
+def get_kv_namespace(state: State, channel: Channel, request: Command) -> Command:
+    """219."""
+    namespace = NamespaceRequestHeader.from_ext(request.ext).namespace
+    values = state.kv_config.namespace(namespace)
+    if values is None:
+        raise RequestRefused(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}")
+    return request.respond(body=encode_body(KVTable(dict(values)), dialect_for(request)))
+
+
+def get_config(state: State, channel: Channel, request: Command) -> Command:
+    """319."""
+    return request.respond(body=to_properties(state.options).encode())
+
+
+async def update_config(state: State, channel: Channel, request: Command) -> Command:
+    """318: options that may change while running; they are kept in the conf file, if there is one."""
+    try:
+        text = request.body.decode()
+        keys = [key for _, key, _ in entries(text)]
+    except (UnicodeDecodeError, ConfigError):
+        raise RequestRefused(ResponseCode.SYSTEM_ERROR, "string2Properties error") from None
+    if state.options.forbidden_keys.intersection(keys):
+        raise RequestRefused(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
+    async with state.changing_options:
+        try:
+            options = update(state.options, text)
+        except ConfigError as error:
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from None
+        changes = _changes(state.options, options)
+        path = options.config_store_path
+        if changes and path:
+            try:
+                await trio.to_thread.run_sync(save_changes, state.fs, path, changes)
+            except (OSError, StoreError) as error:
+                raise _not_written(error) from error
+        state.options = options
+    logger.info("options changed: %s kept=%s by=%s", changes, path or "until the stop", channel.remote)
+    return request.respond()
+
+
+def _changes(old: NamesrvOptions, new: NamesrvOptions) -> dict[str, str]:
+    return {
+        o.key: value_text(getattr(new, o.name))
+        for o in options_of(NamesrvOptions)
+        if getattr(new, o.name) != getattr(old, o.name)
+    }
+
+
+def _not_written(error: Exception) -> RequestRefused:
+    logger.error("a change was refused, it could not be written: %s", error)
+    return RequestRefused(ResponseCode.SYSTEM_ERROR, f"not changed, the file could not be written: {error}")

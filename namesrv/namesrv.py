@@ -1,0 +1,93 @@
+"""The NameServer: wiring, and the one loop that forgets brokers which fell silent.
+
+A broker is forgotten at once when its connection closes, else when a scan finds it silent for longer than it
+promised (120 s unless it said otherwise); its connection is then closed, so that it notices and registers anew.
+Neighbours: state.py is what it owns, handlers.py what it answers; cli.py starts it.
+"""
+
+import logging
+
+import trio
+
+from common.clock import Clock, SystemClock
+from common.files import FileSystem, OsFiles
+from namesrv.config_handlers import build_slow_handlers
+from namesrv.handlers import build_handlers
+from namesrv.kvconfig import KvConfig
+from namesrv.options import NamesrvOptions
+from namesrv.routes import LiveBroker
+from namesrv.state import State
+from remoting.net.channel import Channel
+from remoting.net.server import Server, ServerLimits
+
+logger = logging.getLogger(__name__)
+
+# Answering takes no time worth waiting for; only a peer that does not read can use this up.
+DRAIN_TIMEOUT_MS = 1_000
+
+
+class Namesrv:
+    """One NameServer. ``run`` serves until cancelled; ``stop`` before that answers what is in flight."""
+
+    def __init__(self, options: NamesrvOptions, *, clock: Clock | None = None, fs: FileSystem | None = None) -> None:
+        fs = fs or OsFiles()
+        clock = clock or SystemClock()
+        self.state = State(
+            options=options,
+            kv_config=KvConfig.load(fs, options.kv_config_path),
+            clock=clock,
+            fs=fs,
+            started_ms=clock.monotonic_ms(),
+        )
+        self._stopping = False
+        self._server = Server(
+            build_handlers(self.state),
+            build_slow_handlers(self.state),
+            limits=ServerLimits(idle_timeout_ms=options.server_channel_max_idle_time_seconds * 1000),
+            on_close=self._on_close,
+        )
+
+    async def run(self, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
+        """Listen and serve until cancelled; starts with the address ``"ip:port"``.
+
+        Raises UserError (within an ExceptionGroup, as all nurseries do) when the port cannot be had.
+        """
+        options = self.state.options
+        async with trio.open_nursery() as nursery:
+            address = await nursery.start(self._server.serve, options.bind_address, options.listen_port)
+            nursery.start_soon(self._forget_silent_brokers)
+            task_status.started(address)
+
+    async def stop(self) -> None:
+        """Accept no more connections and answer what is in flight; cancel ``run`` afterwards."""
+        self._stopping = True
+        self._server.stop_accepting()
+        await self._server.drain(DRAIN_TIMEOUT_MS)
+
+    def _on_close(self, channel: Channel) -> None:
+        for live in self.state.routes.close(channel):
+            if not self._stopping:
+                logger.warning("broker gone: %s reason=%s", _name(live), channel.closed_reason)
+
+    async def _forget_silent_brokers(self) -> None:
+        clock = self.state.clock
+        while True:
+            interval_ms = self.state.options.scan_not_active_broker_interval
+            slept_from_ms = clock.monotonic_ms()
+            await trio.sleep(interval_ms / 1000)
+            now_ms = clock.monotonic_ms()
+            if now_ms - slept_from_ms > 2 * interval_ms + 1_000:
+                # It was we who stood still: what brokers sent meanwhile waits in the sockets. Hear it first.
+                logger.warning("this process stood still for %d ms; no broker is forgotten now", now_ms - slept_from_ms)
+                continue
+            self.forget_silent_brokers(now_ms)
+
+    def forget_silent_brokers(self, now_ms: int) -> None:
+        """One scan; ``now_ms`` is the monotonic clock's."""
+        for live in self.state.routes.expire(now_ms):
+            logger.warning("broker silent for more than %d ms: %s", live.heartbeat_timeout_ms, _name(live))
+            live.connection.close(f"no heartbeat for {live.heartbeat_timeout_ms} ms")
+
+
+def _name(live: LiveBroker[Channel]) -> str:
+    return f"{live.cluster} {live.broker_name} {live.broker_id} {live.broker_addr}"

@@ -1,0 +1,365 @@
+"""The route table: which brokers live, and whose queues make up a topic. Pure.
+
+Brokers fill it, clients read it, nothing of it is on disk. Invariants, whatever the order of events:
+  - each member of a broker set has exactly one live entry, and one address is one broker;
+  - a topic lists only queues of broker sets that have a member;
+  - what is handed out is sorted, so NameServers that heard the same registrations answer the same.
+A connection is only a token here (compared by identity): ``close`` removes the brokers that were last
+heard on it, so a broker that came back on a new connection outlives the end of its old one.
+
+Neighbours: handlers.py translates requests into calls; namesrv.py calls ``expire`` and ``close``.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Generic, TypeVar
+
+from common.names import MASTER_ID, PERM_READ, PERM_WRITE
+from remoting.protocol.bodies.cluster import ClusterInfo
+from remoting.protocol.bodies.data_version import DataVersion
+from remoting.protocol.bodies.route import BrokerData, QueueData, TopicRouteData
+from remoting.protocol.bodies.topic import TopicConfig
+
+DEFAULT_HEARTBEAT_TIMEOUT_MS = 120_000
+
+C = TypeVar("C")
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """What a broker says of itself."""
+
+    cluster: str
+    broker_name: str
+    broker_id: int
+    broker_addr: str
+    ha_server_addr: str
+    data_version: DataVersion
+    topics: Mapping[str, TopicConfig]
+    filter_servers: tuple[str, ...] = ()
+    heartbeat_timeout_ms: int = DEFAULT_HEARTBEAT_TIMEOUT_MS
+    # None: a broker older than 5.0, which does not know the field; its slaves never bring topics
+    enable_acting_master: bool | None = None
+
+
+@dataclass(slots=True)
+class LiveBroker(Generic[C]):
+    """A broker that was heard of less than ``heartbeat_timeout_ms`` ago."""
+
+    cluster: str
+    broker_name: str
+    broker_id: int
+    broker_addr: str
+    ha_server_addr: str
+    data_version: DataVersion
+    filter_servers: tuple[str, ...]
+    heartbeat_timeout_ms: int
+    last_heard_ms: int
+    connection: C
+
+
+class Outcome(Enum):
+    """What became of a registration."""
+
+    REGISTERED = "registered"
+    # the id is held at another address by a broker whose stateVersion is newer
+    STALE = "stale"
+    # one topic is an increment to a registration that this NameServer has not seen
+    INCREMENT_BEFORE_FULL = "increment before full"
+
+
+@dataclass(frozen=True, slots=True)
+class Registered(Generic[C]):
+    """The answer to a registration."""
+
+    outcome: Outcome
+    # the broker was not known at this address as this member of its set
+    is_new: bool = False
+    # who held the id at another address until now
+    displaced: LiveBroker[C] | None = None
+    # for a slave: where its master is
+    master_addr: str | None = None
+    ha_server_addr: str | None = None
+
+
+@dataclass(slots=True)
+class _BrokerSet:
+    """The brokers of one name: a master (id 0) and its slaves."""
+
+    cluster: str
+    enable_acting_master: bool
+    addrs: dict[int, str]
+
+
+class RouteTable(Generic[C]):
+    """Live brokers, their sets, and the queues of every topic."""
+
+    def __init__(self) -> None:
+        self._live: dict[str, LiveBroker[C]] = {}
+        self._sets: dict[str, _BrokerSet] = {}
+        # the same queues twice: by topic for route(), by broker name for everything that a broker does
+        self._by_topic: dict[str, dict[str, QueueData]] = {}
+        self._by_broker: dict[str, dict[str, QueueData]] = {}
+
+    # --- what brokers do
+
+    def register(
+        self, new: Registration, connection: C, now_ms: int, *, delete_absent_topics: bool = False
+    ) -> Registered[C]:
+        """Take a broker's registration; with ``delete_absent_topics`` a full one also removes topics."""
+        holder = self._member(new.broker_name, new.broker_id)
+        known = self._live.get(new.broker_addr)
+        if holder is not None and holder is not known and _older_state(new.data_version, holder.data_version):
+            if known is not None:
+                self._remove(known)
+            return Registered(Outcome.STALE)
+        if holder is None and len(new.topics) == 1:
+            return Registered(Outcome.INCREMENT_BEFORE_FULL)
+
+        displaced = None
+        if known is not None and known is not holder:
+            self._remove(known)
+            known = None
+        if holder is not None and holder is not known:
+            displaced = holder
+            del self._live[holder.broker_addr]
+        is_changed = known is None or known.data_version != new.data_version
+        self._live[new.broker_addr] = _live_broker(new, connection, now_ms)
+        brokers = self._join(new)
+        # a slave speaks for its set only while it has the lowest id, that is, without a master
+        is_prime_slave = (
+            new.broker_id != MASTER_ID and new.enable_acting_master is not None and new.broker_id == min(brokers.addrs)
+        )
+        if new.broker_id == MASTER_ID or is_prime_slave:
+            if delete_absent_topics and len(new.topics) != 1:  # one topic is an increment
+                self._drop_absent_topics(new)
+            perm_mask = ~PERM_WRITE if is_prime_slave and brokers.enable_acting_master else ~0
+            self._put_topics(new, is_changed, perm_mask)
+        master = self._member(new.broker_name, MASTER_ID) if new.broker_id != MASTER_ID else None
+        return Registered(
+            Outcome.REGISTERED,
+            is_new=known is None,
+            displaced=displaced,
+            master_addr=master.broker_addr if master else None,
+            ha_server_addr=master.ha_server_addr if master else None,
+        )
+
+    def unregister(self, cluster: str, broker_name: str, broker_addr: str) -> bool:
+        """Remove a broker that says good-bye; False when nobody of that name is at that address."""
+        live = self._find(cluster, broker_addr)
+        if live is None or live.broker_name != broker_name:
+            return False
+        self._remove(live)
+        return True
+
+    def touch(self, cluster: str, broker_addr: str, connection: C, now_ms: int) -> DataVersion | None:
+        """A sign of life on ``connection``: the version that we hold, None when the broker is not known."""
+        live = self._find(cluster, broker_addr)
+        if live is None:
+            return None
+        live.last_heard_ms = now_ms
+        live.connection = connection
+        return live.data_version
+
+    def close(self, connection: C) -> list[LiveBroker[C]]:
+        """A connection ended: remove the brokers last heard on it."""
+        return self._remove_where(lambda live: live.connection is connection)
+
+    def expire(self, now_ms: int) -> list[LiveBroker[C]]:
+        """Remove the brokers that were silent for longer than they promised."""
+        return self._remove_where(lambda live: now_ms - live.last_heard_ms > live.heartbeat_timeout_ms)
+
+    # --- what administrators do
+
+    def wipe_write_perm(self, broker_name: str) -> int:
+        """Make all topics of a broker read-only here; how many there are."""
+        return self._map_perm(broker_name, lambda perm: perm & ~PERM_WRITE)
+
+    def add_write_perm(self, broker_name: str) -> int:
+        """Make all topics of a broker readable and writable here; how many there are."""
+        return self._map_perm(broker_name, lambda perm: PERM_READ | PERM_WRITE)
+
+    def put_topic(self, topic: str, queues: Iterable[QueueData]) -> bool:
+        """Add queues to a topic; False, and nothing is done, when one names a broker not known here."""
+        queues = list(queues)
+        if not queues or any(queue.broker_name not in self._sets for queue in queues):
+            return False
+        for queue in queues:
+            self._put_queue(topic, queue)
+        return True
+
+    def delete_topic(self, topic: str, cluster: str | None = None) -> None:
+        """Forget a topic, or only its queues in one cluster."""
+        for broker_name in list(self._by_topic.get(topic, ())):
+            if cluster is None or self._sets[broker_name].cluster == cluster:
+                self._drop_queue(topic, broker_name)
+
+    # --- what clients ask
+
+    def route(self, topic: str, *, acting_master: bool = False) -> TopicRouteData | None:
+        """Where a topic's queues are; with ``acting_master`` a set's lowest slave may stand in as id 0."""
+        queues = self._by_topic.get(topic)
+        if queues is None:
+            return None
+        names = sorted(queues)
+        brokers = [self._broker_data(name) for name in names]
+        filter_servers: dict[str, list[str]] = {}
+        for data in brokers:
+            for addr in data.broker_addrs.values():
+                if self._live[addr].filter_servers:
+                    filter_servers[addr] = list(self._live[addr].filter_servers)
+            if acting_master and data.enable_acting_master and not queues[data.broker_name].perm & PERM_WRITE:
+                _promote_lowest(data.broker_addrs)
+        return TopicRouteData(
+            broker_datas=brokers,
+            queue_datas=[queues[name] for name in names],
+            filter_server_table=filter_servers,
+        )
+
+    def cluster_info(self) -> ClusterInfo:
+        """All broker sets, and the clusters that they form."""
+        clusters: dict[str, list[str]] = {}
+        for name in sorted(self._sets):
+            clusters.setdefault(self._sets[name].cluster, []).append(name)
+        return ClusterInfo(
+            broker_addr_table={name: self._broker_data(name) for name in sorted(self._sets)},
+            cluster_addr_table=dict(sorted(clusters.items())),
+        )
+
+    def members(self, broker_name: str) -> BrokerData | None:
+        """The brokers of one name."""
+        return self._broker_data(broker_name) if broker_name in self._sets else None
+
+    def topics(self) -> list[str]:
+        """The names of all topics."""
+        return sorted(self._by_topic)
+
+    def topics_of_cluster(self, cluster: str) -> list[str]:
+        """The names of the topics that have queues in ``cluster``."""
+        found: dict[str, None] = {}
+        for name, brokers in self._sets.items():
+            if brokers.cluster == cluster:
+                found.update(dict.fromkeys(self._by_broker.get(name, ())))
+        return sorted(found)
+
+    def topics_where(self, predicate: Callable[[int], bool]) -> list[str]:
+        """The names of the topics with a queue whose ``topicSysFlag`` satisfies ``predicate``."""
+        return sorted(
+            topic
+            for topic, queues in self._by_topic.items()
+            if any(predicate(queue.topic_sys_flag) for queue in queues.values())
+        )
+
+    def brokers(self) -> list[LiveBroker[C]]:
+        """The live brokers, by address."""
+        return [self._live[addr] for addr in sorted(self._live)]
+
+    # --- inside
+
+    def _find(self, cluster: str, broker_addr: str) -> LiveBroker[C] | None:
+        live = self._live.get(broker_addr)
+        return live if live is not None and live.cluster == cluster else None
+
+    def _member(self, broker_name: str, broker_id: int) -> LiveBroker[C] | None:
+        brokers = self._sets.get(broker_name)
+        addr = brokers.addrs.get(broker_id) if brokers is not None else None
+        return self._live[addr] if addr is not None else None
+
+    def _join(self, new: Registration) -> _BrokerSet:
+        brokers = self._sets.setdefault(new.broker_name, _BrokerSet(new.cluster, False, {}))
+        brokers.cluster = new.cluster
+        brokers.enable_acting_master = bool(new.enable_acting_master)
+        brokers.addrs[new.broker_id] = new.broker_addr
+        return brokers
+
+    def _remove_where(self, predicate: Callable[[LiveBroker[C]], bool]) -> list[LiveBroker[C]]:
+        gone = [live for live in self._live.values() if predicate(live)]
+        for live in gone:
+            self._remove(live)
+        return gone
+
+    def _remove(self, gone: LiveBroker[C]) -> None:
+        del self._live[gone.broker_addr]
+        brokers = self._sets[gone.broker_name]
+        del brokers.addrs[gone.broker_id]
+        if not brokers.addrs:
+            del self._sets[gone.broker_name]
+            for topic in list(self._by_broker.get(gone.broker_name, ())):
+                self._drop_queue(topic, gone.broker_name)
+        elif brokers.enable_acting_master and MASTER_ID not in brokers.addrs:
+            self.wipe_write_perm(gone.broker_name)
+
+    def _put_topics(self, new: Registration, is_changed: bool, perm_mask: int) -> None:
+        """Write a broker's topics. An unchanged version adds only what is missing: a wipe stays wiped."""
+        own = self._by_broker.get(new.broker_name, {})
+        for topic, config in new.topics.items():
+            if is_changed or topic not in own:
+                self._put_queue(topic, _queue_data(new.broker_name, config, perm_mask))
+
+    def _drop_absent_topics(self, new: Registration) -> None:
+        for topic in list(self._by_broker.get(new.broker_name, ())):
+            if topic not in new.topics:
+                self._drop_queue(topic, new.broker_name)
+
+    def _put_queue(self, topic: str, queue: QueueData) -> None:
+        self._by_topic.setdefault(topic, {})[queue.broker_name] = queue
+        self._by_broker.setdefault(queue.broker_name, {})[topic] = queue
+
+    def _drop_queue(self, topic: str, broker_name: str) -> None:
+        for table, outer, inner in (
+            (self._by_topic, topic, broker_name),
+            (self._by_broker, broker_name, topic),
+        ):
+            del table[outer][inner]
+            if not table[outer]:
+                del table[outer]
+
+    def _map_perm(self, broker_name: str, change: Callable[[int], int]) -> int:
+        own = list(self._by_broker.get(broker_name, {}).items())
+        for topic, queue in own:
+            self._put_queue(topic, replace(queue, perm=change(queue.perm)))
+        return len(own)
+
+    def _broker_data(self, broker_name: str) -> BrokerData:
+        brokers = self._sets[broker_name]
+        return BrokerData(
+            cluster=brokers.cluster,
+            broker_name=broker_name,
+            broker_addrs=dict(sorted(brokers.addrs.items())),
+            enable_acting_master=brokers.enable_acting_master,
+        )
+
+
+def _live_broker(new: Registration, connection: C, now_ms: int) -> LiveBroker[C]:
+    return LiveBroker(
+        cluster=new.cluster,
+        broker_name=new.broker_name,
+        broker_id=new.broker_id,
+        broker_addr=new.broker_addr,
+        ha_server_addr=new.ha_server_addr,
+        data_version=new.data_version,
+        filter_servers=new.filter_servers,
+        heartbeat_timeout_ms=new.heartbeat_timeout_ms,
+        last_heard_ms=now_ms,
+        connection=connection,
+    )
+
+
+def _queue_data(broker_name: str, config: TopicConfig, perm_mask: int) -> QueueData:
+    return QueueData(
+        broker_name=broker_name,
+        read_queue_nums=config.read_queue_nums,
+        write_queue_nums=config.write_queue_nums,
+        perm=config.perm & perm_mask,
+        topic_sys_flag=config.topic_sys_flag,
+    )
+
+
+def _older_state(mine: DataVersion, theirs: DataVersion) -> bool:
+    return mine.state_version < theirs.state_version
+
+
+def _promote_lowest(addrs: dict[int, str]) -> None:
+    if MASTER_ID not in addrs:
+        addrs[MASTER_ID] = addrs.pop(min(addrs))

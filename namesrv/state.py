@@ -1,0 +1,34 @@
+"""All that a NameServer knows, in one place: what the handlers get and what namesrv.py owns."""
+
+from dataclasses import dataclass, field
+
+import trio
+
+from common.clock import Clock
+from common.files import FileSystem
+from namesrv.kvconfig import KvConfig
+from namesrv.options import NamesrvOptions
+from namesrv.routes import RouteTable
+from remoting.net.channel import Channel
+
+
+@dataclass(slots=True)
+class State:
+    """Routes and KV config, with the options now in force.
+
+    Ages are measured with the monotonic clock: a step of the wall clock makes no broker silent.
+    """
+
+    options: NamesrvOptions
+    kv_config: KvConfig
+    clock: Clock
+    fs: FileSystem
+    started_ms: int
+    routes: RouteTable[Channel] = field(default_factory=RouteTable)
+    changing_options: trio.Lock = field(default_factory=trio.Lock)
+
+    @property
+    def is_waiting_for_brokers(self) -> bool:
+        """Whether route queries are refused because brokers may not have registered yet."""
+        age_ms = self.clock.monotonic_ms() - self.started_ms
+        return self.options.need_wait_for_service and age_ms < self.options.wait_seconds_for_service * 1000

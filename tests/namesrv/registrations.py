@@ -1,0 +1,44 @@
+"""Registrations for tests."""
+
+from collections.abc import Mapping, Sequence
+
+from namesrv.routes import DEFAULT_HEARTBEAT_TIMEOUT_MS, Registration
+from remoting.protocol.bodies.data_version import DataVersion
+from remoting.protocol.bodies.topic import TopicConfig
+
+
+def version(counter: int, state_version: int = 0) -> DataVersion:
+    return DataVersion(state_version=state_version, timestamp=1, counter=counter)
+
+
+def topics_of(*names: str, perm: int = 6) -> dict[str, TopicConfig]:
+    return {name: TopicConfig(topic_name=name, read_queue_nums=4, write_queue_nums=4, perm=perm) for name in names}
+
+
+def registration(
+    *,
+    addr: str,
+    name: str = "broker-a",
+    cluster: str = "DefaultCluster",
+    broker_id: int = 0,
+    topics: Sequence[str] | Mapping[str, TopicConfig] = ("t1", "t2"),
+    perm: int = 6,
+    counter: int = 0,
+    state_version: int = 0,
+    ha: str = "",
+    timeout_ms: int = DEFAULT_HEARTBEAT_TIMEOUT_MS,
+    acting_master: bool | None = False,
+    filter_servers: tuple[str, ...] = (),
+) -> Registration:
+    return Registration(
+        cluster=cluster,
+        broker_name=name,
+        broker_id=broker_id,
+        broker_addr=addr,
+        ha_server_addr=ha,
+        data_version=version(counter, state_version),
+        topics=topics if isinstance(topics, Mapping) else topics_of(*topics, perm=perm),
+        filter_servers=filter_servers,
+        heartbeat_timeout_ms=timeout_ms,
+        enable_acting_master=acting_master,
+    )

@@ -1,0 +1,276 @@
+import pytest
+
+from namesrv.routes import DEFAULT_HEARTBEAT_TIMEOUT_MS, Outcome, RouteTable
+from remoting.protocol.bodies.data_version import DataVersion
+from remoting.protocol.bodies.route import BrokerData, QueueData
+from remoting.protocol.bodies.topic import TopicConfig
+from tests.namesrv.registrations import registration, topics_of, version
+
+
+@pytest.fixture
+def table() -> RouteTable[object]:
+    return RouteTable()
+
+
+def queue(broker_name: str, perm: int = 6) -> QueueData:
+    return QueueData(broker_name=broker_name, read_queue_nums=4, write_queue_nums=4, perm=perm, topic_sys_flag=0)
+
+
+def perms(table: RouteTable[object], topic: str) -> dict[str, int]:
+    route = table.route(topic)
+    return {} if route is None else {queue.broker_name: queue.perm for queue in route.queue_datas}
+
+
+def addrs(table: RouteTable[object], broker_name: str) -> dict[int, str]:
+    members = table.members(broker_name)
+    return {} if members is None else members.broker_addrs
+
+
+def test_a_route_has_the_brokers_and_queues_of_a_topic(table: RouteTable[object]) -> None:
+    table.register(registration(addr="a:1", topics=("t", "u")), "c", 0)
+    table.register(registration(addr="b:1", name="broker-b", topics=("t", "v")), "c", 0)
+    route = table.route("t")
+    assert route is not None
+    assert [(d.cluster, d.broker_name, d.broker_addrs) for d in route.broker_datas] == [
+        ("DefaultCluster", "broker-a", {0: "a:1"}),
+        ("DefaultCluster", "broker-b", {0: "b:1"}),
+    ]
+    assert route.queue_datas == [queue("broker-a"), queue("broker-b")]
+    assert table.route("absent") is None
+    assert table.topics() == ["t", "u", "v"]
+
+
+def test_a_closed_connection_takes_its_brokers_along(table: RouteTable[object]) -> None:
+    table.register(registration(addr="a:1", topics=("t", "u")), "c1", 0)
+    table.register(registration(addr="b:1", name="broker-b", topics=("t", "v")), "c2", 0)
+    assert [live.broker_addr for live in table.close("c2")] == ["b:1"]
+    assert perms(table, "t") == {"broker-a": 6}
+    assert table.route("v") is None
+    assert list(table.cluster_info().broker_addr_table) == ["broker-a"]
+    assert table.close("c2") == []
+
+
+def test_the_end_of_an_old_connection_does_not_remove_a_broker_that_came_back(table: RouteTable[object]) -> None:
+    table.register(registration(addr="a:1"), "old", 0)
+    table.register(registration(addr="a:1"), "new", 1)
+    assert table.close("old") == []
+    assert addrs(table, "broker-a") == {0: "a:1"}
+
+
+def test_asking_for_the_version_moves_a_broker_to_the_asking_connection(table: RouteTable[object]) -> None:
+    table.register(registration(addr="a:1", counter=7), "old", 0)
+    assert table.touch("DefaultCluster", "a:1", "new", 1) == version(7)
+    assert table.close("old") == []
+    assert len(table.close("new")) == 1
+    assert table.touch("DefaultCluster", "a:1", "new", 1) is None
+
+
+def test_silence_is_measured_from_the_last_sign_of_life(table: RouteTable[object]) -> None:
+    table.register(registration(addr="a:1"), "c", 1_000)
+    table.touch("DefaultCluster", "a:1", "c", 5_000)
+    assert table.expire(5_000 + DEFAULT_HEARTBEAT_TIMEOUT_MS) == []
+    assert len(table.expire(5_001 + DEFAULT_HEARTBEAT_TIMEOUT_MS)) == 1
+    assert table.topics() == []
+
+
+def test_each_broker_says_how_long_its_silence_may_last(table: RouteTable[object]) -> None:
+    table.register(registration(addr="a:1", timeout_ms=10_000), "c", 0)
+    table.register(registration(addr="b:1", name="broker-b", timeout_ms=20_000), "c", 0)
+    assert [live.broker_name for live in table.expire(10_001)] == ["broker-a"]
+    assert [live.broker_name for live in table.expire(20_001)] == ["broker-b"]
+
+
+def test_a_slave_learns_its_master(table: RouteTable[object]) -> None:
+    slave = registration(addr="s:1", broker_id=1, ha="s:2")
+    first = table.register(slave, "c", 0)
+    assert (first.master_addr, first.ha_server_addr) == (None, None)
+    master = table.register(registration(addr="m:1", ha="m:2"), "c", 0)
+    assert (master.master_addr, master.ha_server_addr) == (None, None)
+    again = table.register(slave, "c", 0)
+    assert (again.master_addr, again.ha_server_addr) == ("m:1", "m:2")
+    assert addrs(table, "broker-a") == {0: "m:1", 1: "s:1"}
+
+
+def test_a_slave_beside_a_master_brings_no_topics(table: RouteTable[object]) -> None:
+    table.register(registration(addr="m:1", topics=("t", "u")), "c", 0)
+    table.register(registration(addr="s:1", broker_id=1, topics=("x", "y"), acting_master=False), "c", 0)
+    assert table.topics() == ["t", "u"]
+
+
+@pytest.mark.parametrize(("acting_master", "perm"), [(None, None), (False, 6), (True, 4)])
+def test_the_lowest_slave_brings_topics_while_there_is_no_master(
+    table: RouteTable[object], acting_master: bool | None, perm: int | None
+) -> None:
+    table.register(registration(addr="s:1", broker_id=1, topics=("t", "u"), acting_master=acting_master), "c", 0)
+    table.register(registration(addr="s:2", broker_id=2, topics=("v", "w"), acting_master=acting_master), "c", 0)
+    assert table.topics() == ([] if perm is None else ["t", "u"])
+    assert perms(table, "t") == ({} if perm is None else {"broker-a": perm})
+
+
+def test_with_acting_masters_the_loss_of_the_master_ends_writing(table: RouteTable[object]) -> None:
+    master = registration(addr="m:1", topics=("t", "u"), acting_master=True)
+    table.register(master, "master", 0)
+    table.register(registration(addr="s:1", broker_id=1, topics=("t", "u"), acting_master=True), "slave", 0)
+    table.close("master")
+    assert perms(table, "t") == {"broker-a": 4}
+    plain, acting = table.route("t"), table.route("t", acting_master=True)
+    assert plain is not None and acting is not None
+    assert plain.broker_datas[0].broker_addrs == {1: "s:1"}
+    assert acting.broker_datas[0].broker_addrs == {0: "s:1"}
+    table.register(master, "again", 1)
+    assert perms(table, "t") == {"broker-a": 6}
+
+
+def test_without_acting_masters_topics_keep_their_permission(table: RouteTable[object]) -> None:
+    table.register(registration(addr="m:1", topics=("t", "u"), acting_master=False), "master", 0)
+    table.register(registration(addr="s:1", broker_id=1, acting_master=False), "slave", 0)
+    table.close("master")
+    assert perms(table, "t") == {"broker-a": 6}
+    acting = table.route("t", acting_master=True)
+    assert acting is not None
+    assert acting.broker_datas[0].broker_addrs == {1: "s:1"}
+
+
+def test_a_slave_that_becomes_master_has_one_address_only(table: RouteTable[object]) -> None:
+    table.register(registration(addr="m:1"), "c1", 0)
+    table.register(registration(addr="s:1", broker_id=1), "c2", 0)
+    result = table.register(registration(addr="s:1", broker_id=0), "c2", 0)
+    assert result.displaced is not None
+    assert result.displaced.broker_addr == "m:1"
+    assert addrs(table, "broker-a") == {0: "s:1"}
+    assert [live.broker_addr for live in table.brokers()] == ["s:1"]
+
+
+def test_an_older_state_version_does_not_take_the_id_of_a_newer(table: RouteTable[object]) -> None:
+    table.register(registration(addr="new:1", state_version=3), "c1", 0)
+    old = registration(addr="old:1", state_version=2)
+    assert table.register(old, "c2", 0).outcome is Outcome.STALE
+    assert addrs(table, "broker-a") == {0: "new:1"}
+    assert table.touch("DefaultCluster", "old:1", "c2", 0) is None
+    assert table.register(registration(addr="old:1", state_version=3), "c2", 0).outcome is Outcome.REGISTERED
+    assert addrs(table, "broker-a") == {0: "old:1"}
+
+
+def test_the_same_address_may_go_back_in_its_versions(table: RouteTable[object]) -> None:
+    """A broker whose disk was replaced starts counting anew."""
+    table.register(registration(addr="a:1", state_version=3, counter=9), "c", 0)
+    result = table.register(registration(addr="a:1", topics=("n", "m")), "c", 0)
+    assert result.outcome is Outcome.REGISTERED
+    assert "n" in table.topics()
+
+
+def test_a_reconfigured_broker_leaves_nothing_under_its_old_name(table: RouteTable[object]) -> None:
+    table.register(registration(addr="a:1", topics=("t", "u")), "c", 0)
+    table.register(registration(addr="a:1", name="broker-b", cluster="other", topics=("v", "w")), "c", 0)
+    info = table.cluster_info()
+    assert info.cluster_addr_table == {"other": ["broker-b"]}
+    assert list(info.broker_addr_table) == ["broker-b"]
+    assert table.topics() == ["v", "w"]
+    assert table.unregister("DefaultCluster", "broker-a", "a:1") is False
+    assert table.topics() == ["v", "w"]
+
+
+def test_one_topic_is_an_increment_and_needs_a_full_registration_first(table: RouteTable[object]) -> None:
+    increment = registration(addr="a:1", topics=("n",), counter=1)
+    assert table.register(increment, "c", 0).outcome is Outcome.INCREMENT_BEFORE_FULL
+    assert table.brokers() == []
+    table.register(registration(addr="a:1", topics=("t", "u")), "c", 0)
+    assert table.register(increment, "c", 0, delete_absent_topics=True).outcome is Outcome.REGISTERED
+    assert table.topics() == ["n", "t", "u"]
+
+
+def test_absent_topics_stay_unless_asked_otherwise(table: RouteTable[object]) -> None:
+    table.register(registration(addr="a:1", topics=("t", "u")), "c", 0)
+    table.register(registration(addr="b:1", name="broker-b", topics=("t", "u")), "c", 0)
+    full = registration(addr="a:1", topics=("u", "v"), counter=1)
+    table.register(full, "c", 0)
+    assert perms(table, "t") == {"broker-a": 6, "broker-b": 6}
+    table.register(full, "c", 0, delete_absent_topics=True)
+    assert perms(table, "t") == {"broker-b": 6}
+    assert table.topics() == ["t", "u", "v"]
+
+
+def test_a_wipe_lasts_until_the_topics_change(table: RouteTable[object]) -> None:
+    table.register(registration(addr="a:1", topics=("t", "u")), "c", 0)
+    table.register(registration(addr="b:1", name="broker-b", topics=("t", "u")), "c", 0)
+    assert table.wipe_write_perm("broker-a") == 2
+    assert table.wipe_write_perm("absent") == 0
+    assert perms(table, "t") == {"broker-a": 4, "broker-b": 6}
+    table.register(registration(addr="a:1", topics=("t", "u")), "c", 0)
+    assert perms(table, "t") == {"broker-a": 4, "broker-b": 6}
+    table.register(registration(addr="a:1", topics=("t", "u"), counter=1), "c", 0)
+    assert perms(table, "t") == {"broker-a": 6, "broker-b": 6}
+
+
+def test_adding_the_write_permission_gives_reading_too(table: RouteTable[object]) -> None:
+    table.register(registration(addr="a:1", topics=("t", "u"), perm=1), "c", 0)
+    assert table.add_write_perm("broker-a") == 2
+    assert perms(table, "u") == {"broker-a": 6}
+
+
+def test_an_unchanged_version_brings_back_a_topic_that_was_deleted(table: RouteTable[object]) -> None:
+    table.register(registration(addr="a:1", topics=("t", "u")), "c", 0)
+    table.delete_topic("t")
+    assert table.topics() == ["u"]
+    table.register(registration(addr="a:1", topics=("t", "u")), "c", 0)
+    assert table.topics() == ["t", "u"]
+
+
+def test_a_topic_is_deleted_everywhere_or_in_one_cluster(table: RouteTable[object]) -> None:
+    for name, cluster in (("broker-a", "c1"), ("broker-b", "c2"), ("broker-c", "c3")):
+        table.register(registration(addr=f"{name}:1", name=name, cluster=cluster, topics=("t", "u")), "c", 0)
+    table.delete_topic("t", "c2")
+    assert list(perms(table, "t")) == ["broker-a", "broker-c"]
+    table.delete_topic("t", "absent")
+    assert list(perms(table, "t")) == ["broker-a", "broker-c"]
+    table.delete_topic("t")
+    table.delete_topic("t")
+    assert table.topics() == ["u"]
+
+
+def test_topics_can_be_put_for_known_brokers_only(table: RouteTable[object]) -> None:
+    table.register(registration(addr="a:1", topics=()), "c", 0)
+    assert table.put_topic("t", [queue("broker-a"), queue("absent")]) is False
+    assert table.put_topic("t", []) is False
+    assert table.topics() == []
+    assert table.put_topic("t", [queue("broker-a", perm=4)]) is True
+    assert perms(table, "t") == {"broker-a": 4}
+
+
+def test_clusters_and_their_topics(table: RouteTable[object]) -> None:
+    table.register(registration(addr="a:1", cluster="c1", topics=("t", "u")), "c", 0)
+    table.register(registration(addr="b:1", name="broker-b", cluster="c2", topics=("t", "v")), "c", 0)
+    assert table.cluster_info().cluster_addr_table == {"c1": ["broker-a"], "c2": ["broker-b"]}
+    assert table.topics_of_cluster("c1") == ["t", "u"]
+    assert table.topics_of_cluster("c2") == ["t", "v"]
+    assert table.topics_of_cluster("absent") == []
+
+
+def test_topics_by_flag(table: RouteTable[object]) -> None:
+    flagged = TopicConfig(topic_name="x", topic_sys_flag=2)
+    table.register(registration(addr="a:1", topics={**topics_of("t", "u"), "x": flagged}), "c", 0)
+    assert table.topics_where(lambda flag: flag & 2 != 0) == ["x"]
+
+
+def test_filter_servers_stand_in_the_route(table: RouteTable[object]) -> None:
+    table.register(registration(addr="a:1", topics=("t", "u"), filter_servers=("f:1",)), "c", 0)
+    route = table.route("t")
+    assert route is not None
+    assert route.filter_server_table == {"a:1": ["f:1"]}
+
+
+def test_what_is_handed_out_is_not_the_table(table: RouteTable[object]) -> None:
+    table.register(registration(addr="a:1", topics=("t", "u")), "c", 0)
+    route = table.route("t")
+    assert route is not None
+    route.broker_datas[0].broker_addrs.clear()
+    route.queue_datas.clear()
+    assert table.members("broker-a") == BrokerData(
+        cluster="DefaultCluster", broker_name="broker-a", broker_addrs={0: "a:1"}, enable_acting_master=False
+    )
+    assert perms(table, "t") == {"broker-a": 6}
+
+
+def test_versions_are_equal_only_in_all_three_parts() -> None:
+    assert version(1) == DataVersion(state_version=0, timestamp=1, counter=1)
+    assert version(1, state_version=1) != version(1)
