@@ -3,8 +3,10 @@
 [code, language ordinal, version, opaque, flag, remark | null, ext map | null]
 
 Ext values keep their types: integers, booleans and text. Bodies that are JSON elsewhere are CBOR here.
+We write the five numbers in fixed widths, all at once, which is valid and takes half the time; any width is read.
 """
 
+from struct import Struct, error
 from typing import Final
 
 from common.errors import ProtocolError
@@ -18,6 +20,12 @@ from remoting.protocol.command import (
 )
 
 _MEMBERS: Final = 7
+_ARRAY_OF_SEVEN: Final = 0x87
+_UINT8: Final = 0x18
+_UINT16: Final = 0x19
+_UINT32: Final = 0x1A
+_NULL: Final = b"\xf6"
+_HEAD: Final = Struct(">B BI BB BH BI BB")  # each number after the byte that tells its width
 _HEADER_DEPTH: Final = 2  # the array and the ext map; ext values are plain
 
 
@@ -26,17 +34,18 @@ def encode_header(command: Command) -> bytes:
     ext = command.ext
     if ext is not None and None in ext.values():
         ext = {name: value for name, value in ext.items() if value is not None}
-    return strict_cbor.dumps(
-        (
-            command.code,
-            LANGUAGE_ORDINALS.get(command.language, OTHER_ORDINAL),
-            command.version,
-            command.opaque,
-            command.flag,
-            command.remark,
-            ext,
-        )
-    )
+    dumps = strict_cbor.dumps
+    language = LANGUAGE_ORDINALS.get(command.language, OTHER_ORDINAL)
+    try:
+        head = _HEAD.pack(
+            _ARRAY_OF_SEVEN, _UINT32, command.code, _UINT8, language, _UINT16, command.version,
+            _UINT32, command.opaque, _UINT8, command.flag,
+        )  # fmt: skip
+    except error:  # a negative number, or a large one
+        numbers = (command.code, language, command.version, command.opaque, command.flag)
+        head = bytes((_ARRAY_OF_SEVEN,)) + b"".join(map(dumps, numbers))
+    remark = _NULL if command.remark is None else dumps(command.remark)
+    return b"".join((head, remark, _NULL if ext is None else dumps(ext)))
 
 
 def decode_header(data: bytes) -> Command:
