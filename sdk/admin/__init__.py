@@ -1,0 +1,10 @@
+"""Administration: the client `Admin`, and the command line `mqadmin` on top of it.
+
+client.py           Admin, one method an operation; broker_admin_api.py, merge.py: what it is made of
+cli.py              the click group, help, suggestions, completion; command.py: from an async function to a command
+commands/           the commands, a family a file
+session.py          what a command's function works with; targets.py: which brokers (-b, -c)
+render.py           tables and JSON; fastjson.py, message_text.py, versions.py: RocketMQ's own spellings
+failures.py         an error as the one line that says what to do next
+reference.py        docs/mqadmin.md
+"""

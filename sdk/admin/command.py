@@ -154,6 +154,9 @@ def run_work(clients: Clients, settings: Settings, work: Work, options: dict[str
             raise usage from None
         if first_of(error, KeyboardInterrupt) is not None:
             raise click.Abort from None
+        if (pipe := first_of(error, BrokenPipeError)) is not None:
+            # the reader of our output went away: click knows how to end quietly
+            raise pipe from None
         if (failure := first_of(error, SkylarkError)) is None:
             raise
         click.echo(f"mqadmin: {explain(failure)}", err=True)

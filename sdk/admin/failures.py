@@ -13,6 +13,7 @@ from common.errors import (
     RouteNotFound,
     UserError,
 )
+from sdk.admin.render import visible
 
 E = TypeVar("E", bound=BaseException)
 
@@ -68,4 +69,5 @@ def first_of(error: BaseException, kind: type[E]) -> E | None:
 
 def _first_line(text: str) -> str:
     # RocketMQ's servers append "See https://... for further details." on lines of their own
-    return text.strip().split("\n", 1)[0].strip()
+    lines = text.strip().splitlines()
+    return visible(lines[0].strip()) if lines else ""

@@ -161,23 +161,36 @@ async def cluster_list(
 
     With -i and --output json each round is one line.
     """
+    if interval is None:
+        rows = await _rows(session, cluster_name, more_stats)
+        _say_rows(session, rows, more_stats)
+        return rows
+    try:
+        await _repeat(session, cluster_name, more_stats, interval)
+    except* KeyboardInterrupt:
+        pass  # how one ends it
+    return None
+
+
+async def _repeat(session: Session, cluster: str | None, more_stats: bool, interval_s: float) -> None:
     import trio
 
     while True:
         try:
-            rows = await _rows(session, cluster_name, more_stats)
+            rows = await _rows(session, cluster, more_stats)
         except SkylarkError as error:
-            if interval is None:
-                raise
+            # the NameServer may be back in the next round
             session.fail(error)
-            rows = []
-        for line in _MORE.lines(rows) if more_stats else (_BASE.head(), *_base_lines(rows)):
-            session.say(line)
-        if interval is None:
-            return rows
-        if session.json:
-            click.echo(to_json(rows, one_line=True))
-        await trio.sleep(interval)
+        else:
+            _say_rows(session, rows, more_stats)
+            if session.json:
+                click.echo(to_json(rows, one_line=True))
+        await trio.sleep(interval_s)
+
+
+def _say_rows(session: Session, rows: Sequence[Row], more_stats: bool) -> None:
+    for line in _MORE.lines(rows) if more_stats else (_BASE.head(), *_base_lines(rows)):
+        session.say(line)
 
 
 COMMANDS = (cluster_list,)

@@ -16,7 +16,7 @@ from sdk.admin.session import TOOLS_GROUP, Session
 if TYPE_CHECKING:
     from common.message.message import MessageExt
     from common.message.queue import MessageQueue
-    from sdk import PullConsumer
+    from sdk.consumer.pull import PullConsumer
 
 FAMILY = "Messages"
 _PULL_COUNT = 32
@@ -70,15 +70,12 @@ async def send_message(
 
     if qid is not None and broker is None:
         raise click.UsageError("-i/--qid needs -b/--broker: give the broker whose queue it is.")
-    try:
-        message = Message(topic, body.encode(), tags=tags, keys=key)
-    except ValueError as error:
-        raise UserError(str(error)) from None
+    selector = None if broker is None else lambda queues, message: _choose(queues, broker, qid)
     async with session.producer("TOOLS_PRODUCER") as producer:
-        if broker is None:
-            result = await producer.send(message)
-        else:
-            result = await producer.send(message, selector=lambda queues: _choose(queues, broker, qid))
+        try:
+            result = await producer.send(Message(topic, body.encode(), tags=tags, keys=key), selector=selector)
+        except ValueError as error:
+            raise UserError(str(error)) from None
     return {
         "brokerName": result.queue.broker_name,
         "queueId": result.queue.queue_id,

@@ -218,11 +218,9 @@ class FakeProducer:
     def __init__(self, world: World) -> None:
         self.world = world
 
-    async def send(
-        self, message: Any, *, selector: Callable[[Sequence[MessageQueue]], MessageQueue] | None = None, **_: Any
-    ) -> Any:
+    async def send(self, message: Any, *, selector: Callable[..., MessageQueue] | None = None, **_: Any) -> Any:
         queues = [MessageQueue(message.topic, "broker-a", number) for number in range(4)]
-        queue = selector(queues) if selector is not None else queues[3]
+        queue = selector(queues, message) if selector is not None else queues[3]
         self.world.asked("send", message, queue)
         return SimpleNamespace(
             queue=queue,

@@ -121,6 +121,24 @@ def test_cluster_list_shows_a_broker_that_does_not_answer() -> None:
     assert [row["ok"] for row in json.loads(run(world, "clusterList", *JSON).stdout)] == [True, False]
 
 
+def test_cluster_list_again_and_again_until_ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        world.errors = {("cluster_info",): ConnectFailed(NAMESRV, "refused")} if len(slept) == 1 else {}
+        if len(slept) == 3:
+            raise KeyboardInterrupt
+
+    for output, lines in (("table", 6), ("json", 2)):
+        slept: list[float] = []
+        monkeypatch.setattr("trio.sleep", sleep)
+        result = run(world, "clusterList", "-i", "2", "--output", output)
+        assert slept == [2, 2, 2]
+        assert len(result.stdout.splitlines()) == lines
+        assert result.stderr.count("cannot connect") == 1
+
+
 def test_broker_config_of_one_and_of_a_cluster() -> None:
     world = World(configs={MASTER: {"b": "2", "a": "1"}, SLAVE: {"a": "3"}})
     one = run(world, "getBrokerConfig", "-b", MASTER).stdout.splitlines()

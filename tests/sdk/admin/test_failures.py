@@ -1,0 +1,59 @@
+"""Every error is one line that says what to do next."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from common.errors import (
+    BrokerError,
+    ConnectFailed,
+    ConnectionLost,
+    ProtocolError,
+    RequestTimeout,
+    RouteNotFound,
+    SendFailed,
+    SkylarkError,
+    TooManyRequests,
+    UserError,
+)
+from sdk.admin.failures import explain, first_of
+
+ADDR = "127.0.0.1:10911"
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (UserError("do that"), ["do that"]),
+        (ConnectFailed(ADDR, "refused"), [ADDR, "refused", "check that a server listens"]),
+        (ConnectionLost(ADDR), [ADDR, "try again"]),
+        (RequestTimeout(ADDR, 25, 5000), [ADDR, "5000 ms", "--timeout"]),
+        (TooManyRequests(ADDR, 9), [ADDR]),
+        (RouteNotFound("T"), ["topic T", "topicList"]),
+        (BrokerError(26, "no group", ADDR), [ADDR, "code 26", "no group", "updateSubGroup"]),
+        (BrokerError(99, "odd", ADDR), ["code 99: odd"]),
+        (ProtocolError("garbage"), ["garbage"]),
+        (SkylarkError(), ["SkylarkError"]),
+    ],
+)
+def test_lines(error: SkylarkError, words: list[str]) -> None:
+    text = explain(error)
+    assert all(word in text for word in words), text
+
+
+def test_the_cause_of_a_failed_send() -> None:
+    error = SendFailed("not sent in 3 tries")
+    error.__cause__ = ConnectFailed(ADDR, "refused")
+    assert explain(error).startswith(f"not sent in 3 tries (cannot connect to {ADDR}")
+
+
+@given(st.text(), st.integers())
+def test_a_servers_words_stay_one_line(remark: str, code: int) -> None:
+    assert len(explain(BrokerError(code, remark, ADDR)).splitlines()) == 1
+
+
+def test_the_first_of_a_kind_in_groups() -> None:
+    wanted = UserError("here")
+    error = BaseExceptionGroup("a", [KeyError(), ExceptionGroup("b", [ValueError(), wanted])])
+    assert first_of(error, SkylarkError) is wanted
+    assert first_of(error, KeyboardInterrupt) is None
