@@ -4,11 +4,8 @@
 """
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-
-import click
 
 from common.options import markdown_table, options_of
 
@@ -28,15 +25,6 @@ the nearest key; RocketMQ's own keys that Skylark has no use for are accepted wi
 while running are set with `mqadmin updateBrokerConfig` or `mqadmin updateNamesrvConfig`.
 """
 
-MQADMIN_HEAD = """\
-# mqadmin
-
-<!-- made by scripts/docs: do not edit -->
-
-    mqadmin COMMAND [OPTIONS]
-
-"""
-
 
 def conf_page(sections: list[tuple[str, type[Any]]]) -> str:
     """A table of options per daemon."""
@@ -53,54 +41,16 @@ def conf_page(sections: list[tuple[str, type[Any]]]) -> str:
     return "".join(parts)
 
 
-def mqadmin_page(group: click.Group) -> str:
-    """A section per command, in the families of the group when it has them."""
-    families: dict[str, list[str]] = getattr(group, "families", {}) or {"Commands": sorted(group.commands)}
-    parts = [MQADMIN_HEAD, _prose(group.help), "\n"]
-    for family, names in families.items():
-        parts.append(f"\n## {family}\n")
-        for name in names:
-            parts.extend(_command(group.commands[name]))
-    return "".join(parts)
-
-
-def _command(command: click.Command) -> Iterator[str]:
-    context = click.Context(command, info_name=f"mqadmin {command.name}")
-    yield f"\n### {command.name}\n\n{_prose(command.help)}\n\n"
-    yield f"    {command.get_usage(context).removeprefix('Usage: ')}\n"
-    records = [p.get_help_record(context) for p in command.get_params(context) if isinstance(p, click.Option)]
-    rows = [record for record in records if record is not None]
-    if rows:
-        yield "\n| option | what it does |\n| --- | --- |\n"
-        for flags, text in rows:
-            yield f"| `{_cell(flags)}` | {_cell(text)} |\n"
-
-
-def _prose(text: str | None) -> str:
-    # click's mark for a paragraph that keeps its lines means a code block here
-    paragraphs = []
-    for paragraph in (text or "").strip().split("\n\n"):
-        if paragraph.startswith("\b"):
-            lines = paragraph.split("\n")[1:]
-            paragraphs.append("\n".join("    " + line for line in lines))
-        else:
-            paragraphs.append(paragraph)
-    return "\n\n".join(paragraphs)
-
-
-def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|")
-
-
 def pages() -> dict[str, str]:
     """File name in docs/ -> content."""
     from broker.options import BrokerOptions
     from namesrv.options import NamesrvOptions
     from sdk.admin.cli import mqadmin
+    from sdk.admin.reference import markdown
 
     return {
         "conf.md": conf_page([("NameServer", NamesrvOptions), ("Broker", BrokerOptions)]),
-        "mqadmin.md": mqadmin_page(mqadmin),
+        "mqadmin.md": markdown(mqadmin),
     }
 
 

@@ -9,6 +9,8 @@ from sdk.admin.cli import Families
 
 _HEAD = """# mqadmin
 
+<!-- made by scripts/docs: do not edit -->
+
 `mqadmin` administers Skylark and Apache RocketMQ clusters. Commands, option letters and long names are RocketMQ's,
 and tables are printed with RocketMQ's column heads and widths (those of 5.3), so scripts for the official tool go on
 working.
@@ -80,6 +82,6 @@ def _option_table(ctx: click.Context, options: list[click.Option]) -> Iterator[s
     for param in options:
         record = param.get_help_record(ctx)
         if record is not None:
-            names, help_text = (text.replace("|", "\\|") for text in record)
+            names, help_text = (" ".join(text.split()).replace("|", "\\|") for text in record)
             yield f"| `{names}` | {help_text} |"
     yield ""

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-import click
 import pytest
 
 from common.options import option
@@ -28,17 +27,3 @@ def test_conf_page_lists_options_secrets_and_ignored_keys() -> None:
     assert "\n## NameServer\n\n| key |" in page and "| `listenPort` | `9876` | port |" in page
     assert "Secrets have no flag, since others see command lines: `secretKey`." in page
     assert "have no effect here: `oldKey`, `useEpoll`." in page
-
-
-def test_mqadmin_page_lists_commands_and_options() -> None:
-    @click.group(help="Tool.")
-    def tool() -> None: ...
-
-    @tool.command("topicRoute", help="Show a route.\n\n\b\nexample one\nexample two")
-    @click.option("-t", "--topic", required=True, metavar="TOPIC", help="the topic | its name")
-    def route(topic: str) -> None: ...
-
-    page = reference_pages.mqadmin_page(tool)
-    assert "### topicRoute\n\nShow a route.\n\n    example one\n    example two\n" in page
-    assert "    mqadmin topicRoute [OPTIONS]\n" in page
-    assert "| `-t, --topic TOPIC` | the topic \\| its name [required] |" in page
