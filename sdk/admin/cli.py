@@ -49,7 +49,7 @@ class Families(click.Group):
         for family, names in self.families.items():
             with formatter.section(family):
                 formatter.write_dl(
-                    [(name, self.commands[name].get_short_help_str(80)) for name in names], col_spacing=2
+                    [(name, self.commands[name].get_short_help_str(200)) for name in names], col_spacing=2
                 )
 
 
