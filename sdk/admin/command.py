@@ -2,10 +2,9 @@
 
 The function gets a Session and its options and returns plain data (rows, a dict, or None when ``session.say``
 said all). ``show`` turns the data into the lines of a table; with ``--output json`` the data is printed as it
-is. Here also stand the options that commands share, with RocketMQ's letters and long names.
+is. Options and the types of their values are in `params`.
 """
 
-import re
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
@@ -13,71 +12,12 @@ import click
 
 from common.errors import SkylarkError
 from sdk.admin.failures import explain, first_of
+from sdk.admin.params import Address
 from sdk.admin.render import to_json
 from sdk.admin.session import Clients, SdkClients, Session, Settings
 
 Work = Callable[..., Awaitable[Any]]
 Show = Callable[[Any], Iterable[str]]
-
-_ADDR = re.compile(r"(?:\[[0-9A-Fa-f:.%]+\]|[^\s:;/\[\]]+):(\d{1,5})")
-
-
-class Text(click.ParamType):  # type: ignore[type-arg]  # generic in newer click only
-    """Text without blanks around it; not empty."""
-
-    name = "text"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        text = str(value).strip()
-        if not text:
-            self.fail("must not be empty", param, ctx)
-        return text
-
-
-class Address(Text):
-    """``host:port``, or several with ``;`` between them (commas do too)."""
-
-    name = "host:port"
-
-    def __init__(self, *, several: bool = False) -> None:
-        self.several = several
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        text = super().convert(value, param, ctx)
-        several = [part.strip() for part in text.replace(",", ";").split(";") if part.strip()]
-        parts = several if self.several else [text]
-        for part in parts:
-            found = _ADDR.fullmatch(part)
-            if found is None or not 0 < int(found[1]) < 65536:
-                self.fail(f"{part!r} is not host:port, as in 127.0.0.1:9876", param, ctx)
-        if not parts:
-            self.fail("is not host:port, as in 127.0.0.1:9876", param, ctx)
-        return ";".join(parts)
-
-
-def option(letter: str, long: str, help: str, **settings: Any) -> click.Option:
-    """An option with RocketMQ's letter and long name; the function's argument is the long name in snake_case."""
-    argument = re.sub(r"(?<=[a-z0-9])([A-Z])", r"_\1", long).lower()
-    names = [f"-{letter}"] if letter else []
-    kind = settings.setdefault("type", Text())
-    if "metavar" not in settings and not settings.get("is_flag"):
-        settings["metavar"] = "true|false" if kind is bool else "N" if isinstance(kind, click.IntRange) else None
-    return click.Option([*names, f"--{long}", argument], help=help, **settings)
-
-
-def broker_addr(help: str, **settings: Any) -> click.Option:
-    """-b, the address of one broker."""
-    return option("b", "brokerAddr", help, type=Address(), metavar="HOST:PORT", **settings)
-
-
-def cluster_name(help: str, **settings: Any) -> click.Option:
-    """-c, the name of a cluster."""
-    return option("c", "clusterName", help, **settings)
-
-
-def topic_option(help: str = "topic name") -> click.Option:
-    """-t, required."""
-    return option("t", "topic", help, required=True)
 
 
 def _common() -> list[click.Parameter]:

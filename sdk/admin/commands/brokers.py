@@ -5,7 +5,8 @@ from typing import Any
 
 import click
 
-from sdk.admin.command import broker_addr, cluster_name, command, option
+from sdk.admin.command import command
+from sdk.admin.params import broker_addr, cluster_name, option
 from sdk.admin.render import Row
 from sdk.admin.session import Session
 from sdk.admin.targets import MASTER_ID, Target, all_targets, at_each, chosen_addrs

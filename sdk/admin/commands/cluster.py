@@ -7,12 +7,14 @@ from typing import Any
 import click
 
 from common.errors import SkylarkError
-from sdk.admin.command import cluster_name, command, option
+from sdk.admin.command import command
+from sdk.admin.params import cluster_name, option
 from sdk.admin.render import Row, Table, to_json
 from sdk.admin.session import Session
 from sdk.admin.targets import Target, all_targets
 
 FAMILY = "Clusters"
+_POOLS = ("send", "pull", "ack")
 
 _BASE = Table(
     (
@@ -60,9 +62,14 @@ class _Info:
     def count(self, key: str) -> int:
         return int(self.number(key))
 
-    def load(self, pool: str) -> str:
-        size = self.table.get(f"{pool}ThreadPoolQueueSize", "")
-        return f"{size},{self.table.get(f'{pool}ThreadPoolQueueHeadWaitTimeMills', '')}ms"
+
+def _load_keys(pool: str) -> tuple[str, str]:
+    return f"{pool}ThreadPoolQueueSize", f"{pool}ThreadPoolQueueHeadWaitTimeMills"
+
+
+def _load(row: Row, pool: str) -> str:
+    size, wait_ms = _load_keys(pool)
+    return f"{row[size]},{row[wait_ms]}ms"
 
 
 def base_row(target: Target, table: Mapping[str, str], now_ms: int) -> dict[str, Any]:
@@ -77,15 +84,13 @@ def base_row(target: Target, table: Mapping[str, str], now_ms: int) -> dict[str,
         "version": table.get("brokerVersionDesc", ""),
         "inTps": info.number("putTps"),
         "outTps": info.number("getTransferredTps") or info.number("getTransferedTps"),
-        "sendLoad": info.load("send"),
-        "pullLoad": info.load("pull"),
-        "ackLoad": info.load("ack"),
+        **{key: info.count(key) for pool in _POOLS for key in _load_keys(pool)},
         "timerReadBehind": info.count("timerReadBehind"),
         "timerOffsetBehind": info.count("timerOffsetBehind"),
         "timerCongestNum": info.count("timerCongestNum"),
         "timerEnqueueTps": info.number("timerEnqueueTps"),
         "timerDequeueTps": info.number("timerDequeueTps"),
-        "pageCacheLockTimeMills": table.get("pageCacheLockTimeMills", ""),
+        "pageCacheLockTimeMills": info.count("pageCacheLockTimeMills"),
         "hour": (now_ms - info.number("earliestMessageTimeStamp")) / 3_600_000 if earliest else 0.0,
         "commitLogDiskRatio": info.number("commitLogDiskRatio"),
         "brokerActive": table.get("brokerActive") == "true",
@@ -117,8 +122,8 @@ def _base_lines(rows: Sequence[Row]) -> Iterator[str]:
         yield _BASE.row(
             {
                 **row,
-                "inText": f"{row['inTps']:9.2f}({row['sendLoad']})",
-                "outText": f"{row['outTps']:9.2f}({row['pullLoad']}|{row['ackLoad']})",
+                "inText": f"{row['inTps']:9.2f}({_load(row, 'send')})",
+                "outText": f"{row['outTps']:9.2f}({_load(row, 'pull')}|{_load(row, 'ack')})",
                 "timerText": timer,
                 "hourText": f"{row['hour']:2.2f}",
                 "spaceText": f"{row['commitLogDiskRatio']:.4f}",

@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from sdk.admin.command import command, option, topic_option
+from sdk.admin.command import command
+from sdk.admin.params import option, topic_option
 from sdk.admin.render import Row, Table
 from sdk.admin.session import Session
 from sdk.admin.versions import version_name

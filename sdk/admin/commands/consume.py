@@ -2,14 +2,14 @@
 
 import random
 from collections.abc import Iterator, Sequence
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from common.errors import UserError
-from sdk.admin.command import command, option, topic_option
+from sdk.admin.command import command
 from sdk.admin.message_text import message_json, print_line
+from sdk.admin.params import Timestamp, option, topic_option
 from sdk.admin.render import Row, Table, java_object
 from sdk.admin.session import TOOLS_GROUP, Session
 
@@ -23,23 +23,6 @@ _PULL_COUNT = 32
 _TIME_HELP = "[currentTimeMillis|yyyy-MM-dd#HH:mm:ss:SSS]"
 # RocketMQ's tool prints these names
 _STATUS = {"NO_NEW_MESSAGE": "NO_NEW_MSG", "NO_MATCHED_MESSAGE": "NO_MATCHED_MSG"}
-
-
-class Timestamp(click.ParamType):  # type: ignore[type-arg]  # generic in newer click only
-    """ms since 1970, or local time as ``yyyy-MM-dd#HH:mm:ss:SSS``."""
-
-    name = "time"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        text = str(value).strip()
-        if text.isdigit():
-            return int(text)
-        for form in ("%Y-%m-%d#%H:%M:%S:%f", "%Y-%m-%d#%H:%M:%S"):
-            try:
-                return int(datetime.strptime(text, form).timestamp() * 1000)
-            except ValueError:
-                continue
-        self.fail(f"{text!r} is neither ms since 1970 nor yyyy-MM-dd#HH:mm:ss:SSS", param, ctx)
 
 
 _SENT = Table(

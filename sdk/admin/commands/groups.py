@@ -1,13 +1,13 @@
 """Commands about consumer groups: creating, deleting, and how far they are."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from common.errors import BrokerError, RouteNotFound
-from sdk.admin.command import broker_addr, cluster_name, command, option
+from sdk.admin.command import command
+from sdk.admin.params import RetryPolicy, attributes_option, broker_addr, cluster_name, option
 from sdk.admin.progress import PROGRESS, PROGRESS_WITH_CLIENT, client_ips, group_row, queue_rows
 from sdk.admin.render import Row, Table, java_object, seconds_text
 from sdk.admin.session import Session
@@ -24,21 +24,6 @@ _POLICY_HELP = (
     '{"initial":5000,"max":7200000,"multiplier":2}} {"type":"CUSTOMIZED","customizedRetryPolicy":'
     '{"next":[1000,5000,10000]}})'
 )
-
-
-class RetryPolicy(click.ParamType):  # type: ignore[type-arg]  # generic in newer click only
-    """A group's retry policy as JSON."""
-
-    name = "json"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> dict[str, Any]:
-        try:
-            policy = json.loads(value)
-        except ValueError as error:
-            self.fail(f"is not JSON: {error}", param, ctx)
-        if not isinstance(policy, dict) or policy.get("type") not in ("CUSTOMIZED", "EXPONENTIAL"):
-            self.fail('needs "type":"CUSTOMIZED" or "type":"EXPONENTIAL"', param, ctx)
-        return policy
 
 
 def group_config_text(config: "SubscriptionGroupConfig") -> str:
@@ -90,6 +75,7 @@ def group_config_text(config: "SubscriptionGroupConfig") -> str:
         default=1,
     ),
     option("a", "notifyConsumerIdsChanged", "notify consumerId changed", type=bool, default=True),
+    attributes_option(""),
     either=_EITHER,
 )
 async def update_sub_group(
@@ -110,6 +96,7 @@ async def update_sub_group(
         "brokerId": given["broker_id"],
         "whichBrokerWhenConsumeSlowly": given["which_broker_when_consume_slowly"],
         "notifyConsumerIdsChangedEnable": given["notify_consumer_ids_changed"],
+        "attributes": given["attributes"] or {},
     }
     config = SubscriptionGroupConfig.from_wire(wire)
     results = await at_each(

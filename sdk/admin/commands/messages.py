@@ -1,14 +1,14 @@
 """Commands that find messages: by id, by key, by unique key, by place."""
 
-import codecs
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from common.errors import SkylarkError, UserError
-from sdk.admin.command import command, option, topic_option
+from sdk.admin.command import command
 from sdk.admin.message_text import detail_lines, message_json, save_body
+from sdk.admin.params import Charset, option, topic_option
 from sdk.admin.render import Row, Table
 from sdk.admin.session import Session
 from sdk.admin.track import message_tracks, track_line
@@ -18,18 +18,6 @@ if TYPE_CHECKING:
 
 FAMILY = "Message queries"
 LONG_MAX = 2**63 - 1
-
-
-class Charset(click.ParamType):  # type: ignore[type-arg]  # generic in newer click only
-    """A charset that Python knows."""
-
-    name = "charset"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        try:
-            return codecs.lookup(str(value).strip()).name
-        except LookupError:
-            self.fail(f"{value!r} is not a charset, as in UTF-8 or GBK", param, ctx)
 
 
 def _body_format() -> click.Option:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sdk.admin.command import command, option
+from sdk.admin.command import command
 from sdk.admin.commands.brokers import config_lines
+from sdk.admin.params import option
 from sdk.admin.render import Row
 from sdk.admin.session import Session
 from sdk.admin.targets import all_ok, at_each

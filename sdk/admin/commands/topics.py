@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from common.errors import BrokerError, RouteNotFound
-from sdk.admin.command import broker_addr, cluster_name, command, option, topic_option
+from sdk.admin.command import command
 from sdk.admin.fastjson import pretty
 from sdk.admin.order_conf import set_order_conf
+from sdk.admin.params import attributes_option, broker_addr, cluster_name, option, topic_option
 from sdk.admin.render import Row, Table, java_object, time_text
 from sdk.admin.session import Session
 from sdk.admin.targets import all_ok, all_targets, at_each, chosen_addrs
@@ -41,19 +42,6 @@ def topic_config_text(config: "TopicConfig") -> str:
     return java_object("TopicConfig", members)
 
 
-def parse_attributes(text: str) -> dict[str, str]:
-    """``+a=b,-c`` as {"+a": "b", "-c": ""}, the form in which a topic's change is sent."""
-    attributes: dict[str, str] = {}
-    for part in text.split(","):
-        name, equals, value = part.strip().partition("=")
-        adding = name.startswith("+") and bool(equals) and bool(value)
-        removing = name.startswith("-") and not equals
-        if len(name) < 2 or not (adding or removing):
-            raise click.BadParameter(f"{part!r} is neither +name=value nor -name", param_hint="--attributes")
-        attributes[name] = value
-    return attributes
-
-
 @command(
     "updateTopic",
     broker_addr("create topic to which broker"),
@@ -65,7 +53,7 @@ def parse_attributes(text: str) -> dict[str, str]:
     option("o", "order", "set topic's order", type=bool, default=False),
     option("u", "unit", "is unit topic", type=bool, default=False),
     option("s", "hasUnitSub", "has unit sub", type=bool, default=False),
-    option("a", "attributes", "attribute(+a=b,+c=d,-e)", default=None),
+    attributes_option("a"),
     either=("broker_addr", "cluster_name"),
 )
 async def update_topic(
@@ -79,7 +67,7 @@ async def update_topic(
     order: bool,
     unit: bool,
     has_unit_sub: bool,
-    attributes: str | None,
+    attributes: dict[str, str] | None,
 ) -> dict[str, Any]:
     """Create a topic, or change one."""
     from remoting.protocol.bodies.topic import TopicConfig
@@ -91,7 +79,7 @@ async def update_topic(
         perm=perm,
         topic_sys_flag=(1 if unit else 0) | (2 if has_unit_sub else 0),
         order=order,
-        attributes=parse_attributes(attributes) if attributes else {},
+        attributes=attributes or {},
     )
     addrs = await chosen_addrs(session, broker_addr, cluster_name)
     results = await at_each(

@@ -196,7 +196,7 @@ def test_update_sub_group_sends_what_was_given() -> None:
     switches = {"-s": "false", "-m": "true", "-d": "true", "-o": "true", "-a": "false"}
     switches |= {"-q": "2", "-r": "3", "-i": "1", "-w": "0"}
     options = [word for pair in switches.items() for word in pair]
-    result = run(world, "updateSubGroup", "-b", MASTER, "-g", "G", *options, "-p", policy)
+    result = run(world, "updateSubGroup", "-b", MASTER, "-g", "G", *options, "-p", policy, "--attributes", "+a=b")
     assert result.exit_code == 0
     [(addr, config)] = world.called("create_group")
     assert addr == MASTER
@@ -205,6 +205,7 @@ def test_update_sub_group_sends_what_was_given() -> None:
     assert (config.retry_queue_nums, config.retry_max_times) == (2, 3)
     assert (config.broker_id, config.which_broker_when_consume_slowly) == (1, 0)
     assert config.notify_consumer_ids_changed_enable is False
+    assert config.attributes == {"+a": "b"}
     assert config.group_retry_policy.exponential_retry_policy.initial == 5
     assert "exponentialRetryPolicy=ExponentialRetryPolicy{initial=5, max=7, multiplier=2}" in result.stdout
 

@@ -1,0 +1,138 @@
+"""Options and their values: addresses, times, charsets, and the options that commands share.
+
+Letters and long names are RocketMQ's; a value that cannot be is a usage error that says what would do.
+"""
+
+import codecs
+import json
+import re
+from datetime import datetime
+from typing import Any
+
+import click
+
+_ADDR = re.compile(r"(?:\[[0-9A-Fa-f:.%]+\]|[^\s:;/\[\]]+):(\d{1,5})")
+
+
+class Text(click.ParamType):  # type: ignore[type-arg]  # generic in newer click only
+    """Text without blanks around it; not empty."""
+
+    name = "text"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        text = str(value).strip()
+        if not text:
+            self.fail("must not be empty", param, ctx)
+        return text
+
+
+class Address(Text):
+    """``host:port``, or several with ``;`` between them (commas do too)."""
+
+    name = "host:port"
+
+    def __init__(self, *, several: bool = False) -> None:
+        self.several = several
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        text = super().convert(value, param, ctx)
+        several = [part.strip() for part in text.replace(",", ";").split(";") if part.strip()]
+        parts = several if self.several else [text]
+        for part in parts:
+            found = _ADDR.fullmatch(part)
+            if found is None or not 0 < int(found[1]) < 65536:
+                self.fail(f"{part!r} is not host:port, as in 127.0.0.1:9876", param, ctx)
+        if not parts:
+            self.fail("is not host:port, as in 127.0.0.1:9876", param, ctx)
+        return ";".join(parts)
+
+
+class Attributes(click.ParamType):  # type: ignore[type-arg]  # generic in newer click only
+    """``+a=b,-c`` as {"+a": "b", "-c": ""}, the form in which changes of a topic or a group are sent."""
+
+    name = "+a=b,-c"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> dict[str, str]:
+        attributes: dict[str, str] = {}
+        for part in str(value).split(","):
+            name, equals, text = part.strip().partition("=")
+            adding = name.startswith("+") and bool(equals) and bool(text)
+            removing = name.startswith("-") and not equals
+            if len(name) < 2 or not (adding or removing):
+                self.fail(f"{part!r} is neither +name=value nor -name", param, ctx)
+            attributes[name] = text
+        return attributes
+
+
+class Charset(click.ParamType):  # type: ignore[type-arg]  # generic in newer click only
+    """A charset that Python knows."""
+
+    name = "charset"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        try:
+            return codecs.lookup(str(value).strip()).name
+        except LookupError:
+            self.fail(f"{value!r} is not a charset, as in UTF-8 or GBK", param, ctx)
+
+
+class Timestamp(click.ParamType):  # type: ignore[type-arg]  # generic in newer click only
+    """ms since 1970, or local time as ``yyyy-MM-dd#HH:mm:ss:SSS``."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        text = str(value).strip()
+        if text.isdigit():
+            return int(text)
+        for form in ("%Y-%m-%d#%H:%M:%S:%f", "%Y-%m-%d#%H:%M:%S"):
+            try:
+                return int(datetime.strptime(text, form).timestamp() * 1000)
+            except ValueError:
+                continue
+        self.fail(f"{text!r} is neither ms since 1970 nor yyyy-MM-dd#HH:mm:ss:SSS", param, ctx)
+
+
+class RetryPolicy(click.ParamType):  # type: ignore[type-arg]  # generic in newer click only
+    """A group's retry policy as JSON."""
+
+    name = "json"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> dict[str, Any]:
+        try:
+            policy = json.loads(value)
+        except ValueError as error:
+            self.fail(f"is not JSON: {error}", param, ctx)
+        if not isinstance(policy, dict) or policy.get("type") not in ("CUSTOMIZED", "EXPONENTIAL"):
+            self.fail('needs "type":"CUSTOMIZED" or "type":"EXPONENTIAL"', param, ctx)
+        return policy
+
+
+def attributes_option(letter: str) -> click.Option:
+    """--attributes, changes of a topic's or a group's attributes."""
+    return option(letter, "attributes", "attribute(+a=b,+c=d,-e)", type=Attributes(), default=None)
+
+
+def option(letter: str, long: str, help: str, **settings: Any) -> click.Option:
+    """An option with RocketMQ's letter and long name; the function's argument is the long name in snake_case."""
+    argument = re.sub(r"(?<=[a-z0-9])([A-Z])", r"_\1", long).lower()
+    names = [f"-{letter}"] if letter else []
+    kind = settings.setdefault("type", Text())
+    if "metavar" not in settings and not settings.get("is_flag"):
+        settings["metavar"] = "true|false" if kind is bool else "N" if isinstance(kind, click.IntRange) else None
+    return click.Option([*names, f"--{long}", argument], help=help, **settings)
+
+
+def broker_addr(help: str, **settings: Any) -> click.Option:
+    """-b, the address of one broker."""
+    return option("b", "brokerAddr", help, type=Address(), metavar="HOST:PORT", **settings)
+
+
+def cluster_name(help: str, **settings: Any) -> click.Option:
+    """-c, the name of a cluster."""
+    return option("c", "clusterName", help, **settings)
+
+
+def topic_option(help: str = "topic name") -> click.Option:
+    """-t, required."""
+    return option("t", "topic", help, required=True)
