@@ -1,6 +1,6 @@
 """Servers for tests of the SDK: real sockets on 127.0.0.1:0, tables in memory, every request noted."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -19,6 +19,7 @@ from remoting.protocol.bodies.dialect import dialect_for
 from remoting.protocol.bodies.route import BrokerData, QueueData, TopicRouteData
 from remoting.protocol.command import Command
 
+MAX_CODE = 2_000
 Answer = Callable[[Command], Command | Body | dict[str, Any] | None]
 
 
@@ -55,7 +56,7 @@ class Fake:
         for channel in list(self.server.channels):
             channel.close("test")
 
-    async def _handle(self, channel: Channel, request: Command) -> Command | None:
+    def _handle(self, channel: Channel, request: Command) -> Command | None:
         self.requests.append(request)
         self.codecs.add(request.codec)
         if channel not in self.channels:
@@ -73,22 +74,11 @@ class Fake:
         return result
 
 
-class _EveryCode(dict[int, Callable[[Channel, Command], Awaitable[Command | None]]]):
-    """A handler table that has every code."""
-
-    def __init__(self, handler: Callable[[Channel, Command], Awaitable[Command | None]]) -> None:
-        super().__init__()
-        self._handler = handler
-
-    def get(self, key: int, default: object = None) -> Any:
-        return self._handler
-
-
 @asynccontextmanager
 async def serving(fake: Fake) -> AsyncIterator[Fake]:
     """``fake`` listens while the block runs; `Fake.stop` ends it earlier, as a kill does."""
     async with trio.open_nursery() as nursery:
-        fake.server = Server({}, _EveryCode(fake._handle))
+        fake.server = Server(dict.fromkeys(range(MAX_CODE), fake._handle))
         port = int(fake.addr.rpartition(":")[2]) if fake.addr else 0
         fake.addr = await nursery.start(fake.server.serve, "127.0.0.1", port)
         fake.stop = nursery.cancel_scope.cancel

@@ -1,0 +1,307 @@
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from common.errors import BrokerError, ConnectFailed, RouteNotFound, SkylarkError, UserError
+from remoting.protocol.bodies import decode_body
+from remoting.protocol.bodies.heartbeat import HeartbeatData
+from remoting.protocol.bodies.running_info import ConsumerRunningInfo
+from remoting.protocol.command import Command
+from sdk.client import GOODBYE_TIMEOUT_S, ClientInstance
+from sdk.consumer.pull import PullConsumer
+from tests.sdk.fakes import Fake, FakeBroker, FakeNamesrv, queue, serving
+
+
+@asynccontextmanager
+async def cluster() -> AsyncIterator[tuple[FakeNamesrv, FakeBroker]]:
+    async with serving(FakeNamesrv()) as namesrv, serving(FakeBroker()) as broker:
+        assert isinstance(namesrv, FakeNamesrv) and isinstance(broker, FakeBroker)
+        namesrv.add("t", broker)
+        yield namesrv, broker
+
+
+def heartbeats(broker: Fake) -> list[HeartbeatData]:
+    return [decode_body(HeartbeatData, request.body, request.codec) for request in broker.asked(34)]
+
+
+# --- routes
+
+
+async def test_a_route_is_asked_for_once_and_cached() -> None:
+    async with cluster() as (namesrv, _), ClientInstance(namesrv.addr) as client:
+        route = await client.route("t")
+        assert route.writable == (queue(0), queue(1))
+        assert await client.route("t") is route
+        assert len(namesrv.asked(105)) == 1
+        assert await client.refresh("t") is route
+        assert len(namesrv.asked(105)) == 2
+
+
+async def test_many_who_wait_share_one_request() -> None:
+    async with cluster() as (namesrv, _), ClientInstance(namesrv.addr) as client:
+        got = []
+
+        async def ask() -> None:
+            got.append(await client.refresh("t"))
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(100):
+                nursery.start_soon(ask)
+            # one of them gives up; the others must not notice
+            with trio.move_on_after(0):
+                await client.refresh("t")
+        assert len(got) == 100
+        assert len(namesrv.asked(105)) == 1
+
+
+async def test_a_topic_that_nobody_knows() -> None:
+    async with cluster() as (namesrv, _), ClientInstance(namesrv.addr) as client:
+        with pytest.raises(RouteNotFound) as caught:
+            await client.route("u")
+        assert "u" in str(caught.value) and "updateTopic" in str(caught.value)
+        assert client.routes.get("u") is None
+
+
+async def test_a_route_outlives_the_nameservers() -> None:
+    async with cluster() as (namesrv, _), ClientInstance(namesrv.addr) as client:
+        route = await client.route("t")
+        del namesrv.routes["t"]
+        with pytest.raises(RouteNotFound):
+            await client.refresh("t")
+        assert await client.route("t") is route
+        namesrv.stop()
+        await wait_all_tasks_blocked()
+        with pytest.raises(ConnectFailed):
+            await client.refresh("t")
+        assert await client.route("t") is route
+
+
+async def test_routes_in_use_are_polled(mock_clock: MockClock) -> None:
+    async with cluster() as (namesrv, _broker), ClientInstance(namesrv.addr) as client:
+        before = await client.route("t")
+        namesrv.routes["t"].queue_datas[0].write_queue_nums = 5
+        mock_clock.jump(29)
+        await wait_all_tasks_blocked(0.05)
+        assert client.routes.get("t") is before
+        mock_clock.jump(1)
+        await namesrv.wait_asked(105, 2)
+        await wait_all_tasks_blocked(0.05)
+        now = client.routes.get("t")
+        assert now is not None and len(now.writable) == 5
+
+
+async def test_a_failed_poll_is_not_the_last(mock_clock: MockClock) -> None:
+    async with cluster() as (namesrv, _broker), ClientInstance(namesrv.addr) as client:
+        route = await client.route("t")
+        namesrv.on(105, lambda request: request.respond(2, "busy"))
+        for count in (2, 3):
+            mock_clock.jump(30)
+            await namesrv.wait_asked(105, count)
+            await wait_all_tasks_blocked(0.05)
+        assert client.routes.get("t") is route
+
+
+async def test_damage_from_a_nameserver_is_an_error_and_no_crash() -> None:
+    async with cluster() as (namesrv, _), ClientInstance(namesrv.addr) as client:
+        namesrv.on(105, lambda request: request.respond(body=b"{not json"))
+        with pytest.raises(SkylarkError):
+            await client.refresh("t")
+        namesrv.on(105, lambda request: namesrv.routes["t"])
+        assert (await client.refresh("t")).writable
+
+
+async def test_waiting_for_a_route_ends_when_the_client_closes(nursery: trio.Nursery) -> None:
+    async with cluster() as (namesrv, _):
+        namesrv.on(105, lambda request: None)
+        caught: list[SkylarkError] = []
+
+        async def ask() -> None:
+            try:
+                await client.route("t")
+            except SkylarkError as error:
+                caught.append(error)
+
+        async with ClientInstance(namesrv.addr) as client:
+            nursery.start_soon(ask)
+            await namesrv.wait_asked(105)
+        await wait_all_tasks_blocked()
+        assert caught
+
+
+# --- life
+
+
+async def test_a_bad_nameserver_is_told_before_anything_starts() -> None:
+    with pytest.raises(UserError, match="host:port"):
+        ClientInstance("nonsense")
+
+
+async def test_it_must_be_opened_and_only_once() -> None:
+    client = ClientInstance("127.0.0.1:9876")
+    with pytest.raises(RuntimeError, match="async with"):
+        await client.route("t")
+    async with client:
+        with pytest.raises(RuntimeError, match="open already"):
+            await client.__aenter__()
+
+
+async def test_client_ids_differ() -> None:
+    one, two = ClientInstance("h:1"), ClientInstance("h:1")
+    assert one.client_id != two.client_id
+    ip, _, rest = one.client_id.partition("@")
+    pid, _, number = rest.partition("#")
+    assert ip.count(".") == 3 and pid.isdigit() and number.isdigit()
+
+
+# --- groups
+
+
+async def test_heartbeats_start_when_a_broker_is_known_and_go_on(mock_clock: MockClock) -> None:
+    async with cluster() as (namesrv, broker), ClientInstance(namesrv.addr) as client:
+        client.membership.join_producer("pg")
+        await client.route("t")
+        await broker.wait_asked(34)
+        await wait_all_tasks_blocked(0.05)
+        mock_clock.jump(30)
+        await broker.wait_asked(34, 2)
+        for data in heartbeats(broker):
+            assert data.client_id == client.client_id
+            assert [producer.group_name for producer in data.producer_data_set] == ["pg"]
+
+
+async def test_no_heartbeats_without_a_group(mock_clock: MockClock) -> None:
+    async with cluster() as (namesrv, broker), ClientInstance(namesrv.addr) as client:
+        await client.route("t")
+        mock_clock.jump(31)
+        await namesrv.wait_asked(105, 2)
+        await wait_all_tasks_blocked(0.05)
+        assert not broker.requests
+
+
+async def test_producers_greet_masters_and_consumers_all_brokers() -> None:
+    async with cluster() as (namesrv, master), serving(FakeBroker()) as slave:
+        namesrv.routes["t"].broker_datas[0].broker_addrs[1] = slave.addr
+        async with ClientInstance(namesrv.addr) as client:
+            client.membership.join_producer("pg")
+            await client.route("t")
+            await master.wait_asked(34)
+            await wait_all_tasks_blocked(0.05)
+            assert not slave.requests
+        async with PullConsumer(namesrv.addr, group="cg") as consumer:
+            await consumer.message_queues("t")
+            await slave.wait_asked(34)
+
+
+async def test_a_consumer_tells_what_it_reads() -> None:
+    async with cluster() as (namesrv, broker), PullConsumer(namesrv.addr, group="cg") as consumer:
+        await consumer.pull(queue(), 0, expression="A || B")
+        (request,) = await broker.wait_asked(34)
+        (data,) = decode_body(HeartbeatData, request.body, request.codec).consumer_data_set
+        assert (data.group_name, data.consume_type, data.message_model) == ("cg", "CONSUME_ACTIVELY", "CLUSTERING")
+        (subscription,) = data.subscription_data_set
+        assert (subscription.topic, subscription.sub_string, subscription.tags_set) == ("t", "A || B", ["A", "B"])
+        await consumer.pull(queue(), 0)
+        await wait_all_tasks_blocked(0.05)
+        assert len(broker.asked(34)) == 1
+
+
+async def test_a_broker_that_misses_a_heartbeat_gets_the_next(mock_clock: MockClock) -> None:
+    async with cluster() as (namesrv, broker), ClientInstance(namesrv.addr) as client:
+        broker.on(34, lambda request: request.respond(2, "busy"))
+        client.membership.join_producer("pg")
+        await client.route("t")
+        await broker.wait_asked(34)
+        await wait_all_tasks_blocked(0.05)
+        await client.refresh("t")
+        await broker.wait_asked(34, 2)
+
+
+async def test_groups_are_left_at_the_end() -> None:
+    async with cluster() as (namesrv, broker):
+        async with PullConsumer(namesrv.addr, group="cg") as consumer:
+            await consumer.message_queues("t")
+            await broker.wait_asked(34)
+            await wait_all_tasks_blocked(0.05)
+        (request,) = broker.asked(35)
+        assert request.ext is not None
+        assert request.ext["consumerGroup"] == "cg" and "producerGroup" not in request.ext
+        assert request.ext["clientID"] == heartbeats(broker)[0].client_id
+
+
+async def test_a_frozen_broker_does_not_keep_a_client_from_closing(mock_clock: MockClock) -> None:
+    async with cluster() as (namesrv, broker), trio.open_nursery() as nursery:
+        broker.on(35, lambda request: None)
+
+        async def come_and_go() -> None:
+            async with ClientInstance(namesrv.addr) as client:
+                client.membership.join_producer("pg")
+                await client.route("t")
+                await broker.wait_asked(34)
+                await wait_all_tasks_blocked(0.05)
+
+        nursery.start_soon(come_and_go)
+        await broker.wait_asked(35)
+        mock_clock.jump(GOODBYE_TIMEOUT_S)
+
+
+def test_groups_are_counted() -> None:
+    membership = ClientInstance("h:1").membership
+    membership.join_producer("g")
+    membership.join_producer("g")
+    assert not membership.leave_producer("g")
+    assert membership.any
+    assert membership.leave_producer("g")
+    assert not membership.any
+
+
+# --- what brokers ask
+
+
+async def ask_back(broker: FakeBroker, code: int, **ext: str) -> Command:
+    return await broker.channels[0].invoke(Command(code, dict(ext)), 5000)
+
+
+async def test_a_consumer_says_what_it_does() -> None:
+    async with cluster() as (namesrv, broker), PullConsumer(namesrv.addr, group="cg") as consumer:
+        await consumer.pull(queue(), 0)
+        answer = await ask_back(broker, 307, consumerGroup="cg", clientId="x", jstackEnable="false")
+        info = decode_body(ConsumerRunningInfo, answer.body, answer.codec)
+        assert info.properties["PROP_NAMESERVER_ADDR"] == namesrv.addr
+        assert [subscription.topic for subscription in info.subscription_set] == ["t"]
+        assert (await ask_back(broker, 307, consumerGroup="other", clientId="x")).code == 1
+
+
+async def test_other_requests_of_brokers_do_no_harm() -> None:
+    async with cluster() as (namesrv, broker), PullConsumer(namesrv.addr, group="cg") as consumer:
+        await consumer.pull(queue(), 0)
+        assert (await ask_back(broker, 40, consumerGroup="cg")).code == 0
+        assert (await ask_back(broker, 40)).code == 0
+        assert (await ask_back(broker, 220, group="cg", topic="t", timestamp="0", isForce="true")).code == 1
+        assert (await ask_back(broker, 39)).code == 3
+        assert (await consumer.pull(queue(), 0)).next_offset == 0
+
+
+async def test_a_second_consumer_of_a_group_is_refused() -> None:
+    async with PullConsumer("127.0.0.1:9876", group="cg") as consumer:
+        membership = consumer._instance.membership
+        with pytest.raises(ValueError, match="cg"):
+            membership.join_consumer("cg", consumer._member)
+        membership.leave_consumer("cg")
+        assert not membership.any
+
+
+async def test_an_answer_without_its_fields_is_no_crash() -> None:
+    async with cluster() as (namesrv, broker), PullConsumer(namesrv.addr, heartbeat=False) as consumer:
+        for ext in ({}, {"offset": "many"}):
+            broker.on(30, lambda request, ext=ext: dict(ext))  # type: ignore[misc]
+            with pytest.raises(SkylarkError, match="offset"):
+                await consumer.max_offset(queue())
+        broker.on(11, lambda request: request.respond(0, body=b"\x00\x00\x00\x09garbage"))
+        with pytest.raises(SkylarkError):
+            await consumer.pull(queue(), 0)
+        broker.on(30, lambda request: request.respond(99, None))
+        with pytest.raises(BrokerError, match="code 99"):
+            await consumer.max_offset(queue())
