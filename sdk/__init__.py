@@ -29,13 +29,17 @@ if TYPE_CHECKING:
     from sdk.admin.client import Admin
     from sdk.consumer.pull import PullConsumer
     from sdk.consumer.result import PullBytes, PullResult, PullStatus
+    from sdk.producer.producer import Producer
+    from sdk.producer.result import BulkResult, SendResult, SendStatus
 
 __all__ = [
     "Admin",
     "BrokerError",
+    "BulkResult",
     "Message",
     "MessageExt",
     "MessageQueue",
+    "Producer",
     "PullBytes",
     "PullConsumer",
     "PullResult",
@@ -43,6 +47,8 @@ __all__ = [
     "RemotingError",
     "RouteNotFound",
     "SendFailed",
+    "SendResult",
+    "SendStatus",
     "SkylarkError",
     "UserError",
 ]
@@ -55,7 +61,7 @@ _HOMES = {
     "sdk.consumer.pull": ("PullConsumer",),
     "sdk.consumer.result": ("PullBytes", "PullResult", "PullStatus"),
     "sdk.producer.producer": ("Producer",),
-    "sdk.producer.result": ("SendResult", "SendStatus"),
+    "sdk.producer.result": ("BulkResult", "SendResult", "SendStatus"),
 }
 
 

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sdk.blocking.admin import Admin
     from sdk.blocking.consumer import PullConsumer
+    from sdk.blocking.producer import Producer
 
-__all__ = ["Admin", "PullConsumer"]
+__all__ = ["Admin", "Producer", "PullConsumer"]
 
 _HOMES = {"Admin": "admin", "Producer": "producer", "PullConsumer": "consumer"}
 
