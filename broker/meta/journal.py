@@ -21,7 +21,7 @@ from typing import Any
 from broker.meta.compaction import Compaction, snapshot_records
 from broker.meta.journal_format import HEADER_BYTES, Scan, encode_header, encode_record, scan
 from broker.meta.journal_paths import JournalPaths
-from common.errors import StoreCorrupt, StoreError
+from common.errors import ProtocolError, StoreCorrupt, StoreError
 from common.files import AppendFile, FileSystem
 
 OnRecord = Callable[[str, Any], None]
@@ -46,8 +46,9 @@ class Cut:
 
 @dataclass(slots=True)
 class JournalReport:
-    """What recovery found and did."""
+    """What recovery found and did; ``fresh`` when there was no journal at all."""
 
+    fresh: bool = False
     records: int = 0
     cuts: list[Cut] = field(default_factory=list)
     #: Half-written snapshots, and what an interrupted compaction had not removed yet.
@@ -83,6 +84,7 @@ class Journal:
         self._fs.mkdirs(paths.directory)
         listing = paths.listing(self._fs)
         base = max(listing.snapshots, default=0)
+        report.fresh = not (listing.journals or listing.snapshots)
         if base:
             records, self._snapshot_bytes = snapshot_records(self._fs, paths.snapshot(base), base)
             report.records += _apply(records, paths.snapshot(base), on_record)
@@ -117,9 +119,7 @@ class Journal:
                 return chain[: index + 1]
         return chain
 
-    def _cut(
-        self, torn: tuple[int, Scan], later: list[tuple[int, Scan]], reason: str, report: JournalReport
-    ) -> None:
+    def _cut(self, torn: tuple[int, Scan], later: list[tuple[int, Scan]], reason: str, report: JournalReport) -> None:
         number, found = torn
         path = self._paths.journal(number)
         # A later journal that was synced proves that this one was whole on disk.
@@ -277,7 +277,7 @@ def _apply(records: list[Any], path: str, on_record: OnRecord) -> int:
             continue
         try:
             on_record(kind, payload)
-        except (KeyError, ValueError, TypeError, AttributeError) as error:
+        except (KeyError, ValueError, TypeError, AttributeError, ProtocolError) as error:
             reason = f"the record {kind!r} cannot be used ({type(error).__name__}: {error})"
             raise StoreCorrupt(path, offset, reason) from error
     return len(records)

@@ -182,6 +182,10 @@ class MemoryFiles:
         }
         return after
 
+    def paths(self) -> list[str]:
+        """All files, sorted."""
+        return sorted(self._names)
+
     def overwrite(self, path: str, data: bytes) -> None:
         """Rot, or a file from elsewhere: ``data`` is on disk now."""
         self.mkdirs(posixpath.dirname(path))

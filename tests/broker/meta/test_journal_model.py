@@ -4,6 +4,7 @@ The model is the list of states after each change. After power loss the journal 
 last acknowledged one: a prefix of what was appended. After a kill it must hold the last.
 """
 
+import contextlib
 import copy
 from random import Random
 from typing import Any
@@ -119,10 +120,8 @@ class JournalModel(RuleBasedStateMachine):
         last = self.fs.calls.total() + operation
         self.fs.before_call = before_call
         assert self.compaction is not None
-        try:
+        with contextlib.suppress(PowerLoss, StoreError):
             self.compaction.write([("all", self.taken)])
-        except (PowerLoss, StoreError):
-            pass
         self.fs = images[0] if images else self.fs.crash(Random(seed))
         self.fs.capacity = 1 << 40
         self.open(self.states)

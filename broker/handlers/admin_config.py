@@ -1,0 +1,121 @@
+"""The broker's own options and state: 25, 26, 28.
+
+There is one BrokerOptions as long as the broker lives, and everybody holds it; only `ConfigHandlers.update` alters it,
+and only the options that are ``mutable``, which are read at each use.
+Neighbours: options.py; common/conf_file.py edits the conf file that the broker was started with.
+"""
+
+import logging
+from collections.abc import Callable
+
+import trio
+
+from broker.handlers.bodies import answer_with
+from broker.meta.topics import Topics
+from broker.options import BrokerOptions
+from common.clock import Clock
+from common.conf_file import save_changes
+from common.errors import ConfigError, RequestRefused, StoreError
+from common.files import FileSystem
+from common.options import entries, options_of, to_properties, update, value_text
+from remoting.net.channel import Channel
+from remoting.net.server import Handler, SlowHandler
+from remoting.protocol.bodies import encode_body
+from remoting.protocol.bodies.data_version import DataVersion
+from remoting.protocol.bodies.kvtable import KVTable
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.command import Command
+from remoting.protocol.headers.admin import GetBrokerConfigResponseHeader
+
+logger = logging.getLogger(__name__)
+
+
+class ConfigHandlers:
+    """``runtime_info`` makes the table that brokerStatus shows."""
+
+    def __init__(
+        self,
+        options: BrokerOptions,
+        topics: Topics,
+        fs: FileSystem,
+        clock: Clock,
+        runtime_info: Callable[[], dict[str, str]],
+    ) -> None:
+        self._options = options
+        self._topics = topics
+        self._fs = fs
+        self._clock = clock
+        self._runtime_info = runtime_info
+        self._version = DataVersion(timestamp=clock.now_ms())
+        self._changing = trio.Lock()
+
+    def handlers(self) -> dict[int, Handler]:
+        return {
+            RequestCode.GET_BROKER_CONFIG: self.get,
+            RequestCode.GET_BROKER_RUNTIME_INFO: self.runtime,
+        }
+
+    def slow_handlers(self) -> dict[int, SlowHandler]:
+        return {RequestCode.UPDATE_BROKER_CONFIG: self.update}
+
+    def get(self, channel: Channel, request: Command) -> Command:
+        """26."""
+        version = encode_body(self._version).decode()
+        return request.respond(
+            ext=GetBrokerConfigResponseHeader(version).to_ext(), body=to_properties(self._options).encode()
+        )
+
+    def runtime(self, channel: Channel, request: Command) -> Command:
+        """28."""
+        return answer_with(request, KVTable(self._runtime_info()))
+
+    async def update(self, channel: Channel, request: Command) -> Command:
+        """25: options that may change while running; they are kept in the conf file, if there is one."""
+        text = self._checked_text(request)
+        async with self._changing:
+            try:
+                wanted = update(self._options, text)
+            except ConfigError as error:
+                raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from None
+            changed = [o for o in options_of(BrokerOptions) if _differs(o.name, self._options, wanted)]
+            changes = {o.key: value_text(getattr(wanted, o.name)) for o in changed}
+            path = self._options.broker_config_path
+            if changes and path:
+                await self._save(path, changes)
+            for o in changed:
+                object.__setattr__(self._options, o.name, getattr(wanted, o.name))
+        if changes:
+            self._version = self._version.next(self._clock.now_ms())
+        if "brokerPermission" in changes:
+            self._topics.changed()  # NameServers are told what clients may do with the topics
+        logger.info("options changed: %s kept=%s by=%s", changes, path or "until the stop", channel.remote)
+        return request.respond()
+
+    def _checked_text(self, request: Command) -> str:
+        """The properties of the request, without those that have no effect here."""
+        try:
+            text = request.body.decode()
+            pairs = [(key, value) for _, key, value in entries(text)]
+        except (UnicodeDecodeError, ConfigError):
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, "string2Properties error") from None
+        if self._options.forbidden_keys.intersection(key for key, _ in pairs):
+            raise RequestRefused(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
+        ignored = [key for key, _ in pairs if key in BrokerOptions.ignored_keys]
+        if not ignored:
+            return text
+        logger.warning("options without effect here: %s", ", ".join(ignored))
+        escaped = ((key, value.replace("\\", "\\\\")) for key, value in pairs if key not in ignored)
+        return "".join(f"{key}={value}\n" for key, value in escaped)
+
+    async def _save(self, path: str, changes: dict[str, str]) -> None:
+        try:
+            await trio.to_thread.run_sync(save_changes, self._fs, path, changes)
+        except (OSError, StoreError) as error:
+            logger.error("options not changed, %s could not be written: %s", path, error)
+            raise RequestRefused(
+                ResponseCode.SYSTEM_ERROR, f"not changed, the file could not be written: {error}"
+            ) from error
+
+
+def _differs(name: str, one: BrokerOptions, other: BrokerOptions) -> bool:
+    return bool(getattr(one, name) != getattr(other, name))

@@ -1,0 +1,115 @@
+"""Subscription groups, as administrators see them: 200, 201, 207, 352.
+
+A change is answered when it is on disk. Neighbours: meta/groups.py; client.py has who is connected.
+"""
+
+import logging
+from dataclasses import dataclass, replace
+
+from broker.handlers.bodies import Durable, answer_with, read_body, refused_when_not_stored
+from broker.meta.consumer_offsets import ConsumerOffsets
+from broker.meta.groups import Groups
+from broker.observe.stats import BrokerStats
+from common.errors import RequestRefused
+from common.names import check_group
+from remoting.net.channel import Channel
+from remoting.net.server import Handler, SlowHandler
+from remoting.protocol.bodies.group import SubscriptionGroupConfig, SubscriptionGroupTable
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.command import Command
+from remoting.protocol.headers.groups import (
+    DeleteSubscriptionGroupRequestHeader,
+    GetAllSubscriptionGroupRequestHeader,
+    GetAllSubscriptionGroupResponseHeader,
+)
+from remoting.protocol.headers.header import Header, required
+from remoting.protocol.scalars import read_text
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class GroupRequestHeader(Header):
+    """343 and 352: about one group."""
+
+    group: str = required(read_text)
+
+
+class GroupHandlers:
+    """See the module."""
+
+    def __init__(self, groups: Groups, offsets: ConsumerOffsets, stats: BrokerStats, durable: Durable) -> None:
+        self._groups = groups
+        self._offsets = offsets
+        self._stats = stats
+        self._durable = durable
+
+    def handlers(self) -> dict[int, Handler]:
+        return {
+            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self.get_all,
+            RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: self.get,
+        }
+
+    def slow_handlers(self) -> dict[int, SlowHandler]:
+        return {
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self.update,
+            RequestCode.DELETE_SUBSCRIPTIONGROUP: self.delete,
+        }
+
+    async def update(self, channel: Channel, request: Command) -> Command:
+        """200: create a group or change it."""
+        config = read_body(SubscriptionGroupConfig, request)
+        check_group(config.group_name)
+        known = self._groups.get(config.group_name)
+        config = replace(config, attributes=_attributes(known.attributes if known else {}, config.attributes))
+        with refused_when_not_stored():
+            if config != known:
+                self._groups.put(config)
+                logger.info("group %s set by %s: %s", config.group_name, channel.remote, config)
+            await self._durable()
+        return request.respond()
+
+    async def delete(self, channel: Channel, request: Command) -> Command:
+        """207: the group, and what it has consumed when asked to."""
+        header = DeleteSubscriptionGroupRequestHeader.from_ext(request.ext)
+        clean = bool(header.clean_offset or header.remove_offset)
+        with refused_when_not_stored():
+            existed = self._groups.delete(header.group_name)
+            if clean:
+                self._offsets.remove_group(header.group_name)
+            self._stats.drop_group(header.group_name)
+            await self._durable()
+        logger.info("group %s deleted by %s existed=%s offsets=%s", header.group_name, channel.remote, existed, clean)
+        return request.respond()
+
+    def get_all(self, channel: Channel, request: Command) -> Command:
+        """201: all groups, or a part of them when the caller asks for parts."""
+        header = GetAllSubscriptionGroupRequestHeader.from_ext(request.ext)
+        table = self._groups.all()
+        answer_ext = None
+        if header.group_seq is not None and header.max_group_num is not None:
+            answer_ext = GetAllSubscriptionGroupResponseHeader(len(table)).to_ext()
+            names = sorted(table)[max(header.group_seq, 0) :][: max(header.max_group_num, 0)]
+            table = {name: table[name] for name in names}
+        answer = answer_with(request, SubscriptionGroupTable(table, {}, self._groups.data_version))
+        answer.ext = answer_ext
+        return answer
+
+    def get(self, channel: Channel, request: Command) -> Command:
+        """352."""
+        group = GroupRequestHeader.from_ext(request.ext).group
+        config = self._groups.get_or_create(group)
+        if config is None:
+            raise RequestRefused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"No group in this broker. group: {group}")
+        return answer_with(request, config)
+
+
+def _attributes(current: dict[str, str], sent: dict[str, str]) -> dict[str, str]:
+    """Changes come as ``+key``: value and ``-key``: ""; plain keys are what an older tool read and sends back."""
+    result = dict(current)
+    for key, value in sent.items():
+        if key.startswith("-"):
+            result.pop(key[1:], None)
+        else:
+            result[key.removeprefix("+")] = value
+    return result

@@ -1,0 +1,141 @@
+"""Topics of this broker, as administrators see them: 17, 21, 215, 305, 351.
+
+A change is answered when it is on disk.
+Neighbours: meta/topics.py; stats.py has what stands in the queues.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable
+
+from broker.handlers.bodies import Durable, answer_with, refused_when_not_stored
+from broker.meta.attributes import TOPIC_ATTRIBUTES, changed, parse_changes
+from broker.meta.consumer_offsets import ConsumerOffsets
+from broker.meta.topics import MAX_QUEUE_NUMS, Topics
+from broker.observe.stats import BrokerStats
+from common.errors import RequestRefused
+from common.names import check_topic, check_topic_is_users, is_system_topic
+from remoting.net.channel import Channel
+from remoting.net.server import Handler, SlowHandler
+from remoting.protocol.bodies.topic import TOPIC_FILTER_TYPE, TopicConfig, TopicConfigTable, TopicList
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.command import Command
+from remoting.protocol.headers.topics import (
+    CreateTopicRequestHeader,
+    GetAllTopicConfigRequestHeader,
+    GetAllTopicConfigResponseHeader,
+    TopicRequestHeader,
+)
+
+logger = logging.getLogger(__name__)
+
+MAX_PERM = 7
+
+
+class TopicHandlers:
+    """``delete_messages`` makes the store forget a topic's queues."""
+
+    def __init__(
+        self,
+        topics: Topics,
+        offsets: ConsumerOffsets,
+        stats: BrokerStats,
+        durable: Durable,
+        delete_messages: Callable[[str], Awaitable[None]],
+    ) -> None:
+        self._topics = topics
+        self._offsets = offsets
+        self._stats = stats
+        self._durable = durable
+        self._delete_messages = delete_messages
+
+    def handlers(self) -> dict[int, Handler]:
+        return {
+            RequestCode.GET_ALL_TOPIC_CONFIG: self.get_all,
+            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: self.get_system,
+            RequestCode.GET_TOPIC_CONFIG: self.get,
+        }
+
+    def slow_handlers(self) -> dict[int, SlowHandler]:
+        return {
+            RequestCode.UPDATE_AND_CREATE_TOPIC: self.update,
+            RequestCode.DELETE_TOPIC_IN_BROKER: self.delete,
+        }
+
+    async def update(self, channel: Channel, request: Command) -> Command:
+        """17: create a topic or change it."""
+        header = CreateTopicRequestHeader.from_ext(request.ext)
+        check_topic(header.topic)
+        check_topic_is_users(header.topic)
+        config = self._config(header)
+        with refused_when_not_stored():
+            if config != self._topics.get(header.topic):
+                self._topics.put(config)
+                logger.info("topic %s set to %s by %s", header.topic, config, channel.remote)
+            await self._durable()
+        return request.respond()
+
+    async def delete(self, channel: Channel, request: Command) -> Command:
+        """215: the topic, what groups have consumed of it, and its queues."""
+        topic = TopicRequestHeader.from_ext(request.ext).topic
+        check_topic(topic)
+        check_topic_is_users(topic)
+        with refused_when_not_stored():
+            existed = self._topics.delete(topic)
+            self._offsets.remove_topic(topic)
+            self._stats.drop_topic(topic)
+            await self._durable()
+            await self._delete_messages(topic)
+        logger.info("topic %s deleted by %s existed=%s", topic, channel.remote, existed)
+        return request.respond()
+
+    def get_all(self, channel: Channel, request: Command) -> Command:
+        """21: all topics, or a part of them when the caller asks for parts."""
+        header = GetAllTopicConfigRequestHeader.from_ext(request.ext)
+        table = self._topics.all()
+        answer_ext = None
+        if header.topic_seq is not None and header.max_topic_num is not None:
+            answer_ext = GetAllTopicConfigResponseHeader(len(table)).to_ext()
+            names = sorted(table)[max(header.topic_seq, 0) :][: max(header.max_topic_num, 0)]
+            table = {name: table[name] for name in names}
+        version = self._topics.data_version
+        answer = answer_with(request, TopicConfigTable(version, table, version))
+        answer.ext = answer_ext
+        return answer
+
+    def get(self, channel: Channel, request: Command) -> Command:
+        """351."""
+        topic = TopicRequestHeader.from_ext(request.ext).topic
+        config = self._topics.get(topic)
+        if config is None:
+            raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {topic}")
+        return answer_with(request, config)
+
+    def get_system(self, channel: Channel, request: Command) -> Command:
+        """305."""
+        names = [name for name in self._topics.names() if self._topics.is_system(name) or is_system_topic(name)]
+        return answer_with(request, TopicList(names))
+
+    def _config(self, header: CreateTopicRequestHeader) -> TopicConfig:
+        for number in (header.read_queue_nums, header.write_queue_nums):
+            if not 0 <= number <= MAX_QUEUE_NUMS:
+                raise _bad(f"a topic has 0 to {MAX_QUEUE_NUMS} queues, not {number}")
+        if not 0 <= header.perm <= MAX_PERM:
+            raise _bad(f"perm is 0 to {MAX_PERM}, not {header.perm}")
+        known = self._topics.get(header.topic)
+        try:
+            return TopicConfig(
+                header.topic,
+                header.read_queue_nums,
+                header.write_queue_nums,
+                header.perm,
+                TOPIC_FILTER_TYPE.read(header.topic_filter_type),
+                header.topic_sys_flag or 0,
+                header.order,
+                changed(known.attributes if known else {}, parse_changes(header.attributes), TOPIC_ATTRIBUTES),
+            )
+        except ValueError as error:
+            raise _bad(str(error)) from None
+
+
+def _bad(reason: str) -> RequestRefused:
+    return RequestRefused(ResponseCode.INVALID_PARAMETER, reason)

@@ -1,0 +1,203 @@
+"""Clients: heartbeats (34), leaving (35), who is in a group (38, 203, 204), and requests handed on to a client (307).
+
+When the members of a consumer group change, those who are left are told (40), so that they share the queues anew.
+Neighbours: meta/clients.py; broker.py calls `closed` for each connection that ends, and `expire` every 10 seconds.
+"""
+
+import logging
+from collections.abc import Iterable
+
+from broker.handlers.bodies import answer_with, read_body, refused_when_not_stored
+from broker.meta.clients import Clients, Member
+from broker.meta.groups import Groups
+from broker.meta.topics import Topics
+from broker.options import BrokerOptions
+from common.clock import Clock
+from common.errors import ProtocolError, RemotingError, RequestRefused, RequestTimeout
+from remoting.net.channel import Channel
+from remoting.net.server import Handler, SlowHandler
+from remoting.protocol.bodies import decode_body
+from remoting.protocol.bodies.connections import Connection, ConsumerConnection, ProducerConnection
+from remoting.protocol.bodies.group import ConsumerIdList, SubscriptionGroupConfig
+from remoting.protocol.bodies.heartbeat import ConsumerData, HeartbeatData
+from remoting.protocol.bodies.running_info import ConsumerRunningInfo
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.command import CBOR, FLAG_ONEWAY, LANGUAGES, OTHER_LANGUAGE, Command
+from remoting.protocol.headers.client import (
+    GetConsumerRunningInfoRequestHeader,
+    HeartbeatResponseHeader,
+    UnregisterClientRequestHeader,
+)
+from remoting.protocol.headers.groups import ConsumerGroupRequestHeader, ProducerGroupRequestHeader
+
+logger = logging.getLogger(__name__)
+
+EXPIRE_INTERVAL_MS = 10_000
+# V3_1_8_SNAPSHOT: older clients do not know what is handed on to them.
+OLDEST_FORWARD_VERSION = 62
+UNIT_SUB_FLAG = 2
+
+
+class ClientHandlers:
+    """See the module."""
+
+    def __init__(self, clients: Clients, topics: Topics, groups: Groups, options: BrokerOptions, clock: Clock) -> None:
+        self._clients = clients
+        self._topics = topics
+        self._groups = groups
+        self._options = options
+        self._clock = clock
+
+    def handlers(self) -> dict[int, Handler]:
+        return {
+            RequestCode.HEART_BEAT: self.heartbeat,
+            RequestCode.UNREGISTER_CLIENT: self.unregister,
+            RequestCode.GET_CONSUMER_LIST_BY_GROUP: self.consumer_ids,
+            RequestCode.GET_CONSUMER_CONNECTION_LIST: self.consumer_connections,
+            RequestCode.GET_PRODUCER_CONNECTION_LIST: self.producer_connections,
+        }
+
+    def slow_handlers(self) -> dict[int, SlowHandler]:
+        return {RequestCode.GET_CONSUMER_RUNNING_INFO: self.running_info}
+
+    # --- coming and going
+
+    def heartbeat(self, channel: Channel, request: Command) -> Command:
+        """34: the groups that a client is in; unknown ones are created where that is allowed."""
+        data = read_body(HeartbeatData, request)
+        if not data.client_id:
+            raise RequestRefused(ResponseCode.INVALID_PARAMETER, "the heartbeat has no clientID")
+        now_ms = self._clock.monotonic_ms()
+        language = request.language if request.language in LANGUAGES else OTHER_LANGUAGE
+        known_otherwise = False
+        changed = []
+        try:
+            for consumer in data.consumer_data_set:
+                name = consumer.group_name
+                if self._prepared_group(consumer) is None:
+                    continue
+                if self._clients.consume(channel, data, consumer, language, request.version, now_ms):
+                    changed.append(name)
+                if data.heartbeat_fingerprint:
+                    known_otherwise |= self._clients.fingerprint_changed(name, data.heartbeat_fingerprint)
+        finally:
+            self._notify(changed)
+        for producer in data.producer_data_set:
+            self._clients.produce(channel, data, producer.group_name, language, request.version, now_ms)
+        # A client whose heartbeats have no fingerprint always sends its subscriptions.
+        sub_change = known_otherwise if data.heartbeat_fingerprint else True
+        return request.respond(ext=HeartbeatResponseHeader(True, sub_change).to_ext())
+
+    def unregister(self, channel: Channel, request: Command) -> Command:
+        """35: leave a producer group, a consumer group, or both; names may be empty."""
+        header = UnregisterClientRequestHeader.from_ext(request.ext)
+        if header.producer_group:
+            self._clients.leave_producer_group(channel, header.producer_group)
+        if header.consumer_group and self._clients.leave_consumer_group(channel, header.consumer_group):
+            self._notify([header.consumer_group])
+        return request.respond(ext={})
+
+    def closed(self, channel: Channel) -> None:
+        """The connection ended."""
+        self._notify(self._clients.close(channel))
+
+    def expire(self) -> None:
+        """Close the connections of clients that have fallen silent."""
+        for channel in self._clients.silent(self._clock.monotonic_ms(), self._options.channel_expired_timeout):
+            logger.info("client at %s is silent, its connection is closed", channel.remote)
+            channel.close("no heartbeat in time")
+            self.closed(channel)
+
+    # --- who is there
+
+    def consumer_ids(self, channel: Channel, request: Command) -> Command:
+        """38."""
+        name = ConsumerGroupRequestHeader.from_ext(request.ext).consumer_group
+        group = self._clients.consumer_group(name)
+        if group is None:
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {name}")
+        return answer_with(request, ConsumerIdList(group.client_ids()))
+
+    def consumer_connections(self, channel: Channel, request: Command) -> Command:
+        """203."""
+        name = ConsumerGroupRequestHeader.from_ext(request.ext).consumer_group
+        group = self._clients.consumer_group(name)
+        if group is None:
+            raise RequestRefused(ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{name}] not online")
+        return answer_with(
+            request,
+            ConsumerConnection(
+                _connections(group.members.values()),
+                group.subscriptions,
+                group.consume_type,
+                group.message_model,
+                group.consume_from_where,
+            ),
+        )
+
+    def producer_connections(self, channel: Channel, request: Command) -> Command:
+        """204."""
+        name = ProducerGroupRequestHeader.from_ext(request.ext).producer_group
+        members = self._clients.producers(name)
+        if not members:
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"the producer group[{name}] not exist")
+        return answer_with(request, ProducerConnection(_connections(members)))
+
+    async def running_info(self, channel: Channel, request: Command) -> Command:
+        """307: the consumer answers, not the broker."""
+        header = GetConsumerRunningInfoRequestHeader.from_ext(request.ext)
+        group, client_id = header.consumer_group, header.client_id
+        member = self._clients.find(group, client_id)
+        if member is None:
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client_id}> not online")
+        if member.version < OLDEST_FORWARD_VERSION:
+            text = f"The Consumer <{client_id}> Version <{member.version}> too low to finish, please upgrade it"
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"{text} to V3_1_8_SNAPSHOT")
+        forwarded = Command(request.code, dict(request.ext or {}), request.body)
+        try:
+            answer = await member.channel.invoke(forwarded, self._options.forward_timeout)
+        except RequestTimeout as error:
+            text = f"consumer <{group}> <{client_id}> Timeout: {error}"
+            raise RequestRefused(ResponseCode.CONSUME_MSG_TIMEOUT, text) from None
+        except RemotingError as error:
+            text = f"invoke consumer <{group}> <{client_id}> Exception: {error}"
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, text) from None
+        if request.codec == CBOR and answer.code == ResponseCode.SUCCESS:
+            return answer_with(request, _running_info(answer))
+        return request.respond(answer.code, answer.remark, answer.ext, answer.body)
+
+    # --- inside
+
+    def _prepared_group(self, consumer: ConsumerData) -> SubscriptionGroupConfig | None:
+        """The group of a consumer, with its retry topic; None when there is none and none may be made."""
+        with refused_when_not_stored():
+            config = self._groups.get_or_create(consumer.group_name)
+            if config is not None and consumer.message_model != "BROADCASTING" and config.retry_queue_nums > 0:
+                sys_flag = UNIT_SUB_FLAG if consumer.unit_mode else 0
+                self._topics.create_retry_topic(consumer.group_name, config.retry_queue_nums, sys_flag)
+        return config
+
+    def _notify(self, groups: Iterable[str]) -> None:
+        """Tell the members of ``groups`` to share the queues anew."""
+        if not self._options.notify_consumer_ids_changed_enable:
+            return
+        for name in groups:
+            config = self._groups.get(name)
+            group = self._clients.consumer_group(name)
+            if group is None or (config is not None and not config.notify_consumer_ids_changed_enable):
+                continue
+            for member in group.members.values():
+                # JSON, whatever the connection speaks: it is a request, and all clients read that.
+                notice = Command(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": name}, flag=FLAG_ONEWAY)
+                member.channel.push(notice)
+
+
+def _running_info(answer: Command) -> ConsumerRunningInfo:
+    try:
+        return decode_body(ConsumerRunningInfo, answer.body, answer.codec)
+    except ProtocolError as error:
+        raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"the consumer's answer cannot be read: {error}") from None
+
+
+def _connections(members: Iterable[Member]) -> list[Connection]:
+    return [Connection(one.client_id, one.channel.remote, one.language, one.version) for one in members]

@@ -1,0 +1,110 @@
+"""Offsets of groups (14, 15) and of queues (29 - 32)."""
+
+from broker.meta.consumer_offsets import ConsumerOffsets
+from broker.meta.groups import Groups
+from broker.meta.topics import MAX_QUEUE_NUMS, Topics
+from broker.store.store import MessageStore
+from common.errors import RequestRefused
+from remoting.net.channel import Channel
+from remoting.net.server import Handler
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.command import Command
+from remoting.protocol.headers.offsets import (
+    GetMaxOffsetRequestHeader,
+    OffsetResponseHeader,
+    QueryConsumerOffsetRequestHeader,
+    QueueRequestHeader,
+    SearchOffsetRequestHeader,
+    TimestampResponseHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
+
+# RocketMQ's accessMessageInMemoryMaxRatio: older messages count as "on disk".
+IN_MEMORY_RATIO = 0.4
+
+
+class OffsetHandlers:
+    """``memory_bytes`` is the machine's memory; messages nearer to the log's end than a part of it count as in it."""
+
+    def __init__(
+        self, store: MessageStore, topics: Topics, groups: Groups, offsets: ConsumerOffsets, memory_bytes: int
+    ) -> None:
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._in_memory_bytes = int(memory_bytes * IN_MEMORY_RATIO)
+
+    def handlers(self) -> dict[int, Handler]:
+        return {
+            RequestCode.QUERY_CONSUMER_OFFSET: self.query,
+            RequestCode.UPDATE_CONSUMER_OFFSET: self.update,
+            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self.search,
+            RequestCode.GET_MAX_OFFSET: self.get_max,
+            RequestCode.GET_MIN_OFFSET: self.get_min,
+            RequestCode.GET_EARLIEST_MSG_STORETIME: self.get_earliest_time,
+        }
+
+    def query(self, channel: Channel, request: Command) -> Command:
+        """14: a new group starts at 0 while the whole queue is at hand; else it is told that there is no offset."""
+        header = QueryConsumerOffsetRequestHeader.from_ext(request.ext)
+        offset = self._offsets.query(header.consumer_group, header.topic, header.queue_id)
+        if offset < 0:
+            if header.set_zero_if_not_found is False:
+                raise _not_found("Not found, do not set to zero, maybe this group boot first")
+            if not self._all_in_memory(header.topic, header.queue_id):
+                raise _not_found("Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first")
+            offset = 0
+        return request.respond(ext=OffsetResponseHeader(offset).to_ext())
+
+    def update(self, channel: Channel, request: Command) -> Command:
+        """15: usually oneway."""
+        header = UpdateConsumerOffsetRequestHeader.from_ext(request.ext)
+        group, topic = header.consumer_group, header.topic
+        if self._groups.get_or_create(group) is None:
+            raise RequestRefused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!")
+        if self._topics.get(topic) is None:
+            raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
+        if not 0 <= header.queue_id < MAX_QUEUE_NUMS:
+            raise RequestRefused(ResponseCode.INVALID_PARAMETER, f"QueueId {header.queue_id} is illegal")
+        self._offsets.commit(group, topic, header.queue_id, header.commit_offset)
+        return request.respond(ext={})
+
+    def search(self, channel: Channel, request: Command) -> Command:
+        """29."""
+        header = SearchOffsetRequestHeader.from_ext(request.ext)
+        boundary = (header.boundary_type or "LOWER").upper()
+        offset = self._store.offset_by_time(header.topic, header.queue_id, header.timestamp, boundary)
+        return request.respond(ext=OffsetResponseHeader(offset).to_ext())
+
+    def get_max(self, channel: Channel, request: Command) -> Command:
+        """30."""
+        header = GetMaxOffsetRequestHeader.from_ext(request.ext)
+        offset = self._store.max_offset(header.topic, header.queue_id)
+        return request.respond(ext=OffsetResponseHeader(offset).to_ext())
+
+    def get_min(self, channel: Channel, request: Command) -> Command:
+        """31."""
+        header = QueueRequestHeader.from_ext(request.ext)
+        offset = self._store.min_offset(header.topic, header.queue_id)
+        return request.respond(ext=OffsetResponseHeader(offset).to_ext())
+
+    def get_earliest_time(self, channel: Channel, request: Command) -> Command:
+        """32."""
+        header = QueueRequestHeader.from_ext(request.ext)
+        first = self._store.min_offset(header.topic, header.queue_id)
+        timestamp = self._store.store_time(header.topic, header.queue_id, first)
+        return request.respond(ext=TimestampResponseHeader(timestamp).to_ext())
+
+    def _all_in_memory(self, topic: str, queue_id: int) -> bool:
+        queue = self._store.find_queue(topic, queue_id)
+        if queue is None or queue.next_offset == 0:
+            return True
+        if queue.min_offset > 0:
+            return False
+        physical_offset, _, _ = queue.entry(0)
+        return self._store.log.end - physical_offset <= self._in_memory_bytes
+
+
+def _not_found(text: str) -> RequestRefused:
+    return RequestRefused(ResponseCode.QUERY_NOT_FOUND, text)

@@ -1,0 +1,97 @@
+"""Who this broker is: names and addresses, with what the options leave open filled in from the machine.
+
+Neighbours: options.py; registrar.py (tells NameServers), handlers that answer with the broker's name or address.
+"""
+
+import fcntl
+import ipaddress
+import os
+import re
+import socket
+import struct
+from dataclasses import dataclass, replace
+from typing import Any
+
+from broker.options import BrokerOptions
+from common.errors import ConfigError
+
+_SIOCGIFADDR = 0x8915
+_LEGAL_NAME = re.compile(r"[%|a-zA-Z0-9_.-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """As NameServers, clients and slaves know the broker."""
+
+    cluster_name: str
+    broker_name: str
+    broker_id: int
+    addr: str
+    ha_addr: str
+
+
+def resolved(options: BrokerOptions) -> BrokerOptions:
+    """``options`` with broker name, addresses and paths filled in."""
+    changes: dict[str, Any] = {"store_path_root_dir": os.path.abspath(os.path.expanduser(options.store_path_root_dir))}
+    if not options.broker_name:
+        changes["broker_name"] = _host_name()
+    ip1 = options.broker_ip1 or _first_address(options.bind_address)
+    changes["broker_ip1"] = _checked_ip("brokerIP1", ip1)
+    changes["broker_ip2"] = _checked_ip("brokerIP2", options.broker_ip2 or ip1)
+    for key, name in (("brokerName", changes.get("broker_name", options.broker_name)),
+                      ("brokerClusterName", options.broker_cluster_name)):  # fmt: skip
+        if not _LEGAL_NAME.fullmatch(name):
+            raise ConfigError(f"{key}: {name!r} is no name; use letters, digits and any of %|_-.")
+    return replace(options, **changes)
+
+
+def identity_of(options: BrokerOptions, listen_port: int) -> Identity:
+    """Who a broker with ``resolved`` options is, once it is known on which port it listens."""
+    ha_port = options.ha_listen_port or listen_port + 1
+    return Identity(
+        options.broker_cluster_name,
+        options.broker_name,
+        options.broker_id,
+        f"{_host(options.broker_ip1)}:{listen_port}",
+        f"{_host(options.broker_ip2)}:{ha_port}",
+    )
+
+
+def memory_bytes() -> int:
+    """The memory of this machine."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _host_name() -> str:
+    return socket.gethostname() or "DEFAULT_BROKER"
+
+
+def _host(ip: str) -> str:
+    return f"[{ip}]" if ":" in ip else ip
+
+
+def _checked_ip(key: str, text: str) -> str:
+    try:
+        return str(ipaddress.ip_address(text.strip("[]")))
+    except ValueError:
+        raise ConfigError(f"{key}: {text!r} is no IP address; give the one that clients reach this broker by") from None
+
+
+def _first_address(bind_address: str) -> str:
+    """Where clients of this machine and others reach us: the bind address, else the first that is not loopback."""
+    try:
+        bound = ipaddress.ip_address(bind_address)
+    except ValueError:
+        bound = None
+    if bound is not None and not bound.is_unspecified:
+        return str(bound)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        for _, name in socket.if_nameindex():
+            try:
+                answer = fcntl.ioctl(probe, _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
+            except OSError:  # an interface without an IPv4 address
+                continue
+            address = ipaddress.IPv4Address(answer[20:24])
+            if not address.is_loopback:
+                return str(address)
+    return "127.0.0.1"

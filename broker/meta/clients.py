@@ -1,0 +1,194 @@
+"""Who is connected: consumers and producers by group and connection. In memory only; clients tell it every 30 seconds.
+
+A channel is whatever object stands for a connection; here it is only a key. Methods return the consumer groups whose
+members or subscriptions changed; the caller (handlers/client.py) tells the members.
+Invariant: ``_consumer_groups_of`` and ``_producer_groups_of`` mirror the group tables, so closing a connection costs
+as much as it had groups.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from remoting.net.channel import Channel
+from remoting.protocol.bodies.heartbeat import (
+    ConsumerData,
+    HeartbeatData,
+    SubscriptionData,
+    parse_subscription,
+)
+
+Groups = dict[str, None]
+
+
+@dataclass(slots=True)
+class Member:
+    """One client in one group."""
+
+    channel: Channel
+    client_id: str
+    language: str
+    version: int
+    last_heartbeat_ms: int
+
+
+@dataclass(slots=True)
+class ConsumerGroup:
+    """The members of a consumer group and what they subscribed to."""
+
+    name: str
+    consume_type: str = "CONSUME_PASSIVELY"
+    message_model: str = "CLUSTERING"
+    consume_from_where: str = "CONSUME_FROM_LAST_OFFSET"
+    members: dict[Channel, Member] = field(default_factory=dict)
+    subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
+    fingerprint: int = 0
+
+    def client_ids(self) -> list[str]:
+        return list(dict.fromkeys(member.client_id for member in self.members.values()))
+
+    def subscribe(self, wanted: Iterable[SubscriptionData]) -> bool:
+        """Take over a member's subscriptions; whether topics came or went."""
+        changed, topics = False, set()
+        for subscription in wanted:
+            topics.add(subscription.topic)
+            known = self.subscriptions.get(subscription.topic)
+            if known is None:
+                changed = True
+            elif subscription.sub_version <= known.sub_version:
+                continue
+            self.subscriptions[subscription.topic] = _recomputed(subscription)
+        for topic in [topic for topic in self.subscriptions if topic not in topics]:
+            del self.subscriptions[topic]
+            changed = True
+        return changed
+
+
+class Clients:
+    """See the module. Times are of one clock, in ms; a monotonic one is best."""
+
+    def __init__(self) -> None:
+        self._consumers: dict[str, ConsumerGroup] = {}
+        self._producers: dict[str, dict[Channel, Member]] = {}
+        self._consumer_groups_of: dict[Channel, Groups] = {}
+        self._producer_groups_of: dict[Channel, Groups] = {}
+
+    # --- reading
+
+    def consumer_group(self, name: str) -> ConsumerGroup | None:
+        """A group with at least one member."""
+        return self._consumers.get(name)
+
+    def consumer_groups(self) -> list[str]:
+        return list(self._consumers)
+
+    def producers(self, group: str) -> list[Member]:
+        return list(self._producers.get(group, {}).values())
+
+    def subscription(self, group: str, topic: str) -> SubscriptionData | None:
+        """What the group last told of a topic."""
+        members = self._consumers.get(group)
+        return None if members is None else members.subscriptions.get(topic)
+
+    def consumers_of(self, topic: str) -> list[str]:
+        """Groups that are connected and subscribe to ``topic``."""
+        return [name for name, group in self._consumers.items() if topic in group.subscriptions]
+
+    def find(self, group: str, client_id: str) -> Member | None:
+        """The member of a consumer group with this client id."""
+        members = self._consumers.get(group)
+        if members is None:
+            return None
+        return next((member for member in members.members.values() if member.client_id == client_id), None)
+
+    # --- coming
+
+    def consume(
+        self, channel: Channel, heartbeat: HeartbeatData, data: ConsumerData, language: str, version: int, now_ms: int
+    ) -> bool:
+        """A heartbeat's part about one consumer group; whether its members or subscriptions changed."""
+        group = self._consumers.get(data.group_name)
+        if group is None:
+            group = self._consumers[data.group_name] = ConsumerGroup(data.group_name)
+        group.consume_type = data.consume_type
+        group.message_model = data.message_model
+        group.consume_from_where = data.consume_from_where
+        changed = channel not in group.members
+        group.members[channel] = Member(channel, heartbeat.client_id, language, version, now_ms)
+        self._consumer_groups_of.setdefault(channel, {})[data.group_name] = None
+        if not heartbeat.without_sub:
+            changed |= group.subscribe(data.subscription_data_set)
+        return changed
+
+    def fingerprint_changed(self, group: str, fingerprint: int) -> bool:
+        """Note a heartbeat's fingerprint; whether the group is known by another one."""
+        members = self._consumers.get(group)
+        if members is None:
+            return False
+        before, members.fingerprint = members.fingerprint, fingerprint
+        return before not in (0, fingerprint)
+
+    def produce(
+        self, channel: Channel, heartbeat: HeartbeatData, group: str, language: str, version: int, now_ms: int
+    ) -> None:
+        """A heartbeat's part about one producer group."""
+        member = Member(channel, heartbeat.client_id, language, version, now_ms)
+        self._producers.setdefault(group, {})[channel] = member
+        self._producer_groups_of.setdefault(channel, {})[group] = None
+
+    # --- going
+
+    def leave_consumer_group(self, channel: Channel, group: str) -> bool:
+        """Whether the channel was a member."""
+        members = self._consumers.get(group)
+        if members is None or members.members.pop(channel, None) is None:
+            return False
+        if not members.members:
+            del self._consumers[group]
+        _forget(self._consumer_groups_of, channel, group)
+        return True
+
+    def leave_producer_group(self, channel: Channel, group: str) -> bool:
+        """Whether the channel was a member."""
+        members = self._producers.get(group)
+        if members is None or members.pop(channel, None) is None:
+            return False
+        if not members:
+            del self._producers[group]
+        _forget(self._producer_groups_of, channel, group)
+        return True
+
+    def close(self, channel: Channel) -> list[str]:
+        """The connection is gone; the consumer groups that it was in."""
+        for group in list(self._producer_groups_of.get(channel, ())):
+            self.leave_producer_group(channel, group)
+        left = list(self._consumer_groups_of.get(channel, ()))
+        for group in left:
+            self.leave_consumer_group(channel, group)
+        return left
+
+    def silent(self, now_ms: int, timeout_ms: int) -> list[Channel]:
+        """Connections of clients that sent no heartbeat for ``timeout_ms``."""
+        last: dict[Channel, int] = {}
+        tables = [group.members for group in self._consumers.values()]
+        for members in [*tables, *self._producers.values()]:
+            for channel, member in members.items():
+                last[channel] = max(member.last_heartbeat_ms, last.get(channel, member.last_heartbeat_ms))
+        return [channel for channel, at_ms in last.items() if now_ms - at_ms > timeout_ms]
+
+
+def _forget(groups_of: dict[Channel, Groups], channel: Channel, group: str) -> None:
+    groups = groups_of[channel]
+    groups.pop(group, None)
+    if not groups:
+        del groups_of[channel]
+
+
+def _recomputed(subscription: SubscriptionData) -> SubscriptionData:
+    """With tags and codes of our own reckoning: some clients send wrong codes."""
+    expression = subscription.sub_string or " || ".join(subscription.tags_set)
+    try:
+        return parse_subscription(
+            subscription.topic, expression, subscription.expression_type, subscription.sub_version
+        )
+    except ValueError:  # "||" alone: no tag, so no message
+        return SubscriptionData(subscription.topic, expression, subscription.expression_type, [], [])

@@ -1,0 +1,124 @@
+"""How far each group has consumed each queue: nested dicts under RocketMQ's key ``topic@group``.
+
+A commit is a dict entry and a note that it changed; the shell appends what changed each ``flushConsumerOffsetInterval``
+and at stop. So an offset survives a crash as of the last interval, which costs a consumer some messages seen twice.
+Removals are journalled at once: they must not be undone by an older offset.
+Neighbours: journal.py, tasks/persist.py, handlers/offsets.py and pull.py (commits).
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from broker.meta.journal import Journal
+
+PUT, GONE = "offsets", "offsets-gone"
+# Offsets a journal record: to encode and append them takes well under a millisecond.
+SLICE = 1000
+
+Changed = tuple[str, int]
+
+
+class ConsumerOffsets:
+    """See the module."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._table: dict[str, dict[int, int]] = {}
+        # an ordered set
+        self._changed: dict[Changed, None] = {}
+
+    def query(self, group: str, topic: str, queue_id: int) -> int:
+        """The committed offset, -1 when there is none."""
+        queues = self._table.get(f"{topic}@{group}")
+        return -1 if queues is None else queues.get(queue_id, -1)
+
+    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Set an offset, forward or back. Negative ones do arrive, and mean nothing."""
+        if offset < 0:
+            return
+        key = f"{topic}@{group}"
+        queues = self._table.get(key)
+        if queues is None:
+            queues = self._table[key] = {}
+        elif queues.get(queue_id) == offset:
+            return
+        queues[queue_id] = offset
+        self._changed[key, queue_id] = None
+
+    def table(self) -> dict[str, dict[int, int]]:
+        """The table itself, for reading."""
+        return self._table
+
+    def topics_of(self, group: str) -> list[str]:
+        """Topics that a group has committed offsets of."""
+        return [key.partition("@")[0] for key in self._table if key.partition("@")[2] == group]
+
+    def groups_of(self, topic: str) -> list[str]:
+        """Groups that have committed offsets of a topic."""
+        return [key.partition("@")[2] for key in self._table if key.partition("@")[0] == topic]
+
+    def remove_group(self, group: str) -> None:
+        self._remove([f"{topic}@{group}" for topic in self.topics_of(group)])
+
+    def remove_topic(self, topic: str) -> None:
+        self._remove([f"{topic}@{group}" for group in self.groups_of(topic)])
+
+    def _remove(self, keys: list[str]) -> None:
+        if not keys:
+            return
+        self._journal.append(GONE, keys)
+        for key in keys:
+            del self._table[key]
+
+    # --- journal
+
+    @property
+    def dirty(self) -> bool:
+        """Whether offsets changed that the journal does not have."""
+        return bool(self._changed)
+
+    def take_changed(self) -> list[Changed]:
+        """What changed since the last call; give it to `append_changed` by slices of SLICE."""
+        changed, self._changed = self._changed, {}
+        return list(changed)
+
+    def append_changed(self, changed: Sequence[Changed]) -> None:
+        """Append the present values; when that fails, they count as changed again and the error is raised."""
+        payload: dict[str, dict[int, int]] = {}
+        for key, queue_id in changed:
+            queues = self._table.get(key)
+            if queues is not None and queue_id in queues:
+                payload.setdefault(key, {})[queue_id] = queues[queue_id]
+        if not payload:
+            return
+        try:
+            self._journal.append(PUT, payload)
+        except BaseException:
+            self.put_back(changed)
+            raise
+
+    def put_back(self, changed: Sequence[Changed]) -> None:
+        """What was taken and not appended."""
+        self._changed.update(dict.fromkeys(changed))
+
+    def apply(self, kind: str, payload: Any) -> None:
+        """One record at recovery."""
+        if kind == PUT:
+            for key, queues in payload.items():
+                self._table.setdefault(key, {}).update(queues)
+        else:
+            for key in payload:
+                self._table.pop(key, None)
+
+    def state(self) -> Iterator[tuple[str, Any]]:
+        """Records that make this table."""
+        rows: dict[str, dict[int, int]] = {}
+        count = 0
+        for key, queues in self._table.items():
+            rows[key] = dict(queues)
+            count += len(queues)
+            if count >= SLICE:
+                yield PUT, rows
+                rows, count = {}, 0
+        if rows:
+            yield PUT, rows

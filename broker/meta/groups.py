@@ -1,0 +1,110 @@
+"""Subscription groups: how each consumer group is served. One table in memory, each change in the journal.
+
+What is durable when: as in topics.py. The groups that RocketMQ makes at its start are not journalled.
+Neighbours: journal.py, handlers/pull.py (asks for the group at each pull), handlers/client.py (heartbeats create).
+"""
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from broker.meta.journal import Journal
+from broker.options import BrokerOptions
+from common.clock import Clock
+from common.errors import RequestRefused
+from common.names import check_group
+from remoting.protocol.bodies.data_version import DataVersion
+from remoting.protocol.bodies.group import SubscriptionGroupConfig
+
+logger = logging.getLogger(__name__)
+
+PUT, GONE = "group", "group-gone"
+SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
+SYSTEM_GROUPS = (
+    "TOOLS_CONSUMER",
+    "FILTERSRV_CONSUMER",
+    "SELF_TEST_C_GROUP",
+    "CID_ONS-HTTP-PROXY",
+    "CID_ONSAPI_PULL",
+    "CID_ONSAPI_PERMISSION",
+    "CID_ONSAPI_OWNER",
+    "CID_RMQ_SYS_TRANS",
+)
+
+
+class Groups:
+    """By name; ``get`` is one dict lookup."""
+
+    def __init__(self, journal: Journal, clock: Clock, options: BrokerOptions) -> None:
+        self._journal = journal
+        self._clock = clock
+        self._options = options
+        self._table: dict[str, SubscriptionGroupConfig] = {}
+        self._system: set[str] = set()
+        self.get: Callable[[str], SubscriptionGroupConfig | None] = self._table.get
+        self.data_version = DataVersion(timestamp=clock.now_ms())
+
+    def names(self) -> list[str]:
+        return list(self._table)
+
+    def all(self) -> dict[str, SubscriptionGroupConfig]:
+        """The table itself, for reading."""
+        return self._table
+
+    def put(self, config: SubscriptionGroupConfig) -> None:
+        """Create or replace a group."""
+        self._journal.append(PUT, config.to_wire())
+        self._table[config.group_name] = config
+        self._system.discard(config.group_name)
+        self.data_version = self.data_version.next(self._clock.now_ms())
+
+    def delete(self, name: str) -> bool:
+        """Whether there was such a group."""
+        if name not in self._table:
+            return False
+        if name not in self._system:
+            self._journal.append(GONE, name)
+        self._system.discard(name)
+        del self._table[name]
+        self.data_version = self.data_version.next(self._clock.now_ms())
+        return True
+
+    def get_or_create(self, name: str) -> SubscriptionGroupConfig | None:
+        """The group; made with RocketMQ's settings where ``autoCreateSubscriptionGroup`` allows it."""
+        config = self._table.get(name)
+        if config is None and self._may_create(name):
+            config = SubscriptionGroupConfig(name)
+            self.put(config)
+            logger.info("group %s created on first use", name)
+        return config
+
+    def create_system_groups(self) -> None:
+        for name in SYSTEM_GROUPS:
+            if name not in self._table:
+                self._table[name] = SubscriptionGroupConfig(name)
+                self._system.add(name)
+
+    def _may_create(self, name: str) -> bool:
+        if not (self._options.auto_create_subscription_group or name.startswith(SYSTEM_GROUP_PREFIX)):
+            return False
+        try:
+            check_group(name)
+        except RequestRefused:
+            return False
+        return True
+
+    # --- journal
+
+    def apply(self, kind: str, payload: Any) -> None:
+        """One record at recovery."""
+        if kind == PUT:
+            config = SubscriptionGroupConfig.from_wire(payload)
+            self._table[config.group_name] = config
+        else:
+            self._table.pop(payload, None)
+
+    def state(self) -> Iterator[tuple[str, Any]]:
+        """Records that make this table."""
+        for name, config in list(self._table.items()):
+            if name not in self._system:
+                yield PUT, config.to_wire()

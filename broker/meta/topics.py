@@ -1,0 +1,149 @@
+"""The broker's topics: one table in memory, each change in the journal.
+
+A change is in the journal's file when a method returns (it survives the death of the broker), and on disk after the
+next ``Journal.sync``, which the shell starts at once: admin requests wait for that, a send that creates its topic does
+not. Configurations are replaced, never altered in place. System topics follow from the options, so they are made at
+each start and not journalled. Every change raises ``data_version``.
+Neighbours: journal.py, registrar.py (sends the table to NameServers), handlers/send.py (creates by sending).
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from broker.meta.journal import Journal
+from broker.options import BrokerOptions
+from common.clock import Clock
+from common.names import (
+    AUTO_CREATE_TOPIC,
+    PERM_INHERIT,
+    PERM_READ_WRITE,
+    is_retry_topic,
+    retry_topic,
+    system_topics,
+)
+from remoting.protocol.bodies.data_version import DataVersion
+from remoting.protocol.bodies.topic import TopicConfig
+
+logger = logging.getLogger(__name__)
+
+PUT, GONE = "topic", "topic-gone"
+# A topic with more queues would make every look at its queues a long one.
+MAX_QUEUE_NUMS = 65_536
+
+
+class Topics:
+    """By name; ``get`` is one dict lookup."""
+
+    def __init__(self, journal: Journal, clock: Clock, options: BrokerOptions) -> None:
+        self._journal = journal
+        self._clock = clock
+        self._options = options
+        self._table: dict[str, TopicConfig] = {}
+        self._system: set[str] = set()
+        self.get: Callable[[str], TopicConfig | None] = self._table.get
+        # A new version at each start: system topics may differ from those of the last run.
+        self.data_version = DataVersion(timestamp=clock.now_ms())
+        #: Called after each change.
+        self.on_change: list[Callable[[], None]] = []
+
+    def names(self) -> list[str]:
+        return list(self._table)
+
+    def all(self) -> dict[str, TopicConfig]:
+        """The table itself, for reading."""
+        return self._table
+
+    def is_system(self, name: str) -> bool:
+        """Whether the broker made the topic for itself at its start."""
+        return name in self._system
+
+    def put(self, config: TopicConfig) -> None:
+        """Create or replace a topic."""
+        self._journal.append(PUT, config.to_wire())
+        self._table[config.topic_name] = config
+        self._system.discard(config.topic_name)
+        self.changed()
+
+    def delete(self, name: str) -> bool:
+        """Whether there was such a topic."""
+        if name not in self._table:
+            return False
+        if name not in self._system:
+            self._journal.append(GONE, name)
+        self._system.discard(name)
+        del self._table[name]
+        self.changed()
+        return True
+
+    def create_on_send(self, name: str, default_topic: str, queue_nums: int, remote: str = "") -> TopicConfig | None:
+        """The topic, made after ``default_topic`` as RocketMQ does it; None when that is not to be."""
+        known = self._table.get(name)
+        if known is not None:
+            return known
+        config = self._after_default(name, default_topic, queue_nums)
+        if config is None and is_retry_topic(name):
+            config = TopicConfig(name, 1, 1, PERM_READ_WRITE)
+        if config is None:
+            logger.warning("topic %s of a send from %s not created: %s does not allow it", name, remote, default_topic)
+            return None
+        self.put(config)
+        logger.info("topic %s created with %d queues by a send from %s", name, config.write_queue_nums, remote)
+        return config
+
+    def create_retry_topic(self, group: str, queue_nums: int = 1, sys_flag: int = 0) -> TopicConfig:
+        """The retry topic of a consumer group."""
+        name = retry_topic(group)
+        config = self._table.get(name)
+        if config is None:
+            config = TopicConfig(name, queue_nums, queue_nums, PERM_READ_WRITE, topic_sys_flag=sys_flag)
+            self.put(config)
+        return config
+
+    def create_system_topics(self) -> None:
+        """RocketMQ's own topics; one that a user has changed stays as it is."""
+        options = self._options
+        for topic in system_topics(
+            options.broker_cluster_name,
+            options.broker_name,
+            auto_create_queue_nums=options.default_topic_queue_nums if options.auto_create_topic_enable else None,
+            cluster_topic=options.cluster_topic_enable,
+            broker_topic=options.broker_topic_enable,
+            trace_topic=options.trace_topic_enable,
+        ):
+            if topic.name not in self._table:
+                self._table[topic.name] = TopicConfig(topic.name, topic.queue_nums, topic.queue_nums, topic.perm)
+                self._system.add(topic.name)
+
+    def changed(self) -> None:
+        """Raise the version: something that NameServers are told of is different."""
+        self.data_version = self.data_version.next(self._clock.now_ms())
+        for callback in self.on_change:
+            callback()
+
+    # --- journal
+
+    def apply(self, kind: str, payload: Any) -> None:
+        """One record at recovery."""
+        if kind == PUT:
+            config = TopicConfig.from_wire(payload)
+            self._table[config.topic_name] = config
+        else:
+            self._table.pop(payload, None)
+
+    def state(self) -> Iterator[tuple[str, Any]]:
+        """Records that make this table."""
+        for config in self._persistent():
+            yield PUT, config.to_wire()
+
+    def _persistent(self) -> Iterable[TopicConfig]:
+        return [config for name, config in self._table.items() if name not in self._system]
+
+    def _after_default(self, name: str, default_topic: str, queue_nums: int) -> TopicConfig | None:
+        default = self._table.get(default_topic)
+        if default is None or not default.perm & PERM_INHERIT:
+            return None
+        if default_topic == AUTO_CREATE_TOPIC and not self._options.auto_create_topic_enable:
+            return None
+        count = max(1, min(queue_nums, default.write_queue_nums))
+        return TopicConfig(name, count, count, default.perm & ~PERM_INHERIT, default.topic_filter_type)

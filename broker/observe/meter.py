@@ -1,0 +1,83 @@
+"""A counter that is cheap to raise and knows what it did in the last minute, hour and day.
+
+Raising is plain integers. Samples are taken from outside, and only of what changed: between two samples a counter
+stood still, so the value of a moment is that of the last sample before it.
+"""
+
+from collections import deque
+
+from remoting.protocol.bodies.stats import BrokerStatsData, BrokerStatsItem
+
+SECOND_MS = 1_000
+MINUTE_MS = 60 * SECOND_MS
+HOUR_MS = 60 * MINUTE_MS
+DAY_MS = 24 * HOUR_MS
+
+Values = tuple[int, ...]
+
+
+class Window:
+    """Samples over ``span_ms``, at least ``step_ms`` apart, the first one at or before its start."""
+
+    __slots__ = ("_samples", "_span_ms", "_step_ms")
+
+    def __init__(self, span_ms: int, step_ms: int, now_ms: int, values: Values) -> None:
+        self._span_ms = span_ms
+        self._step_ms = step_ms
+        self._samples: deque[tuple[int, Values]] = deque([(now_ms, values)])
+
+    def sample(self, now_ms: int, values: Values) -> None:
+        """Note ``values`` when they are new and it is time."""
+        samples = self._samples
+        last_ms, last = samples[-1]
+        if values == last or now_ms - last_ms < self._step_ms:
+            return
+        samples.append((now_ms, values))
+        start_ms = now_ms - self._span_ms
+        while len(samples) > 1 and samples[1][0] <= start_ms:
+            samples.popleft()
+
+    def since(self, now_ms: int, span_ms: int | None = None) -> tuple[float, Values]:
+        """The values at the start of the span that ends now, and the seconds since then (at least one step)."""
+        span_ms = span_ms or self._span_ms
+        start_ms = now_ms - span_ms
+        base_ms, base = self._samples[0]
+        for at_ms, values in self._samples:
+            if at_ms > start_ms:
+                break
+            base_ms, base = at_ms, values
+        elapsed_ms = min(max(now_ms - base_ms, self._step_ms), span_ms)
+        return elapsed_ms / 1000, base
+
+
+class Meter:
+    """Messages, bytes and calls. Raise the attributes; call `sample` now and then."""
+
+    __slots__ = ("_windows", "calls", "nums", "size")
+
+    def __init__(self, now_ms: int) -> None:
+        self.nums = 0
+        self.size = 0
+        self.calls = 0
+        zero = (0, 0, 0)
+        self._windows = (
+            Window(MINUTE_MS, 10 * SECOND_MS, now_ms, zero),
+            Window(HOUR_MS, 10 * MINUTE_MS, now_ms, zero),
+            Window(DAY_MS, HOUR_MS, now_ms, zero),
+        )
+
+    def sample(self, now_ms: int) -> None:
+        values = (self.nums, self.size, self.calls)
+        for window in self._windows:
+            window.sample(now_ms, values)
+
+    def view(self, now_ms: int, *, of_size: bool = False) -> BrokerStatsData:
+        """Minute, hour and day, of messages or of bytes."""
+        minute, hour, day = (self._item(window, now_ms, of_size) for window in self._windows)
+        return BrokerStatsData(minute, hour, day)
+
+    def _item(self, window: Window, now_ms: int, of_size: bool) -> BrokerStatsItem:
+        seconds, (nums, size, calls) = window.since(now_ms)
+        total = self.size - size if of_size else self.nums - nums
+        times = self.calls - calls
+        return BrokerStatsItem(total, total / seconds, total / times if times else 0.0)

@@ -1,0 +1,127 @@
+"""The answer to brokerStatus (28): RocketMQ's keys, all values text.
+
+Every key of RocketMQ's is given, since its tools print rows wrongly without: where this broker has no such thing
+(thread pools, the timer) it is zero.
+"""
+
+from broker.observe.stats import BrokerStats
+from broker.store.store import MessageStore
+from common.clock import Clock
+from common.files import FileSystem
+from remoting.protocol.command import VERSION
+
+VERSION_NAME = "V5_3_3"
+POOLS = ("send", "pull", "litePull", "query", "ack")
+_ABSENT = {
+    "timerReadBehind": "0",
+    "timerOffsetBehind": "0",
+    "timerCongestNum": "0",
+    "timerEnqueueTps": "0.0",
+    "timerDequeueTps": "0.0",
+    "pageCacheLockTimeMills": "0",
+    "startAcceptSendRequestTimeStamp": "0",
+    "remainTransientStoreBufferNumbs": "2147483647",
+    "EndTransactionQueueSize": "0",
+    "EndTransactionThreadPoolQueueCapacity": "0",
+    "putMessageFailedTimes": "0",
+    "putMessageEntireTimeMax": "0",
+    "putMessageDistributeTime": "null",
+    "putLatency99": "0.00",
+    "putLatency999": "0.00",
+    "getMessageEntireTimeMax": "0",
+    "dispatchMaxBuffer": "0",
+}
+
+
+class RuntimeInfo:
+    """Call it for the table as it is now."""
+
+    def __init__(self, directory: str, fs: FileSystem, store: MessageStore, stats: BrokerStats, clock: Clock) -> None:
+        self._directory = directory
+        self._fs = fs
+        self._store = store
+        self._stats = stats
+        self._clock = clock
+        self._boot_ms = clock.now_ms()
+
+    def __call__(self) -> dict[str, str]:
+        table = {
+            **_ABSENT,
+            "brokerActive": "true",
+            "brokerVersion": str(VERSION),
+            "brokerVersionDesc": VERSION_NAME,
+            "bootTimestamp": str(self._boot_ms),
+            "runtime": _duration(self._clock.now_ms() - self._boot_ms),
+        }
+        for pool in POOLS:
+            table[f"{pool}ThreadPoolQueueSize"] = "0"
+            table[f"{pool}ThreadPoolQueueCapacity"] = "0"
+            table[f"{pool}ThreadPoolQueueHeadWaitTimeMills"] = "0"
+        return table | self._counters() | self._log() | self._disk()
+
+    def _counters(self) -> dict[str, str]:
+        stats, store = self._stats, self._store
+        put, got, rates = stats.put_totals(), stats.get_totals(), stats.rates()
+        totals = [found + missed for found, missed in zip(rates.found, rates.missed, strict=True)]
+        return {
+            "msgPutTotalYesterdayMorning": str(put.yesterday_morning),
+            "msgPutTotalTodayMorning": str(put.today_morning),
+            "msgPutTotalTodayNow": str(put.now),
+            "msgGetTotalYesterdayMorning": str(got.yesterday_morning),
+            "msgGetTotalTodayMorning": str(got.today_morning),
+            "msgGetTotalTodayNow": str(got.now),
+            "putTps": _rates(rates.put),
+            "getFoundTps": _rates(rates.found),
+            "getMissTps": _rates(rates.missed),
+            "getTotalTps": _rates(totals),
+            "getTransferredTps": _rates(rates.transferred),
+            "putMessageTimesTotal": str(store.puts),
+            "putMessageSizeTotal": str(store.put_bytes),
+            "putMessageAverageSize": str(store.put_bytes / store.puts if store.puts else 0.0),
+        }
+
+    def _log(self) -> dict[str, str]:
+        log, index = self._store.log, self._store.index
+        behind = 0 if index.first_pending is None else log.end - index.first_pending
+        return {
+            "commitLogMinOffset": str(log.start),
+            "commitLogMaxOffset": str(log.end),
+            "dispatchBehindBytes": str(behind),
+            "remainHowManyDataToCommit": _bytes(0),
+            "remainHowManyDataToFlush": _bytes(log.end - log.flushed),
+            "earliestMessageTimeStamp": str(self._store.earliest_store_time()),
+        }
+
+    def _disk(self) -> dict[str, str]:
+        usage = self._fs.disk_usage(self._directory)
+        ratio = f"{1 - self._fs.free_ratio(self._directory):.2f}"
+        return {
+            "commitLogDirCapacity": f"Total : {_bytes(usage.total)}, Free : {_bytes(usage.free)}.",
+            "commitLogDiskRatio": ratio,
+            f"commitLogDiskRatio_{self._directory}/commitlog": ratio,
+            "consumeQueueDiskRatio": ratio,
+        }
+
+
+def _rates(values: list[float]) -> str:
+    return " ".join(str(round(value, 4)) for value in values)
+
+
+def _duration(ms: int) -> str:
+    minutes, seconds = divmod(ms // 1000, 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    return f"[ {days} days, {hours} hours, {minutes} minutes, {seconds} seconds ]"
+
+
+def _bytes(number: int) -> str:
+    """As Java's tools write it: ``252.0 GiB``."""
+    if number < 1024:
+        return f"{number} B"
+    size, units = number / 1024, iter(("KiB", "MiB", "GiB", "TiB", "PiB"))
+    unit = next(units)
+    for larger in units:
+        if size < 1024:
+            break
+        size, unit = size / 1024, larger
+    return f"{size:.1f} {unit}"

@@ -1,0 +1,61 @@
+"""What a broker asks of NameServers: 103, 104, 322.
+
+The connection decides the wire: JSON with RocketMQ's own, CBOR with ours. A RemotingError means no answer, a
+BrokerError one with an error code. Neighbours: registrar.py decides when.
+"""
+
+from broker.identity import Identity
+from common.errors import BrokerError, ProtocolError, RequestRefused
+from remoting.net.client import RemotingClient
+from remoting.protocol.bodies import Body
+from remoting.protocol.bodies.data_version import DataVersion
+from remoting.protocol.bodies.register import RegisterBrokerBody
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.command import Command
+from remoting.protocol.headers.header import Header
+from remoting.protocol.headers.namesrv import (
+    BrokerRequestHeader,
+    QueryDataVersionResponseHeader,
+    RegisterBrokerRequestHeader,
+)
+
+
+class Namesrv:
+    """One NameServer, as the broker ``identity`` talks to it."""
+
+    def __init__(self, client: RemotingClient, addr: str, identity: Identity, timeout_ms: float) -> None:
+        self._client = client
+        self._addr = addr
+        self._identity = identity
+        self._timeout_ms = timeout_ms
+
+    async def register(self, body: RegisterBrokerBody) -> None:
+        """103: all topics of the broker."""
+        who = self._identity
+        header = RegisterBrokerRequestHeader(
+            who.broker_name, who.addr, who.cluster_name, who.ha_addr, who.broker_id, compressed=False
+        )
+        await self._ask(RequestCode.REGISTER_BROKER, header, body)
+
+    async def needs_registration(self, version: DataVersion) -> bool:
+        """322: whether it knows another version of the broker's topics, or none. It counts as a heartbeat."""
+        answer = await self._ask(RequestCode.QUERY_DATA_VERSION, self._broker_header(), version)
+        try:
+            return bool(QueryDataVersionResponseHeader.from_ext(answer.ext).changed)
+        except RequestRefused as error:
+            raise ProtocolError(f"{self._addr} answered 322 without saying whether it changed: {error}") from None
+
+    async def unregister(self) -> None:
+        """104."""
+        await self._ask(RequestCode.UNREGISTER_BROKER, self._broker_header())
+
+    def _broker_header(self) -> BrokerRequestHeader:
+        who = self._identity
+        return BrokerRequestHeader(who.broker_name, who.addr, who.cluster_name, who.broker_id)
+
+    async def _ask(self, code: int, header: Header, body: Body | None = None) -> Command:
+        request = Command(code, header.to_ext())
+        answer = await self._client.invoke(self._addr, request, self._timeout_ms, body=body)
+        if answer.code != ResponseCode.SUCCESS:
+            raise BrokerError(answer.code, answer.remark, self._addr)
+        return answer

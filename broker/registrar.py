@@ -1,0 +1,169 @@
+"""Keeps the broker registered with every NameServer, each by a task of its own, so that a hung one delays no other.
+
+The whole set of topics is sent when it changed, when the connection is new (a NameServer forgets a broker whose
+connection closed), and when the periodic question 322 says that it is needed. A NameServer that is away is tried each
+second; one line is logged when it goes and one when it is back. A broker without NameServers serves all the same.
+Bounds: at most ten registrations a second and NameServer, less when one takes long.
+Neighbours: outer.py (the requests), meta/topics.py (what changed), broker.py (runs and stops this).
+"""
+
+import logging
+from dataclasses import replace
+
+import trio
+
+from broker.identity import Identity
+from broker.meta.topics import Topics
+from broker.options import BrokerOptions
+from broker.outer import Namesrv
+from common.errors import BrokerError, ProtocolError, RemotingError, RequestTimeout
+from common.names import PERM_READ_WRITE
+from remoting.net.client import RemotingClient, open_client
+from remoting.protocol.bodies.data_version import DataVersion
+from remoting.protocol.bodies.register import RegisterBrokerBody
+from remoting.protocol.bodies.topic import TopicConfigTable
+
+logger = logging.getLogger(__name__)
+
+RETRY_S = 1.0
+PAUSE_S = 0.1
+# After a registration that took long, wait this many times as long before the next one.
+PAUSE_FACTOR = 5
+
+_Failures = (RemotingError, BrokerError, ProtocolError)
+
+
+class _State:
+    """What is known of one NameServer."""
+
+    def __init__(self, addr: str) -> None:
+        self.addr = addr
+        self.wake = trio.Event()
+        #: The version it was last told on the present connection.
+        self.registered: DataVersion | None = None
+        #: Whether it answers; None until the first attempt.
+        self.up: bool | None = None
+
+
+class Registrar:
+    """`run` it until `stop`; call `register_soon` (or let ``topics.on_change``) when topics changed."""
+
+    def __init__(self, identity: Identity, topics: Topics, options: BrokerOptions) -> None:
+        self._identity = identity
+        self._topics = topics
+        self._options = options
+        self._states = {addr: _State(addr) for addr in options.namesrv_addrs}
+        self._loops = trio.CancelScope()
+        self._stopping = False
+        self._running = False
+        self._finished = trio.Event()
+        self._unregister_timeout_ms = 0.0
+        topics.on_change.append(self.register_soon)
+
+    def register_soon(self) -> None:
+        """The topics changed: tell all NameServers, as soon as the bounds allow."""
+        for state in self._states.values():
+            state.wake.set()
+
+    @property
+    def registered_addrs(self) -> list[str]:
+        """NameServers that answer and know the present topics."""
+        return [s.addr for s in self._states.values() if s.up and s.registered == self._topics.data_version]
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Register and stay registered, until `stop` (which unregisters) or cancelled (which does not)."""
+        self._running = True
+        if not self._states:
+            logger.warning("no NameServer is set: clients find this broker only by its address %s", self._identity.addr)
+        try:
+            async with open_client(on_lost=self._connection_lost) as client:
+                with self._loops:
+                    async with trio.open_nursery() as nursery:
+                        for state in self._states.values():
+                            nursery.start_soon(self._keep_registered, client, state)
+                        task_status.started()
+                        await trio.sleep_forever()
+                await self._unregister(client)
+        finally:
+            self._finished.set()
+
+    async def stop(self, timeout_ms: float = 3_000) -> None:
+        """Unregister from all NameServers that answer within ``timeout_ms``, and end `run`."""
+        self._stopping = True
+        self._unregister_timeout_ms = timeout_ms
+        self._loops.cancel()
+        if self._running:
+            await self._finished.wait()
+
+    async def _keep_registered(self, client: RemotingClient, state: _State) -> None:
+        namesrv = Namesrv(client, state.addr, self._identity, self._options.register_broker_timeout_mills)
+        while True:
+            state.wake = trio.Event()
+            started = trio.current_time()
+            try:
+                await self._register(namesrv, state)
+            except _Failures as error:
+                self._failed(state, error)
+                if isinstance(error, RequestTimeout):  # the connection may be dead without knowing it
+                    client.close_connection(state.addr, "no answer in time")
+                # Not woken by changes: a NameServer that takes connections and drops them must cost little.
+                await trio.sleep(RETRY_S)
+                continue
+            self._succeeded(client, state)
+            took = trio.current_time() - started
+            await trio.sleep(max(PAUSE_S, PAUSE_FACTOR * took))
+            with trio.move_on_after(self._options.register_period_ms / 1000):
+                await state.wake.wait()
+
+    async def _register(self, namesrv: Namesrv, state: _State) -> None:
+        version = self._topics.data_version
+        known = state.registered == version and not self._options.force_register
+        if known and not await namesrv.needs_registration(version):
+            return
+        await namesrv.register(self._body(version))
+        state.registered = version
+
+    def _body(self, version: DataVersion) -> RegisterBrokerBody:
+        table = dict(self._topics.all())
+        perm = self._options.broker_permission
+        if perm & PERM_READ_WRITE != PERM_READ_WRITE:
+            table = {name: replace(config, perm=config.perm & perm) for name, config in table.items()}
+        return RegisterBrokerBody(TopicConfigTable(version, table, version))
+
+    def _connection_lost(self, addr: str) -> None:
+        state = self._states.get(addr)
+        if state is None or self._stopping:
+            return
+        state.registered = None
+        if state.up:
+            state.up = False
+            logger.warning("connection to NameServer %s lost, trying to come back", addr)
+        state.wake.set()
+
+    def _failed(self, state: _State, error: Exception) -> None:
+        state.registered = None
+        if state.up is not False:
+            logger.warning("not registered at NameServer %s, trying again each second: %s", state.addr, error)
+        state.up = False
+
+    def _succeeded(self, client: RemotingClient, state: _State) -> None:
+        if not state.up:
+            wire = "CBOR" if client.speaks_cbor(state.addr) else "JSON"
+            logger.info("registered at NameServer %s as %s, in %s", state.addr, self._identity.addr, wire)
+        state.up = True
+
+    async def _unregister(self, client: RemotingClient) -> None:
+        """From all at once; one that does not answer notices the closed connection."""
+        with trio.move_on_after(self._unregister_timeout_ms / 1000):
+            async with trio.open_nursery() as nursery:
+                for state in self._states.values():
+                    if state.up:
+                        nursery.start_soon(self._unregister_from, client, state)
+
+    async def _unregister_from(self, client: RemotingClient, state: _State) -> None:
+        try:
+            await Namesrv(client, state.addr, self._identity, self._unregister_timeout_ms).unregister()
+        except _Failures as error:
+            logger.warning("not unregistered from NameServer %s: %s", state.addr, error)
+        else:
+            logger.info("unregistered from NameServer %s", state.addr)

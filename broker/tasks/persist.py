@@ -1,0 +1,139 @@
+"""Makes metadata durable: one fsync for all who wait, offsets by interval, compaction; blocking calls run in a thread.
+
+An admin request appends its change and awaits `wait`; a change that nobody waits for (a topic created by a send) is
+synced as soon. Neighbours: meta/metadata.py (sync code), handlers/admin_*.py (wait), broker.py (runs and closes this).
+"""
+
+import logging
+
+import trio
+
+from broker.meta.consumer_offsets import SLICE
+from broker.meta.metadata import Metadata
+from broker.options import BrokerOptions
+from common.errors import StoreError
+
+logger = logging.getLogger(__name__)
+
+CLOSE_TIMEOUT_S = 10
+
+
+class _Round:
+    """The next fsync, and who waits for it."""
+
+    def __init__(self) -> None:
+        self.done = trio.Event()
+        self.error = ""
+
+
+class Persister:
+    """Serves one Metadata; `run` until cancelled, then `close`."""
+
+    def __init__(self, metadata: Metadata, options: BrokerOptions) -> None:
+        self._metadata = metadata
+        self._journal = metadata.journal
+        self._options = options
+        self._wanted = trio.Event()
+        self._round = _Round()
+        self._compacting = False
+        self._stopped = ""
+        self._failing = False
+        self._journal.on_append = self._appended
+
+    async def wait(self) -> None:
+        """Return when all that was appended so far survives power loss; StoreError when that cannot be."""
+        if self._stopped:
+            raise StoreError(self._stopped)
+        current = self._round
+        self._wanted.set()
+        await current.done.wait()
+        if current.error:
+            raise StoreError(current.error)
+
+    async def run(self) -> None:
+        """All loops, until cancelled."""
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._sync_when_wanted, nursery)
+                nursery.start_soon(self._append_offsets_often)
+        finally:
+            self._stopped = "the broker is stopping: the change may be lost"
+            self._end_round(self._round, self._stopped)
+
+    async def append_offsets(self) -> None:
+        """Append the consumer offsets that changed, in slices, so that the loop turns in between."""
+        offsets = self._metadata.consumer_offsets
+        changed = offsets.take_changed()
+        for start in range(0, len(changed), SLICE):
+            try:
+                offsets.append_changed(changed[start : start + SLICE])
+            except StoreError:
+                offsets.put_back(changed[start + SLICE :])
+                raise
+            await trio.lowlevel.checkpoint()
+
+    async def close(self) -> None:
+        """After `run` has ended: append offsets, sync, close. Never takes longer than CLOSE_TIMEOUT_S."""
+        with trio.CancelScope(shield=True, deadline=trio.current_time() + CLOSE_TIMEOUT_S) as scope:
+            try:
+                await self.append_offsets()
+            except StoreError as error:
+                logger.error("consumer offsets of the last interval are lost: %s", error)
+            try:
+                await trio.to_thread.run_sync(self._journal.close, abandon_on_cancel=True)
+            except (OSError, StoreError) as error:
+                logger.error("metadata journal not closed cleanly: %s", error)
+        if scope.cancelled_caught:
+            logger.error("metadata journal not closed within %d s", CLOSE_TIMEOUT_S)
+
+    def _appended(self) -> None:
+        self._wanted.set()
+
+    async def _sync_when_wanted(self, nursery: trio.Nursery) -> None:
+        while True:
+            await self._wanted.wait()
+            self._wanted = trio.Event()
+            current, self._round = self._round, _Round()
+            error = "the broker is stopping: the change may be lost"
+            try:
+                await trio.to_thread.run_sync(self._journal.sync)
+                error = ""
+            except StoreError as failure:
+                error = str(failure)
+                logger.error("metadata not synced: %s", error)
+            finally:
+                self._end_round(current, error)
+            if self._journal.wants_compaction and not self._compacting:
+                self._compacting = True
+                nursery.start_soon(self._compact)
+
+    async def _append_offsets_often(self) -> None:
+        while True:
+            await trio.sleep(self._options.flush_consumer_offset_interval / 1000)
+            try:
+                await self.append_offsets()
+            except StoreError as error:
+                if not self._failing:
+                    logger.error("consumer offsets not appended, the next intervals try again: %s", error)
+                self._failing = True
+            else:
+                self._failing = False
+
+    async def _compact(self) -> None:
+        try:
+            # One turn of the loop: the snapshot is exactly the state that the new journal begins with.
+            compaction = self._journal.begin_compaction()
+            state = self._metadata.state()
+            try:
+                await trio.to_thread.run_sync(compaction.write, state)
+            finally:
+                self._journal.end_compaction(compaction)
+            logger.info("metadata compacted to a snapshot of %d bytes", compaction.snapshot_bytes)
+        except StoreError as error:
+            logger.error("metadata not compacted, the journal goes on: %s", error)
+        finally:
+            self._compacting = False
+
+    def _end_round(self, ended: _Round, error: str) -> None:
+        ended.error = error
+        ended.done.set()
