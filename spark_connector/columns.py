@@ -81,10 +81,11 @@ def hex_text(raw: NDArray[np.uint8]) -> pa.Array:
 
 def hosts(raw: NDArray[np.uint8]) -> pa.Array:
     """``ip:port`` of each row of ``raw`` (rows x 8 or 20 bytes); few hosts send many rows."""
-    rows, width = raw.shape
+    rows = len(raw)
     if rows and bool((raw == raw[0]).all()):
         return repeated(_host_text(raw[0].tobytes()), rows)
-    unique, which = np.unique(raw.view(f"V{width}").reshape(rows), return_inverse=True)
+    whole = np.ascontiguousarray(raw).view(f"V{raw.shape[1]}").reshape(rows)
+    unique, which = np.unique(whole, return_inverse=True)
     return pa.array([_host_text(host.tobytes()) for host in unique], pa.string()).take(pa.array(which))
 
 

@@ -39,7 +39,7 @@ def check_bodies(records: Records) -> None:
     starts, ends = records.body_at.tolist(), (records.body_at + records.body_lengths).tolist()
     crc32 = zlib.crc32
     found = np.array([crc32(view[start:end]) for start, end in zip(starts, ends, strict=True)], dtype=np.uint32)
-    bad = found & 0x7FFFFFFF != records.ints("u4", records.starts + 8)
+    bad = found & 0x7FFFFFFF != records.column("body_crc")
     if bad.any():
         row = int(bad.argmax())
         raise DamagedRecord(row, int(records.starts[row]), "the body does not match its CRC")
@@ -95,20 +95,18 @@ class _Columns:
 
     def offset_msg_id(self) -> pa.Array:
         """Upper-case hex of store host and physical offset."""
-        records = self._records
-
-        def ids(rows: Ints, length: int) -> pa.Array:
-            host = records.raw(length, records.store_host_at[rows])
-            return hex_text(np.hstack([host, records.raw(8, records.physical_offset_at[rows])]))
-
-        return _by_host_length(records.store_v6, ids)
+        heads = self._records.heads
+        return _by_host_length(
+            self._records.store_v6,
+            lambda rows, length: hex_text(
+                np.hstack([heads["store_host"][rows, :length], heads["physical_offset"][rows]])
+            ),
+        )
 
     def born_host(self) -> pa.Array:
         """``ip:port`` of the producer."""
-        records = self._records
-        return _by_host_length(
-            records.born_v6, lambda rows, length: hosts(records.raw(length, records.born_host_at[rows]))
-        )
+        heads = self._records.heads
+        return _by_host_length(self._records.born_v6, lambda rows, length: hosts(heads["born_host"][rows, :length]))
 
     def _property_pairs(self) -> PropertyPairs:
         if self._pairs is None:
@@ -126,10 +124,10 @@ class _Columns:
             raise DamagedRecord(row, int(self._records.starts[row]), str(error)) from None
 
 
-def _by_host_length(v6: Mask, make: Callable[[Ints, int], pa.Array]) -> pa.Array:
+def _by_host_length(v6: Mask, make: Callable[[Ints | slice, int], pa.Array]) -> pa.Array:
     """``make(rows, bytes of a host)`` for the rows with an IPv4 host and those with an IPv6 one, in row order."""
     if not v6.any():
-        return make(np.arange(len(v6)), 8)
+        return make(slice(None), 8)
     short, long = np.flatnonzero(~v6), np.flatnonzero(v6)
     place = np.empty(len(v6), dtype=np.int64)
     place[np.concatenate([short, long])] = np.arange(len(v6))

@@ -1,8 +1,8 @@
 """Where the fields of many stored records lie in one buffer: positions as numpy arrays, no loop over rows.
 
 The layout is common/message/record.py's. A pull's buffer holds whole records back to back, so the 4-byte sizes chain
-from one to the next. Rows may differ in version (V1, V2) and in the length of their hosts (IPv4, IPv6): what moves a
-field is added to its position row by row, so a mixed buffer needs no second path.
+from one to the next. The fixed part of all records is copied out at once into a structured array, `Records.heads`;
+rows may differ in the length of their hosts (IPv4, IPv6), then each of the four layouts is copied on its own.
 Everything is checked before it is used as a position; `DamagedRecord` names the row.
 Neighbours: columns.py makes Arrow arrays of these positions, decode.py puts them together.
 """
@@ -15,30 +15,43 @@ from numpy.typing import NDArray
 
 from common.errors import ProtocolError
 from common.message.flags import BORN_HOST_V6, STORE_HOST_V6
-from common.message.record import (
-    MAGIC_V1,
-    MAGIC_V2,
-    MIN_RECORD,
-    PHYSICAL_OFFSET_AT,
-    QUEUE_OFFSET_AT,
-    STORE_TIMESTAMP_V4_AT,
-    SYS_FLAG_AT,
-)
+from common.message.record import MAGIC_V1, MAGIC_V2, MIN_RECORD, QUEUE_OFFSET_AT, SYS_FLAG_AT
 
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 _SIZE = struct.Struct(">I")
 _MAGIC_AT = 4
-_QUEUE_ID_AT = 12
-_FLAG_AT = 16
-_BORN_TIMESTAMP_AT = 40
-_BORN_HOST_AT = 48
-_STORE_HOST_V4_AT = 64
-_RECONSUME_TIMES_V4_AT = 72
-_BODY_LENGTH_V4_AT = 84
-_BODY_V4_AT = 88
-_V6_EXTRA = 12  # an IPv6 host takes 20 bytes instead of 8
+
+
+def _layout(born: int, store: int) -> np.dtype[Any]:
+    """The fixed part of a record whose hosts take ``born`` and ``store`` bytes."""
+    fields = [
+        ("size", ">u4", 0),
+        ("magic", ">u4", 4),
+        ("body_crc", ">u4", 8),
+        ("queue_id", ">i4", 12),
+        ("flag", ">i4", 16),
+        ("queue_offset", ">i8", 20),
+        ("physical_offset", ("u1", (8,)), 28),
+        ("sys_flag", ">i4", 36),
+        ("born_timestamp", ">i8", 40),
+        ("born_host", ("u1", (born,)), 48),
+        ("store_timestamp", ">i8", 48 + born),
+        ("store_host", ("u1", (store,)), 56 + born),
+        ("reconsume_times", ">i4", 56 + born + store),
+        ("body_length", ">i4", 68 + born + store),
+    ]
+    names, formats, offsets = zip(*fields, strict=True)
+    return np.dtype(
+        {"names": list(names), "formats": list(formats), "offsets": list(offsets), "itemsize": 72 + born + store}
+    )
+
+
+# by the two IPv6 bits of sysFlag; the last one, with room for all, also takes rows of different layouts
+_LAYOUTS = (_layout(8, 8), _layout(20, 8), _layout(8, 20), _layout(20, 20))
+_HEAD_BYTES = np.array([layout.itemsize for layout in _LAYOUTS])
+_V6_SHIFT = BORN_HOST_V6.bit_length() - 1
 
 
 class DamagedRecord(ProtocolError):
@@ -55,72 +68,70 @@ class DamagedRecord(ProtocolError):
 
 
 class Records:
-    """The records of ``data``, row by row; arrays named ``*_at`` hold positions in ``data``."""
+    """The records of ``data``, row by row: their ``heads``, and where body, topic and properties lie."""
 
     def __init__(self, data: bytes, starts: Ints | None = None) -> None:
         """The records at ``starts`` (some of `record_starts`); without it all that ``data`` holds."""
         self.data = data
-        self._place(record_starts(data) if starts is None else starts)
+        self.starts = record_starts(data) if starts is None else starts
+        self.sys_flags = self._ints("i4", self.starts + SYS_FLAG_AT)
+        self.born_v6 = (self.sys_flags & BORN_HOST_V6) != 0
+        self.store_v6 = (self.sys_flags & STORE_HOST_V6) != 0
+        ends = self.starts + self._ints("u4", self.starts)
+        layouts = self.sys_flags >> _V6_SHIFT & 3
+        head_bytes = _HEAD_BYTES[layouts]
+        self._refuse(self.starts + head_bytes + 3 > ends, "too short for its hosts")
+        self.heads = self._copy_heads(layouts)
+        self._place(self.starts + head_bytes, ends)
 
     def __len__(self) -> int:
         return len(self.starts)
 
-    def ints(self, kind: str, at: Ints) -> NDArray[Any]:
-        """The big-endian integers ("i8", "i4", "i2", "u4" ...) at ``at``, in this machine's byte order."""
-        return overlapping(self.data, f">{kind}")[at].astype(f"={kind}")
-
-    def raw(self, length: int, at: Ints) -> NDArray[np.uint8]:
-        """``length`` bytes at each position: rows x length."""
-        found: NDArray[np.uint8] = overlapping(self.data, f"V{length}")[at].view(np.uint8).reshape(len(at), length)
-        return found
-
     def column(self, name: str) -> NDArray[Any]:
-        """A fixed-width number of every record, by its name in `Record`."""
-        kind, at = self._fixed[name]
-        return self.ints(kind, at)
+        """A number of every record's head, in this machine's byte order."""
+        field = self.heads[name]
+        return field.astype(field.dtype.newbyteorder("="))
 
-    def _place(self, starts: Ints) -> None:
-        self.starts = starts
-        self.sizes = self.ints("u4", starts).astype(np.int64)
-        sys_flags = self.ints("i4", starts + SYS_FLAG_AT)
-        self.sys_flags = sys_flags
-        self.born_v6 = (sys_flags & BORN_HOST_V6) != 0
-        self.store_v6 = (sys_flags & STORE_HOST_V6) != 0
-        born = starts + self.born_v6 * _V6_EXTRA if self.born_v6.any() else starts
-        both = born + self.store_v6 * _V6_EXTRA if self.store_v6.any() else born
-        self.physical_offset_at = starts + PHYSICAL_OFFSET_AT
-        self.born_host_at = starts + _BORN_HOST_AT
-        self.store_host_at = born + _STORE_HOST_V4_AT
-        self._fixed = {
-            "queue_id": ("i4", starts + _QUEUE_ID_AT),
-            "flag": ("i4", starts + _FLAG_AT),
-            "sys_flag": ("i4", starts + SYS_FLAG_AT),
-            "queue_offset": ("i8", starts + QUEUE_OFFSET_AT),
-            "born_timestamp": ("i8", starts + _BORN_TIMESTAMP_AT),
-            "store_timestamp": ("i8", born + STORE_TIMESTAMP_V4_AT),
-            "reconsume_times": ("i4", both + _RECONSUME_TIMES_V4_AT),
-        }
-        self._place_variable(both)
+    def _copy_heads(self, layouts: NDArray[np.int32]) -> NDArray[Any]:
+        if len(layouts) and bool((layouts == layouts[0]).all()):
+            return self._heads_of(self.starts, _LAYOUTS[layouts[0]])
+        heads = np.zeros(len(layouts), dtype=_LAYOUTS[-1])
+        for number, layout in enumerate(_LAYOUTS):
+            rows = np.flatnonzero(layouts == number)
+            found = self._heads_of(self.starts[rows], layout)
+            for name in layout.names or ():
+                field = found[name]
+                if field.ndim == 2:
+                    heads[name][rows, : field.shape[1]] = field
+                else:
+                    heads[name][rows] = field
+        return heads
 
-    def _place_variable(self, both: Ints) -> None:
-        """Body, topic, properties; ``both`` is each record's start, moved by what its hosts take above 8 bytes."""
-        ends = self.starts + self.sizes
-        self.body_at = both + _BODY_V4_AT
-        self._refuse(self.body_at + 3 > ends, "too short for its hosts")
-        self.body_lengths = self.ints("i4", both + _BODY_LENGTH_V4_AT).astype(np.int64)
-        topic_length_at = self.body_at + self.body_lengths
+    def _heads_of(self, starts: Ints, layout: np.dtype[Any]) -> NDArray[Any]:
+        heads: NDArray[Any] = overlapping(self.data, f"V{layout.itemsize}")[starts].view(layout)
+        return heads
+
+    def _place(self, body_at: Ints, ends: Ints) -> None:
+        """Where the parts of varying length lie."""
+        self.body_at = body_at
+        self.body_lengths = self.heads["body_length"].astype(np.int64)
+        topic_length_at = body_at + self.body_lengths
         self._refuse((self.body_lengths < 0) | (topic_length_at + 3 > ends), "the body does not fit into it")
-        v2 = self.ints("u4", self.starts + _MAGIC_AT) == MAGIC_V2
-        self.topic_lengths = self.ints("u1", topic_length_at).astype(np.int64)
+        v2 = self.heads["magic"] == MAGIC_V2
+        self.topic_lengths = self._ints("u1", topic_length_at).astype(np.int64)
         self.topic_at = topic_length_at + 1
         if v2.any():
-            self.topic_lengths = np.where(v2, self.ints("i2", topic_length_at), self.topic_lengths)
+            self.topic_lengths = np.where(v2, self._ints("i2", topic_length_at), self.topic_lengths)
             self.topic_at = self.topic_at + v2
         self.properties_at = self.topic_at + self.topic_lengths + 2
         self._refuse((self.topic_lengths < 0) | (self.properties_at > ends), "the topic does not fit into it")
-        self.properties_lengths = self.ints("i2", self.properties_at - 2).astype(np.int64)
+        self.properties_lengths = self._ints("i2", self.properties_at - 2).astype(np.int64)
         wrong = (self.properties_lengths < 0) | (self.properties_at + self.properties_lengths != ends)
         self._refuse(wrong, "its properties do not end where it does")
+
+    def _ints(self, kind: str, at: Ints) -> NDArray[Any]:
+        """The big-endian integers ("i4", "u4" ...) at ``at``, in this machine's byte order."""
+        return overlapping(self.data, f">{kind}")[at].astype(f"={kind}")
 
     def _refuse(self, bad: Mask, reason: str) -> None:
         if bad.any():
