@@ -1,0 +1,92 @@
+"""The blocking classes against fakes: they are called in a worker thread, the fakes live in the test's loop."""
+
+import inspect
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+
+import sdk
+from common.errors import RouteNotFound, UserError
+from sdk import blocking
+from sdk.consumer.result import PullStatus
+from tests.sdk.fakes import FakeBroker, FakeNamesrv, queue, serving
+
+
+@asynccontextmanager
+async def cluster() -> AsyncIterator[tuple[FakeNamesrv, FakeBroker]]:
+    async with serving(FakeNamesrv()) as namesrv, serving(FakeBroker()) as broker:
+        assert isinstance(namesrv, FakeNamesrv) and isinstance(broker, FakeBroker)
+        namesrv.add("t", broker)
+        yield namesrv, broker
+
+
+async def test_a_consumer() -> None:
+    def consume(nameserver: str) -> None:
+        with blocking.PullConsumer(nameserver, group="g") as consumer:
+            assert consumer.group == "g"
+            assert consumer.message_queues("t") == [queue(0), queue(1)]
+            assert (consumer.min_offset(queue()), consumer.max_offset(queue())) == (0, 3)
+            assert consumer.search_offset(queue(), 2000) == 2
+            assert consumer.earliest_store_time(queue()) == 1
+            result = consumer.pull(queue(), 1)
+            assert result.status is PullStatus.FOUND
+            assert [message.body for message in result.messages] == [b"b", b"c"]
+            assert consumer.pull_bytes(queue(), 3).status is PullStatus.NO_NEW_MESSAGE
+            assert consumer.committed_offset(queue()) is None
+            consumer.commit_offset(queue(), 2)
+            assert consumer.committed_offset(queue()) == 2
+            assert [len(batch) for batch in consumer.stream(queue(), 0, 3, max_count=2)] == [2, 1]
+            assert [message.body for message in consumer.messages(queue(), 0, 2)] == [b"a", b"b"]
+            following = consumer.messages(queue(), 2)
+            assert next(following).body == b"c"
+            following.close()  # type: ignore[attr-defined]
+            with pytest.raises(RouteNotFound):
+                consumer.message_queues("u")
+
+    async with cluster() as (namesrv, broker):
+        broker.put("t", 0, b"a", b"b", b"c")
+        broker.on(32, lambda request: {"timestamp": 1})
+        await trio.to_thread.run_sync(consume, namesrv.addr)
+        assert broker.asked(35)
+
+
+async def test_an_admin() -> None:
+    def administer(nameserver: str, broker: FakeBroker) -> None:
+        with blocking.Admin(nameserver, timeout_ms=2000) as admin:
+            assert admin.brokers_of_cluster("c1") == [broker.addr]
+            assert admin.broker_addr_of("broker-a") == broker.addr
+            assert admin.max_offset(queue()) == 1
+            with pytest.raises(RouteNotFound):
+                admin.topic_route("u")
+
+    async with cluster() as (namesrv, broker):
+        broker.put("t", 0, b"a")
+        await trio.to_thread.run_sync(administer, namesrv.addr, broker)
+
+
+def test_a_bad_address_is_told_where_it_was_given() -> None:
+    for made in (blocking.Admin("nonsense"), blocking.PullConsumer("nonsense"), blocking.Producer("nonsense")):
+        with pytest.raises(UserError, match="host:port"), made:
+            pass
+
+
+@pytest.mark.parametrize("name", ["Admin", "Producer", "PullConsumer"])
+def test_both_sorts_have_the_same_methods(name: str) -> None:
+    """Same names, same parameters with the same defaults."""
+
+    def methods(cls: type) -> dict[str, list[tuple[str, object, object]]]:
+        return {
+            key: [(each.name, each.kind, each.default) for each in inspect.signature(value).parameters.values()]
+            for key, value in vars(cls).items()
+            if inspect.isfunction(value) and (not key.startswith("_") or key == "__init__")
+        }
+
+    waiting, ready = methods(getattr(sdk, name)), methods(getattr(blocking, name))
+    if name == "Producer":
+        inside = {"now_ms", "try_timeout_ms", "route_of", "want_route", "suspect"}
+        waiting = {key: value for key, value in waiting.items() if key not in inside}
+        waiting["__init__"] = [each for each in waiting["__init__"] if each[0] != "clock"]
+    del ready["open"], ready["close"]
+    assert ready == waiting
