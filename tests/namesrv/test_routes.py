@@ -170,6 +170,13 @@ def test_a_reconfigured_broker_leaves_nothing_under_its_old_name(table: RouteTab
     assert table.topics() == ["v", "w"]
 
 
+def test_a_set_is_in_the_cluster_that_was_told_last(table: RouteTable[object]) -> None:
+    table.register(registration(addr="a:1", cluster="c1", topics=("t", "u")), "c", 0)
+    table.register(registration(addr="a:1", cluster="c2", topics=("t", "u")), "c", 0)
+    assert table.cluster_info().cluster_addr_table == {"c2": ["broker-a"]}
+    assert table.topics_of_cluster("c2") == ["t", "u"]
+
+
 def test_one_topic_is_an_increment_and_needs_a_full_registration_first(table: RouteTable[object]) -> None:
     increment = registration(addr="a:1", topics=("n",), counter=1)
     assert table.register(increment, "c", 0).outcome is Outcome.INCREMENT_BEFORE_FULL

@@ -1,0 +1,158 @@
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+import trio
+from click.testing import CliRunner, Result
+
+from namesrv.cli import main
+from remoting.protocol.bodies import loads
+from remoting.protocol.codes import RequestCode
+from tests.namesrv.peer import Peer
+
+NAMESRV = (sys.executable, "-m", "namesrv")
+
+
+def invoke(*arguments: str) -> Result:
+    return CliRunner().invoke(main, arguments)
+
+
+def test_the_conf_file_beats_defaults_and_flags_beat_the_conf_file(tmp_path: Path) -> None:
+    conf = tmp_path / "namesrv.conf"
+    conf.write_text("listenPort=1234\nwaitSecondsForService=9\n")
+    result = invoke("-c", str(conf), "--listen-port", "4321", "-p")
+    assert result.exit_code == 0
+    lines = result.stdout.splitlines()
+    for line in ("listenPort=4321", "waitSecondsForService=9", "enableTopicList=true", f"configStorePath={conf}"):
+        assert line in lines
+
+
+def test_what_is_not_used_is_told_and_no_error(tmp_path: Path) -> None:
+    conf = tmp_path / "namesrv.conf"
+    conf.write_text("serverWorkerThreads=8\n")
+    result = invoke("-c", str(conf), "-p")
+    assert result.exit_code == 0
+    assert result.stderr == (
+        f"namesrv: {conf}:1: serverWorkerThreads: a RocketMQ option that Skylark does not use; it has no effect\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "error"),
+    [
+        ("# x\nlistenProt=1\n", ":2: listenProt: unknown key; did you mean listenPort?"),
+        ("listenPort=many\n", ":1: listenPort: 'many' is not an integer; give a number from 0 to 65535"),
+        ("listenPort=70000\n", ":1: listenPort: 70000 is too large; give a number from 0 to 65535"),
+        ("\n\nenableTopicList=yes\n", ":3: enableTopicList: 'yes' is not a boolean; give true or false"),
+    ],
+)
+def test_a_mistake_in_the_conf_is_one_line_with_its_place(tmp_path: Path, content: str, error: str) -> None:
+    conf = tmp_path / "namesrv.conf"
+    conf.write_text(content)
+    result = invoke("-c", str(conf))
+    assert (result.exit_code, result.stdout, result.stderr) == (1, "", f"namesrv: {conf}{error}\n")
+
+
+def test_a_missing_conf_is_one_line(tmp_path: Path) -> None:
+    conf = tmp_path / "absent.conf"
+    result = invoke("-c", str(conf))
+    assert (result.exit_code, result.stderr) == (
+        1,
+        f"namesrv: {conf}: no such file; name a conf file that exists\n",
+    )
+
+
+def test_a_mistake_in_a_flag_is_one_line() -> None:
+    result = invoke("--listen-port", "x")
+    assert result.exit_code == 1
+    assert result.stderr == "namesrv: --listen-port: 'x' is not an integer; give a number from 0 to 65535\n"
+
+
+def test_a_damaged_kv_config_is_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "kvConfig.json"
+    path.write_text("{")
+    result = invoke("--kv-config-path", str(path))
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"namesrv: {path} is damaged")
+    assert result.stderr.count("\n") == 1
+
+
+def test_the_version_is_told() -> None:
+    result = invoke("--version")
+    assert result.stdout == f"namesrv, version {version('skylark-mq')}\n"
+
+
+def test_a_port_in_use_is_one_line(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        flags = ("--bind-address", "127.0.0.1", "--listen-port", str(port), "--kv-config-path", str(tmp_path / "kv"))
+        done = subprocess.run([*NAMESRV, *flags], capture_output=True, text=True, timeout=20)
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert done.stderr == (
+        f"namesrv: port 127.0.0.1:{port} is in use; stop the process that has it or choose another listenPort\n"
+    )
+
+
+@asynccontextmanager
+async def daemon(directory: Path) -> AsyncIterator[tuple[trio.Process, Peer]]:
+    """A NameServer in a process of its own, killed at the end if it still lives."""
+    flags = ("--bind-address", "127.0.0.1", "--listen-port", "0", "--kv-config-path", str(directory / "kvConfig.json"))
+    process = await trio.lowlevel.open_process([*NAMESRV, *flags], stderr=subprocess.PIPE)
+    try:
+        assert process.stderr is not None
+        log = b""
+        with trio.fail_after(20):
+            while b"serves at " not in log or not log.endswith(b"\n"):
+                data = await process.stderr.receive_some()
+                assert data, log
+                log += data
+        port = int(log.split(b"serves at 127.0.0.1:")[1].split()[0])
+        yield process, Peer(await trio.open_tcp_stream("127.0.0.1", port))
+    finally:
+        with trio.CancelScope(shield=True):
+            process.kill()
+            await process.wait()
+
+
+async def test_sigterm_stops_gracefully(tmp_path: Path) -> None:
+    async with daemon(tmp_path) as (process, peer):
+        await peer.register()
+        process.terminate()
+        with trio.fail_after(20):
+            assert await process.wait() == 0
+        assert process.stderr is not None
+        log = b"".join([data async for data in process.stderr])
+        assert b"NameServer stopped" in log
+        assert b"broker gone" not in log
+        assert await peer.stream.receive_some() == b""
+
+
+async def test_what_was_acknowledged_survives_kill_9(tmp_path: Path) -> None:
+    for n in range(3):
+        async with daemon(tmp_path) as (process, peer):
+            answer = await peer.ask(RequestCode.GET_KVLIST_BY_NAMESPACE, {"namespace": "ns"})
+            assert n == 0 or loads(answer.body) == {"table": {f"k{k}": "v" for k in range(n)}}
+            ext = {"namespace": "ns", "key": f"k{n}", "value": "v"}
+            assert (await peer.ask(RequestCode.PUT_KV_CONFIG, ext)).code == 0
+            process.kill()
+            await process.wait()
+
+
+async def test_a_daemon_lives_through_garbage(tmp_path: Path) -> None:
+    async with daemon(tmp_path) as (process, peer):
+        socket_name = peer.stream.socket.getpeername()
+        for data in (b"\xff" * 100, b"GET / HTTP/1.1\r\n\r\n", bytes(5000)):
+            bad = await trio.open_tcp_stream(socket_name[0], socket_name[1])
+            await bad.send_all(data)
+            await bad.aclose()
+        await peer.register()
+        assert await peer.topics() == ["t1", "t2"]
+        assert process.poll() is None

@@ -1,0 +1,307 @@
+import zlib
+from pathlib import Path
+
+import pytest
+import trio
+
+from namesrv.config_handlers import build_slow_handlers
+from namesrv.handlers import build_handlers
+from remoting.net.client import open_client
+from remoting.protocol.bodies import decode_body, encode_body, loads
+from remoting.protocol.bodies.cluster import ClusterInfo
+from remoting.protocol.bodies.data_version import DataVersion
+from remoting.protocol.bodies.register import RegisterBrokerBody, body_crc32, encode_compressed
+from remoting.protocol.bodies.route import QueueData, TopicRouteData
+from remoting.protocol.bodies.topic import TopicConfig, TopicConfigTable
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.command import CBOR, ROCKETMQ, Command
+from tests.namesrv.peer import V4_9_3, V5_3_3, Peer, Served, serve
+from tests.namesrv.registrations import topics_of, version
+
+ONE_BROKER = {"brokerName": "broker-a", "brokerAddr": "127.0.0.1:10911", "clusterName": "DefaultCluster", "brokerId": 0}
+
+
+async def test_every_request_of_a_name_server_has_a_handler(served: Served) -> None:
+    state = served.namesrv.state
+    assert sorted([*build_handlers(state), *build_slow_handlers(state)]) == [
+        100, 101, 102, 103, 104, 105, 106, 205, 206, 216, 217, 219, 224, 304, 311, 312, 313, 318, 319, 322, 327,
+    ]  # fmt: skip
+
+
+async def test_a_registered_broker_is_found(peer: Peer) -> None:
+    answer = await peer.register("127.0.0.1:10911", "t1", "t2")
+    assert (answer.code, answer.ext, answer.body) == (0, {}, b"")
+    answer = await peer.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "t1"})
+    route = decode_body(TopicRouteData, answer.body)
+    assert route.broker_datas[0].broker_addrs == {0: "127.0.0.1:10911"}
+    assert route.queue_datas == [QueueData("broker-a", 4, 4, 6, 0)]
+    answer = await peer.ask(RequestCode.GET_BROKER_CLUSTER_INFO)
+    info = decode_body(ClusterInfo, answer.body)
+    assert info.cluster_addr_table == {"DefaultCluster": ["broker-a"]}
+    assert info.broker_addr_table["broker-a"].broker_addrs == {0: "127.0.0.1:10911"}
+
+
+async def test_an_unknown_topic_is_refused_in_rocketmqs_words(peer: Peer) -> None:
+    answer = await peer.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "X"})
+    assert answer.code == ResponseCode.TOPIC_NOT_EXIST
+    assert answer.remark == (
+        "No topic route info in name server for the topic: X\n"
+        "See https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
+    )
+
+
+@pytest.mark.parametrize(
+    ("ext", "client", "key"),
+    [
+        ({}, V4_9_3, b"{0:"),
+        ({}, 401, b'{"0":'),
+        ({}, V5_3_3, b'{"0":'),
+        ({"acceptStandardJsonOnly": "true"}, V4_9_3, b'{"0":'),
+        ({"acceptStandardJsonOnly": "false"}, V4_9_3, b"{0:"),
+    ],
+)
+async def test_number_keys_are_quoted_for_those_who_can_read_it(
+    peer: Peer, ext: dict[str, str], client: int, key: bytes
+) -> None:
+    await peer.register()
+    route = await peer.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "t1", **ext}, version=client)
+    assert b'"brokerAddrs":' + key + b'"127.0.0.1:10911"}' in route.body
+    info = await peer.ask(RequestCode.GET_BROKER_CLUSTER_INFO, ext, version=client)
+    assert b'"brokerAddrs":' + key + b'"127.0.0.1:10911"}' in info.body
+
+
+async def test_binary_headers_are_answered_in_kind(peer: Peer) -> None:
+    await peer.register()
+    answer = await peer.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "t1"}, codec=ROCKETMQ)
+    assert answer.codec == ROCKETMQ
+    assert b'"brokerAddrs":{"0":' in answer.body
+
+
+async def test_a_skylark_client_speaks_cbor(served: Served, peer: Peer) -> None:
+    await peer.register()
+    async with open_client() as client:
+        for _ in range(2):
+            command = Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "t1"})
+            answer = await client.invoke(served.address, command)
+        assert answer.codec == CBOR
+        route = decode_body(TopicRouteData, answer.body, answer.codec)
+        assert route.broker_datas[0].broker_addrs == {0: "127.0.0.1:10911"}
+        body = RegisterBrokerBody(TopicConfigTable(DataVersion(0, 1, 1), topics_of("u1", "u2")))
+        broker = {**ONE_BROKER, "brokerName": "broker-b", "brokerAddr": "127.0.0.1:20911", "haServerAddr": ""}
+        answer = await client.invoke(served.address, Command(RequestCode.REGISTER_BROKER, broker), body=body)
+        assert (answer.code, answer.codec) == (0, CBOR)
+        assert await peer.topics() == ["t1", "t2", "u1", "u2"]
+
+
+async def test_a_closed_connection_removes_the_broker_at_once(served: Served, peer: Peer) -> None:
+    broker = await served.peer()
+    await broker.register()
+    assert await peer.topics() == ["t1", "t2"]
+    await broker.stream.aclose()
+    await until_topics(peer, [])
+
+
+async def test_a_broker_that_reconnects_survives_the_end_of_its_old_connection(served: Served, peer: Peer) -> None:
+    old, new = await served.peer(), await served.peer()
+    await old.register(counter=3)
+    await old.register("127.0.0.1:20911", "x1", "x2", name="stays-behind")
+    answer = await new.ask(RequestCode.QUERY_DATA_VERSION, ONE_BROKER, encode_body(DataVersion(0, 1, 3)))
+    assert answer.ext == {"changed": "false"}
+    assert await peer.topics() == ["t1", "t2", "x1", "x2"]
+    await old.stream.aclose()
+    await until_topics(peer, ["t1", "t2"])
+    await new.stream.aclose()
+
+
+async def test_the_data_version_tells_whether_to_register(peer: Peer) -> None:
+    asked = encode_body(DataVersion(0, 1, 3))
+    answer = await peer.ask(RequestCode.QUERY_DATA_VERSION, ONE_BROKER, asked)
+    assert (answer.ext, answer.body) == ({"changed": "true"}, b"")
+    await peer.register(counter=3)
+    answer = await peer.ask(RequestCode.QUERY_DATA_VERSION, ONE_BROKER, asked)
+    assert (answer.ext, answer.body) == ({"changed": "false"}, b'{"counter":3,"stateVersion":0,"timestamp":1}')
+    answer = await peer.ask(RequestCode.QUERY_DATA_VERSION, ONE_BROKER, encode_body(DataVersion(0, 1, 4)))
+    assert (answer.ext, answer.body) == ({"changed": "true"}, b'{"counter":3,"stateVersion":0,"timestamp":1}')
+    other = {**ONE_BROKER, "clusterName": "other"}
+    answer = await peer.ask(RequestCode.QUERY_DATA_VERSION, other, asked)
+    assert answer.ext == {"changed": "true"}
+
+
+async def test_asking_for_the_version_is_a_sign_of_life(served: Served, peer: Peer) -> None:
+    await peer.register()
+    served.clock.advance(100_000)
+    await peer.ask(RequestCode.QUERY_DATA_VERSION, ONE_BROKER, encode_body(version(0)))
+    served.clock.advance(100_000)
+    served.namesrv.forget_silent_brokers(served.clock.monotonic_ms())
+    assert await peer.topics() == ["t1", "t2"]
+
+
+async def test_a_silent_broker_is_forgotten_and_its_connection_closed(served: Served, peer: Peer) -> None:
+    silent = await served.peer()
+    await silent.register()
+    await silent.register("127.0.0.1:20911", "t3", "t4", name="broker-b", heartbeatTimeoutMillis=500_000)
+    served.clock.advance(120_000)
+    served.namesrv.forget_silent_brokers(served.clock.monotonic_ms())
+    assert await peer.topics() == ["t1", "t2", "t3", "t4"]
+    served.clock.advance(1)
+    served.namesrv.forget_silent_brokers(served.clock.monotonic_ms())
+    with trio.fail_after(5):
+        assert await silent.stream.receive_some() == b""
+    assert await peer.topics() == []  # broker-b went with the connection
+
+
+async def test_a_slave_is_told_its_master(peer: Peer) -> None:
+    await peer.register("127.0.0.1:10911", ha="127.0.0.1:10912")
+    answer = await peer.register("127.0.0.1:20911", broker_id=1)
+    assert answer.ext == {"haServerAddr": "127.0.0.1:10912", "masterAddr": "127.0.0.1:10911"}
+
+
+async def test_a_broker_unregisters(peer: Peer) -> None:
+    await peer.register()
+    answer = await peer.ask(RequestCode.UNREGISTER_BROKER, {**ONE_BROKER, "clusterName": "other"})
+    assert answer.code == 0
+    assert await peer.topics() == ["t1", "t2"]
+    answer = await peer.ask(RequestCode.UNREGISTER_BROKER, ONE_BROKER)
+    assert (answer.code, answer.ext) == (0, None)
+    assert await peer.topics() == []
+
+
+async def test_a_registration_may_be_compressed(peer: Peer) -> None:
+    topics = {**topics_of("t1"), "t2": TopicConfig("t2", 1, 2, 4, attributes={"message.type": "FIFO"})}
+    for client in (V4_9_3, V5_3_3):
+        body = encode_compressed(RegisterBrokerBody(TopicConfigTable(version(client), topics)), client)
+        ext = {**ONE_BROKER, "haServerAddr": "", "compressed": "true", "bodyCrc32": body_crc32(body)}
+        assert (await peer.ask(RequestCode.REGISTER_BROKER, ext, body, version=client)).code == 0
+        answer = await peer.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "t2"})
+        assert decode_body(TopicRouteData, answer.body).queue_datas == [QueueData("broker-a", 1, 2, 4, 0)]
+
+
+async def test_damaged_registrations_are_refused(peer: Peer) -> None:
+    good = encode_body(RegisterBrokerBody(TopicConfigTable(version(0), topics_of("t1", "t2"))))
+    ext = {**ONE_BROKER, "haServerAddr": ""}
+    for fields, body, remark in (
+        ({"bodyCrc32": "1"}, good, "crc32 not match"),
+        ({}, good[:-1], "the body cannot be read: "),
+        ({}, b"[]", "the body cannot be read: "),
+        ({"compressed": "true"}, b"no zlib", "the body cannot be read: "),
+        ({"compressed": "true"}, zlib.compress(b"\xff" * 9), "the body cannot be read: "),
+        ({"brokerAddr": " "}, good, "brokerAddr is blank"),
+        ({"brokerId": "-1"}, good, "brokerId -1 is negative"),
+        ({"brokerId": "x"}, good, "org.apache.rocketmq.remoting.exception.RemotingCommandException: "),
+    ):
+        answer = await peer.ask(RequestCode.REGISTER_BROKER, {**ext, **fields}, body)
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert answer.remark is not None
+        assert answer.remark.startswith(remark)
+    answer = await peer.ask(RequestCode.REGISTER_BROKER)
+    assert answer.remark is not None
+    assert answer.remark.endswith("the custom field <brokerName> is null")
+    assert await peer.topics() == []
+
+
+async def test_a_first_registration_of_one_topic_is_refused(peer: Peer) -> None:
+    answer = await peer.register("127.0.0.1:10911", "n")
+    assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "register broker failed")
+    await peer.register()
+    assert (await peer.register("127.0.0.1:10911", "n", counter=1)).code == 0
+    assert await peer.topics() == ["n", "t1", "t2"]
+
+
+async def test_write_permission_is_wiped_and_added(peer: Peer) -> None:
+    await peer.register()
+    answer = await peer.ask(RequestCode.WIPE_WRITE_PERM_OF_BROKER, {"brokerName": "broker-a"})
+    assert answer.ext == {"wipeTopicCount": "2"}
+    answer = await peer.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "t1"})
+    assert decode_body(TopicRouteData, answer.body).queue_datas[0].perm == 4
+    answer = await peer.ask(RequestCode.ADD_WRITE_PERM_OF_BROKER, {"brokerName": "broker-a"})
+    assert answer.ext == {"addTopicCount": "2"}
+    answer = await peer.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "t1"})
+    assert decode_body(TopicRouteData, answer.body).queue_datas[0].perm == 6
+
+
+async def test_topics_are_deleted_and_registered(peer: Peer) -> None:
+    await peer.register()
+    await peer.ask(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "t1", "clusterName": "other"})
+    assert await peer.topics() == ["t1", "t2"]
+    await peer.ask(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "t1"})
+    assert await peer.topics() == ["t2"]
+    for name, topics in (("absent", ["t2"]), ("broker-a", ["new", "t2"])):
+        body = TopicRouteData(queue_datas=[QueueData(name, 1, 1, 6, 0)])
+        assert (await peer.ask(RequestCode.REGISTER_TOPIC_IN_NAMESRV, {"topic": "new"}, body)).code == 0
+        assert await peer.topics() == topics
+
+
+async def test_topic_lists(peer: Peer) -> None:
+    await peer.register()
+    await peer.register("127.0.0.1:20911", "t2", "t3", name="broker-b", cluster="other")
+
+    async def names(code: int, **ext: str) -> list[str]:
+        found: list[str] = loads((await peer.ask(code, ext)).body)["topicList"]
+        return found
+
+    assert await names(RequestCode.GET_TOPICS_BY_CLUSTER, cluster="other") == ["t2", "t3"]
+    assert await names(RequestCode.GET_TOPICS_BY_CLUSTER, cluster="absent") == []
+    answer = await peer.ask(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS)
+    assert loads(answer.body) == {
+        "brokerAddr": "127.0.0.1:10911",
+        "topicList": ["DefaultCluster", "broker-a", "other", "broker-b"],
+    }
+    flags = {f"flag{flag}": TopicConfig(f"flag{flag}", topic_sys_flag=flag) for flag in range(4)}
+    body = RegisterBrokerBody(TopicConfigTable(version(9), flags))
+    await peer.ask(RequestCode.REGISTER_BROKER, {**ONE_BROKER, "haServerAddr": ""}, body)
+    assert await names(RequestCode.GET_UNIT_TOPIC_LIST) == ["flag1", "flag3"]
+    assert await names(RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST) == ["flag2", "flag3"]
+    assert await names(RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST) == ["flag2"]
+
+
+async def test_topic_lists_can_be_disabled(nursery: trio.Nursery, tmp_path: Path) -> None:
+    served = await serve(nursery, tmp_path, enable_topic_list=False, enable_all_topic_list=False)
+    peer = await served.peer()
+    for code in (206, 224, 304, 311, 312, 313):
+        answer = await peer.ask(code, {"cluster": "c"})
+        assert (answer.code, answer.remark) == (ResponseCode.NO_PERMISSION, "disable")
+    await peer.stream.aclose()
+
+
+async def test_absent_topics_go_when_the_option_says_so(nursery: trio.Nursery, tmp_path: Path) -> None:
+    served = await serve(nursery, tmp_path, delete_topic_with_broker_registration=True)
+    peer = await served.peer()
+    await peer.register()
+    await peer.register("127.0.0.1:10911", "t2", "t3", counter=1)
+    assert await peer.topics() == ["t2", "t3"]
+    await peer.stream.aclose()
+
+
+async def test_an_acting_master_is_shown_when_the_option_says_so(nursery: trio.Nursery, tmp_path: Path) -> None:
+    served = await serve(nursery, tmp_path, support_acting_master=True)
+    peer = await served.peer()
+    await peer.register("127.0.0.1:20911", broker_id=2, enableActingMaster=True)
+    answer = await peer.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "t1"})
+    route = decode_body(TopicRouteData, answer.body)
+    assert route.broker_datas[0].broker_addrs == {0: "127.0.0.1:20911"}
+    assert route.queue_datas[0].perm == 4
+    await peer.stream.aclose()
+
+
+async def test_clients_wait_for_brokers_when_the_option_says_so(nursery: trio.Nursery, tmp_path: Path) -> None:
+    served = await serve(nursery, tmp_path, need_wait_for_service=True)
+    peer = await served.peer()
+    await peer.register()
+    served.clock.advance(44_999)
+    answer = await peer.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "t1"})
+    assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "name server not ready")
+    served.clock.advance(1)
+    assert (await peer.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "t1"})).code == 0
+    await peer.stream.aclose()
+
+
+async def test_other_requests_are_not_supported(peer: Peer) -> None:
+    answer = await peer.ask(10, {"topic": "t1"})
+    assert (answer.code, answer.remark) == (3, " request type 10 not supported")
+
+
+async def until_topics(peer: Peer, topics: list[str]) -> None:
+    """Returns when the NameServer has seen what was done on another connection."""
+    with trio.fail_after(5):
+        while await peer.topics() != topics:
+            await trio.lowlevel.checkpoint()
