@@ -9,7 +9,7 @@ from common.message.queue import MessageQueue
 from remoting.protocol.bodies.heartbeat import SUB_ALL
 from sdk.blocking.loop import ClientLoop
 from sdk.consumer import pull
-from sdk.consumer.pull import MAX_BYTES, MAX_COUNT, STREAM_COUNT, STREAM_WAIT_MS
+from sdk.consumer.pull import MAX_BYTES, MAX_COUNT, STREAM_BYTES, STREAM_COUNT, STREAM_WAIT_MS
 from sdk.consumer.result import PullBytes, PullResult
 from sdk.consumer.stream import MessageStream
 from sdk.endpoint import DEFAULT_TIMEOUT_MS
@@ -117,7 +117,7 @@ class PullConsumer:
         end: int | None = None,
         *,
         max_count: int = STREAM_COUNT,
-        max_bytes: int = MAX_BYTES,
+        max_bytes: int = STREAM_BYTES,
         expression: str = SUB_ALL,
         wait_ms: int = STREAM_WAIT_MS,
     ) -> Iterator[list[MessageExt]]:

@@ -27,8 +27,10 @@ from sdk.routes import TopicRoute
 
 MAX_COUNT = 32
 MAX_BYTES = 4 * 1024 * 1024
-# A stream asks for as much as fits into MAX_BYTES; RocketMQ's brokers give no more than their own limit (32).
+# A stream asks for as much as fits into STREAM_BYTES, which is enough to make a pull's own cost small; RocketMQ's
+# brokers give no more than their own limits (32 messages, 256 KiB).
 STREAM_COUNT = 32_768
+STREAM_BYTES = 1024 * 1024
 STREAM_WAIT_MS = 15_000
 
 _STATUS = {
@@ -158,7 +160,7 @@ class PullConsumer:
         end: int | None = None,
         *,
         max_count: int = STREAM_COUNT,
-        max_bytes: int = MAX_BYTES,
+        max_bytes: int = STREAM_BYTES,
         expression: str = SUB_ALL,
         wait_ms: int = STREAM_WAIT_MS,
     ) -> MessageStream:
