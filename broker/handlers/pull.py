@@ -4,9 +4,8 @@ The answer's body is stored bytes, untouched. The broker filters tags by their h
 What finds nothing is held (long polling) when the client asked for that.
 """
 
-from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
+from typing import NamedTuple
 
 import trio
 
@@ -28,10 +27,13 @@ from remoting.net.channel import Channel
 from remoting.net.server import Handler
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import CBOR, Command
+from remoting.protocol.headers.pull import (
+    PULL_COMMIT_OFFSET,
+    PULL_SUBSCRIPTION,
+    PULL_SUSPEND,
+    PullMessageRequestHeader,
+)
 
-FLAG_COMMIT_OFFSET = 1
-FLAG_SUSPEND = 2
-FLAG_SUBSCRIPTION = 4
 # RocketMQ's limits suit clients that ask for 32 messages; a Skylark client may have what it asks for, up to these.
 SKYLARK_MAX_COUNT = 16_384
 SKYLARK_MAX_BYTES = 4 * 1024 * 1024
@@ -45,6 +47,17 @@ _CODES = {
     GetStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
     GetStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
 }
+
+
+class Wanted(NamedTuple):
+    """What a held pull asks for."""
+
+    group: str
+    queue: ConsumeQueue
+    offset: int
+    max_count: int
+    max_bytes: int
+    tag_codes: frozenset[int] | None
 
 
 class PullHandlers:
@@ -74,29 +87,20 @@ class PullHandlers:
         return {RequestCode.PULL_MESSAGE: self.pull, RequestCode.LITE_PULL_MESSAGE: self.pull}
 
     def pull(self, channel: Channel, request: Command) -> Command | None:
-        ext: Mapping[str, Any] = request.ext or {}
-        try:
-            group = str(ext["consumerGroup"])
-            topic = str(ext["topic"])
-            queue_id = int(ext["queueId"])
-            offset = int(ext["queueOffset"])
-            max_count = int(ext["maxMsgNums"])
-            max_bytes = int(ext.get("maxMsgBytes") or 0)
-            sys_flag = int(ext["sysFlag"])
-            commit_offset = int(ext["commitOffset"])
-            suspend_ms = int(ext.get("suspendTimeoutMillis") or 0)
-        except (KeyError, ValueError, TypeError) as error:
-            raise _bad_fields(error) from None
+        header = PullMessageRequestHeader.from_ext(request.ext)
+        group, topic, queue_id, offset = header.consumer_group, header.topic, header.queue_id, header.queue_offset
         self._check(group, topic, queue_id, channel)
-        tag_codes = self._tag_codes(group, topic, sys_flag, ext)
+        tag_codes = self._tag_codes(header)
         queue = self._store.queue(topic, queue_id)
-        max_count, max_bytes = self._limits(request, max_count, max_bytes)
-        if sys_flag & FLAG_COMMIT_OFFSET and commit_offset >= 0:
-            self._offsets.commit(group, topic, queue_id, commit_offset)
+        max_count, max_bytes = self._limits(request, header.max_msg_nums, header.max_msg_bytes or 0)
+        if header.sys_flag & PULL_COMMIT_OFFSET and header.commit_offset >= 0:
+            self._offsets.commit(group, topic, queue_id, header.commit_offset)
         result = read_queue(self._store.log, queue, offset, max_count, max_bytes, tag_codes)
         code = _code(result, offset)
-        if code == ResponseCode.PULL_NOT_FOUND and sys_flag & FLAG_SUSPEND and suspend_ms > 0:
-            if self._hold(channel, request, group, queue, offset, max_count, max_bytes, tag_codes, suspend_ms):
+        suspend_ms = header.suspend_timeout_millis if header.sys_flag & PULL_SUSPEND else 0
+        if code == ResponseCode.PULL_NOT_FOUND and suspend_ms > 0:
+            wanted = Wanted(group, queue, offset, max_count, max_bytes, tag_codes)
+            if self._hold(channel, request, wanted, suspend_ms):
                 return None
         return self._answer(request, group, topic, code, result)
 
@@ -122,18 +126,18 @@ class PullHandlers:
                 f"[{topic_config.read_queue_nums}] consumer:[{channel.remote}]",
             )
 
-    def _tag_codes(self, group: str, topic: str, sys_flag: int, ext: Mapping[str, Any]) -> frozenset[int] | None:
+    def _tag_codes(self, header: PullMessageRequestHeader) -> frozenset[int] | None:
         """Hashes of the tags wanted, None for all; out of the request, else out of the group's heartbeats."""
-        if sys_flag & FLAG_SUBSCRIPTION:
-            if ext.get("expressionType") not in (None, "", "TAG"):
+        if header.sys_flag & PULL_SUBSCRIPTION:
+            if header.expression_type not in (None, "", "TAG"):
                 raise RequestRefused(
                     ResponseCode.SYSTEM_ERROR, "The broker does not support consumer to filter message by SQL92"
                 )
-            return tag_codes_of(str(ext.get("subscription") or ""))
-        subscription = self._clients.subscription(group, topic)
+            return tag_codes_of(header.subscription or "")
+        subscription = self._clients.subscription(header.consumer_group, header.topic)
         if subscription is None:
             raise RequestRefused(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's subscription not exist{FAQ}")
-        if subscription.sub_version < int(ext.get("subVersion") or 0):
+        if subscription.sub_version < header.sub_version:
             raise RequestRefused(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
         return tag_codes_of(subscription.sub_string)
 
@@ -145,21 +149,11 @@ class PullHandlers:
         count_limit = options.max_transfer_count_on_message_in_memory
         return min(max_count, count_limit), min(max_bytes or bytes_limit, bytes_limit)
 
-    def _hold(
-        self,
-        channel: Channel,
-        request: Command,
-        group: str,
-        queue: ConsumeQueue,
-        offset: int,
-        max_count: int,
-        max_bytes: int,
-        tag_codes: frozenset[int] | None,
-        suspend_ms: int,
-    ) -> bool:
+    def _hold(self, channel: Channel, request: Command, wanted: Wanted, suspend_ms: int) -> bool:
         options = self._options
         wait_ms = suspend_ms if options.long_polling_enable else options.short_polling_time_mills
         log = self._store.log
+        group, queue, offset, max_count, max_bytes, tag_codes = wanted
 
         def retry(last: bool) -> bool:
             nonlocal offset
@@ -206,10 +200,3 @@ def tag_codes_of(expression: str) -> frozenset[int] | None:
     if expression.strip() in ("", "*"):
         return None
     return frozenset(java_hash(tag) for tag in tags if tag)
-
-
-def _bad_fields(error: Exception) -> RequestRefused:
-    what = f"the custom field <{error.args[0]}> is null" if isinstance(error, KeyError) else str(error)
-    return RequestRefused(
-        ResponseCode.SYSTEM_ERROR, f"org.apache.rocketmq.remoting.exception.RemotingCommandException: {what}"
-    )

@@ -28,6 +28,8 @@ from remoting.net.server import Handler
 from remoting.protocol.bodies.topic import TopicConfig
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import CBOR, Command
+from remoting.protocol.headers.header import header_fields
+from remoting.protocol.headers.send import SendMessageRequestHeader
 
 FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 _BORN_HOST = "born_host"
@@ -42,9 +44,8 @@ _UNSUPPORTED = {
 
 
 class SendFields(NamedTuple):
-    """Names of a send's fields on the wire."""
+    """Names of a send's fields on the wire. The hot path reads ext by them, without making a header object."""
 
-    group: str
     topic: str
     default_topic: str
     default_topic_queue_nums: str
@@ -57,11 +58,13 @@ class SendFields(NamedTuple):
     batch: str
 
 
-SHORT = SendFields("a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "m")
-LONG = SendFields(
-    "producerGroup", "topic", "defaultTopic", "defaultTopicQueueNums", "queueId", "sysFlag", "bornTimestamp", "flag",
-    "properties", "reconsumeTimes", "batch",
-)  # fmt: skip
+def _names(*, short: bool) -> SendFields:
+    wire = {each.attribute: each.wire for each in header_fields(SendMessageRequestHeader, short)}
+    return SendFields(*(wire[name] for name in SendFields._fields))
+
+
+SHORT = _names(short=True)
+LONG = _names(short=False)
 
 
 class SendHandlers:
@@ -123,7 +126,9 @@ class SendHandlers:
         if sys_flag & TRANSACTION_MASK:
             raise _unsupported("transactional messages")
         if len(request.body) > self._options.max_message_size:
-            raise _illegal(f"the body has {len(request.body)} bytes, at most {self._options.max_message_size} are taken")
+            raise _illegal(
+                f"the body has {len(request.body)} bytes, at most {self._options.max_message_size} are taken"
+            )
         try:
             if batch or ext.get(names.batch) in ("true", "1", True):
                 return self._put_batch(
@@ -284,7 +289,8 @@ def _illegal(reason: str) -> RequestRefused:
 def _no_room(error: DiskFull) -> RequestRefused:
     return RequestRefused(
         ResponseCode.SERVICE_NOT_AVAILABLE,
-        f"service not available now. It may be caused by one of the following reasons: the broker's disk is full: {error}",
+        "service not available now. It may be caused by one of the following reasons: "
+        f"the broker's disk is full: {error}",
     )
 
 

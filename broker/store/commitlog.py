@@ -16,7 +16,7 @@ class CommitLog:
     """The log from ``start`` to ``end`` (physical offsets, bytes); durable up to ``flushed``."""
 
     def __init__(self, fs: FileSystem, directory: str, segment_bytes: int) -> None:
-        self.chain = SegmentChain(fs, directory, segment_bytes)
+        self.chain = SegmentChain(fs, directory, segment_bytes, durable_files=True)
         self.end = 0
         self.flushed = 0
         self._view: mmap.mmap | None = None
@@ -34,10 +34,10 @@ class CommitLog:
 
     def open_at(self, end: int, *, clear: bool) -> None:
         """Go on appending at ``end``; ``clear`` removes what a crash left behind it, so that it can never come back."""
-        self.chain.cut_after(end)
-        segment = self.chain.at(end)
-        if segment is not None and clear:
-            segment.clear_from(end)
+        if clear:
+            self.chain.clear_from(end)
+        else:
+            self.chain.cut_after(end)
         self.end = self.flushed = end
         self._use_segment()
 
@@ -77,6 +77,13 @@ class CommitLog:
             return None
         record = self.read(offset, size)
         return record if len(record) == size else None
+
+    def holds_something_at(self, offset: int) -> bool:
+        """Whether bytes were written at ``offset``, wherever the log is said to end."""
+        segment = self.chain.at(offset)
+        return segment is not None and any(
+            segment.file.view[offset - segment.base : offset - segment.base + BLANK_BYTES]
+        )
 
     def flush(self) -> int:
         """Make durable all that is written when this starts; returns up to where. Runs in any thread, one at a time."""

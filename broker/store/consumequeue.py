@@ -8,7 +8,7 @@ from the commit log.
 
 import mmap
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from broker.store.segment import SegmentChain
 from common.files import FileSystem
@@ -18,7 +18,10 @@ ENTRY_BYTES = ENTRY.size
 _SIZE = struct.Struct(">i")
 _PHYSICAL = struct.Struct(">q")
 # What RocketMQ fills the places before the first message of a queue with.
-_BLANK = ENTRY.pack(0, 0x7FFFFFFF, 0)
+BLANK_SIZE = 0x7FFFFFFF
+_BLANK = ENTRY.pack(0, BLANK_SIZE, 0)
+
+IsSound = Callable[[int, int, int], bool]
 
 
 class ConsumeQueue:
@@ -52,7 +55,7 @@ class ConsumeQueue:
         topic_tail: bytes,
         record_overhead: int,
     ) -> None:
-        self.chain = SegmentChain(fs, f"{directory}/{topic}/{queue_id}", segment_bytes)
+        self.chain = SegmentChain(fs, f"{directory}/{topic}/{queue_id}", segment_bytes, durable_files=False)
         self.topic = topic
         self.queue_id = queue_id
         self.magic = magic
@@ -69,21 +72,23 @@ class ConsumeQueue:
         self._at = 0
         self._limit = 0
 
-    def load(self, log_start: int, log_end: int) -> None:
-        """Find the end; entries that point behind ``log_end`` are dropped."""
+    def load(self, log_start: int, is_sound: IsSound) -> None:
+        """Find the end. Entries at the end that are not sound (offset, physical offset, size) are dropped."""
         self.chain.load()
         segments = self.chain.segments
-        while segments and self._entry_size(segments[-1].base // ENTRY_BYTES) == 0 and len(segments) > 1:
+        while len(segments) > 1 and self._entry_size(segments[-1].base // ENTRY_BYTES) == 0:
             self.chain.cut_after(segments[-1].base)
         if not segments:
             return
-        self.next_offset = self._find_end()
-        while self.next_offset > self.chain.start // ENTRY_BYTES:
-            physical, size, _ = self.entry(self.next_offset - 1)
-            if physical + size <= log_end and size != 0x7FFFFFFF:
+        first = self.chain.start // ENTRY_BYTES
+        end = self._find_end()
+        while end > first:
+            physical, size, _ = self.entry(end - 1)
+            if size > 0 and (size == BLANK_SIZE or is_sound(end - 1, physical, size)):
                 break
-            self._clear(self.next_offset - 1)
-            self.next_offset -= 1
+            self._clear(end - 1)
+            end -= 1
+        self.next_offset = end
         self._find_start(log_start)
 
     def append(self, physical_offset: int, size: int, tags_code: int) -> None:
@@ -144,8 +149,7 @@ class ConsumeQueue:
 
     def sync(self) -> None:
         """Make the queue durable. Runs in any thread."""
-        for segment in self.chain.segments[-2:]:
-            segment.sync()
+        self.chain.sync()
 
     def remove(self) -> None:
         """Delete the queue's files."""
@@ -201,6 +205,7 @@ class ConsumeQueue:
         assert segment is not None
         at = offset * ENTRY_BYTES - segment.base
         segment.file.view[at : at + ENTRY_BYTES] = bytes(ENTRY_BYTES)
+        self.chain.touched(offset * ENTRY_BYTES)
 
     def _find_end(self) -> int:
         low = self.chain.segments[-1].base // ENTRY_BYTES
@@ -219,7 +224,7 @@ class ConsumeQueue:
         while low < high:
             middle = (low + high) // 2
             physical, size, _ = self.entry(middle)
-            if size == 0x7FFFFFFF or physical < log_start:
+            if size == BLANK_SIZE or physical < log_start:
                 low = middle + 1
             else:
                 high = middle

@@ -101,6 +101,7 @@ class Index:
         self._hasher = KeyHasher()
         self._pending: deque[Pending] = deque()
         self.add = self._pending.append
+        self._synced = 0
         self.files: list[IndexFile] = []
 
     def load(self) -> None:
@@ -160,8 +161,10 @@ class Index:
 
     def sync(self) -> None:
         """Make the newest files durable. Runs in any thread."""
-        for file in self.files[-2:]:
+        files = self.files[:]
+        for file in files[self._synced :]:
             file.file.sync()
+        self._synced = max(len(files) - 1, 0)
 
     def close(self) -> None:
         for file in self.files:

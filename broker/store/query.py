@@ -22,14 +22,14 @@ class QueryResult:
 
 
 def query_by_key(
-    log: CommitLog, index: Index, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int
+    log: CommitLog, index: Index, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int, max_bytes: int
 ) -> QueryResult:
     """Messages of ``topic`` that have ``key`` as unique key or as a word of KEYS, stored within the time range."""
     result = QueryResult()
     wanted = key.encode()
     seen: set[int] = set()
     for physical in index.find(topic, key, begin_ms, end_ms):
-        if len(result.records) >= max_num:
+        if len(result.records) >= max_num or max_bytes <= 0:
             break
         if physical in seen:
             continue
@@ -44,6 +44,7 @@ def query_by_key(
         # Hashes collide: what counts is the message itself.
         if record.topic == topic and wanted in index_keys(record.properties):
             result.records.append(raw)
+            max_bytes -= len(raw)
     if index.files:
         result.last_update_timestamp = index.files[-1].end_ms
         result.last_update_physical_offset = index.files[-1].end_physical

@@ -60,7 +60,7 @@ def _sound_record(raw: bytes, physical: int) -> tuple[Record | None, str]:
         return None, str(error)
     if record.physical_offset != physical:
         return None, f"the record says it is at {record.physical_offset}"
-    if b"\0" in record.properties:
+    if not record.topic or "\0" in record.topic or b"\0" in record.properties:
         # The CRC covers the body only; a copy cut short leaves zeros here.
-        return None, "the properties hold zeros"
+        return None, "the topic or the properties hold zeros"
     return record, ""

@@ -38,7 +38,7 @@ class Segment:
         self._file = self._fs.open_map(self.path, self.size, create=True)
 
     def clear_from(self, offset: int) -> None:
-        """Make all bytes from ``offset`` on zero, durably and without touching each."""
+        """Cut the file at ``offset``; `allocate` gives it its size again, in zeros."""
         self.close()
         file = self._fs.open_append(self.path)
         try:
@@ -46,7 +46,6 @@ class Segment:
             file.sync()
         finally:
             file.close()
-        self.allocate()
 
     def sync(self) -> None:
         """What was written is on disk when this returns; nothing to do when the file was never mapped."""
@@ -60,32 +59,50 @@ class Segment:
 
 
 class SegmentChain:
-    """The segments of one directory, without gaps. The directory appears with the first segment."""
+    """The segments of one directory, without gaps. The directory appears with the first segment.
 
-    def __init__(self, fs: FileSystem, directory: str, segment_bytes: int) -> None:
+    ``durable_files``: a new file is on disk before it is used, so that a power loss leaves no gap; else a gap may be
+    there after one, and what lies behind it is dropped: the owner can make it anew.
+    """
+
+    def __init__(self, fs: FileSystem, directory: str, segment_bytes: int, *, durable_files: bool) -> None:
         self._fs = fs
+        self._durable_files = durable_files
+        self._synced = 0
         self.directory = directory
         self.segment_bytes = segment_bytes
         self.segments: list[Segment] = []
 
     def load(self) -> None:
-        """Find the segments on disk. StoreCorrupt when one is missing, misnamed or of another size."""
-        if not self._fs.exists(self.directory):
-            return
+        """Find the segments on disk. StoreCorrupt when one is missing or of another size, and that matters."""
         names = [n for n in self._fs.listdir(self.directory) if len(n) == NAME_DIGITS and n.isdigit()]
-        for name in names:
+        for number, name in enumerate(names):
             path = f"{self.directory}/{name}"
-            base = int(name)
-            size = self._fs.size(path)
-            segment = Segment(self._fs, path, base, self.segment_bytes)
-            if size < self.segment_bytes and name == names[-1]:
+            problem = self._problem(path, int(name), last=number == len(names) - 1)
+            if problem and self._durable_files:
+                raise StoreCorrupt(path, 0, problem)
+            if problem:
+                for dropped in names[number:]:
+                    self._fs.remove(f"{self.directory}/{dropped}")
+                return
+            segment = Segment(self._fs, path, int(name), self.segment_bytes)
+            if self._fs.size(path) < self.segment_bytes:
                 # A crash before the file was allocated, or between cutting a torn tail and allocating it again.
-                segment.allocate()
-            elif size != self.segment_bytes:
-                raise StoreCorrupt(path, size, f"the file has {size} bytes, not the configured {self.segment_bytes}")
-            if self.segments and base != self.segments[-1].end:
-                raise StoreCorrupt(path, 0, f"the file before it ends at {self.segments[-1].end}")
+                self._allocate(segment)
             self.segments.append(segment)
+
+    def _problem(self, path: str, base: int, *, last: bool) -> str:
+        size = self._fs.size(path)
+        if size > self.segment_bytes or (size < self.segment_bytes and not last):
+            return f"the file has {size} bytes, not the configured {self.segment_bytes}"
+        if self.segments and base != self.segments[-1].end:
+            return f"the file before it ends at {self.segments[-1].end}"
+        return ""
+
+    def _allocate(self, segment: Segment) -> None:
+        segment.allocate()
+        if self._durable_files:
+            segment.sync()
 
     @property
     def start(self) -> int:
@@ -110,9 +127,30 @@ class SegmentChain:
         at = self.end if self.segments else (base or 0)
         path = f"{self.directory}/{at:0{NAME_DIGITS}d}"
         segment = Segment(self._fs, path, at, self.segment_bytes)
-        segment.allocate()
+        self._allocate(segment)
         self.segments.append(segment)
         return segment
+
+    def touched(self, offset: int) -> None:
+        """Something at ``offset``, not at the end, was written: the next sync must reach back to it."""
+        self._synced = min(self._synced, offset)
+
+    def sync(self) -> None:
+        """Make durable all that was written since the last sync. Runs in any thread, one at a time."""
+        segments = self.segments[:]
+        for segment in segments:
+            if segment.end > self._synced:
+                segment.sync()
+        if segments:
+            self._synced = segments[-1].base
+
+    def clear_from(self, offset: int) -> None:
+        """Make all bytes from ``offset`` on zero, and remove the segments behind it."""
+        self.cut_after(offset)
+        segment = self.at(offset)
+        if segment is not None:
+            segment.clear_from(offset)
+            self._allocate(segment)
 
     def cut_after(self, offset: int) -> None:
         """Remove the segments that lie wholly at or after ``offset``."""

@@ -30,6 +30,7 @@ from common.message.record import (
     decode_record,
     encode_record,
     record_head,
+    record_queue_offset,
     topic_field,
 )
 
@@ -112,6 +113,8 @@ class MessageStore:
             self.index.load()
         report = self._recover()
         fs.open_append(f"{directory}/abort").close()
+        # From here on a stop that is not clean can be told by the checkpoint, too.
+        self.finish_checkpoint(self.begin_checkpoint())
         return report
 
     def close(self) -> None:
@@ -351,9 +354,11 @@ class MessageStore:
         """The stored message that starts at ``physical_offset``."""
         return self.log.record_at(physical_offset)
 
-    def query(self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int) -> QueryResult:
-        """Messages by key, newest first."""
-        return query_by_key(self.log, self.index, topic, key, max_num, begin_ms, end_ms)
+    def query(
+        self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int, max_bytes: int = 1 << 24
+    ) -> QueryResult:
+        """Messages by key, newest first, up to ``max_num`` and ``max_bytes``."""
+        return query_by_key(self.log, self.index, topic, key, max_num, begin_ms, end_ms, max_bytes)
 
     # --- inside
 
@@ -405,30 +410,52 @@ class MessageStore:
         state = self._checkpoint.state
         crashed = self._fs.exists(f"{self._options.directory}/abort")
         start = log.start if state.log_offset is None else max(state.log_offset, log.start)
-        if state.clean and not crashed:
+        if state.clean and not crashed and not self.log.holds_something_at(start):
             report = RecoveryReport(scanned_from=start, end=min(start, log.chain.end))
         else:
             report = scan_log(log, min(start, log.chain.end), lambda record: None)
         log.open_at(report.end, clear=not report.clean)
         self._last_timestamp = min(state.log_timestamp, self._clock.now_ms())
-        self._load_queues()
-        if not report.clean:
-            indexed = self.index.end_physical
-            scan_log(log, report.scanned_from, lambda record: self._redo(record, indexed))
-            self.build_index()
+        self._load_queues(report)
+        if not report.clean or (log.end > log.start and not self._queues):
+            self._redo_from(report.scanned_from if self._queues else log.start)
         return report
 
-    def _load_queues(self) -> None:
+    def _redo_from(self, start: int) -> None:
+        """Queues and index get what the log has from ``start`` on; from its beginning when that leaves a gap."""
+        indexed = self.index.end_physical
+        gaps = 0
+
+        def redo(record: Record) -> None:
+            nonlocal gaps
+            gaps += self._redo(record, indexed)
+
+        scan_log(self.log, start, redo)
+        self.build_index()
+        if gaps and start > self.log.start:
+            self._redo_from(self.log.start)
+
+    def _load_queues(self, report: RecoveryReport) -> None:
+        log = self.log
+
+        def is_sound(offset: int, physical: int, size: int) -> bool:
+            if report.clean:
+                return physical + size <= log.end
+            # What lies behind the checkpoint is made anew; before it, the log itself must agree.
+            raw = log.record_at(physical) if physical < report.scanned_from else None
+            return raw is not None and len(raw) == size and record_queue_offset(raw) == offset
+
         root = f"{self._options.directory}/consumequeue"
         for topic in self._fs.listdir(root):
             for name in self._fs.listdir(f"{root}/{topic}"):
                 if name.isdigit():
-                    self._add_queue(topic, int(name)).load(self.log.start, self.log.end)
+                    self._add_queue(topic, int(name)).load(log.start, is_sound)
 
-    def _redo(self, record: Record, indexed: int) -> None:
-        """Queue and index get a record that the log has."""
+    def _redo(self, record: Record, indexed: int) -> bool:
+        """Queue and index get a record that the log has; whether the queue lacks messages before it."""
         tags_code = self.tag_code(record.properties)
         queue = self.queue(record.topic, record.queue_id)
+        gap = record.queue_offset > queue.next_offset
         queue.put_at(record.queue_offset, record.physical_offset, record.size, tags_code)
         self._last_timestamp = max(self._last_timestamp, record.store_timestamp)
         if not queue.dirty:
@@ -436,3 +463,4 @@ class MessageStore:
             self._dirty.append(queue)
         if self._options.index_enabled and record.physical_offset > indexed:
             self.index.add((queue.topic_prefix, record.properties, record.physical_offset, record.store_timestamp))
+        return gap

@@ -16,7 +16,8 @@ _TAIL_POWER: int = 31**_TAIL & 0xFFFFFFFF
 def _unsigned(units: bytes | list[int]) -> int:
     n = len(units)
     if n <= _POWERS_COUNT:
-        return sum(map(mul, units, _POWERS[_POWERS_COUNT + 1 - n :])) & 0xFFFFFFFF
+        total: int = sum(map(mul, units, _POWERS[_POWERS_COUNT + 1 - n :]))
+        return total & 0xFFFFFFFF
     h = 0
     for unit in units:
         h = h * 31 + unit & 0xFFFFFFFF

@@ -70,6 +70,11 @@ def record_head(born_host: bytes, store_host: bytes) -> struct.Struct:
     return _HEADS[len(born_host), len(store_host)]
 
 
+def record_queue_offset(record: bytes) -> int:
+    """The queue offset in a stored record."""
+    return int.from_bytes(record[QUEUE_OFFSET_AT : QUEUE_OFFSET_AT + 8], "big")
+
+
 def encode_record(
     magic: int,
     topic_part: bytes,

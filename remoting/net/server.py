@@ -210,6 +210,9 @@ def failure(request: Command, error: Exception) -> Command:
     """The answer to a request whose handler raised; what is no refusal is logged with its traceback."""
     if isinstance(error, RequestRefused):
         return request.respond(error.code, error.remark)
+    if isinstance(error, ProtocolError):
+        # A body that cannot be read; the frames around it are sound.
+        return request.respond(ResponseCode.SYSTEM_ERROR, str(error))
     logger.error("request %d failed", request.code, exc_info=error)
     return request.respond(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
 

@@ -1,0 +1,57 @@
+"""A small store for tests: files of a few KiB, so that rolls come often."""
+
+from broker.store.store import MessageStore, StoreOptions
+from common.clock import ManualClock
+from common.files import FileSystem
+from common.message.ids import encode_host
+from common.message.record import Record, decode_record, split_records
+
+HOST = encode_host("127.0.0.1", 10911)
+BORN_HOST = encode_host("127.0.0.1", 50001)
+SMALL = StoreOptions(
+    directory="/store",
+    commitlog_segment_bytes=4096,
+    consumequeue_segment_bytes=20 * 16,
+    index_slots=50,
+    index_capacity=60,
+)
+
+
+def new_store(fs: FileSystem, clock: ManualClock | None = None, options: StoreOptions = SMALL) -> MessageStore:
+    """A store that is not open yet."""
+    return MessageStore(fs, options, clock or ManualClock(), HOST)
+
+
+def open_store(fs: FileSystem, clock: ManualClock | None = None, options: StoreOptions = SMALL) -> MessageStore:
+    store = new_store(fs, clock, options)
+    store.open()
+    return store
+
+
+def put(store: MessageStore, topic: str, queue_id: int, body: bytes, properties: bytes = b"") -> int:
+    """The queue offset that the message got."""
+    return store.put(
+        topic, queue_id, body, properties, born_timestamp=1_700_000_000_000, born_host=BORN_HOST
+    ).queue_offset
+
+
+def put_batch(store: MessageStore, topic: str, queue_id: int, bodies: list[bytes]) -> int:
+    """The queue offset of the first one."""
+    rows = [(0, body, b"") for body in bodies]
+    return store.put_batch(topic, queue_id, rows, born_timestamp=1, born_host=BORN_HOST).queue_offset
+
+
+def read_all(store: MessageStore, topic: str, queue_id: int, max_count: int = 5) -> list[Record]:
+    """Every message of a queue, pulled a few at a time."""
+    found: list[Record] = []
+    offset = store.min_offset(topic, queue_id)
+    while offset < store.max_offset(topic, queue_id):
+        result = store.get(topic, queue_id, offset, max_count, 1 << 20)
+        assert result.next_offset > offset, result
+        found += [decode_record(result.records, at) for at, _ in split_records(result.records)]
+        offset = result.next_offset
+    return found
+
+
+def bodies(store: MessageStore, topic: str, queue_id: int) -> list[bytes]:
+    return [record.body for record in read_all(store, topic, queue_id)]
