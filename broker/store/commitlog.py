@@ -32,13 +32,17 @@ class CommitLog:
         """The largest record (or batch) that fits into one segment."""
         return self.chain.segment_bytes - BLANK_BYTES
 
-    def open_at(self, end: int, *, clear: bool) -> None:
-        """Go on appending at ``end``; ``clear`` removes what a crash left behind it, so that it can never come back."""
+    def open_at(self, end: int, *, flushed: int, clear: bool) -> None:
+        """Go on appending at ``end``; all before ``flushed`` is on disk.
+
+        ``clear`` removes what a crash left behind the end, so that it can never come back.
+        """
         if clear:
             self.chain.clear_from(end)
         else:
             self.chain.cut_after(end)
-        self.end = self.flushed = end
+        self.end = end
+        self.flushed = flushed
         self._use_segment()
 
     def reserve(self, size: int) -> int:

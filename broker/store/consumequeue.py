@@ -72,7 +72,7 @@ class ConsumeQueue:
         self._at = 0
         self._limit = 0
 
-    def load(self, log_start: int, is_sound: IsSound) -> None:
+    def load(self, log_start: int, is_sound: IsSound, *, crashed: bool) -> None:
         """Find the end. Entries at the end that are not sound (offset, physical offset, size) are dropped."""
         self.chain.load()
         segments = self.chain.segments
@@ -88,6 +88,10 @@ class ConsumeQueue:
                 break
             self._clear(end - 1)
             end -= 1
+        if end == first and crashed:
+            # Nothing here is true, not even where it starts: the files before it may be lost.
+            self.chain.remove_all()
+            return
         self.next_offset = end
         self._find_start(log_start)
 

@@ -263,14 +263,15 @@ class MessageStore:
         return self.index.build(limit)
 
     def delete_topic(self, topic: str) -> None:
-        """Forget the queues of ``topic`` and remove their files; its messages stay in the log until that is cleaned."""
+        """Forget the queues of ``topic`` and remove their files; its messages stay in the log until that is cleaned.
+
+        The caller writes a checkpoint afterwards: recovery starts behind it and does not bring the queues back.
+        """
         for queue in self._queues.pop(topic, {}).values():
             if queue in self._dirty:
                 self._dirty.remove(queue)
             self.arrived.discard(queue)
             queue.remove()
-        # Recovery must not bring the queues back: it starts behind the deletion.
-        self.finish_checkpoint(self.begin_checkpoint())
 
     # --- durability
 
@@ -414,7 +415,7 @@ class MessageStore:
             report = RecoveryReport(scanned_from=start, end=min(start, log.chain.end))
         else:
             report = scan_log(log, min(start, log.chain.end), lambda record: None)
-        log.open_at(report.end, clear=not report.clean)
+        log.open_at(report.end, flushed=min(report.scanned_from, report.end), clear=not report.clean)
         self._last_timestamp = min(state.log_timestamp, self._clock.now_ms())
         self._load_queues(report)
         if not report.clean or (log.end > log.start and not self._queues):
@@ -449,7 +450,7 @@ class MessageStore:
         for topic in self._fs.listdir(root):
             for name in self._fs.listdir(f"{root}/{topic}"):
                 if name.isdigit():
-                    self._add_queue(topic, int(name)).load(log.start, is_sound)
+                    self._add_queue(topic, int(name)).load(log.start, is_sound, crashed=not report.clean)
 
     def _redo(self, record: Record, indexed: int) -> bool:
         """Queue and index get a record that the log has; whether the queue lacks messages before it."""

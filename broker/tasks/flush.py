@@ -50,10 +50,19 @@ class Flusher:
             await trio.to_thread.run_sync(self._store.finish_checkpoint, mark)
         self._commits.advance(self._store.log.flushed)
 
+    async def delete_topic(self, topic: str) -> None:
+        """Remove the topic's queues for good."""
+        async with self._one_at_a_time:
+            self._store.delete_topic(topic)
+            self._store.build_index()
+        await self.checkpoint()
+
     async def run(self) -> None:
         """All loops, until cancelled."""
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._flush_waiting if self._options.flush_disk_type == "SYNC_FLUSH" else self._flush_often)
+            nursery.start_soon(
+                self._flush_waiting if self._options.flush_disk_type == "SYNC_FLUSH" else self._flush_often
+            )
             nursery.start_soon(self._checkpoint_often)
             nursery.start_soon(self._expire_often)
             nursery.start_soon(self._build_index)

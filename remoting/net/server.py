@@ -24,6 +24,7 @@ Handler = Callable[[Channel, Command], Command | None]
 SlowHandler = Callable[[Channel, Command], Awaitable[Command | None]]
 
 SCAN_INTERVAL_S = 1.0
+_LAST_WITHOUT_GO_AWAY = 475
 # Listening fails with these when a resource is out; serving goes on when it is back.
 _ACCEPT_PAUSE_S = 0.1
 _ACCEPT_RETRY = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS}
@@ -64,6 +65,7 @@ class Server:
         self._after_turn = after_turn
         self._accepting = trio.CancelScope()
         self._slow_running = 0
+        self._stopping = False
         self._nursery: trio.Nursery | None = None
         self.channels: set[Channel] = set()
 
@@ -74,14 +76,15 @@ class Server:
 
         Raises UserError when the port cannot be had.
         """
-        try:
-            listeners = await trio.open_tcp_listeners(port, host=host or None)
-        except OSError as error:
-            raise UserError(_cannot_listen(host, port, error)) from None
-        name = listeners[0].socket.getsockname()
+        await self.serve_on(await listen(host, port), task_status=task_status)
+
+    async def serve_on(
+        self, listeners: list[trio.SocketListener], *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """As `serve`, on sockets that `listen` has opened."""
         async with trio.open_nursery() as self._nursery:
             self._nursery.start_soon(self._scan)
-            task_status.started(f"{name[0]}:{name[1]}")
+            task_status.started(address_of(listeners))
             with self._accepting:
                 async with trio.open_nursery() as accepting:
                     for listener in listeners:
@@ -90,7 +93,11 @@ class Server:
             await trio.sleep_forever()
 
     def stop_accepting(self) -> None:
-        """Close the listening sockets; connections go on."""
+        """Close the listening sockets; on open connections requests are refused from now on, in flight or not yet sent.
+
+        Clients try another server then, and nothing is stored twice.
+        """
+        self._stopping = True
         self._accepting.cancel()
 
     async def drain(self, timeout_ms: float) -> bool:
@@ -143,7 +150,9 @@ class Server:
                 channel.attachments[OFFER_FIELD] = request.opaque
         handler = self._handlers.get(request.code)
         response: Command | None
-        if handler is None:
+        if self._stopping:
+            response = _stopping(request)
+        elif handler is None:
             response = self._start_slow(channel, request)
         else:
             try:
@@ -204,6 +213,27 @@ class Server:
                     channel.close(
                         f"connections hold more than {limits.max_buffered_bytes} bytes; this is among the largest"
                     )
+
+
+async def listen(host: str, port: int) -> list[trio.SocketListener]:
+    """Listening sockets; port 0 takes a free one. UserError when the port cannot be had."""
+    try:
+        return await trio.open_tcp_listeners(port, host=host or None)
+    except OSError as error:
+        raise UserError(_cannot_listen(host, port, error)) from None
+
+
+def address_of(listeners: list[trio.SocketListener]) -> str:
+    """``ip:port`` of the first."""
+    ip, port, *_ = listeners[0].socket.getsockname()
+    return f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
+
+
+def _stopping(request: Command) -> Command:
+    # Older clients do not know GO_AWAY; both codes make a producer try another broker.
+    knows_go_away = request.version > _LAST_WITHOUT_GO_AWAY
+    code = ResponseCode.GO_AWAY if knows_go_away else ResponseCode.SERVICE_NOT_AVAILABLE
+    return request.respond(code, "the server is stopping; try another one")
 
 
 def failure(request: Command, error: Exception) -> Command:

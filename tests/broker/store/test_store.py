@@ -204,6 +204,8 @@ def test_a_deleted_topic_starts_again_and_does_not_come_back() -> None:
         put(store, "t", 0, b"old %d" % n)
         put(store, "u", 0, b"other %d" % n)
     store.delete_topic("t")
+    store.build_index()
+    store.finish_checkpoint(store.begin_checkpoint())
     assert store.max_offset("t", 0) == 0
     put(store, "t", 0, b"new")
     store = open_store(fs.killed())

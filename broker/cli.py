@@ -1,0 +1,47 @@
+"""The command ``broker``: a conf file, a flag for each option, and a daemon."""
+
+import logging
+import sys
+
+import click
+import trio
+
+from broker.broker import Broker
+from broker.options import BrokerOptions
+from common.errors import UserError
+from common.options import click_options, given_options, load_conf, to_properties
+from remoting.net.daemon import run_daemon
+
+logger = logging.getLogger(__name__)
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+@click.option("-c", "--config-file", "conf", metavar="FILE", help="conf file with RocketMQ's keys (key=value lines)")
+@click.option("-p", "--print-config", is_flag=True, help="print all options with their values and exit")
+@click_options(BrokerOptions)
+@click.version_option(package_name="skylark-mq", prog_name="broker")
+def main(conf: str | None, print_config: bool, **arguments: str | None) -> None:
+    """Run a broker: it stores messages and hands them out, and tells NameServers what it has."""
+    warnings: list[str] = []
+    given = given_options(BrokerOptions, arguments)
+    if conf is not None:
+        given.setdefault("broker_config_path", conf)
+    try:
+        broker = Broker(load_conf(BrokerOptions, conf, given, warnings=warnings))
+    except UserError as error:
+        click.echo(f"broker: {error}", err=True)
+        sys.exit(1)
+    for warning in warnings:
+        click.echo(f"broker: {warning}", err=True)
+    if print_config:
+        click.echo(to_properties(broker.options), nl=False)
+        return
+    sys.exit(run_daemon(lambda stopping: _serve(broker, stopping), name="broker"))
+
+
+async def _serve(broker: Broker, stopping: trio.Event) -> None:
+    async with trio.open_nursery() as nursery:
+        address = await nursery.start(broker.run)
+        logger.info("broker %s serves at %s", broker.options.broker_name, address)
+        await stopping.wait()
+        broker.stop()
