@@ -77,13 +77,16 @@ class Registrar:
             logger.warning("no NameServer is set: clients find this broker only by its address %s", self._identity.addr)
         try:
             async with open_client(on_lost=self._connection_lost) as client:
-                with self._loops:
-                    async with trio.open_nursery() as nursery:
-                        for state in self._states.values():
-                            nursery.start_soon(self._keep_registered, client, state)
-                        task_status.started()
-                        await trio.sleep_forever()
-                await self._unregister(client)
+                try:
+                    with self._loops:
+                        async with trio.open_nursery() as nursery:
+                            for state in self._states.values():
+                                nursery.start_soon(self._keep_registered, client, state)
+                            task_status.started()
+                            await trio.sleep_forever()
+                    await self._unregister(client)
+                finally:
+                    self._stopping = True  # connections that end from here on are no news
         finally:
             self._finished.set()
 

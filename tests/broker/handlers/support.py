@@ -1,0 +1,111 @@
+"""Handlers on a broker's rooms in memory; channels that remember what they were told."""
+
+from typing import Any
+
+from broker.handlers.admin_config import ConfigHandlers
+from broker.handlers.admin_groups import GroupHandlers
+from broker.handlers.admin_topics import TopicHandlers
+from broker.handlers.client import ClientHandlers
+from broker.handlers.offsets import OffsetHandlers
+from broker.handlers.stats import StatsHandlers
+from broker.meta.clients import Clients
+from broker.observe.runtime import RuntimeInfo
+from broker.observe.stats import BrokerStats
+from broker.options import BrokerOptions
+from common.errors import RequestRefused, StoreError
+from remoting.protocol.bodies import Body, Dialect, encode_body
+from remoting.protocol.command import CBOR, JSON, Command
+from tests.broker.meta.support import Room, options
+from tests.broker.store.support import open_store
+
+V5_3_3 = 479
+
+
+class FakeChannel:
+    """Stands for a connection."""
+
+    def __init__(self, remote: str = "127.0.0.1:50001") -> None:
+        self.remote = remote
+        self.pushed: list[Command] = []
+        self.invoked: list[Command] = []
+        self.answer: Command | Exception = Command(0)
+        self.closed_reason: str | None = None
+
+    def push(self, command: Command) -> None:
+        self.pushed.append(command)
+
+    async def invoke(self, command: Command, timeout_ms: float) -> Command:
+        self.invoked.append(command)
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+    def close(self, reason: str) -> None:
+        self.closed_reason = reason
+
+
+class Desk:
+    """All admin and client handlers, and what they work on."""
+
+    def __init__(self, broker_options: BrokerOptions | None = None) -> None:
+        self.room = room = Room(broker_options or options())
+        self.clock = room.clock
+        self.store = open_store(room.fs, room.clock)
+        self.stats = BrokerStats(room.clock)
+        self.clients = Clients()
+        self.deleted: list[str] = []
+        self.syncs = 0
+        self.runtime = RuntimeInfo("/store", room.fs, self.store, self.stats, room.clock)
+        families: list[Any] = [
+            TopicHandlers(room.topics, room.offsets, self.stats, self.durable, self.delete_messages),
+            GroupHandlers(room.groups, room.offsets, self.stats, self.durable),
+            ConfigHandlers(room.options, room.topics, room.fs, room.clock, self.runtime),
+            OffsetHandlers(self.store, room.topics, room.groups, room.offsets, memory_bytes=10_000),
+            StatsHandlers(
+                "broker-a", "127.0.0.1:10911", self.store, room.topics, room.offsets, self.clients, self.stats
+            ),
+        ]
+        self.client_handlers = ClientHandlers(self.clients, room.topics, room.groups, room.options, room.clock)
+        families.append(self.client_handlers)
+        self.handlers: dict[int, Any] = {}
+        self.slow_handlers: dict[int, Any] = {}
+        for family in families:
+            self.handlers |= family.handlers()
+            self.slow_handlers |= family.slow_handlers() if hasattr(family, "slow_handlers") else {}
+
+    async def durable(self) -> None:
+        try:
+            self.room.journal.sync()
+        except OSError as error:
+            raise StoreError(str(error)) from error
+        self.syncs += 1
+
+    async def delete_messages(self, topic: str) -> None:
+        self.deleted.append(topic)
+
+    async def ask(
+        self,
+        code: int,
+        ext: dict[str, Any] | None = None,
+        body: bytes | Body = b"",
+        *,
+        channel: Any = None,
+        codec: int = JSON,
+        version: int = V5_3_3,
+        language: str = "JAVA",
+    ) -> Command:
+        """The answer; a refusal is turned into one as the server does."""
+        if isinstance(body, Body):
+            body = encode_body(body, Dialect.CBOR if codec == CBOR else Dialect.STANDARD)
+        request = Command(code, ext, body, opaque=7, codec=codec, version=version, language=language)
+        try:
+            if code in self.slow_handlers:
+                answer = await self.slow_handlers[code](channel or FakeChannel(), request)
+            else:
+                answer = self.handlers[code](channel or FakeChannel(), request)
+        except RequestRefused as refusal:
+            answer = request.respond(refusal.code, refusal.remark)
+        assert isinstance(answer, Command)
+        assert answer.opaque == 7
+        assert answer.codec == codec
+        return answer

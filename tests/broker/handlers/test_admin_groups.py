@@ -1,0 +1,98 @@
+"""200, 201, 207, 352."""
+
+import pytest
+
+from remoting.protocol.bodies import decode_body
+from remoting.protocol.bodies.group import SubscriptionGroupConfig, SubscriptionGroupTable
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.command import CBOR
+from tests.broker.handlers.support import Desk
+from tests.broker.meta.support import options
+
+UPDATE = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
+DELETE = RequestCode.DELETE_SUBSCRIPTIONGROUP
+# golden: 200 of admin_5.3.3
+GOLDEN = (
+    b'{"attributes":{},"brokerId":0,"consumeBroadcastEnable":false,"consumeEnable":true,"consumeFromMinEnable":false,'
+    b'"consumeMessageOrderly":false,"consumeTimeoutMinute":15,"groupName":"admin_group",'
+    b'"groupRetryPolicy":{"type":"CUSTOMIZED"},"groupSysFlag":0,"notifyConsumerIdsChangedEnable":true,'
+    b'"retryMaxTimes":16,"retryQueueNums":1,"whichBrokerWhenConsumeSlowly":1}'
+)
+
+
+async def test_a_group_is_created_and_on_disk_when_answered() -> None:
+    desk = Desk()
+    assert (await desk.ask(UPDATE, body=GOLDEN)).code == ResponseCode.SUCCESS
+    desk.room.power_loss()
+    config = desk.room.groups.get("admin_group")
+    assert config is not None
+    assert not config.consume_broadcast_enable
+    assert config.retry_max_times == 16
+
+
+async def test_a_group_is_changed_by_a_skylark_client() -> None:
+    desk = Desk()
+    await desk.ask(UPDATE, body=GOLDEN)
+    config = SubscriptionGroupConfig("admin_group", retry_max_times=3, attributes={"+a": "1"})
+    assert (await desk.ask(UPDATE, body=config, codec=CBOR)).code == ResponseCode.SUCCESS
+    changed = desk.room.groups.get("admin_group")
+    assert changed is not None
+    assert changed.retry_max_times == 3
+    assert changed.attributes == {"a": "1"}
+    await desk.ask(UPDATE, body=SubscriptionGroupConfig("admin_group", attributes={"-a": ""}), codec=CBOR)
+    changed = desk.room.groups.get("admin_group")
+    assert changed is not None
+    assert changed.attributes == {}
+
+
+async def test_the_same_again_is_no_change() -> None:
+    desk = Desk()
+    await desk.ask(UPDATE, body=GOLDEN)
+    used = desk.room.fs.used()
+    assert (await desk.ask(UPDATE, body=GOLDEN)).code == ResponseCode.SUCCESS
+    assert desk.room.fs.used() == used
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [(b"", 1), (b"[]", 1), (b"{", 1), (b'{"groupName":""}', 29), (b'{"groupName":"a b"}', 29), (b"{}", 29)],
+)
+async def test_what_is_refused(body: bytes, code: int) -> None:
+    desk = Desk()
+    answer = await desk.ask(UPDATE, body=body)
+    assert answer.code == code
+    assert answer.remark
+    assert desk.syncs == 0
+
+
+@pytest.mark.parametrize("clean", [{"cleanOffset": "true"}, {"removeOffset": "true"}, {"cleanOffset": "false"}, {}])
+async def test_a_group_is_deleted_with_its_offsets_when_asked(clean: dict[str, str]) -> None:
+    desk = Desk()
+    await desk.ask(UPDATE, body=GOLDEN)
+    desk.room.offsets.commit("admin_group", "T", 0, 5)
+    answer = await desk.ask(DELETE, {"groupName": "admin_group", **clean})
+    assert answer.code == ResponseCode.SUCCESS
+    assert desk.room.groups.get("admin_group") is None
+    assert desk.room.offsets.query("admin_group", "T", 0) == (-1 if "true" in clean.values() else 5)
+
+
+async def test_all_groups_and_parts() -> None:
+    desk = Desk()
+    await desk.ask(UPDATE, body=GOLDEN)
+    answer = await desk.ask(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+    table = decode_body(SubscriptionGroupTable, answer.body)
+    assert table.subscription_group_table == desk.room.groups.all()
+    assert table.data_version == desk.room.groups.data_version
+    assert answer.ext is None
+    answer = await desk.ask(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, {"groupSeq": "2", "maxGroupNum": "3"})
+    part = decode_body(SubscriptionGroupTable, answer.body).subscription_group_table
+    assert sorted(part) == sorted(desk.room.groups.names())[2:5]
+    assert answer.ext == {"totalGroupNum": len(desk.room.groups.names())}
+
+
+async def test_one_group() -> None:
+    desk = Desk(options(auto_create_subscription_group=False))
+    answer = await desk.ask(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": "TOOLS_CONSUMER"})
+    assert decode_body(SubscriptionGroupConfig, answer.body) == SubscriptionGroupConfig("TOOLS_CONSUMER")
+    missing = await desk.ask(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": "g"})
+    assert (missing.code, missing.remark) == (26, "No group in this broker. group: g")

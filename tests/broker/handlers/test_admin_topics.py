@@ -1,0 +1,167 @@
+"""17, 21, 215, 305, 351."""
+
+from typing import Any
+
+import pytest
+
+from remoting.protocol.bodies import decode_body
+from remoting.protocol.bodies.topic import TopicConfig, TopicConfigTable, TopicList
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.command import CBOR
+from tests.broker.handlers.support import Desk, FakeChannel
+from tests.broker.meta.support import Room
+
+UPDATE = RequestCode.UPDATE_AND_CREATE_TOPIC
+DELETE = RequestCode.DELETE_TOPIC_IN_BROKER
+
+
+def create(topic: str = "AdminT", **changes: Any) -> dict[str, Any]:
+    """What mqadmin 5.3.3 sends (golden)."""
+    return {
+        "topicFilterType": "SINGLE_TAG", "order": "false", "topicSysFlag": "0", "force": "false", "attributes": "",
+        "writeQueueNums": "4", "topic": topic, "perm": "6", "defaultTopic": "TBW102", "readQueueNums": "4", **changes,
+    }  # fmt: skip
+
+
+async def test_a_topic_is_created_and_on_disk_when_answered() -> None:
+    desk = Desk()
+    answer = await desk.ask(UPDATE, create())
+    assert answer.code == ResponseCode.SUCCESS
+    assert desk.room.topics.get("AdminT") == TopicConfig("AdminT", 4, 4, 6)
+    desk.room.power_loss()
+    assert desk.room.topics.get("AdminT") == TopicConfig("AdminT", 4, 4, 6)
+
+
+async def test_the_same_again_is_no_change_but_still_answered_durably() -> None:
+    desk = Desk()
+    await desk.ask(UPDATE, create())
+    version, used = desk.room.topics.data_version, desk.room.fs.used()
+    assert (await desk.ask(UPDATE, create())).code == ResponseCode.SUCCESS
+    assert desk.room.topics.data_version == version
+    assert desk.room.fs.used() == used
+    assert desk.syncs == 2
+
+
+async def test_a_topic_is_changed() -> None:
+    desk = Desk()
+    await desk.ask(UPDATE, create())
+    await desk.ask(UPDATE, create(perm=4, readQueueNums=8, order=True, attributes="+message.type=FIFO"))
+    expected = TopicConfig("AdminT", 8, 4, 4, order=True, attributes={"message.type": "FIFO"})
+    assert desk.room.topics.get("AdminT") == expected
+    await desk.ask(UPDATE, create(attributes="-message.type"))
+    config = desk.room.topics.get("AdminT")
+    assert config is not None
+    assert config.attributes == {}
+
+
+@pytest.mark.parametrize(
+    ("ext", "remark"),
+    [
+        (create(""), "The specified topic is blank."),
+        (create("a b"), "The specified topic contains illegal characters"),
+        (create("x" * 128), "longer than topic max length"),
+        (create("TBW102"), "The topic[TBW102] is conflict with system topic."),
+        (create("rmq_sys_x"), "conflict with system topic"),
+        (create(perm=8), "perm is 0 to 7"),
+        (create(readQueueNums=-1), "0 to 65536 queues"),
+        (create(writeQueueNums=1 << 30), "0 to 65536 queues"),
+        (create(topicFilterType="ANY"), "SINGLE_TAG"),
+        (create(attributes="message.type=FIFO"), "add/alter attribute format is wrong"),
+        (create(attributes="+nonsense=1"), "unsupported key: nonsense"),
+        (create(attributes="+queue.type=BatchCQ"), "value is not supported"),
+        (create(attributes="-message.type"), "nonexistent key"),
+        (create(attributes="+message.type=FIFO,-message.type"), "key duplication"),
+    ],
+)
+async def test_what_is_refused(ext: dict[str, Any], remark: str) -> None:
+    desk = Desk()
+    answer = await desk.ask(UPDATE, ext)
+    assert answer.code == ResponseCode.INVALID_PARAMETER
+    assert remark in (answer.remark or "")
+    assert desk.syncs == 0
+
+
+async def test_a_missing_field_is_refused_with_rocketmqs_words() -> None:
+    answer = await Desk().ask(UPDATE, {"topic": "T"})
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert "the custom field <defaultTopic> is null" in (answer.remark or "")
+
+
+async def test_a_full_disk_is_said_and_nothing_changes() -> None:
+    desk = Desk()
+    desk.room.fs.capacity = desk.room.fs.used()
+    answer = await desk.ask(UPDATE, create())
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert "not changed" in (answer.remark or "")
+    assert "make room" in (answer.remark or "")
+    assert desk.room.topics.get("AdminT") is None
+
+
+async def test_a_topic_is_deleted_with_its_offsets_counters_and_messages() -> None:
+    desk = Desk()
+    await desk.ask(UPDATE, create())
+    desk.room.offsets.commit("g", "AdminT", 0, 1)
+    desk.room.offsets.commit("g", "Other", 0, 1)
+    desk.stats.put("AdminT", 1, 1)
+    answer = await desk.ask(DELETE, {"topic": "AdminT"})
+    assert answer.code == ResponseCode.SUCCESS
+    assert desk.room.topics.get("AdminT") is None
+    assert desk.room.offsets.topics_of("g") == ["Other"]
+    assert desk.stats.view("TOPIC_PUT_NUMS", "AdminT") is None
+    assert desk.deleted == ["AdminT"]
+    assert Room(fs=desk.room.fs.killed()).topics.get("AdminT") is None
+
+
+async def test_deleting_what_is_not_there_succeeds_and_system_topics_are_refused() -> None:
+    desk = Desk()
+    assert (await desk.ask(DELETE, {"topic": "%DLQ%admin_group"})).code == ResponseCode.SUCCESS
+    answer = await desk.ask(DELETE, {"topic": "SCHEDULE_TOPIC_XXXX"})
+    assert answer.code == ResponseCode.INVALID_PARAMETER
+    assert desk.deleted == ["%DLQ%admin_group"]
+
+
+@pytest.mark.parametrize("codec", [0, CBOR])
+async def test_all_topics(codec: int) -> None:
+    desk = Desk()
+    await desk.ask(UPDATE, create())
+    answer = await desk.ask(RequestCode.GET_ALL_TOPIC_CONFIG, codec=codec)
+    table = decode_body(TopicConfigTable, answer.body, codec)
+    assert table.topic_config_table == desk.room.topics.all()
+    assert table.data_version == desk.room.topics.data_version
+
+
+async def test_all_topics_in_parts() -> None:
+    desk = Desk()
+    seen: dict[str, TopicConfig] = {}
+    while True:
+        answer = await desk.ask(RequestCode.GET_ALL_TOPIC_CONFIG, {"topicSeq": len(seen), "maxTopicNum": 5})
+        part = decode_body(TopicConfigTable, answer.body).topic_config_table
+        if not part:
+            break
+        assert len(part) <= 5
+        seen |= part
+    assert (answer.ext or {})["totalTopicNum"] == len(seen)
+    assert seen == desk.room.topics.all()
+
+
+async def test_one_topic_as_java_reads_it() -> None:
+    desk = Desk()
+    await desk.ask(UPDATE, create("WireTopic"))
+    answer = await desk.ask(RequestCode.GET_TOPIC_CONFIG, {"lo": "true", "topic": "WireTopic"})
+    # golden: 351 of admin_5.3.3
+    assert answer.body == (
+        b'{"attributes":{},"order":false,"perm":6,"readQueueNums":4,"topicFilterType":"SINGLE_TAG",'
+        b'"topicName":"WireTopic","topicSysFlag":0,"writeQueueNums":4}'
+    )
+    missing = await desk.ask(RequestCode.GET_TOPIC_CONFIG, {"topic": "U"})
+    assert (missing.code, missing.remark) == (17, "No topic in this broker. topic: U")
+
+
+async def test_system_topics() -> None:
+    desk = Desk()
+    await desk.ask(UPDATE, create())
+    answer = await desk.ask(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, channel=FakeChannel())
+    names = decode_body(TopicList, answer.body).topic_list
+    assert "TBW102" in names
+    assert "broker-a" in names
+    assert "AdminT" not in names

@@ -1,0 +1,260 @@
+"""34, 35, 38, 40, 203, 204, 307."""
+
+from typing import Any
+
+import orjson
+import pytest
+
+from common.errors import ConnectionLost, RequestTimeout
+from remoting.protocol.bodies import decode_body
+from remoting.protocol.bodies.connections import ConsumerConnection, ProducerConnection
+from remoting.protocol.bodies.heartbeat import (
+    ConsumerData,
+    HeartbeatData,
+    ProducerData,
+    SubscriptionData,
+)
+from remoting.protocol.bodies.running_info import ConsumerRunningInfo
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.command import CBOR, Command
+from tests.broker.handlers.support import Desk, FakeChannel
+from tests.broker.meta.support import options
+
+HEART_BEAT = RequestCode.HEART_BEAT
+RUNNING_INFO = RequestCode.GET_CONSUMER_RUNNING_INFO
+
+
+def beat(
+    client_id: str = "c", group: str = "g", topic: str = "T", expression: str = "*", **changes: Any
+) -> HeartbeatData:
+    consumer = ConsumerData(group, subscription_data_set=[SubscriptionData(topic, expression)], **changes)
+    return HeartbeatData(client_id, consumer_data_set=[consumer])
+
+
+def notices(channel: FakeChannel) -> list[str]:
+    """Groups that the channel was told to share anew; forgets them."""
+    groups = [str((command.ext or {})["consumerGroup"]) for command in channel.pushed]
+    assert all(command.code == 40 and command.is_oneway for command in channel.pushed)
+    channel.pushed.clear()
+    return groups
+
+
+async def test_a_heartbeat_as_java_sends_it() -> None:
+    desk, channel = Desk(), FakeChannel()
+    # golden: 34 of admin_5.3.3
+    body = (
+        b'{"clientID":"192.0.2.2@18564#5376021721568","consumerDataSet":[],"heartbeatFingerprint":0,'
+        b'"producerDataSet":[{"groupName":"wire_pg"},{"groupName":"CLIENT_INNER_PRODUCER"}],"withoutSub":false}'
+    )
+    answer = await desk.ask(HEART_BEAT, {}, body, channel=channel)
+    assert answer.code == 0
+    assert answer.ext == {"IS_SUPPORT_HEART_BEAT_V2": True, "IS_SUB_CHANGE": True}
+    found = await desk.ask(RequestCode.GET_PRODUCER_CONNECTION_LIST, {"producerGroup": "wire_pg"})
+    (connection,) = decode_body(ProducerConnection, found.body).connection_set
+    assert connection.client_id == "192.0.2.2@18564#5376021721568"
+    assert connection.client_addr == "127.0.0.1:50001"
+    assert (connection.language, connection.version) == ("JAVA", 479)
+
+
+@pytest.mark.parametrize("codec", [0, CBOR])
+async def test_a_consumers_heartbeat_makes_group_and_retry_topic(codec: int) -> None:
+    desk = Desk()
+    await desk.ask(HEART_BEAT, body=beat(), codec=codec)
+    assert desk.room.groups.get("g") is not None
+    retry = desk.room.topics.get("%RETRY%g")
+    assert retry is not None
+    assert (retry.write_queue_nums, retry.perm) == (1, 6)
+    answer = await desk.ask(RequestCode.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": "g"}, codec=codec)
+    found = decode_body(ConsumerConnection, answer.body, codec)
+    assert found.subscription_table["T"].sub_string == "*"
+    assert [one.client_id for one in found.connection_set] == ["c"]
+
+
+async def test_a_broadcasting_group_has_no_retry_topic() -> None:
+    desk = Desk()
+    await desk.ask(HEART_BEAT, body=beat(message_model="BROADCASTING"))
+    assert desk.room.topics.get("%RETRY%g") is None
+    assert desk.clients.consumer_group("g") is not None
+
+
+async def test_a_group_that_may_not_be_created_is_passed_over() -> None:
+    desk = Desk(options(auto_create_subscription_group=False))
+    answer = await desk.ask(HEART_BEAT, body=beat())
+    assert answer.code == 0
+    assert desk.clients.consumer_group("g") is None
+
+
+async def test_fingerprints_tell_whether_subscriptions_changed() -> None:
+    desk, channel = Desk(), FakeChannel()
+
+    async def changed(fingerprint: int, without_sub: bool = False) -> bool:
+        data = beat()
+        data.heartbeat_fingerprint, data.without_sub = fingerprint, without_sub
+        if without_sub:
+            data.consumer_data_set[0].subscription_data_set = []
+        answer = await desk.ask(HEART_BEAT, body=data, channel=channel)
+        return bool((answer.ext or {})["IS_SUB_CHANGE"])
+
+    assert [await changed(1), await changed(1, True), await changed(2), await changed(2)] == [False, False, True, False]
+    assert desk.clients.subscription("g", "T") is not None
+
+
+@pytest.mark.parametrize("body", [b"", b"{}", b"null", b"{", b'{"clientID":7,"consumerDataSet":3}', b"\xff"])
+async def test_a_body_that_is_no_heartbeat_is_refused(body: bytes) -> None:
+    answer = await Desk().ask(HEART_BEAT, body=body)
+    assert answer.code != 0
+    assert answer.remark
+
+
+async def test_members_are_told_when_one_comes_changes_leaves_or_is_cut_off() -> None:
+    desk, one, two = Desk(), FakeChannel("1.1.1.1:1"), FakeChannel("2.2.2.2:2")
+    await desk.ask(HEART_BEAT, body=beat("c1"), channel=one)
+    assert notices(one) == ["g"]
+    await desk.ask(HEART_BEAT, body=beat("c1"), channel=one)
+    assert notices(one) == []
+    await desk.ask(HEART_BEAT, body=beat("c2"), channel=two)
+    assert (notices(one), notices(two)) == (["g"], ["g"])
+    await desk.ask(
+        RequestCode.UNREGISTER_CLIENT, {"clientID": "c2", "producerGroup": "", "consumerGroup": "g"}, channel=two
+    )
+    assert (notices(one), notices(two)) == (["g"], [])
+    await desk.ask(HEART_BEAT, body=beat("c2"), channel=two)
+    notices(one)
+    desk.client_handlers.closed(two)  # type: ignore[arg-type]
+    assert notices(one) == ["g"]
+
+
+async def test_nobody_is_told_when_the_broker_or_the_group_says_so() -> None:
+    quiet_broker = Desk(options(notify_consumer_ids_changed_enable=False))
+    channel = FakeChannel()
+    await quiet_broker.ask(HEART_BEAT, body=beat(), channel=channel)
+    assert notices(channel) == []
+    quiet_group = Desk()
+    await quiet_group.ask(
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+        body=b'{"groupName":"g","notifyConsumerIdsChangedEnable":false}',
+    )
+    await quiet_group.ask(HEART_BEAT, body=beat(), channel=channel)
+    assert notices(channel) == []
+
+
+async def test_unregistering_needs_no_group() -> None:
+    desk, channel = Desk(), FakeChannel()
+    await desk.ask(HEART_BEAT, body=HeartbeatData("c", [ProducerData("p")]), channel=channel)
+    for ext in ({"clientID": "c"}, {"clientID": "c", "producerGroup": "p"}, {"clientID": "c", "producerGroup": "p"}):
+        assert (await desk.ask(RequestCode.UNREGISTER_CLIENT, ext, channel=channel)).code == 0
+    answer = await desk.ask(RequestCode.GET_PRODUCER_CONNECTION_LIST, {"producerGroup": "p"})
+    assert (answer.code, answer.remark) == (1, "the producer group[p] not exist")
+
+
+async def test_silent_clients_are_closed_and_their_fellows_told() -> None:
+    desk, silent, lively = Desk(), FakeChannel("1.1.1.1:1"), FakeChannel("2.2.2.2:2")
+    await desk.ask(HEART_BEAT, body=beat("c1"), channel=silent)
+    desk.clock.advance(119_000)
+    await desk.ask(HEART_BEAT, body=beat("c2"), channel=lively)
+    notices(lively)
+    desk.client_handlers.expire()
+    assert silent.closed_reason is None
+    desk.clock.advance(2_000)
+    desk.client_handlers.expire()
+    assert silent.closed_reason == "no heartbeat in time"
+    assert lively.closed_reason is None
+    assert notices(lively) == ["g"]
+
+
+async def test_members_of_a_group() -> None:
+    desk = Desk()
+    answer = await desk.ask(RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": "g"})
+    assert (answer.code, answer.remark) == (1, "no consumer for this group, g")
+    await desk.ask(HEART_BEAT, body=beat("192.0.2.2@pull@STREAM"))
+    answer = await desk.ask(RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": "g"})
+    assert answer.body == b'{"consumerIdList":["192.0.2.2@pull@STREAM"]}'  # golden
+
+
+async def test_a_group_that_is_not_online() -> None:
+    answer = await Desk().ask(RequestCode.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": "wire_order_cg"})
+    assert (answer.code, answer.remark) == (206, "the consumer group[wire_order_cg] not online")  # golden
+
+
+async def test_a_language_that_we_do_not_know_is_other() -> None:
+    desk = Desk()
+    await desk.ask(HEART_BEAT, body=beat(), language="COBOL", version=63)
+    answer = await desk.ask(RequestCode.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": "g"})
+    (connection,) = decode_body(ConsumerConnection, answer.body).connection_set
+    assert (connection.language, connection.version) == ("OTHER", 63)
+
+
+async def test_running_info_is_handed_on() -> None:
+    desk, channel = Desk(), FakeChannel()
+    await desk.ask(HEART_BEAT, body=beat(), channel=channel)
+    channel.answer = Command(0, {"x": "y"}, b'{"properties":{"a":"b"}}', flag=1, opaque=99)
+    ext = {"consumerGroup": "g", "clientId": "c", "jstackEnable": "false"}
+    answer = await desk.ask(RUNNING_INFO, ext)
+    assert (answer.code, answer.body) == (0, b'{"properties":{"a":"b"}}')
+    (forwarded,) = channel.invoked
+    assert (forwarded.code, forwarded.ext, forwarded.is_oneway) == (307, ext, False)
+    answer = await desk.ask(RUNNING_INFO, ext, codec=CBOR)
+    assert decode_body(ConsumerRunningInfo, answer.body, CBOR).properties == {"a": "b"}
+    channel.answer = Command(0, {}, b"nonsense", flag=1)
+    answer = await desk.ask(RUNNING_INFO, ext, codec=CBOR)
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+
+
+@pytest.mark.parametrize(
+    ("failure", "code", "remark"),
+    [
+        (RequestTimeout("1.1.1.1:1", 307, 3000), ResponseCode.CONSUME_MSG_TIMEOUT, "consumer <g> <c> Timeout: "),
+        (ConnectionLost("1.1.1.1:1"), ResponseCode.SYSTEM_ERROR, "invoke consumer <g> <c> Exception: "),
+    ],
+)
+async def test_a_client_that_does_not_answer(failure: Exception, code: int, remark: str) -> None:
+    desk, channel = Desk(), FakeChannel()
+    await desk.ask(HEART_BEAT, body=beat(), channel=channel)
+    channel.answer = failure
+    answer = await desk.ask(RUNNING_INFO, {"consumerGroup": "g", "clientId": "c"})
+    assert answer.code == code
+    assert (answer.remark or "").startswith(remark)
+
+
+async def test_a_client_that_is_not_there_or_too_old() -> None:
+    desk = Desk()
+    ext = {"consumerGroup": "g", "clientId": "c"}
+    answer = await desk.ask(RUNNING_INFO, ext)
+    assert (answer.code, answer.remark) == (1, "The Consumer <g> <c> not online")
+    await desk.ask(HEART_BEAT, body=beat(), version=37)
+    assert "too low to finish" in ((await desk.ask(RUNNING_INFO, ext)).remark or "")
+
+
+async def test_a_full_disk_is_no_reason_to_forget_who_came() -> None:
+    desk, channel = Desk(), FakeChannel()
+    await desk.ask(HEART_BEAT, body=beat(group="known"), channel=channel)
+    notices(channel)
+    desk.room.fs.capacity = desk.room.fs.used()
+    data = beat(group="known", topic="U")
+    data.consumer_data_set += beat(group="new").consumer_data_set
+    answer = await desk.ask(HEART_BEAT, body=data, channel=channel)
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert notices(channel) == ["known"]
+
+
+async def test_the_golden_cpp_heartbeat_with_wrong_codes() -> None:
+    desk = Desk()
+    body = orjson.dumps(
+        {
+            "clientID": "c",
+            "consumerDataSet": [
+                {
+                    "consumeFromWhere": 0, "consumeType": 1, "groupName": "g", "messageModel": 1,
+                    "subscriptionDataSet": [
+                        {"codeSet": [0, 0], "subString": "TagA || TagB", "subVersion": "1700000000000",
+                         "tagsSet": ["TagA", "TagB"], "topic": "T"},
+                    ],
+                }
+            ],
+            "producerDataSet": [],
+        }
+    )  # fmt: skip
+    assert (await desk.ask(HEART_BEAT, body=body, language="CPP", version=63)).code == 0
+    found = desk.clients.subscription("g", "T")
+    assert found is not None
+    assert found.code_set == [2598919, 2598920]

@@ -1,0 +1,112 @@
+"""202, 208, 300, 315, 343."""
+
+from typing import Any
+
+import pytest
+
+from common.message.queue import MessageQueue
+from remoting.protocol.bodies import decode_body
+from remoting.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, SubscriptionData
+from remoting.protocol.bodies.stats import BrokerStatsData, ConsumeStats
+from remoting.protocol.bodies.topic import GroupList, TopicList, TopicStatsTable
+from remoting.protocol.codes import RequestCode
+from remoting.protocol.command import CBOR
+from tests.broker.handlers.support import Desk, FakeChannel
+from tests.broker.store.support import put
+
+
+def desk_with_messages() -> Desk:
+    desk = Desk()
+    desk.room.topics.create_on_send("T", "TBW102", 2)
+    for _ in range(3):
+        put(desk.store, "T", 1, b"x")
+        desk.clock.advance(1000)
+    return desk
+
+
+def connect(desk: Desk, group: str, topic: str) -> Any:
+    channel: Any = FakeChannel()
+    data = ConsumerData(group, subscription_data_set=[SubscriptionData(topic)])
+    desk.clients.consume(channel, HeartbeatData("client"), data, "JAVA", 479, 0)
+    return channel
+
+
+@pytest.mark.parametrize("codec", [0, CBOR])
+async def test_topic_stats(codec: int) -> None:
+    desk = desk_with_messages()
+    desk.stats.put("T", 30, 1)
+    answer = await desk.ask(RequestCode.GET_TOPIC_STATS_INFO, {"topic": "T"}, codec=codec)
+    table = decode_body(TopicStatsTable, answer.body, codec)
+    assert table.topic_put_tps == 3.0
+    empty, full = (table.offset_table[MessageQueue("T", "broker-a", queue_id)] for queue_id in (0, 1))
+    assert (empty.min_offset, empty.max_offset, empty.last_update_timestamp) == (0, 0, 0)
+    assert (full.min_offset, full.max_offset) == (0, 3)
+    assert full.last_update_timestamp == desk.clock.now_ms() - 1000
+
+
+async def test_topic_stats_as_old_java_reads_them() -> None:
+    desk = desk_with_messages()
+    answer = await desk.ask(RequestCode.GET_TOPIC_STATS_INFO, {"topic": "T"}, version=300)
+    assert b'{"offsetTable":{{"brokerName":"broker-a","queueId":0,"topic":"T"}:{' in answer.body
+
+
+async def test_topic_stats_of_an_unknown_topic() -> None:
+    answer = await Desk().ask(RequestCode.GET_TOPIC_STATS_INFO, {"topic": "T"})
+    assert (answer.code, answer.remark) == (17, "topic[T] not exist")
+
+
+async def test_progress_of_a_group() -> None:
+    desk = desk_with_messages()
+    desk.room.offsets.commit("g", "T", 1, 2)
+    desk.room.offsets.commit("g", "gone", 0, 2)
+    desk.stats.get("g", "T", 20, 1)
+    answer = await desk.ask(RequestCode.GET_CONSUME_STATS, {"consumerGroup": "g"})
+    found = decode_body(ConsumeStats, answer.body)
+    assert found.consume_tps == 2.0
+    rows = {queue.queue_id: row for queue, row in found.offset_table.items()}
+    assert (rows[0].broker_offset, rows[0].consumer_offset, rows[0].last_timestamp) == (0, 0, 0)
+    assert (rows[1].broker_offset, rows[1].consumer_offset, rows[1].pull_offset) == (3, 2, 2)
+    assert rows[1].last_timestamp == desk.clock.now_ms() - 2000
+    assert len(rows) == 2
+
+
+async def test_progress_of_given_topics_and_of_subscribed_ones_only() -> None:
+    desk = desk_with_messages()
+    desk.room.topics.create_on_send("U", "TBW102", 1)
+    for topic in "TU":
+        desk.room.offsets.commit("g", topic, 0, 1)
+
+    async def topics(**ext: str) -> set[str]:
+        answer = await desk.ask(RequestCode.GET_CONSUME_STATS, {"consumerGroup": "g", **ext})
+        return {queue.topic for queue in decode_body(ConsumeStats, answer.body).offset_table}
+
+    assert await topics() == {"T", "U"}
+    assert await topics(topic="T") == {"T"}
+    assert await topics(topicList="T;U") == {"T", "U"}
+    assert await topics(topic=" ") == {"T", "U"}
+    connect(desk, "g", "U")
+    assert await topics() == {"U"}
+
+
+async def test_groups_of_a_topic_and_topics_of_a_group() -> None:
+    desk = desk_with_messages()
+    desk.room.offsets.commit("g", "T", 0, 1)
+    connect(desk, "online", "T")
+    connect(desk, "g", "T")
+    answer = await desk.ask(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, {"topic": "T"})
+    assert sorted(decode_body(GroupList, answer.body).group_list) == ["g", "online"]
+    answer = await desk.ask(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, {"topic": "U"})
+    assert answer.body == b'{"groupList":[]}'  # golden
+    answer = await desk.ask(RequestCode.QUERY_TOPICS_BY_CONSUMER, {"group": "g"})
+    assert decode_body(TopicList, answer.body) == TopicList(["T"], "127.0.0.1:10911")
+
+
+async def test_counters() -> None:
+    desk = Desk()
+    desk.stats.put("T", 60, 6000)
+    ask = {"statsName": "TOPIC_PUT_NUMS", "statsKey": "T"}
+    answer = await desk.ask(RequestCode.VIEW_BROKER_STATS_DATA, ask)
+    assert decode_body(BrokerStatsData, answer.body).stats_minute.sum == 60
+    answer = await desk.ask(RequestCode.VIEW_BROKER_STATS_DATA, {**ask, "statsKey": "BenchmarkTest"})
+    # golden: 315.RESP_code1
+    assert (answer.code, answer.remark) == (1, "The stats <TOPIC_PUT_NUMS> <BenchmarkTest> not exist")

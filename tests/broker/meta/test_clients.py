@@ -1,0 +1,184 @@
+"""Who is connected: groups, subscriptions, coming and going."""
+
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from broker.meta.clients import Clients
+from common.message.javahash import java_hash
+from remoting.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, SubscriptionData
+
+ONE: Any = "one connection"
+TWO: Any = "another connection"
+
+
+def subscription(topic: str, expression: str = "*", version: int = 1) -> SubscriptionData:
+    return SubscriptionData(topic, expression, sub_version=version)
+
+
+def consume(
+    clients: Clients,
+    channel: Any,
+    *subscriptions: SubscriptionData,
+    group: str = "g",
+    now_ms: int = 0,
+    without_sub: bool = False,
+) -> bool:
+    heartbeat = HeartbeatData(f"client of {channel}", without_sub=without_sub)
+    data = ConsumerData(group, subscription_data_set=list(subscriptions))
+    return clients.consume(channel, heartbeat, data, "JAVA", 479, now_ms)
+
+
+def test_a_new_member_is_a_change_and_its_next_heartbeat_is_none() -> None:
+    clients = Clients()
+    assert consume(clients, ONE, subscription("T"))
+    assert not consume(clients, ONE, subscription("T"))
+    assert consume(clients, TWO, subscription("T"))
+    group = clients.consumer_group("g")
+    assert group is not None
+    assert group.client_ids() == ["client of one connection", "client of another connection"]
+
+
+def test_topics_that_come_and_go_are_changes() -> None:
+    clients = Clients()
+    consume(clients, ONE, subscription("T"))
+    assert consume(clients, ONE, subscription("T"), subscription("U"))
+    assert consume(clients, ONE, subscription("U"))
+    assert clients.subscription("g", "T") is None
+    assert clients.consumers_of("U") == ["g"]
+    assert clients.consumers_of("T") == []
+
+
+def test_a_newer_expression_replaces_an_older_one() -> None:
+    clients = Clients()
+    consume(clients, ONE, subscription("T", "a", 5))
+    assert not consume(clients, ONE, subscription("T", "old", 4))
+    assert not consume(clients, ONE, subscription("T", "b", 6))
+    found = clients.subscription("g", "T")
+    assert found is not None
+    assert found.sub_string == "b"
+
+
+def test_tag_codes_are_recomputed() -> None:
+    clients = Clients()
+    wrong = SubscriptionData("T", "TagA || 中文", tags_set=["TagA", "中文"], code_set=[0, 0], sub_version=1)
+    consume(clients, ONE, wrong, SubscriptionData("U", "", tags_set=["x"], code_set=[]), SubscriptionData("V", "||"))
+    found = clients.subscription("g", "T")
+    assert found is not None
+    assert found.code_set == [2598919, 646394]
+    of_tags = clients.subscription("g", "U")
+    assert of_tags is not None
+    assert of_tags.code_set == [java_hash("x")]
+    assert clients.subscription("g", "V") is not None
+
+
+def test_a_heartbeat_without_subscriptions_keeps_those_of_before() -> None:
+    clients = Clients()
+    consume(clients, ONE, subscription("T"))
+    assert not consume(clients, ONE, without_sub=True)
+    assert clients.subscription("g", "T") is not None
+
+
+def test_fingerprints() -> None:
+    clients = Clients()
+    assert not clients.fingerprint_changed("g", 7)
+    consume(clients, ONE, subscription("T"))
+    assert not clients.fingerprint_changed("g", 7)
+    assert not clients.fingerprint_changed("g", 7)
+    assert clients.fingerprint_changed("g", 8)
+
+
+def test_the_last_member_takes_the_group_with_it() -> None:
+    clients = Clients()
+    consume(clients, ONE, subscription("T"))
+    consume(clients, TWO, subscription("T"))
+    assert clients.leave_consumer_group(ONE, "g")
+    assert not clients.leave_consumer_group(ONE, "g")
+    assert clients.consumer_group("g") is not None
+    assert clients.leave_consumer_group(TWO, "g")
+    assert clients.consumer_group("g") is None
+    assert not clients.leave_consumer_group(TWO, "never")
+
+
+def test_a_closed_connection_leaves_all_its_groups() -> None:
+    clients = Clients()
+    consume(clients, ONE, subscription("T"))
+    consume(clients, ONE, subscription("T"), group="h")
+    clients.produce(ONE, HeartbeatData("c"), "p", "CPP", 63, 0)
+    assert [member.language for member in clients.producers("p")] == ["CPP"]
+    assert clients.close(ONE) == ["g", "h"]
+    assert clients.producers("p") == []
+    assert clients.close(ONE) == []
+
+
+def test_silent_clients_are_found_by_their_last_heartbeat_in_any_group() -> None:
+    clients = Clients()
+    consume(clients, ONE, subscription("T"), now_ms=0)
+    clients.produce(ONE, HeartbeatData("c"), "p", "JAVA", 479, 100_000)
+    consume(clients, TWO, subscription("T"), now_ms=50_000)
+    assert clients.silent(120_000, 120_000) == []
+    assert clients.silent(170_001, 120_000) == [TWO]
+    assert clients.silent(300_000, 120_000) == [ONE, TWO]
+
+
+def test_a_member_is_found_by_its_client_id() -> None:
+    clients = Clients()
+    consume(clients, ONE, subscription("T"))
+    member = clients.find("g", "client of one connection")
+    assert member is not None
+    assert member.channel is ONE
+    assert clients.find("g", "nobody") is None
+    assert clients.find("nothing", "nobody") is None
+
+
+CHANNELS = st.sampled_from(["c1", "c2", "c3"])
+GROUPS = st.sampled_from(["g", "h"])
+
+
+class ClientsModel(RuleBasedStateMachine):
+    """The index of groups by connection agrees with the groups, whatever happens."""
+
+    @initialize()
+    def start(self) -> None:
+        self.clients = Clients()
+        self.consumers: set[tuple[str, str]] = set()
+        self.producers: set[tuple[str, str]] = set()
+
+    @rule(channel=CHANNELS, group=GROUPS)
+    def consume(self, channel: Any, group: str) -> None:
+        consume(self.clients, channel, subscription("T"), group=group)
+        self.consumers.add((channel, group))
+
+    @rule(channel=CHANNELS, group=GROUPS)
+    def produce(self, channel: Any, group: str) -> None:
+        self.clients.produce(channel, HeartbeatData(channel), group, "JAVA", 479, 0)
+        self.producers.add((channel, group))
+
+    @rule(channel=CHANNELS, group=GROUPS)
+    def leave(self, channel: Any, group: str) -> None:
+        assert self.clients.leave_consumer_group(channel, group) == ((channel, group) in self.consumers)
+        assert self.clients.leave_producer_group(channel, group) == ((channel, group) in self.producers)
+        self.consumers.discard((channel, group))
+        self.producers.discard((channel, group))
+
+    @rule(channel=CHANNELS)
+    def close(self, channel: Any) -> None:
+        assert set(self.clients.close(channel)) == {group for one, group in self.consumers if one == channel}
+        self.consumers = {pair for pair in self.consumers if pair[0] != channel}
+        self.producers = {pair for pair in self.producers if pair[0] != channel}
+
+    @invariant()
+    def agrees(self) -> None:
+        found: set[Any] = {
+            (member.channel, name)
+            for name in self.clients.consumer_groups()
+            if (group := self.clients.consumer_group(name)) is not None
+            for member in group.members.values()
+        }
+        assert found == self.consumers
+        producing: set[Any] = {(m.channel, g) for g in ("g", "h") for m in self.clients.producers(g)}
+        assert producing == self.producers
+
+
+TestClientsModel = ClientsModel.TestCase

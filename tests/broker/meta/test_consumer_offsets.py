@@ -1,0 +1,178 @@
+"""Offsets: commits are cheap, changes go to the journal by interval, removals are not undone."""
+
+from random import Random
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+
+from broker.meta.consumer_offsets import SLICE
+from common.errors import DiskFull
+from tests.broker.meta.support import Room
+
+
+def flush(room: Room) -> None:
+    changed = room.offsets.take_changed()
+    for start in range(0, len(changed), SLICE):
+        room.offsets.append_changed(changed[start : start + SLICE])
+
+
+def test_a_commit_is_what_a_query_finds() -> None:
+    offsets = Room().offsets
+    assert offsets.query("g", "T", 0) == -1
+    offsets.commit("g", "T", 0, 7)
+    assert offsets.query("g", "T", 0) == 7
+    offsets.commit("g", "T", 0, 3)  # back, on purpose: a group may start over
+    assert offsets.query("g", "T", 0) == 3
+    assert offsets.query("g", "T", 1) == -1
+    assert offsets.query("h", "T", 0) == -1
+
+
+def test_negative_offsets_are_ignored() -> None:
+    offsets = Room().offsets
+    offsets.commit("g", "T", 0, -1)
+    assert offsets.query("g", "T", 0) == -1
+    assert not offsets.dirty
+    assert offsets.table() == {}
+
+
+def test_what_was_appended_comes_back() -> None:
+    room = Room()
+    room.offsets.commit("g", "T", 0, 7)
+    flush(room)
+    room.offsets.commit("g", "T", 1, 8)
+    room.kill()
+    assert room.offsets.table() == {"T@g": {0: 7}}
+
+
+def test_the_same_offset_again_is_no_change() -> None:
+    room = Room()
+    room.offsets.commit("g", "T", 0, 7)
+    flush(room)
+    room.offsets.commit("g", "T", 0, 7)
+    assert not room.offsets.dirty
+
+
+def test_only_what_changed_is_appended() -> None:
+    room = Room()
+    for queue_id in range(100_000):
+        room.offsets.commit(f"group{queue_id % 10}", f"topic{queue_id % 1000}", queue_id // 1000, 1_000_000)
+    flush(room)
+    first = room.fs.used()
+    assert first < 4_000_000
+    for _ in range(5):
+        for queue_id in range(10):
+            room.offsets.commit("group0", "topic0", queue_id, room.offsets.query("group0", "topic0", queue_id) + 1)
+        flush(room)
+    assert room.fs.used() - first < 1000
+
+
+def test_groups_and_topics_find_each_other() -> None:
+    offsets = Room().offsets
+    for group, topic in [("g", "T"), ("g", "U"), ("h", "T")]:
+        offsets.commit(group, topic, 0, 1)
+    assert offsets.topics_of("g") == ["T", "U"]
+    assert offsets.groups_of("T") == ["g", "h"]
+    assert offsets.topics_of("nobody") == []
+
+
+def test_removals_are_journalled_at_once_and_not_undone_by_later_flushes() -> None:
+    room = Room()
+    for group in "gh":
+        for topic in "TU":
+            room.offsets.commit(group, topic, 0, 5)
+    changed = room.offsets.take_changed()
+    room.offsets.remove_group("g")
+    room.offsets.remove_topic("U")
+    room.offsets.remove_topic("nothing")
+    room.offsets.append_changed(changed)
+    room.kill()
+    assert room.offsets.table() == {"T@h": {0: 5}}
+
+
+def test_a_failed_append_keeps_the_changes_for_the_next_interval() -> None:
+    room = Room()
+    room.offsets.commit("g", "T", 0, 7)
+    room.fs.capacity = room.fs.used()
+    with pytest.raises(DiskFull):
+        flush(room)
+    assert room.offsets.dirty
+    room.fs.capacity = 1 << 40
+    flush(room)
+    room.kill()
+    assert room.offsets.query("g", "T", 0) == 7
+
+
+GROUPS = st.sampled_from("gh")
+TOPICS = st.sampled_from("TU")
+
+
+class OffsetsModel(RuleBasedStateMachine):
+    """After a kill: what was flushed, less what was removed since."""
+
+    @initialize()
+    def start(self) -> None:
+        self.room = Room()
+        self.now: dict[tuple[str, str, int], int] = {}
+        self.flushed: dict[tuple[str, str, int], int] = {}
+
+    @rule(group=GROUPS, topic=TOPICS, queue_id=st.integers(0, 2), offset=st.integers(-1, 9))
+    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        self.room.offsets.commit(group, topic, queue_id, offset)
+        if offset >= 0:
+            self.now[group, topic, queue_id] = offset
+
+    @rule()
+    def flush(self) -> None:
+        flush(self.room)
+        self.flushed = dict(self.now)
+
+    @rule(group=GROUPS)
+    def remove_group(self, group: str) -> None:
+        self.room.offsets.remove_group(group)
+        for table in (self.now, self.flushed):
+            for key in [key for key in table if key[0] == group]:
+                del table[key]
+
+    @rule(topic=TOPICS)
+    def remove_topic(self, topic: str) -> None:
+        self.room.offsets.remove_topic(topic)
+        for table in (self.now, self.flushed):
+            for key in [key for key in table if key[1] == topic]:
+                del table[key]
+
+    @rule()
+    def compact(self) -> None:
+        journal = self.room.journal
+        compaction = journal.begin_compaction()
+        compaction.write(self.room.metadata.state())
+        journal.end_compaction(compaction)
+        self.flushed = dict(self.now)
+
+    @rule()
+    def kill(self) -> None:
+        self.room.kill()
+        self.now = dict(self.flushed)
+        self.check()
+
+    @rule(seed=st.integers(0, 2**32))
+    def power_loss_after_a_sync(self, seed: int) -> None:
+        self.room.journal.sync()
+        self.room.fs = self.room.fs.crash(Random(seed))
+        self.room.open()
+        self.now = dict(self.flushed)
+        self.check()
+
+    def check(self) -> None:
+        table = self.room.offsets.table()
+        found = {
+            (key.partition("@")[2], key.partition("@")[0], queue_id): offset
+            for key, queues in table.items()
+            for queue_id, offset in queues.items()
+        }
+        assert found == self.now
+
+
+OffsetsModel.TestCase.settings = settings(stateful_step_count=30)
+TestOffsetsModel = OffsetsModel.TestCase

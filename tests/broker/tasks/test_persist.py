@@ -1,0 +1,201 @@
+"""The shell around the journal: shared fsyncs, intervals, compaction in the background, stop."""
+
+import logging
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from random import Random
+
+import pytest
+import trio
+import trio.testing
+
+from broker.meta.journal import COMPACT_MIN_BYTES
+from broker.tasks.persist import Persister
+from broker.tasks.repeat import repeat
+from common.errors import StoreError
+from remoting.protocol.bodies.topic import TopicConfig
+from tests.broker.meta.support import DIRECTORY, Room, options
+
+
+@asynccontextmanager
+async def running(room: Room) -> AsyncIterator[Persister]:
+    persister = Persister(room.metadata, room.options)
+    with trio.fail_after(10):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(persister.run)
+            yield persister
+            nursery.cancel_scope.cancel()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():  # noqa: ASYNC110  what is waited for happens in threads and files
+        await trio.sleep(0.002)
+
+
+async def test_wait_returns_when_the_change_survives_power_loss() -> None:
+    room = Room()
+    async with running(room) as persister:
+        room.topics.put(TopicConfig("T"))
+        await persister.wait()
+        for seed in range(10):
+            after = Room(fs=room.fs.crash(Random(seed)))
+            assert after.topics.get("T") is not None
+
+
+async def test_a_change_that_nobody_waits_for_is_synced_too() -> None:
+    room = Room()
+    async with running(room):
+        syncs = room.fs.calls["sync"]
+        room.topics.create_on_send("T", "TBW102", 1)
+        await until(lambda: room.fs.calls["sync"] > syncs)
+
+
+async def test_many_who_wait_share_an_fsync() -> None:
+    room = Room()
+    inside, go_on = threading.Event(), threading.Event()
+
+    def before_call(operation: str, path: str) -> None:
+        if operation == "sync" and not inside.is_set():
+            inside.set()
+            go_on.wait(5)
+
+    async with running(room) as persister:
+        syncs = room.fs.calls["sync"]
+        room.fs.before_call = before_call
+        answered = 0
+
+        async def change(number: int) -> None:
+            nonlocal answered
+            room.topics.put(TopicConfig(f"T{number}"))
+            await persister.wait()
+            answered += 1
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(change, 0)
+            await until(inside.is_set)
+            for number in range(1, 50):
+                nursery.start_soon(change, number)
+            await trio.testing.wait_all_tasks_blocked()
+            assert answered == 0  # what came during an fsync waits for the next one
+            go_on.set()
+        assert answered == 50
+        assert room.fs.calls["sync"] - syncs == 2
+
+
+async def test_a_failed_fsync_is_an_error_for_those_who_wait_for_it(caplog: pytest.LogCaptureFixture) -> None:
+    room = Room()
+    async with running(room) as persister:
+        room.fs.failures["sync"] = 1
+        room.topics.put(TopicConfig("T"))
+        with pytest.raises(StoreError, match="read-only until a restart"):
+            await persister.wait()
+        with pytest.raises(StoreError, match="read-only until a restart"):
+            room.topics.put(TopicConfig("U"))
+        with pytest.raises(StoreError, match="read-only until a restart"):
+            await persister.wait()
+    assert "metadata not synced" in caplog.text
+
+
+async def test_offsets_are_appended_by_interval() -> None:
+    room = Room(options(flush_consumer_offset_interval=10))
+    async with running(room):
+        for queue_id in range(2500):
+            room.offsets.commit("g", "T", queue_id, queue_id)
+        await until(lambda: not room.offsets.dirty)
+        await until(lambda: len(Room(fs=room.fs.killed()).offsets.table().get("T@g", {})) == 2500)
+
+
+async def test_offsets_that_cannot_be_written_are_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+    room = Room(options(flush_consumer_offset_interval=10))
+    async with running(room):
+        room.fs.capacity = room.fs.used()
+        room.offsets.commit("g", "T", 0, 7)
+        await until(lambda: "consumer offsets not appended" in caplog.text)
+        room.fs.capacity = 1 << 40
+        await until(lambda: not room.offsets.dirty)
+    assert caplog.text.count("consumer offsets not appended") == 1
+    room.kill()
+    assert room.offsets.query("g", "T", 0) == 7
+
+
+async def test_close_appends_the_last_offsets() -> None:
+    room = Room()
+    async with running(room) as persister:
+        room.offsets.commit("g", "T", 0, 7)
+    await persister.close()
+    room.power_loss()
+    assert room.offsets.query("g", "T", 0) == 7
+
+
+async def test_after_the_stop_waiting_is_an_error() -> None:
+    room = Room()
+    async with running(room) as persister:
+        pass
+    with pytest.raises(StoreError, match="stopping"):
+        await persister.wait()
+
+
+async def test_a_hung_disk_delays_the_stop_no_longer_than_the_deadline(
+    autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    room = Room()
+    persister = Persister(room.metadata, room.options)
+    go_on = threading.Event()
+
+    def hang(operation: str, path: str) -> None:
+        go_on.wait(5)
+
+    room.fs.before_call = hang
+    await persister.close()
+    go_on.set()
+    assert "not closed within" in caplog.text
+
+
+async def test_a_long_journal_is_compacted_in_the_background(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    room = Room()
+    async with running(room) as persister:
+        attributes = {"filler": "x" * 50_000}
+        for number in range(COMPACT_MIN_BYTES // 50_000 + 1):
+            room.topics.put(TopicConfig("T", number, number, attributes=attributes))
+        await persister.wait()
+        await until(lambda: "metadata.snapshot.1" in room.fs.listdir(DIRECTORY))
+        await until(lambda: "metadata compacted" in caplog.text)
+        room.topics.put(TopicConfig("U"))
+        await persister.wait()
+    assert room.fs.used() < 100_000
+    last = room.topics.get("T")
+    room.power_loss()
+    assert room.topics.get("T") == last
+    assert room.topics.get("U") is not None
+
+
+async def test_a_compaction_that_fails_costs_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    room = Room()
+    async with running(room) as persister:
+        room.fs.failures["rename"] = 1
+        for number in range(COMPACT_MIN_BYTES // 50_000 + 1):
+            room.topics.put(TopicConfig("T", number, number, attributes={"filler": "x" * 50_000}))
+        await persister.wait()
+        await until(lambda: "metadata not compacted" in caplog.text)
+        room.topics.put(TopicConfig("U"))
+        await persister.wait()
+    room.power_loss()
+    assert room.topics.get("U") is not None
+
+
+async def test_repeat_goes_on_after_an_error(
+    autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    calls = []
+
+    def action() -> None:
+        calls.append(trio.current_time())
+        if len(calls) == 2:
+            raise ValueError("once")
+
+    with trio.move_on_after(10.5):
+        await repeat(1000, action)
+    assert len(calls) == 10
+    assert "is called again" in caplog.text

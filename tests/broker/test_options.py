@@ -1,0 +1,111 @@
+"""broker.conf: RocketMQ's keys, what is refused, what is passed over with a warning."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from broker.options import BrokerOptions
+from common.errors import ConfigError
+from common.options import load_conf, options_of, to_properties
+
+GOLDEN = Path(__file__).parents[3] / "shared" / "golden" / "mqadmin-5.3.3.txt"
+
+# What official installations have in their broker.conf (distribution 5.x, conf/2m-noslave)
+CONF = """
+brokerClusterName=DefaultCluster
+brokerName=broker-a
+brokerId=0
+deleteWhen=04
+fileReservedTime=48
+brokerRole=ASYNC_MASTER
+flushDiskType=ASYNC_FLUSH
+namesrvAddr=127.0.0.1:9876;127.0.0.1:9877
+storePathRootDir=/data/store
+storePathCommitLog=/data/store/commitlog
+mappedFileSizeCommitLog=1073741824
+autoCreateTopicEnable=true
+sendMessageThreadPoolNums=16
+"""
+
+
+def load(tmp_path: Path, text: str, warnings: list[str] | None = None) -> BrokerOptions:
+    path = tmp_path / "broker.conf"
+    path.write_text(text)
+    return load_conf(BrokerOptions, path, environ={}, warnings=warnings)
+
+
+def test_a_users_conf_file_loads(tmp_path: Path) -> None:
+    warnings: list[str] = []
+    options = load(tmp_path, CONF, warnings)
+    assert options.file_reserved_time == 48
+    assert options.namesrv_addrs == ["127.0.0.1:9876", "127.0.0.1:9877"]
+    assert [re.sub(r".*conf:\d+: (\w+):.*", r"\1", warning) for warning in warnings] == [
+        "storePathCommitLog",
+        "sendMessageThreadPoolNums",
+    ]
+
+
+def test_defaults_are_rocketmqs() -> None:
+    options = BrokerOptions()
+    assert options.listen_port == 10911
+    assert options.broker_permission == 6
+    assert options.flush_interval_commit_log == 500
+    assert options.mapped_file_size_commit_log == 1 << 30
+    assert options.queue_file_bytes == 6_000_000
+    assert options.max_hash_slot_num == 5_000_000
+    assert options.max_message_size == 4 << 20
+
+
+@pytest.mark.skipif(not GOLDEN.exists(), reason="recordings of Apache RocketMQ are not here")
+def test_every_key_of_rocketmq_is_known() -> None:
+    listing = GOLDEN.read_text().split("== getBrokerConfig", 1)[1].split("\n== ", 1)[0]
+    keys = set(re.findall(r"^(\w+)\s+=  ", listing, re.MULTILINE))
+    assert len(keys) > 400
+    ours = {option.key for option in options_of(BrokerOptions)}
+    assert keys - ours - BrokerOptions.ignored_keys == set()
+    assert ours & BrokerOptions.ignored_keys == set()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("aclEnable=true", "aclEnable: this version does not have access control; set it to false"),
+        ("enableDLegerCommitLog=true", "DLedger"),
+        ("enableControllerMode=true", "controller"),
+        ("brokerRole=SLAVE", "give ASYNC_MASTER"),
+        ("brokerId=1", "a master's id is 0"),
+        ("flushDiskType=NEVER", "give ASYNC_FLUSH or SYNC_FLUSH"),
+        ("namesrvAddr=localhost", "'localhost' is no address; give host:port"),
+        ("namesrvAddr=a:1;b:99999", "'b:99999' is no address"),
+        ("listenPrt=1", "did you mean listenPort?"),
+    ],
+)
+def test_what_is_refused(tmp_path: Path, text: str, words: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path, text)
+    assert words in str(caught.value)
+    assert "broker.conf" in str(caught.value)
+
+
+def test_false_is_no_reason_to_refuse(tmp_path: Path) -> None:
+    assert not load(tmp_path, "aclEnable=false\nenableDLegerCommitLog=false").acl_enable
+
+
+@pytest.mark.parametrize(("asked", "given"), [(1, 10_000), (30_000, 30_000), (90_000, 60_000)])
+def test_the_registration_period_has_bounds(asked: int, given: int) -> None:
+    assert BrokerOptions(register_name_server_period=asked).register_period_ms == given
+
+
+def test_queue_files_hold_whole_entries() -> None:
+    assert BrokerOptions(mapped_file_size_consume_queue=101).queue_file_bytes == 120
+
+
+def test_nameservers_are_listed_once() -> None:
+    assert BrokerOptions(namesrv_addr=" a:1; b:2 ;a:1;;").namesrv_addrs == ["a:1", "b:2"]
+    assert BrokerOptions().namesrv_addrs == []
+
+
+def test_all_options_are_shown_and_read_again(tmp_path: Path) -> None:
+    options = BrokerOptions(broker_name="b", broker_ip1="10.0.0.1", file_reserved_time=9)
+    assert load(tmp_path, to_properties(options)) == options
