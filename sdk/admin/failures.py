@@ -11,6 +11,7 @@ from common.errors import (
     ConnectionLost,
     RequestTimeout,
     RouteNotFound,
+    SendFailed,
     UserError,
 )
 from sdk.admin.render import visible
@@ -44,15 +45,21 @@ def explain(error: BaseException) -> str:
             text = f"{error}; check that the server is alive, or wait longer with --timeout"
         case RouteNotFound():
             text = f"no NameServer knows topic {error.topic}; {_REMEDIES[17]}"
+        case SendFailed():
+            text = _with_cause(error)
+            text += "; look at the topic's perm with mqadmin topicRoute and at the brokers with mqadmin clusterList"
         case BrokerError():
             remedy = _REMEDIES.get(error.code)
             text = f"{error.addr or 'the server'} refused with code {error.code}: {_first_line(error.remark)}"
             text += f"; {remedy}" if remedy else ""
         case _:
-            text = str(error) or type(error).__name__
-            if error.__cause__ is not None:
-                text += f" ({explain(error.__cause__)})"
+            text = _with_cause(error)
     return _first_line(text)
+
+
+def _with_cause(error: BaseException) -> str:
+    text = str(error) or type(error).__name__
+    return f"{text} ({explain(error.__cause__)})" if error.__cause__ is not None else text
 
 
 def first_of(error: BaseException, kind: type[E]) -> E | None:

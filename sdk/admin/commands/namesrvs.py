@@ -69,6 +69,8 @@ async def _write_perm(
         result["topicCount"] = counts.get(result[_KEY])
         if not result["ok"]:
             session.say(text(result[_KEY], "Failed"))
+    if counts and not any(counts.values()):
+        session.warn(f"no topic of broker {broker_name} was touched: check its name with mqadmin clusterList")
     return results
 
 
