@@ -1,0 +1,174 @@
+"""Every command against a NameServer and a broker of ours, in this process, over real sockets."""
+
+import json
+from collections.abc import AsyncIterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from click.testing import CliRunner, Result
+
+from broker.broker import Broker
+from broker.options import BrokerOptions
+from sdk import Admin
+from sdk.admin.cli import mqadmin
+from tests.namesrv.peer import serve
+
+
+class Cluster:
+    """Where the servers are, and mqadmin run against them."""
+
+    def __init__(self, namesrv: str, broker: str) -> None:
+        self.namesrv = namesrv
+        self.broker = broker
+
+    async def run(self, *arguments: str) -> Result:
+        """mqadmin has an event loop of its own, so it runs in a thread."""
+        call = partial(CliRunner().invoke, mqadmin, [*arguments, "-n", self.namesrv], prog_name="mqadmin")
+        return await trio.to_thread.run_sync(call)
+
+    async def text(self, *arguments: str) -> str:
+        result = await self.run(*arguments)
+        assert (result.exit_code, result.stderr) == (0, ""), arguments
+        return result.stdout
+
+    async def json(self, *arguments: str) -> Any:
+        return json.loads(await self.text(*arguments, "--output", "json"))
+
+    async def topic(self, name: str, *options: str) -> None:
+        """Create a topic and wait until the NameServer has heard of it."""
+        await self.text("updateTopic", "-b", self.broker, "-t", name, *options)
+        with trio.fail_after(10):
+            while (await self.run("topicRoute", "-t", name)).exit_code:
+                pass
+
+
+@pytest.fixture
+async def cluster(nursery: trio.Nursery, tmp_path: Path) -> AsyncIterator[Cluster]:
+    served = await serve(nursery, tmp_path)
+    options = BrokerOptions(
+        broker_name="broker-a",
+        broker_ip1="127.0.0.1",
+        bind_address="127.0.0.1",
+        listen_port=0,
+        namesrv_addr=served.address,
+        store_path_root_dir=str(tmp_path / "store"),
+        mapped_file_size_commit_log=1 << 20,
+        mapped_file_size_consume_queue=20 * 1000,
+        max_hash_slot_num=1000,
+        max_index_num=4000,
+    )
+    broker = Broker(options)
+    yield Cluster(served.address, await nursery.start(broker.run))
+    broker.stop()
+
+
+async def test_the_life_of_a_topic(cluster: Cluster) -> None:
+    created = await cluster.text("updateTopic", "-c", "DefaultCluster", "-t", "t", "-r", "3", "-w", "3")
+    assert created.startswith(f"create topic to {cluster.broker} success.\nTopicConfig [topicName=t, readQueueNums=3, ")
+    await cluster.topic("t", "-r", "3", "-w", "3")
+    [queues] = (await cluster.json("topicRoute", "-t", "t"))["queueDatas"]
+    assert (queues["readQueueNums"], queues["writeQueueNums"], queues["perm"]) == (3, 3, 6)
+    assert "t\n" in await cluster.text("topicList")
+    assert await cluster.text("topicClusterList", "-t", "t") == "DefaultCluster\n"
+    assert len((await cluster.json("topicStatus", "-t", "t"))["queues"]) == 3
+    changed = await cluster.text("updateTopicPerm", "-b", cluster.broker, "-t", "t", "-p", "4")
+    assert changed == f"update topic perm from 6 to 4 in {cluster.broker} success.\n"
+    deleted = await cluster.text("deleteTopic", "-c", "DefaultCluster", "-t", "t")
+    assert deleted.endswith("delete topic [t] from NameServer success.\n")
+    assert (await cluster.run("topicStatus", "-t", "t")).exit_code == 1
+
+
+async def test_order_and_attributes_of_a_topic(cluster: Cluster) -> None:
+    await cluster.topic("t", "-o", "true", "-w", "4", "-a", "+message.type=FIFO")
+    await cluster.text("updateTopicPerm", "-b", cluster.broker, "-t", "t", "-p", "4")
+    async with Admin(cluster.namesrv) as admin:
+        config = await admin.topic_config(cluster.broker, "t")
+        assert (config.order, config.perm, config.attributes) == (True, 4, {"message.type": "FIFO"})
+        assert await admin.get_kv("ORDER_TOPIC_CONFIG", "t") == "broker-a:4"
+        await cluster.text("updateTopic", "-b", cluster.broker, "-t", "t", "--attributes=-message.type")
+        assert (await admin.topic_config(cluster.broker, "t")).attributes == {}
+
+
+async def test_a_message_is_found_in_every_way(cluster: Cluster) -> None:
+    await cluster.topic("t", "-r", "2", "-w", "2")
+    sent = await cluster.json(
+        "sendMessage", "-t", "t", "-p", "hello", "-k", "k1", "-c", "A", "-b", "broker-a", "-i", "1"
+    )
+    assert (sent["sendStatus"], sent["brokerName"], sent["queueId"], sent["queueOffset"]) == (
+        "SEND_OK",
+        "broker-a",
+        1,
+        0,
+    )
+    ways = [
+        ("queryMsgById", "-i", sent["offsetMsgId"]),
+        ("queryMsgById", "-i", sent["msgId"], "-t", "t"),
+        ("queryMsgByKey", "-t", "t", "-k", "k1"),
+        ("queryMsgByUniqueKey", "-t", "t", "-i", sent["msgId"]),
+        ("queryMsgByOffset", "-t", "t", "-b", "broker-a", "-i", "1", "-o", "0"),
+    ]
+    for way in ways:
+        [found] = await cluster.json(*way)
+        assert (found["msgId"], found["offsetMsgId"], found["body"]) == (sent["msgId"], sent["offsetMsgId"], "hello"), (
+            way
+        )
+        assert (found["tags"], found["keys"], found["queueId"]) == ("A", "k1", 1)
+    consumed = await cluster.json("consumeMessage", "-t", "t")
+    assert [one["body"] for one in consumed["messages"]] == ["hello"]
+    stats = (await cluster.json("topicStatus", "-t", "t"))["queues"]
+    assert [(one["minOffset"], one["maxOffset"]) for one in stats] == [(0, 0), (0, 1)]
+
+
+async def test_what_is_not_there(cluster: Cluster) -> None:
+    await cluster.topic("t")
+    for arguments, words in (
+        (["queryMsgByKey", "-t", "t", "-k", "none"], "no message of topic t has key none"),
+        (["queryMsgByUniqueKey", "-t", "t", "-i", "none"], "has the unique key none"),
+        (["queryMsgById", "-i", "zz"], "message zz: "),
+        (["queryMsgByOffset", "-t", "t", "-b", "broker-a", "-i", "0", "-o", "5"], "is empty"),
+        (["consumerConnection", "-g", "nobody"], "code 206"),
+        (["producerConnection", "-g", "nobody", "-t", "t"], "code 1"),
+        (["topicRoute", "-t", "nowhere"], "no NameServer knows topic nowhere"),
+        (["updateBrokerConfig", "-b", cluster.broker, "-k", "noSuchKey", "-v", "1"], "noSuchKey"),
+        (["updateTopic", "-b", cluster.broker, "-t", "bad topic"], "code 29"),
+    ):
+        result = await cluster.run(*arguments)
+        assert result.exit_code == 1, arguments
+        assert words in result.stderr
+        assert result.stderr.count("\n") == 1, result.stderr
+
+
+async def test_groups(cluster: Cluster) -> None:
+    created = await cluster.text("updateSubGroup", "-b", cluster.broker, "-g", "g", "-r", "3")
+    assert "groupName=g, " in created and "retryMaxTimes=3, " in created
+    assert "Consume Diff Total: 0" in await cluster.text("consumerProgress", "-g", "g")
+    assert (await cluster.text("consumerProgress")).startswith("#Group ")
+    deleted = await cluster.text("deleteSubGroup", "-b", cluster.broker, "-g", "g", "-r", "true")
+    assert deleted == f"delete subscription group [g] from broker [{cluster.broker}] success.\n"
+
+
+async def test_brokers(cluster: Cluster) -> None:
+    [row] = await cluster.json("clusterList")
+    assert (row["brokerName"], row["brokerAddr"], row["version"]) == ("broker-a", cluster.broker, "V5_3_3")
+    assert row["ok"] and row["brokerActive"]
+    [more] = await cluster.json("clusterList", "-m")
+    assert more["inTotalToday"] == 0
+    [status] = await cluster.json("brokerStatus", "-c", "DefaultCluster")
+    assert status["table"]["brokerVersionDesc"] == "V5_3_3"
+    await cluster.text("updateBrokerConfig", "-b", cluster.broker, "-k", "fileReservedTime", "-v", "71")
+    [shown] = await cluster.json("getBrokerConfig", "-b", cluster.broker)
+    assert (shown["config"]["brokerName"], shown["config"]["fileReservedTime"]) == ("broker-a", "71")
+
+
+async def test_write_permission(cluster: Cluster) -> None:
+    await cluster.topic("t")
+    assert "OK, " in await cluster.text("wipeWritePerm", "-b", "broker-a")
+    assert (await cluster.json("topicRoute", "-t", "t"))["queueDatas"][0]["perm"] == 4
+    assert "OK, " in await cluster.text("addWritePerm", "-b", "broker-a")
+    assert (await cluster.json("topicRoute", "-t", "t"))["queueDatas"][0]["perm"] == 6
+    unknown = await cluster.run("wipeWritePerm", "-b", "nobody")
+    assert unknown.exit_code == 0
+    assert "no topic of broker nobody was touched" in unknown.stderr
