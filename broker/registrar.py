@@ -1,8 +1,8 @@
 """Keeps the broker registered with every NameServer, each by a task of its own, so that a hung one delays no other.
 
 The whole set of topics is sent when it changed, when the connection is new (a NameServer forgets a broker whose
-connection closed), and when the periodic question 322 says that it is needed. A NameServer that is away is tried each
-second; one line is logged when it goes and one when it is back. A broker without NameServers serves all the same.
+connection closed), and when the periodic question 322 says that it is needed. A NameServer that is away is tried about
+each second; one line is logged when it goes and one when it is back. A broker without NameServers serves all the same.
 Bounds: at most ten registrations a second and NameServer, less when one takes long.
 Neighbours: outer.py (the requests), meta/topics.py (what changed), broker.py (runs and stops this).
 """
@@ -25,6 +25,8 @@ from remoting.protocol.bodies.topic import TopicConfigTable
 
 logger = logging.getLogger(__name__)
 
+# A NameServer that is away is tried after the first time, then after twice that, and so on up to RETRY_S.
+FIRST_RETRY_S = 0.1
 RETRY_S = 1.0
 PAUSE_S = 0.1
 # After a registration that took long, wait this many times as long before the next one.
@@ -43,6 +45,11 @@ class _State:
         self.registered: DataVersion | None = None
         #: Whether it answers; None until the first attempt.
         self.up: bool | None = None
+        self.failures = 0
+
+    def retry_s(self) -> float:
+        """How long to wait before the next attempt."""
+        return float(min(RETRY_S, FIRST_RETRY_S * 2 ** min(self.failures - 1, 10)))
 
 
 class Registrar:
@@ -110,7 +117,7 @@ class Registrar:
                 if isinstance(error, RequestTimeout):  # the connection may be dead without knowing it
                     client.close_connection(state.addr, "no answer in time")
                 # Not woken by changes: a NameServer that takes connections and drops them must cost little.
-                await trio.sleep(RETRY_S)
+                await trio.sleep(state.retry_s())
                 continue
             self._succeeded(client, state)
             took = trio.current_time() - started
@@ -145,8 +152,9 @@ class Registrar:
 
     def _failed(self, state: _State, error: Exception) -> None:
         state.registered = None
+        state.failures += 1
         if state.up is not False:
-            logger.warning("not registered at NameServer %s, trying again each second: %s", state.addr, error)
+            logger.warning("not registered at NameServer %s, still trying: %s", state.addr, error)
         state.up = False
 
     def _succeeded(self, client: RemotingClient, state: _State) -> None:
@@ -154,6 +162,7 @@ class Registrar:
             wire = "CBOR" if client.speaks_cbor(state.addr) else "JSON"
             logger.info("registered at NameServer %s as %s, in %s", state.addr, self._identity.addr, wire)
         state.up = True
+        state.failures = 0
 
     async def _unregister(self, client: RemotingClient) -> None:
         """From all at once; one that does not answer notices the closed connection."""
