@@ -37,6 +37,12 @@ class Cluster:
     async def json(self, *arguments: str) -> Any:
         return json.loads(await self.text(*arguments, "--output", "json"))
 
+    async def registered(self) -> None:
+        """Wait until the NameServer has heard of the broker."""
+        with trio.fail_after(10):
+            while not await self.json("clusterList"):
+                pass
+
     async def topic(self, name: str, *options: str) -> None:
         """Create a topic and wait until the NameServer has heard of it."""
         await self.text("updateTopic", "-b", self.broker, "-t", name, *options)
@@ -61,7 +67,9 @@ async def cluster(nursery: trio.Nursery, tmp_path: Path) -> AsyncIterator[Cluste
         max_index_num=4000,
     )
     broker = Broker(options)
-    yield Cluster(served.address, await nursery.start(broker.run))
+    cluster = Cluster(served.address, await nursery.start(broker.run))
+    await cluster.registered()
+    yield cluster
     broker.stop()
 
 
