@@ -46,8 +46,12 @@ class Cluster:
     async def topic(self, name: str, *options: str) -> None:
         """Create a topic and wait until the NameServer has heard of it."""
         await self.text("updateTopic", "-b", self.broker, "-t", name, *options)
+        await self.until_it_works("topicRoute", "-t", name)
+
+    async def until_it_works(self, *arguments: str) -> None:
+        """Routes and the index of keys follow a change a moment later."""
         with trio.fail_after(10):
-            while (await self.run("topicRoute", "-t", name)).exit_code:
+            while (await self.run(*arguments)).exit_code:
                 pass
 
 
@@ -111,6 +115,8 @@ async def test_a_message_is_found_in_every_way(cluster: Cluster) -> None:
         1,
         0,
     )
+    await cluster.until_it_works("queryMsgByKey", "-t", "t", "-k", "k1")
+    await cluster.until_it_works("queryMsgByUniqueKey", "-t", "t", "-i", sent["msgId"])
     ways = [
         ("queryMsgById", "-i", sent["offsetMsgId"]),
         ("queryMsgById", "-i", sent["msgId"], "-t", "t"),
