@@ -7,6 +7,8 @@ Neighbours: meta/topics.py; stats.py has what stands in the queues.
 import logging
 from collections.abc import Awaitable, Callable
 
+import trio
+
 from broker.handlers.bodies import Durable, answer_with, refused_when_not_stored
 from broker.meta.attributes import TOPIC_ATTRIBUTES, changed, parse_changes
 from broker.meta.consumer_offsets import ConsumerOffsets
@@ -47,6 +49,7 @@ class TopicHandlers:
         self._stats = stats
         self._durable = durable
         self._delete_messages = delete_messages
+        self._deleting = trio.Lock()
 
     def handlers(self) -> dict[int, Handler]:
         return {
@@ -66,11 +69,12 @@ class TopicHandlers:
         header = CreateTopicRequestHeader.from_ext(request.ext)
         check_topic(header.topic)
         check_topic_is_users(header.topic)
-        config = self._config(header)
         with refused_when_not_stored():
-            if config != self._topics.get(header.topic):
-                self._topics.put(config)
-                logger.info("topic %s set to %s by %s", header.topic, config, channel.remote)
+            async with self._deleting:  # not between the parts of a deletion
+                config = self._config(header)
+                if config != self._topics.get(config.topic_name):
+                    self._topics.put(config)
+                    logger.info("topic %s set to %s by %s", config.topic_name, config, channel.remote)
             await self._durable()
         return request.respond()
 
@@ -79,12 +83,13 @@ class TopicHandlers:
         topic = TopicRequestHeader.from_ext(request.ext).topic
         check_topic(topic)
         check_topic_is_users(topic)
-        with refused_when_not_stored():
-            existed = self._topics.delete(topic)
-            self._offsets.remove_topic(topic)
-            self._stats.drop_topic(topic)
-            await self._durable()
-            await self._delete_messages(topic)
+        async with self._deleting:
+            with refused_when_not_stored(), self._topics.leaving(topic):
+                existed = self._topics.delete(topic)
+                self._offsets.remove_topic(topic)
+                self._stats.drop_topic(topic)
+                await self._durable()
+                await self._delete_messages(topic)
         logger.info("topic %s deleted by %s existed=%s", topic, channel.remote, existed)
         return request.respond()
 

@@ -13,7 +13,7 @@ from broker.meta.journal import Journal
 
 PUT, GONE = "offsets", "offsets-gone"
 # Offsets a journal record: to encode and append them takes well under a millisecond.
-SLICE = 1000
+SLICE = 500
 
 Changed = tuple[str, int]
 

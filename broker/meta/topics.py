@@ -9,6 +9,7 @@ Neighbours: journal.py, registrar.py (sends the table to NameServers), handlers/
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from broker.meta.journal import Journal
@@ -41,6 +42,7 @@ class Topics:
         self._options = options
         self._table: dict[str, TopicConfig] = {}
         self._system: set[str] = set()
+        self._leaving: set[str] = set()
         self.get: Callable[[str], TopicConfig | None] = self._table.get
         # A new version at each start: system topics may differ from those of the last run.
         self.data_version = DataVersion(timestamp=clock.now_ms())
@@ -76,11 +78,22 @@ class Topics:
         self.changed()
         return True
 
+    @contextmanager
+    def leaving(self, name: str) -> Iterator[None]:
+        """While its queues are removed, a deleted topic is not created again: what came would go with them."""
+        self._leaving.add(name)
+        try:
+            yield
+        finally:
+            self._leaving.discard(name)
+
     def create_on_send(self, name: str, default_topic: str, queue_nums: int, remote: str = "") -> TopicConfig | None:
         """The topic, made after ``default_topic`` as RocketMQ does it; None when that is not to be."""
         known = self._table.get(name)
         if known is not None:
             return known
+        if name in self._leaving:
+            return None
         config = self._after_default(name, default_topic, queue_nums)
         if config is None and is_retry_topic(name):
             config = TopicConfig(name, 1, 1, PERM_READ_WRITE)
@@ -91,11 +104,11 @@ class Topics:
         logger.info("topic %s created with %d queues by a send from %s", name, config.write_queue_nums, remote)
         return config
 
-    def create_retry_topic(self, group: str, queue_nums: int = 1, sys_flag: int = 0) -> TopicConfig:
-        """The retry topic of a consumer group."""
+    def create_retry_topic(self, group: str, queue_nums: int = 1, sys_flag: int = 0) -> TopicConfig | None:
+        """The retry topic of a consumer group; None while it is being removed."""
         name = retry_topic(group)
         config = self._table.get(name)
-        if config is None:
+        if config is None and name not in self._leaving:
             config = TopicConfig(name, queue_nums, queue_nums, PERM_READ_WRITE, topic_sys_flag=sys_flag)
             self.put(config)
         return config

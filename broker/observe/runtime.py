@@ -75,6 +75,7 @@ class RuntimeInfo:
             "getMissTps": _rates(rates.missed),
             "getTotalTps": _rates(totals),
             "getTransferredTps": _rates(rates.transferred),
+            "getTransferedTps": _rates(rates.transferred),  # the spelling of 4.x
             "putMessageTimesTotal": str(store.puts),
             "putMessageSizeTotal": str(store.put_bytes),
             "putMessageAverageSize": str(store.put_bytes / store.puts if store.puts else 0.0),
@@ -82,7 +83,7 @@ class RuntimeInfo:
 
     def _log(self) -> dict[str, str]:
         log, index = self._store.log, self._store.index
-        behind = 0 if index.first_pending is None else log.end - index.first_pending
+        behind = max(log.end - index.position, 0)
         return {
             "commitLogMinOffset": str(log.start),
             "commitLogMaxOffset": str(log.end),

@@ -57,7 +57,9 @@ class Desk:
         self.syncs = 0
         self.runtime = RuntimeInfo("/store", room.fs, self.store, self.stats, room.clock)
         families: list[Any] = [
-            TopicHandlers(room.topics, room.offsets, self.stats, self.durable, self.delete_messages),
+            TopicHandlers(
+                room.topics, room.offsets, self.stats, lambda: self.durable(), lambda topic: self.delete_messages(topic)
+            ),
             GroupHandlers(room.groups, room.offsets, self.stats, self.durable),
             ConfigHandlers(room.options, room.topics, room.fs, room.clock, self.runtime),
             OffsetHandlers(self.store, room.topics, room.groups, room.offsets, memory_bytes=10_000),

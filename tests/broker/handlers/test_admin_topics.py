@@ -3,6 +3,8 @@
 from typing import Any
 
 import pytest
+import trio
+import trio.testing
 
 from remoting.protocol.bodies import decode_body
 from remoting.protocol.bodies.topic import TopicConfig, TopicConfigTable, TopicList
@@ -110,6 +112,48 @@ async def test_a_topic_is_deleted_with_its_offsets_counters_and_messages() -> No
     assert desk.stats.view("TOPIC_PUT_NUMS", "AdminT") is None
     assert desk.deleted == ["AdminT"]
     assert Room(fs=desk.room.fs.killed()).topics.get("AdminT") is None
+
+
+async def test_a_topic_is_not_created_again_while_its_messages_are_removed() -> None:
+    desk = Desk()
+    topics = desk.room.topics
+    await desk.ask(UPDATE, create("%RETRY%g"))
+    seen: list[TopicConfig | None] = []
+
+    async def delete_messages(topic: str) -> None:
+        await trio.lowlevel.checkpoint()
+        seen.extend([topics.create_on_send("%RETRY%g", "TBW102", 1), topics.create_retry_topic("g")])
+
+    desk.delete_messages = delete_messages  # type: ignore[method-assign]
+    assert (await desk.ask(DELETE, {"topic": "%RETRY%g"})).code == ResponseCode.SUCCESS
+    assert seen == [None, None]
+    assert topics.create_retry_topic("g") is not None
+
+
+async def test_changes_share_the_wait_for_the_disk_and_wait_for_deletions() -> None:
+    desk = Desk()
+    disk, waiting = trio.Event(), 0
+
+    async def durable() -> None:
+        nonlocal waiting
+        waiting += 1
+        await disk.wait()
+
+    desk.durable = durable  # type: ignore[method-assign]
+    async with trio.open_nursery() as nursery:
+        for number in range(9):
+            nursery.start_soon(desk.ask, UPDATE, create(f"T{number}"))
+        await trio.testing.wait_all_tasks_blocked()
+        assert waiting == 9
+        nursery.start_soon(desk.ask, DELETE, {"topic": "T0"})
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.start_soon(desk.ask, UPDATE, create("T0", perm=4))
+        await trio.testing.wait_all_tasks_blocked()
+        assert desk.room.topics.get("T0") is None
+        disk.set()
+    config = desk.room.topics.get("T0")
+    assert config is not None
+    assert config.perm == 4
 
 
 async def test_deleting_what_is_not_there_succeeds_and_system_topics_are_refused() -> None:
