@@ -43,6 +43,9 @@ _UNSUPPORTED = {
 }
 
 
+Row = tuple[int, bytes, bytes]
+
+
 class SendFields(NamedTuple):
     """Names of a send's fields on the wire. The hot path reads ext by them, without making a header object."""
 
@@ -179,11 +182,11 @@ class SendHandlers:
             raise _illegal(str(error)) from None
         if not rows or is_retry_topic(topic):
             raise _illegal("a batch needs at least one message, and its topic must be no retry topic")
-        stored = self._stored_properties
         put = self._store.put_batch(
             topic,
             queue_id,
-            [(flag, body, stored(properties)) for flag, body, properties in rows],
+            self._stored_rows(request.body, rows),
+            suffix=self._cluster,
             sys_flag=sys_flag,
             born_timestamp=born_timestamp,
             born_host=born_host,
@@ -225,9 +228,19 @@ class SendHandlers:
         self._commits.wait(put.end, trio.current_time() + self._options.sync_flush_timeout / 1000, done)
         return None
 
+    def _stored_rows(self, batch: bytes, rows: list[Row]) -> list[Row]:
+        """The rows with what their properties need before the broker's own can follow."""
+        if _maybe_unsupported(batch):
+            for _, _, properties in rows:
+                _check_supported(properties)
+        if all([b"UNIQ_KEY\x01" in row[2] and row[2][-1] == 2 for row in rows]):
+            return rows
+        cut = len(self._cluster)
+        return [(flag, body, self._stored_properties(properties)[:-cut]) for flag, body, properties in rows]
+
     def _stored_properties(self, properties: bytes) -> bytes:
         """A producer's properties, with what the broker adds."""
-        if b"DELAY" in properties or b"TRAN_MSG" in properties or b"TIMER_D" in properties:
+        if _maybe_unsupported(properties):
             _check_supported(properties)
         if properties and properties[-1] != 2:
             properties += b"\x02"
@@ -264,6 +277,10 @@ class SendHandlers:
 def _remember_born_host(channel: Channel) -> bytes:
     host = channel.attachments[_BORN_HOST] = encode_host(*split_address(channel.remote))
     return host
+
+
+def _maybe_unsupported(data: bytes) -> bool:
+    return b"DELAY" in data or b"TRAN_MSG" in data or b"TIMER_D" in data
 
 
 def _check_supported(properties: bytes) -> None:

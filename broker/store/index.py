@@ -1,112 +1,50 @@
-"""Messages by key: RocketMQ's index files.
+"""Messages by key. The index follows the commit log: `build` reads on from ``position`` and may lag behind.
 
- header 40: beginTimestamp 8 | endTimestamp 8 | beginPhysical 8 | endPhysical 8 | slotCount 4
-            | indexCount 4 (starts at 1)
- slots:     newest index of the slot 4, each
- entries:   keyHash 4 | physicalOffset 8 | seconds since beginTimestamp 4 | previous index of the slot 4, each
-
-Keys are hashed with their topic ("topic#key"); both the unique key and each word of KEYS. What `add` takes is put into
-files by `build`, later and many at once; a query builds first. Files grow on disk as they fill.
+Keys are hashed with their topic ("topic#key"): the unique key, and each word of KEYS. A crash costs nothing: building
+goes on behind the last message that is in a file.
 """
 
 import struct
-from collections import deque
 from collections.abc import Iterator
 from datetime import datetime
 
-from common.files import FileSystem, MappedFile
+from broker.store.commitlog import CommitLog
+from broker.store.index_file import IndexFile, index_file_bytes
+from common.files import FileSystem
+from common.message.flags import BORN_HOST_V6, STORE_HOST_V6, TRANSACTION_MASK, TRANSACTION_ROLLBACK
 from common.message.javahash import KeyHasher
+from common.message.properties import find_property
+from common.message.record import MAGIC_V1, MAGIC_V2, Record, decode_record
 
-_HEADER = struct.Struct(">qqqqii")
-_SLOT = struct.Struct(">i")
-_ENTRY = struct.Struct(">iqii")
-# An index is built at once when this many messages wait for it.
-MAX_PENDING = 200_000
+# size, magic, sysFlag, storeTimestamp, bodyLength of a record with IPv4 hosts.
+_HEAD = struct.Struct(">II28xi16xq20xi")
+_BODY_AT = _HEAD.size
+_V6 = BORN_HOST_V6 | STORE_HOST_V6
 
-Pending = tuple[bytes, bytes, int, int]
-
-
-class IndexFile:
-    """One file of ``slots`` hash slots and ``capacity`` entries."""
-
-    def __init__(self, file: MappedFile, slots: int, capacity: int) -> None:
-        self.file = file
-        self.view = file.view
-        self.slots = slots
-        self.capacity = capacity
-        self.entries_at = _HEADER.size + slots * _SLOT.size
-        (self.begin_ms, self.end_ms, self.begin_physical, self.end_physical, self.slot_count, count) = (
-            _HEADER.unpack_from(self.view, 0)
-        )
-        self.count: int = max(count, 1)
-
-    @property
-    def full(self) -> bool:
-        return self.count >= self.capacity
-
-    def put(self, key_hash: int, physical: int, store_ms: int) -> None:
-        """Add one entry; the file must not be full, and the header be written by `write_header` afterwards."""
-        view = self.view
-        count = self.count
-        slot_at = _HEADER.size + key_hash % self.slots * 4
-        (previous,) = _SLOT.unpack_from(view, slot_at)
-        if not 0 < previous < count:
-            previous = 0
-            self.slot_count += 1
-        if count == 1:
-            self.begin_ms, self.begin_physical = store_ms, physical
-        seconds = (store_ms - self.begin_ms) // 1000
-        _ENTRY.pack_into(
-            view, self.entries_at + count * 20, key_hash, physical, seconds if seconds > 0 else 0, previous
-        )
-        _SLOT.pack_into(view, slot_at, count)
-        self.count = count + 1
-        self.end_ms = store_ms
-        self.end_physical = physical
-
-    def write_header(self) -> None:
-        _HEADER.pack_into(
-            self.view,
-            0,
-            self.begin_ms,
-            self.end_ms,
-            self.begin_physical,
-            self.end_physical,
-            self.slot_count,
-            self.count,
-        )
-
-    def find(self, key_hash: int, begin_ms: int, end_ms: int) -> Iterator[int]:
-        """Physical offsets of entries with this hash, stored within the time range; newest first."""
-        (at,) = _SLOT.unpack_from(self.view, _HEADER.size + key_hash % self.slots * 4)
-        while 0 < at < self.count:
-            found_hash, physical, seconds, previous = _ENTRY.unpack_from(self.view, self.entries_at + at * 20)
-            stored_ms = self.begin_ms + seconds * 1000
-            # Entries hold whole seconds only.
-            if found_hash == key_hash and begin_ms - 1000 < stored_ms <= end_ms:
-                yield physical
-            if previous >= at:
-                return
-            at = previous
+Entry = tuple[int, int, int]
 
 
 class Index:
     """All index files of a store, oldest first."""
 
-    def __init__(self, fs: FileSystem, directory: str, slots: int, capacity: int) -> None:
+    def __init__(self, fs: FileSystem, directory: str, slots: int, capacity: int, *, enabled: bool = True) -> None:
         self._fs = fs
         self._directory = directory
         self._slots = slots
         self._capacity = capacity
+        self._enabled = enabled
         self._hasher = KeyHasher()
-        self._pending: deque[Pending] = deque()
-        self.add = self._pending.append
+        self._prefixes: dict[bytes, bytes] = {}
         self._synced = 0
+        # The index holds all messages of the log before this physical offset.
+        self.position = 0
         self.files: list[IndexFile] = []
 
     def load(self) -> None:
-        """Open the files on disk; one that is too short to be one is removed, to be built anew."""
-        size = _HEADER.size + self._slots * 4 + self._capacity * 20
+        """Open the files on disk; one of another size than configured is removed, and built anew."""
+        if not self._enabled:
+            return
+        size = index_file_bytes(self._slots, self._capacity)
         for name in self._fs.listdir(self._directory):
             path = f"{self._directory}/{name}"
             if not name.isdigit():
@@ -116,51 +54,74 @@ class Index:
                 continue
             self.files.append(IndexFile(self._fs.open_map(path, size, create=False), self._slots, self._capacity))
 
+    def open_at(self, log: CommitLog) -> None:
+        """Find where to go on; a file that knows messages which the log has lost is removed, and built anew."""
+        while self.files and self.files[-1].end_physical >= log.end:
+            file = self.files.pop()
+            file.file.close()
+            self._fs.remove(file.file.path)
+        self.position = log.start
+        if self.end_physical >= log.start:
+            last = log.record_at(self.end_physical)
+            self.position = self.end_physical + (len(last) if last else 0)
+
     @property
     def end_physical(self) -> int:
         """The physical offset of the last message that is in the index; -1 when it is empty."""
         return self.files[-1].end_physical if self.files and self.files[-1].count > 1 else -1
 
-    @property
-    def pending(self) -> int:
-        """How many messages wait to be put into files."""
-        return len(self._pending)
-
-    @property
-    def first_pending(self) -> int | None:
-        """The physical offset of the first message that waits."""
-        return self._pending[0][2] if self._pending else None
-
-    def build(self, limit: int = MAX_PENDING) -> int:
-        """Put up to ``limit`` waiting messages into files; returns how many. DiskFull leaves the rest waiting."""
-        pending = self._pending
-        index_hash = self._hasher.index_hash
-        done = 0
-        while done < limit and pending:
-            file = self._writable()
-            put = file.put
-            room = file.capacity - file.count
-            while done < limit and pending and room > 0:
-                prefix, properties, physical, store_ms = pending[0]
-                keys = index_keys(properties)
-                for key in keys[:room]:
-                    put(index_hash(prefix + key), physical, store_ms)
-                room -= len(keys)
-                pending.popleft()
-                done += 1
-            file.write_header()
+    def build(self, log: CommitLog, limit: int) -> int:
+        """Index up to ``limit`` messages of the log; returns how many. DiskFull leaves the position where it is."""
+        if not self._enabled:
+            self.position = log.end
+            return 0
+        position = max(self.position, log.start)
+        segment = log.chain.at(position)
+        if segment is None or position >= log.end:
+            return 0
+        view, base = segment.file.view, segment.base
+        end = min(log.end, segment.end) - base
+        at, done, known = position - base, 0, self.end_physical
+        entries: list[Entry] = []
+        add = entries.append
+        unpack, prefixes, index_hash = _HEAD.unpack_from, self._prefixes, self._hasher.index_hash
+        while done < limit and at + _BODY_AT <= end:
+            size, magic, sys_flag, store_ms, body_length = unpack(view, at)
+            if magic != MAGIC_V1 or sys_flag & _V6:
+                if magic not in (MAGIC_V1, MAGIC_V2):
+                    break
+                entries += self._unusual(decode_record(view[at : at + size], check_crc=False))
+            elif sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK:
+                tail = view[at + _BODY_AT + body_length : at + size]
+                topic = tail[: tail[0] + 1]
+                prefix = prefixes.get(topic) or self._prefix(topic)
+                first = len(topic) + 2
+                key_at = tail.find(b"UNIQ_KEY\x01", first)
+                key_end = tail.find(b"\x02", key_at)
+                if 0 < key_at < key_end and (key_at == first or tail[key_at - 1] == 2) and b"KEYS\x01" not in tail:
+                    # The plain case: a unique key and no others.
+                    add((index_hash(prefix + tail[key_at + 9 : key_end]), base + at, store_ms))
+                else:
+                    for key in index_keys(tail[len(topic) + 2 :]):
+                        add((index_hash(prefix + key), base + at, store_ms))
+            at += size
+            done += 1
+        if known >= position:
+            entries = [entry for entry in entries if entry[1] > known]
+        self._put(entries)
+        # What is left of a file that no record fits into is a filler.
+        self.position = base + at if done == limit or base + at == log.end else min(segment.end, log.end)
         return done
 
     def find(self, topic: str, key: str, begin_ms: int, end_ms: int) -> Iterator[int]:
         """Physical offsets of messages that may have ``key``; newest first. The caller compares: hashes collide."""
-        self.build()
         key_hash = self._hasher.index_hash(f"{topic}#{key}".encode())
         for file in reversed(self.files):
             if file.begin_ms <= end_ms and file.end_ms >= begin_ms - 1000:
                 yield from file.find(key_hash, begin_ms, end_ms)
 
     def sync(self) -> None:
-        """Make the newest files durable. Runs in any thread."""
+        """Make durable what was written since the last sync. Runs in any thread, one at a time."""
         files = self.files[:]
         for file in files[self._synced :]:
             file.file.sync()
@@ -170,17 +131,36 @@ class Index:
         for file in self.files:
             file.file.close()
 
-    def _writable(self) -> IndexFile:
-        if self.files and not self.files[-1].full:
+    def _prefix(self, topic_field: bytes) -> bytes:
+        if len(self._prefixes) > 100_000:
+            self._prefixes.clear()
+        prefix = self._prefixes[topic_field] = topic_field[1:] + b"#"
+        return prefix
+
+    def _unusual(self, record: Record) -> list[Entry]:
+        if record.sys_flag & TRANSACTION_MASK == TRANSACTION_ROLLBACK:
+            return []
+        prefix = record.topic.encode() + b"#"
+        keys = index_keys(record.properties)
+        return [(self._hasher.index_hash(prefix + key), record.physical_offset, record.store_timestamp) for key in keys]
+
+    def _put(self, entries: list[Entry]) -> None:
+        while entries:
+            file = self._writable(entries[0][2])
+            room = file.room
+            file.put_many(entries[:room])
+            entries = entries[room:]
+
+    def _writable(self, store_ms: int) -> IndexFile:
+        if self.files and self.files[-1].room > 0:
             return self.files[-1]
-        store_ms = self._pending[0][3]
         self._fs.mkdirs(self._directory)
         name = datetime.fromtimestamp(store_ms / 1000).strftime("%Y%m%d%H%M%S") + f"{store_ms % 1000:03d}"
         while self._fs.exists(f"{self._directory}/{name}"):
             name = str(int(name) + 1)
-        size = _HEADER.size + self._slots * 4 + self._capacity * 20
-        file = IndexFile(self._fs.open_map(f"{self._directory}/{name}", size, create=True), self._slots, self._capacity)
-        file.write_header()
+        size = index_file_bytes(self._slots, self._capacity)
+        map_ = self._fs.open_map(f"{self._directory}/{name}", size, create=True)
+        file = IndexFile(map_, self._slots, self._capacity)
         self.files.append(file)
         return file
 
@@ -188,15 +168,8 @@ class Index:
 def index_keys(properties: bytes) -> list[bytes]:
     """The unique key and the words of KEYS, out of an encoded properties string."""
     keys: list[bytes] = []
-    at = properties.find(b"UNIQ_KEY\x01")
-    if at >= 0 and (at == 0 or properties[at - 1] == 2):
-        end = properties.find(b"\x02", at)
-        keys.append(properties[at + 9 :] if end < 0 else properties[at + 9 : end])
-    at = properties.find(b"KEYS\x01")
-    while at > 0 and properties[at - 1] != 2:
-        at = properties.find(b"KEYS\x01", at + 1)
-    if at >= 0:
-        end = properties.find(b"\x02", at)
-        words = properties[at + 5 :] if end < 0 else properties[at + 5 : end]
-        keys.extend(words.split())
+    for name, many in ((b"UNIQ_KEY", False), (b"KEYS", True)):
+        value = find_property(properties, name)
+        if value:
+            keys += value.split() if many else [value]
     return keys

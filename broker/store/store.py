@@ -1,26 +1,26 @@
 """The store as its users see it: put, get, query. Sync, one thread; `flush` and `finish_checkpoint` may run elsewhere.
 
-An append goes into the commit log and its consume queue at once; the index follows in `build_index`. What an
+An append goes into the commit log and its consume queue at once; the index follows by `build_index`. What an
 acknowledgement means is decided by who waits for what: a put survives this process, `flush` makes it survive
 power loss.
 """
 
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
+from itertools import count
 from typing import NamedTuple
 from zlib import crc32
 
 from broker.store.checkpoint import Checkpoint
 from broker.store.commitlog import CommitLog
 from broker.store.consumequeue import ENTRY, ConsumeQueue
-from broker.store.index import MAX_PENDING, Index
+from broker.store.index import Index
 from broker.store.query import QueryResult, offset_by_time, query_by_key, store_time
 from broker.store.reader import GetResult, GetStatus, read_queue
 from broker.store.recovery import RecoveryReport, scan_log
 from common.clock import Clock
 from common.errors import RequestRefused, StoreLocked
 from common.files import FileSystem
-from common.message.flags import TRANSACTION_MASK, TRANSACTION_ROLLBACK
 from common.message.javahash import java_hash
 from common.message.properties import find_property
 from common.message.record import (
@@ -36,6 +36,8 @@ from common.message.record import (
 
 _TAGS = b"TAGS"
 _MAX_TAG_MEMO = 10_000
+# What a query lets the index catch up by: some 50 ms.
+INDEX_CATCH_UP = 20_000
 _ILLEGAL = 13
 
 
@@ -87,7 +89,9 @@ class MessageStore:
         self._host = store_host
         directory = options.directory
         self.log = CommitLog(fs, f"{directory}/commitlog", options.commitlog_segment_bytes)
-        self.index = Index(fs, f"{directory}/index", options.index_slots, options.index_capacity)
+        self.index = Index(
+            fs, f"{directory}/index", options.index_slots, options.index_capacity, enabled=options.index_enabled
+        )
         self._queues: dict[str, dict[int, ConsumeQueue]] = {}
         self._dirty: list[ConsumeQueue] = []
         self._tag_codes: dict[bytes, int] = {}
@@ -109,8 +113,7 @@ class MessageStore:
             ) from None
         self._checkpoint = Checkpoint(fs, f"{directory}/checkpoint")
         self.log.chain.load()
-        if self._options.index_enabled:
-            self.index.load()
+        self.index.load()
         report = self._recover()
         fs.open_append(f"{directory}/abort").close()
         # From here on a stop that is not clean can be told by the checkpoint, too.
@@ -119,7 +122,6 @@ class MessageStore:
 
     def close(self) -> None:
         """Make all durable, say so in the checkpoint, give the directory up."""
-        self.build_index()
         self.finish_checkpoint(self.begin_checkpoint(), clean=True)
         for queue in self.queues():
             queue.close()
@@ -175,8 +177,6 @@ class MessageStore:
             ),
         )
         queue.append(physical, size, self.tag_code(properties))
-        if self._options.index_enabled and sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK:
-            self.index.add((queue.topic_prefix, properties, physical, now))
         self._written(queue, 1, size)
         return PutResult(physical, queue_offset, physical + size, now)
 
@@ -186,20 +186,21 @@ class MessageStore:
         queue_id: int,
         messages: Sequence[tuple[int, bytes, bytes]],
         *,
+        suffix: bytes = b"",
         sys_flag: int = 0,
         born_timestamp: int,
         born_host: bytes,
         reconsume_times: int = 0,
     ) -> BatchPutResult:
-        """Append (flag, body, properties) rows to one queue, all or none; each becomes a message of its own."""
+        """Append (flag, body, properties) rows to one queue, all or none; each becomes a message of its own.
+
+        ``suffix``: encoded properties that each message gets behind its own.
+        """
         queue = self.queue(topic, queue_id)
-        overhead = queue.record_overhead + (12 if len(born_host) > 8 else 0)
-        total = overhead * len(messages)
-        for _, body, properties in messages:
-            total += len(body) + len(properties)
-            if len(properties) > MAX_PROPERTIES:
-                self._check_size(0, len(properties))
-        self._check_size(total, 0)
+        overhead = queue.record_overhead + len(suffix) + (12 if len(born_host) > 8 else 0)
+        sizes = [overhead + len(body) + len(properties) for _, body, properties in messages]
+        total = sum(sizes)
+        self._check_size(total, max([len(properties) for _, _, properties in messages]) + len(suffix))
         log = self.log
         start = physical = log.reserve(total)
         queue.reserve(len(messages))
@@ -211,26 +212,23 @@ class MessageStore:
         pack_head = record_head(born_host, self._host).pack
         pack_length = PROPERTIES_LENGTH.pack
         pack_entry = ENTRY.pack
-        magic, topic_tail, prefix, host = queue.magic, queue.topic_tail, queue.topic_prefix, self._host
-        add_index = self.index.add if self._options.index_enabled else None
+        magic, topic_tail, host = queue.magic, queue.topic_tail, self._host
         tag_code = self.tag_code
-        for number, (flag, body, properties) in enumerate(messages, queue_offset):
-            body_length = len(body)
-            size = overhead + body_length + len(properties)
+        suffix_length = len(suffix)
+        for number, size, (flag, body, properties) in zip(count(queue_offset), sizes, messages):
             records += (
                 pack_head(
                     size, magic, crc32(body) & 0x7FFFFFFF, queue_id, flag, number, physical, sys_flag,
-                    born_timestamp, born_host, now, host, reconsume_times, 0, body_length,
+                    born_timestamp, born_host, now, host, reconsume_times, 0, len(body),
                 ),
                 body,
                 topic_tail,
-                pack_length(len(properties)),
+                pack_length(len(properties) + suffix_length),
                 properties,
+                suffix,
             )  # fmt: skip
-            entries.append(pack_entry(physical, size, tag_code(properties)))
+            entries.append(pack_entry(physical, size, tag_code(properties) if _TAGS in properties else 0))
             offsets.append(physical)
-            if add_index is not None:
-                add_index((prefix, properties, physical, now))
             physical += size
         log.write(start, b"".join(records))
         queue.append_many(b"".join(entries))
@@ -258,9 +256,12 @@ class MessageStore:
         except KeyError:
             return self._add_queue(topic, queue_id)
 
-    def build_index(self, limit: int = MAX_PENDING) -> int:
-        """Put messages that wait for it into the index, at most ``limit``; returns how many."""
-        return self.index.build(limit)
+    def build_index(self, limit: int) -> int:
+        """Let the index catch up by at most ``limit`` messages; returns how many."""
+        done = 0
+        while done < limit and (step := self.index.build(self.log, limit - done)):
+            done += step
+        return done
 
     def delete_topic(self, topic: str) -> None:
         """Forget the queues of ``topic`` and remove their files; its messages stay in the log until that is cleaned.
@@ -284,8 +285,7 @@ class MessageStore:
         dirty, self._dirty = self._dirty, []
         for queue in dirty:
             queue.dirty = False
-        first_pending = self.index.first_pending
-        return CheckpointMark(self.log.end if first_pending is None else first_pending, self._last_timestamp, dirty)
+        return CheckpointMark(self.log.end, self._last_timestamp, dirty)
 
     def finish_checkpoint(self, mark: CheckpointMark, *, clean: bool = False) -> None:
         """Make log, queues and index durable up to ``mark`` and write the checkpoint. Runs in any thread."""
@@ -358,7 +358,11 @@ class MessageStore:
     def query(
         self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int, max_bytes: int = 1 << 24
     ) -> QueryResult:
-        """Messages by key, newest first, up to ``max_num`` and ``max_bytes``."""
+        """Messages by key, newest first, up to ``max_num`` and ``max_bytes``.
+
+        The index may lag behind; it catches up by `INDEX_CATCH_UP` messages first.
+        """
+        self.build_index(INDEX_CATCH_UP)
         return query_by_key(self.log, self.index, topic, key, max_num, begin_ms, end_ms, max_bytes)
 
     # --- inside
@@ -388,8 +392,6 @@ class MessageStore:
             self._dirty.append(queue)
         if queue.waiters:
             self.arrived.add(queue)
-        if self.index.pending > MAX_PENDING:
-            self.index.build(MAX_PENDING // 2)
 
     def _add_queue(self, topic: str, queue_id: int) -> ConsumeQueue:
         magic, tail = topic_field(topic)
@@ -416,6 +418,7 @@ class MessageStore:
         else:
             report = scan_log(log, min(start, log.chain.end), lambda record: None)
         log.open_at(report.end, flushed=min(report.scanned_from, report.end), clear=not report.clean)
+        self.index.open_at(log)
         self._last_timestamp = min(state.log_timestamp, self._clock.now_ms())
         self._load_queues(report)
         if not report.clean or (log.end > log.start and not self._queues):
@@ -423,16 +426,14 @@ class MessageStore:
         return report
 
     def _redo_from(self, start: int) -> None:
-        """Queues and index get what the log has from ``start`` on; from its beginning when that leaves a gap."""
-        indexed = self.index.end_physical
+        """Queues get what the log has from ``start`` on; from its beginning when that leaves a gap."""
         gaps = 0
 
         def redo(record: Record) -> None:
             nonlocal gaps
-            gaps += self._redo(record, indexed)
+            gaps += self._redo(record)
 
         scan_log(self.log, start, redo)
-        self.build_index()
         if gaps and start > self.log.start:
             self._redo_from(self.log.start)
 
@@ -452,8 +453,8 @@ class MessageStore:
                 if name.isdigit():
                     self._add_queue(topic, int(name)).load(log.start, is_sound, crashed=not report.clean)
 
-    def _redo(self, record: Record, indexed: int) -> bool:
-        """Queue and index get a record that the log has; whether the queue lacks messages before it."""
+    def _redo(self, record: Record) -> bool:
+        """The queue gets a record that the log has; whether it lacks messages before it."""
         tags_code = self.tag_code(record.properties)
         queue = self.queue(record.topic, record.queue_id)
         gap = record.queue_offset > queue.next_offset
@@ -462,6 +463,4 @@ class MessageStore:
         if not queue.dirty:
             queue.dirty = True
             self._dirty.append(queue)
-        if self._options.index_enabled and record.physical_offset > indexed:
-            self.index.add((queue.topic_prefix, record.properties, record.physical_offset, record.store_timestamp))
         return gap

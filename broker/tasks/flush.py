@@ -18,8 +18,12 @@ logger = logging.getLogger(__name__)
 PAGE_BYTES = 4096
 CHECKPOINT_INTERVAL_S = 1.0
 EXPIRE_INTERVAL_S = 0.1
-INDEX_STEP = 2_000
-INDEX_PAUSE_S = 0.05
+# The index follows in what time is left: large steps while nobody asks for anything, small ones (some 5 % of the
+# loop's time) while there is traffic, so that it always gets on.
+INDEX_STEP_IDLE = 200
+INDEX_STEP_BUSY = 50
+INDEX_PAUSE_BUSY_S = 0.002
+INDEX_PAUSE_DONE_S = 0.05
 
 
 class Flusher:
@@ -31,11 +35,16 @@ class Flusher:
         self._options = options
         self._one_at_a_time = trio.Lock()
         self._waiting = trio.Event()
+        self._cold = trio.Event()
+        self._busy = False
 
     def wake(self) -> None:
         """After a turn of the loop: somebody may wait for a flush."""
+        self._busy = True
         if self._commits:
             self._waiting.set()
+        if self._store.log.wants_warming:
+            self._cold.set()
 
     async def flush(self) -> None:
         """Make the log durable now, and answer who waited for that."""
@@ -54,7 +63,6 @@ class Flusher:
         """Remove the topic's queues for good."""
         async with self._one_at_a_time:
             self._store.delete_topic(topic)
-            self._store.build_index()
         await self.checkpoint()
 
     async def run(self) -> None:
@@ -66,6 +74,7 @@ class Flusher:
             nursery.start_soon(self._checkpoint_often)
             nursery.start_soon(self._expire_often)
             nursery.start_soon(self._build_index)
+            nursery.start_soon(self._warm)
 
     async def _flush_waiting(self) -> None:
         while True:
@@ -91,7 +100,7 @@ class Flusher:
         done = -1
         while True:
             await trio.sleep(CHECKPOINT_INTERVAL_S)
-            if self._store.log.end != done and not self._store.index.pending:
+            if self._store.log.end != done:
                 done = self._store.log.end
                 await self.checkpoint()
 
@@ -101,9 +110,18 @@ class Flusher:
             if late := self._commits.expire(trio.current_time()):
                 logger.warning("flush took longer than syncFlushTimeout: %d sends answered FLUSH_DISK_TIMEOUT", late)
 
-    async def _build_index(self) -> None:
-        """The index follows in small steps between the turns of the loop."""
+    async def _warm(self) -> None:
         while True:
-            while self._store.build_index(INDEX_STEP):
+            await self._cold.wait()
+            self._cold = trio.Event()
+            await trio.to_thread.run_sync(self._store.log.warm)
+
+    async def _build_index(self) -> None:
+        while True:
+            busy, self._busy = self._busy, False
+            if not self._store.build_index(INDEX_STEP_BUSY if busy else INDEX_STEP_IDLE):
+                await trio.sleep(INDEX_PAUSE_DONE_S)
+            elif busy:
+                await trio.sleep(INDEX_PAUSE_BUSY_S)
+            else:
                 await trio.lowlevel.checkpoint()
-            await trio.sleep(INDEX_PAUSE_S)

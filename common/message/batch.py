@@ -16,16 +16,17 @@ _OVERHEAD = _HEAD.size + _LENGTH.size
 def encode_batch(messages: Iterable[tuple[int, bytes, bytes]]) -> bytes:
     """The batch body of (flag, body, encoded properties) rows."""
     parts: list[bytes] = []
-    add = parts.append
     pack_head = _HEAD.pack
     pack_length = _LENGTH.pack
     for flag, body, properties in messages:
         body_length = len(body)
         properties_length = len(properties)
-        add(pack_head(_OVERHEAD + body_length + properties_length, 0, 0, flag, body_length))
-        add(body)
-        add(pack_length(properties_length))
-        add(properties)
+        parts += (
+            pack_head(_OVERHEAD + body_length + properties_length, 0, 0, flag, body_length),
+            body,
+            pack_length(properties_length),
+            properties,
+        )
     return b"".join(parts)
 
 

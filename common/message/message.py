@@ -97,6 +97,11 @@ def _checked_properties(
     return merged
 
 
+def own_properties(message: Message) -> bytes:
+    """The encoded properties that the user gave."""
+    return encode_properties(message.properties).encode() if message.properties else b""
+
+
 def wire_properties(message: Message, unique_key: str) -> bytes:
     """The encoded properties of ``message`` with its unique key."""
     own = message.properties

@@ -194,9 +194,14 @@ class Server:
     async def _scan(self) -> None:
         """Close connections that are silent or do not read, and the largest ones when memory is short."""
         limits = self._limits
+        last = trio.current_time()
         while True:
             await trio.sleep(SCAN_INTERVAL_S)
             now = trio.current_time()
+            late, last = now - last > 3 * SCAN_INTERVAL_S, now
+            if late:
+                # It was this process that stood still; what peers sent meanwhile waits in the sockets.
+                continue
             buffered = 0
             for channel in list(self.channels):
                 buffered += channel.buffered_bytes

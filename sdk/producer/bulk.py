@@ -1,11 +1,12 @@
 """Many bodies at once: cut into batches; the results of each, made when they are looked at."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import overload
 
 from common.clock import Clock
 from common.message.ids import UniqueKeys
-from common.message.message import Message, wire_properties
+from common.message.message import Message, own_properties
 from common.message.queue import MessageQueue
 from sdk.producer.result import SendResult, SendStatus
 from sdk.producer.wire import Row, Stored
@@ -51,26 +52,24 @@ class StoredBatch(Sequence[SendResult]):
         )
 
 
-def cut(bodies: Iterable[bytes | Message], keys: UniqueKeys, clock: Clock) -> Iterator[list[Row]]:
-    """The bodies as rows of batches; what cannot be in a batch comes alone."""
-    rows: list[Row] = []
-    room = BATCH_BYTES
-    next_key = keys.next
-    now_ms = clock.now_ms()
-    for body in bodies:
-        if isinstance(body, Message):
-            row = (body.flag, body.body, wire_properties(body, next_key(now_ms)))
-        else:
-            row = (0, body, b"UNIQ_KEY\x01" + next_key(now_ms).encode() + b"\x02")
-        room -= len(row[1]) + len(row[2])
-        if rows and (room < 0 or len(rows) == BATCH_COUNT):
-            yield rows
-            rows = []
-            room = BATCH_BYTES - len(row[1]) - len(row[2])
-            now_ms = clock.now_ms()
-        rows.append(row)
-    if rows:
-        yield rows
+def cut(topic: str, bodies: Iterable[bytes | Message], keys: UniqueKeys, clock: Clock) -> Iterator[list[Row]]:
+    """The bodies as rows of batches, at most BATCH_COUNT and about BATCH_BYTES each."""
+    rest = iter(bodies)
+    while chunk := list(islice(rest, BATCH_COUNT)):
+        if any([isinstance(body, Message) and body.topic != topic for body in chunk]):
+            raise ValueError(f"send_many({topic!r}) got a message for another topic")
+        rows = _rows(chunk, keys.many(clock.now_ms(), len(chunk)))
+        size = sum([len(body) for _, body, _ in rows])
+        per_batch = max(len(rows) * BATCH_BYTES // max(size, 1), 1)
+        for start in range(0, len(rows), per_batch):
+            yield rows[start : start + per_batch]
+
+
+def _rows(chunk: list[bytes | Message], keys: list[bytes]) -> list[Row]:
+    return [
+        (body.flag, body.body, own_properties(body) + key) if isinstance(body, Message) else (0, body, key)
+        for body, key in zip(chunk, keys, strict=True)
+    ]
 
 
 def _unique_key(properties: bytes) -> str:

@@ -2,7 +2,7 @@
 
 import os
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Any, Self
@@ -25,7 +25,7 @@ from sdk.producer.faults import Faults
 from sdk.producer.lane import SLOTS_PER_BROKER, Lane, PendingSend
 from sdk.producer.pick import Turns, queue_of_key
 from sdk.producer.result import BulkResult, SendResult
-from sdk.producer.wire import AUTO_CREATE_TOPIC_QUEUES, DEFAULT_TOPIC, send_request
+from sdk.producer.wire import AUTO_CREATE_TOPIC_QUEUES, DEFAULT_TOPIC, Row, send_request
 from sdk.routes import TopicRoute
 
 DEFAULT_GROUP = "DEFAULT_PRODUCER"
@@ -124,7 +124,7 @@ class Producer:
         SendFailed when one could not be stored; others may be then.
         """
         lane = self._lanes.get(topic) or await self._lane(Message(topic), None, None)
-        batches = enumerate(cut(self._checked(topic, messages), self._unique_keys, self._clock))
+        batches = enumerate(self._checked(cut(topic, messages, self._unique_keys, self._clock)))
         results: dict[int, StoredBatch] = {}
 
         async def work() -> None:
@@ -205,17 +205,13 @@ class Producer:
     def _usable(self, addr: str) -> bool:
         return self.faults.usable(addr, trio.current_time() * 1000)
 
-    def _checked(self, topic: str, messages: Iterable[bytes | Message]) -> Iterable[bytes | Message]:
-        for message in messages:
-            if isinstance(message, Message):
-                if message.topic != topic:
-                    raise ValueError(f"send_many({topic!r}) got a message for {message.topic!r}")
-                size = len(message.body)
-            else:
-                size = len(message)
-            if size > self._max_message_bytes:
-                raise ValueError(f"a body has {size} bytes, at most {self._max_message_bytes} are taken")
-            yield message
+    def _checked(self, batches: Iterable[list[Row]]) -> Iterator[list[Row]]:
+        """The batches; ValueError for a message that no broker takes."""
+        for rows in batches:
+            longest = max([len(body) for _, body, _ in rows])
+            if longest > self._max_message_bytes:
+                raise ValueError(f"a body has {longest} bytes, at most {self._max_message_bytes} are taken")
+            yield rows
 
     async def _lane(self, message: Message, queue: MessageQueue | None, selector: Selector | None) -> Lane:
         topic = message.topic

@@ -32,7 +32,7 @@ def test_recovery_reads_from_the_checkpoint_only() -> None:
     store = open_store(fs)
     for n in range(50):
         put(store, "t", 0, b"%d" % n)
-    store.build_index()
+    store.build_index(1000)
     store.finish_checkpoint(store.begin_checkpoint())
     for n in range(50, 55):
         put(store, "t", 0, b"%d" % n)
@@ -66,7 +66,7 @@ def test_lost_side_files_are_made_anew(kind: str) -> None:
     store = open_store(fs)
     for n in range(60):
         put(store, "t", 0, b"%d" % n, b"KEYS\x01k%d\x02" % n)
-    store.build_index()
+    store.build_index(1000)
     fs = fs.killed()
     for path in [path for path in fs.paths() if path.startswith(f"/store/{kind}")]:
         fs.remove(path)
@@ -117,7 +117,7 @@ class StoreModel(RuleBasedStateMachine):
 
     @rule()
     def checkpoint(self) -> None:
-        self.store.build_index()
+        self.store.build_index(1000)
         self.store.finish_checkpoint(self.store.begin_checkpoint())
         self.durable = len(self.log)
 

@@ -190,7 +190,7 @@ def test_the_index_goes_over_many_files_newest_first() -> None:
     store = open_store(MemoryFiles())
     for n in range(200):
         put(store, "t", 0, b"%d" % n, b"KEYS\x01k%d\x02" % (n % 2))
-    store.build_index()
+    store.build_index(1000)
     assert len(store.index.files) > 2
     newest = store.query("t", "k1", 3, 0, 1 << 60)
     assert [MessageExt(raw, 0, "").body for raw in newest.records] == [b"199", b"197", b"195"]
@@ -204,7 +204,7 @@ def test_a_deleted_topic_starts_again_and_does_not_come_back() -> None:
         put(store, "t", 0, b"old %d" % n)
         put(store, "u", 0, b"other %d" % n)
     store.delete_topic("t")
-    store.build_index()
+    store.build_index(1000)
     store.finish_checkpoint(store.begin_checkpoint())
     assert store.max_offset("t", 0) == 0
     put(store, "t", 0, b"new")
