@@ -1,10 +1,11 @@
 """What a broker knows besides messages: topics, groups, consumer offsets (on disk), connected clients (in memory).
 
 journal_format.py    bytes of the journal; tells a torn tail from rot
+journal_paths.py     names of its files
 journal.py           appending, fsync, recovery: a chain of journals behind a snapshot
 compaction.py        a snapshot in place of a long chain
-metadata.py          the tables and the journal behind them, as one thing to open and to snapshot
+metadata.py          the tables and the journal behind them, as one thing to open and to take a snapshot of
 topics.py groups.py consumer_offsets.py     one table each
-system_topics.py     what RocketMQ makes at start
+attributes.py        what +key=value,-key does to a topic's attributes
 clients.py           producers and consumers by group and connection
 """
