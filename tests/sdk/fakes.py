@@ -30,7 +30,8 @@ class Fake:
         self.addr = ""
         self.requests: list[Command] = []
         self.channels: list[Channel] = []
-        self.codecs: set[int] = set()
+        # Whether it is a RocketMQ, which does not know what the offer of CBOR means.
+        self.json_only = False
         self._answers: dict[int, Answer] = {}
         self._seen = trio.Event()
         self.server: Server | None = None
@@ -58,7 +59,8 @@ class Fake:
 
     def _handle(self, channel: Channel, request: Command) -> Command | None:
         self.requests.append(request)
-        self.codecs.add(request.codec)
+        if self.json_only:
+            channel.attachments.clear()
         if channel not in self.channels:
             self.channels.append(channel)
         self._seen.set()
