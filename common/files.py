@@ -17,7 +17,6 @@ from typing import NamedTuple, Protocol
 
 from common.errors import DiskFull, StoreCorrupt, StoreLocked
 
-_WARM_STEP = 1 << 20
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -56,9 +55,6 @@ class MappedFile(Protocol):
 
     def sync(self) -> None:
         """Make all that was written survive power loss. Blocks: call it in a thread; not during ``close``."""
-
-    def warm(self, offset: int, size: int) -> None:
-        """Bring a range into the page cache, so that writing there does not wait for memory. Blocks: in a thread."""
 
     def close(self) -> None:
         """Give up file and map; a memoryview that is still held keeps its bytes readable."""
@@ -251,14 +247,6 @@ class OsMappedFile:
             if length < size:  # what was allocated before the room ran out
                 os.ftruncate(self._fd, length)
             raise full from error
-
-    def warm(self, offset: int, size: int) -> None:
-        # The first touch of a page through the map costs several microseconds with the GIL held; pread does that
-        # work here, without it.
-        scratch = bytearray(min(size, _WARM_STEP))
-        end = min(offset + size, self.size)
-        while offset < end:
-            offset += os.preadv(self._fd, [memoryview(scratch)[: end - offset]], offset) or end
 
     def sync(self) -> None:
         # On Linux a shared map is the page cache itself, so fdatasync writes what was stored through the map, as

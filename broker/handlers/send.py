@@ -33,6 +33,7 @@ from remoting.protocol.headers.send import SendMessageRequestHeader
 
 FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 _BORN_HOST = "born_host"
+_UNIQ_KEY = b"UNIQ_KEY\x01"
 # What this broker does not do yet must be refused: stored as a plain message it would be delivered at once.
 _UNSUPPORTED = {
     b"DELAY": "delayed messages",
@@ -185,7 +186,7 @@ class SendHandlers:
         put = self._store.put_batch(
             topic,
             queue_id,
-            self._stored_rows(request.body, rows),
+            self._stored_rows(rows),
             suffix=self._cluster,
             sys_flag=sys_flag,
             born_timestamp=born_timestamp,
@@ -217,7 +218,7 @@ class SendHandlers:
         properties: bytes,
     ) -> Command | None:
         """The answer goes out when the log is on disk up to ``put.end``; in time or with FLUSH_DISK_TIMEOUT."""
-        if b"WAIT\x01false" in properties and find_property(properties, b"WAIT") == b"false":
+        if properties.find(b"WAIT\x01false") >= 0 and find_property(properties, b"WAIT") == b"false":
             return response
 
         def done(in_time: bool) -> None:
@@ -228,23 +229,23 @@ class SendHandlers:
         self._commits.wait(put.end, trio.current_time() + self._options.sync_flush_timeout / 1000, done)
         return None
 
-    def _stored_rows(self, batch: bytes, rows: list[Row]) -> list[Row]:
+    def _stored_rows(self, rows: list[Row]) -> list[Row]:
         """The rows with what their properties need before the broker's own can follow."""
-        if _maybe_unsupported(batch):
-            for _, _, properties in rows:
-                _check_supported(properties)
-        if all([b"UNIQ_KEY\x01" in row[2] and row[2][-1] == 2 for row in rows]):
+        if all([row[2][:9] == _UNIQ_KEY and row[2].find(b"\x02") == len(row[2]) - 1 for row in rows]):
+            # A unique key and nothing else, as most have it.
             return rows
         cut = len(self._cluster)
         return [(flag, body, self._stored_properties(properties)[:-cut]) for flag, body, properties in rows]
 
     def _stored_properties(self, properties: bytes) -> bytes:
         """A producer's properties, with what the broker adds."""
-        if _maybe_unsupported(properties):
+        # find, not "in": for bytes that is several times faster.
+        has = properties.find
+        if has(b"DELAY") >= 0 or has(b"TRAN_MSG") >= 0 or has(b"TIMER_D") >= 0:
             _check_supported(properties)
         if properties and properties[-1] != 2:
             properties += b"\x02"
-        if b"UNIQ_KEY\x01" not in properties:
+        if has(_UNIQ_KEY) < 0:
             key = self._unique_keys.next(self._clock.now_ms())
             return b"%sUNIQ_KEY\x01%s\x02%s" % (properties, key.encode(), self._cluster)
         return properties + self._cluster
@@ -277,10 +278,6 @@ class SendHandlers:
 def _remember_born_host(channel: Channel) -> bytes:
     host = channel.attachments[_BORN_HOST] = encode_host(*split_address(channel.remote))
     return host
-
-
-def _maybe_unsupported(data: bytes) -> bool:
-    return b"DELAY" in data or b"TRAN_MSG" in data or b"TIMER_D" in data
 
 
 def _check_supported(properties: bytes) -> None:

@@ -12,11 +12,6 @@ from common.files import FileSystem
 from common.message.record import BLANK_BYTES, BLANK_MAGIC, MAGIC_V1, MAGIC_V2, SIZE_MAGIC
 
 
-# How far ahead of the end pages are brought into memory, and at what distance the next piece is due.
-WARM_AHEAD_BYTES = 32 << 20
-WARM_DUE_BYTES = 16 << 20
-
-
 class CommitLog:
     """The log from ``start`` to ``end`` (physical offsets, bytes); durable up to ``flushed``."""
 
@@ -24,7 +19,6 @@ class CommitLog:
         self.chain = SegmentChain(fs, directory, segment_bytes, durable_files=True)
         self.end = 0
         self.flushed = 0
-        self._warmed = 0
         self._view: mmap.mmap | None = None
         self._base = 0
         self._limit = 0
@@ -87,20 +81,6 @@ class CommitLog:
             return None
         record = self.read(offset, size)
         return record if len(record) == size else None
-
-    @property
-    def wants_warming(self) -> bool:
-        """Whether the next appends would soon touch pages that are not in memory."""
-        return self._warmed < self._limit and self._warmed - self.end < WARM_DUE_BYTES and self.end > self._base
-
-    def warm(self) -> None:
-        """Bring the pages of the next appends into memory: that is most of what an append costs. Runs in any thread."""
-        segment = self.chain.at(self.end)
-        if segment is not None:
-            start = max(self._warmed, self.end)
-            stop = min(self.end + WARM_AHEAD_BYTES, segment.end)
-            segment.file.warm(start - segment.base, stop - start)
-            self._warmed = stop
 
     def holds_something_at(self, offset: int) -> bool:
         """Whether bytes were written at ``offset``, wherever the log is said to end."""

@@ -98,7 +98,7 @@ class Index:
                 first = len(topic) + 2
                 key_at = tail.find(b"UNIQ_KEY\x01", first)
                 key_end = tail.find(b"\x02", key_at)
-                if 0 < key_at < key_end and (key_at == first or tail[key_at - 1] == 2) and b"KEYS\x01" not in tail:
+                if 0 < key_at < key_end and (key_at == first or tail[key_at - 1] == 2) and tail.find(b"KEYS\x01") < 0:
                     # The plain case: a unique key and no others.
                     add((index_hash(prefix + tail[key_at + 9 : key_end]), base + at, store_ms))
                 else:

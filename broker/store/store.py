@@ -26,6 +26,7 @@ from common.message.properties import find_property
 from common.message.record import (
     MAX_PROPERTIES,
     PROPERTIES_LENGTH,
+    BatchHead,
     Record,
     decode_record,
     encode_record,
@@ -39,6 +40,7 @@ _MAX_TAG_MEMO = 10_000
 # What a query lets the index catch up by: some 50 ms.
 INDEX_CATCH_UP = 20_000
 _ILLEGAL = 13
+_CRC = 0x7FFFFFFF
 
 
 @dataclass(frozen=True)
@@ -209,25 +211,27 @@ class MessageStore:
         records: list[bytes] = []
         entries: list[bytes] = []
         offsets: list[int] = []
-        pack_head = record_head(born_host, self._host).pack
-        pack_length = PROPERTIES_LENGTH.pack
-        pack_entry = ENTRY.pack
-        magic, topic_tail, host = queue.magic, queue.topic_tail, self._host
-        tag_code = self.tag_code
-        suffix_length = len(suffix)
+        head = BatchHead(queue.magic, queue_id, sys_flag, born_timestamp, born_host, now, self._host, reconsume_times)
+        pack_head, magic, queue_field, common = head.pack, head.magic, head.queue_id, head.common
+        pack_entry, tag_code = ENTRY.pack, self.tag_code
+        topic_tail, suffix_length = queue.topic_tail, len(suffix)
+        tails: dict[int, bytes] = {}
         for number, size, (flag, body, properties) in zip(count(queue_offset), sizes, messages):
+            body_length = len(body)
+            length = len(properties)
+            tail = tails.get(length)
+            if tail is None:
+                tail = tails[length] = topic_tail + PROPERTIES_LENGTH.pack(length + suffix_length)
             records += (
                 pack_head(
-                    size, magic, crc32(body) & 0x7FFFFFFF, queue_id, flag, number, physical, sys_flag,
-                    born_timestamp, born_host, now, host, reconsume_times, 0, len(body),
+                    size, magic, crc32(body) & 0x7FFFFFFF, queue_field, flag, number, physical, common, body_length
                 ),
                 body,
-                topic_tail,
-                pack_length(len(properties) + suffix_length),
+                tail,
                 properties,
                 suffix,
-            )  # fmt: skip
-            entries.append(pack_entry(physical, size, tag_code(properties) if _TAGS in properties else 0))
+            )
+            entries.append(pack_entry(physical, size, tag_code(properties) if properties.find(_TAGS) >= 0 else 0))
             offsets.append(physical)
             physical += size
         log.write(start, b"".join(records))
@@ -237,7 +241,8 @@ class MessageStore:
 
     def tag_code(self, properties: bytes) -> int:
         """What the consume queue holds of a message's tag: Java's hash of it, 0 without a tag."""
-        if _TAGS not in properties:
+        # find, not "in": that first tries to make a number of its operand, and an exception of that.
+        if properties.find(_TAGS) < 0:
             return 0
         tag = find_property(properties, _TAGS)
         if not tag:

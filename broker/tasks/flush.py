@@ -35,7 +35,6 @@ class Flusher:
         self._options = options
         self._one_at_a_time = trio.Lock()
         self._waiting = trio.Event()
-        self._cold = trio.Event()
         self._busy = False
 
     def wake(self) -> None:
@@ -43,8 +42,6 @@ class Flusher:
         self._busy = True
         if self._commits:
             self._waiting.set()
-        if self._store.log.wants_warming:
-            self._cold.set()
 
     async def flush(self) -> None:
         """Make the log durable now, and answer who waited for that."""
@@ -74,7 +71,6 @@ class Flusher:
             nursery.start_soon(self._checkpoint_often)
             nursery.start_soon(self._expire_often)
             nursery.start_soon(self._build_index)
-            nursery.start_soon(self._warm)
 
     async def _flush_waiting(self) -> None:
         while True:
@@ -109,12 +105,6 @@ class Flusher:
             await trio.sleep(EXPIRE_INTERVAL_S)
             if late := self._commits.expire(trio.current_time()):
                 logger.warning("flush took longer than syncFlushTimeout: %d sends answered FLUSH_DISK_TIMEOUT", late)
-
-    async def _warm(self) -> None:
-        while True:
-            await self._cold.wait()
-            self._cold = trio.Event()
-            await trio.to_thread.run_sync(self._store.log.warm)
 
     async def _build_index(self) -> None:
         while True:

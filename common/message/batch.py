@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from common.errors import ProtocolError
 
 _HEAD = struct.Struct(">iiiii")
+# totalSize, flag, bodyLength: readers look at nothing else.
+_HEAD_READ = struct.Struct(">i8xii")
 _LENGTH = struct.Struct(">h")
 _OVERHEAD = _HEAD.size + _LENGTH.size
 
@@ -34,12 +36,12 @@ def decode_batch(data: bytes) -> list[tuple[int, bytes, bytes]]:
     """(flag, body, encoded properties) of each message; ProtocolError when ``data`` is no batch body."""
     rows: list[tuple[int, bytes, bytes]] = []
     add = rows.append
-    unpack_head = _HEAD.unpack_from
+    unpack_head = _HEAD_READ.unpack_from
     unpack_length = _LENGTH.unpack_from
     at, end = 0, len(data)
     try:
         while at < end:
-            size, _, _, flag, body_length = unpack_head(data, at)
+            size, flag, body_length = unpack_head(data, at)
             body_at = at + 20
             body_end = body_at + body_length
             (properties_length,) = unpack_length(data, body_end)

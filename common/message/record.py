@@ -70,6 +70,40 @@ def record_head(born_host: bytes, store_host: bytes) -> struct.Struct:
     return _HEADS[len(born_host), len(store_host)]
 
 
+class BatchHead:
+    """The head of records that differ only in what a batch's messages differ in; packs half as many values."""
+
+    __slots__ = ("common", "magic", "pack", "queue_id")
+
+    def __init__(
+        self,
+        magic: int,
+        queue_id: int,
+        sys_flag: int,
+        born_timestamp: int,
+        born_host: bytes,
+        store_timestamp: int,
+        store_host: bytes,
+        reconsume_times: int,
+    ) -> None:
+        born, store = len(born_host), len(store_host)
+        # All fields from sysFlag to preparedTransactionOffset.
+        self.common = struct.pack(
+            f">iq{born}sq{store}siq",
+            sys_flag,
+            born_timestamp,
+            born_host,
+            store_timestamp,
+            store_host,
+            reconsume_times,
+            0,
+        )
+        self.magic = struct.pack(">I", magic)
+        self.queue_id = struct.pack(">i", queue_id)
+        # Takes size, magic, body CRC, queueId, flag, queueOffset, physicalOffset, common, body length.
+        self.pack = struct.Struct(f">I4sI4siqq{len(self.common)}si").pack
+
+
 def record_queue_offset(record: bytes) -> int:
     """The queue offset in a stored record."""
     return int.from_bytes(record[QUEUE_OFFSET_AT : QUEUE_OFFSET_AT + 8], "big")

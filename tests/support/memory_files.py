@@ -281,9 +281,6 @@ class MemoryMappedFile:
         if self._fs._durable_names.get(posixpath.dirname(self.path), {}).get(self.path) is not self._node:
             self._fs.fsync_dir(posixpath.dirname(self.path))
 
-    def warm(self, offset: int, size: int) -> None:
-        """Memory is always warm."""
-
     def close(self) -> None:
         if self._node.map is self.view:
             self._node.data = bytearray(self._node.content())
