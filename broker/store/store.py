@@ -7,22 +7,20 @@ power loss.
 
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
-from itertools import count
 from typing import NamedTuple
-from zlib import crc32
 
+from broker.store.batch_records import make_batch_records
 from broker.store.checkpoint import Checkpoint
 from broker.store.commitlog import CommitLog
-from broker.store.consumequeue import ENTRY, ConsumeQueue
+from broker.store.consumequeue import ConsumeQueue
 from broker.store.index import Index
 from broker.store.query import QueryResult, offset_by_time, query_by_key, store_time
 from broker.store.reader import GetResult, GetStatus, read_queue
 from broker.store.recovery import RecoveryReport, scan_log
+from broker.store.tags import TagCodes
 from common.clock import Clock
 from common.errors import RequestRefused, StoreLocked
 from common.files import FileSystem
-from common.message.javahash import java_hash
-from common.message.properties import find_property
 from common.message.record import (
     MAX_PROPERTIES,
     PROPERTIES_LENGTH,
@@ -35,8 +33,6 @@ from common.message.record import (
     topic_field,
 )
 
-_TAGS = b"TAGS"
-_MAX_TAG_MEMO = 10_000
 # What a query lets the index catch up by: some 50 ms.
 INDEX_CATCH_UP = 20_000
 _ILLEGAL = 13
@@ -96,7 +92,7 @@ class MessageStore:
         )
         self._queues: dict[str, dict[int, ConsumeQueue]] = {}
         self._dirty: list[ConsumeQueue] = []
-        self._tag_codes: dict[bytes, int] = {}
+        self._tag_codes = TagCodes()
         self._last_timestamp = 0
         # Queues with held pulls that got messages since the owner of the pulls last looked.
         self.arrived: set[ConsumeQueue] = set()
@@ -178,7 +174,7 @@ class MessageStore:
                 prepared_transaction_offset,
             ),
         )
-        queue.append(physical, size, self.tag_code(properties))
+        queue.append(physical, size, self._tag_codes.of(properties))
         self._written(queue, 1, size)
         return PutResult(physical, queue_offset, physical + size, now)
 
@@ -204,55 +200,18 @@ class MessageStore:
         total = sum(sizes)
         self._check_size(total, max([len(properties) for _, _, properties in messages]) + len(suffix))
         log = self.log
-        start = physical = log.reserve(total)
+        start = log.reserve(total)
         queue.reserve(len(messages))
         now = self._now()
         queue_offset = queue.next_offset
-        records: list[bytes] = []
-        entries: list[bytes] = []
-        offsets: list[int] = []
         head = BatchHead(queue.magic, queue_id, sys_flag, born_timestamp, born_host, now, self._host, reconsume_times)
-        pack_head, magic, queue_field, common = head.pack, head.magic, head.queue_id, head.common
-        pack_entry, tag_code = ENTRY.pack, self.tag_code
-        topic_tail, suffix_length = queue.topic_tail, len(suffix)
-        tails: dict[int, bytes] = {}
-        for number, size, (flag, body, properties) in zip(count(queue_offset), sizes, messages):
-            body_length = len(body)
-            length = len(properties)
-            tail = tails.get(length)
-            if tail is None:
-                tail = tails[length] = topic_tail + PROPERTIES_LENGTH.pack(length + suffix_length)
-            records += (
-                pack_head(
-                    size, magic, crc32(body) & 0x7FFFFFFF, queue_field, flag, number, physical, common, body_length
-                ),
-                body,
-                tail,
-                properties,
-                suffix,
-            )
-            entries.append(pack_entry(physical, size, tag_code(properties) if properties.find(_TAGS) >= 0 else 0))
-            offsets.append(physical)
-            physical += size
-        log.write(start, b"".join(records))
-        queue.append_many(b"".join(entries))
+        made = make_batch_records(
+            head, queue.topic_tail, messages, sizes, suffix, start, queue_offset, self._tag_codes.of
+        )
+        log.write(start, made.records)
+        queue.append_many(made.entries)
         self._written(queue, len(messages), total)
-        return BatchPutResult(offsets, queue_offset, physical, now)
-
-    def tag_code(self, properties: bytes) -> int:
-        """What the consume queue holds of a message's tag: Java's hash of it, 0 without a tag."""
-        # find, not "in": that first tries to make a number of its operand, and an exception of that.
-        if properties.find(_TAGS) < 0:
-            return 0
-        tag = find_property(properties, _TAGS)
-        if not tag:
-            return 0
-        code = self._tag_codes.get(tag)
-        if code is None:
-            if len(self._tag_codes) >= _MAX_TAG_MEMO:
-                self._tag_codes.clear()
-            code = self._tag_codes[tag] = java_hash(tag.decode("utf-8", "replace"))
-        return code
+        return BatchPutResult(made.physical_offsets, queue_offset, start + total, now)
 
     def queue(self, topic: str, queue_id: int) -> ConsumeQueue:
         """The consume queue; it is made with its first message."""
@@ -460,7 +419,7 @@ class MessageStore:
 
     def _redo(self, record: Record) -> bool:
         """The queue gets a record that the log has; whether it lacks messages before it."""
-        tags_code = self.tag_code(record.properties)
+        tags_code = self._tag_codes.of(record.properties)
         queue = self.queue(record.topic, record.queue_id)
         gap = record.queue_offset > queue.next_offset
         queue.put_at(record.queue_offset, record.physical_offset, record.size, tags_code)

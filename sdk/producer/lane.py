@@ -6,25 +6,26 @@ A failed request is tried elsewhere until its sends' deadlines; one bad message 
 """
 
 from collections import deque
-from collections.abc import Callable
 from typing import Any, Protocol
 
-import outcome
 import trio
 
 from common.errors import BrokerError, ConnectFailed, RemotingError, RequestTimeout, SendFailed, SkylarkError
+from common.message.message import Message
 from common.message.queue import MessageQueue
 from remoting.net.client import RemotingClient
 from remoting.protocol.command import Command
-from sdk.producer.bulk import StoredBatch
+from sdk.producer.bulk import make_rows
 from sdk.producer.faults import Faults
 from sdk.producer.pick import Turns
-from sdk.producer.result import SendResult, SendStatus
+from sdk.producer.result import SendResult, SendStatus, StoredBatch
 from sdk.producer.wire import RETRIABLE_CODES, Row, send_request, stored
 from sdk.routes import TopicRoute
 
 # Above these a batch gains nothing and only waits longer.
 MAX_BATCH_COUNT = 2_000
+# Fewer sends than this are not divided among free slots.
+MIN_SHARE = 64
 MAX_BATCH_BYTES = 512 * 1024
 # Two requests keep a broker busy: it works on one while the other is on its way.
 SLOTS_PER_BROKER = 2
@@ -34,25 +35,46 @@ STATUS = {status.value: status for status in SendStatus}
 
 
 class PendingSend:
-    """One send that waits for its result: a message, or (``unique_key`` None) the rows of a bulk send."""
+    """One send that waits for its result: of a message, or (with ``rows`` given) of a batch of a bulk send.
 
-    __slots__ = ("alone", "avoid", "deadline", "rows", "size", "task", "tries", "unique_key")
+    It is what its task is woken with: trio calls `unwrap` there, which spares an object per send.
+    """
 
-    def __init__(self, rows: list[Row], size: int, unique_key: str | None, deadline: float, task: Any, alone: bool):
+    __slots__ = ("alone", "avoid", "deadline", "error", "message", "result", "rows", "task", "tries")
+
+    def __init__(self, message: Message | None, rows: list[Row] | None, timeout_s: float, task: Any) -> None:
+        self.message = message
         self.rows = rows
-        self.size = size
-        self.unique_key = unique_key
-        self.deadline = deadline
+        # How long from now; the lane makes a time of it when it takes the send up.
+        self.deadline = timeout_s
         self.task = task
-        self.alone = alone
+        self.alone = rows is not None
         self.tries = 0
         self.avoid: tuple[str, ...] = ()
+        self.result: SendResult | StoredBatch | None = None
+        self.error: SkylarkError | None = None
 
-    def finish(self, result: "outcome.Outcome[Any]") -> None:
-        """Give the sender its result, unless it has gone away."""
+    def finish(self) -> None:
+        """Wake the sender, unless it has gone away; ``result`` or ``error`` is set."""
         task, self.task = self.task, None
         if task is not None:
-            trio.lowlevel.reschedule(task, result)
+            trio.lowlevel.reschedule(task, self)  # type: ignore[arg-type]  # all that trio does with it is unwrap()
+
+    def fail(self, error: SkylarkError) -> None:
+        """Wake the sender with an error."""
+        self.error = error
+        self.finish()
+
+    def unwrap(self) -> "SendResult | StoredBatch | None":
+        """What the sender gets."""
+        if self.error is not None:
+            raise self.error
+        return self.result
+
+    def abort(self, _: Any) -> trio.lowlevel.Abort:
+        """The sender was cancelled; what is on its way cannot be called back."""
+        self.task = None
+        return trio.lowlevel.Abort.SUCCEEDED
 
 
 class LaneOwner(Protocol):
@@ -68,6 +90,8 @@ class LaneOwner(Protocol):
     def remoting(self) -> RemotingClient: ...
 
     def now_ms(self) -> int: ...
+
+    def new_keys(self, count: int) -> list[bytes]: ...
 
     def route_of(self, topic: str) -> TopicRoute | None: ...
 
@@ -91,12 +115,16 @@ class Lane:
         self._turns = Turns()
         self._in_flight: dict[str, int] = {}
         self._wake = trio.Event()
+        self._awake = False
+        self._incoming: list[PendingSend] = []
         self.pending: deque[PendingSend] = deque()
 
     def add(self, send: PendingSend) -> None:
         """Queue a send; the lane's task takes it up after those that are ready to run now."""
-        self.pending.append(send)
-        self._wake.set()
+        self._incoming.append(send)
+        if not self._awake:
+            self._awake = True
+            self._wake.set()
 
     def wake(self) -> None:
         """Look again: a broker may be used that could not be before."""
@@ -107,6 +135,8 @@ class Lane:
         while True:
             await self._wake.wait()
             self._wake = trio.Event()
+            self._awake = False
+            self._take_in()
             while self.pending:
                 self._drop_late()
                 target = self._target()
@@ -114,16 +144,18 @@ class Lane:
                     break
                 self._start(*target)
 
-    @property
-    def idle(self) -> bool:
-        return not self.pending and not any(self._in_flight.values())
+    def _take_in(self) -> None:
+        incoming, self._incoming = self._incoming, []
+        now = trio.current_time()
+        for send in incoming:
+            send.deadline += now
+        self.pending.extend(incoming)
 
     def _drop_late(self) -> None:
         """Fail the first sends in the queue whose deadline has passed."""
         now = trio.current_time()
         while self.pending and self.pending[0].deadline <= now:
-            send = self.pending.popleft()
-            send.finish(outcome.Error(SendFailed(f"no broker took the message for {self._topic} in time")))
+            self.pending.popleft().fail(SendFailed(f"no broker took the message for {self._topic} in time"))
 
     def _target(self) -> tuple[str, MessageQueue] | None:
         """Where the first queued send can go now; None when every broker that may be used is busy."""
@@ -160,25 +192,29 @@ class Lane:
 
         self._nursery.start_soon(wake)
 
-    def _take(self) -> list[PendingSend]:
-        """The sends of the next request."""
+    def _take(self, free_slots: int) -> list[PendingSend]:
+        """The sends of the next request: their share of what waits, so that client and broker work at the same time."""
         pending = self.pending
+        most = min(max(-(-len(pending) // free_slots), MIN_SHARE), MAX_BATCH_COUNT)
         first = pending.popleft()
         sends = [first]
         if first.alone or not self._batching:
             return sends
-        room = MAX_BATCH_BYTES - first.size
-        while pending and len(sends) < MAX_BATCH_COUNT:
+        room = MAX_BATCH_BYTES
+        while pending and len(sends) < most:
             send = pending[0]
-            room -= send.size
-            if send.alone or room < 0:
+            if send.alone:
+                break
+            room -= len(send.message.body)  # type: ignore[union-attr]  # only bulk sends have none, and are alone
+            if room < 0:
                 break
             sends.append(pending.popleft())
         return sends
 
     def _start(self, addr: str, queue: MessageQueue) -> None:
-        sends = self._take()
-        self._in_flight[addr] = self._in_flight.get(addr, 0) + 1
+        in_flight = self._in_flight.get(addr, 0)
+        sends = self._take(self._slots - in_flight)
+        self._in_flight[addr] = in_flight + 1
         if self._owner.remoting.connected(addr):
             self._submit(addr, queue, sends)
         else:
@@ -198,7 +234,7 @@ class Lane:
     def _submit(self, addr: str, queue: MessageQueue, sends: list[PendingSend]) -> None:
         owner = self._owner
         started = trio.current_time()
-        rows = sends[0].rows if len(sends) == 1 else [send.rows[0] for send in sends]
+        rows = self._rows(sends)
         command = send_request(owner.group, queue, rows, owner.now_ms())
 
         def answered(result: Command | RemotingError) -> None:
@@ -206,7 +242,7 @@ class Lane:
                 self._failed(addr, sends, result)
                 return
             owner.faults.answered(addr, (trio.current_time() - started) * 1000, started * 1000)
-            self._answered(addr, queue, sends, result)
+            self._answered(addr, queue, sends, rows, result)
 
         try:
             owner.remoting.prepare(addr, command)
@@ -214,33 +250,44 @@ class Lane:
         except (RemotingError, ValueError) as error:
             self._failed(addr, sends, error if isinstance(error, RemotingError) else ConnectFailed(addr, str(error)))
 
-    def _answered(self, addr: str, queue: MessageQueue, sends: list[PendingSend], answer: Command) -> None:
+    def _rows(self, sends: list[PendingSend]) -> list[Row]:
+        """What the sends store. A message keeps its unique key over its tries."""
+        if sends[0].message is None:
+            return sends[0].rows or []
+        fresh = [send for send in sends if send.rows is None]
+        if fresh:
+            messages = [send.message for send in fresh if send.message is not None]
+            for send, row in zip(fresh, make_rows(messages, self._owner.new_keys(len(fresh))), strict=True):
+                send.rows = [row]
+        return [send.rows[0] for send in sends if send.rows]
+
+    def _answered(
+        self, addr: str, queue: MessageQueue, sends: list[PendingSend], rows: list[Row], answer: Command
+    ) -> None:
         status = STATUS.get(answer.code)
         if status is None:
             self._refused(addr, sends, BrokerError(answer.code, answer.remark, addr))
             return
-        try:
-            where = stored(answer, len(sends[0].rows) if len(sends) == 1 else len(sends))
-        except SkylarkError as error:
-            self._release(addr)
-            for send in sends:
-                send.finish(outcome.Error(error))
-            return
         self._release(addr)
+        try:
+            where = stored(answer, len(rows))
+        except SkylarkError as error:
+            for send in sends:
+                send.fail(error)
+            return
         if where.queue_id != queue.queue_id:
             queue = queue._replace(queue_id=where.queue_id)
-        finish: Callable[[Any], outcome.Outcome[Any]] = outcome.Value
+        batch = StoredBatch(where, status, queue, rows, sends[0].tries + 1)
         if status is not SendStatus.SEND_OK and not self._owner.accept_weaker:
-            finish = _weaker
-        if sends[0].unique_key is None:
-            bulk = sends[0]
-            bulk.finish(finish(StoredBatch(where, status, queue, bulk.rows, bulk.tries + 1)))
-            return
-        offset, host = where.queue_offset, where.host
-        for send, physical in zip(sends, where.physical_offsets, strict=True):
-            key = send.unique_key or ""
-            send.finish(finish(SendResult(status, key, queue, offset, host, physical, send.tries + 1)))
-            offset += 1
+            for send in sends:
+                send.fail(SendFailed(f"stored, but not as safely as the broker is set to ({status.name}): {batch}"))
+        elif sends[0].message is None:
+            sends[0].result = batch
+            sends[0].finish()
+        else:
+            for number, send in enumerate(sends):
+                send.result = SendResult(batch, number, send.tries + 1)
+                send.finish()
 
     def _refused(self, addr: str, sends: list[PendingSend], error: BrokerError) -> None:
         if error.code in RETRIABLE_CODES:
@@ -253,7 +300,7 @@ class Lane:
                 send.alone = True
                 self.pending.appendleft(send)
         else:
-            sends[0].finish(_failure(self._topic, error))
+            sends[0].fail(_failure(self._topic, error))
 
     def _failed(self, addr: str, sends: list[PendingSend], error: SkylarkError) -> None:
         """Try elsewhere, or give up on those whose tries or time are over."""
@@ -269,7 +316,7 @@ class Lane:
             send.tries += 1
             send.avoid = (*send.avoid, addr)
             if send.deadline <= now or (send.tries > owner.retries and not patient):
-                send.finish(_failure(self._topic, error))
+                send.fail(_failure(self._topic, error))
             elif send.task is not None:
                 owner.retried += 1
                 self.pending.appendleft(send)
@@ -281,13 +328,7 @@ class Lane:
         self._wake.set()
 
 
-def _failure(topic: str, error: SkylarkError) -> "outcome.Error":
+def _failure(topic: str, error: SkylarkError) -> SendFailed:
     failed = SendFailed(f"message for {topic} was not stored: {error}")
     failed.__cause__ = error
-    return outcome.Error(failed)
-
-
-def _weaker(result: SendResult | StoredBatch) -> "outcome.Outcome[Any]":
-    return outcome.Error(
-        SendFailed(f"stored, but not as safely as the broker is set to ({result.status.name}): {result!r}")
-    )
+    return failed

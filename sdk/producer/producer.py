@@ -12,7 +12,8 @@ import trio
 from common.clock import Clock, SystemClock
 from common.errors import RemotingError, RouteNotFound, SendFailed, SkylarkError
 from common.message.ids import UniqueKeys
-from common.message.message import Message, wire_properties
+from common.message.message import Message, own_properties, wire_properties
+from common.message.properties import DELAY
 from common.message.queue import MessageQueue
 from common.names import check_group, check_topic
 from remoting.net.client import RemotingClient
@@ -20,11 +21,11 @@ from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import Command
 from sdk.client import ClientInstance
 from sdk.identity import local_ip
-from sdk.producer.bulk import StoredBatch, cut
+from sdk.producer.bulk import cut
 from sdk.producer.faults import Faults
 from sdk.producer.lane import SLOTS_PER_BROKER, Lane, PendingSend
 from sdk.producer.pick import Turns, queue_of_key
-from sdk.producer.result import BulkResult, SendResult
+from sdk.producer.result import BulkResult, SendResult, StoredBatch
 from sdk.producer.wire import AUTO_CREATE_TOPIC_QUEUES, DEFAULT_TOPIC, Row, send_request
 from sdk.routes import TopicRoute
 
@@ -32,6 +33,8 @@ DEFAULT_GROUP = "DEFAULT_PRODUCER"
 PROBE_INTERVAL_S = 0.5
 PROBE_TIMEOUT_MS = 500
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
+# A record holds 32,767 bytes of properties; the broker adds its own to the producer's.
+MAX_PROPERTIES_BYTES = 32_000
 
 Selector = Callable[[Sequence[MessageQueue], Message], MessageQueue]
 
@@ -105,16 +108,14 @@ class Producer:
         lane = self._lanes.get(topic)
         if lane is None or queue is not None or selector is not None or message.sharding_key:
             lane = await self._lane(message, queue, selector)
-        unique_key = self._unique_keys.next(self._clock.now_ms())
-        properties = wire_properties(message, unique_key)
-        size = len(message.body) + len(properties)
-        if size > self._max_message_bytes or len(properties) > 32_767:
-            raise ValueError(f"the message has {size} bytes, at most {self._max_message_bytes} are taken")
-        deadline = trio.current_time() + (self._timeout_s if timeout_ms is None else timeout_ms / 1000)
-        alone = message.properties is not None and "DELAY" in message.properties
+        if len(message.body) > self._max_message_bytes:
+            raise ValueError(f"the body has {len(message.body)} bytes, at most {self._max_message_bytes} are taken")
         task = trio.lowlevel.current_task()
-        rows = [(message.flag, message.body, properties)]
-        result: SendResult = await self._wait(lane, PendingSend(rows, size, unique_key, deadline, task, alone))
+        send = PendingSend(message, None, self._timeout_s if timeout_ms is None else timeout_ms / 1000, task)
+        if message.properties is not None:
+            send.alone = self._must_go_alone(message)
+        lane.add(send)
+        result: SendResult = await trio.lowlevel.wait_task_rescheduled(send.abort)
         return result
 
     async def send_many(self, topic: str, messages: Iterable[bytes | Message]) -> BulkResult:
@@ -129,9 +130,9 @@ class Producer:
 
         async def work() -> None:
             for number, rows in batches:
-                deadline = trio.current_time() + self._timeout_s
-                send = PendingSend(rows, 0, None, deadline, trio.lowlevel.current_task(), True)
-                results[number] = await self._wait(lane, send)
+                send = PendingSend(None, rows, self._timeout_s, trio.lowlevel.current_task())
+                lane.add(send)
+                results[number] = await trio.lowlevel.wait_task_rescheduled(send.abort)
 
         route = self.route_of(topic)
         try:
@@ -170,6 +171,10 @@ class Producer:
         """One try's share of a send's time."""
         return max(min(left_ms, self._timeout_s * 1000 / (self.retries + 1)), 1)
 
+    def new_keys(self, count: int) -> list[bytes]:
+        """Unique keys, as encoded properties."""
+        return self._unique_keys.many(self._clock.now_ms(), count)
+
     def route_of(self, topic: str) -> TopicRoute | None:
         return self._client.routes.get(topic)
 
@@ -194,13 +199,12 @@ class Producer:
 
     # --- inside
 
-    async def _wait(self, lane: Lane, send: PendingSend) -> Any:
-        def abort(_: Any) -> trio.lowlevel.Abort:
-            send.task = None
-            return trio.lowlevel.Abort.SUCCEEDED
-
-        lane.add(send)
-        return await trio.lowlevel.wait_task_rescheduled(abort)
+    def _must_go_alone(self, message: Message) -> bool:
+        """Whether the message cannot be in a batch; ValueError for properties that no broker takes."""
+        size = len(own_properties(message))
+        if size > MAX_PROPERTIES_BYTES:
+            raise ValueError(f"the properties have {size} bytes, at most {MAX_PROPERTIES_BYTES} are taken")
+        return message.properties is not None and DELAY in message.properties
 
     def _usable(self, addr: str) -> bool:
         return self.faults.usable(addr, trio.current_time() * 1000)

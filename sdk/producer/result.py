@@ -7,6 +7,7 @@ from typing import overload
 from common.message.ids import offset_msg_id
 from common.message.queue import MessageQueue
 from remoting.protocol.codes import ResponseCode
+from sdk.producer.wire import Row, Stored, unique_key
 
 
 class SendStatus(Enum):
@@ -18,33 +19,68 @@ class SendStatus(Enum):
     SLAVE_NOT_AVAILABLE = ResponseCode.SLAVE_NOT_AVAILABLE
 
 
+class StoredBatch(Sequence["SendResult"]):
+    """What one request stored: ``rows`` went to ``queue`` from queue offset ``where.queue_offset`` on."""
+
+    __slots__ = ("queue", "rows", "status", "tries", "where")
+
+    def __init__(self, where: Stored, status: SendStatus, queue: MessageQueue, rows: list[Row], tries: int = 1) -> None:
+        self.where = where
+        self.status = status
+        self.queue = queue
+        self.rows = rows
+        self.tries = tries
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __repr__(self) -> str:
+        return f"{len(self)} messages from offset {self.where.queue_offset} of {self.queue}"
+
+    @overload
+    def __getitem__(self, index: int) -> "SendResult": ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence["SendResult"]: ...
+
+    def __getitem__(self, index: int | slice) -> "SendResult | Sequence[SendResult]":
+        if isinstance(index, slice):
+            return [self[number] for number in range(*index.indices(len(self)))]
+        return SendResult(self, range(len(self))[index], self.tries)
+
+
 class SendResult:
     """Where a message is. ``tries`` counts from 1: above that, copies of it may lie on other brokers."""
 
-    __slots__ = ("_host", "_offset", "msg_id", "queue", "queue_offset", "status", "tries")
+    __slots__ = ("_batch", "_number", "tries")
 
-    def __init__(
-        self,
-        status: SendStatus,
-        msg_id: str,
-        queue: MessageQueue,
-        queue_offset: int,
-        host: bytes,
-        physical_offset: int,
-        tries: int,
-    ) -> None:
-        self.status = status
-        self.msg_id = msg_id
-        self.queue = queue
-        self.queue_offset = queue_offset
-        self._host = host
-        self._offset = physical_offset
+    def __init__(self, batch: StoredBatch, number: int, tries: int) -> None:
+        self._batch = batch
+        self._number = number
         self.tries = tries
+
+    @property
+    def status(self) -> SendStatus:
+        return self._batch.status
+
+    @property
+    def queue(self) -> MessageQueue:
+        return self._batch.queue
+
+    @property
+    def queue_offset(self) -> int:
+        return self._batch.where.queue_offset + self._number
+
+    @property
+    def msg_id(self) -> str:
+        """The unique key that the message carries."""
+        return unique_key(self._batch.rows[self._number])
 
     @property
     def offset_msg_id(self) -> str:
         """The id that says where the broker keeps it: what `mqadmin queryMsgById` takes."""
-        return offset_msg_id(self._host, self._offset)
+        where = self._batch.where
+        return offset_msg_id(where.host, where.physical_offsets[self._number])
 
     def __repr__(self) -> str:
         return (

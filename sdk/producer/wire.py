@@ -28,6 +28,12 @@ RETRIABLE_CODES = frozenset(
 Row = tuple[int, bytes, bytes]
 
 
+def unique_key(row: Row) -> str:
+    """The unique key in a row's properties; ours is the last of them."""
+    properties = row[2]
+    return properties[properties.rindex(b"UNIQ_KEY\x01") + 9 : -1].decode()
+
+
 def send_request(group: str, queue: MessageQueue, rows: list[Row], born_timestamp: int) -> Command:
     """The request that stores (flag, body, encoded properties) rows in one queue; a batch when there are several."""
     flag, body, properties = rows[0]
