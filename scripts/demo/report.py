@@ -1,0 +1,29 @@
+"""What Spark found, as a table, and held against the CSV."""
+
+from typing import Any
+
+from scripts.demo.flights import Carrier
+
+
+class Differs(Exception):
+    """The numbers do not agree; the text says where."""
+
+
+def show_carriers(found: dict[str, Any], names: dict[str, str]) -> dict[str, Carrier]:
+    """Print what the Spark job found; returned as the CSV's own numbers are."""
+    queues = found["queues"]
+    print(f"  {found['rows']:,} rows from {len(queues)} queues of {len({name for name, _, _ in queues})} brokers")
+    print(f"  {'carrier':<32} {'flights':>9} {'mean departure delay':>22}")
+    carriers = {}
+    for code, flights, departed, delay in found["carriers"]:
+        carrier = carriers[code] = Carrier(flights, departed, delay or 0)
+        print(f"  {code} {names.get(code, ''):<29} {flights:>9,} {carrier.mean_delay:>18.2f} min")
+    return carriers
+
+
+def compare(rows: int, found: dict[str, Carrier], expected: dict[str, Carrier]) -> int:
+    """How many of the rows are duplicates; Differs when what remains without them is not what the CSV has."""
+    for code in sorted({*found, *expected}):
+        if found.get(code) != expected.get(code):
+            raise Differs(f"carrier {code}: Spark found {found.get(code)}, the CSV has {expected.get(code)}")
+    return rows - sum(carrier.flights for carrier in expected.values())

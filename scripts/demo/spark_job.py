@@ -1,0 +1,64 @@
+"""The Spark job of the quickstart: flights and mean departure delay by carrier, from the messages of a topic.
+
+A program of its own: ``python -m scripts.demo.spark_job --nameserver HOST:PORT --topic flights``.
+With ``--result FILE`` it leaves its numbers there as JSON, for whoever compares them.
+"""
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+
+# Spark starts Python workers: without this they run whatever `python3` is, and lack the connector.
+os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+FLIGHT = "carrier string, dep_delay int"
+
+
+def flights_of(messages: DataFrame) -> DataFrame:
+    """One row a flight: a message that was sent twice has one ``msgId``."""
+    flight = f.from_json(messages.body.cast("string"), FLIGHT)
+    return messages.dropDuplicates(["msgId"]).select(flight.alias("flight")).select("flight.*")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--nameserver", required=True)
+    parser.add_argument("--topic", default="flights")
+    parser.add_argument("--result", type=Path)
+    given = parser.parse_args()
+    builder = SparkSession.builder.master("local[*]").appName("flights").config("spark.ui.enabled", "false")
+    # everything on loopback, whatever the host's name resolves to
+    builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
+    builder = builder.config("spark.sql.shuffle.partitions", "4")
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    messages = (
+        spark.read.format("rocketmq").option("nameserver", given.nameserver).option("topic", given.topic).load()
+    )
+    by_queue = messages.groupBy("brokerName", "queueId").count().orderBy("brokerName", "queueId").collect()
+    by_carrier = (
+        flights_of(messages)
+        .groupBy("carrier")
+        .agg(f.count("*").alias("flights"), f.count("dep_delay").alias("departed"), f.sum("dep_delay").alias("delay"))
+        .orderBy(f.desc("flights"))
+        .collect()
+    )
+    result = {
+        "rows": sum(row["count"] for row in by_queue),
+        "queues": [list(row) for row in by_queue],
+        "carriers": [list(row) for row in by_carrier],
+    }
+    spark.stop()
+    if given.result:
+        given.result.write_text(json.dumps(result), encoding="utf-8")
+    else:
+        print(json.dumps(result, indent=1))
+
+
+if __name__ == "__main__":
+    main()
