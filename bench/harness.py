@@ -41,7 +41,8 @@ def show(rows: Iterator[Row], as_json: bool) -> None:
             print(json.dumps(asdict(each)), flush=True)
         else:
             print(
-                f"{each.name:<58} {each.unit:<10} {each.ours:>12,.3f} {each.limit:>12,.3f} {each.ratio:>6.2f} {each.n:>9}",
+                f"{each.name:<58} {each.unit:<10} {each.ours:>12,.3f} {each.limit:>12,.3f}"
+                f" {each.ratio:>6.2f} {each.n:>9}",
                 flush=True,
             )
 

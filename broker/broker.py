@@ -1,42 +1,24 @@
-"""The broker: wiring, start and stop.
+"""The broker: start and stop.
 
 Start: bind, recover metadata and store (in a thread), serve, register. Stop: unregister, refuse what comes now, answer
-what is in flight, make all durable, close. Neighbours: each room gets what it needs here and knows no other.
+what is in flight, make all durable, close. Neighbour: wiring.py makes the rooms.
 """
 
 import logging
-import os
 
 import trio
 
-from broker.delivery.hold import HeldPulls
-from broker.handlers.admin_config import ConfigHandlers
-from broker.handlers.admin_groups import GroupHandlers
-from broker.handlers.admin_topics import TopicHandlers
-from broker.handlers.client import ClientHandlers
-from broker.handlers.offsets import OffsetHandlers
-from broker.handlers.pull import PullHandlers
-from broker.handlers.query import QueryHandlers
-from broker.handlers.send import SendHandlers
-from broker.handlers.stats import StatsHandlers
-from broker.identity import Identity, identity_of, memory_bytes, resolved
-from broker.meta.clients import Clients
+from broker.identity import Identity, identity_of, resolved
 from broker.meta.metadata import Metadata
-from broker.observe.runtime import RuntimeInfo
-from broker.observe.stats import BrokerStats
 from broker.options import BrokerOptions
-from broker.registrar import Registrar
-from broker.store.group_commit import GroupCommit
 from broker.store.store import MessageStore, StoreOptions
-from broker.tasks.flush import Flusher
-from broker.tasks.persist import Persister
 from broker.tasks.repeat import repeat
+from broker.wiring import build_rooms
 from common.clock import Clock, SystemClock
 from common.files import FileSystem, OsFiles
-from common.message.ids import UniqueKeys, encode_host
-from remoting.net.channel import Channel
+from common.message.ids import encode_host
 from remoting.net.client import split_address
-from remoting.net.server import Server, ServerLimits, address_of, listen
+from remoting.net.server import address_of, listen
 
 logger = logging.getLogger(__name__)
 
@@ -103,69 +85,26 @@ class Broker:
         metadata: Metadata,
         task_status: trio.TaskStatus[str],
     ) -> None:
-        options, clock = self.options, self._clock
-        stats = BrokerStats(clock)
-        clients = Clients()
-        commits = GroupCommit()
-        held = HeldPulls()
-        flusher = Flusher(store, commits, options)
-        persister = Persister(metadata, options)
-        registrar = Registrar(identity, metadata.topics, options)
-        topics, groups, offsets = metadata.topics, metadata.groups, metadata.consumer_offsets
-        ip, port = split_address(identity.addr)
-        unique_keys = UniqueKeys(ip, os.getpid(), port)
-        client_handlers = ClientHandlers(clients, topics, groups, options, clock)
-        runtime = RuntimeInfo(options.store_path_root_dir, self._fs, store, stats, clock)
-        quick_and_slow = (
-            client_handlers,
-            TopicHandlers(topics, offsets, stats, persister.wait, flusher.delete_topic),
-            GroupHandlers(groups, offsets, stats, persister.wait),
-            ConfigHandlers(options, topics, self._fs, clock, runtime),
-        )
-        families = (
-            *quick_and_slow,
-            SendHandlers(store, topics, commits, stats, options, clock, encode_host(ip, port), unique_keys),
-            PullHandlers(store, topics, groups, offsets, clients, held, stats, options),
-            QueryHandlers(store, options),
-            OffsetHandlers(store, topics, groups, offsets, memory_bytes()),
-            StatsHandlers(options.broker_name, identity.addr, store, topics, offsets, clients, stats),
-        )
-
-        def after_turn() -> None:
-            if store.arrived:
-                arrived = list(store.arrived)
-                store.arrived.clear()
-                held.arrived(arrived)
-            flusher.wake()
-
-        def on_close(channel: Channel) -> None:
-            client_handlers.closed(channel)
-            held.drop(channel)
-
-        server = Server(
-            {code: handler for family in families for code, handler in family.handlers().items()},
-            {code: handler for family in quick_and_slow for code, handler in family.slow_handlers().items()},
-            limits=ServerLimits(idle_timeout_ms=options.server_channel_max_idle_time_seconds * 1000),
-            on_close=on_close,
-            after_turn=after_turn,
-        )
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(flusher.run)
-            nursery.start_soon(persister.run)
-            nursery.start_soon(repeat, HELD_PULLS_INTERVAL_MS, lambda: held.expire(trio.current_time()))
-            nursery.start_soon(repeat, STATS_INTERVAL_MS, stats.sample)
-            nursery.start_soon(repeat, CLIENTS_INTERVAL_MS, client_handlers.expire)
-            await nursery.start(server.serve_on, listeners)
-            await nursery.start(registrar.run)
-            task_status.started(identity.addr)
-            await self._stopping.wait()
-            await registrar.stop()
-            server.stop_accepting()
-            held.release()
-            await server.drain(DRAIN_TIMEOUT_MS)
-            await flusher.flush()
-            nursery.cancel_scope.cancel()
-        await persister.close()
+        rooms = build_rooms(self.options, identity, store, metadata, self._fs, self._clock)
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(rooms.flusher.run)
+                nursery.start_soon(rooms.persister.run)
+                nursery.start_soon(repeat, HELD_PULLS_INTERVAL_MS, lambda: rooms.held.expire(trio.current_time()))
+                nursery.start_soon(repeat, STATS_INTERVAL_MS, rooms.stats.sample)
+                nursery.start_soon(repeat, CLIENTS_INTERVAL_MS, rooms.client_handlers.expire)
+                await nursery.start(rooms.server.serve_on, listeners)
+                await nursery.start(rooms.registrar.run)
+                task_status.started(identity.addr)
+                await self._stopping.wait()
+                await rooms.registrar.stop()
+                rooms.server.stop_accepting()
+                rooms.held.release()
+                await rooms.server.drain(DRAIN_TIMEOUT_MS)
+                await rooms.flusher.flush()
+                nursery.cancel_scope.cancel()
+        finally:
+            await rooms.persister.close()
 
 
 def store_options(options: BrokerOptions) -> StoreOptions:

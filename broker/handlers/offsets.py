@@ -97,7 +97,7 @@ class OffsetHandlers:
         return request.respond(ext=TimestampResponseHeader(timestamp).to_ext())
 
     def _all_in_memory(self, topic: str, queue_id: int) -> bool:
-        queue = self._store.find_queue(topic, queue_id)
+        queue = self._store.queues.find(topic, queue_id)
         if queue is None or queue.next_offset == 0:
             return True
         if queue.min_offset > 0:

@@ -91,7 +91,7 @@ class PullHandlers:
         group, topic, queue_id, offset = header.consumer_group, header.topic, header.queue_id, header.queue_offset
         self._check(group, topic, queue_id, channel)
         tag_codes = self._tag_codes(header)
-        queue = self._store.queue(topic, queue_id)
+        queue = self._store.queues.get(topic, queue_id)
         max_count, max_bytes = self._limits(request, header.max_msg_nums, header.max_msg_bytes or 0)
         if header.sys_flag & PULL_COMMIT_OFFSET and header.commit_offset >= 0:
             self._offsets.commit(group, topic, queue_id, header.commit_offset)
@@ -173,6 +173,8 @@ class PullHandlers:
     def _answer(self, request: Command, group: str, topic: str, code: int, result: GetResult) -> Command:
         if result.count:
             self._stats.get(group, topic, result.count, len(result.records))
+        else:
+            self._stats.miss()
         return request.respond(
             code,
             result.status.value,

@@ -5,7 +5,7 @@ acknowledgement means is decided by who waits for what: a put survives this proc
 power loss.
 """
 
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -15,22 +15,18 @@ from broker.store.commitlog import CommitLog
 from broker.store.consumequeue import ConsumeQueue
 from broker.store.index import Index
 from broker.store.query import QueryResult, offset_by_time, query_by_key, store_time
+from broker.store.queues import Queues
 from broker.store.reader import GetResult, GetStatus, read_queue
-from broker.store.recovery import RecoveryReport, scan_log
+from broker.store.recovery import Recovery, RecoveryReport
 from broker.store.tags import TagCodes
 from common.clock import Clock
 from common.errors import RequestRefused, StoreLocked
 from common.files import FileSystem
 from common.message.record import (
     MAX_PROPERTIES,
-    PROPERTIES_LENGTH,
     BatchHead,
-    Record,
     decode_record,
     encode_record,
-    record_head,
-    record_queue_offset,
-    topic_field,
 )
 
 # What a query lets the index catch up by: some 50 ms.
@@ -90,8 +86,7 @@ class MessageStore:
         self.index = Index(
             fs, f"{directory}/index", options.index_slots, options.index_capacity, enabled=options.index_enabled
         )
-        self._queues: dict[str, dict[int, ConsumeQueue]] = {}
-        self._dirty: list[ConsumeQueue] = []
+        self.queues = Queues(fs, f"{directory}/consumequeue", options.consumequeue_segment_bytes, store_host)
         self._tag_codes = TagCodes()
         self._last_timestamp = 0
         # Queues with held pulls that got messages since the owner of the pulls last looked.
@@ -112,7 +107,10 @@ class MessageStore:
         self._checkpoint = Checkpoint(fs, f"{directory}/checkpoint")
         self.log.chain.load()
         self.index.load()
-        report = self._recover()
+        crashed = fs.exists(f"{directory}/abort")
+        recovery = Recovery(self.log, self.queues, self.index, self._tag_codes)
+        report = recovery.run(self._checkpoint.state, crashed=crashed)
+        self._last_timestamp = min(recovery.last_timestamp, self._clock.now_ms())
         fs.open_append(f"{directory}/abort").close()
         # From here on a stop that is not clean can be told by the checkpoint, too.
         self.finish_checkpoint(self.begin_checkpoint())
@@ -121,8 +119,7 @@ class MessageStore:
     def close(self) -> None:
         """Make all durable, say so in the checkpoint, give the directory up."""
         self.finish_checkpoint(self.begin_checkpoint(), clean=True)
-        for queue in self.queues():
-            queue.close()
+        self.queues.close()
         self.index.close()
         self.log.close()
         self._checkpoint.close()
@@ -146,7 +143,7 @@ class MessageStore:
         prepared_transaction_offset: int = 0,
     ) -> PutResult:
         """Append one message. RequestRefused when it is too large for the files, DiskFull when there is no room."""
-        queue = self.queue(topic, queue_id)
+        queue = self.queues.get(topic, queue_id)
         size = queue.record_overhead + len(body) + len(properties) + (12 if len(born_host) > 8 else 0)
         self._check_size(size, len(properties))
         log = self.log
@@ -194,7 +191,7 @@ class MessageStore:
 
         ``suffix``: encoded properties that each message gets behind its own.
         """
-        queue = self.queue(topic, queue_id)
+        queue = self.queues.get(topic, queue_id)
         overhead = queue.record_overhead + len(suffix) + (12 if len(born_host) > 8 else 0)
         sizes = [overhead + len(body) + len(properties) for _, body, properties in messages]
         total = sum(sizes)
@@ -213,13 +210,6 @@ class MessageStore:
         self._written(queue, len(messages), total)
         return BatchPutResult(made.physical_offsets, queue_offset, start + total, now)
 
-    def queue(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """The consume queue; it is made with its first message."""
-        try:
-            return self._queues[topic][queue_id]
-        except KeyError:
-            return self._add_queue(topic, queue_id)
-
     def build_index(self, limit: int) -> int:
         """Let the index catch up by at most ``limit`` messages; returns how many."""
         done = 0
@@ -232,11 +222,7 @@ class MessageStore:
 
         The caller writes a checkpoint afterwards: recovery starts behind it and does not bring the queues back.
         """
-        for queue in self._queues.pop(topic, {}).values():
-            if queue in self._dirty:
-                self._dirty.remove(queue)
-            self.arrived.discard(queue)
-            queue.remove()
+        self.arrived.difference_update(self.queues.remove(topic))
 
     # --- durability
 
@@ -246,10 +232,7 @@ class MessageStore:
 
     def begin_checkpoint(self) -> CheckpointMark:
         """What is to be made durable now; `finish_checkpoint` does it."""
-        dirty, self._dirty = self._dirty, []
-        for queue in dirty:
-            queue.dirty = False
-        return CheckpointMark(self.log.end, self._last_timestamp, dirty)
+        return CheckpointMark(self.log.end, self._last_timestamp, self.queues.take_dirty())
 
     def finish_checkpoint(self, mark: CheckpointMark, *, clean: bool = False) -> None:
         """Make log, queues and index durable up to ``mark`` and write the checkpoint. Runs in any thread."""
@@ -271,43 +254,29 @@ class MessageStore:
         tag_codes: Set[int] | None = None,
     ) -> GetResult:
         """Messages of a queue; see `read_queue`."""
-        queue = self.find_queue(topic, queue_id)
+        queue = self.queues.find(topic, queue_id)
         if queue is None:
             return GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0)
         return read_queue(self.log, queue, offset, max_count, max_bytes, tag_codes)
 
-    def find_queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        """The consume queue, if any message ever went there."""
-        queues = self._queues.get(topic)
-        return None if queues is None else queues.get(queue_id)
-
-    def queues(self) -> Iterator[ConsumeQueue]:
-        """All consume queues."""
-        for queues in self._queues.values():
-            yield from queues.values()
-
-    def queue_ids(self, topic: str) -> list[int]:
-        """Numbers of the queues of ``topic`` that have had messages."""
-        return sorted(self._queues.get(topic, ()))
-
     def max_offset(self, topic: str, queue_id: int) -> int:
         """The offset that the next message will get."""
-        queue = self.find_queue(topic, queue_id)
+        queue = self.queues.find(topic, queue_id)
         return 0 if queue is None else queue.next_offset
 
     def min_offset(self, topic: str, queue_id: int) -> int:
         """The offset of the oldest message that is still here."""
-        queue = self.find_queue(topic, queue_id)
+        queue = self.queues.find(topic, queue_id)
         return 0 if queue is None else queue.min_offset
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int, boundary: str = "LOWER") -> int:
         """The first offset stored at or after a time; see `query.offset_by_time`."""
-        queue = self.find_queue(topic, queue_id)
+        queue = self.queues.find(topic, queue_id)
         return 0 if queue is None else offset_by_time(self.log, queue, timestamp_ms, upper=boundary == "UPPER")
 
     def store_time(self, topic: str, queue_id: int, offset: int) -> int:
         """When a message was stored (ms); -1 when there is none."""
-        queue = self.find_queue(topic, queue_id)
+        queue = self.queues.find(topic, queue_id)
         return -1 if queue is None else store_time(self.log, queue, offset)
 
     def earliest_store_time(self) -> int:
@@ -352,79 +321,6 @@ class MessageStore:
         self.puts += count
         self.put_bytes += size
         if not queue.dirty:
-            queue.dirty = True
-            self._dirty.append(queue)
+            self.queues.touch(queue)
         if queue.waiters:
             self.arrived.add(queue)
-
-    def _add_queue(self, topic: str, queue_id: int) -> ConsumeQueue:
-        magic, tail = topic_field(topic)
-        queue = ConsumeQueue(
-            self._fs,
-            f"{self._options.directory}/consumequeue",
-            topic,
-            queue_id,
-            self._options.consumequeue_segment_bytes,
-            magic,
-            tail,
-            record_head(bytes(8), self._host).size + len(tail) + PROPERTIES_LENGTH.size,
-        )
-        self._queues.setdefault(topic, {})[queue_id] = queue
-        return queue
-
-    def _recover(self) -> RecoveryReport:
-        log = self.log
-        state = self._checkpoint.state
-        crashed = self._fs.exists(f"{self._options.directory}/abort")
-        start = log.start if state.log_offset is None else max(state.log_offset, log.start)
-        if state.clean and not crashed and not self.log.holds_something_at(start):
-            report = RecoveryReport(scanned_from=start, end=min(start, log.chain.end))
-        else:
-            report = scan_log(log, min(start, log.chain.end), lambda record: None)
-        log.open_at(report.end, flushed=min(report.scanned_from, report.end), clear=not report.clean)
-        self.index.open_at(log)
-        self._last_timestamp = min(state.log_timestamp, self._clock.now_ms())
-        self._load_queues(report)
-        if not report.clean or (log.end > log.start and not self._queues):
-            self._redo_from(report.scanned_from if self._queues else log.start)
-        return report
-
-    def _redo_from(self, start: int) -> None:
-        """Queues get what the log has from ``start`` on; from its beginning when that leaves a gap."""
-        gaps = 0
-
-        def redo(record: Record) -> None:
-            nonlocal gaps
-            gaps += self._redo(record)
-
-        scan_log(self.log, start, redo)
-        if gaps and start > self.log.start:
-            self._redo_from(self.log.start)
-
-    def _load_queues(self, report: RecoveryReport) -> None:
-        log = self.log
-
-        def is_sound(offset: int, physical: int, size: int) -> bool:
-            if report.clean:
-                return physical + size <= log.end
-            # What lies behind the checkpoint is made anew; before it, the log itself must agree.
-            raw = log.record_at(physical) if physical < report.scanned_from else None
-            return raw is not None and len(raw) == size and record_queue_offset(raw) == offset
-
-        root = f"{self._options.directory}/consumequeue"
-        for topic in self._fs.listdir(root):
-            for name in self._fs.listdir(f"{root}/{topic}"):
-                if name.isdigit():
-                    self._add_queue(topic, int(name)).load(log.start, is_sound, crashed=not report.clean)
-
-    def _redo(self, record: Record) -> bool:
-        """The queue gets a record that the log has; whether it lacks messages before it."""
-        tags_code = self._tag_codes.of(record.properties)
-        queue = self.queue(record.topic, record.queue_id)
-        gap = record.queue_offset > queue.next_offset
-        queue.put_at(record.queue_offset, record.physical_offset, record.size, tags_code)
-        self._last_timestamp = max(self._last_timestamp, record.store_timestamp)
-        if not queue.dirty:
-            queue.dirty = True
-            self._dirty.append(queue)
-        return gap

@@ -1,4 +1,4 @@
-"""What every daemon does: logging to stderr, graceful stop on SIGTERM and SIGINT, one clear line for a user's mistake."""
+"""What every daemon does: logging to stderr, graceful stop on SIGTERM and SIGINT, a clear line for a mistake."""
 
 import logging
 import signal

@@ -1,0 +1,82 @@
+"""The consume queues of a store: by topic and number, and which of them the next checkpoint must sync."""
+
+from collections.abc import Iterator
+
+from broker.store.consumequeue import ConsumeQueue, IsSound
+from common.files import FileSystem
+from common.message.record import PROPERTIES_LENGTH, record_head, topic_field
+
+
+class Queues:
+    """Made as their first messages come; ``store_host`` is that of the records that go in."""
+
+    def __init__(self, fs: FileSystem, directory: str, segment_bytes: int, store_host: bytes) -> None:
+        self._fs = fs
+        self._directory = directory
+        self._segment_bytes = segment_bytes
+        self._store_host = store_host
+        self._by_topic: dict[str, dict[int, ConsumeQueue]] = {}
+        self._dirty: list[ConsumeQueue] = []
+
+    def __iter__(self) -> Iterator[ConsumeQueue]:
+        for queues in self._by_topic.values():
+            yield from queues.values()
+
+    def __bool__(self) -> bool:
+        return bool(self._by_topic)
+
+    def load(self, log_start: int, is_sound: IsSound, *, crashed: bool) -> None:
+        """Open all queues on disk; see `ConsumeQueue.load`."""
+        for topic in self._fs.listdir(self._directory):
+            for name in self._fs.listdir(f"{self._directory}/{topic}"):
+                if name.isdigit():
+                    self._add(topic, int(name)).load(log_start, is_sound, crashed=crashed)
+
+    def get(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """The queue; it is made when it is not there."""
+        try:
+            return self._by_topic[topic][queue_id]
+        except KeyError:
+            return self._add(topic, queue_id)
+
+    def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """The queue, if any message ever went there."""
+        queues = self._by_topic.get(topic)
+        return None if queues is None else queues.get(queue_id)
+
+    def ids(self, topic: str) -> list[int]:
+        """Numbers of the queues of ``topic``."""
+        return sorted(self._by_topic.get(topic, ()))
+
+    def remove(self, topic: str) -> list[ConsumeQueue]:
+        """Forget the queues of ``topic`` and remove their files; returns them."""
+        removed = list(self._by_topic.pop(topic, {}).values())
+        for queue in removed:
+            if queue.dirty:
+                self._dirty.remove(queue)
+            queue.remove()
+        return removed
+
+    def touch(self, queue: ConsumeQueue) -> None:
+        """The queue was written to."""
+        if not queue.dirty:
+            queue.dirty = True
+            self._dirty.append(queue)
+
+    def take_dirty(self) -> list[ConsumeQueue]:
+        """The queues that were written to since the last call."""
+        dirty, self._dirty = self._dirty, []
+        for queue in dirty:
+            queue.dirty = False
+        return dirty
+
+    def close(self) -> None:
+        for queue in self:
+            queue.close()
+
+    def _add(self, topic: str, queue_id: int) -> ConsumeQueue:
+        magic, tail = topic_field(topic)
+        overhead = record_head(bytes(8), self._store_host).size + len(tail) + PROPERTIES_LENGTH.size
+        queue = ConsumeQueue(self._fs, self._directory, topic, queue_id, self._segment_bytes, magic, tail, overhead)
+        self._by_topic.setdefault(topic, {})[queue_id] = queue
+        return queue

@@ -1,0 +1,94 @@
+"""Every room of a broker, each given what it needs; they know no other."""
+
+import os
+from dataclasses import dataclass
+
+from broker.delivery.hold import HeldPulls
+from broker.handlers.admin_config import ConfigHandlers
+from broker.handlers.admin_groups import GroupHandlers
+from broker.handlers.admin_topics import TopicHandlers
+from broker.handlers.client import ClientHandlers
+from broker.handlers.offsets import OffsetHandlers
+from broker.handlers.pull import PullHandlers
+from broker.handlers.query import QueryHandlers
+from broker.handlers.send import SendHandlers
+from broker.handlers.stats import StatsHandlers
+from broker.identity import Identity, memory_bytes
+from broker.meta.clients import Clients
+from broker.meta.metadata import Metadata
+from broker.observe.runtime import RuntimeInfo
+from broker.observe.stats import BrokerStats
+from broker.options import BrokerOptions
+from broker.registrar import Registrar
+from broker.store.group_commit import GroupCommit
+from broker.store.store import MessageStore
+from broker.tasks.flush import Flusher
+from broker.tasks.persist import Persister
+from common.clock import Clock
+from common.files import FileSystem
+from common.message.ids import UniqueKeys, encode_host
+from remoting.net.channel import Channel
+from remoting.net.client import split_address
+from remoting.net.server import Server, ServerLimits
+
+
+@dataclass(frozen=True)
+class Rooms:
+    """What the broker runs and stops."""
+
+    server: Server
+    registrar: Registrar
+    flusher: Flusher
+    persister: Persister
+    held: HeldPulls
+    stats: BrokerStats
+    client_handlers: ClientHandlers
+
+
+def build_rooms(
+    options: BrokerOptions, identity: Identity, store: MessageStore, metadata: Metadata, fs: FileSystem, clock: Clock
+) -> Rooms:
+    """The rooms around an open store and open metadata."""
+    stats, clients, commits, held = BrokerStats(clock), Clients(), GroupCommit(), HeldPulls()
+    flusher = Flusher(store, commits, options)
+    persister = Persister(metadata, options)
+    topics, groups, offsets = metadata.topics, metadata.groups, metadata.consumer_offsets
+    ip, port = split_address(identity.addr)
+    unique_keys = UniqueKeys(ip, os.getpid(), port)
+    client_handlers = ClientHandlers(clients, topics, groups, options, clock)
+    runtime = RuntimeInfo(options.store_path_root_dir, fs, store, stats, clock)
+    quick_and_slow = (
+        client_handlers,
+        TopicHandlers(topics, offsets, stats, persister.wait, flusher.delete_topic),
+        GroupHandlers(groups, offsets, stats, persister.wait),
+        ConfigHandlers(options, topics, fs, clock, runtime),
+    )
+    families = (
+        *quick_and_slow,
+        SendHandlers(store, topics, commits, stats, options, clock, encode_host(ip, port), unique_keys),
+        PullHandlers(store, topics, groups, offsets, clients, held, stats, options),
+        QueryHandlers(store, options),
+        OffsetHandlers(store, topics, groups, offsets, memory_bytes()),
+        StatsHandlers(options.broker_name, identity.addr, store, topics, offsets, clients, stats),
+    )
+
+    def after_turn() -> None:
+        if store.arrived:
+            arrived = list(store.arrived)
+            store.arrived.clear()
+            held.arrived(arrived)
+        flusher.wake()
+
+    def on_close(channel: Channel) -> None:
+        client_handlers.closed(channel)
+        held.drop(channel)
+
+    server = Server(
+        {code: handler for family in families for code, handler in family.handlers().items()},
+        {code: handler for family in quick_and_slow for code, handler in family.slow_handlers().items()},
+        limits=ServerLimits(idle_timeout_ms=options.server_channel_max_idle_time_seconds * 1000),
+        on_close=on_close,
+        after_turn=after_turn,
+    )
+    registrar = Registrar(identity, topics, options)
+    return Rooms(server, registrar, flusher, persister, held, stats, client_handlers)
