@@ -27,7 +27,7 @@ class Faults:
 
     def __init__(self) -> None:
         self._isolated_until: dict[str, float] = {}
-        self._suspects: dict[str, None] = {}
+        self._suspects: dict[str, float] = {}  # since when
 
     @property
     def suspects(self) -> list[str]:
@@ -40,9 +40,13 @@ class Faults:
         if isolation:
             self._isolated_until[addr] = now_ms + isolation
 
-    def suspect(self, addr: str) -> None:
+    def suspect(self, addr: str, now_ms: float) -> None:
         """The broker did not answer in time, or cannot be reached."""
-        self._suspects[addr] = None
+        self._suspects.setdefault(addr, now_ms)
+
+    def suspect_for_ms(self, addr: str, now_ms: float) -> float:
+        """How long the broker has been suspect."""
+        return now_ms - self._suspects.get(addr, now_ms)
 
     def cleared(self, addr: str) -> None:
         """The broker answered a probe."""

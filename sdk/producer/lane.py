@@ -10,7 +10,15 @@ from typing import Any, Protocol
 
 import trio
 
-from common.errors import BrokerError, ConnectFailed, RemotingError, RequestTimeout, SendFailed, SkylarkError
+from common.errors import (
+    BrokerError,
+    ConnectFailed,
+    ConnectionLost,
+    RemotingError,
+    RequestTimeout,
+    SendFailed,
+    SkylarkError,
+)
 from common.message.message import Message
 from common.message.queue import MessageQueue
 from remoting.net.client import RemotingClient
@@ -306,7 +314,7 @@ class Lane:
         """Try elsewhere, or give up on those whose tries or time are over."""
         owner = self._owner
         self._release(addr)
-        if isinstance(error, (RequestTimeout, ConnectFailed)):
+        if isinstance(error, (RequestTimeout, ConnectFailed, ConnectionLost)):
             owner.suspect(addr)
         owner.want_route(self._topic)
         now = trio.current_time()

@@ -32,6 +32,8 @@ from sdk.routes import TopicRoute
 DEFAULT_GROUP = "DEFAULT_PRODUCER"
 PROBE_INTERVAL_S = 0.5
 PROBE_TIMEOUT_MS = 500
+# A suspect that has left the routes is asked for so long: most come back from a restart.
+DEPARTED_MS = 120_000
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
 # A record holds 32,767 bytes of properties; the broker adds its own to the producer's.
 MAX_PROPERTIES_BYTES = 32_000
@@ -192,7 +194,7 @@ class Producer:
 
     def suspect(self, addr: str) -> None:
         """Leave ``addr`` alone until it answers a probe."""
-        self.faults.suspect(addr)
+        self.faults.suspect(addr, trio.current_time() * 1000)
         if not self._probing:
             self._probing = True
             self._client.nursery.start_soon(self._probe)
@@ -260,12 +262,18 @@ class Producer:
         self._probing = False
 
     async def _probe_one(self, addr: str) -> None:
+        routes = self._client.routes
         try:
             await self.remoting.invoke(addr, Command(RequestCode.GET_MAX_OFFSET, _PROBE), PROBE_TIMEOUT_MS)
         except RemotingError:
-            if addr not in self._client.routes.masters():
-                # It has left the cluster; should it come back, it is as good as new.
+            suspect_for_ms = self.faults.suspect_for_ms(addr, trio.current_time() * 1000)
+            if addr not in routes.masters() and suspect_for_ms > DEPARTED_MS:
                 self.faults.cleared(addr)
+            return
+        if addr not in routes.masters():
+            # It is back before the next poll of the routes; it stays suspect until a NameServer says so, too.
+            for topic in routes.topics():
+                self.want_route(topic)
             return
         self.faults.cleared(addr)
         for lane in self._lanes.values():

@@ -1,0 +1,55 @@
+"""A broker that went away and came back gets sends again without waiting for the next poll of the routes."""
+
+import trio
+
+from common.message.ids import encode_host, offset_msg_id
+from common.message.message import Message
+from remoting.protocol.command import Command
+from sdk.producer.faults import Faults
+from sdk.producer.producer import Producer
+from tests.sdk.fakes import FakeBroker, FakeNamesrv, serving
+
+
+def taking_sends(name: str) -> FakeBroker:
+    broker = FakeBroker(name)
+
+    def store(request: Command) -> Command:
+        where = offset_msg_id(encode_host("127.0.0.1", int(broker.addr.rpartition(":")[2])), 0)
+        return request.respond(ext={"msgId": where, "queueId": (request.ext or {})["e"], "queueOffset": 0})
+
+    broker.on(310, store)
+    return broker
+
+
+async def send_until_stored_by(producer: Producer, broker_name: str) -> None:
+    while (await producer.send(Message("t", b"x"))).queue.broker_name != broker_name:
+        await trio.lowlevel.checkpoint()
+
+
+async def test_a_broker_that_left_its_route_is_used_again_when_it_is_back() -> None:
+    namesrv, a, b = FakeNamesrv(), taking_sends("broker-a"), taking_sends("broker-b")
+    async with serving(namesrv), serving(a), Producer(namesrv.addr) as producer:
+        async with serving(b):
+            namesrv.add("t", a, b)
+            await send_until_stored_by(producer, "broker-b")
+            del namesrv.routes["t"]
+            namesrv.add("t", a)
+        for _ in range(10):
+            assert (await producer.send(Message("t", b"x"))).queue.broker_name == "broker-a"
+        assert producer.faults.suspects == [b.addr]
+        async with serving(b):
+            del namesrv.routes["t"]
+            namesrv.add("t", a, b)
+            with trio.fail_after(20):
+                await send_until_stored_by(producer, "broker-b")
+        assert producer.retried > 0
+
+
+def test_a_suspect_is_one_since_its_first_failure() -> None:
+    faults = Faults()
+    faults.suspect("b:1", 1_000)
+    faults.suspect("b:1", 5_000)
+    assert faults.suspect_for_ms("b:1", 6_000) == 5_000
+    assert not faults.usable("b:1", 6_000)
+    faults.cleared("b:1")
+    assert faults.suspect_for_ms("b:1", 6_000) == 0 and faults.usable("b:1", 6_000)
