@@ -33,6 +33,8 @@ T = TypeVar("T")
 
 ROUTE_POLL_INTERVAL_S = 30
 HEARTBEAT_INTERVAL_S = 30
+# After a heartbeat that a broker did not answer.
+HEARTBEAT_RETRY_S = 5
 GOODBYE_TIMEOUT_S = 1
 # A NameServer that has just started knows no route yet, or says that it is not ready: another may.
 _NOT_KNOWN = (ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SYSTEM_ERROR)
@@ -204,10 +206,9 @@ class ClientInstance:
         return self.membership.wanted_addrs(self.routes.masters(), self.routes.addrs())
 
     async def _beat(self) -> None:
+        answered = True
         while True:
-            with trio.move_on_after(HEARTBEAT_INTERVAL_S):
+            with trio.move_on_after(HEARTBEAT_INTERVAL_S if answered else HEARTBEAT_RETRY_S):
                 await self._news.wait()
             self._news = trio.Event()
-            addrs = self._members_addrs()
-            if addrs and self.membership.any:
-                await self.membership.beat(addrs, self.at)
+            answered = await self.membership.beat(self._members_addrs(), self.at)

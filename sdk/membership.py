@@ -41,8 +41,9 @@ class Membership:
         self.client_id = client_id
         self._producers: dict[str, int] = {}
         self._consumers: dict[str, Consumer] = {}
-        # What brokers were told is as old as the version they were told it at.
+        # What brokers were told is as old as the version it was told at; a broker in `_tried` only did not answer.
         self._version = 0
+        self._tried: dict[str, int] = {}
         self._told: dict[str, int] = {}
 
     def join_producer(self, group: str) -> None:
@@ -74,6 +75,7 @@ class Membership:
 
     def lost(self, addr: str) -> None:
         """The connection to ``addr`` is gone, and with it what the broker knew."""
+        self._tried.pop(addr, None)
         self._told.pop(addr, None)
 
     @property
@@ -82,8 +84,8 @@ class Membership:
         return bool(self._producers or self._consumers)
 
     def new_among(self, addrs: list[str]) -> bool:
-        """Whether one of ``addrs`` has not had a heartbeat that says what is true now."""
-        return self.any and any(self._told.get(addr) != self._version for addr in addrs)
+        """Whether one of ``addrs`` was not sent a heartbeat yet that says what is true now."""
+        return self.any and any(self._tried.get(addr) != self._version for addr in addrs)
 
     def heartbeat_data(self) -> HeartbeatData:
         """What every broker is told."""
@@ -97,13 +99,15 @@ class Membership:
         """Who must hear of us: consumers read from slaves too, producers write to masters only."""
         return all_addrs if self._consumers else masters if self._producers else []
 
-    async def beat(self, addrs: list[str], at: Callable[[str], Endpoint]) -> None:
-        """One heartbeat to each broker; those that do not answer are tried again next time."""
+    async def beat(self, addrs: list[str], at: Callable[[str], Endpoint]) -> bool:
+        """One heartbeat to each broker; whether all of them answered."""
         data, version = self.heartbeat_data(), self._version
+        self._tried.update(dict.fromkeys(addrs, version))
         answers = await ask_all(addrs, lambda addr: broker_api.heartbeat(at(addr), data))
         self._told.update(dict.fromkeys(answers.values, version))
         for error in answers.errors.values():
             logger.info("heartbeat failed: %s", error)
+        return not answers.errors
 
     async def goodbye(self, addrs: list[str], at: Callable[[str], Endpoint]) -> None:
         """Leave all groups at every broker that knows us."""

@@ -78,8 +78,18 @@ class PullConsumer:
     # --- queues and offsets
 
     async def message_queues(self, topic: str) -> list[MessageQueue]:
-        """The queues of ``topic`` that can be read, sorted; RouteNotFound when there is no such topic."""
-        return list((await self._instance.refresh(topic)).readable)
+        """The queues of ``topic`` that can be read, sorted; RouteNotFound when there is no such topic.
+
+        They are asked for now; while no NameServer answers, those of the last known route count.
+        """
+        try:
+            route = await self._instance.refresh(topic)
+        except RemotingError:
+            known = self._instance.routes.get(topic)
+            if known is None:
+                raise
+            route = known
+        return list(route.readable)
 
     async def max_offset(self, mq: MessageQueue) -> int:
         """The offset that the queue's next message will get."""

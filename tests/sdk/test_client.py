@@ -10,7 +10,7 @@ from remoting.protocol.bodies import decode_body
 from remoting.protocol.bodies.heartbeat import HeartbeatData
 from remoting.protocol.bodies.running_info import ConsumerRunningInfo
 from remoting.protocol.command import Command
-from sdk.client import GOODBYE_TIMEOUT_S, ClientInstance
+from sdk.client import GOODBYE_TIMEOUT_S, HEARTBEAT_RETRY_S, ClientInstance
 from sdk.consumer.pull import PullConsumer
 from tests.sdk.fakes import Fake, FakeBroker, FakeNamesrv, queue, serving
 
@@ -208,12 +208,34 @@ async def test_a_consumer_tells_what_it_reads() -> None:
         assert len(broker.asked(34)) == 1
 
 
-async def test_a_broker_that_misses_a_heartbeat_gets_the_next(mock_clock: MockClock) -> None:
+async def test_a_broker_that_misses_a_heartbeat_gets_another_soon(mock_clock: MockClock) -> None:
     async with cluster() as (namesrv, broker), ClientInstance(namesrv.addr) as client:
         broker.on(34, lambda request: request.respond(2, "busy"))
         client.membership.join_producer("pg")
         await client.route("t")
         await broker.wait_asked(34)
+        await wait_all_tasks_blocked(0.05)
+        await client.refresh("t")
+        await wait_all_tasks_blocked(0.05)
+        assert len(broker.asked(34)) == 1
+        mock_clock.jump(HEARTBEAT_RETRY_S)
+        await broker.wait_asked(34, 2)
+        broker.on(34, lambda request: {})
+        await wait_all_tasks_blocked(0.05)
+        mock_clock.jump(HEARTBEAT_RETRY_S)
+        await broker.wait_asked(34, 3)
+        await wait_all_tasks_blocked(0.05)
+        mock_clock.jump(HEARTBEAT_RETRY_S)
+        await wait_all_tasks_blocked(0.05)
+        assert len(broker.asked(34)) == 3
+
+
+async def test_a_broker_that_came_back_is_greeted_when_the_route_is_asked_for() -> None:
+    async with cluster() as (namesrv, broker), ClientInstance(namesrv.addr) as client:
+        client.membership.join_producer("pg")
+        await client.route("t")
+        await broker.wait_asked(34)
+        broker.close_connections()
         await wait_all_tasks_blocked(0.05)
         await client.refresh("t")
         await broker.wait_asked(34, 2)

@@ -4,7 +4,7 @@ from contextlib import asynccontextmanager
 import pytest
 import trio
 
-from common.errors import BrokerError, ConnectFailed, RouteNotFound, UserError
+from common.errors import BrokerError, ConnectFailed, RemotingError, RouteNotFound, UserError
 from remoting.protocol.command import CBOR, JSON, Command
 from sdk.consumer.pull import PullConsumer
 from sdk.consumer.result import PullStatus
@@ -26,6 +26,16 @@ async def test_queues_of_a_topic() -> None:
         assert await consumer.message_queues("t") == [queue(0), queue(1)]
         with pytest.raises(RouteNotFound, match="unheard"):
             await consumer.message_queues("unheard")
+
+
+async def test_queues_are_known_without_a_nameserver() -> None:
+    async with cluster() as (namesrv, _, consumer):
+        namesrv.add("u", FakeBroker("broker-b"))
+        queues = await consumer.message_queues("t")
+        namesrv.stop()
+        assert await consumer.message_queues("t") == queues
+        with pytest.raises(RemotingError):
+            await consumer.message_queues("u")
 
 
 async def test_a_pull_brings_messages_and_where_to_go_on() -> None:
