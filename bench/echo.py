@@ -6,6 +6,7 @@ killed (``python -m bench.echo``); the other benches start it and measure it bes
 
 import struct
 import sys
+from functools import partial
 
 import trio
 
@@ -34,7 +35,7 @@ async def answer(stream: trio.SocketStream) -> None:
 
 async def main(port: int) -> None:
     async with trio.open_nursery() as nursery:
-        listeners = await nursery.start(trio.serve_tcp, answer, port, "127.0.0.1")
+        listeners = await nursery.start(partial(trio.serve_tcp, answer, port, host="127.0.0.1"))
         sys.stdout.write(f"127.0.0.1:{listeners[0].socket.getsockname()[1]}\n")
         sys.stdout.flush()
 

@@ -1,0 +1,228 @@
+"""Server and client over real sockets on loopback."""
+
+import logging
+import struct
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+
+from common.errors import ConnectFailed, ConnectionLost, RequestRefused, RequestTimeout, UserError
+from remoting.net import channel as channel_module
+from remoting.net.channel import Channel
+from remoting.net.client import RemotingClient, open_client
+from remoting.net.server import Server, ServerLimits
+from remoting.protocol.command import CBOR, JSON, Command
+from remoting.protocol.connection import Connection
+from remoting.protocol.frame import encode
+
+ECHO, REFUSE, BREAK, SLOW, SILENT, ASK_BACK, BIG = range(1000, 1007)
+
+
+def echo(channel: Channel, request: Command) -> Command:
+    return request.respond(ext=request.ext, body=request.body)
+
+
+def refuse(channel: Channel, request: Command) -> Command:
+    raise RequestRefused(17, "no such thing")
+
+
+def broken(channel: Channel, request: Command) -> Command:
+    raise KeyError("oops")
+
+
+def silent(channel: Channel, request: Command) -> None:
+    return None
+
+
+def big(channel: Channel, request: Command) -> Command:
+    return request.respond(body=bytes(1 << 20))
+
+
+async def slow(channel: Channel, request: Command) -> Command:
+    await trio.lowlevel.checkpoint()
+    return request.respond(body=b"slow")
+
+
+async def ask_back(channel: Channel, request: Command) -> Command:
+    answer = await channel.invoke(Command(ECHO, {"from": "server"}), 1000)
+    return request.respond(ext=answer.ext)
+
+
+QUICK = {ECHO: echo, REFUSE: refuse, BREAK: broken, SILENT: silent, BIG: big}
+
+
+@asynccontextmanager
+async def serving(limits: ServerLimits | None = None) -> AsyncIterator[tuple[Server, str]]:
+    server = Server(QUICK, {SLOW: slow, ASK_BACK: ask_back}, limits=limits)
+    async with trio.open_nursery() as nursery:
+        addr = await nursery.start(server.serve, "127.0.0.1", 0)
+        yield server, addr
+        nursery.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def pair(
+    call: Callable[[Channel, Command], Command] = echo,
+) -> AsyncIterator[tuple[RemotingClient, str, Server]]:
+    async with serving() as (server, addr), open_client({ECHO: call}) as client:
+        yield client, addr, server
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    with trio.fail_after(10):
+        while not condition():
+            await trio.lowlevel.checkpoint()
+
+
+async def test_answers_find_their_requests_however_many_are_in_flight() -> None:
+    async with pair() as (client, addr, _):
+        got: dict[int, bytes] = {}
+
+        async def ask(number: int) -> None:
+            code = SLOW if number % 3 == 0 else ECHO
+            got[number] = (await client.invoke(addr, Command(code, {"n": number}, b"%d" % number))).body
+
+        async with trio.open_nursery() as nursery:
+            for number in range(200):
+                nursery.start_soon(ask, number)
+        assert got == {n: b"slow" if n % 3 == 0 else b"%d" % n for n in range(200)}
+
+
+async def test_skylark_speaks_cbor_after_the_first_answer_and_json_to_others() -> None:
+    async with pair() as (client, addr, _):
+        first = await client.invoke(addr, Command(ECHO, {"n": 1}))
+        assert first.codec == JSON and first.ext is not None and first.ext["n"] == "1"
+        assert client.speaks_cbor(addr)
+        second = await client.invoke(addr, Command(ECHO, {"n": 1}))
+        assert second.codec == CBOR and second.ext == {"n": 1}
+
+
+async def test_refusals_and_failures_are_answers(caplog: pytest.LogCaptureFixture) -> None:
+    async with pair() as (client, addr, _):
+        refused = await client.invoke(addr, Command(REFUSE))
+        assert (refused.code, refused.remark) == (17, "no such thing")
+        with caplog.at_level(logging.CRITICAL):
+            failed = await client.invoke(addr, Command(BREAK))
+        assert failed.code == 1 and "KeyError" in (failed.remark or "")
+        unknown = await client.invoke(addr, Command(4711))
+        assert (unknown.code, unknown.remark) == (3, " request type 4711 not supported")
+
+
+async def test_a_oneway_request_is_not_answered() -> None:
+    async with pair() as (client, addr, server):
+        await client.oneway(addr, Command(ECHO, body=b"x"))
+        answer = await client.invoke(addr, Command(ECHO, body=b"y"))
+        assert answer.body == b"y"
+
+
+async def test_a_server_asks_its_client() -> None:
+    async with pair() as (client, addr, _):
+        answer = await client.invoke(addr, Command(ASK_BACK))
+        assert answer.ext is not None and answer.ext["from"] == "server"
+
+
+async def test_no_answer_in_time_is_a_timeout_and_others_go_on() -> None:
+    async with pair() as (client, addr, _):
+        with pytest.raises(RequestTimeout, match="did not answer request 1004"):
+            await client.invoke(addr, Command(SILENT), 50)
+        assert (await client.invoke(addr, Command(ECHO, body=b"on"))).body == b"on"
+
+
+async def test_a_lost_connection_ends_what_is_in_flight_and_the_next_request_opens_another() -> None:
+    async with pair() as (client, addr, server):
+        lost: list[Exception] = []
+
+        async def ask() -> None:
+            try:
+                await client.invoke(addr, Command(SILENT))
+            except ConnectionLost as error:
+                lost.append(error)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask)
+            await until(lambda: bool(server.channels))
+            await client.invoke(addr, Command(ECHO))
+            for channel in list(server.channels):
+                channel.close("test")
+        assert len(lost) == 1
+        assert (await client.invoke(addr, Command(ECHO, body=b"again"))).body == b"again"
+
+
+async def test_nobody_listens() -> None:
+    async with serving() as (_, addr):
+        pass
+    async with open_client() as client:
+        with pytest.raises(ConnectFailed, match=r"cannot connect to .*refused"):
+            await client.invoke(addr, Command(ECHO))
+
+
+async def test_a_port_in_use_is_a_users_mistake_with_a_remedy() -> None:
+    async with serving() as (_, addr):
+        with pytest.raises(UserError, match="in use; stop the process"):
+            await Server({}).serve("127.0.0.1", int(addr.rpartition(":")[2]))
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [b"GET / HTTP/1.1\r\n\r\n", bytes(64), b"\xff" * 64, struct.pack(">II", 1 << 30, 5), b"\x16\x03\x01" * 40],
+)
+async def test_garbage_costs_its_sender_the_connection_and_nobody_else(garbage: bytes) -> None:
+    async with pair() as (client, addr, server):
+        await client.invoke(addr, Command(ECHO))
+        host, _, port = addr.rpartition(":")
+        stream = await trio.open_tcp_stream(host, int(port))
+        await stream.send_all(garbage)
+        with trio.fail_after(5):
+            try:
+                assert await stream.receive_some(100) == b""
+            except trio.BrokenResourceError:
+                pass
+        assert (await client.invoke(addr, Command(ECHO, body=b"fine"))).body == b"fine"
+
+
+async def test_a_peer_that_does_not_read_is_bounded_and_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(channel_module, "MAX_OUTBOX_BYTES", 8 << 20)
+    async with serving() as (server, addr):
+        host, _, port = addr.rpartition(":")
+        stream = await trio.open_tcp_stream(host, int(port))
+        # One read of the server holds many of these; their answers are a MiB each.
+        await stream.send_all(b"".join(encode(Command(BIG, opaque=n)) for n in range(600)))
+        await until(lambda: not server.channels)
+        await stream.aclose()
+
+
+async def test_a_stopping_server_refuses_and_says_where_to_go() -> None:
+    async with pair() as (client, addr, server):
+        await client.invoke(addr, Command(ECHO))
+        server.stop_accepting()
+        assert (await client.invoke(addr, Command(ECHO))).code == 1500
+        older = await client.invoke(addr, Command(ECHO, version=401))
+        assert older.code == 14
+        assert await server.drain(1000)
+
+
+async def test_an_idle_connection_is_closed() -> None:
+    async with serving(ServerLimits(idle_timeout_ms=10)) as (server, addr):
+        host, _, port = addr.rpartition(":")
+        stream = await trio.open_tcp_stream(host, int(port))
+        await until(lambda: bool(server.channels))
+        with trio.fail_after(10):
+            assert await stream.receive_some(1) == b""
+
+
+async def test_too_many_connections_are_refused() -> None:
+    async with serving(ServerLimits(max_connections=1)) as (server, addr):
+        host, _, port = addr.rpartition(":")
+        first = await trio.open_tcp_stream(host, int(port))
+        await until(lambda: len(server.channels) == 1)
+        second = await trio.open_tcp_stream(host, int(port))
+        with trio.fail_after(5):
+            try:
+                assert await second.receive_some(1) == b""
+            except trio.BrokenResourceError:
+                pass
+        await first.send_all(encode(Command(ECHO, body=b"still here", opaque=1)))
+        answers = Connection().receive_data(await first.receive_some(1000))
+        assert answers[0].body == b"still here"

@@ -1,0 +1,227 @@
+"""The producer against brokers that answer, refuse, fall silent and die."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+
+from common.errors import RouteNotFound, SendFailed
+from common.message.batch import decode_batch, encode_offsets
+from common.message.ids import encode_host, offset_msg_id
+from common.message.message import Message
+from common.message.queue import MessageQueue
+from remoting.protocol.codes import RequestCode
+from remoting.protocol.command import CBOR, Command
+from sdk.producer import Producer, SendStatus
+from tests.sdk.fakes import FakeBroker, FakeNamesrv, serving
+
+HOST = encode_host("127.0.0.1", 10911)
+
+
+class StoringBroker(FakeBroker):
+    """Keeps what it is sent: (queue, body) in the order it came."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.stored: list[tuple[int, bytes]] = []
+        self.requests_of = 0
+        self.code = 0
+        self.refused_bodies: set[bytes] = set()
+        self.is_silent = False
+        for code in (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE):
+            self.on(code, self._store)
+
+    def _store(self, request: Command) -> Command | None:
+        assert request.ext is not None
+        self.requests_of += 1
+        if self.is_silent:
+            return None
+        batch = request.code == RequestCode.SEND_BATCH_MESSAGE
+        bodies = [body for _, body, _ in decode_batch(request.body)] if batch else [request.body]
+        if self.refused_bodies.intersection(bodies):
+            return request.respond(13, "illegal")
+        if self.code in (1, 16):
+            return request.respond(self.code, "not now")
+        queue_id = int(request.ext["e"])
+        first = sum(stored_queue == queue_id for stored_queue, _ in self.stored)
+        places = [len(self.stored) * 100 + n * 100 for n in range(len(bodies))]
+        self.stored += [(queue_id, body) for body in bodies]
+        ext = {"queueId": queue_id, "queueOffset": first, "msgId": offset_msg_id(HOST, places[0])}
+        if batch and request.codec != CBOR:
+            ext["msgId"] = ",".join(offset_msg_id(HOST, place) for place in places)
+        body = encode_offsets(places) if batch and request.codec == CBOR else b""
+        return request.respond(self.code, None, ext, body)
+
+
+@asynccontextmanager
+async def two_brokers() -> AsyncIterator[tuple[str, StoringBroker, StoringBroker]]:
+    names, a, b = FakeNamesrv(), StoringBroker("broker-a"), StoringBroker("broker-b")
+    async with serving(names), serving(a), serving(b):
+        names.add("t", a, b)
+        yield names.addr, a, b
+
+
+def bodies(*brokers: StoringBroker) -> list[bytes]:
+    return [body for broker in brokers for _, body in broker.stored]
+
+
+async def test_a_result_says_where_the_message_is() -> None:
+    async with two_brokers() as (names, a, b), Producer(names) as producer:
+        result = await producer.send(Message("t", b"x", tags="a", keys=["k1", "k2"]))
+        assert result.status is SendStatus.SEND_OK
+        assert result.queue.topic == "t" and result.queue_offset == 0 and result.tries == 1
+        assert result.offset_msg_id == offset_msg_id(HOST, 0)
+        assert len(result.msg_id) == 32
+        assert bodies(a, b) == [b"x"]
+
+
+async def test_sends_that_gather_travel_together_and_each_gets_its_own_result() -> None:
+    async with two_brokers() as (names, a, b), Producer(names) as producer:
+        results = {}
+
+        async def send(number: int) -> None:
+            results[number] = await producer.send(Message("t", b"%d" % number))
+
+        async with trio.open_nursery() as nursery:
+            for number in range(500):
+                nursery.start_soon(send, number)
+        assert sorted(bodies(a, b)) == sorted(b"%d" % n for n in range(500))
+        places = {(result.queue, result.queue_offset) for result in results.values()}
+        assert len(places) == 500 == len({result.msg_id for result in results.values()})
+        for number, result in results.items():
+            broker = a if result.queue.broker_name == "broker-a" else b
+            in_queue = [body for queue_id, body in broker.stored if queue_id == result.queue.queue_id]
+            assert in_queue[result.queue_offset] == b"%d" % number
+        assert a.requests_of + b.requests_of < 100
+
+
+async def test_without_batching_every_send_is_a_request() -> None:
+    async with two_brokers() as (names, a, b), Producer(names, batching=False) as producer:
+        async with trio.open_nursery() as nursery:
+            for number in range(50):
+                nursery.start_soon(producer.send, Message("t", b"%d" % number))
+        assert a.requests_of + b.requests_of == 50
+
+
+async def test_a_refused_send_goes_to_the_other_broker() -> None:
+    async with two_brokers() as (names, a, b), Producer(names) as producer:
+        a.code = 1
+        for number in range(10):
+            assert (await producer.send(Message("t", b"%d" % number))).queue.broker_name == "broker-b"
+        assert len(b.stored) == 10
+        assert producer.retried > 0
+
+
+async def test_when_all_refuse_the_send_fails_and_says_why() -> None:
+    async with two_brokers() as (names, a, b), Producer(names, retries=3) as producer:
+        a.code = b.code = 16
+        with pytest.raises(SendFailed, match="not now"):
+            await producer.send(Message("t", b"x"))
+        assert a.requests_of == b.requests_of == 2
+
+
+async def test_one_bad_message_of_a_batch_fails_alone() -> None:
+    async with two_brokers() as (names, a, b), Producer(names) as producer:
+        a.refused_bodies = b.refused_bodies = {b"7"}
+        failed = []
+
+        async def send(number: int) -> None:
+            try:
+                await producer.send(Message("t", b"%d" % number))
+            except SendFailed as error:
+                failed.append((number, str(error)))
+
+        async with trio.open_nursery() as nursery:
+            for number in range(20):
+                nursery.start_soon(send, number)
+        assert [number for number, _ in failed] == [7] and "illegal" in failed[0][1]
+        assert sorted(bodies(a, b)) == sorted(b"%d" % n for n in range(20) if n != 7)
+
+
+async def test_a_silent_broker_costs_one_share_of_the_time_and_gets_no_more() -> None:
+    async with two_brokers() as (names, a, b), Producer(names, send_timeout_ms=600) as producer:
+        await producer.send(Message("t", b"warm"))
+        a.is_silent = True
+        asked_before = a.requests_of
+        results = []
+
+        async def send(number: int) -> None:
+            results.append(await producer.send(Message("t", b"%d" % number)))
+
+        for wave in range(5):
+            async with trio.open_nursery() as nursery:
+                for number in range(10):
+                    nursery.start_soon(send, wave * 10 + number)
+        assert len(results) == 50
+        assert {result.queue.broker_name for result in results} == {"broker-b"}
+        # At most what its slots held before the first of them timed out.
+        assert a.requests_of - asked_before <= 3
+
+
+async def test_a_dead_broker_costs_no_send() -> None:
+    async with two_brokers() as (names, a, b), Producer(names) as producer:
+        for number in range(4):
+            await producer.send(Message("t", b"%d" % number))
+        a.stop()
+        for number in range(20):
+            assert (await producer.send(Message("t", b"%d" % number))).queue.broker_name == "broker-b"
+
+
+async def test_a_sharding_key_keeps_messages_in_one_queue_and_in_order() -> None:
+    async with two_brokers() as (names, a, b), Producer(names) as producer:
+        queues = set()
+        for number in range(30):
+            result = await producer.send(Message("t", b"%d" % number, sharding_key="order-1"))
+            queues.add(result.queue)
+        assert len(queues) == 1
+        assert bodies(a, b) == [b"%d" % n for n in range(30)]
+
+
+async def test_the_caller_may_choose_the_queue() -> None:
+    async with two_brokers() as (names, a, b), Producer(names) as producer:
+        queue = MessageQueue("t", "broker-b", 1)
+        assert (await producer.send(Message("t", b"x"), queue=queue)).queue == queue
+        result = await producer.send(Message("t", b"y"), selector=lambda queues, message: queues[0])
+        assert result.queue == MessageQueue("t", "broker-a", 0)
+
+
+async def test_many_bodies_at_once() -> None:
+    async with two_brokers() as (names, a, b), Producer(names) as producer:
+        sent = [b"%d" % n for n in range(5_000)]
+        results = await producer.send_many("t", sent)
+        assert len(results) == 5_000
+        assert sorted(bodies(a, b)) == sorted(sent)
+        assert results[0].queue_offset == 0 and results[-1].msg_id != results[0].msg_id
+        with pytest.raises(IndexError):
+            results[5_000]
+
+
+async def test_a_weaker_outcome_raises_unless_it_is_accepted() -> None:
+    async with two_brokers() as (names, a, b):
+        a.code = b.code = 10
+        async with Producer(names) as producer:
+            with pytest.raises(SendFailed, match="FLUSH_DISK_TIMEOUT"):
+                await producer.send(Message("t", b"x"))
+        async with Producer(names, accept_weaker=True) as producer:
+            assert (await producer.send(Message("t", b"x"))).status is SendStatus.FLUSH_DISK_TIMEOUT
+
+
+async def test_what_no_broker_takes_is_refused_at_once() -> None:
+    async with two_brokers() as (names, a, b), Producer(names) as producer:
+        with pytest.raises(ValueError, match="at most"):
+            await producer.send(Message("t", bytes(5 << 20)))
+        with pytest.raises(ValueError, match="at most"):
+            await producer.send(Message("t", b"", properties={"p": "x" * 33_000}))
+        with pytest.raises(RouteNotFound, match="nowhere"):
+            await producer.send(Message("nowhere", b""))
+        assert not bodies(a, b)
+
+
+async def test_oneway_sends_arrive() -> None:
+    async with two_brokers() as (names, a, b), Producer(names) as producer:
+        for number in range(10):
+            await producer.send_oneway(Message("t", b"%d" % number))
+        with trio.fail_after(5):
+            while len(bodies(a, b)) < 10:
+                await trio.lowlevel.checkpoint()
