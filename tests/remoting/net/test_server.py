@@ -3,7 +3,7 @@
 import logging
 import struct
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 import trio
@@ -111,7 +111,7 @@ async def test_refusals_and_failures_are_answers(caplog: pytest.LogCaptureFixtur
 
 
 async def test_a_oneway_request_is_not_answered() -> None:
-    async with pair() as (client, addr, server):
+    async with pair() as (client, addr, _server):
         await client.oneway(addr, Command(ECHO, body=b"x"))
         answer = await client.invoke(addr, Command(ECHO, body=b"y"))
         assert answer.body == b"y"
@@ -169,16 +169,14 @@ async def test_a_port_in_use_is_a_users_mistake_with_a_remedy() -> None:
     [b"GET / HTTP/1.1\r\n\r\n", bytes(64), b"\xff" * 64, struct.pack(">II", 1 << 30, 5), b"\x16\x03\x01" * 40],
 )
 async def test_garbage_costs_its_sender_the_connection_and_nobody_else(garbage: bytes) -> None:
-    async with pair() as (client, addr, server):
+    async with pair() as (client, addr, _server):
         await client.invoke(addr, Command(ECHO))
         host, _, port = addr.rpartition(":")
         stream = await trio.open_tcp_stream(host, int(port))
         await stream.send_all(garbage)
         with trio.fail_after(5):
-            try:
+            with suppress(trio.BrokenResourceError):
                 assert await stream.receive_some(100) == b""
-            except trio.BrokenResourceError:
-                pass
         assert (await client.invoke(addr, Command(ECHO, body=b"fine"))).body == b"fine"
 
 
@@ -219,10 +217,8 @@ async def test_too_many_connections_are_refused() -> None:
         await until(lambda: len(server.channels) == 1)
         second = await trio.open_tcp_stream(host, int(port))
         with trio.fail_after(5):
-            try:
+            with suppress(trio.BrokenResourceError):
                 assert await second.receive_some(1) == b""
-            except trio.BrokenResourceError:
-                pass
         await first.send_all(encode(Command(ECHO, body=b"still here", opaque=1)))
         answers = Connection().receive_data(await first.receive_some(1000))
         assert answers[0].body == b"still here"

@@ -140,7 +140,7 @@ async def test_one_bad_message_of_a_batch_fails_alone() -> None:
 
 
 async def test_a_silent_broker_costs_one_share_of_the_time_and_gets_no_more() -> None:
-    async with two_brokers() as (names, a, b), Producer(names, send_timeout_ms=600) as producer:
+    async with two_brokers() as (names, a, _b), Producer(names, send_timeout_ms=600) as producer:
         await producer.send(Message("t", b"warm"))
         a.is_silent = True
         asked_before = a.requests_of
@@ -160,7 +160,7 @@ async def test_a_silent_broker_costs_one_share_of_the_time_and_gets_no_more() ->
 
 
 async def test_a_dead_broker_costs_no_send() -> None:
-    async with two_brokers() as (names, a, b), Producer(names) as producer:
+    async with two_brokers() as (names, a, _b), Producer(names) as producer:
         for number in range(4):
             await producer.send(Message("t", b"%d" % number))
         a.stop()
@@ -179,7 +179,7 @@ async def test_a_sharding_key_keeps_messages_in_one_queue_and_in_order() -> None
 
 
 async def test_the_caller_may_choose_the_queue() -> None:
-    async with two_brokers() as (names, a, b), Producer(names) as producer:
+    async with two_brokers() as (names, _a, _b), Producer(names) as producer:
         queue = MessageQueue("t", "broker-b", 1)
         assert (await producer.send(Message("t", b"x"), queue=queue)).queue == queue
         result = await producer.send(Message("t", b"y"), selector=lambda queues, message: queues[0])
