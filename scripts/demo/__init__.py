@@ -1,7 +1,6 @@
 """What scripts/quickstart runs: a cluster of real processes, the flights of 2013, a killed master, a Spark job.
 
 __main__.py   the five stages; options.py what can be chosen
-cluster.py    daemons as processes: start, ready, kill, stop
 flights.py    the data set, and what it says by itself
 publish.py    sends it, and kills a master meanwhile
 spark_job.py  reads it back; a program of its own

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import trio
 
-from scripts.demo.cluster import BIN, HOST, POLL_S, ROOT, Daemon, DaemonFailed, stop, wait_ready
+from scripts.daemons import BIN, POLL_S, ROOT, DaemonFailed, broker_daemon, namesrv_daemon, stop, wait_ready
 from scripts.demo.flights import FLIGHTS, airline_names, carriers_of_csv, flight_messages
 from scripts.demo.options import Options, parse
 from scripts.demo.progress import wait_shown
@@ -41,9 +41,15 @@ class Quickstart:
         self._options = options
         self._home = home
         self._stages: list[tuple[str, float]] = []
-        self.namesrvs = [self._namesrv(number, port) for number, port in enumerate(options.namesrv_ports, 1)]
+        self.namesrvs = [
+            namesrv_daemon(home, f"namesrv-{number}", port, "-c", "conf/namesrv.conf")
+            for number, port in enumerate(options.namesrv_ports, 1)
+        ]
         self.nameserver = ";".join(namesrv.addr for namesrv in self.namesrvs)
-        self.brokers = [self._broker(name, port) for name, port in zip("ab", options.broker_ports, strict=True)]
+        self.brokers = [
+            broker_daemon(home, name, self.nameserver, port, "-c", f"conf/2m-noslave/{name}.properties", *SMALL)
+            for name, port in zip(("broker-a", "broker-b"), options.broker_ports, strict=True)
+        ]
 
     def run(self) -> None:
         """The stages, in order; Differs, DaemonFailed or SkylarkError when one of them is not as it should be."""
@@ -123,23 +129,6 @@ class Quickstart:
         print("  brokers and NameServers stopped")
 
     # --- parts
-
-    def _namesrv(self, number: int, port: int) -> Daemon:
-        name = f"namesrv-{number}"
-        command = [
-            str(BIN / "namesrv"), "-c", "conf/namesrv.conf", "--listen-port", str(port), "--bind-address", HOST,
-            "--kv-config-path", str(self._home / f"{name}.json"),
-        ]  # fmt: skip
-        return Daemon(name, command, port, self._home / f"{name}.log")
-
-    def _broker(self, letter: str, port: int) -> Daemon:
-        name = f"broker-{letter}"
-        command = [
-            str(BIN / "broker"), "-c", f"conf/2m-noslave/{name}.properties", "--listen-port", str(port),
-            "--bind-address", HOST, "--broker-ip1", HOST, "--namesrv-addr", self.nameserver,
-            "--store-path-root-dir", str(self._home / name), *SMALL,
-        ]  # fmt: skip
-        return Daemon(name, command, port, self._home / f"{name}.log")
 
     def _mqadmin(self, *arguments: str) -> None:
         command = ["mqadmin", *arguments, "-n", self.nameserver]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import trio
 
-from scripts.demo.cluster import POLL_S, READY_TIMEOUT_S, Daemon, DaemonFailed
+from scripts.daemons import POLL_S, READY_TIMEOUT_S, Daemon, DaemonFailed
 from scripts.demo.progress import Progress
 from sdk import Message, Producer, SendFailed, SendResult
 
@@ -84,7 +84,7 @@ class Publishing:
         with trio.move_on_after(READY_TIMEOUT_S) as waiting:
             await _until(victim.ready)
         if waiting.cancelled_caught:
-            raise DaemonFailed(f"{victim.name} does not listen at {victim.addr} after {READY_TIMEOUT_S} s")
+            raise DaemonFailed(f"{victim.name} is not ready after {READY_TIMEOUT_S} s")
         ready_s = time.perf_counter() - started
         self._progress.say(f"{victim.name} serves again: recovered and ready {ready_s:.2f} s after its start")
 

@@ -1,0 +1,181 @@
+"""NameServers and brokers as processes of their own, on loopback; each is signalled by its own process id.
+
+The quickstart, the end-to-end tests and some benches start their clusters with it.
+"""
+
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+HOST = "127.0.0.1"
+READY_TIMEOUT_S = 30
+STOP_TIMEOUT_S = 20
+POLL_S = 0.01
+BIN = Path(sys.executable).parent
+ROOT = Path(__file__).resolve().parents[1]
+# Below the range from which systems take the ports of outgoing connections: nobody gets ours while its owner is dead,
+# and no client that knocks there connects to itself.
+FREE_PORTS = range(20_000, 32_000)
+# What both daemons log when they answer requests.
+READY_LINE = b" serves at "
+
+
+class DaemonFailed(Exception):
+    """A daemon ended, or did not come up or stop in time; the text has the end of its log."""
+
+
+@dataclass
+class Daemon:
+    """One NameServer or broker: its command line, where it listens, where its log goes."""
+
+    name: str
+    command: Sequence[str]
+    port: int
+    log: Path
+    _process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
+    _log_start: int = 0
+
+    @property
+    def addr(self) -> str:
+        return f"{HOST}:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, f"{self.name} was not started"
+        return self._process.pid
+
+    @property
+    def runs(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def exit_code(self) -> int | None:
+        return self._process.poll() if self._process else None
+
+    def start(self) -> None:
+        """Start the process; `ready` tells when it serves."""
+        self._log_start = self.log.stat().st_size if self.log.exists() else 0
+        with self.log.open("ab") as log:
+            # a session of its own: Ctrl-C is for whoever started it, and stops it gracefully
+            self._process = subprocess.Popen(
+                self.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=ROOT, start_new_session=True
+            )
+
+    def ready(self) -> bool:
+        """Whether it answers requests; DaemonFailed when it has ended."""
+        serves = READY_LINE in self.logged
+        if not self.runs:
+            raise DaemonFailed(f"{self.name} ended with exit code {self.exit_code}:\n{self.log_end()}")
+        return serves
+
+    def kill(self) -> None:
+        """kill -9: nothing of it is tidied up."""
+        self._signal(signal.SIGKILL)
+        assert self._process is not None
+        self._process.wait()
+
+    def freeze(self) -> None:
+        """SIGSTOP: its connections stay open, and nobody answers."""
+        self._signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def terminate(self) -> None:
+        """Ask it to stop gracefully; `wait_stopped` tells whether it did."""
+        if self.runs:
+            self._signal(signal.SIGTERM)
+
+    def wait_stopped(self) -> None:
+        """Wait for the end of a graceful stop; DaemonFailed when it was not one."""
+        if self._process is None:
+            return
+        try:
+            self._process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise DaemonFailed(f"{self.name} did not stop within {STOP_TIMEOUT_S} s:\n{self.log_end()}") from None
+        if self.exit_code:
+            raise DaemonFailed(f"{self.name} stopped with exit code {self.exit_code}:\n{self.log_end()}")
+
+    def rss_bytes(self) -> int:
+        """Memory that it has resident."""
+        pages = Path(f"/proc/{self.pid}/statm").read_text(encoding="ascii").split()[1]
+        return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+    @property
+    def logged(self) -> bytes:
+        """What it has logged since its last start."""
+        with self.log.open("rb") as log:
+            log.seek(self._log_start)
+            return log.read()
+
+    def log_end(self) -> str:
+        """The last lines of its log."""
+        lines = self.logged.decode(errors="replace").splitlines()[-20:]
+        return "\n".join(f"    {line}" for line in lines) or "    (it logged nothing)"
+
+    def _signal(self, number: int) -> None:
+        os.kill(self.pid, number)
+
+
+def namesrv_daemon(home: Path, name: str = "namesrv", port: int = 0, *options: str) -> Daemon:
+    """A NameServer whose files are in ``home``."""
+    port = port or free_port()
+    command = [
+        str(BIN / "namesrv"), "--listen-port", str(port), "--bind-address", HOST,
+        "--kv-config-path", str(home / f"{name}.json"), *options,
+    ]  # fmt: skip
+    return Daemon(name, command, port, home / f"{name}.log")
+
+
+def broker_daemon(home: Path, name: str, nameserver: str, port: int = 0, *options: str) -> Daemon:
+    """A broker whose store is in ``home``; ``options`` go to its command line."""
+    port = port or free_port()
+    command = [
+        str(BIN / "broker"), "--listen-port", str(port), "--bind-address", HOST, "--broker-ip1", HOST,
+        "--broker-name", name, "--namesrv-addr", nameserver, "--store-path-root-dir", str(home / name), *options,
+    ]  # fmt: skip
+    return Daemon(name, command, port, home / f"{name}.log")
+
+
+def wait_ready(daemons: Iterable[Daemon]) -> None:
+    """Until all of them answer requests."""
+    deadline = time.monotonic() + READY_TIMEOUT_S
+    for daemon in daemons:
+        while not daemon.ready():
+            if time.monotonic() > deadline:
+                raise DaemonFailed(f"{daemon.name} is not ready after {READY_TIMEOUT_S} s:\n{daemon.log_end()}")
+            time.sleep(POLL_S)
+
+
+def stop(daemons: Iterable[Daemon]) -> list[str]:
+    """Stop those that run, all at once; what went wrong."""
+    running = [daemon for daemon in daemons if daemon.runs]
+    for daemon in running:
+        daemon.terminate()
+    problems = []
+    for daemon in running:
+        try:
+            daemon.wait_stopped()
+        except DaemonFailed as error:
+            problems.append(str(error))
+    return problems
+
+
+def free_port() -> int:
+    """A port that nobody listens on now."""
+    while True:
+        port = random.choice(FREE_PORTS)
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if probe.connect_ex((HOST, port)) == 0:
+                continue
+            return port
