@@ -184,11 +184,17 @@ class Producer:
         """Ask for the topic's route again, in the background."""
 
         async def ask() -> None:
+            before = self.route_of(topic)
             try:
                 await self._client.refresh(topic)
             except SkylarkError:
                 # The route that we have stays in use; the next failure or poll asks again.
                 return
+            masters = self._client.routes.masters()
+            for addr in before.writable_at if before else ():
+                if addr not in masters:
+                    # It stopped, or died; it may be back before the next poll of the routes.
+                    self.suspect(addr)
 
         self._client.nursery.start_soon(ask)
 
@@ -265,15 +271,17 @@ class Producer:
         routes = self._client.routes
         try:
             await self.remoting.invoke(addr, Command(RequestCode.GET_MAX_OFFSET, _PROBE), PROBE_TIMEOUT_MS)
+            answers = True
         except RemotingError:
-            suspect_for_ms = self.faults.suspect_for_ms(addr, trio.current_time() * 1000)
-            if addr not in routes.masters() and suspect_for_ms > DEPARTED_MS:
-                self.faults.cleared(addr)
-            return
-        if addr not in routes.masters():
-            # It is back before the next poll of the routes; it stays suspect until a NameServer says so, too.
-            for topic in routes.topics():
-                self.want_route(topic)
+            answers = False
+        if addr in routes.masters():
+            if not answers:
+                return
+        elif self.faults.suspect_for_ms(addr, trio.current_time() * 1000) < DEPARTED_MS:
+            if answers:
+                # It is back before the next poll of the routes; it stays suspect until a NameServer says so, too.
+                for topic in routes.topics():
+                    self.want_route(topic)
             return
         self.faults.cleared(addr)
         for lane in self._lanes.values():

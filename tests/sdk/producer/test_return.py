@@ -7,18 +7,21 @@ from common.message.message import Message
 from remoting.protocol.command import Command
 from sdk.producer.faults import Faults
 from sdk.producer.producer import Producer
-from tests.sdk.fakes import FakeBroker, FakeNamesrv, serving
+from tests.sdk.fakes import Answer, FakeBroker, FakeNamesrv, serving
 
 
 def taking_sends(name: str) -> FakeBroker:
     broker = FakeBroker(name)
+    broker.on(310, storing(broker))
+    return broker
 
+
+def storing(broker: FakeBroker) -> Answer:
     def store(request: Command) -> Command:
         where = offset_msg_id(encode_host("127.0.0.1", int(broker.addr.rpartition(":")[2])), 0)
         return request.respond(ext={"msgId": where, "queueId": (request.ext or {})["e"], "queueOffset": 0})
 
-    broker.on(310, store)
-    return broker
+    return store
 
 
 async def send_until_stored_by(producer: Producer, broker_name: str) -> None:
@@ -43,6 +46,24 @@ async def test_a_broker_that_left_its_route_is_used_again_when_it_is_back() -> N
             with trio.fail_after(20):
                 await send_until_stored_by(producer, "broker-b")
         assert producer.retried > 0
+
+
+async def test_a_broker_that_left_in_good_order_is_used_again_when_it_is_back() -> None:
+    namesrv, a, b = FakeNamesrv(), taking_sends("broker-a"), taking_sends("broker-b")
+    async with serving(namesrv), serving(a), serving(b), Producer(namesrv.addr) as producer:
+        namesrv.add("t", a, b)
+        await send_until_stored_by(producer, "broker-b")
+        del namesrv.routes["t"]
+        namesrv.add("t", a)
+        b.on(310, lambda request: request.respond(14, "stopping"))
+        with trio.fail_after(20):
+            while producer.faults.suspects != [b.addr]:
+                assert (await producer.send(Message("t", b"x"))).queue.broker_name == "broker-a"
+        b.on(310, storing(b))
+        del namesrv.routes["t"]
+        namesrv.add("t", a, b)
+        with trio.fail_after(20):
+            await send_until_stored_by(producer, "broker-b")
 
 
 def test_a_suspect_is_one_since_its_first_failure() -> None:
