@@ -1,0 +1,103 @@
+"""Sends without end from many tasks, and a record of what was acknowledged."""
+
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import trio
+
+from common.message.queue import MessageQueue
+from sdk import Message, Producer, PullConsumer, SendFailed
+from tests.support.waiting import until
+
+BODY_BYTES = 100
+
+# Queue, offset in it, body.
+Acked = tuple[MessageQueue, int, bytes]
+
+
+class Load:
+    """Senders that each send one message after the other; bodies tell the sender and the number."""
+
+    def __init__(self, producer: Producer, topic: str, name: str = "load") -> None:
+        self.producer = producer
+        self.acked: list[Acked] = []
+        self.by_broker: Counter[str] = Counter()
+        self.failures: list[SendFailed] = []
+        self.worst_s = 0.0
+        self.stopping = False
+        self._topic = topic
+        self._name = name
+
+    async def send(self, sender: int) -> None:
+        """One sender, until told to stop."""
+        number = 0
+        while not self.stopping:
+            body = f"{self._name}/{sender}/{number}".encode().ljust(BODY_BYTES)
+            number += 1
+            started = trio.current_time()
+            try:
+                result = await self.producer.send(Message(self._topic, body))
+            except SendFailed as error:
+                self.failures.append(error)
+                continue
+            self.worst_s = max(self.worst_s, trio.current_time() - started)
+            self.acked.append((result.queue, result.queue_offset, body))
+            self.by_broker[result.queue.broker_name] += 1
+
+    async def more(self, count: int) -> None:
+        """Wait until so many more sends have ended."""
+        wanted = len(self.acked) + len(self.failures) + count
+        await until(lambda: len(self.acked) + len(self.failures) >= wanted, f"{count} more sends have ended")
+
+    async def more_from(self, broker_name: str, count: int = 1) -> None:
+        """Wait until that broker has acknowledged so many more."""
+        wanted = self.by_broker[broker_name] + count
+        await until(lambda: self.by_broker[broker_name] >= wanted, f"{broker_name} acknowledges {count} more sends")
+
+
+    def say_worst(self) -> None:
+        """For those who run pytest -s; bench/failover.py measures it."""
+        sys.stdout.write(f"\nworst send: {self.worst_s * 1000:.0f} ms\n")
+
+
+@asynccontextmanager
+async def under_load(nameserver: str, topic: str, senders: int = 50) -> AsyncIterator[Load]:
+    """Senders run while the block does; at its end the sends under way are waited for."""
+    async with Producer(nameserver) as producer:
+        load = Load(producer, topic)
+        async with trio.open_nursery() as nursery:
+            for sender in range(senders):
+                nursery.start_soon(load.send, sender)
+            try:
+                yield load
+            finally:
+                load.stopping = True
+
+
+async def stored(nameserver: str, topic: str) -> dict[MessageQueue, list[bytes]]:
+    """The bodies of every queue, which has to begin at 0 and have no gap."""
+    found = {}
+    async with PullConsumer(nameserver) as consumer:
+        for queue in await consumer.message_queues(topic):
+            found[queue] = await bodies(consumer, queue, 0)
+    return found
+
+
+async def bodies(consumer: PullConsumer, queue: MessageQueue, start: int) -> list[bytes]:
+    """The bodies of one queue from ``start`` on."""
+    found: list[bytes] = []
+    async with consumer.stream(queue, start, await consumer.max_offset(queue)) as batches:
+        async for batch in batches:
+            for message in batch:
+                assert message.queue_offset == start + len(found), f"a gap in {queue} at {start + len(found)}"
+                found.append(message.body)
+    return found
+
+
+def check_acknowledged(acked: Sequence[Acked], found: dict[MessageQueue, list[bytes]]) -> None:
+    """Every acknowledged message is where its acknowledgement said, and no place was given to two."""
+    assert len({(queue, offset) for queue, offset, _ in acked}) == len(acked)
+    lost = [(queue, offset) for queue, offset, body in acked if found[queue][offset : offset + 1] != [body]]
+    assert lost == []
