@@ -14,10 +14,14 @@ import orjson
 import trio
 
 from bench.harness import Cluster, Row, cluster, echo_server, in_turn, row, show
-from common.errors import RouteNotFound
+from common.errors import RemotingError, RouteNotFound
 from common.message.message import Message
+from remoting.net.channel import Channel
 from remoting.net.client import split_address
 from remoting.protocol.bodies.topic import TopicConfig
+from remoting.protocol.codes import RequestCode
+from remoting.protocol.command import FLAG_RESPONSE, Command
+from remoting.protocol.frame import MAX_FRAME_BYTES
 from sdk import Admin, Producer, PullConsumer
 
 TOPIC = "bench"
@@ -96,6 +100,47 @@ async def pipeline(addr: str, frames: list[bytes], window: int, expect: bytes) -
     if seen < len(frames):
         raise SystemExit(f"{len(frames) - seen} of {len(frames)} requests were not acknowledged")
     return len(frames) / elapsed
+
+
+async def requests(addr: str, body: bytes, count: int, window: int, flag: int) -> float:
+    """Requests a second by a client that does what official clients do: encodes each request, decodes each answer,
+    finds its request by the correlation id. The echo's answers are its requests, so they carry the flag of answers.
+    """
+    host, port = split_address(addr)
+    stream = await trio.open_tcp_stream(host, port)
+    channel = Channel(stream, max_frame_bytes=MAX_FRAME_BYTES)
+    sent = answered = failed = 0
+    done = trio.Event()
+
+    def send_next() -> None:
+        nonlocal sent
+        sent += 1
+        ext = {
+            "a": "bench", "b": TOPIC, "c": "TBW102", "d": 4, "e": sent % QUEUES, "f": 0, "g": 1_700_000_000_000, "h": 0,
+            "i": f"UNIQ_KEY\x017F0000012A9918B4AAC2{sent:012X}\x02", "j": 0, "k": False, "m": False, "n": "bench",
+        }  # fmt: skip
+        channel.submit(Command(RequestCode.SEND_MESSAGE_V2, ext, body, flag), 30_000, on_answer)
+
+    def on_answer(answer: Command | RemotingError) -> None:
+        nonlocal answered, failed
+        answered += 1
+        failed += isinstance(answer, RemotingError) or (flag == 0 and answer.code != 0)
+        if sent < count:
+            send_next()
+        elif answered == count:
+            done.set()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(channel.run, lambda *_: None)
+        started = time.perf_counter()
+        for _ in range(window):
+            send_next()
+        await done.wait()
+        elapsed = time.perf_counter() - started
+        channel.close("done")
+    if failed:
+        raise SystemExit(f"{failed} of {count} requests were not acknowledged")
+    return count / elapsed
 
 
 async def one_by_one(at: Cluster, body: bytes, count: int) -> float:
@@ -187,10 +232,17 @@ def send_rows(n: int, rounds: int) -> Iterator[Row]:
         for window in (1000, 64):
             figures = in_turn(
                 rounds,
+                lambda w=window: run(requests, at.broker, body, n, w, 0),
+                lambda w=window: run(requests, echo, body, n, w, FLAG_RESPONSE),
+            )
+            yield row(f"send 128 B, one request each, {window} in flight", "msg/s", *figures, n)
+        for window in (1000, 64):
+            figures = in_turn(
+                rounds,
                 lambda w=window: run(pipeline, at.broker, frames, w, b'"code":0,'),
                 lambda w=window: run(pipeline, echo, frames, w, b'"code":310'),
             )
-            yield row(f"send 128 B, one request each, {window} in flight, raw frames", "msg/s", *figures, n)
+            yield row(f"send 128 B, one request each, {window} in flight, frames made before", "msg/s", *figures, n)
         figures = in_turn(
             rounds,
             lambda: run(awaited, at, body, n, 1000, batching=False),

@@ -6,6 +6,7 @@ callback); a sweep, not a task or timer each, ends those whose time is over.
 Bounds: bytes in the outbox, requests in flight, size of a frame. A channel over a bound is closed, with a reason.
 """
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -33,6 +34,7 @@ class Channel:
     def __init__(self, stream: trio.SocketStream, *, max_frame_bytes: int) -> None:
         self._stream = stream
         self._socket = stream.socket
+        self._fd = stream.socket.fileno()
         self._connection = Connection(max_frame_bytes)
         self._outbox: list[bytes] = []
         self._outbox_bytes = 0
@@ -88,6 +90,30 @@ class Channel:
     def buffered_bytes(self) -> int:
         """Bytes that this connection holds in memory: part of a frame, and what the peer has not taken."""
         return self._connection.pending_bytes + self._outbox_bytes
+
+    def flush_now(self) -> bool:
+        """Send what the socket takes without waiting; whether nothing is left. The rest leaves as the peer reads."""
+        if self._sending:
+            self._wake.set()
+            return False
+        if not self._outbox:
+            return True
+        data = self._outbox[0] if len(self._outbox) == 1 else b"".join(self._outbox)
+        self._outbox.clear()
+        try:
+            # The socket is non-blocking; this spares a turn of the loop that awaiting it would take.
+            taken = os.write(self._fd, data)
+        except BlockingIOError:
+            taken = 0
+        except OSError as error:
+            self.close(error.strerror or "broken")
+            return True
+        self._outbox_bytes -= taken
+        if taken == len(data):
+            return True
+        self._outbox.append(data[taken:])
+        self._wake.set()
+        return False
 
     async def flush(self) -> None:
         """Send all that waits; returns at once when another task is sending (it will take the rest)."""
@@ -213,7 +239,7 @@ class Channel:
                     after_turn()
             finally:
                 self._in_turn = False
-            if self._outbox:
+            if self._outbox and not self.flush_now():
                 await self.flush()
             size = RECEIVE_BYTES_BULK if connection.pending_bytes > RECEIVE_BYTES else RECEIVE_BYTES
 

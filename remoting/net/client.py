@@ -99,6 +99,12 @@ class RemotingClient:
             answered = self._noting_offer(peer, channel, answered)
         channel.submit(command, timeout_ms, answered)
 
+    def flush(self, addr: str) -> None:
+        """Send what waits for ``addr`` at once, as far as its socket takes it."""
+        peer = self._peers.get(addr)
+        if peer is not None and peer.channel is not None:
+            peer.channel.flush_now()
+
     def prepare(self, addr: str, command: Command, body: Body | None = None) -> None:
         """Give ``command`` the header type of the connection to ``addr``, and encode its body in its dialect."""
         peer = self._peers[addr]

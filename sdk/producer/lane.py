@@ -145,12 +145,16 @@ class Lane:
             self._wake = trio.Event()
             self._awake = False
             self._take_in()
+            used: dict[str, None] = {}
             while self.pending:
                 self._drop_late()
                 target = self._target()
                 if target is None:
                     break
                 self._start(*target)
+                used[target[0]] = None
+            for addr in used:
+                self._owner.remoting.flush(addr)
 
     def _take_in(self) -> None:
         incoming, self._incoming = self._incoming, []
