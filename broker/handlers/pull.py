@@ -10,6 +10,7 @@ from typing import NamedTuple
 import trio
 
 from broker.delivery.hold import HeldPull, HeldPulls
+from broker.handlers.bodies import refused_when_not_stored
 from broker.handlers.send import FAQ
 from broker.meta.clients import Clients
 from broker.meta.consumer_offsets import ConsumerOffsets
@@ -107,7 +108,8 @@ class PullHandlers:
     def _check(self, group: str, topic: str, queue_id: int, channel: Channel) -> None:
         if not self._options.broker_permission & PERM_READ:
             raise RequestRefused(ResponseCode.NO_PERMISSION, "the broker pulling message is forbidden")
-        config = self._groups.get_or_create(group)
+        with refused_when_not_stored():
+            config = self._groups.get_or_create(group)
         if config is None:
             raise RequestRefused(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group [{group}] does not exist, {FAQ.strip()}"

@@ -269,7 +269,10 @@ class SendHandlers:
             queue_nums = int(ext[names.default_topic_queue_nums])
         except (KeyError, ValueError) as error:
             raise _bad_fields(error) from None
-        config = self._topics.create_on_send(topic, default_topic, queue_nums, channel.remote)
+        try:
+            config = self._topics.create_on_send(topic, default_topic, queue_nums, channel.remote)
+        except DiskFull as error:
+            raise _no_room(error) from None
         if config is None:
             raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!{FAQ}")
         return config

@@ -1,0 +1,189 @@
+"""Sends, pulls and queries through a whole broker: codes, texts and what comes back."""
+
+from random import Random
+
+import pytest
+import trio
+import trio.testing
+
+from common.message.batch import encode_batch
+from common.message.ids import parse_offset_msg_id
+from common.message.message import MessageExt, decode_messages
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.command import CBOR, Command
+from tests.broker.running import pull_request, running, send_request
+from tests.support.memory_files import MemoryFiles
+
+
+def messages(answer: Command) -> list[MessageExt]:
+    return decode_messages(answer.body)
+
+
+async def test_what_is_sent_is_pulled() -> None:
+    async with running() as (client, addr):
+        sent = await client.invoke(addr, send_request("t", b"hello", properties="TAGS\x01a\x02KEYS\x01k1 k2\x02"))
+        assert sent.code == 0 and sent.ext is not None
+        assert (sent.ext["queueId"], sent.ext["queueOffset"], sent.ext["MSG_REGION"]) == ("0", "0", "DefaultRegion")
+        pulled = await client.invoke(addr, pull_request("t", 0))
+        assert (pulled.code, pulled.remark) == (0, "FOUND") and pulled.ext is not None
+        assert (pulled.ext["nextBeginOffset"], pulled.ext["maxOffset"], pulled.ext["minOffset"]) == (1, 1, 0)
+        (message,) = messages(pulled)
+        assert (message.body, message.tags, message.keys) == (b"hello", "a", "k1 k2")
+        assert message.properties["CLUSTER"] == "DefaultCluster"
+        assert message.offset_msg_id == sent.ext["msgId"]
+        assert len(message.msg_id) == 32, "the broker makes a unique key when the client sent none"
+
+
+async def test_the_long_form_and_batches() -> None:
+    async with running() as (client, addr):
+        long_form = {
+            "producerGroup": "g", "topic": "t", "defaultTopic": "TBW102", "defaultTopicQueueNums": "4", "queueId": "1",
+            "sysFlag": "0", "bornTimestamp": "1", "flag": "7", "properties": "p\x01v", "batch": "0", "unitMode": "0",
+        }  # fmt: skip
+        assert (await client.invoke(addr, Command(RequestCode.SEND_MESSAGE, long_form, b"long"))).code == 0
+        rows = [(0, b"%d" % n, b"UNIQ_KEY\x01%032d\x02TAGS\x01T\x02" % n) for n in range(5)]
+        batch = send_request("t", encode_batch(rows), queue_id=1, m=True)
+        batch.code = RequestCode.SEND_BATCH_MESSAGE
+        answer = await client.invoke(addr, batch)
+        assert answer.code == 0 and answer.codec == CBOR and len(answer.body) == 5 * 8
+        found = messages(await client.invoke(addr, pull_request("t", 0, queue_id=1)))
+        assert [message.body for message in found] == [b"long", b"0", b"1", b"2", b"3", b"4"]
+        assert found[0].flag == 7 and found[0].properties["p"] == "v"
+        assert [message.msg_id for message in found[1:]] == [f"{n:032d}" for n in range(5)]
+
+
+async def test_a_json_client_gets_the_ids_of_a_batch_as_text() -> None:
+    async with running() as (client, addr):
+        batch = send_request("t", encode_batch([(0, b"x", b""), (0, b"y", b"")]))
+        batch.code = RequestCode.SEND_BATCH_MESSAGE
+        answer = await client.invoke(addr, batch)
+        assert answer.ext is not None
+        first, second = answer.ext["msgId"].split(",")
+        assert parse_offset_msg_id(first)[2] == 0 < parse_offset_msg_id(second)[2]
+
+
+@pytest.mark.parametrize(
+    ("request_", "code", "text"),
+    [
+        (send_request("t", b"", c="nothing"), ResponseCode.TOPIC_NOT_EXIST, "topic[t] not exist, apply first please!"),
+        (send_request("a b", b""), ResponseCode.INVALID_PARAMETER, "illegal characters"),
+        (send_request("SCHEDULE_TOPIC_XXXX", b""), ResponseCode.NO_PERMISSION, "is forbidden"),
+        (send_request("t", b"", queue_id=9), ResponseCode.INVALID_PARAMETER, "request queueId[9] is illegal"),
+        (send_request("t", bytes(70_000)), ResponseCode.MESSAGE_ILLEGAL, "the message is illegal"),
+        (send_request("t", b"", f=4), ResponseCode.MESSAGE_ILLEGAL, "transactional messages"),
+        (send_request("t", b"", properties="DELAY\x013\x02"), ResponseCode.MESSAGE_ILLEGAL, "delayed messages"),
+        (send_request("t", b"", e="x"), ResponseCode.SYSTEM_ERROR, "invalid literal"),
+        (send_request("t", b"", b=None), ResponseCode.SYSTEM_ERROR, "the custom field <b> is null"),
+        (send_request("t", b"junk", m=True), ResponseCode.MESSAGE_ILLEGAL, "the batch ends within message 0"),
+        (pull_request("nowhere", 0), ResponseCode.TOPIC_NOT_EXIST, "topic[nowhere] not exist"),
+        (pull_request("BenchmarkTest", 0, queue_id=1024), ResponseCode.INVALID_PARAMETER, "queueId[1024] is illegal"),
+        (pull_request("BenchmarkTest", 5), ResponseCode.PULL_OFFSET_MOVED, "NO_MESSAGE_IN_QUEUE"),
+        (pull_request("BenchmarkTest", 0), ResponseCode.PULL_NOT_FOUND, "NO_MESSAGE_IN_QUEUE"),
+        (pull_request("BenchmarkTest", 0, expressionType="SQL92"), ResponseCode.SYSTEM_ERROR, "SQL92"),
+        (pull_request("BenchmarkTest", 0, sysFlag=0), ResponseCode.SUBSCRIPTION_NOT_EXIST, "subscription not exist"),
+        (Command(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": 5}), 1, "can not find message by the offset, 5"),
+    ],
+)
+async def test_refusals_have_rocketmqs_codes_and_texts(request_: Command, code: int, text: str) -> None:
+    async with running() as (client, addr):
+        answer = await client.invoke(addr, request_)
+        assert (answer.code, text in (answer.remark or "")) == (code, True), answer
+
+
+async def test_a_held_pull_is_answered_when_its_message_comes() -> None:
+    async with running() as (client, addr):
+        await client.invoke(addr, send_request("t", b"first"))
+        answers = []
+
+        async def wait() -> None:
+            answers.append(
+                await client.invoke(addr, pull_request("t", 1, wait_ms=30_000, subscription="a || b"), 60_000)
+            )
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wait)
+            await trio.testing.wait_all_tasks_blocked()
+            await client.invoke(addr, send_request("t", b"not for us", properties="TAGS\x01c\x02"))
+            await client.invoke(addr, send_request("t", b"for us", properties="TAGS\x01b\x02"))
+        assert [message.body for message in messages(answers[0])] == [b"for us"]
+        assert answers[0].ext is not None and int(answers[0].ext["nextBeginOffset"]) == 3
+
+
+async def test_a_held_pull_ends_when_its_time_is_over() -> None:
+    async with running() as (client, addr):
+        await client.invoke(addr, send_request("t", b"first"))
+        answer = await client.invoke(addr, pull_request("t", 1, wait_ms=50), 10_000)
+        assert (answer.code, answer.remark) == (ResponseCode.PULL_NOT_FOUND, "OFFSET_OVERFLOW_ONE")
+
+
+async def test_rocketmqs_clients_get_32_messages_and_ours_what_they_ask_for() -> None:
+    async with running() as (client, addr):
+        for number in range(100):
+            await client.invoke(addr, send_request("t", b"%d" % number))
+        assert len(messages(await client.invoke(addr, pull_request("t", 0, maxMsgNums=500)))) == 100
+    async with running() as (client, addr):
+        await client.channel(addr, 1000)
+        rows = [(0, b"%d" % n, b"") for n in range(100)]
+        batch = send_request("t", encode_batch(rows), m=True)
+        await client.invoke(addr, batch)
+        pull = pull_request("t", 0, maxMsgNums=500)
+        channel = await client.channel(addr, 1000)
+        # On the channel itself the request stays JSON, as an official client's.
+        pull.codec = 0
+        assert len(messages(await channel.invoke(pull, 5_000))) == 32
+
+
+async def test_messages_are_found_by_key_and_by_id() -> None:
+    async with running() as (client, addr):
+        sent = await client.invoke(addr, send_request("t", b"x", properties="KEYS\x01k\x02UNIQ_KEY\x01U1\x02"))
+        assert sent.ext is not None
+        query = {"topic": "t", "key": "k", "maxNum": 8, "beginTimestamp": 0, "endTimestamp": 1 << 60}
+        found = messages(await client.invoke(addr, Command(RequestCode.QUERY_MESSAGE, query)))
+        assert [message.body for message in found] == [b"x"]
+        none = await client.invoke(addr, Command(RequestCode.QUERY_MESSAGE, {**query, "key": "other"}))
+        assert none.code == ResponseCode.QUERY_NOT_FOUND
+        offset = parse_offset_msg_id(sent.ext["msgId"])[2]
+        view = await client.invoke(addr, Command(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": offset}))
+        assert messages(view)[0].msg_id == "U1"
+
+
+async def test_sync_flush_answers_when_the_message_is_on_disk() -> None:
+    fs = MemoryFiles()
+    async with running(fs, flush_disk_type="SYNC_FLUSH") as (client, addr):
+        async with trio.open_nursery() as nursery:
+            for number in range(50):
+                nursery.start_soon(client.invoke, addr, send_request("t", b"%d" % number))
+        after = fs.crash(Random(7))
+    async with running(after, flush_disk_type="SYNC_FLUSH") as (client, addr):
+        await client.invoke(addr, pull_request("t", 0))
+        found = messages(await client.invoke(addr, pull_request("t", 0, maxMsgNums=100)))
+        assert sorted(message.body for message in found) == sorted(b"%d" % n for n in range(50))
+
+
+async def test_a_full_disk_is_said_and_reads_go_on() -> None:
+    fs = MemoryFiles()
+    async with running(fs) as (client, addr):
+        await client.invoke(addr, send_request("t", b"first"))
+        await client.invoke(addr, pull_request("t", 0))
+        fs.capacity = fs.used()
+        refused = None
+        for _ in range(100):
+            answer = await client.invoke(addr, send_request("t", bytes(2_000)))
+            if answer.code:
+                refused = answer
+                break
+        assert refused is not None and refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert "disk is full" in (refused.remark or "")
+        assert messages(await client.invoke(addr, pull_request("t", 0)))[0].body == b"first"
+        fs.capacity = 1 << 40
+        assert (await client.invoke(addr, send_request("t", b"again"))).code == 0
+
+
+async def test_it_goes_on_after_a_restart() -> None:
+    fs = MemoryFiles()
+    async with running(fs) as (client, addr):
+        await client.invoke(addr, send_request("t", b"one"))
+    async with running(fs) as (client, addr):
+        answer = await client.invoke(addr, send_request("t", b"two"))
+        assert answer.ext is not None and answer.ext["queueOffset"] == "1"
+        assert len(messages(await client.invoke(addr, pull_request("t", 0)))) == 2
