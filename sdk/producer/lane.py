@@ -22,6 +22,7 @@ from common.errors import (
 from common.message.message import Message
 from common.message.queue import MessageQueue
 from remoting.net.client import RemotingClient
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
 from sdk.producer.bulk import make_rows
 from sdk.producer.faults import Faults
@@ -184,18 +185,17 @@ class Lane:
                 return None
             return (addr, self._queue) if in_flight.get(addr, 0) < slots else None
         now_ms = trio.current_time() * 1000
-        usable = [addr for addr in route.writable_at if owner.faults.usable(addr, now_ms)]
-        open_at = {
-            addr: queues
-            for addr, queues in route.writable_at.items()
-            if in_flight.get(addr, 0) < slots and (not usable or addr in usable)
-        }
+        avoid = self.pending[0].avoid
+        usable = [addr for addr in route.writable_at if owner.faults.usable(addr, now_ms)] or list(route.writable_at)
+        # Rather a slot of a broker that has not failed this send than a free one where it did.
+        best = [addr for addr in usable if addr not in avoid] or usable
+        open_at = {addr: route.writable_at[addr] for addr in best if in_flight.get(addr, 0) < slots}
         if not open_at:
             if not route.writable_at:
                 owner.want_route(self._topic)
                 self._later(RETRY_PAUSE_S)
             return None
-        return self._turns.next(open_at, lambda addr: True, self.pending[0].avoid)
+        return self._turns.next(open_at, lambda addr: True)
 
     def _later(self, seconds: float) -> None:
         async def wake() -> None:
@@ -303,6 +303,8 @@ class Lane:
 
     def _refused(self, addr: str, sends: list[PendingSend], error: BrokerError) -> None:
         if error.code in RETRIABLE_CODES:
+            if error.code == ResponseCode.GO_AWAY:
+                self._owner.suspect(addr)
             self._failed(addr, sends, error)
             return
         self._release(addr)

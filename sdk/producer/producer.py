@@ -17,7 +17,7 @@ from common.message.properties import DELAY
 from common.message.queue import MessageQueue
 from common.names import check_group, check_topic
 from remoting.net.client import RemotingClient
-from remoting.protocol.codes import RequestCode
+from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
 from sdk.client import ClientInstance
 from sdk.identity import local_ip
@@ -270,8 +270,8 @@ class Producer:
     async def _probe_one(self, addr: str) -> None:
         routes = self._client.routes
         try:
-            await self.remoting.invoke(addr, Command(RequestCode.GET_MAX_OFFSET, _PROBE), PROBE_TIMEOUT_MS)
-            answers = True
+            probe = Command(RequestCode.GET_MAX_OFFSET, _PROBE)
+            answers = (await self.remoting.invoke(addr, probe, PROBE_TIMEOUT_MS)).code != ResponseCode.GO_AWAY
         except RemotingError:
             answers = False
         if addr in routes.masters():
@@ -288,7 +288,7 @@ class Producer:
             lane.wake()
 
 
-# Any answer will do, also that there is no such topic.
+# Any answer will do, also that there is no such topic; not that of a broker that is stopping.
 _PROBE: dict[str, Any] = {"topic": DEFAULT_TOPIC, "queueId": 0}
 
 

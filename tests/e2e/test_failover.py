@@ -6,6 +6,7 @@ from remoting.protocol.bodies.topic import TopicConfig
 from sdk import Message, Producer
 from tests.e2e.load import check_acknowledged, stored, under_load
 from tests.support.cluster import make_topic, running, until_registered, until_route
+from tests.support.waiting import until
 
 TOPIC = "load"
 CONFIG = TopicConfig(TOPIC, 4, 4)
@@ -53,9 +54,9 @@ async def test_one_of_two_masters_frozen_costs_no_send_and_gets_none_until_it_an
             victim.freeze()
             try:
                 # Those in flight to the frozen one time out there and are stored elsewhere; all others go on.
+                await until(lambda: load.producer.retried > 0, "sends to the frozen broker are tried elsewhere")
                 await load.more(20_000)
                 stored_before, retried_before = load.by_broker[victim.name], load.producer.retried
-                assert retried_before > 0
                 await load.more(20_000)
                 assert (load.by_broker[victim.name], load.producer.retried) == (stored_before, retried_before)
             finally:

@@ -30,9 +30,9 @@ class StoringBroker(FakeBroker):
         self.refused_bodies: set[bytes] = set()
         self.is_silent = False
         for code in (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE):
-            self.on(code, self._store)
+            self.on(code, self.answer)
 
-    def _store(self, request: Command) -> Command | None:
+    def answer(self, request: Command) -> Command | None:
         assert request.ext is not None
         self.requests_of += 1
         if self.is_silent:
@@ -111,6 +111,36 @@ async def test_a_refused_send_goes_to_the_other_broker() -> None:
             assert (await producer.send(Message("t", b"%d" % number))).queue.broker_name == "broker-b"
         assert len(b.stored) == 10
         assert producer.retried > 0
+
+
+async def test_a_refused_send_waits_for_a_busy_broker_rather_than_going_there_again() -> None:
+    names, a, b = FakeNamesrv(), StoringBroker("broker-a"), StoringBroker("broker-b")
+    async with serving(names), serving(a), serving(b), Producer(names.addr) as producer:
+        names.add("t", a)
+        a.is_silent = True
+        results = []
+
+        async def send() -> None:
+            results.append(await producer.send(Message("t", b"x")))
+
+        async with trio.open_nursery() as nursery:
+            for busy in (1, 2):  # that many requests at once is all that one broker gets
+                nursery.start_soon(send)
+                await a.wait_asked(RequestCode.SEND_MESSAGE_V2, busy)
+            names.add("t", b)
+            producer.want_route("t")
+            while len(await producer.queues("t")) < 4:
+                await trio.lowlevel.checkpoint()
+            b.code = 1
+            nursery.start_soon(send)
+            await b.wait_asked(RequestCode.SEND_MESSAGE_V2)
+            a.is_silent = False
+            for request in a.asked(RequestCode.SEND_MESSAGE_V2):
+                answer = a.answer(request)
+                assert answer is not None
+                a.channels[0].reply(request, answer)
+        assert [result.queue.broker_name for result in results] == ["broker-a"] * 3
+        assert len(b.asked(RequestCode.SEND_MESSAGE_V2)) == 1
 
 
 async def test_when_all_refuse_the_send_fails_and_says_why() -> None:
