@@ -29,9 +29,13 @@ Dispatch = Callable[["Channel", Command], None]
 
 
 class Channel:
-    """A connection to ``remote``; ``attachments`` is for whoever serves it."""
+    """A connection to ``remote``; ``attachments`` is for whoever serves it.
 
-    def __init__(self, stream: trio.SocketStream, *, max_frame_bytes: int) -> None:
+    With ``backpressure`` nothing more is read while the peer does not take its answers: a server's way. A client must
+    read on, or the two would wait for each other.
+    """
+
+    def __init__(self, stream: trio.SocketStream, *, max_frame_bytes: int, backpressure: bool = False) -> None:
         self._stream = stream
         self._socket = stream.socket
         self._fd = stream.socket.fileno()
@@ -39,6 +43,7 @@ class Channel:
         self._outbox: list[bytes] = []
         self._outbox_bytes = 0
         self._wake = trio.Event()
+        self._backpressure = backpressure
         self._in_turn = False
         self._sending = False
         self._pending: dict[int, tuple[float, float, int, Answered]] = {}
@@ -239,7 +244,7 @@ class Channel:
                     after_turn()
             finally:
                 self._in_turn = False
-            if self._outbox and not self.flush_now():
+            if self._outbox and not self.flush_now() and self._backpressure:
                 await self.flush()
             size = RECEIVE_BYTES_BULK if connection.pending_bytes > RECEIVE_BYTES else RECEIVE_BYTES
 

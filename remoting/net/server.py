@@ -128,7 +128,7 @@ class Server:
 
     async def _serve_connection(self, stream: trio.SocketStream) -> None:
         try:
-            channel = Channel(stream, max_frame_bytes=self._limits.max_frame_bytes)
+            channel = Channel(stream, max_frame_bytes=self._limits.max_frame_bytes, backpressure=True)
         except OSError:
             # The peer was gone before we looked at its address.
             await trio.aclose_forcefully(stream)

@@ -222,3 +222,23 @@ async def test_too_many_connections_are_refused() -> None:
         await first.send_all(encode(Command(ECHO, body=b"still here", opaque=1)))
         answers = Connection().receive_data(await first.receive_some(1000))
         assert answers[0].body == b"still here"
+
+
+async def test_a_client_reads_on_while_the_server_does_not() -> None:
+    # Both sides fill the other's socket: were the client to wait for its own sends, neither would ever go on.
+    async with pair() as (client, addr, _):
+        await client.invoke(addr, Command(ECHO))
+        channel = await client.channel(addr, 1000)
+        body, count, answered = bytes(20_000), 2_000, 0
+        done = trio.Event()
+
+        def on_answer(answer: object) -> None:
+            nonlocal answered
+            answered += isinstance(answer, Command)
+            if answered == count:
+                done.set()
+
+        for _ in range(count):
+            channel.submit(Command(ECHO, body=body), 60_000, on_answer)
+        with trio.fail_after(60):
+            await done.wait()
