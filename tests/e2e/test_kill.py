@@ -1,0 +1,131 @@
+"""kill -9 of a broker at random points under load, again and again on one store; after each restart all is there.
+
+A failure prints its seed; SKYLARK_KILL_SEED repeats it, as far as the moments of other processes can be repeated.
+"""
+
+import os
+import sys
+from collections import Counter
+from pathlib import Path
+from random import Random
+
+import trio
+
+from common.errors import RemotingError, RouteNotFound
+from common.message.queue import MessageQueue
+from remoting.protocol.bodies.topic import TopicConfig
+from scripts.daemons import POLL_S, Daemon
+from sdk import Admin, Producer, PullConsumer
+from tests.e2e.load import Load, bodies, check_acknowledged, stored
+from tests.e2e.metadata import SHARES, MetadataModel, OffsetsModel
+from tests.support.cluster import SMALL, Cluster, make_topic, running, until_route
+from tests.support.waiting import until
+
+ROUNDS = 50
+QUEUES = 4
+SENDERS = 40
+TOPIC = "kill"
+
+
+class Rounds:
+    """One store through all its deaths."""
+
+    def __init__(self, cluster: Cluster, random: Random) -> None:
+        self._cluster = cluster
+        self._random = random
+        self._metadata = MetadataModel(random)
+        self._offset = OffsetsModel()
+        self._queue = MessageQueue(TOPIC, self.broker.name, 0)
+        # By queue: what was read after earlier rounds.
+        self.read: dict[MessageQueue, list[bytes]] = {}
+        self.acked = 0
+
+    @property
+    def broker(self) -> Daemon:
+        return self._cluster.brokers[0]
+
+    async def until_killed(self, number: int) -> Load:
+        """Load of all kinds until a random moment; what was acknowledged."""
+        random, nameserver = self._random, self._cluster.nameserver
+        self._metadata.stopping = False
+        kill_after = random.randrange(4_000)
+        # A send that gets no answer is not tried again: one acknowledgement, one message.
+        async with (
+            Producer(nameserver, retries=0) as producer,
+            PullConsumer(nameserver) as consumer,
+            Admin(nameserver) as admin,
+            trio.open_nursery() as nursery,
+        ):
+            load = Load(producer, TOPIC, f"round-{number}")
+            for sender in range(SENDERS):
+                nursery.start_soon(load.send, sender)
+            for names in SHARES:
+                nursery.start_soon(self._metadata.change, admin, self.broker.addr, names)
+            nursery.start_soon(self._commit, consumer, load)
+            await until(lambda: len(load.acked) >= kill_after, f"{kill_after} sends are acknowledged")
+            load.stopping = self._metadata.stopping = True
+            self.broker.kill()
+        self.acked += len(load.acked)
+        return load
+
+    async def _commit(self, consumer: PullConsumer, load: Load) -> None:
+        while not load.stopping:
+            self._offset.last += 1
+            try:
+                await consumer.commit_offset(self._queue, self._offset.last)
+            except (RemotingError, RouteNotFound):
+                return
+
+    async def restart(self) -> None:
+        """Start it; now and then it is killed once more while it recovers."""
+        broker = self.broker
+        broker.start()
+        if self._random.random() < 0.2:
+            for _ in range(self._random.randrange(60)):
+                if broker.ready():
+                    break
+                await trio.sleep(POLL_S)
+            broker.kill()
+            broker.start()
+        await until(broker.ready, "the broker has recovered")
+        await until_route(self._cluster, TOPIC, [broker.name])
+
+    async def check(self, load: Load) -> None:
+        """What this round added, and the metadata."""
+        async with PullConsumer(self._cluster.nameserver) as consumer:
+            for queue in await consumer.message_queues(TOPIC):
+                known = self.read.setdefault(queue, [])
+                known += await bodies(consumer, queue, len(known))
+            self._offset.check(await consumer.committed_offset(self._queue))
+        check_acknowledged(load.acked, self.read)
+        async with Admin(self._cluster.nameserver) as admin:
+            await self._metadata.check(admin, self.broker.addr)
+
+
+def check_order_and_uniqueness(found: dict[MessageQueue, list[bytes]]) -> None:
+    """No body is stored twice; in each queue a sender's messages stand in the order in which it sent them."""
+    counts = Counter(body for queue in found.values() for body in queue)
+    assert [body for body, count in counts.items() if count > 1] == []
+    for queue, stored_bodies in found.items():
+        last: dict[tuple[bytes, bytes], int] = {}
+        for body in stored_bodies:
+            name, sender, number = body.split(b"/")
+            assert last.get((name, sender), -1) < int(number), f"{queue}: {body!r} after {last[name, sender]}"
+            last[name, sender] = int(number)
+
+
+async def test_what_was_acknowledged_survives_kill_9_at_any_moment(tmp_path: Path) -> None:
+    seed = int(os.environ.get("SKYLARK_KILL_SEED") or Random().randrange(1 << 32))
+    sys.stdout.write(f"SKYLARK_KILL_SEED={seed}\n")
+    options = (*SMALL, "--flush-consumer-offset-interval", "10")
+    async with running(tmp_path, options=options) as cluster:
+        await make_topic(cluster, TopicConfig(TOPIC, QUEUES, QUEUES))
+        rounds = Rounds(cluster, Random(seed))
+        for number in range(ROUNDS):
+            load = await rounds.until_killed(number)
+            await rounds.restart()
+            await rounds.check(load)
+        found = await stored(cluster.nameserver, TOPIC)
+        assert found == rounds.read
+        check_order_and_uniqueness(found)
+        sys.stdout.write(f"{ROUNDS} rounds, {rounds.acked} acknowledged messages, all there\n")
