@@ -23,8 +23,10 @@ from pyspark.sql.types import StructType
 
 from bench.harness import Row, cluster, in_turn, row, show
 from common.message.queue import MessageQueue
+from common.names import MASTER_ID
+from remoting.protocol.bodies.topic import TopicConfig
 from sdk import Message
-from sdk.blocking import Producer, PullConsumer
+from sdk.blocking import Admin, Producer, PullConsumer
 from spark_connector import register
 from spark_connector.batch_reader import decode_buffer
 from spark_connector.offsets import OffsetRange
@@ -35,6 +37,8 @@ from spark_connector.schema import arrow_schema, spark_schema
 CORES = 2
 BATCH_ROWS = 10_000
 BODY_BYTES = 128
+QUEUES = 4
+WAIT_S = 20
 FEW_COLUMNS = "queueOffset bigint, body binary"
 SESSION = {
     "spark.master": f"local[{CORES}]",
@@ -75,6 +79,20 @@ class MemoryReader(DataSourceReader):
             while left > 0:
                 yield batch.slice(0, left)
                 left -= batch.num_rows
+
+
+def create_topic(nameserver: str, topic: str) -> None:
+    """On every master that the NameServer knows; waits for the first, which may just have started."""
+    with Admin(nameserver) as admin:
+        deadline = time.monotonic() + WAIT_S
+        while not (brokers := admin.cluster_info().broker_addr_table) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        for broker in brokers.values():
+            admin.create_topic(broker.broker_addrs[MASTER_ID], TopicConfig(topic, QUEUES, QUEUES))
+        while topic not in admin.topic_list():
+            if time.monotonic() > deadline:
+                raise SystemExit(f"no NameServer knows topic {topic} after {WAIT_S} s")
+            time.sleep(0.05)
 
 
 def publish(nameserver: str, topic: str, count: int, *, keyed: bool) -> None:
@@ -156,6 +174,7 @@ def main(messages: int, keyed: int, rounds: int, nameserver: str | None, as_json
         run = f"{os.getpid()}-{time.time_ns() // 1_000_000}"
         shapes = [("bench-plain", f"{BODY_BYTES} B", messages), ("bench-keyed", "64-192 B with keys", keyed)]
         for topic, _, count in shapes:
+            create_topic(nameserver, f"{topic}-{run}")
             publish(nameserver, f"{topic}-{run}", count, keyed=topic == "bench-keyed")
         spark = session()
         try:

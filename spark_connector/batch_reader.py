@@ -13,13 +13,13 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from spark_connector.decode import check_bodies, decode
+from spark_connector.decode import check_bodies, check_order, decode
 from spark_connector.landing import pack
 from spark_connector.offsets import OffsetRange
 from spark_connector.options import ReadOptions
 from spark_connector.planning import QueueDirectory, plan, report_lost
 from spark_connector.pulling import Buffer, QueueReader, ReadFailed, ahead, joined, pulls
-from spark_connector.records import DamagedRecord, Records, queue_offsets, record_starts
+from spark_connector.records import DamagedRecord, Records
 from spark_connector.schema import arrow_schema
 
 
@@ -66,18 +66,17 @@ def decode_buffer(
     """The rows of ``buffer`` that lie in ``wanted``, in batches of about equal size."""
     rows_before = 0
     try:
-        starts = record_starts(buffer.data)
-        offsets = queue_offsets(buffer.data, starts)
-        low, high = np.searchsorted(offsets, [wanted.start, wanted.end])
+        records = Records(buffer.data)
+        low, high = np.searchsorted(check_order(records), [wanted.start, wanted.end])
         rows = int(high - low)
         count = -(-rows // options.max_records_per_batch)
         for part in range(count):
             rows_before = int(low) + rows * part // count
             upto = int(low) + rows * (part + 1) // count
-            records = Records(buffer.data, starts[rows_before:upto])
+            some = records.part(rows_before, upto)
             if options.check_crc:
-                check_bodies(records)
-            yield decode(records, wanted.queue.broker_name, schema)
+                check_bodies(some)
+            yield decode(some, wanted.queue.broker_name, schema)
     except DamagedRecord as error:
         topic, broker, queue = wanted.queue
         offset = buffer.offset + rows_before + error.row

@@ -13,9 +13,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from spark_connector.records import Ints, Mask
+from spark_connector.records import Ints, Mask, all_alike
 
-_HEX_PAIRS = np.frombuffer(b"".join(b"%02X" % value for value in range(256)), dtype=np.uint16)
+# the four hex digits of each two bytes, indexed by the number that this machine reads them as
+_HEX = np.frombuffer(np.arange(2**16, dtype=np.uint16).tobytes().hex().upper().encode(), dtype=np.uint32)
 _MAX_MS = (2**63 - 1) // 1000
 
 
@@ -71,21 +72,28 @@ def repeated(value: str, rows: int) -> pa.Array:
     return pa.repeat(pa.scalar(value, pa.string()), rows)
 
 
-def hex_text(raw: NDArray[np.uint8]) -> pa.Array:
-    """Upper-case hex of each row of ``raw`` (rows x bytes)."""
-    rows, width = raw.shape
-    digits = _HEX_PAIRS.take(raw)
-    offsets = np.arange(0, (rows + 1) * width * 2, width * 2, dtype=np.int32)[: rows + 1]
+def hex_text(*fields: NDArray[np.uint8]) -> pa.Array:
+    """Upper-case hex of each row of ``fields`` (rows x bytes each, even numbers of bytes), one after the other."""
+    rows = len(fields[0])
+    raw = np.empty((rows, sum(field.shape[1] for field in fields)), dtype=np.uint8)
+    at = 0
+    for field in fields:
+        width = field.shape[1]
+        raw[:, at : at + width].view(f"V{width}")[:] = field.view(f"V{width}")  # row by row, not byte by byte
+        at += width
+    digits = _HEX.take(raw.view(np.uint16), mode="wrap")  # which skips a check: every number is in the table
+    offsets = np.arange(0, (rows + 1) * at * 2, at * 2, dtype=np.int32)[: rows + 1]
     return pa.Array.from_buffers(pa.string(), rows, [None, pa.py_buffer(offsets), pa.py_buffer(digits)])
 
 
 def hosts(raw: NDArray[np.uint8]) -> pa.Array:
     """``ip:port`` of each row of ``raw`` (rows x 8 or 20 bytes); few hosts send many rows."""
-    rows = len(raw)
-    if rows and bool((raw == raw[0]).all()):
-        return repeated(_host_text(raw[0].tobytes()), rows)
-    whole = np.ascontiguousarray(raw).view(f"V{raw.shape[1]}").reshape(rows)
-    unique, which = np.unique(whole, return_inverse=True)
+    width = raw.shape[1]
+    rows = np.ascontiguousarray(raw.view(f"V{width}"))
+    raw = rows.view(np.uint8).reshape(len(rows), width)
+    if len(raw) and all_alike(raw):
+        return repeated(_host_text(raw[0].tobytes()), len(raw))
+    unique, which = np.unique(rows.reshape(len(rows)), return_inverse=True)
     return pa.array([_host_text(host.tobytes()) for host in unique], pa.string()).take(pa.array(which))
 
 

@@ -14,12 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from common.errors import ProtocolError
-from common.message.flags import COMPRESSED
+from common.message.flags import BORN_HOST_V6, COMPRESSED, STORE_HOST_V6
 from common.message.message import decompressed
 from common.message.properties import KEYS, TAGS, UNIQ_KEY
 from spark_connector.columns import gather, hex_text, hosts, numbers, patched, repeated, text, timestamps
 from spark_connector.property_pairs import PropertyPairs
-from spark_connector.records import DamagedRecord, Ints, Mask, Records
+from spark_connector.records import DamagedRecord, Ints, Records, all_alike, overlapping
 
 INNER_BATCH = 0x80  # sysFlag: the body holds many messages (queues of type BatchCQ)
 
@@ -31,6 +31,17 @@ def decode(records: Records, broker_name: str, schema: pa.Schema) -> pa.RecordBa
         raise DamagedRecord(row, int(records.starts[row]), "holds a whole batch (BatchCQ), which cannot be read yet")
     columns = _Columns(records, broker_name)
     return pa.RecordBatch.from_arrays([columns.make(field) for field in schema], schema=schema)
+
+
+def check_order(records: Records) -> Ints:
+    """The queue offset of each record; `DamagedRecord` unless they ascend."""
+    offsets: Ints = records.column("queue_offset")
+    falls = offsets[1:] <= offsets[:-1]
+    if falls.any():
+        row = int(falls.argmax()) + 1
+        reason = f"queue offset {offsets[row]} follows {offsets[row - 1]}"
+        raise DamagedRecord(row, int(records.starts[row]), reason)
+    return offsets
 
 
 def check_bodies(records: Records) -> None:
@@ -64,6 +75,11 @@ class _Columns:
 
     def topic(self) -> pa.Array:
         records = self._records
+        length = int(records.topic_lengths[0]) if len(records) else 0
+        if length and bool((records.topic_lengths == length).all()):
+            topics = overlapping(records.data, f"V{length}")[records.topic_at].view(np.uint8)
+            if all_alike(topics.reshape(-1, length)):
+                return repeated(topics[:length].tobytes().decode("utf-8", "replace"), len(records))
         return text(gather(records.data, records.topic_at, records.topic_lengths, pa.string()))
 
     def broker_name(self) -> pa.Array:
@@ -96,42 +112,39 @@ class _Columns:
     def offset_msg_id(self) -> pa.Array:
         """Upper-case hex of store host and physical offset."""
         heads = self._records.heads
-        return _by_host_length(
-            self._records.store_v6,
-            lambda rows, length: hex_text(
-                np.hstack([heads["store_host"][rows, :length], heads["physical_offset"][rows]])
-            ),
+        return self._by_host_length(
+            STORE_HOST_V6,
+            lambda rows, length: hex_text(heads["store_host"][rows, :length], heads["physical_offset"][rows]),
         )
 
     def born_host(self) -> pa.Array:
         """``ip:port`` of the producer."""
         heads = self._records.heads
-        return _by_host_length(self._records.born_v6, lambda rows, length: hosts(heads["born_host"][rows, :length]))
+        return self._by_host_length(BORN_HOST_V6, lambda rows, length: hosts(heads["born_host"][rows, :length]))
 
     def _property_pairs(self) -> PropertyPairs:
         if self._pairs is None:
             records = self._records
-            joined = gather(records.data, records.properties_at, records.properties_lengths, pa.binary())
             bounds = np.concatenate([[0], np.cumsum(records.properties_lengths)])
-            raw = np.frombuffer(joined.buffers()[2], np.uint8)[: bounds[-1]]
-            self._pairs = PropertyPairs(raw, bounds)
+            joined = gather(records.data, records.properties_at, records.properties_lengths, pa.binary())
+            self._pairs = PropertyPairs(np.frombuffer(joined.buffers()[2], np.uint8)[: bounds[-1]], bounds)
         return self._pairs
+
+    def _by_host_length(self, v6_bit: int, make: Callable[[Ints | slice, int], pa.Array]) -> pa.Array:
+        """``make(rows, bytes of a host)`` for the rows with an IPv4 host and those with an IPv6 one, in row order."""
+        if not self._records.v6:
+            return make(slice(None), 8)
+        v6 = (self._records.sys_flags & v6_bit) != 0
+        short, long = np.flatnonzero(~v6), np.flatnonzero(v6)
+        place = np.empty(len(v6), dtype=np.int64)
+        place[np.concatenate([short, long])] = np.arange(len(v6))
+        return pa.concat_arrays([make(short, 8), make(long, 20)]).take(pa.array(place))
 
     def _unpacked(self, row: int, body: bytes) -> bytes:
         try:
             return decompressed(body, int(self._records.sys_flags[row]))
         except ProtocolError as error:
             raise DamagedRecord(row, int(self._records.starts[row]), str(error)) from None
-
-
-def _by_host_length(v6: Mask, make: Callable[[Ints | slice, int], pa.Array]) -> pa.Array:
-    """``make(rows, bytes of a host)`` for the rows with an IPv4 host and those with an IPv6 one, in row order."""
-    if not v6.any():
-        return make(slice(None), 8)
-    short, long = np.flatnonzero(~v6), np.flatnonzero(v6)
-    place = np.empty(len(v6), dtype=np.int64)
-    place[np.concatenate([short, long])] = np.arange(len(v6))
-    return pa.concat_arrays([make(short, 8), make(long, 20)]).take(pa.array(place))
 
 
 _NUMBERS: Mapping[str, str] = MappingProxyType(

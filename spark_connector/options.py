@@ -39,7 +39,7 @@ class ReadOptions:
     max_records_per_partition: int = option(0, "split queues into partitions not larger (0: no limit)", minimum=0)
     max_records_per_batch: int = option(10_000, "rows handed to Spark at once", minimum=1, maximum=1_000_000)
     pull_batch_size: int = option(
-        32_768, "messages asked for in a pull; brokers have limits of their own", minimum=1, maximum=1_000_000
+        8_192, "messages asked for in a pull; brokers have limits of their own", minimum=1, maximum=1_000_000
     )
     pull_timeout_ms: int = option(
         10_000, "how long to wait for an answer, and for a message that should be there", unit="ms", minimum=1

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from common.message.properties import decode_properties
 from spark_connector.columns import gather, is_text, patched
-from spark_connector.records import Ints, overlapping
+from spark_connector.records import Ints, all_alike, overlapping
 
 Bytes = NDArray[np.uint8]
 
@@ -122,7 +122,7 @@ def _same_name(raw: Bytes, starts: Ints, seps: Ints) -> bytes | None:
     if length == 0 or not bool((seps - starts == length).all()):
         return None
     names = overlapping(raw, f"V{length}")[starts].view(np.uint8).reshape(len(starts), length)
-    return names[0].tobytes() if bool((names == names[0]).all()) else None
+    return names[0].tobytes() if all_alike(names) else None
 
 
 def _any_pairs(raw: Bytes, bounds: Ints) -> _Pairs:

@@ -15,13 +15,12 @@ from numpy.typing import NDArray
 
 from common.errors import ProtocolError
 from common.message.flags import BORN_HOST_V6, STORE_HOST_V6
-from common.message.record import MAGIC_V1, MAGIC_V2, MIN_RECORD, QUEUE_OFFSET_AT, SYS_FLAG_AT
+from common.message.record import MAGIC_V1, MAGIC_V2, MIN_RECORD
 
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 _SIZE = struct.Struct(">I")
-_MAGIC_AT = 4
 
 
 def _layout(born: int, store: int) -> np.dtype[Any]:
@@ -40,7 +39,7 @@ def _layout(born: int, store: int) -> np.dtype[Any]:
         ("store_timestamp", ">i8", 48 + born),
         ("store_host", ("u1", (store,)), 56 + born),
         ("reconsume_times", ">i4", 56 + born + store),
-        ("body_length", ">i4", 68 + born + store),
+        ("body_length", ">u4", 68 + born + store),
     ]
     names, formats, offsets = zip(*fields, strict=True)
     return np.dtype(
@@ -50,7 +49,7 @@ def _layout(born: int, store: int) -> np.dtype[Any]:
 
 # by the two IPv6 bits of sysFlag; the last one, with room for all, also takes rows of different layouts
 _LAYOUTS = (_layout(8, 8), _layout(20, 8), _layout(8, 20), _layout(20, 20))
-_HEAD_BYTES = np.array([layout.itemsize for layout in _LAYOUTS])
+_HEAD_BYTES = tuple(layout.itemsize for layout in _LAYOUTS)
 _V6_SHIFT = BORN_HOST_V6.bit_length() - 1
 
 
@@ -70,22 +69,36 @@ class DamagedRecord(ProtocolError):
 class Records:
     """The records of ``data``, row by row: their ``heads``, and where body, topic and properties lie."""
 
-    def __init__(self, data: bytes, starts: Ints | None = None) -> None:
-        """The records at ``starts`` (some of `record_starts`); without it all that ``data`` holds."""
+    def __init__(self, data: bytes) -> None:
         self.data = data
-        self.starts = record_starts(data) if starts is None else starts
-        self.sys_flags = self._ints("i4", self.starts + SYS_FLAG_AT)
-        self.born_v6 = (self.sys_flags & BORN_HOST_V6) != 0
-        self.store_v6 = (self.sys_flags & STORE_HOST_V6) != 0
-        ends = self.starts + self._ints("u4", self.starts)
-        layouts = self.sys_flags >> _V6_SHIFT & 3
-        head_bytes = _HEAD_BYTES[layouts]
-        self._refuse(self.starts + head_bytes + 3 > ends, "too short for its hosts")
-        self.heads = self._copy_heads(layouts)
-        self._place(self.starts + head_bytes, ends)
+        self.starts, self.heads = _split(data)
+        magic = self.heads["magic"]
+        v1 = magic == MAGIC_V1
+        v2 = None if v1.all() else magic == MAGIC_V2
+        if v2 is not None:
+            self._refuse(~(v1 | v2), "its magic is no record's")
+        self.sys_flags = self.column("sys_flag")
+        self.v6 = bool((self.sys_flags & (BORN_HOST_V6 | STORE_HOST_V6)).any())
+        ends = self.starts + self.heads["size"]
+        head_bytes: Ints | int = _HEAD_BYTES[0]
+        if self.v6:
+            layouts = self.sys_flags >> _V6_SHIFT & 3
+            head_bytes = np.array(_HEAD_BYTES)[layouts]
+            self._refuse(self.starts + head_bytes + 3 > ends, "too short for its hosts")
+            self.heads = self._copy_heads(layouts)
+        self._place(self.starts + head_bytes, ends, v2)
 
     def __len__(self) -> int:
         return len(self.starts)
+
+    def part(self, low: int, high: int) -> "Records":
+        """The rows from ``low`` up to, not including, ``high``; nothing is copied."""
+        if low == 0 and high == len(self):
+            return self
+        part = object.__new__(Records)
+        for name, value in vars(self).items():
+            setattr(part, name, value[low:high] if isinstance(value, np.ndarray) else value)
+        return part
 
     def column(self, name: str) -> NDArray[Any]:
         """A number of every record's head, in this machine's byte order."""
@@ -93,12 +106,11 @@ class Records:
         return field.astype(field.dtype.newbyteorder("="))
 
     def _copy_heads(self, layouts: NDArray[np.int32]) -> NDArray[Any]:
-        if len(layouts) and bool((layouts == layouts[0]).all()):
-            return self._heads_of(self.starts, _LAYOUTS[layouts[0]])
+        """The heads in one array with room for the longest hosts."""
         heads = np.zeros(len(layouts), dtype=_LAYOUTS[-1])
         for number, layout in enumerate(_LAYOUTS):
             rows = np.flatnonzero(layouts == number)
-            found = self._heads_of(self.starts[rows], layout)
+            found = _heads(self.data, self.starts[rows], layout)
             for name in layout.names or ():
                 field = found[name]
                 if field.ndim == 2:
@@ -107,31 +119,26 @@ class Records:
                     heads[name][rows] = field
         return heads
 
-    def _heads_of(self, starts: Ints, layout: np.dtype[Any]) -> NDArray[Any]:
-        heads: NDArray[Any] = overlapping(self.data, f"V{layout.itemsize}")[starts].view(layout)
-        return heads
-
-    def _place(self, body_at: Ints, ends: Ints) -> None:
-        """Where the parts of varying length lie."""
+    def _place(self, body_at: Ints, ends: Ints, v2: Mask | None) -> None:
+        """Where the parts of varying length lie. Lengths are read without a sign: a negative one is just too large."""
         self.body_at = body_at
         self.body_lengths = self.heads["body_length"].astype(np.int64)
         topic_length_at = body_at + self.body_lengths
-        self._refuse((self.body_lengths < 0) | (topic_length_at + 3 > ends), "the body does not fit into it")
-        v2 = self.heads["magic"] == MAGIC_V2
-        self.topic_lengths = self._ints("u1", topic_length_at).astype(np.int64)
+        self._refuse(topic_length_at + 3 > ends, "the body does not fit into it")
+        self.topic_lengths = self._ints("u1", topic_length_at)
         self.topic_at = topic_length_at + 1
-        if v2.any():
-            self.topic_lengths = np.where(v2, self._ints("i2", topic_length_at), self.topic_lengths)
+        if v2 is not None:
+            self.topic_lengths = np.where(v2, self._ints("u2", topic_length_at), self.topic_lengths)
             self.topic_at = self.topic_at + v2
         self.properties_at = self.topic_at + self.topic_lengths + 2
-        self._refuse((self.topic_lengths < 0) | (self.properties_at > ends), "the topic does not fit into it")
-        self.properties_lengths = self._ints("i2", self.properties_at - 2).astype(np.int64)
-        wrong = (self.properties_lengths < 0) | (self.properties_at + self.properties_lengths != ends)
+        self._refuse(self.properties_at > ends, "the topic does not fit into it")
+        self.properties_lengths = self._ints("i2", self.properties_at - 2)
+        wrong = self.properties_at + self.properties_lengths != ends
         self._refuse(wrong, "its properties do not end where it does")
 
-    def _ints(self, kind: str, at: Ints) -> NDArray[Any]:
-        """The big-endian integers ("i4", "u4" ...) at ``at``, in this machine's byte order."""
-        return overlapping(self.data, f">{kind}")[at].astype(f"={kind}")
+    def _ints(self, kind: str, at: Ints) -> Ints:
+        """The big-endian integers ("i2", "u1" ...) at ``at``."""
+        return overlapping(self.data, f">{kind}")[at].astype(np.int64)
 
     def _refuse(self, bad: Mask, reason: str) -> None:
         if bad.any():
@@ -145,38 +152,30 @@ def overlapping(data: bytes | NDArray[np.uint8], kind: str) -> NDArray[Any]:
     return np.ndarray((max(0, len(data) - dtype.itemsize + 1),), dtype, data, strides=(1,))
 
 
-def record_starts(data: bytes) -> Ints:
-    """Where the records of ``data`` start; `DamagedRecord` unless it is whole records, one after another."""
-    starts = _equal_starts(data)
-    if starts is None:
-        starts = _chained_starts(data)
-    magic = overlapping(data, ">u4")[starts + _MAGIC_AT]
-    bad = (magic != MAGIC_V1) & (magic != MAGIC_V2)
-    if bad.any():
-        row = int(bad.argmax())
-        raise DamagedRecord(row, int(starts[row]), f"magic {magic[row]:#010x} is no record's")
-    return starts
+def all_alike(rows: NDArray[np.uint8]) -> bool:
+    """Whether all rows of a contiguous rows x bytes array are equal."""
+    flat = rows.reshape(-1)
+    width = rows.shape[1]
+    return bool((flat[width:] == flat[:-width]).all()) if width else True
 
 
-def queue_offsets(data: bytes, starts: Ints) -> Ints:
-    """The queue offset of each record; `DamagedRecord` unless they ascend."""
-    offsets = overlapping(data, ">i8")[starts + QUEUE_OFFSET_AT].astype(np.int64)
-    falls = offsets[1:] <= offsets[:-1]
-    if falls.any():
-        row = int(falls.argmax()) + 1
-        raise DamagedRecord(row, int(starts[row]), f"queue offset {offsets[row]} follows {offsets[row - 1]}")
-    return offsets
+def _split(data: bytes) -> tuple[Ints, NDArray[Any]]:
+    """(starts, heads as if all hosts were IPv4) of whole records, one after another; else `DamagedRecord`."""
+    if len(data) >= MIN_RECORD:
+        (size,) = _SIZE.unpack_from(data)
+        if size >= MIN_RECORD and len(data) % size == 0:
+            # records of machine-made bodies often have one size: then there is no chain to follow
+            starts = np.arange(0, len(data), size, dtype=np.int64)
+            heads = _heads(data, starts, _LAYOUTS[0])
+            if (heads["size"] == size).all():
+                return starts, heads
+    starts = _chained_starts(data)
+    return starts, _heads(data, starts, _LAYOUTS[0])
 
 
-def _equal_starts(data: bytes) -> Ints | None:
-    """The starts when all records have one size (usual for machine-made bodies), without following the chain."""
-    if len(data) < MIN_RECORD:
-        return None
-    (size,) = _SIZE.unpack_from(data)
-    if size < MIN_RECORD or len(data) % size:
-        return None
-    starts = np.arange(0, len(data), size, dtype=np.int64)
-    return starts if bool((overlapping(data, ">u4")[starts] == size).all()) else None
+def _heads(data: bytes, starts: Ints, layout: np.dtype[Any]) -> NDArray[Any]:
+    heads: NDArray[Any] = overlapping(data, f"V{layout.itemsize}")[starts].view(layout)
+    return heads
 
 
 def _chained_starts(data: bytes) -> Ints:
