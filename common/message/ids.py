@@ -29,13 +29,18 @@ def offset_msg_id(host: bytes, physical_offset: int) -> str:
     return f"{host.hex()}{physical_offset:016x}".upper()
 
 
+def split_offset_msg_id(text: str) -> tuple[bytes, int]:
+    """(host as records hold it, physical offset); ValueError when ``text`` is no offset message id."""
+    if len(text) not in (32, 56):
+        raise ValueError(f"{text!r} is no offset message id: that has 32 or 56 hex digits")
+    raw = bytes.fromhex(text)
+    return raw[:-8], int(_LONG.unpack(raw[-8:])[0])
+
+
 def parse_offset_msg_id(text: str) -> tuple[str, int, int]:
     """(ip, port, physical offset); ValueError when ``text`` is no offset message id."""
-    if len(text) not in (32, 56):
-        raise ValueError(f"{text!r} is no offset message id: it has 32 or 56 hex digits")
-    raw = bytes.fromhex(text)
-    ip, port = decode_host(raw[:-8])
-    return ip, port, int(_LONG.unpack(raw[-8:])[0])
+    host, physical_offset = split_offset_msg_id(text)
+    return *decode_host(host), physical_offset
 
 
 class UniqueKeys:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from common.errors import ProtocolError
 from common.message.batch import decode_offsets, encode_batch
-from common.message.ids import encode_host, parse_offset_msg_id
+from common.message.ids import split_offset_msg_id
 from common.message.queue import MessageQueue
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
@@ -74,13 +74,15 @@ def stored(answer: Command, count: int) -> Stored:
     """What a send's answer says; ProtocolError when it does not name ``count`` places."""
     ext = answer.ext or {}
     try:
-        first, *others = str(ext["msgId"]).split(",")
-        ip, port, offset = parse_offset_msg_id(first)
+        ids = str(ext["msgId"]).split(",")
+        host, first = split_offset_msg_id(ids[0])
         if answer.body:
             offsets = decode_offsets(answer.body)
+        elif len(ids) == 1:
+            offsets = (first,)
         else:
-            offsets = (offset, *(parse_offset_msg_id(other)[2] for other in others))
-        found = Stored(answer.code, encode_host(ip, port), int(ext["queueId"]), int(ext["queueOffset"]), offsets)
+            offsets = tuple([split_offset_msg_id(each)[1] for each in ids])
+        found = Stored(answer.code, host, int(ext["queueId"]), int(ext["queueOffset"]), offsets)
     except (KeyError, ValueError) as error:
         raise ProtocolError(f"the answer to a send cannot be read: {error!r}") from None
     if len(offsets) != count:

@@ -1,0 +1,110 @@
+"""Batches, properties, ids, hashes, and what users may put into a Message."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from common.errors import ProtocolError
+from common.message.batch import decode_batch, decode_offsets, encode_batch, encode_offsets
+from common.message.ids import UniqueKeys, encode_host, offset_msg_id, parse_offset_msg_id
+from common.message.javahash import KeyHasher, java_hash
+from common.message.message import Message, wire_properties
+from common.message.properties import decode_properties, encode_properties, find_property
+
+VECTORS = json.loads((Path(__file__).parents[2] / "golden/vectors.json").read_text())
+rows = st.lists(st.tuples(st.integers(-(2**31), 2**31 - 1), st.binary(max_size=50), st.binary(max_size=50)), max_size=9)
+plain = st.text(st.characters(blacklist_characters="\x01\x02", blacklist_categories=["Cs"]), min_size=1, max_size=9)
+
+
+def java_hash_by_the_book(text: str) -> int:
+    units = text.encode("utf-16-be", "surrogatepass")
+    h = 0
+    for at in range(0, len(units), 2):
+        h = (31 * h + int.from_bytes(units[at : at + 2], "big")) & 0xFFFFFFFF
+    return h - (1 << 32) if h >> 31 else h
+
+
+@pytest.mark.parametrize(("text", "code"), VECTORS["java_hash"].items())
+def test_hashes_of_java(text: str, code: int) -> None:
+    assert java_hash(text) == code
+
+
+@given(st.text(max_size=700))
+def test_the_hash_is_javas(text: str) -> None:
+    assert java_hash(text) == java_hash_by_the_book(text)
+
+
+@given(st.lists(st.text(max_size=40), max_size=20))
+def test_index_hashes_do_not_depend_on_what_was_hashed_before(keys: list[str]) -> None:
+    hasher = KeyHasher()
+    for key in keys * 2:
+        code = java_hash_by_the_book(key)
+        assert hasher.index_hash(key.encode()) == (0 if code == -(2**31) else abs(code))
+
+
+@given(rows)
+def test_a_batch_survives(messages: list[tuple[int, bytes, bytes]]) -> None:
+    assert decode_batch(encode_batch(messages)) == messages
+
+
+@given(st.binary(max_size=100))
+def test_what_is_no_batch_is_one_error(data: bytes) -> None:
+    try:
+        messages = decode_batch(data)
+    except ProtocolError:
+        return
+    assert len(encode_batch(messages)) == len(data)
+
+
+@given(st.lists(st.integers(0, 2**62), max_size=20))
+def test_offsets_survive(offsets: list[int]) -> None:
+    assert list(decode_offsets(encode_offsets(offsets))) == offsets
+
+
+def test_half_an_offset_is_an_error() -> None:
+    with pytest.raises(ProtocolError):
+        decode_offsets(b"1234")
+
+
+@given(st.dictionaries(plain, plain, max_size=6))
+def test_properties_survive_and_are_found(properties: dict[str, str]) -> None:
+    text = encode_properties(properties)
+    assert decode_properties(text) == properties
+    assert decode_properties(text[:-1]) == properties, "the last separator may be missing"
+    for name, value in properties.items():
+        assert find_property(text.encode(), name.encode()) == value.encode()
+    assert find_property(text.encode(), b"\x03none") is None
+
+
+def test_a_name_is_found_only_as_a_whole() -> None:
+    raw = encode_properties({"MYKEYS": "a", "KEYS": "b"}).encode()
+    assert find_property(raw, b"KEYS") == b"b"
+
+
+def test_ids() -> None:
+    for ip in ("127.0.0.1", "::1"):
+        text = offset_msg_id(encode_host(ip, 10911), 123_456_789)
+        assert parse_offset_msg_id(text) == (ip, 10911, 123_456_789)
+    with pytest.raises(ValueError, match="32 or 56"):
+        parse_offset_msg_id("7F")
+
+
+def test_unique_keys_are_unique_and_know_the_month() -> None:
+    keys = UniqueKeys("127.0.0.1", 4711, 1)
+    october_end = 1_761_955_199_999
+    made = [keys.next(october_end + n // 1000) for n in range(5_000)]
+    made += [key[9:-1].decode() for key in keys.many(october_end + 9, 5_000)]
+    assert len(set(made)) == 10_000 and {len(key) for key in made} == {32}
+    assert made[-1][20:28] == "00000008", "time starts anew with the month"
+
+
+def test_a_message_takes_keys_as_text_or_list_and_refuses_reserved_names() -> None:
+    message = Message("t", b"", tags="a", keys=["x", "y"], properties={"own": "1"}, delay_level=3, sharding_key="s")
+    assert (message.tags, message.keys, message.sharding_key) == ("a", "x y", "s")
+    assert wire_properties(message, "U").decode().endswith("UNIQ_KEY\x01U\x02")
+    for bad in ({"KEYS": "x"}, {"": "x"}, {"a": ""}, {"a": "\x01"}, {"b\x02": "x"}):
+        with pytest.raises(ValueError, match=r"reserved|needs|holds"):
+            Message("t", properties=bad)
