@@ -4,6 +4,7 @@ It knows no headers and no messages: what a broker in plain trio can reach at th
 killed (``python -m bench.echo``); the other benches start it and measure it beside ours in one run.
 """
 
+import contextlib
 import struct
 import sys
 from functools import partial
@@ -16,6 +17,11 @@ RECEIVE_BYTES_BULK = 1_048_576
 
 async def answer(stream: trio.SocketStream) -> None:
     """Send every whole frame back, all that one read gave with one send."""
+    with contextlib.suppress(trio.BrokenResourceError):
+        await _answer(stream)
+
+
+async def _answer(stream: trio.SocketStream) -> None:
     pending = b""
     unpack = struct.Struct(">I").unpack_from
     while data := await stream.receive_some(RECEIVE_BYTES_BULK if len(pending) > RECEIVE_BYTES else RECEIVE_BYTES):
