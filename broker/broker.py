@@ -15,6 +15,7 @@ from broker.store.store import MessageStore, StoreOptions
 from broker.tasks.repeat import repeat
 from broker.wiring import build_rooms
 from common.clock import Clock, SystemClock
+from common.errors import UserError
 from common.files import FileSystem, OsFiles
 from common.message.ids import encode_host
 from remoting.net.client import split_address
@@ -61,7 +62,14 @@ class Broker:
 
     def _recover(self, store: MessageStore, metadata: Metadata) -> None:
         # The store first: its lock keeps a second broker from touching the metadata, too.
-        report = store.open()
+        try:
+            report = store.open()
+        except OSError as error:
+            directory = self.options.store_path_root_dir
+            raise UserError(
+                f"store {directory} cannot be opened: {error.strerror or error} ({error.filename});"
+                " make it writable or set another storePathRootDir"
+            ) from None
         if report.torn_file:
             logger.warning(
                 "torn tail cut: file=%s offset=%d reason=%s", report.torn_file, report.end, report.torn_reason

@@ -75,6 +75,13 @@ async def test_a_store_that_another_broker_holds(tmp_path: Path) -> None:
             await producer.send(Message("t", b"x"))
 
 
+def test_a_store_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "broker-a").write_text("a file where the directory should be", encoding="utf-8")
+    (line,) = refused(broker_daemon(tmp_path, "broker-a", "", 0, *SMALL))
+    assert line.startswith(f"broker: store {tmp_path / 'broker-a'} cannot be opened: ")
+    assert line.endswith("make it writable or set another storePathRootDir")
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
