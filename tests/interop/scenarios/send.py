@@ -1,0 +1,58 @@
+"""The C++ producer sends what the test describes, each message in its way, and tells the results in one line."""
+
+import queue
+from typing import Any
+
+from rocketmq.client import Producer, SendResult
+
+from tests.interop.scenarios.report import DEADLINE_S, asked, made, tell
+
+
+def told(result: SendResult) -> dict[str, Any]:
+    return {"status": result.status.name, "id": result.msg_id, "queue_offset": result.offset}
+
+
+def send(producer: Producer, wanted: dict[str, Any]) -> dict[str, Any] | None:
+    match wanted["how"]:
+        case "sync":
+            return told(producer.send_sync(made(wanted)))
+        case "async":
+            return told(sent_async(producer, wanted))
+        case "orderly":
+            return told(producer.send_orderly(made(wanted), wanted["shard"]))
+        case "batch":
+            return told(producer.send_batch([made(each) for each in wanted["messages"]]))
+        case "oneway":
+            producer.send_oneway(made(wanted))
+        case "oneway orderly":
+            producer.send_oneway_orderly(made(wanted), wanted["shard"])
+        case how:
+            raise ValueError(how)
+    return None
+
+
+def sent_async(producer: Producer, wanted: dict[str, Any]) -> SendResult:
+    outcomes: queue.SimpleQueue[SendResult | Exception] = queue.SimpleQueue()
+    message = made(wanted)
+    producer.send_async(message, outcomes.put, outcomes.put)
+    outcome = outcomes.get(timeout=DEADLINE_S)
+    if isinstance(outcome, Exception):
+        raise outcome
+    return outcome
+
+
+def main() -> None:
+    task = asked()
+    producer = Producer(task["group"])
+    producer.set_namesrv_addr(task["nameserver"])
+    if "credentials" in task:
+        producer.set_session_credentials(*task["credentials"])
+    producer.start()
+    try:
+        tell([send(producer, wanted) for wanted in task["sends"]])
+    finally:
+        producer.shutdown()
+
+
+if __name__ == "__main__":
+    main()
