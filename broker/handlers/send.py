@@ -231,7 +231,7 @@ class SendHandlers:
 
     def _stored_rows(self, rows: list[Row]) -> list[Row]:
         """The rows with what their properties need before the broker's own can follow."""
-        if all([row[2][:9] == _UNIQ_KEY and row[2].find(b"\x02") == len(row[2]) - 1 for row in rows]):
+        if all([p.startswith(_UNIQ_KEY) and p.find(b"\x02") == len(p) - 1 for _, _, p in rows]):
             # A unique key and nothing else, as most have it.
             return rows
         cut = len(self._cluster)

@@ -25,6 +25,14 @@ def cut(topic: str, bodies: Iterable[bytes | Message], keys: UniqueKeys, clock: 
             yield rows[start : start + per_batch]
 
 
+def make_message_rows(messages: Sequence[Message], keys: list[bytes]) -> list[Row]:
+    """Rows of messages, each with its unique key as its last property."""
+    return [
+        (m.flag, m.body, key if m.properties is None else own_properties(m) + key)
+        for m, key in zip(messages, keys, strict=True)
+    ]
+
+
 def make_rows(chunk: Sequence[bytes | Message], keys: list[bytes]) -> list[Row]:
     """Rows of bodies and messages, each with its unique key as its last property."""
     return [

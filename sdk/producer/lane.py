@@ -24,7 +24,7 @@ from common.message.queue import MessageQueue
 from remoting.net.client import RemotingClient
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
-from sdk.producer.bulk import make_rows
+from sdk.producer.bulk import make_message_rows
 from sdk.producer.faults import Faults
 from sdk.producer.pick import Turns
 from sdk.producer.result import SendResult, SendStatus, StoredBatch
@@ -251,6 +251,7 @@ class Lane:
 
         def answered(result: Command | RemotingError) -> None:
             if isinstance(result, RemotingError):
+                _keep_rows(sends, rows)
                 self._failed(addr, sends, result)
                 return
             owner.faults.answered(addr, (trio.current_time() - started) * 1000, started * 1000)
@@ -260,24 +261,26 @@ class Lane:
             owner.remoting.prepare(addr, command)
             owner.remoting.submit(addr, command, self._try_ms(sends), answered)
         except (RemotingError, ValueError) as error:
+            _keep_rows(sends, rows)
             self._failed(addr, sends, error if isinstance(error, RemotingError) else ConnectFailed(addr, str(error)))
 
     def _rows(self, sends: list[PendingSend]) -> list[Row]:
-        """What the sends store. A message keeps its unique key over its tries."""
+        """What the sends store. A message keeps its unique key over its tries: see `_keep_rows`."""
         if sends[0].message is None:
             return sends[0].rows or []
-        fresh = [send for send in sends if send.rows is None]
-        if fresh:
-            messages = [send.message for send in fresh if send.message is not None]
-            for send, row in zip(fresh, make_rows(messages, self._owner.new_keys(len(fresh))), strict=True):
-                send.rows = [row]
-        return [send.rows[0] for send in sends if send.rows]
+        fresh = [send.message for send in sends if send.rows is None and send.message is not None]
+        made = make_message_rows(fresh, self._owner.new_keys(len(fresh)))
+        if len(fresh) == len(sends):
+            return made
+        rest = iter(made)
+        return [send.rows[0] if send.rows else next(rest) for send in sends]
 
     def _answered(
         self, addr: str, queue: MessageQueue, sends: list[PendingSend], rows: list[Row], answer: Command
     ) -> None:
         status = STATUS.get(answer.code)
         if status is None:
+            _keep_rows(sends, rows)
             self._refused(addr, sends, BrokerError(answer.code, answer.remark, addr))
             return
         self._release(addr)
@@ -340,6 +343,13 @@ class Lane:
     def _release(self, addr: str) -> None:
         self._in_flight[addr] -= 1
         self._wake.set()
+
+
+def _keep_rows(sends: list[PendingSend], rows: list[Row]) -> None:
+    """The next try of a message is to carry the same unique key."""
+    if sends[0].message is not None:
+        for send, row in zip(sends, rows, strict=True):
+            send.rows = [row]
 
 
 def _failure(topic: str, error: SkylarkError) -> SendFailed:

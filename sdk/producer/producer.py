@@ -108,7 +108,7 @@ class Producer:
         """
         topic = message.topic
         lane = self._lanes.get(topic)
-        if lane is None or queue is not None or selector is not None or message.sharding_key:
+        if lane is None or queue is not None or selector is not None or (message.properties and message.sharding_key):
             lane = await self._lane(message, queue, selector)
         if len(message.body) > self._max_message_bytes:
             raise ValueError(f"the body has {len(message.body)} bytes, at most {self._max_message_bytes} are taken")

@@ -10,6 +10,7 @@ from common.errors import RouteNotFound, SendFailed
 from common.message.batch import decode_batch, encode_offsets
 from common.message.ids import encode_host, offset_msg_id
 from common.message.message import Message
+from common.message.properties import find_property
 from common.message.queue import MessageQueue
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import CBOR, Command
@@ -255,3 +256,21 @@ async def test_oneway_sends_arrive() -> None:
         with trio.fail_after(5):
             while len(bodies(a, b)) < 10:
                 await trio.lowlevel.checkpoint()
+
+
+async def test_a_retried_message_keeps_its_unique_key() -> None:
+    seen: list[bytes] = []
+
+    class Refusing(StoringBroker):
+        def answer(self, request: Command) -> Command | None:
+            assert request.ext is not None
+            seen.append(request.ext["i"].encode() or decode_batch(request.body)[0][2])
+            return request.respond(1, "not now") if len(seen) < 3 else super().answer(request)
+
+    names, a, b = FakeNamesrv(), Refusing("broker-a"), Refusing("broker-b")
+    async with serving(names), serving(a), serving(b):
+        names.add("t", a, b)
+        async with Producer(names.addr) as producer:
+            result = await producer.send(Message("t", b"x"))
+    assert result.tries == 3 and len(seen) == 3
+    assert {find_property(properties, b"UNIQ_KEY") for properties in seen} == {result.msg_id.encode()}
