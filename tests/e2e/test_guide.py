@@ -1,0 +1,52 @@
+"""The programs of docs/sdk.md and README.md run as they stand there, and docs name files that exist."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import trio
+
+from remoting.protocol.bodies.topic import TopicConfig
+from scripts.daemons import ROOT
+from tests.support.cluster import make_topic, running
+
+PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("*.md")])
+
+
+def programs(page: str) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```$", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+
+
+async def test_the_programs_of_the_guide_run(tmp_path: Path) -> None:
+    async with running(tmp_path, brokers=2) as cluster:
+        await make_topic(cluster, TopicConfig("orders", 4, 4))
+        await make_topic(cluster, TopicConfig("hello", 4, 4))
+        env = {**os.environ, "NAMESRV_ADDR": cluster.nameserver}
+        found = [*programs("docs/sdk.md"), *programs("README.md")]
+        assert len(found) > 5
+        for program in found:
+            text = program.replace('"127.0.0.1:9876"', f'"{cluster.nameserver}"')
+            run = await trio.run_process(
+                [sys.executable, "-c", text], env=env, cwd=tmp_path, check=False,
+                capture_stdout=True, capture_stderr=True,
+            )  # fmt: skip
+            assert run.returncode == 0, f"{program}\n{run.stderr.decode()}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_and_file_names_lead_somewhere(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    links = [link for link in re.findall(r"\]\(([^)#]+)[^)]*\)", text) if "://" not in link]
+    assert [link for link in links if not (page.parent / link).exists()] == []
+    rooms = "common|remoting|namesrv|broker|sdk|spark_connector|tests|bench|conf|scripts|docs"
+    named = re.findall(rf"`((?:{rooms})/[\w./-]+)`", text)
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+def test_scripts_say_how_they_are_used() -> None:
+    run = subprocess.run([ROOT / "scripts" / "quickstart", "--help"], capture_output=True, text=True, cwd="/")
+    assert run.returncode == 0 and run.stdout.startswith("usage: scripts/quickstart [options]")
+    assert run.stderr == ""
