@@ -10,7 +10,7 @@ from typing import Any, Self
 import trio
 
 from common.clock import Clock, SystemClock
-from common.errors import RemotingError, RouteNotFound, SendFailed, SkylarkError
+from common.errors import RemotingError, RequestRefused, RouteNotFound, SendFailed, SkylarkError, UserError
 from common.message.ids import UniqueKeys
 from common.message.message import Message, own_properties, wire_properties
 from common.message.properties import DELAY
@@ -62,7 +62,7 @@ class Producer:
         max_message_bytes: int = MAX_MESSAGE_BYTES,
         clock: Clock | None = None,
     ) -> None:
-        check_group(group)
+        _check_name(check_group, group)
         self._client = ClientInstance(nameserver)
         self._stack = AsyncExitStack()
         self._timeout_s = send_timeout_ms / 1000
@@ -228,7 +228,7 @@ class Producer:
     async def _lane(self, message: Message, queue: MessageQueue | None, selector: Selector | None) -> Lane:
         topic = message.topic
         if topic not in self._lanes:
-            check_topic(topic)
+            _check_name(check_topic, topic)
         route = await self._route(topic)
         if queue is None and (selector is not None or message.sharding_key):
             if not route.writable:
@@ -286,6 +286,14 @@ class Producer:
         self.faults.cleared(addr)
         for lane in self._lanes.values():
             lane.wake()
+
+
+def _check_name(check: Callable[[str], None], name: str) -> None:
+    """What a broker would refuse is the caller's mistake here."""
+    try:
+        check(name)
+    except RequestRefused as refused:
+        raise UserError(refused.remark) from None
 
 
 # Any answer will do, also that there is no such topic; not that of a broker that is stopping.

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 import pytest
 import trio
 
-from common.errors import RouteNotFound, SendFailed
+from common.errors import RouteNotFound, SendFailed, UserError
 from common.message.batch import decode_batch, encode_offsets
 from common.message.ids import encode_host, offset_msg_id
 from common.message.message import Message
@@ -246,7 +246,11 @@ async def test_what_no_broker_takes_is_refused_at_once() -> None:
             await producer.send(Message("t", b"", properties={"p": "x" * 33_000}))
         with pytest.raises(RouteNotFound, match="nowhere"):
             await producer.send(Message("nowhere", b""))
+        with pytest.raises(UserError, match="The specified topic contains illegal characters"):
+            await producer.send(Message("a b", b""))
         assert not bodies(a, b)
+    with pytest.raises(UserError, match="contains illegal characters"):
+        Producer("127.0.0.1:1", group="a b")
 
 
 async def test_oneway_sends_arrive() -> None:
