@@ -18,8 +18,9 @@ from broker.store.store import BatchPutResult, MessageStore, PutResult
 from common.clock import Clock
 from common.errors import DiskFull, ProtocolError, RequestRefused
 from common.message.batch import decode_batch, encode_offsets
-from common.message.flags import BORN_HOST_V6, STORE_HOST_V6, TRANSACTION_MASK
+from common.message.flags import BORN_HOST_V6, COMPRESSED, COMPRESSION_MASK, STORE_HOST_V6, TRANSACTION_MASK
 from common.message.ids import UniqueKeys, encode_host, offset_msg_id
+from common.message.message import inflated
 from common.message.properties import find_property
 from common.names import check_topic, check_topic_is_sendable, is_retry_topic
 from remoting.net.channel import Channel
@@ -177,8 +178,15 @@ class SendHandlers:
         reconsume_times: int,
     ) -> Command | None:
         topic = config.topic_name
+        batch = request.body
         try:
-            rows = decode_batch(request.body)
+            if sys_flag & COMPRESSED:
+                # The C++ client compresses a batch as a whole; its messages are stored as they were.
+                batch, sys_flag = (
+                    inflated(batch, self._options.max_message_size),
+                    sys_flag & ~(COMPRESSED | COMPRESSION_MASK),
+                )
+            rows = decode_batch(batch)
         except ProtocolError as error:
             raise _illegal(str(error)) from None
         if not rows or is_retry_topic(topic):

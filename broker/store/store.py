@@ -6,6 +6,7 @@ power loss.
 """
 
 from collections.abc import Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -20,7 +21,7 @@ from broker.store.reader import GetResult, GetStatus, read_queue
 from broker.store.recovery import Recovery, RecoveryReport
 from broker.store.tags import TagCodes
 from common.clock import Clock
-from common.errors import RequestRefused, StoreLocked
+from common.errors import DiskFull, RequestRefused, StoreLocked
 from common.files import FileSystem
 from common.message.record import (
     MAX_PROPERTIES,
@@ -295,7 +296,9 @@ class MessageStore:
 
         The index may lag behind; it catches up by `INDEX_CATCH_UP` messages first.
         """
-        self.build_index(INDEX_CATCH_UP)
+        with suppress(DiskFull):
+            # What the index already holds can be found all the same.
+            self.build_index(INDEX_CATCH_UP)
         return query_by_key(self.log, self.index, topic, key, max_num, begin_ms, end_ms, max_bytes)
 
     # --- inside

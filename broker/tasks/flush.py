@@ -6,12 +6,15 @@ The checkpoint follows, so that a crash has little to read again.
 """
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import trio
 
 from broker.options import BrokerOptions
 from broker.store.group_commit import GroupCommit
 from broker.store.store import MessageStore
+from common.errors import DiskFull, StoreError
 
 logger = logging.getLogger(__name__)
 
@@ -24,6 +27,7 @@ INDEX_STEP_IDLE = 200
 INDEX_STEP_BUSY = 50
 INDEX_PAUSE_BUSY_S = 0.002
 INDEX_PAUSE_DONE_S = 0.05
+INDEX_PAUSE_FULL_S = 10.0
 
 
 class Flusher:
@@ -46,14 +50,16 @@ class Flusher:
     async def flush(self) -> None:
         """Make the log durable now, and answer who waited for that."""
         async with self._one_at_a_time:
-            reached = await trio.to_thread.run_sync(self._store.flush)
+            with _fatal_when_not_durable():
+                reached = await trio.to_thread.run_sync(self._store.flush)
         self._commits.advance(reached)
 
     async def checkpoint(self) -> None:
         """Make all of the store durable and write the checkpoint."""
         async with self._one_at_a_time:
             mark = self._store.begin_checkpoint()
-            await trio.to_thread.run_sync(self._store.finish_checkpoint, mark)
+            with _fatal_when_not_durable():
+                await trio.to_thread.run_sync(self._store.finish_checkpoint, mark)
         self._commits.advance(self._store.log.flushed)
 
     async def delete_topic(self, topic: str) -> None:
@@ -109,9 +115,25 @@ class Flusher:
     async def _build_index(self) -> None:
         while True:
             busy, self._busy = self._busy, False
-            if not self._store.build_index(INDEX_STEP_BUSY if busy else INDEX_STEP_IDLE):
+            try:
+                built = self._store.build_index(INDEX_STEP_BUSY if busy else INDEX_STEP_IDLE)
+            except DiskFull as error:
+                # Messages are stored and read without it; it goes on from where it is when there is room.
+                logger.error("the index waits for room: %s", error)
+                await trio.sleep(INDEX_PAUSE_FULL_S)
+                continue
+            if not built:
                 await trio.sleep(INDEX_PAUSE_DONE_S)
             elif busy:
                 await trio.sleep(INDEX_PAUSE_BUSY_S)
             else:
                 await trio.lowlevel.checkpoint()
+
+
+@contextmanager
+def _fatal_when_not_durable() -> Iterator[None]:
+    """After a failed fsync nobody knows what is on disk: the broker stops, and recovery looks."""
+    try:
+        yield
+    except OSError as error:
+        raise StoreError(f"the store cannot be made durable, the broker stops: {error}") from error

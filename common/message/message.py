@@ -253,6 +253,18 @@ def decompressed(body: bytes, sys_flag: int) -> bytes:
         raise ProtocolError(f"the compressed body is damaged: {error}") from None
 
 
+def inflated(data: bytes, most: int) -> bytes:
+    """zlib data decompressed; ProtocolError when it is damaged or has more than ``most`` bytes."""
+    inflate = zlib.decompressobj()
+    try:
+        found = inflate.decompress(data, most)
+    except zlib.error as error:
+        raise ProtocolError(f"the compressed data is damaged: {error}") from None
+    if not inflate.eof:
+        raise ProtocolError(f"the compressed data is cut short, or holds more than {most} bytes")
+    return found
+
+
 def decode_messages(data: bytes, broker_name: str = "") -> list[MessageExt]:
     """The messages of a pull's body; ProtocolError when it is not made of whole records."""
     return [MessageExt(data, at, broker_name) for at, _ in split_records(data)]

@@ -1,11 +1,13 @@
 """Sends, pulls and queries through a whole broker: codes, texts and what comes back."""
 
+import zlib
 from random import Random
 
 import pytest
 import trio
 import trio.testing
 
+from common.errors import DiskFull
 from common.message.batch import encode_batch
 from common.message.ids import parse_offset_msg_id
 from common.message.message import MessageExt, decode_messages
@@ -187,3 +189,33 @@ async def test_it_goes_on_after_a_restart() -> None:
         answer = await client.invoke(addr, send_request("t", b"two"))
         assert answer.ext is not None and answer.ext["queueOffset"] == "1"
         assert len(messages(await client.invoke(addr, pull_request("t", 0)))) == 2
+
+
+async def test_a_batch_compressed_as_a_whole_is_stored_as_messages() -> None:
+    async with running() as (client, addr):
+        rows = [(0, b"%d" % n, b"") for n in range(50)]
+        answer = await client.invoke(addr, send_request("t", zlib.compress(encode_batch(rows)), m=True, f=1))
+        assert answer.code == 0
+        await client.invoke(addr, pull_request("t", 0))
+        found = messages(await client.invoke(addr, pull_request("t", 0, maxMsgNums=100)))
+        assert [message.body for message in found] == [b"%d" % n for n in range(50)]
+        bomb = send_request("t", zlib.compress(bytes(30 << 20)), m=True, f=1)
+        assert "holds more than" in ((await client.invoke(addr, bomb)).remark or "")
+
+
+async def test_a_disk_without_room_for_an_index_stores_and_reads_all_the_same() -> None:
+    fs = MemoryFiles()
+
+    def no_room(operation: str, path: str) -> None:
+        if operation == "allocate" and path.startswith("/store/index/"):
+            raise DiskFull("no room for an index")
+
+    fs.before_call = no_room
+    async with running(fs) as (client, addr):
+        await client.invoke(addr, send_request("t", b"x", properties="KEYS\x01k\x02"))
+        query = {"topic": "t", "key": "k", "maxNum": 8, "beginTimestamp": 0, "endTimestamp": 1 << 60}
+        none = await client.invoke(addr, Command(RequestCode.QUERY_MESSAGE, query))
+        assert none.code == ResponseCode.QUERY_NOT_FOUND
+        fs.before_call = None
+        found = messages(await client.invoke(addr, Command(RequestCode.QUERY_MESSAGE, query)))
+        assert [message.body for message in found] == [b"x"]

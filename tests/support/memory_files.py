@@ -195,6 +195,8 @@ class MemoryFiles:
         return sum(len(node.content()) for node in self._names.values())
 
     def take_room(self, path: str, needed: int) -> None:
+        if needed:
+            self._count("allocate", path)
         if needed and self.used() + needed > self.capacity:
             free = max(0, self.capacity - self.used())
             raise DiskFull(f"{path}: no room for {needed:,} bytes, {free:,} are free: make room or move the store")
