@@ -33,8 +33,7 @@ def gather(data: Any, starts: Ints, lengths: Ints, kind: pa.DataType, valid: Mas
     offsets[0::2] = starts
     offsets[1::2] = ends
     spread = pa.Array.from_buffers(kind, 2 * rows - 1, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
-    even = np.arange(0, 2 * rows, 2, dtype=np.int32)
-    return spread.take(pa.array(even, mask=None if valid is None else ~valid))
+    return spread.take(numbers(np.arange(0, 2 * rows, 2, dtype=np.int32), valid=valid))
 
 
 def text(array: pa.Array) -> pa.Array:
@@ -56,20 +55,24 @@ def is_text(array: pa.Array) -> bool:
     return True
 
 
-def numbers(values: NDArray[Any]) -> pa.Array:
-    """An array over the numbers of ``values``, without copying them."""
-    return pa.array(values)
+def numbers(values: NDArray[Any], kind: pa.DataType | None = None, valid: Mask | None = None) -> pa.Array:
+    """An array over the numbers of ``values``, without copying them; null where not ``valid``."""
+    # pa.array(values) would do, but imports pandas to ask whether they are a Series: 0.2 s in every new worker
+    bitmap = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
+    kind = kind or pa.from_numpy_dtype(values.dtype)
+    return pa.Array.from_buffers(kind, len(values), [bitmap, pa.py_buffer(values)])
 
 
 def timestamps(ms: Ints, kind: pa.DataType) -> pa.Array:
     """Milliseconds as timestamps in microseconds; null where they do not fit (about 292,000 years)."""
-    beyond = (ms > _MAX_MS) | (ms < -_MAX_MS)
-    return pa.array(ms * 1000, mask=beyond if beyond.any() else None).cast(kind)
+    fits = (ms <= _MAX_MS) & (ms >= -_MAX_MS)
+    return numbers(ms * 1000, kind, None if fits.all() else fits)
 
 
 def repeated(value: str, rows: int) -> pa.Array:
     """``value`` in every row."""
-    return pa.repeat(pa.scalar(value, pa.string()), rows)
+    raw = value.encode()
+    return _equal_texts(raw * rows, len(raw), rows)
 
 
 def hex_text(*fields: NDArray[np.uint8]) -> pa.Array:
@@ -82,8 +85,7 @@ def hex_text(*fields: NDArray[np.uint8]) -> pa.Array:
         raw[:, at : at + width].view(f"V{width}")[:] = field.view(f"V{width}")  # row by row, not byte by byte
         at += width
     digits = _HEX.take(raw.view(np.uint16), mode="wrap")  # which skips a check: every number is in the table
-    offsets = np.arange(0, (rows + 1) * at * 2, at * 2, dtype=np.int32)[: rows + 1]
-    return pa.Array.from_buffers(pa.string(), rows, [None, pa.py_buffer(offsets), pa.py_buffer(digits)])
+    return _equal_texts(digits, at * 2, rows)
 
 
 def hosts(raw: NDArray[np.uint8]) -> pa.Array:
@@ -94,7 +96,7 @@ def hosts(raw: NDArray[np.uint8]) -> pa.Array:
     if len(raw) and all_alike(raw):
         return repeated(_host_text(raw[0].tobytes()), len(raw))
     unique, which = np.unique(rows.reshape(len(rows)), return_inverse=True)
-    return pa.array([_host_text(host.tobytes()) for host in unique], pa.string()).take(pa.array(which))
+    return pa.array([_host_text(host.tobytes()) for host in unique], pa.string()).take(numbers(which))
 
 
 def patched(array: pa.Array, rows: NDArray[np.int64], values: Sequence[Any] | pa.Array) -> pa.Array:
@@ -103,7 +105,13 @@ def patched(array: pa.Array, rows: NDArray[np.int64], values: Sequence[Any] | pa
         values = pa.array(values, array.type)
     which = np.arange(len(array), dtype=np.int64)
     which[rows] = np.arange(len(array), len(array) + len(rows), dtype=np.int64)
-    return pa.concat_arrays([array, values]).take(pa.array(which))
+    return pa.concat_arrays([array, values]).take(numbers(which))
+
+
+def _equal_texts(data: Any, width: int, rows: int) -> pa.Array:
+    """The strings of ``width`` bytes each that lie in ``data`` one after the other."""
+    offsets = np.arange(rows + 1, dtype=np.int32) * np.int32(width)
+    return pa.Array.from_buffers(pa.string(), rows, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
 
 
 def _host_text(host: bytes) -> str:

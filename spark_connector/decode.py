@@ -11,7 +11,6 @@ from types import MappingProxyType
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from common.errors import ProtocolError
 from common.message.flags import BORN_HOST_V6, COMPRESSED, STORE_HOST_V6
@@ -105,9 +104,9 @@ class _Columns:
     def msg_id(self) -> pa.Array:
         """The producer's unique key; the offset message id where it gave none."""
         unique = text(self._property_pairs().values(UNIQ_KEY.encode()))
-        lengths = pc.fill_null(pc.binary_length(unique), 0).to_numpy()
-        missing = np.flatnonzero(lengths == 0)
-        return patched(unique, missing, self.offset_msg_id().take(pa.array(missing))) if len(missing) else unique
+        ends = np.frombuffer(unique.buffers()[1], np.int32)[unique.offset : unique.offset + len(unique) + 1]
+        missing = np.flatnonzero(ends[1:] == ends[:-1])  # null or empty
+        return patched(unique, missing, self.offset_msg_id().take(numbers(missing))) if len(missing) else unique
 
     def offset_msg_id(self) -> pa.Array:
         """Upper-case hex of store host and physical offset."""
@@ -138,7 +137,7 @@ class _Columns:
         short, long = np.flatnonzero(~v6), np.flatnonzero(v6)
         place = np.empty(len(v6), dtype=np.int64)
         place[np.concatenate([short, long])] = np.arange(len(v6))
-        return pa.concat_arrays([make(short, 8), make(long, 20)]).take(pa.array(place))
+        return pa.concat_arrays([make(short, 8), make(long, 20)]).take(numbers(place))
 
     def _unpacked(self, row: int, body: bytes) -> bytes:
         try:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from common.message.properties import decode_properties
-from spark_connector.columns import gather, is_text, patched
+from spark_connector.columns import gather, is_text, numbers, patched
 from spark_connector.records import Ints, all_alike, overlapping
 
 Bytes = NDArray[np.uint8]
@@ -65,7 +65,7 @@ class PropertyPairs:
         counts = np.searchsorted(starts, self._bounds).astype(np.int32)
         keys = gather(self._raw, starts, seps - starts, pa.string())
         items = gather(self._raw, seps + 1, ends - seps - 1, pa.string())
-        maps = pa.MapArray.from_arrays(pa.array(counts), keys, items)
+        maps = pa.MapArray.from_arrays(numbers(counts), keys, items)
         odd = self._odd_rows() if is_text(keys) and is_text(items) else np.arange(len(self))
         if len(odd) == 0:
             return maps

@@ -19,9 +19,9 @@ from spark_connector.options import ReadOptions
 
 T = TypeVar("T")
 
-# Measured: from about 1 MiB on, the C library maps memory anew for each pull, in broker and reader, and a pull takes
-# twice the time a byte; far below, requests count.
-MAX_PULL_BYTES = 768 * 1024
+# Measured: below, requests count; above, the C library of a broker with several readers maps and unmaps memory for each
+# answer, and a pull takes up to twice the time a byte.
+MAX_PULL_BYTES = 640 * 1024
 # Small pulls are decoded together, which costs less a row (RocketMQ's brokers give 32 messages a pull).
 JOIN_BYTES = 2 * 1024 * 1024
 
