@@ -74,8 +74,9 @@ def test_another_python_is_told(tmp_path_factory: pytest.TempPathFactory, printe
 def test_decoding_imports_no_pandas() -> None:
     """pyarrow does when it is handed Python or numpy objects: 0.2 s in every new worker."""
     script = (
-        "import sys; from tests.spark_connector.test_decode import ALL, GOLDEN; from spark_connector.decode import decode;"
-        "from spark_connector.records import Records; decode(Records(bytes.fromhex(GOLDEN) * 3), 'b', ALL);"
+        "import sys; from tests.spark_connector.test_decode import ALL, GOLDEN;"
+        "from spark_connector.decode import decode; from spark_connector.records import Records;"
+        "decode(Records(bytes.fromhex(GOLDEN) * 3), 'b', ALL);"
         "sys.exit('pandas' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", script], timeout=60, check=False).returncode == 0
