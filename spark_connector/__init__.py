@@ -11,6 +11,17 @@ decode.py          bytes to a record batch, with records.py, property_pairs.py a
 landing.py         pickling, with a clear error when a worker runs another Python
 """
 
-from spark_connector.source import RocketMQDataSource, register
+import sys
+
+try:
+    from spark_connector.source import RocketMQDataSource, register
+except ModuleNotFoundError as error:
+    if error.name not in ("numpy", "pyarrow", "pyspark"):
+        raise
+    raise ModuleNotFoundError(
+        f"{error}: {sys.executable} lacks it. Install skylark-mq[spark] there; or, when that is a Python worker of"
+        " Spark, set PYSPARK_PYTHON to a Python that has it before the session starts",
+        name=error.name,
+    ) from None
 
 __all__ = ["RocketMQDataSource", "register"]

@@ -80,3 +80,12 @@ def test_decoding_imports_no_pandas() -> None:
         "sys.exit('pandas' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", script], timeout=60, check=False).returncode == 0
+
+
+@pytest.mark.parametrize("missing", ["numpy", "pyarrow", "pyspark"])
+def test_a_python_without_the_extra_says_so_at_import(missing: str) -> None:
+    script = f"import sys; sys.modules[{missing!r}] = None\nimport pyspark_rocketmq"
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    said = found.stderr.splitlines()[-1]
+    assert found.returncode == 1
+    assert f"{sys.executable} lacks it. Install skylark-mq[spark] there" in said
