@@ -16,6 +16,8 @@ os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
+from spark_connector import register
+
 FLIGHT = "carrier string, dep_delay int"
 
 
@@ -31,6 +33,7 @@ def main() -> None:
     builder = builder.config("spark.sql.shuffle.partitions", "4")
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
+    register(spark)
     messages = spark.read.format("rocketmq").option("nameserver", given.nameserver).option("topic", given.topic).load()
     flight = f.from_json(messages.body.cast("string"), FLIGHT)
     # both questions below are answered from one read
