@@ -16,7 +16,7 @@ import sys
 try:
     from spark_connector.source import RocketMQDataSource, register
 except ModuleNotFoundError as error:
-    if error.name not in ("numpy", "pyarrow", "pyspark"):
+    if (error.name or "").split(".")[0] not in ("numpy", "pyarrow", "pyspark"):
         raise
     raise ModuleNotFoundError(
         f"{error}: {sys.executable} lacks it. Install skylark-mq[spark] there; or, when that is a Python worker of"
