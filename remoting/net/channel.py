@@ -99,7 +99,7 @@ class Channel:
     def flush_now(self) -> bool:
         """Send what the socket takes without waiting; whether nothing is left. The rest leaves as the peer reads."""
         if self._sending:
-            self._wake.set()
+            # Whoever sends takes this, too, before it stops.
             return False
         if not self._outbox:
             return True
@@ -123,7 +123,6 @@ class Channel:
     async def flush(self) -> None:
         """Send all that waits; returns at once when another task is sending (it will take the rest)."""
         if self._sending:
-            self._wake.set()
             return
         self._sending = True
         try:

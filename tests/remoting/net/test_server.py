@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 import trio
+import trio.testing
 
 from common.errors import ConnectFailed, ConnectionLost, RequestRefused, RequestTimeout, UserError
 from remoting.net import channel as channel_module
@@ -242,3 +243,14 @@ async def test_a_client_reads_on_while_the_server_does_not() -> None:
             channel.submit(Command(ECHO, body=body), 60_000, on_answer)
         with trio.fail_after(60):
             await done.wait()
+
+
+async def test_a_peer_that_does_not_read_costs_no_cpu() -> None:
+    async with serving() as (_, addr):
+        host, _, port = addr.rpartition(":")
+        stream = await trio.open_tcp_stream(host, int(port))
+        await stream.send_all(b"".join(encode(Command(SLOW if n % 2 else BIG, opaque=n)) for n in range(60)))
+        with trio.fail_after(10):
+            # Returns only when no task runs again and again.
+            await trio.testing.wait_all_tasks_blocked(0.05)
+        await stream.aclose()
