@@ -8,6 +8,7 @@ planning.py        what is read: asks brokers, then offsets.py
 batch_reader.py    partitions on the driver, record batches in the workers
 pulling.py         stored bytes of a range, with retries and one pull ahead
 decode.py          bytes to a record batch, with records.py, property_pairs.py and columns.py
+memory.py          what workers do with freed memory
 landing.py         pickling, with a clear error when a worker runs another Python
 """
 

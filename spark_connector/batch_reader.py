@@ -15,6 +15,7 @@ from pyspark.sql.types import StructType
 
 from spark_connector.decode import check_bodies, check_order, decode
 from spark_connector.landing import pack
+from spark_connector.memory import keep_freed_memory
 from spark_connector.offsets import OffsetRange
 from spark_connector.options import ReadOptions
 from spark_connector.planning import QueueDirectory, plan, report_lost
@@ -52,6 +53,7 @@ class RocketMQBatchReader(DataSourceReader):
         wanted: OffsetRange | None = partition.value
         if wanted is None:  # Spark's stand-in when there are no partitions
             return
+        keep_freed_memory()
         schema = arrow_schema(self._schema)
         options = self._options
         with self._connect(options) as consumer:

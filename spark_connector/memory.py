@@ -1,0 +1,20 @@
+"""How a worker's C library deals with memory that is freed.
+
+By default glibc gives large blocks back to the kernel at once, and gets them page by page anew for the next batch,
+which needs as much: an eighth of the time of a read (measured). A worker that reads keeps up to 64 MiB instead.
+"""
+
+import ctypes
+
+_M_TRIM_THRESHOLD = -1
+_M_MMAP_THRESHOLD = -3
+_KEEP_BYTES = 64 * 1024 * 1024
+_LARGEST_BLOCK = 32 * 1024 * 1024  # glibc takes no larger value
+
+
+def keep_freed_memory() -> None:
+    """For this process, from now on; nothing happens where the C library is not glibc."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_M_MMAP_THRESHOLD, _LARGEST_BLOCK)
+        mallopt(_M_TRIM_THRESHOLD, _KEEP_BYTES)
