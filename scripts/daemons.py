@@ -174,8 +174,11 @@ def free_port() -> int:
     """A port that nobody listens on now."""
     while True:
         port = random.choice(FREE_PORTS)
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if probe.connect_ex((HOST, port)) == 0:
-                continue
+        if not in_use(port):
             return port
+
+
+def in_use(port: int) -> bool:
+    """Whether somebody listens there."""
+    with socket.socket() as probe:
+        return probe.connect_ex((HOST, port)) == 0

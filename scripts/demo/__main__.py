@@ -14,7 +14,7 @@ from pathlib import Path
 
 import trio
 
-from scripts.daemons import BIN, POLL_S, ROOT, DaemonFailed, broker_daemon, namesrv_daemon, stop, wait_ready
+from scripts.daemons import BIN, POLL_S, ROOT, DaemonFailed, broker_daemon, in_use, namesrv_daemon, stop, wait_ready
 from scripts.demo.flights import FLIGHTS, airline_names, carriers_of_csv, flight_messages
 from scripts.demo.options import Options, parse
 from scripts.demo.progress import wait_shown
@@ -73,6 +73,9 @@ class Quickstart:
     # --- the stages
 
     def _start(self) -> None:
+        for daemons, flag in ((self.namesrvs, "--namesrv-ports"), (self.brokers, "--broker-ports")):
+            if taken := [daemon.port for daemon in daemons if in_use(daemon.port)]:
+                raise DaemonFailed(f"port {taken[0]} is in use; choose others with {flag} (0 takes a free one)")
         for daemon in [*self.namesrvs, *self.brokers]:
             daemon.start()
         wait_ready([*self.namesrvs, *self.brokers])
