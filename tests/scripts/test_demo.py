@@ -1,0 +1,66 @@
+"""What the quickstart says is true: its data, its comparison, its options, and one run without Spark."""
+
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import orjson
+import pytest
+
+from scripts.daemons import ROOT
+from scripts.demo.flights import FLIGHTS, Carrier, airline_names, carriers_of_csv, flight_messages
+from scripts.demo.options import parse
+from scripts.demo.report import Differs, compare
+
+QUICKSTART = [sys.executable, "-m", "scripts.demo", "--without-spark", "--namesrv-ports", "0,0", "--broker-ports", "0,0"]
+
+
+def test_the_messages_are_the_rows_of_the_csv() -> None:
+    flights: Counter[str] = Counter()
+    delays: Counter[str] = Counter()
+    for message in flight_messages("t"):
+        flight = orjson.loads(message.body)
+        assert message.tags == flight["carrier"]
+        flights[flight["carrier"]] += 1
+        delays[flight["carrier"]] += flight["dep_delay"] or 0
+    expected = carriers_of_csv()
+    assert flights.total() == FLIGHTS
+    assert flights == {code: carrier.flights for code, carrier in expected.items()}
+    assert delays == {code: carrier.delay_minutes for code, carrier in expected.items()}
+    assert set(expected) == set(airline_names())
+
+
+def test_a_message_names_flight_and_date() -> None:
+    first = next(flight_messages("t"))
+    assert first.keys == "UA1545 2013-01-01"
+    assert orjson.loads(first.body)["dep_time"] == 517
+
+
+def test_duplicates_are_what_the_rows_have_more() -> None:
+    carriers = {"UA": Carrier(3, 2, 10), "AA": Carrier(1, 1, -4)}
+    assert compare(6, carriers, dict(carriers)) == 2
+
+
+@pytest.mark.parametrize("found", [{}, {"UA": Carrier(2, 2, 10)}, {"UA": Carrier(3, 2, 11)}])
+def test_numbers_that_differ_are_named(found: dict[str, Carrier]) -> None:
+    with pytest.raises(Differs, match="carrier UA: Spark found"):
+        compare(3, found, {"UA": Carrier(3, 2, 10)})
+
+
+def test_options_come_from_flags_and_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("QUICKSTART_BROKER_PORTS", "20911,20921")
+    options = parse(["--namesrv-ports", "19876,19886", "--without-spark"])
+    assert (options.namesrv_ports, options.broker_ports) == ((19876, 19886), (20911, 20921))
+    assert not options.spark
+    for wrong in (["--namesrv-ports", "1"], ["--namesrv-ports", "1,1"], ["--tasks", "0"]):
+        with pytest.raises(SystemExit):
+            parse(wrong)
+
+
+def test_the_quickstart_runs(tmp_path: Path) -> None:
+    run = subprocess.run([*QUICKSTART, "--dir", str(tmp_path)], capture_output=True, text=True, cwd=ROOT, timeout=300)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "failed sends: 0" in run.stdout and "kill -9 broker-b" in run.stdout
+    assert "brokers and NameServers stopped" in run.stdout
+    assert list(tmp_path.iterdir()) == []
