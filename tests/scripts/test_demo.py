@@ -13,7 +13,8 @@ from scripts.demo.flights import FLIGHTS, Carrier, airline_names, carriers_of_cs
 from scripts.demo.options import parse
 from scripts.demo.report import Differs, compare
 
-QUICKSTART = [sys.executable, "-m", "scripts.demo", "--without-spark", "--namesrv-ports", "0,0", "--broker-ports", "0,0"]
+FREE_PORTS = ["--namesrv-ports", "0,0", "--broker-ports", "0,0"]
+QUICKSTART = [sys.executable, "-m", "scripts.demo", "--without-spark", *FREE_PORTS]
 
 
 def test_the_messages_are_the_rows_of_the_csv() -> None:
