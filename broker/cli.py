@@ -1,4 +1,4 @@
-"""The command ``broker``: a conf file, a flag for each option, and a daemon."""
+"""The command ``broker``: a conf file, a flag for each option, and a daemon; subcommands work on a store offline."""
 
 import logging
 import sys
@@ -15,13 +15,21 @@ from remoting.net.daemon import run_daemon
 logger = logging.getLogger(__name__)
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+@click.group(
+    invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120}
+)
 @click.option("-c", "--config-file", "conf", metavar="FILE", help="conf file with RocketMQ's keys (key=value lines)")
 @click.option("-p", "--print-config", is_flag=True, help="print all options with their values and exit")
 @click_options(BrokerOptions)
 @click.version_option(package_name="skylark-mq", prog_name="broker")
-def main(conf: str | None, print_config: bool, **arguments: str | None) -> None:
-    """Run a broker: it stores messages and hands them out, and tells NameServers what it has."""
+@click.pass_context
+def main(context: click.Context, /, conf: str | None, print_config: bool, **arguments: str | None) -> None:
+    """Run a broker: it stores messages and hands them out, and tells NameServers what it has.
+
+    The commands below work on the store of a broker that is stopped.
+    """
+    if context.invoked_subcommand is not None:
+        return
     warnings: list[str] = []
     given = given_options(BrokerOptions, arguments)
     if conf is not None:

@@ -89,6 +89,12 @@ class FileSystem(Protocol):
 
     def read(self, path: str) -> bytes: ...
 
+    def read_part(self, path: str, at: int, size: int) -> bytes:
+        """Up to ``size`` bytes from ``at`` on, without mapping the file; fewer at its end."""
+
+    def boot_id(self) -> str:
+        """Names this run of the machine: what was written under the same id is in its page cache. "" is unknown."""
+
     def open_append(self, path: str) -> AppendFile:
         """Open a file for appending; it is made when missing."""
 
@@ -144,6 +150,19 @@ class OsFiles:
     def read(self, path: str) -> bytes:
         with open(path, "rb") as file:
             return file.read()
+
+    def read_part(self, path: str, at: int, size: int) -> bytes:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return os.pread(fd, size, at)
+        finally:
+            os.close(fd)
+
+    def boot_id(self) -> str:
+        try:
+            return self.read("/proc/sys/kernel/random/boot_id").decode().strip()
+        except FileNotFoundError:  # not Linux: every crash counts as a power loss
+            return ""
 
     def open_append(self, path: str) -> "OsAppendFile":
         return OsAppendFile(path)

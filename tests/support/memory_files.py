@@ -44,6 +44,7 @@ class MemoryFiles:
 
     def __init__(self, capacity: int = 1 << 40) -> None:
         self.capacity = capacity
+        self.boots = 1
         #: operation name ("write", "sync", "rename", ...) -> how many of its next calls fail
         self.failures: Counter[str] = Counter()
         self.calls: Counter[str] = Counter()
@@ -105,6 +106,13 @@ class MemoryFiles:
         self._count("read", path)
         return self._node(path).content()
 
+    def read_part(self, path: str, at: int, size: int) -> bytes:
+        self._count("read", path)
+        return self._node(path).content()[at : at + size]
+
+    def boot_id(self) -> str:
+        return f"boot-{self.boots}"
+
     def open_append(self, path: str) -> AppendFile:
         return MemoryAppendFile(self, path, self._open(path))
 
@@ -148,6 +156,7 @@ class MemoryFiles:
     def crash(self, random: Random) -> "MemoryFiles":
         """After power loss: per directory some of its unsynced changes, per file a part of its unsynced bytes."""
         after = MemoryFiles(self.capacity)
+        after.boots = self.boots + 1
         after._directories = set(self._directories)
         for directory in sorted({*self._durable_names, *self._changes}):
             changes = self._changes.get(directory, [])
@@ -162,6 +171,7 @@ class MemoryFiles:
     def killed(self) -> "MemoryFiles":
         """After kill -9: the kernel keeps all; what was not synced is still not."""
         after = MemoryFiles(self.capacity)
+        after.boots = self.boots
         after._directories = set(self._directories)
         nodes: dict[int, _Node] = {}
 
