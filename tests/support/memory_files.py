@@ -1,8 +1,9 @@
 """A FileSystem in memory that forgets as real disks do: what was not synced is lost in part, torn, or kept.
 
 ``crash(random)`` gives the file system as it is after power loss; ``killed()`` after the death of the process (all
-is kept). ``capacity`` fills up, ``failures`` makes the next calls of an operation fail, ``before_call`` sees each
+is kept). ``capacity`` fills up, ``faults`` makes calls fail (faults.py), ``flip`` is rot, ``before_call`` sees each
 operation before it is done. Handles of before a crash or kill stay usable and change nothing afterwards.
+Operations: mkdirs create open read allocate write sync truncate rename remove fsync_dir. Neighbour: memory_disk.py.
 """
 
 import contextlib
@@ -15,28 +16,8 @@ from random import Random
 
 from common.errors import DiskFull, StoreCorrupt, StoreLocked
 from common.files import AppendFile, DiskUsage, FileLock, MappedFile
-
-# What a disk writes as one: a sector is there or it is not.
-SECTOR_BYTES = 512
-
-
-class _Node:
-    """The content of a file: as the kernel has it, and as the disk has it."""
-
-    def __init__(self, data: bytes = b"") -> None:
-        self.data = bytearray(data)
-        self.durable = bytes(data)
-        self.map: mmap.mmap | None = None
-
-    def content(self) -> bytes:
-        if self.map is not None and len(self.map) >= len(self.data):
-            return self.map[:]
-        if self.map is not None:
-            return self.map[:] + bytes(self.data[len(self.map) :])
-        return bytes(self.data)
-
-    def sync(self) -> None:
-        self.durable = self.content()
+from tests.support.faults import Faults
+from tests.support.memory_disk import Change, Node, apply_changes
 
 
 class MemoryFiles:
@@ -45,15 +26,14 @@ class MemoryFiles:
     def __init__(self, capacity: int = 1 << 40) -> None:
         self.capacity = capacity
         self.boots = 1
-        #: operation name ("write", "sync", "rename", ...) -> how many of its next calls fail
-        self.failures: Counter[str] = Counter()
+        self.faults = Faults()
         self.calls: Counter[str] = Counter()
         self.before_call: Callable[[str, str], None] | None = None
         self._directories: set[str] = {"", "/"}
-        self._names: dict[str, _Node] = {}
+        self._names: dict[str, Node] = {}
         #: per directory: its names as the disk has them, and the changes since, in order
-        self._durable_names: dict[str, dict[str, _Node]] = {}
-        self._changes: dict[str, list[tuple[str, _Node | None]]] = {}
+        self._durable_names: dict[str, dict[str, Node]] = {}
+        self._changes: dict[str, list[Change]] = {}
         self._locks: set[str] = set()
 
     # --- FileSystem
@@ -69,6 +49,8 @@ class MemoryFiles:
         return sorted({posixpath.basename(e) for e in entries if e and posixpath.dirname(e) == path and e != path})
 
     def mkdirs(self, path: str) -> None:
+        if path not in self._directories:
+            self._count("mkdirs", path)
         while path not in self._directories:
             self._directories.add(path)
             path = posixpath.dirname(path)
@@ -100,7 +82,7 @@ class MemoryFiles:
             self._note(old, None)
 
     def size(self, path: str) -> int:
-        return len(self._node(path).content())
+        return self._node(path).size()
 
     def read(self, path: str) -> bytes:
         self._count("read", path)
@@ -114,12 +96,14 @@ class MemoryFiles:
         return f"boot-{self.boots}"
 
     def open_append(self, path: str) -> AppendFile:
+        self._count("open", path)
         return MemoryAppendFile(self, path, self._open(path))
 
     def open_map(self, path: str, size: int = 0, *, create: bool) -> MappedFile:
+        self._count("open", path)
         if not create and path not in self._names:
             raise FileNotFoundError(errno.ENOENT, "no such file", path)
-        length = len(self._names[path].content()) if path in self._names else 0
+        length = self._names[path].size() if path in self._names else 0
         size = size or length
         if size == 0:
             raise StoreCorrupt(path, 0, "the file is empty")
@@ -135,7 +119,7 @@ class MemoryFiles:
 
     def fsync_dir(self, path: str) -> None:
         self._count("fsync_dir", path)
-        self._durable_names[path] = _apply(self._durable_names.get(path, {}), self._changes.pop(path, []))
+        self._durable_names[path] = apply_changes(self._durable_names.get(path, {}), self._changes.pop(path, []))
 
     def disk_usage(self, path: str) -> DiskUsage:
         used = min(self.capacity, self.used())
@@ -163,9 +147,9 @@ class MemoryFiles:
             survived = changes[: random.randint(0, len(changes))]
             if random.random() < 0.5:  # POSIX promises no order between names
                 survived = [change for change in changes if random.random() < 0.5]
-            names = _apply(self._durable_names.get(directory, {}), survived)
+            names = apply_changes(self._durable_names.get(directory, {}), survived)
             for path in sorted(names):
-                after._put(path, _survivor(names[path], random))
+                after._put(path, names[path].survivor(random))
         return after
 
     def killed(self) -> "MemoryFiles":
@@ -173,12 +157,11 @@ class MemoryFiles:
         after = MemoryFiles(self.capacity)
         after.boots = self.boots
         after._directories = set(self._directories)
-        nodes: dict[int, _Node] = {}
+        nodes: dict[int, Node] = {}
 
-        def copy(node: _Node) -> _Node:
+        def copy(node: Node) -> Node:
             if id(node) not in nodes:
-                nodes[id(node)] = twin = _Node(node.content())
-                twin.durable = node.durable
+                nodes[id(node)] = node.twin()
             return nodes[id(node)]
 
         after._names = {path: copy(node) for path, node in self._names.items()}
@@ -201,8 +184,12 @@ class MemoryFiles:
         self.mkdirs(posixpath.dirname(path))
         self._put(path, data)
 
+    def flip(self, path: str, offset: int, bit: int = 0) -> None:
+        """Rot: one bit of the file is another now."""
+        self._node(path).flip(offset, bit)
+
     def used(self) -> int:
-        return sum(len(node.content()) for node in self._names.values())
+        return sum(node.size() for node in self._names.values())
 
     def take_room(self, path: str, needed: int) -> None:
         if needed:
@@ -217,30 +204,39 @@ class MemoryFiles:
         self.calls[operation] += 1
         if self.before_call is not None:
             self.before_call(operation, path)
-        if self.failures[operation] > 0:
-            self.failures[operation] -= 1
-            raise OSError(errno.EIO, f"injected failure of {operation}", path)
+        self.faults.check(operation, path)
 
-    def _node(self, path: str) -> _Node:
+    def _sync(self, path: str, node: Node) -> None:
+        try:
+            self._count("sync", path)
+        except OSError:
+            node.sync_failed()
+            raise
+        node.sync()
+        # common/files.py: the first sync of a file made here syncs its directory too
+        if self._durable_names.get(posixpath.dirname(path), {}).get(path) is not node:
+            self.fsync_dir(posixpath.dirname(path))
+
+    def _node(self, path: str) -> Node:
         if path not in self._names:
             raise FileNotFoundError(errno.ENOENT, "no such file", path)
         return self._names[path]
 
-    def _open(self, path: str) -> _Node:
+    def _open(self, path: str) -> Node:
         if posixpath.dirname(path) not in self._directories:
             raise FileNotFoundError(errno.ENOENT, "no such directory", path)
         if path not in self._names:
             self._count("create", path)
-            self._names[path] = _Node()
+            self._names[path] = Node()
             self._note(path, self._names[path])
         return self._names[path]
 
-    def _note(self, path: str, node: _Node | None) -> None:
+    def _note(self, path: str, node: Node | None) -> None:
         self._changes.setdefault(posixpath.dirname(path), []).append((path, node))
 
     def _put(self, path: str, data: bytes) -> None:
         directory = posixpath.dirname(path)
-        node = self._names[path] = _Node(data)
+        node = self._names[path] = Node(data)
         self._durable_names.setdefault(directory, {})[path] = node
         self._changes[directory] = [change for change in self._changes.get(directory, []) if change[0] != path]
 
@@ -248,7 +244,7 @@ class MemoryFiles:
 class MemoryAppendFile:
     """See AppendFile."""
 
-    def __init__(self, fs: MemoryFiles, path: str, node: _Node) -> None:
+    def __init__(self, fs: MemoryFiles, path: str, node: Node) -> None:
         self.path = path
         self._fs = fs
         self._node = node
@@ -259,11 +255,7 @@ class MemoryAppendFile:
         self._node.data += data
 
     def sync(self) -> None:
-        self._fs._count("sync", self.path)
-        self._node.sync()
-        # common/files.py: the first sync of a file made here syncs its directory too
-        if self._fs._durable_names.get(posixpath.dirname(self.path), {}).get(self.path) is not self._node:
-            self._fs.fsync_dir(posixpath.dirname(self.path))
+        self._fs._sync(self.path, self._node)
 
     def size(self) -> int:
         return len(self._node.data)
@@ -279,7 +271,7 @@ class MemoryAppendFile:
 class MemoryMappedFile:
     """See MappedFile."""
 
-    def __init__(self, fs: MemoryFiles, path: str, node: _Node, size: int) -> None:
+    def __init__(self, fs: MemoryFiles, path: str, node: Node, size: int) -> None:
         assert node.map is not None
         self.path = path
         self.size = size
@@ -288,10 +280,7 @@ class MemoryMappedFile:
         self._node = node
 
     def sync(self) -> None:
-        self._fs._count("sync", self.path)
-        self._node.sync()
-        if self._fs._durable_names.get(posixpath.dirname(self.path), {}).get(self.path) is not self._node:
-            self._fs.fsync_dir(posixpath.dirname(self.path))
+        self._fs._sync(self.path, self._node)
 
     def close(self) -> None:
         if self._node.map is self.view:
@@ -310,37 +299,3 @@ class MemoryLock:
 
     def close(self) -> None:
         self._locks.discard(self._path)
-
-
-def _apply(names: dict[str, _Node], changes: list[tuple[str, _Node | None]]) -> dict[str, _Node]:
-    names = dict(names)
-    for change, node in changes:
-        old, _, new = change.partition("\0")
-        if new and node is not None:
-            names.pop(old, None)
-            names[new] = node
-        elif node is None:
-            names.pop(old, None)
-        else:
-            names[old] = node
-    return names
-
-
-def _survivor(node: _Node, random: Random) -> bytes:
-    """The bytes of a file after power loss: each unsynced sector is there or not, the length is old, new or between."""
-    current, durable = node.content(), node.durable
-    mode = random.choice(("nothing", "everything", "prefix", "sectors"))
-    if mode == "nothing" or current == durable:
-        return durable
-    if mode == "everything":
-        return current
-    low, high = sorted((len(durable), len(current)))
-    length = random.randint(low, high)
-    if mode == "prefix":
-        return current[:length] if len(current) >= len(durable) else durable[:length]
-    data = bytearray(durable[:length].ljust(length, b"\0"))
-    for start in range(0, length, SECTOR_BYTES):
-        end = min(start + SECTOR_BYTES, length)
-        if random.random() < 0.5:
-            data[start:end] = current[start:end].ljust(end - start, b"\0")
-    return bytes(data)

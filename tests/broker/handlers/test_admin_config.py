@@ -64,7 +64,7 @@ async def test_changes_are_kept_in_the_conf_file() -> None:
 async def test_a_change_that_cannot_be_kept_does_not_happen() -> None:
     desk = Desk(options(broker_config_path=CONF))
     desk.room.fs.overwrite(CONF, b"")
-    desk.room.fs.failures["rename"] = 1
+    desk.room.fs.faults.fail("rename")
     answer = await desk.ask(UPDATE, body=b"fileReservedTime=71\n")
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert "could not be written" in (answer.remark or "")

@@ -110,7 +110,7 @@ def test_a_full_disk_refuses_the_change_and_leaves_nothing_torn() -> None:
 def test_after_a_failed_fsync_nothing_more_is_accepted() -> None:
     fs = MemoryFiles()
     journal = fresh(fs, 1)
-    fs.failures["sync"] = 1
+    fs.faults.fail("sync")
     with pytest.raises(StoreError, match="read-only until a restart"):
         journal.sync()
     with pytest.raises(StoreError, match="read-only until a restart"):
@@ -122,7 +122,8 @@ def test_after_a_failed_fsync_nothing_more_is_accepted() -> None:
 def test_a_write_that_cannot_be_undone_stops_the_journal() -> None:
     fs = MemoryFiles()
     journal = fresh(fs, 1)
-    fs.failures["write"] = fs.failures["truncate"] = 1
+    fs.faults.fail("write")
+    fs.faults.fail("truncate")
     with pytest.raises(StoreError):
         journal.append("n", 1)
     with pytest.raises(StoreError, match="read-only until a restart"):
@@ -165,7 +166,7 @@ def test_a_failed_compaction_costs_nothing_and_is_not_tried_at_once_again() -> N
     journal = fresh(fs, 3)
     compaction = journal.begin_compaction()
     journal.append("n", 3)
-    fs.failures["rename"] = 1
+    fs.faults.fail("rename")
     with pytest.raises(StoreError):
         compaction.write([("n", "all")])
     journal.end_compaction(compaction)

@@ -86,7 +86,7 @@ async def test_many_who_wait_share_an_fsync() -> None:
 async def test_a_failed_fsync_is_an_error_for_those_who_wait_for_it(caplog: pytest.LogCaptureFixture) -> None:
     room = Room()
     async with running(room) as persister:
-        room.fs.failures["sync"] = 1
+        room.fs.faults.fail("sync")
         room.topics.put(TopicConfig("T"))
         with pytest.raises(StoreError, match="read-only until a restart"):
             await persister.wait()
@@ -174,7 +174,7 @@ async def test_a_long_journal_is_compacted_in_the_background(caplog: pytest.LogC
 async def test_a_compaction_that_fails_costs_nothing(caplog: pytest.LogCaptureFixture) -> None:
     room = Room()
     async with running(room) as persister:
-        room.fs.failures["rename"] = 1
+        room.fs.faults.fail("rename")
         for number in range(COMPACT_MIN_BYTES // 50_000 + 1):
             room.topics.put(TopicConfig("T", number, number, attributes={"filler": "x" * 50_000}))
         await persister.wait()

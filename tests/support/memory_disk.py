@@ -1,0 +1,99 @@
+"""What a file is to MemoryFiles: bytes as the kernel has them and bytes as the disk has them, and names likewise."""
+
+import mmap
+from random import Random
+
+# What a disk writes as one: a sector is there or it is not.
+SECTOR_BYTES = 512
+
+
+class Node:
+    """The content of a file: as the kernel has it, and as the disk has it."""
+
+    def __init__(self, data: bytes = b"") -> None:
+        self.data = bytearray(data)
+        self.durable = bytes(data)
+        self.map: mmap.mmap | None = None
+        # What the kernel had when a sync failed: it counts as written since, and no later sync writes it.
+        self._forgotten = b""
+
+    def content(self) -> bytes:
+        if self.map is not None and len(self.map) >= len(self.data):
+            return self.map[:]
+        if self.map is not None:
+            return self.map[:] + bytes(self.data[len(self.map) :])
+        return bytes(self.data)
+
+    def size(self) -> int:
+        return len(self.data) if self.map is None else max(len(self.map), len(self.data))
+
+    def sync(self) -> None:
+        content = self.content()
+        if self._forgotten:
+            content = self._without_forgotten(content)
+        self.durable = content
+
+    def sync_failed(self) -> None:
+        """As Linux has it: the error is told once, and the next sync succeeds without the bytes of this one."""
+        self._forgotten = self.content()
+
+    def flip(self, offset: int, bit: int) -> None:
+        """Rot: one bit is another, in memory and on disk."""
+        content = self.map if self.map is not None and offset < len(self.map) else self.data
+        content[offset] ^= 1 << bit
+        if offset < len(self.durable):
+            durable = bytearray(self.durable)
+            durable[offset] ^= 1 << bit
+            self.durable = bytes(durable)
+
+    def twin(self) -> "Node":
+        """The same for another kernel that has the same bytes in memory."""
+        twin = Node(self.content())
+        twin.durable = self.durable
+        return twin
+
+    def survivor(self, random: Random) -> bytes:
+        """The bytes after power loss: each unsynced sector is there or not, the length is old, new or between."""
+        current, durable = self.content(), self.durable
+        mode = random.choice(("nothing", "everything", "prefix", "sectors"))
+        if mode == "nothing" or current == durable:
+            return durable
+        if mode == "everything" and not self._forgotten:
+            return current
+        low, high = sorted((len(durable), len(current)))
+        length = random.randint(low, high)
+        if mode == "prefix" and not self._forgotten:
+            return current[:length] if len(current) >= len(durable) else durable[:length]
+        data = bytearray(durable[:length].ljust(length, b"\0"))
+        for start in range(0, length, SECTOR_BYTES):
+            end = min(start + SECTOR_BYTES, length)
+            if random.random() < 0.5:
+                data[start:end] = current[start:end].ljust(end - start, b"\0")
+        return bytes(data)
+
+    def _without_forgotten(self, content: bytes) -> bytes:
+        data = bytearray(content)
+        for start in range(0, len(data), SECTOR_BYTES):
+            end = min(start + SECTOR_BYTES, len(data))
+            if data[start:end] == self._forgotten[start:end]:
+                data[start:end] = self.durable[start:end].ljust(end - start, b"\0")
+        return bytes(data)
+
+
+#: A name got this content, lost it (None), or "old\0new" was renamed.
+Change = tuple[str, Node | None]
+
+
+def apply_changes(names: dict[str, Node], changes: list[Change]) -> dict[str, Node]:
+    """The names of a directory after ``changes``."""
+    names = dict(names)
+    for change, node in changes:
+        old, _, new = change.partition("\0")
+        if new and node is not None:
+            names.pop(old, None)
+            names[new] = node
+        elif node is None:
+            names.pop(old, None)
+        else:
+            names[old] = node
+    return names

@@ -1,0 +1,148 @@
+"""The fake disk forgets, tears, fails and rots as it is told to, and only then."""
+
+import errno
+from random import Random
+
+import pytest
+
+from common.errors import DiskFull
+from tests.support.memory_disk import SECTOR_BYTES
+from tests.support.memory_files import MemoryFiles
+
+PATH = "/d/file"
+SIZE = 4 * SECTOR_BYTES
+
+
+def disk() -> MemoryFiles:
+    fs = MemoryFiles()
+    fs.mkdirs("/d")
+    return fs
+
+
+def sectors(fs: MemoryFiles, path: str = PATH) -> bytes:
+    """The first byte of each sector; a missing file has none."""
+    return fs.read(path)[::SECTOR_BYTES] if fs.exists(path) else b""
+
+
+def test_power_loss_keeps_what_was_synced_and_any_part_of_the_rest() -> None:
+    fs = disk()
+    file = fs.open_map(PATH, SIZE, create=True)
+    file.view[:] = b"1" * SIZE
+    file.sync()
+    file.view[SECTOR_BYTES:] = b"2" * (SIZE - SECTOR_BYTES)
+    found = {sectors(fs.crash(Random(seed))) for seed in range(200)}
+    assert found == {b"1" + bytes(rest) for rest in _each_of(b"12", 3)}
+
+
+def _each_of(values: bytes, count: int) -> list[list[int]]:
+    if not count:
+        return [[]]
+    return [[value, *rest] for value in values for rest in _each_of(values, count - 1)]
+
+
+def test_power_loss_may_lose_a_name_until_the_first_sync() -> None:
+    fs = disk()
+    fs.open_append(PATH).write(b"x")
+    assert {fs.crash(Random(seed)).exists(PATH) for seed in range(50)} == {True, False}
+    fs.open_append(PATH).sync()
+    assert {sectors(fs.crash(Random(seed))) for seed in range(50)} == {b"x"}
+
+
+def test_power_loss_may_bring_a_removed_file_back_until_the_directory_is_synced() -> None:
+    fs = disk()
+    fs.overwrite(PATH, b"x")
+    fs.remove(PATH)
+    assert {fs.crash(Random(seed)).exists(PATH) for seed in range(50)} == {True, False}
+    fs.fsync_dir("/d")
+    assert {fs.crash(Random(seed)).exists(PATH) for seed in range(50)} == {False}
+
+
+def test_a_kill_keeps_all_and_makes_nothing_durable() -> None:
+    fs = disk()
+    fs.open_map(PATH, SIZE, create=True).view[:] = b"2" * SIZE
+    killed = fs.killed()
+    assert sectors(killed) == b"2222"
+    assert len({sectors(killed.crash(Random(seed))) for seed in range(200)}) > 4
+
+
+def test_a_dead_process_writes_no_more() -> None:
+    fs = disk()
+    file = fs.open_map(PATH, SIZE, create=True)
+    killed = fs.killed()
+    file.view[:] = b"2" * SIZE
+    assert sectors(killed) == bytes(4)
+
+
+def test_the_boot_id_tells_power_loss_from_a_kill() -> None:
+    fs = disk()
+    assert fs.killed().boot_id() == fs.boot_id()
+    assert fs.crash(Random(0)).boot_id() != fs.boot_id()
+
+
+def test_the_nth_call_of_an_operation_fails_and_the_next_do_not() -> None:
+    fs = disk()
+    file = fs.open_append(PATH)
+    fs.faults.fail("write", nth=2, times=2)
+    file.write(b"a")
+    for _ in range(2):
+        with pytest.raises(OSError, match="injected") as raised:
+            file.write(b"b")
+        assert (raised.value.errno, raised.value.filename) == (errno.EIO, PATH)
+    file.write(b"c")
+    assert fs.read(PATH) == b"ac"
+
+
+def test_failures_of_one_path_leave_others_alone() -> None:
+    fs = disk()
+    fs.overwrite(PATH, b"x")
+    fs.faults.fail("read", path_part="other")
+    assert fs.read(PATH) == b"x"
+    fs.faults.fail("read", path_part="file")
+    fs.faults.fail("open", path_part="file")
+    with pytest.raises(OSError, match="read"):
+        fs.read(PATH)
+    with pytest.raises(OSError, match="open"):
+        fs.open_append(PATH)
+    fs.faults.fail("read")
+    fs.faults.clear()
+    assert fs.read(PATH) == b"x"
+
+
+def test_no_room_at_the_nth_allocation_leaves_no_trace() -> None:
+    fs = disk()
+    fs.open_map(PATH, SECTOR_BYTES, create=True)
+    fs.faults.fail("allocate", nth=2, code=errno.ENOSPC)
+    fs.open_map("/d/second", SECTOR_BYTES, create=True)
+    with pytest.raises(DiskFull):
+        fs.open_map("/d/third", SECTOR_BYTES, create=True)
+    with pytest.raises(DiskFull):
+        fs.capacity = fs.used() + 10
+        fs.open_append(PATH).write(bytes(11))
+    assert fs.listdir("/d") == ["file", "second"] and fs.size(PATH) == SECTOR_BYTES
+
+
+def test_what_a_failed_sync_did_not_write_no_later_sync_writes() -> None:
+    fs = disk()
+    file = fs.open_map(PATH, SIZE, create=True)
+    file.sync()
+    file.view[:] = b"2" * SIZE
+    fs.faults.fail("sync")
+    with pytest.raises(OSError, match="sync"):
+        file.sync()
+    file.view[:SECTOR_BYTES] = b"3" * SECTOR_BYTES
+    file.sync()
+    survivors = [sectors(fs.crash(Random(seed))) for seed in range(200)]
+    assert {found[:1] for found in survivors} == {b"3"}, "what was written since is on disk"
+    assert b"3\0\0\0" in survivors, "the rest may not be"
+
+
+def test_a_flipped_bit_stays_flipped() -> None:
+    fs = disk()
+    file = fs.open_map(PATH, SIZE, create=True)
+    file.sync()
+    fs.flip(PATH, 700, bit=3)
+    assert file.view[700] == 8
+    assert {fs.crash(Random(seed)).read(PATH)[700] for seed in range(20)} == {8}
+    fs.overwrite("/d/other", b"abc")
+    fs.flip("/d/other", 1)
+    assert fs.read("/d/other") == b"acc"
