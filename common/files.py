@@ -13,9 +13,12 @@ import fcntl
 import mmap
 import os
 import shutil
+import threading
+from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
-from common.errors import DiskFull, StoreCorrupt, StoreLocked
+from common.errors import DiskFull, StoreCorrupt, StoreError, StoreLocked
+from common.page_cache import address_of, resident
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
@@ -55,6 +58,18 @@ class MappedFile(Protocol):
 
     def sync(self) -> None:
         """Make all that was written survive power loss. Blocks: call it in a thread; not during ``close``."""
+
+    def resident(self, at: int, size: int) -> bool:
+        """Whether these bytes are in memory, so that taking them from ``view`` does not wait for the disk."""
+
+    def pread(self, at: int, size: int) -> bytes:
+        """These bytes, from disk if need be. Blocks, and lets other threads run meanwhile, as ``view`` does not.
+
+        For any thread, also while the file is closed or removed; StoreError when it was closed before.
+        """
+
+    def read_ahead(self, at: int, size: int) -> None:
+        """Begin to bring these bytes into memory: they are wanted soon. For any thread, as `pread`."""
 
     def close(self) -> None:
         """Give up file and map; a memoryview that is still held keeps its bytes readable."""
@@ -227,16 +242,21 @@ class OsAppendFile:
 
 
 class OsMappedFile:
-    """A shared map; the descriptor stays open beside it, for ``sync``."""
+    """A shared map; the descriptor stays open beside it, for ``sync`` and ``pread``."""
 
     def __init__(self, path: str, size: int = 0, *, create: bool) -> None:
         self.path = path
+        # A number of a closed descriptor is soon that of another file: it is closed when its last reader is done.
+        self._lock = threading.Lock()
+        self._readers = 0
+        self._closed = False
         created = create and not os.path.exists(path)
         self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644)
         self._directory_synced = False
         try:
             self.size = self._prepare(size, create)
             self.view = mmap.mmap(self._fd, self.size)
+            self._address = address_of(self.view)
         except BaseException:
             self.close()
             if created:
@@ -275,12 +295,44 @@ class OsMappedFile:
             _fsync_dir(os.path.dirname(self.path))
             self._directory_synced = True
 
+    def resident(self, at: int, size: int) -> bool:
+        return not self._closed and resident(self._address + at, size)
+
+    def pread(self, at: int, size: int) -> bytes:
+        with self._reading() as fd:
+            data = os.pread(fd, size, at)
+            while len(data) < size and (more := os.pread(fd, size - len(data), at + len(data))):
+                data += more
+        return data
+
+    def read_ahead(self, at: int, size: int) -> None:
+        with self._reading() as fd:
+            os.posix_fadvise(fd, at, size, os.POSIX_FADV_WILLNEED)
+
     def close(self) -> None:
         view: mmap.mmap | None = getattr(self, "view", None)
         if view is not None:
             with contextlib.suppress(BufferError):  # someone still reads: the map goes with the last memoryview
                 view.close()
-        if self._fd >= 0:
+        with self._lock:
+            self._closed = True
+            self._close_when_unused()
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[int]:
+        with self._lock:
+            if self._closed:
+                raise StoreError(f"{self.path} was closed, and perhaps removed")
+            self._readers += 1
+        try:
+            yield self._fd
+        finally:
+            with self._lock:
+                self._readers -= 1
+                self._close_when_unused()
+
+    def _close_when_unused(self) -> None:
+        if self._closed and not self._readers and self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 

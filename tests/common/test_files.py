@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from common.errors import DiskFull, StoreCorrupt, StoreLocked
+from common.errors import DiskFull, StoreCorrupt, StoreError, StoreLocked
 from common.files import OsFiles
 
 PAGE = 4096
@@ -116,9 +116,7 @@ def test_a_full_disk_leaves_no_new_file(fs: OsFiles, tmp_path: Path, monkeypatch
     assert fs.listdir(str(tmp_path)) == []
 
 
-def test_a_full_disk_leaves_an_old_file_as_it_was(
-    fs: OsFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_leaves_an_old_file_as_it_was(fs: OsFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def half(fd: int, offset: int, length: int) -> None:
         os.truncate(fd, length // 2)
         no_room()
@@ -215,3 +213,59 @@ def test_a_lock_is_held_against_other_processes(fs: OsFiles, tmp_path: Path, cal
     assert "BlockingIOError" in refused.stderr
     held.close()
     assert subprocess.run([sys.executable, "-c", rival]).returncode == 0
+
+
+def sparse(path: Path, size: int) -> None:
+    """A file of zeros that nobody has read: none of it is in memory."""
+    with path.open("wb") as file:
+        file.truncate(size)
+
+
+def test_resident_tells_what_is_in_memory(fs: OsFiles, tmp_path: Path) -> None:
+    # far larger than what a page fault reads ahead
+    sparse(tmp_path / "log", 8192 * PAGE)
+    file = fs.open_map(str(tmp_path / "log"), create=False)
+    assert not file.resident(0, 8192 * PAGE)
+    assert not file.resident(4000 * PAGE + 17, 1)
+    file.view[4000 * PAGE] = file.view[4001 * PAGE] = 1
+    assert file.resident(4000 * PAGE + 17, 100)
+    assert file.resident(4001 * PAGE - 1, 2), "a range that touches two pages"
+    assert not file.resident(0, 8192 * PAGE), "some pages in memory are not all"
+    file.close()
+    assert not file.resident(4000 * PAGE + 17, 100)
+
+
+def test_pread_gives_what_the_map_holds(fs: OsFiles, tmp_path: Path) -> None:
+    file = fs.open_map(str(tmp_path / "log"), 4 * PAGE, create=True)
+    file.view[PAGE - 2 : PAGE + 2] = b"abcd"
+    file.read_ahead(0, 4 * PAGE)
+    assert file.pread(PAGE - 3, 6) == b"\0abcd\0"
+    assert file.pread(4 * PAGE - 1, 10) == b"\0", "no more at the end of the file"
+    file.close()
+    for call in (file.pread, file.read_ahead):
+        with pytest.raises(StoreError, match="was closed, and perhaps removed"):
+            call(0, 1)
+
+
+def test_a_file_that_is_closed_and_removed_is_read_to_the_end(
+    fs: OsFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = fs.open_map(str(tmp_path / "log"), PAGE, create=True)
+    file.view[:4] = b"abcd"
+    pread = os.pread
+    others: list[int] = []
+
+    def slow(fd: int, size: int, at: int) -> bytes:
+        # what retention may do while a thread reads; a new file would get the number of a closed descriptor
+        if not others:
+            file.close()
+            fs.remove(str(tmp_path / "log"))
+            others.append(os.open(tmp_path / "other", os.O_RDWR | os.O_CREAT))
+            assert others[0] != fd
+        return pread(fd, min(size, 2), at)
+
+    monkeypatch.setattr(os, "pread", slow)
+    assert file.pread(0, 4) == b"abcd"
+    still_open = [os.path.realpath(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")]
+    assert not [path for path in still_open if path.startswith(str(tmp_path / "log"))]
+    os.close(others[0])

@@ -14,8 +14,9 @@ from collections import Counter
 from collections.abc import Callable
 from random import Random
 
-from common.errors import DiskFull, StoreCorrupt, StoreLocked
+from common.errors import DiskFull, StoreCorrupt, StoreError, StoreLocked
 from common.files import AppendFile, DiskUsage, FileLock, MappedFile
+from tests.support.cold_bytes import ColdBytes
 from tests.support.faults import Faults
 from tests.support.memory_disk import Change, Node, apply_changes
 
@@ -34,6 +35,8 @@ class MemoryFiles:
         #: per directory: its names as the disk has them, and the changes since, in order
         self._durable_names: dict[str, dict[str, Node]] = {}
         self._changes: dict[str, list[Change]] = {}
+        #: what is said not to be in the page cache
+        self.cold = ColdBytes()
         self._locks: set[str] = set()
 
     # --- FileSystem
@@ -281,6 +284,22 @@ class MemoryMappedFile:
 
     def sync(self) -> None:
         self._fs._sync(self.path, self._node)
+
+    def resident(self, at: int, size: int) -> bool:
+        return not self.view.closed and self._fs.cold.resident(self.path, at, size)
+
+    def pread(self, at: int, size: int) -> bytes:
+        self._check_open()
+        self._fs.cold.read(self.path, at, size)
+        return self._node.content()[at : at + size]
+
+    def read_ahead(self, at: int, size: int) -> None:
+        self._check_open()
+        self._fs.cold.ahead.append((self.path, at, size))
+
+    def _check_open(self) -> None:
+        if self.view.closed:
+            raise StoreError(f"{self.path} was closed, and perhaps removed")
 
     def close(self) -> None:
         if self._node.map is self.view:

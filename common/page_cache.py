@@ -1,0 +1,30 @@
+"""Whether bytes of a map are in memory, asked of the kernel (mincore).
+
+A page fault inside a copy out of a map waits for the disk with Python's lock held, and so stops every thread of the
+process; who asks first can read such bytes with pread in a thread instead, which lets the others run.
+The answer costs some 2.5 µs (4 µs for 4 MiB). The alternative, preadv with RWF_NOWAIT, costs as much and is refused by
+some file systems. Neighbour: files.py.
+"""
+
+import ctypes
+import mmap
+
+_PAGE_BYTES = mmap.PAGESIZE
+# PyDLL keeps Python's lock: the call never waits, and giving the lock away costs more than it takes.
+_LIBC = ctypes.PyDLL(None)
+_MINCORE = _LIBC.mincore
+_MINCORE.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
+
+
+def address_of(view: mmap.mmap) -> int:
+    """Where a map begins in this process's memory; holds until the map is closed, and does not keep it open."""
+    return ctypes.addressof(ctypes.c_char.from_buffer(view))
+
+
+def resident(address: int, size: int) -> bool:
+    """Whether ``size`` bytes of a map at ``address`` are in memory; False also when that is no map of ours."""
+    start = address & -_PAGE_BYTES
+    pages = -(-(address + size - start) // _PAGE_BYTES)
+    vector = bytearray(pages)
+    found: int = _MINCORE(start, pages * _PAGE_BYTES, ctypes.byref(ctypes.c_char.from_buffer(vector)))
+    return found == 0 and 0 not in vector
