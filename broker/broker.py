@@ -9,8 +9,9 @@ import logging
 import trio
 
 from broker.identity import Identity, identity_of, resolved
-from broker.meta.metadata import Metadata
+from broker.meta.metadata import Metadata, MetadataReport
 from broker.options import BrokerOptions
+from broker.store.recovery import LastStop
 from broker.store.store import MessageStore, StoreOptions
 from broker.tasks.repeat import repeat
 from broker.wiring import build_rooms
@@ -63,7 +64,7 @@ class Broker:
     def _recover(self, store: MessageStore, metadata: Metadata) -> None:
         # The store first: its lock keeps a second broker from touching the metadata, too.
         try:
-            report = store.open()
+            report = store.open(lambda line: logger.info("recovery: %s", line))
         except OSError as error:
             directory = self.options.store_path_root_dir
             raise UserError(
@@ -76,14 +77,30 @@ class Broker:
             )
         if not report.clean and report.end:
             logger.info(
-                "recovered after a crash: records=%d from=%d end=%d", report.records, report.scanned_from, report.end
+                "recovered after %s: records=%d from=%d end=%d",
+                {LastStop.KILLED: "a crash", LastStop.POWER_LOSS: "a crash or power loss"}[report.last_stop],
+                report.records,
+                report.scanned_from,
+                report.end,
+            )
+        if report.rebuilt:
+            names = ", ".join(report.rebuilt[:10]) + (" ..." if len(report.rebuilt) > 10 else "")
+            logger.warning("%d consume queues lacked messages and were made anew: %s", len(report.rebuilt), names)
+        if report.unchecked:
+            logger.warning(
+                "the consume queues of this large store are taken as they are; broker verifyStore compares them"
             )
         try:
-            for cut in metadata.open().cuts:
-                logger.warning("metadata: %s", cut)
+            self._report(metadata.open())
         except BaseException:
             store.close()
             raise
+
+    def _report(self, report: MetadataReport) -> None:
+        if report.imported:
+            logger.info("metadata imported: %s", report.imported)
+        for warning in [*report.journal.cuts, *report.warnings]:
+            logger.warning("metadata: %s", warning)
 
     async def _serve(
         self,

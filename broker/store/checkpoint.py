@@ -29,6 +29,13 @@ class CheckpointState:
     log_offset: int | None = None
     clean: bool = False
     log_timestamp: int = 0
+    # RocketMQ: messages stored before this time (ms) are on disk, in the log and the queues.
+    flushed_timestamp: int = 0
+
+    @property
+    def crashed(self) -> bool:
+        """Whether it was written by a store that was open, and not closed since."""
+        return self.log_offset is not None and not self.clean
 
 
 class Checkpoint:
@@ -51,7 +58,7 @@ class Checkpoint:
         at = _SLOTS_AT[self._sequence % 2]
         view[at : at + _SLOT.size + _CRC.size] = slot + _CRC.pack(crc32(slot))
         self._file.sync()
-        self.state = CheckpointState(log_offset, clean, log_timestamp)
+        self.state = CheckpointState(log_offset, clean, log_timestamp, log_timestamp)
 
     def close(self) -> None:
         self._file.close()
@@ -65,8 +72,8 @@ class Checkpoint:
             (crc,) = _CRC.unpack_from(view, at + _SLOT.size)
             if magic == _MAGIC and crc == crc32(raw) and (best is None or sequence > best[0]):
                 best = (sequence, log_offset, clean)
-        timestamp = _TIMES.unpack_from(view, 0)[0]
+        times = _TIMES.unpack_from(view, 0)
         if best is None:
-            return CheckpointState(log_timestamp=timestamp)
+            return CheckpointState(log_timestamp=times[0], flushed_timestamp=min(times[:2]))
         self._sequence = best[0]
-        return CheckpointState(best[1], bool(best[2]), timestamp)
+        return CheckpointState(best[1], bool(best[2]), times[0], min(times[:2]))

@@ -72,9 +72,30 @@ class ConsumeQueue:
         self._at = 0
         self._limit = 0
 
-    def load(self, log_start: int, is_sound: IsSound, *, crashed: bool) -> None:
-        """Find the end. Entries at the end that are not sound (offset, physical offset, size) are dropped."""
-        self.chain.load()
+    def load(self) -> bool:
+        """Find the files. False when some of them are missing, short or blank, so that the queue must be made anew."""
+        if not self.chain.load():
+            return False
+        return all(self._has_entry(end - 1) for end in (s.end // ENTRY_BYTES for s in self.chain.segments[:-1])) and (
+            len(self.chain.segments) < 2 or self._has_entry(self.chain.start // ENTRY_BYTES)
+        )
+
+    def resume(self, low: int, high: int) -> bool:
+        """Go on with the ends that a clean stop noted, without mapping a file. False when the files say otherwise."""
+        if high * ENTRY_BYTES > self.chain.end or low * ENTRY_BYTES < self.chain.start:
+            return False
+        if high > self.chain.start // ENTRY_BYTES and not self._has_entry(high - 1):
+            return False
+        if high * ENTRY_BYTES < self.chain.end and self._has_entry(high):
+            return False
+        self.min_offset, self.next_offset = low, high
+        return True
+
+    def find_ends(self, log_start: int, is_sound: IsSound | None) -> None:
+        """Find first and last entry in the files.
+
+        With ``is_sound`` (offset, physical offset, size), entries at the end that are not sound are dropped.
+        """
         segments = self.chain.segments
         while len(segments) > 1 and self._entry_size(segments[-1].base // ENTRY_BYTES) == 0:
             self.chain.cut_after(segments[-1].base)
@@ -82,18 +103,60 @@ class ConsumeQueue:
             return
         first = self.chain.start // ENTRY_BYTES
         end = self._find_end()
-        while end > first:
+        while is_sound is not None and end > first:
             physical, size, _ = self.entry(end - 1)
             if size > 0 and (size == BLANK_SIZE or is_sound(end - 1, physical, size)):
                 break
             self._clear(end - 1)
             end -= 1
-        if end == first and crashed:
+        if end == first and is_sound is not None:
             # Nothing here is true, not even where it starts: the files before it may be lost.
             self.chain.remove_all()
             return
         self.next_offset = end
         self._find_start(log_start)
+
+    def last_entry(self) -> tuple[int, int, int]:
+        """(offset, physical offset, size) of the newest message; size 0 when the queue has none."""
+        for offset in range(self.next_offset - 1, self.min_offset - 1, -1):
+            physical, size, _ = ENTRY.unpack(self._read_entry(offset))
+            if size != BLANK_SIZE:
+                return offset, physical, size
+        return 0, 0, 0
+
+    def physical_offsets_behind(self, log_end: int) -> Iterator[int]:
+        """Physical offsets of the newest messages, newest first, while they are at or behind ``log_end``."""
+        for offset in range(self.next_offset - 1, self.min_offset - 1, -1):
+            physical, size, _ = self.entry(offset)
+            if physical < log_end and size != BLANK_SIZE:
+                return
+            if size != BLANK_SIZE:
+                yield physical
+
+    def drop_behind(self, log_end: int) -> None:
+        """Forget the messages that lie behind the end of the log."""
+        end = self.next_offset
+        while end > self.min_offset:
+            physical, size, _ = self.entry(end - 1)
+            if physical < log_end and size != BLANK_SIZE:
+                break
+            end -= 1
+        if end < self.next_offset:
+            self._move_end(end)
+
+    def continue_at(self, offset: int) -> None:
+        """An empty queue goes on at ``offset``: what was before is gone from the log."""
+        self.min_offset = self.next_offset = offset
+
+    @property
+    def is_mapped(self) -> bool:
+        return self._view is not None or self.chain.is_mapped
+
+    def release(self) -> None:
+        """Unmap the files until they are used again."""
+        self._view = None
+        self._at = self._limit = 0
+        self.chain.close()
 
     def append(self, physical_offset: int, size: int, tags_code: int) -> None:
         """Add the next message."""
@@ -131,8 +194,12 @@ class ConsumeQueue:
                 self.chain.extend()
 
     def put_at(self, queue_offset: int, physical_offset: int, size: int, tags_code: int) -> None:
-        """Set the entry of ``queue_offset``, as recovery does; the queue ends after it."""
+        """Set the entry of ``queue_offset``, as recovery does; the queue ends after it when it said otherwise."""
         if queue_offset != self.next_offset:
+            if self.min_offset <= queue_offset < self.next_offset:
+                physical, known_size, _ = self.entry(queue_offset)
+                if (physical, known_size) == (physical_offset, size):
+                    return
             self._move_end(queue_offset)
         self.append(physical_offset, size, tags_code)
 
@@ -183,21 +250,31 @@ class ConsumeQueue:
                 self._clear(offset)
             self.next_offset = queue_offset
             self.min_offset = min(self.min_offset, queue_offset)
+        elif self.next_offset > self.min_offset:
+            # A hole: what was there is gone from the log.
+            self._fill_blanks(queue_offset)
         else:
             if self.chain.segments and queue_offset * ENTRY_BYTES >= self.chain.end:
                 self.chain.remove_all()
-            blank_from = max(
-                self.next_offset,
-                queue_offset * ENTRY_BYTES // self.chain.segment_bytes * self.chain.segment_bytes // ENTRY_BYTES,
-            )
-            was_empty = self.next_offset == self.min_offset
-            self.next_offset = blank_from
-            self._use_segment()
-            while self.next_offset < queue_offset:
-                self.append_many(_BLANK)
-            if was_empty or blank_from != self.min_offset:
-                self.min_offset = queue_offset
+            first = queue_offset * ENTRY_BYTES // self.chain.segment_bytes * self.chain.segment_bytes // ENTRY_BYTES
+            self.next_offset = max(self.next_offset, first)
+            self._fill_blanks(queue_offset)
+            self.min_offset = queue_offset
         self._use_segment()
+
+    def _fill_blanks(self, queue_offset: int) -> None:
+        self._use_segment()
+        while self.next_offset < queue_offset:
+            self.append_many(_BLANK)
+
+    def _read_entry(self, offset: int) -> bytes:
+        """The bytes of an entry; does not map its file."""
+        segment = self.chain.at(offset * ENTRY_BYTES)
+        return b"" if segment is None else segment.read_part(offset * ENTRY_BYTES, ENTRY_BYTES)
+
+    def _has_entry(self, offset: int) -> bool:
+        raw = self._read_entry(offset)
+        return len(raw) == ENTRY_BYTES and _SIZE.unpack_from(raw, 8)[0] != 0
 
     def _entry_size(self, offset: int) -> int:
         segment = self.chain.at(offset * ENTRY_BYTES)

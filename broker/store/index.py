@@ -10,6 +10,7 @@ from datetime import datetime
 
 from broker.store.commitlog import CommitLog
 from broker.store.index_file import IndexFile, index_file_bytes
+from broker.store.queue_ends import QueueEnds
 from common.files import FileSystem
 from common.message.flags import BORN_HOST_V6, STORE_HOST_V6, TRANSACTION_MASK, TRANSACTION_ROLLBACK
 from common.message.javahash import KeyHasher
@@ -41,7 +42,7 @@ class Index:
         self.files: list[IndexFile] = []
 
     def load(self) -> None:
-        """Open the files on disk; one of another size than configured is removed, and built anew."""
+        """Open the files on disk; those of another size than configured are removed, and built anew."""
         if not self._enabled:
             return
         size = index_file_bytes(self._slots, self._capacity)
@@ -54,12 +55,27 @@ class Index:
                 continue
             self.files.append(IndexFile(self._fs.open_map(path, size, create=False), self._slots, self._capacity))
 
-    def open_at(self, log: CommitLog) -> None:
-        """Find where to go on; a file that knows messages which the log has lost is removed, and built anew."""
-        while self.files and self.files[-1].end_physical >= log.end:
-            file = self.files.pop()
-            file.file.close()
-            self._fs.remove(file.file.path)
+    def open_at(self, log: CommitLog, ends: QueueEnds | None, *, synced_to: int | None) -> None:
+        """Find where to go on. Files that are not what they were are removed with all that follow, and built anew.
+
+        ``synced_to``: after a power loss, up to where the log is known to be on disk. The newest file goes then: its
+        pages may be there in part.
+        """
+        known = {name: end for name, end in ends.index_files.items() if end >= log.start} if ends else {}
+        present = {file.name: file for file in self.files}
+        names = sorted({*known, *present})
+        sound = 0
+        before = -1
+        for name in names:
+            file = present.get(name)
+            if file is None or not file.is_sound(before, log.end) or file.end_physical < known.get(name, -1):
+                break
+            before = file.end_physical
+            sound += 1
+        if synced_to is not None:
+            while sound and (sound == len(present) or self.files[sound - 1].end_physical >= synced_to):
+                sound -= 1
+        self._remove_from(sound)
         self.position = log.start
         if self.end_physical >= log.start:
             last = log.record_at(self.end_physical)
@@ -119,6 +135,17 @@ class Index:
         for file in reversed(self.files):
             if file.begin_ms <= end_ms and file.end_ms >= begin_ms - 1000:
                 yield from file.find(key_hash, begin_ms, end_ms)
+
+    def ends(self) -> dict[str, int]:
+        """Name of each file -> the last physical offset in it."""
+        return {file.name: file.end_physical for file in self.files if file.count > 1}
+
+    def _remove_from(self, number: int) -> None:
+        """Remove the files from ``number`` on."""
+        for file in self.files[number:]:
+            file.file.close()
+            self._fs.remove(file.file.path)
+        del self.files[number:]
 
     def sync(self) -> None:
         """Make durable what was written since the last sync. Runs in any thread, one at a time."""

@@ -37,6 +37,14 @@ class IndexFile:
         self.count: int = max(count, 1)
 
     @property
+    def name(self) -> str:
+        return self.file.path.rpartition("/")[2]
+
+    def is_sound(self, after: int, log_end: int) -> bool:
+        """Whether the header can be true: a file with messages behind physical offset ``after``, before ``log_end``."""
+        return 1 < self.count <= self.capacity and after < self.begin_physical <= self.end_physical < log_end
+
+    @property
     def room(self) -> int:
         """How many entries fit yet."""
         return self.capacity - self.count

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from broker.store.consumequeue import ConsumeQueue, IsSound
+from broker.store.consumequeue import ConsumeQueue
 from common.files import FileSystem
 from common.message.record import PROPERTIES_LENGTH, record_head, topic_field
 
@@ -22,15 +22,12 @@ class Queues:
         for queues in self._by_topic.values():
             yield from queues.values()
 
-    def __bool__(self) -> bool:
-        return bool(self._by_topic)
-
-    def load(self, log_start: int, is_sound: IsSound, *, crashed: bool) -> None:
-        """Open all queues on disk; see `ConsumeQueue.load`."""
+    def load(self) -> Iterator[ConsumeQueue]:
+        """The queues that have a directory, one after another; the caller loads each."""
         for topic in self._fs.listdir(self._directory):
             for name in self._fs.listdir(f"{self._directory}/{topic}"):
                 if name.isdigit():
-                    self._add(topic, int(name)).load(log_start, is_sound, crashed=crashed)
+                    yield self._add(topic, int(name))
 
     def get(self, topic: str, queue_id: int) -> ConsumeQueue:
         """The queue; it is made when it is not there."""
@@ -69,6 +66,20 @@ class Queues:
         for queue in dirty:
             queue.dirty = False
         return dirty
+
+    def ends(self) -> dict[str, dict[int, tuple[int, int]]]:
+        """Topic -> queue -> (min offset, next offset)."""
+        return {
+            topic: {number: (queue.min_offset, queue.next_offset) for number, queue in queues.items()}
+            for topic, queues in self._by_topic.items()
+        }
+
+    def release_idle(self, most: int) -> None:
+        """Unmap queues when more than ``most`` are mapped; those that were written to since `take_dirty` stay."""
+        mapped = [queue for queue in self if queue.is_mapped]
+        for queue in mapped[: max(len(mapped) - most, 0)]:
+            if not queue.dirty:
+                queue.release()
 
     def close(self) -> None:
         for queue in self:

@@ -1,135 +1,241 @@
 """From what a stop or crash left to a store that can go on.
 
-After a clean stop the checkpoint says where the log ends. After a crash the log is read from the checkpoint on: all
-before it is on disk. The first bytes that are no sound record are the torn tail: cut, and reported. Queues get
-what the log has and they have not; the index catches up by itself.
+After a clean stop the checkpoint says where the log ends; nothing is read. After a crash the log is read from the
+checkpoint on, once: each record is checked, and its queue gets it when it has it not. Where the sound records end:
+- nothing sound follows: a torn tail, which is cut and reported;
+- a queue knows sound records behind it, and the process died on this very boot, so that the page cache is whole: rot,
+  which is StoreCorrupt. After a power loss what was not flushed may be torn anywhere: it is cut, too.
+Queues that lack what they had (or what the log has) are made anew from the whole log; the index catches up by itself.
+Neighbours: scan.py (reading the log), rebuild.py (queues from the whole log), queue_ends.py (what there was).
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum
 
 from broker.store.checkpoint import CheckpointState
 from broker.store.commitlog import CommitLog
+from broker.store.consumequeue import ConsumeQueue
 from broker.store.index import Index
+from broker.store.queue_ends import QueueEnds
 from broker.store.queues import Queues
+from broker.store.rebuild import find_incomplete, is_queued, rebuild_queues
+from broker.store.scan import scan_log, sound_record
 from broker.store.tags import TagCodes
-from common.errors import ProtocolError
-from common.message.record import (
-    BLANK_BYTES,
-    BLANK_MAGIC,
-    SIZE_MAGIC,
-    Record,
-    decode_record,
-    record_queue_offset,
-)
+from common.clock import Clock
+from common.errors import StoreCorrupt
+from common.message.record import STORE_TIMESTAMP_V4_AT, Record, record_queue_offset
+
+# A directory without queueEnds (RocketMQ's) is looked through whole up to this size; beyond it, queues are taken as
+# they are.
+FIRST_LOOK_BYTES = 4 << 30
+PROGRESS_INTERVAL_MS = 1000
+# RocketMQ's checkpoint may be ahead of its files by this much.
+_ROCKETMQ_MARGIN_MS = 3000
+
+Progress = Callable[[str], None]
+
+
+class LastStop(Enum):
+    """How the store was left."""
+
+    CLEAN = "clean"
+    KILLED = "killed"  # on this boot: what was written is in the page cache
+    POWER_LOSS = "power loss"  # or not known
 
 
 @dataclass
 class RecoveryReport:
     """What recovery did, for the log of whoever opened the store."""
 
+    last_stop: LastStop = LastStop.CLEAN
     scanned_from: int = 0
     end: int = 0
     records: int = 0
     torn_file: str = ""
     torn_reason: str = ""
-    clean: bool = True
+    rebuilt: tuple[str, ...] = ()
+    # The directory is larger than `FIRST_LOOK_BYTES` and nobody noted its queues: they were not compared with the log.
+    unchecked: bool = False
+
+    @property
+    def clean(self) -> bool:
+        return self.last_stop is LastStop.CLEAN
 
 
 class Recovery:
     """Recovers the parts of one store, once."""
 
-    def __init__(self, log: CommitLog, queues: Queues, index: Index, tag_codes: TagCodes) -> None:
+    def __init__(
+        self, log: CommitLog, queues: Queues, index: Index, tag_codes: TagCodes, clock: Clock, progress: Progress
+    ) -> None:
         self._log = log
         self._queues = queues
         self._index = index
         self._tag_codes = tag_codes
+        self._clock = clock
+        self._say = progress
+        self._next_progress_ms = clock.monotonic_ms() + PROGRESS_INTERVAL_MS
+        self._broken: dict[ConsumeQueue, None] = {}
         # The latest store time that is known of.
         self.last_timestamp = 0
 
-    def run(self, state: CheckpointState, *, crashed: bool) -> RecoveryReport:
+    def run(self, state: CheckpointState, last_stop: LastStop, ends: QueueEnds | None) -> RecoveryReport:
         """Make the parts agree with the log, from where ``state`` says that they may not."""
         log = self._log
-        start = log.start if state.log_offset is None else max(state.log_offset, log.start)
-        if state.clean and not crashed and not log.holds_something_at(start):
-            report = RecoveryReport(scanned_from=start, end=min(start, log.chain.end))
-        else:
-            report = scan_log(log, min(start, log.chain.end), lambda record: None)
-        log.open_at(report.end, flushed=min(report.scanned_from, report.end), clear=not report.clean)
-        self._index.open_at(log)
+        report = RecoveryReport(last_stop)
         self.last_timestamp = state.log_timestamp
-        self._queues.load(log.start, lambda *entry: self._is_sound(report, *entry), crashed=not report.clean)
-        if not report.clean or (log.end > log.start and not self._queues):
-            self._redo_from(report.scanned_from if self._queues else log.start)
+        # Until the true end is known, all that has a place on disk may be read.
+        log.end = log.chain.end
+        scan_from = self._scan_from(state, last_stop)
+        self._load_queues(scan_from, last_stop, ends)
+        known_end = self._known_end()
+        if last_stop is LastStop.CLEAN and state.log_offset is None:
+            # RocketMQ's: its queues tell how far the log was whole.
+            scan_from = max(scan_from, known_end)
+        report.scanned_from = report.end = min(scan_from, log.chain.end)
+        if last_stop is not LastStop.CLEAN or log.holds_something_at(scan_from):
+            self._scan(report, max(known_end, scan_from) if last_stop is LastStop.CLEAN else scan_from)
+        self._refuse_rot(report, known_end)
+        log.open_at(report.end, flushed=min(scan_from, report.end), clear=last_stop is not LastStop.CLEAN)
+        self._complete(report, ends)
+        self._index.open_at(log, ends, synced_to=scan_from if last_stop is LastStop.POWER_LOSS else None)
         return report
 
-    def _is_sound(self, report: RecoveryReport, offset: int, physical: int, size: int) -> bool:
-        """Whether a consume queue's entry is true."""
-        if report.clean:
-            return physical + size <= self._log.end
-        # What lies behind the checkpoint is made anew; before it, the log itself must agree.
-        raw = self._log.record_at(physical) if physical < report.scanned_from else None
+    # --- before the scan
+
+    def _scan_from(self, state: CheckpointState, last_stop: LastStop) -> int:
+        """Physical offset before which all is on disk, and in the queues."""
+        start = self._log.start if state.log_offset is None else max(state.log_offset, self._log.start)
+        if state.log_offset is None and last_stop is not LastStop.CLEAN:
+            # RocketMQ says until when its files are on disk, as a time: the newest file that begins before it.
+            for segment in reversed(self._log.chain.segments):
+                raw = segment.read_part(segment.base + STORE_TIMESTAMP_V4_AT, 8)
+                stored_ms = int.from_bytes(raw, "big", signed=True)
+                if 0 < stored_ms <= state.flushed_timestamp - _ROCKETMQ_MARGIN_MS:
+                    return max(start, segment.base)
+        return start
+
+    def _load_queues(self, scan_from: int, last_stop: LastStop, ends: QueueEnds | None) -> None:
+        log = self._log
+        known = ends.queues if ends else {}
+        same_start = ends is not None and ends.log_start == log.start
+
+        def is_sound(offset: int, physical: int, size: int) -> bool:
+            # What lies behind the checkpoint is made anew; before it, the log itself must agree.
+            return physical < scan_from and self._points_to_record(offset, physical, size)
+
+        for queue in self._queues.load():
+            whole = queue.load()
+            low, high = known.get(queue.topic, {}).get(queue.queue_id, (0, 0))
+            if last_stop is LastStop.CLEAN and same_start and high and whole and queue.resume(low, high):
+                continue
+            queue.find_ends(log.start, is_sound if last_stop is LastStop.POWER_LOSS else None)
+            if queue.next_offset < high or (last_stop is not LastStop.POWER_LOSS and not self._is_right(queue, whole)):
+                self._broken[queue] = None
+        for topic, by_id in known.items():
+            for queue_id in by_id:
+                if self._queues.find(topic, queue_id) is None:
+                    self._broken[self._queues.get(topic, queue_id)] = None
+
+    def _is_right(self, queue: ConsumeQueue, whole: bool) -> bool:
+        offset, physical, size = queue.last_entry()
+        return whole and (size == 0 or physical < self._log.start or self._points_to_record(offset, physical, size))
+
+    def _points_to_record(self, offset: int, physical: int, size: int) -> bool:
+        raw = self._log.record_at(physical)
         return raw is not None and len(raw) == size and record_queue_offset(raw) == offset
 
-    def _redo_from(self, start: int) -> None:
-        """Queues get what the log has from ``start`` on; from its beginning when that leaves a gap."""
-        gaps = 0
+    def _known_end(self) -> int:
+        """One past the furthest record that a queue knows."""
+        ends = [queue.last_entry()[1:] for queue in self._queues if queue not in self._broken]
+        return max((physical + size for physical, size in ends if size), default=0)
 
-        def redo(record: Record) -> None:
-            nonlocal gaps
-            gaps += self._redo(record)
+    # --- the scan
 
-        scan_log(self._log, start, redo)
-        if gaps and start > self._log.start:
-            self._redo_from(self._log.start)
+    def _scan(self, report: RecoveryReport, start: int) -> None:
+        report.scanned_from = start
+        found = scan_log(self._log, start, self._redo, self._progress("read", start))
+        report.end, report.records = found.end, found.records
+        report.torn_file, report.torn_reason = found.file, found.reason
 
-    def _redo(self, record: Record) -> bool:
-        """The queue gets a record that the log has; whether it lacks messages before it."""
-        queue = self._queues.get(record.topic, record.queue_id)
-        gap = record.queue_offset > queue.next_offset
-        tags_code = self._tag_codes.of(record.properties)
-        queue.put_at(record.queue_offset, record.physical_offset, record.size, tags_code)
-        self._queues.touch(queue)
+    def _redo(self, record: Record) -> None:
+        """The queue gets a record that the log has; it is broken when it lacks messages before it."""
         self.last_timestamp = max(self.last_timestamp, record.store_timestamp)
-        return gap
+        queue = self._queues.get(record.topic, record.queue_id)
+        if queue in self._broken or not is_queued(record.sys_flag):
+            return
+        gap = record.queue_offset - queue.next_offset
+        if gap > 0 and (queue.next_offset or record.physical_offset > self._log.start):
+            self._broken[queue] = None
+            return
+        if gap < 0 and not self._has(queue, record):
+            raise StoreCorrupt(
+                self._log.chain.directory,
+                record.physical_offset,
+                f"the record says it is message {record.queue_offset} of {queue.topic}/{queue.queue_id}, which is"
+                " another one. Look with: broker verifyStore",
+            )
+        queue.put_at(record.queue_offset, record.physical_offset, record.size, self._tag_codes.of(record.properties))
+        self._queues.touch(queue)
 
+    def _has(self, queue: ConsumeQueue, record: Record) -> bool:
+        offset = record.queue_offset
+        return offset >= queue.min_offset and queue.entry(offset)[:2] == (record.physical_offset, record.size)
 
-def scan_log(log: CommitLog, start: int, on_record: Callable[[Record], None]) -> RecoveryReport:
-    """Read the log from ``start``, a record's beginning, to its end; each sound record goes to ``on_record``."""
-    report = RecoveryReport(scanned_from=start, end=start, clean=False)
-    segment = log.chain.at(start)
-    at = start
-    while segment is not None:
-        view = segment.file.view
-        base = segment.base
-        while at + BLANK_BYTES <= segment.end:
-            size, magic = SIZE_MAGIC.unpack_from(view, at - base)
-            if magic == BLANK_MAGIC and at + size == segment.end:
-                break
-            if size == 0 and magic == 0:
-                report.end = at
-                return report
-            record, reason = _sound_record(bytes(view[at - base : at - base + size]), at)
-            if record is None:
-                report.end, report.torn_file, report.torn_reason = at, segment.path, reason
-                return report
-            on_record(record)
-            report.records += 1
-            at += size
-        at = segment.end
-        report.end = at
-        segment = log.chain.at(at)
-    return report
+    def _refuse_rot(self, report: RecoveryReport, known_end: int) -> None:
+        """StoreCorrupt when sound records follow the end that was found, or a clean stop had more."""
+        if known_end <= report.end:
+            return
+        if report.last_stop is LastStop.CLEAN or self._is_followed(report.end):
+            where = self._log.chain.at(report.end)
+            raise StoreCorrupt(
+                where.path if where else self._log.chain.directory,
+                report.end - where.base if where else report.end,
+                f"{report.torn_reason or 'zeros where a record was'}; the log went on to offset {known_end}."
+                " Look with: broker verifyStore",
+            )
+        for queue in self._queues:
+            queue.drop_behind(report.end)
 
+    def _is_followed(self, end: int) -> bool:
+        """Whether a queue knows a sound record behind ``end``."""
+        return any(
+            self._points_to_sound_record(physical)
+            for queue in self._queues
+            if queue not in self._broken
+            for physical in queue.physical_offsets_behind(end)
+        )
 
-def _sound_record(raw: bytes, physical: int) -> tuple[Record | None, str]:
-    try:
-        record = decode_record(raw)
-    except ProtocolError as error:
-        return None, str(error)
-    if record.physical_offset != physical:
-        return None, f"the record says it is at {record.physical_offset}"
-    if not record.topic or "\0" in record.topic or b"\0" in record.properties:
-        # The CRC covers the body only; a copy cut short leaves zeros here.
-        return None, "the topic or the properties hold zeros"
-    return record, ""
+    def _points_to_sound_record(self, physical: int) -> bool:
+        raw = self._log.record_at(physical)
+        return raw is not None and sound_record(raw, physical)[0] is not None
+
+    # --- after the scan
+
+    def _complete(self, report: RecoveryReport, ends: QueueEnds | None) -> None:
+        """Make broken queues anew, from the whole log."""
+        log = self._log
+        if ends is None and log.end > log.start:
+            report.unchecked = log.end - log.start > FIRST_LOOK_BYTES
+            if not report.unchecked:
+                found = find_incomplete(log, self._queues, self._progress("compared", log.start))
+                self._broken.update(dict.fromkeys(found))
+        if not self._broken:
+            return
+        rebuild_queues(log, self._queues, self._broken, self._tag_codes, self._progress("queues made from", log.start))
+        for queue in self._broken:
+            known = ends.next_offset(queue.topic, queue.queue_id) if ends else 0
+            if queue.next_offset < known and report.last_stop is not LastStop.POWER_LOSS:
+                queue.continue_at(known)
+        report.rebuilt = tuple(f"{queue.topic}/{queue.queue_id}" for queue in self._broken)
+
+    def _progress(self, what: str, start: int) -> Callable[[int], None]:
+        def at(offset: int) -> None:
+            now = self._clock.monotonic_ms()
+            if now >= self._next_progress_ms:
+                self._next_progress_ms = now + PROGRESS_INTERVAL_MS
+                total = max(self._log.end - start, 1)
+                self._say(f"{what} {(offset - start) >> 20:,} MiB of at most {total >> 20:,} MiB of the commit log")
+
+        return at

@@ -33,6 +33,15 @@ class Segment:
     def end(self) -> int:
         return self.base + self.size
 
+    @property
+    def is_mapped(self) -> bool:
+        return self._file is not None
+
+    def read_part(self, offset: int, size: int) -> bytes:
+        """``size`` bytes at ``offset``; does not map the file."""
+        at = offset - self.base
+        return self._file.view[at : at + size] if self._file else self._fs.read_part(self.path, at, size)
+
     def allocate(self) -> None:
         """Give the file its full size on disk. DiskFull when there is no room."""
         self._file = self._fs.open_map(self.path, self.size, create=True)
@@ -73,8 +82,11 @@ class SegmentChain:
         self.segment_bytes = segment_bytes
         self.segments: list[Segment] = []
 
-    def load(self) -> None:
-        """Find the segments on disk. StoreCorrupt when one is missing or of another size, and that matters."""
+    def load(self) -> bool:
+        """Find the segments on disk. StoreCorrupt when one is missing or of another size, and that matters.
+
+        Where it does not, what lies behind the gap is dropped, and the answer is False.
+        """
         names = [n for n in self._fs.listdir(self.directory) if len(n) == NAME_DIGITS and n.isdigit()]
         for number, name in enumerate(names):
             path = f"{self.directory}/{name}"
@@ -84,12 +96,17 @@ class SegmentChain:
             if problem:
                 for dropped in names[number:]:
                     self._fs.remove(f"{self.directory}/{dropped}")
-                return
+                return False
             segment = Segment(self._fs, path, int(name), self.segment_bytes)
             if self._fs.size(path) < self.segment_bytes:
                 # A crash before the file was allocated, or between cutting a torn tail and allocating it again.
                 self._allocate(segment)
             self.segments.append(segment)
+        return True
+
+    @property
+    def is_mapped(self) -> bool:
+        return any(segment.is_mapped for segment in self.segments)
 
     def _problem(self, path: str, base: int, *, last: bool) -> str:
         size = self._fs.size(path)

@@ -10,15 +10,17 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from broker.store.abort import ABORT, read_abort, write_abort
 from broker.store.batch_records import make_batch_records
 from broker.store.checkpoint import Checkpoint
 from broker.store.commitlog import CommitLog
 from broker.store.consumequeue import ConsumeQueue
 from broker.store.index import Index
-from broker.store.query import QueryResult, offset_by_time, query_by_key, store_time
+from broker.store.query import QueryResult, first_store_time, offset_by_time, query_by_key, store_time
+from broker.store.queue_ends import QueueEnds, read_queue_ends, write_queue_ends
 from broker.store.queues import Queues
 from broker.store.reader import GetResult, GetStatus, read_queue
-from broker.store.recovery import Recovery, RecoveryReport
+from broker.store.recovery import LastStop, Progress, Recovery, RecoveryReport
 from broker.store.tags import TagCodes
 from common.clock import Clock
 from common.errors import DiskFull, RequestRefused, StoreLocked
@@ -72,6 +74,7 @@ class CheckpointMark(NamedTuple):
     log_offset: int
     timestamp: int
     queues: list[ConsumeQueue]
+    ends: QueueEnds | None
 
 
 class MessageStore:
@@ -95,8 +98,11 @@ class MessageStore:
         self.puts = 0
         self.put_bytes = 0
 
-    def open(self) -> RecoveryReport:
-        """Lock the directory, recover, get ready. StoreLocked, StoreCorrupt or DiskFull when that can't be."""
+    def open(self, progress: Progress = lambda line: None) -> RecoveryReport:
+        """Lock the directory, recover, get ready. StoreLocked, StoreCorrupt or DiskFull when that can't be.
+
+        ``progress`` gets a line a second when that takes longer.
+        """
         fs, directory = self._fs, self._options.directory
         fs.mkdirs(directory)
         try:
@@ -105,26 +111,37 @@ class MessageStore:
             raise StoreLocked(
                 f"store {directory} is open in another broker; stop that one or set another storePathRootDir"
             ) from None
+        try:
+            report = self._recover(progress)
+        except BaseException:
+            self._lock.close()
+            raise
+        return report
+
+    def _recover(self, progress: Progress) -> RecoveryReport:
+        fs, directory = self._fs, self._options.directory
         self._checkpoint = Checkpoint(fs, f"{directory}/checkpoint")
         self.log.chain.load()
         self.index.load()
-        crashed = fs.exists(f"{directory}/abort")
-        recovery = Recovery(self.log, self.queues, self.index, self._tag_codes)
-        report = recovery.run(self._checkpoint.state, crashed=crashed)
+        last_stop = read_abort(fs, directory)
+        if last_stop is LastStop.CLEAN and self._checkpoint.state.crashed:
+            last_stop = LastStop.POWER_LOSS
+        recovery = Recovery(self.log, self.queues, self.index, self._tag_codes, self._clock, progress)
+        report = recovery.run(self._checkpoint.state, last_stop, read_queue_ends(fs, directory))
         self._last_timestamp = min(recovery.last_timestamp, self._clock.now_ms())
-        fs.open_append(f"{directory}/abort").close()
+        write_abort(fs, directory)
         # From here on a stop that is not clean can be told by the checkpoint, too.
-        self.finish_checkpoint(self.begin_checkpoint())
+        self.finish_checkpoint(self.begin_checkpoint(with_ends=True))
         return report
 
     def close(self) -> None:
         """Make all durable, say so in the checkpoint, give the directory up."""
-        self.finish_checkpoint(self.begin_checkpoint(), clean=True)
+        self.finish_checkpoint(self.begin_checkpoint(with_ends=True), clean=True)
         self.queues.close()
         self.index.close()
         self.log.close()
         self._checkpoint.close()
-        self._fs.remove(f"{self._options.directory}/abort")
+        self._fs.remove(f"{self._options.directory}/{ABORT}")
         self._lock.close()
 
     # --- writing
@@ -231,9 +248,13 @@ class MessageStore:
         """Make the log durable up to its present end, and return that. Runs in any thread, one at a time."""
         return self.log.flush()
 
-    def begin_checkpoint(self) -> CheckpointMark:
-        """What is to be made durable now; `finish_checkpoint` does it."""
-        return CheckpointMark(self.log.end, self._last_timestamp, self.queues.take_dirty())
+    def begin_checkpoint(self, *, with_ends: bool = False) -> CheckpointMark:
+        """What is to be made durable now; `finish_checkpoint` does it.
+
+        ``with_ends``: note the ends of all queues as well, for a start that looks whether one is gone.
+        """
+        ends = QueueEnds(self.log.start, self.queues.ends(), self.index.ends()) if with_ends else None
+        return CheckpointMark(self.log.end, self._last_timestamp, self.queues.take_dirty(), ends)
 
     def finish_checkpoint(self, mark: CheckpointMark, *, clean: bool = False) -> None:
         """Make log, queues and index durable up to ``mark`` and write the checkpoint. Runs in any thread."""
@@ -241,6 +262,8 @@ class MessageStore:
         for queue in mark.queues:
             queue.sync()
         self.index.sync()
+        if mark.ends is not None:
+            write_queue_ends(self._fs, self._options.directory, mark.ends)
         self._checkpoint.write(mark.log_offset, mark.timestamp, clean=clean)
 
     # --- reading
@@ -271,7 +294,7 @@ class MessageStore:
         return 0 if queue is None else queue.min_offset
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int, boundary: str = "LOWER") -> int:
-        """The first offset stored at or after a time; see `query.offset_by_time`."""
+        """The first offset stored at or after a time, or (UPPER) the last one stored at or before it."""
         queue = self.queues.find(topic, queue_id)
         return 0 if queue is None else offset_by_time(self.log, queue, timestamp_ms, upper=boundary == "UPPER")
 
@@ -279,6 +302,11 @@ class MessageStore:
         """When a message was stored (ms); -1 when there is none."""
         queue = self.queues.find(topic, queue_id)
         return -1 if queue is None else store_time(self.log, queue, offset)
+
+    def first_store_time(self, topic: str, queue_id: int) -> int:
+        """When the oldest message of a queue was stored (ms); -1 when there is none."""
+        queue = self.queues.find(topic, queue_id)
+        return -1 if queue is None else first_store_time(self.log, queue)
 
     def earliest_store_time(self) -> int:
         """When the oldest message of the log was stored (ms); -1 when there is none."""
@@ -290,16 +318,24 @@ class MessageStore:
         return self.log.record_at(physical_offset)
 
     def query(
-        self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int, max_bytes: int = 1 << 24
+        self,
+        topic: str,
+        key: str,
+        max_num: int,
+        begin_ms: int,
+        end_ms: int,
+        max_bytes: int = 1 << 24,
+        *,
+        unique: bool = False,
     ) -> QueryResult:
-        """Messages by key, newest first, up to ``max_num`` and ``max_bytes``.
+        """Messages by key (``unique``: by unique key only), newest first, up to ``max_num`` and ``max_bytes``.
 
         The index may lag behind; it catches up by `INDEX_CATCH_UP` messages first.
         """
         with suppress(DiskFull):
             # What the index already holds can be found all the same.
             self.build_index(INDEX_CATCH_UP)
-        return query_by_key(self.log, self.index, topic, key, max_num, begin_ms, end_ms, max_bytes)
+        return query_by_key(self.log, self.index, topic, key, max_num, begin_ms, end_ms, max_bytes, unique=unique)
 
     # --- inside
 

@@ -19,8 +19,12 @@ from common.errors import DiskFull, StoreError
 logger = logging.getLogger(__name__)
 
 PAGE_BYTES = 4096
+# Each mapped queue holds a file descriptor and some address space.
+MAX_MAPPED_QUEUES = 2000
 CHECKPOINT_INTERVAL_S = 1.0
 EXPIRE_INTERVAL_S = 0.1
+# The ends of 10,000 queues take some 10 ms to note.
+ENDS_INTERVAL_S = 10.0
 # The index follows in what time is left: large steps while nobody asks for anything, small ones (some 5 % of the
 # loop's time) while there is traffic, so that it always gets on.
 INDEX_STEP_IDLE = 200
@@ -40,6 +44,7 @@ class Flusher:
         self._one_at_a_time = trio.Lock()
         self._waiting = trio.Event()
         self._busy = False
+        self._next_ends = 0.0
 
     def wake(self) -> None:
         """After a turn of the loop: somebody may wait for a flush."""
@@ -57,15 +62,23 @@ class Flusher:
     async def checkpoint(self) -> None:
         """Make all of the store durable and write the checkpoint."""
         async with self._one_at_a_time:
-            mark = self._store.begin_checkpoint()
+            now = trio.current_time()
+            with_ends = now >= self._next_ends
+            if with_ends:
+                self._next_ends = now + ENDS_INTERVAL_S
+            mark = self._store.begin_checkpoint(with_ends=with_ends)
             with _fatal_when_not_durable():
                 await trio.to_thread.run_sync(self._store.finish_checkpoint, mark)
         self._commits.advance(self._store.log.flushed)
+        if with_ends:
+            self._store.queues.release_idle(MAX_MAPPED_QUEUES)
 
     async def delete_topic(self, topic: str) -> None:
         """Remove the topic's queues for good."""
         async with self._one_at_a_time:
             self._store.delete_topic(topic)
+        # The noted ends must not name its queues: a start would miss them.
+        self._next_ends = 0.0
         await self.checkpoint()
 
     async def run(self) -> None:

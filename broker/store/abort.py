@@ -1,0 +1,30 @@
+"""The file ``abort``: there while the store is open, so that a start sees that nobody closed it.
+
+RocketMQ's holds nothing, or a process id. Ours holds the machine's boot id: under the same one, all that a killed
+broker wrote is still in the page cache.
+"""
+
+from broker.store.recovery import LastStop
+from common.files import FileSystem
+
+ABORT = "abort"
+
+
+def read_abort(fs: FileSystem, directory: str) -> LastStop:
+    """How the store was left, as far as this file tells."""
+    path = f"{directory}/{ABORT}"
+    if not fs.exists(path):
+        return LastStop.CLEAN
+    boot_id = fs.read(path).decode("ascii", "replace").strip()
+    return LastStop.KILLED if boot_id and boot_id == fs.boot_id() else LastStop.POWER_LOSS
+
+
+def write_abort(fs: FileSystem, directory: str) -> None:
+    """The store is open now. Durable, so that it tells of a power loss too."""
+    file = fs.open_append(f"{directory}/{ABORT}")
+    try:
+        file.truncate(0)
+        file.write(f"{fs.boot_id()}\n".encode())
+        file.sync()
+    finally:
+        file.close()
