@@ -15,7 +15,7 @@ _KEYS = """
     bottomMostCompressionTypeForConsumeQueueStore broadcastOffsetExpireMaxSecond broadcastOffsetExpireSecond
     brokerContainerConfig brokerElectionPriority brokerFastFailureEnable brokerHeartbeatInterval
     brokerNotActiveTimeoutMillis cgColdReadThreshold channelNotActiveInterval checkCRCOnRecover
-    checkSyncStateSetPeriod cleanFileForciblyEnable cleanOfflineBrokerInterval cleanResourceInterval
+    checkSyncStateSetPeriod cleanOfflineBrokerInterval
     cleanRocksDBDirtyCQIntervalMin cleanSwapedMapInterval clearRetryTopicWhenDeleteTopic
     clientAsyncSemaphoreValue clientCallbackExecutorThreads clientChannelMaxIdleTimeSeconds
     clientCloseSocketIfTimeout clientManagerThreadPoolQueueCapacity clientManageThreadPoolNums
@@ -31,10 +31,10 @@ _KEYS = """
     controllerAddr controllerHeartBeatTimeoutMills correctLogicMinOffsetForceInterval
     correctLogicMinOffsetSleepInterval customizedTopic dataReadAheadEnable debugLockEnable
     defaultMessageRequestMode defaultPopShareQueueNum delayOffsetUpdateVersionStep
-    deleteCommitLogFilesInterval deleteConsumeQueueFilesInterval deleteFileBatchMax
+    deleteConsumeQueueFilesInterval
     destroyMapedFileIntervalForcibly disableCallbackExecutor disableConsumeIfConsumerReadSlowly
-    disableNettyWorkerGroup disappearTimeAfterStart diskFallRecorded diskSpaceCleanForciblyRatio
-    diskSpaceWarningLevelRatio dispatchCqCacheNum dispatchCqThreads dispatchFromSenderThread dLegerGroup
+    disableNettyWorkerGroup disappearTimeAfterStart diskFallRecorded
+    dispatchCqCacheNum dispatchCqThreads dispatchFromSenderThread dLegerGroup
     dLegerPeers dLegerSelfId duplicationEnable enableAsyncReput enableAutoInSyncReplicas enableBatchPush
     enableBroadcastOffsetStore enableBuildConsumeQueueConcurrently enableCalcFilterBitMap
     enableCleanExpiredOffset enableCompaction enableConsumeQueueExt enableCreateSysGroup enabledAppendPropCRC
@@ -77,7 +77,7 @@ _KEYS = """
     putMessageFutureThreadPoolNums putMessageTimeout putMsgIndexHightWater putThreadPoolQueueCapacity
     queryMessageThreadPoolNums queryThreadPoolQueueCapacity readUnCommitted realTimeNotifyConsumerChange
     realTimePersistRocksDBConfig recallMessageEnable recheckReputOffsetFromCq recoverConcurrently
-    recoverThreadPoolNums redeleteHangedFileInterval regionId rejectPullConsumerEnable
+    recoverThreadPoolNums regionId rejectPullConsumerEnable
     rejectTransactionMessage replicasPerDiskPartition replyThreadPoolQueueCapacity
     retrieveMessageFromPopRetryTopicV1 reviveAckWaitMs reviveInterval reviveMaxSlow reviveQueueNum
     reviveScanTime rocketmqHome rocksdbCompressionType rocksdbCQDoubleWriteEnable rocksdbFlushWalFrequency

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from broker.ignored_keys import IGNORED_KEYS
+from broker.store.retention import HOUR_MS, RetentionRules, delete_hours
 from common.errors import ConfigError
 from common.options import option
 
@@ -116,14 +117,38 @@ class BrokerOptions:
     sync_flush_timeout: int = option(
         5_000, "SYNC_FLUSH: a send is answered FLUSH_DISK_TIMEOUT after this time", unit="ms", minimum=1, mutable=True
     )
+    # --- retention
     file_reserved_time: int = option(
-        72, "how long messages are kept (kept for ever by this version)", unit="hours", minimum=1, mutable=True
+        72, "a commit log file may go when its youngest message is older", unit="hours", minimum=1, mutable=True
     )
-    delete_when: str = option("04", "hour of the day at which old files are deleted (not yet acted on)", mutable=True)
+    delete_when: str = option(
+        "04", "hours of the day, local time, at which such files are deleted; several separated by ;", mutable=True
+    )
     disk_max_used_space_ratio: int = option(
-        75, "percent of the disk at which old files are deleted early (not yet acted on)",
+        75, "percent of the disk in use above which such files are deleted at any hour",
         minimum=10, maximum=95, mutable=True,
     )  # fmt: skip
+    disk_space_clean_forcibly_ratio: int = option(
+        85, "percent of the disk in use above which the oldest files go, however young; at least 30, at most 85 count",
+        minimum=1, maximum=100, mutable=True,
+    )  # fmt: skip
+    clean_file_forcibly_enable: bool = option(
+        True, "do that; false: on a full disk sends are refused, and nothing young is deleted", mutable=True
+    )
+    disk_space_warning_level_ratio: int = option(
+        90, "percent of the disk in use above which sends are refused; at least 35, at most 90 count",
+        minimum=1, maximum=100, mutable=True,
+    )  # fmt: skip
+    clean_resource_interval: int = option(
+        10_000, "how often the broker looks for what to delete, and at the disk", unit="ms", minimum=10, mutable=True
+    )
+    delete_file_batch_max: int = option(10, "most commit log files that go at one look", minimum=1, mutable=True)
+    delete_commit_log_files_interval: int = option(
+        100, "pause between two files, for the disk's sake", unit="ms", minimum=0, mutable=True
+    )
+    redelete_hanged_file_interval: int = option(
+        120_000, "a file that could not be deleted is tried again after this time", unit="ms", minimum=1, mutable=True
+    )
 
     # --- pulls and queries
     long_polling_enable: bool = option(True, "hold a pull that finds nothing until a message comes", mutable=True)
@@ -162,6 +187,12 @@ class BrokerOptions:
             host, _, port = addr.rpartition(":")
             if not host or not port.isdigit() or not 0 < int(port) < 65536:
                 raise ConfigError(f"namesrvAddr: {addr!r} is no address; give host:port, several separated by ;")
+        try:
+            delete_hours(self.delete_when)
+        except ValueError:
+            raise ConfigError(
+                f"deleteWhen: {self.delete_when!r} names no hours; give 00 to 23, several separated by ;"
+            ) from None
 
     @property
     def forbidden_keys(self) -> frozenset[str]:
@@ -178,6 +209,19 @@ class BrokerOptions:
     def register_period_ms(self) -> int:
         """``registerNameServerPeriod`` within RocketMQ's bounds."""
         return min(max(self.register_name_server_period, 10_000), 60_000)
+
+    @property
+    def retention_rules(self) -> RetentionRules:
+        """What of the options says what may go; ratios within RocketMQ's bounds."""
+        return RetentionRules(
+            reserved_ms=self.file_reserved_time * HOUR_MS,
+            hours=delete_hours(self.delete_when),
+            clean_ratio=self.disk_max_used_space_ratio,
+            force_ratio=min(max(self.disk_space_clean_forcibly_ratio, 30), 85),
+            refuse_ratio=min(max(self.disk_space_warning_level_ratio, 35), 90),
+            force=self.clean_file_forcibly_enable,
+            batch_max=self.delete_file_batch_max,
+        )
 
     @property
     def queue_file_bytes(self) -> int:

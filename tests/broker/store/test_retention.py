@@ -1,0 +1,163 @@
+"""Which files go, when and why: properties of the decision, and of the search for a queue's start."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.options import BrokerOptions
+from broker.store.retention import (
+    HOUR_MS,
+    Decision,
+    Disk,
+    RetentionRules,
+    decide,
+    delete_hours,
+    first_in_log,
+    stored_ms,
+)
+from common.errors import ConfigError
+from common.message.flags import BORN_HOST_V6
+from common.message.record import decode_record
+from tests.broker.store.support import open_store, put
+from tests.support.memory_files import MemoryFiles
+
+GIB = 1 << 30
+NOW = 1_700_000_000_000
+RULES = BrokerOptions().retention_rules
+EMPTY = Disk(10 * GIB, 100 * GIB)
+
+RATIOS = st.integers(0, 100)
+AGES = st.lists(st.none() | st.integers(0, 200 * HOUR_MS), max_size=40).map(
+    lambda ages: [None if age is None else NOW - age for age in ages]
+)
+ANY_RULES = st.builds(
+    RetentionRules,
+    reserved_ms=st.integers(0, 200 * HOUR_MS),
+    hours=st.frozensets(st.integers(0, 23), min_size=1),
+    clean_ratio=RATIOS,
+    force_ratio=RATIOS,
+    refuse_ratio=RATIOS,
+    force=st.booleans(),
+    batch_max=st.integers(1, 12),
+)
+ANY_DISK = st.integers(GIB, 1000 * GIB).flatmap(lambda room: st.builds(Disk, st.integers(0, room), st.just(room)))
+
+
+def old(count: int, hours: int = 100) -> list[int | None]:
+    return [NOW - hours * HOUR_MS] * count
+
+
+def now(files: list[int | None], disk: Disk = EMPTY, rules: RetentionRules = RULES, **how: int) -> Decision:
+    return decide(files, len(files), GIB, disk, rules, NOW, how.get("hour", 12), asked=bool(how.get("asked")))
+
+
+def test_old_files_go_in_the_hour_of_delete_when() -> None:
+    assert now(old(3), hour=4) == Decision(expired=3, cause="deleteWhen")
+    assert now(old(3), hour=5) == Decision()
+    assert now(old(3), hour=5, rules=replace(RULES, hours=delete_hours("04;05"))).expired == 3
+
+
+def test_old_files_go_when_asked() -> None:
+    assert now(old(3), asked=True) == Decision(expired=3, cause="asked")
+    assert now(old(3, hours=71), asked=True).files == 0
+
+
+def test_a_file_goes_when_its_youngest_message_is_72_hours_old() -> None:
+    assert now(old(1, hours=72), hour=4).expired == 1
+    assert now([NOW - 72 * HOUR_MS + 1], hour=4).expired == 0
+
+
+def test_a_young_file_keeps_all_behind_it() -> None:
+    assert now([*old(2), NOW, *old(2)], hour=4).expired == 2
+    assert now([*old(2), None, *old(2)], hour=4).expired == 2
+
+
+def test_no_more_than_a_batch_goes_at_once() -> None:
+    assert now(old(25), hour=4).expired == 10
+
+
+def test_files_behind_the_last_that_goes_are_not_looked_at() -> None:
+    def times() -> list[int | None]:
+        return [*old(1), NOW]
+
+    looked = iter([*times(), *old(5)])
+    assert decide(looked, 7, GIB, EMPTY, RULES, NOW, 4).expired == 1
+    assert len(list(looked)) == 5
+
+
+@pytest.mark.parametrize(
+    ("percent", "expired", "forced", "refuse"),
+    [(75, 0, 0, False), (76, 2, 0, False), (85, 2, 0, False), (86, 2, 0, False), (89, 2, 2, False), (91, 2, 4, True)],
+)
+def test_the_fuller_the_disk_the_more_goes(percent: int, expired: int, forced: int, refuse: bool) -> None:
+    found = now([*old(2), *[NOW] * 20], Disk(percent * GIB, 100 * GIB))
+    assert (found.expired, found.forced, found.refuse) == (expired, forced, refuse)
+
+
+def test_nothing_young_goes_when_that_is_not_wanted() -> None:
+    found = now([NOW] * 5, Disk(99 * GIB, 100 * GIB), replace(RULES, force=False))
+    assert (found.files, found.refuse) == (0, True)
+
+
+@given(AGES, ANY_DISK, ANY_RULES, st.integers(0, 23), st.booleans())
+def test_decisions(youngest: list[int | None], disk: Disk, rules: RetentionRules, hour: int, asked: bool) -> None:
+    found = decide(youngest, len(youngest), GIB, disk, rules, NOW, hour, asked=asked)
+    assert 0 <= found.files <= min(len(youngest), rules.batch_max)
+    assert found.refuse == disk.is_fuller_than(rules.refuse_ratio)
+    for time in youngest[: found.expired]:
+        assert time is not None and NOW - time >= rules.reserved_ms
+    if found.files:
+        assert found.cause
+    if found.forced:
+        assert rules.force
+        assert Disk(disk.used - (found.files - 1) * GIB, disk.room).is_fuller_than(rules.force_ratio), "less would do"
+    elif rules.force and found.files < min(len(youngest), rules.batch_max):
+        assert not Disk(disk.used - found.files * GIB, disk.room).is_fuller_than(rules.force_ratio), "too little goes"
+
+
+def test_the_store_time_of_a_file_is_that_of_the_record_it_begins_with() -> None:
+    store = open_store(MemoryFiles())
+    put(store, "t", 0, b"v4")
+    end = store.put("t", 0, b"v6", b"", sys_flag=BORN_HOST_V6, born_timestamp=1, born_host=bytes(20)).physical_offset
+    for offset in (0, end):
+        raw = store.record_at(offset)
+        assert raw is not None
+        assert stored_ms(raw) == decode_record(raw).store_timestamp
+    assert stored_ms(bytes(100)) is None
+    assert stored_ms(b"") is None
+
+
+@pytest.mark.parametrize(("text", "hours"), [("04", {4}), ("04;16", {4, 16}), (" 4 ; ", {4}), ("00;23", {0, 23})])
+def test_hours(text: str, hours: set[int]) -> None:
+    assert delete_hours(text) == hours
+
+
+@pytest.mark.parametrize("text", ["", ";", "24", "-1", "four", "4,5"])
+def test_no_hours(text: str) -> None:
+    with pytest.raises(ConfigError, match="give 00 to 23"):
+        BrokerOptions(delete_when=text)
+
+
+def test_ratios_stay_within_rocketmqs_bounds() -> None:
+    loose = BrokerOptions(disk_space_clean_forcibly_ratio=99, disk_space_warning_level_ratio=99).retention_rules
+    assert (loose.force_ratio, loose.refuse_ratio) == (85, 90)
+    tight = BrokerOptions(disk_space_clean_forcibly_ratio=1, disk_space_warning_level_ratio=1).retention_rules
+    assert (tight.force_ratio, tight.refuse_ratio) == (30, 35)
+
+
+def counting(entries: list[int | None]) -> Callable[[int], int | None]:
+    return lambda offset: entries[offset]
+
+
+@given(st.lists(st.none() | st.integers(1, 50), max_size=60), st.integers(0, 900), st.data())
+def test_the_first_entry_in_the_log(gaps: list[int | None], log_start: int, data: st.DataObject) -> None:
+    physical, entries = 0, []
+    for gap in gaps:
+        physical += gap or 0
+        entries.append(None if gap is None else physical)
+    low = data.draw(st.integers(0, len(entries)))
+    live = [n for n in range(low, len(entries)) if (entries[n] or -1) >= log_start]
+    assert first_in_log(counting(entries), low, len(entries), log_start) == (live[0] if live else len(entries))
