@@ -68,7 +68,7 @@ def build_rooms(
         SendHandlers(store, topics, commits, stats, options, clock, encode_host(ip, port), unique_keys),
         PullHandlers(store, topics, groups, offsets, clients, held, stats, options),
         QueryHandlers(store, options),
-        OffsetHandlers(store, topics, groups, offsets, memory_bytes()),
+        OffsetHandlers(store, topics, groups, offsets, metadata.delay_offsets, memory_bytes()),
         StatsHandlers(options.broker_name, identity.addr, store, topics, offsets, clients, stats),
     )
 

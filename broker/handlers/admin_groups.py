@@ -91,7 +91,7 @@ class GroupHandlers:
             answer_ext = GetAllSubscriptionGroupResponseHeader(len(table)).to_ext()
             names = sorted(table)[max(header.group_seq, 0) :][: max(header.max_group_num, 0)]
             table = {name: table[name] for name in names}
-        answer = answer_with(request, SubscriptionGroupTable(table, {}, self._groups.data_version))
+        answer = answer_with(request, SubscriptionGroupTable(table, self._groups.forbidden, self._groups.data_version))
         answer.ext = answer_ext
         return answer
 

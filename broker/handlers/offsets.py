@@ -1,6 +1,8 @@
-"""Offsets of groups (14, 15) and of queues (29 - 32)."""
+"""Offsets of groups (14, 15), of queues (29 - 32) and of delay levels (45)."""
 
+from broker.handlers.bodies import answer_with
 from broker.meta.consumer_offsets import ConsumerOffsets
+from broker.meta.delay_offsets import DelayOffsets
 from broker.meta.groups import Groups
 from broker.meta.topics import MAX_QUEUE_NUMS, Topics
 from broker.store.store import MessageStore
@@ -27,12 +29,19 @@ class OffsetHandlers:
     """``memory_bytes`` is the machine's memory; messages nearer to the log's end than a part of it count as in it."""
 
     def __init__(
-        self, store: MessageStore, topics: Topics, groups: Groups, offsets: ConsumerOffsets, memory_bytes: int
+        self,
+        store: MessageStore,
+        topics: Topics,
+        groups: Groups,
+        offsets: ConsumerOffsets,
+        delay_offsets: DelayOffsets,
+        memory_bytes: int,
     ) -> None:
         self._store = store
         self._topics = topics
         self._groups = groups
         self._offsets = offsets
+        self._delay_offsets = delay_offsets
         self._in_memory_bytes = int(memory_bytes * IN_MEMORY_RATIO)
 
     def handlers(self) -> dict[int, Handler]:
@@ -43,6 +52,7 @@ class OffsetHandlers:
             RequestCode.GET_MAX_OFFSET: self.get_max,
             RequestCode.GET_MIN_OFFSET: self.get_min,
             RequestCode.GET_EARLIEST_MSG_STORETIME: self.get_earliest_time,
+            RequestCode.GET_ALL_DELAY_OFFSET: self.get_all_delay,
         }
 
     def query(self, channel: Channel, request: Command) -> Command:
@@ -95,6 +105,10 @@ class OffsetHandlers:
         first = self._store.min_offset(header.topic, header.queue_id)
         timestamp = self._store.store_time(header.topic, header.queue_id, first)
         return request.respond(ext=TimestampResponseHeader(timestamp).to_ext())
+
+    def get_all_delay(self, channel: Channel, request: Command) -> Command:
+        """45: what delayOffset.json holds."""
+        return answer_with(request, self._delay_offsets.table)
 
     def _all_in_memory(self, topic: str, queue_id: int) -> bool:
         queue = self._store.queues.find(topic, queue_id)

@@ -7,11 +7,13 @@ Neighbours: journal.py, tasks/persist.py, handlers/offsets.py and pull.py (commi
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 from broker.meta.journal import Journal
+from remoting.protocol.bodies.data_version import DataVersion
 
-PUT, GONE = "offsets", "offsets-gone"
+PUT, GONE, VERSION = "offsets", "offsets-gone", "offsets-version"
 # Offsets a journal record: to encode and append them takes well under a millisecond.
 SLICE = 500
 
@@ -26,6 +28,8 @@ class ConsumerOffsets:
         self._table: dict[str, dict[int, int]] = {}
         # an ordered set
         self._changed: dict[Changed, None] = {}
+        # Of what the journal has; a Java broker that gets the offsets back, and its slaves, compare it.
+        self.data_version = DataVersion()
 
     def query(self, group: str, topic: str, queue_id: int) -> int:
         """The committed offset, -1 when there is none."""
@@ -69,6 +73,7 @@ class ConsumerOffsets:
         self._journal.append(GONE, keys)
         for key in keys:
             del self._table[key]
+        self._raise_version()
 
     # --- journal
 
@@ -96,6 +101,7 @@ class ConsumerOffsets:
         except BaseException:
             self.put_back(changed)
             raise
+        self._raise_version()
 
     def put_back(self, changed: Sequence[Changed]) -> None:
         """What was taken and not appended."""
@@ -103,22 +109,35 @@ class ConsumerOffsets:
 
     def apply(self, kind: str, payload: Any) -> None:
         """One record at recovery."""
+        if kind == VERSION:
+            self.data_version = DataVersion.from_wire(payload)
+            return
         if kind == PUT:
             for key, queues in payload.items():
                 self._table.setdefault(key, {}).update(queues)
         else:
             for key in payload:
                 self._table.pop(key, None)
+        self._raise_version()
 
     def state(self) -> Iterator[tuple[str, Any]]:
-        """Records that make this table."""
-        rows: dict[str, dict[int, int]] = {}
-        count = 0
-        for key, queues in self._table.items():
-            rows[key] = dict(queues)
-            count += len(queues)
-            if count >= SLICE:
-                yield PUT, rows
-                rows, count = {}, 0
-        if rows:
+        """Records that make this table as it is now; they may be made later, in a thread."""
+        table = {key: queues.copy() for key, queues in self._table.items()}
+        return chain(offset_records(table), [(VERSION, self.data_version.to_wire())])
+
+    def _raise_version(self) -> None:
+        self.data_version = self.data_version.next(self.data_version.timestamp)
+
+
+def offset_records(table: dict[str, dict[int, int]]) -> Iterator[tuple[str, Any]]:
+    """``table`` as records of about SLICE offsets each."""
+    rows: dict[str, dict[int, int]] = {}
+    count = 0
+    for key, queues in table.items():
+        rows[key] = queues
+        count += len(queues)
+        if count >= SLICE:
             yield PUT, rows
+            rows, count = {}, 0
+    if rows:
+        yield PUT, rows

@@ -1,11 +1,13 @@
 """Subscription groups: how each consumer group is served. One table in memory, each change in the journal.
 
-What is durable when: as in topics.py. The groups that RocketMQ makes at its start are not journalled.
+What is durable when: as in topics.py. The groups that RocketMQ makes at its start are not journalled. ``forbidden`` is
+what a Java broker kept of groups that may not read a topic; it is kept, and not acted on.
 Neighbours: journal.py, handlers/pull.py (asks for the group at each pull), handlers/client.py (heartbeats create).
 """
 
 import logging
 from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import Any
 
 from broker.meta.journal import Journal
@@ -18,7 +20,7 @@ from remoting.protocol.bodies.group import SubscriptionGroupConfig
 
 logger = logging.getLogger(__name__)
 
-PUT, GONE = "group", "group-gone"
+PUT, GONE, VERSION, FORBIDDEN = "group", "group-gone", "groups-version", "groups-forbidden"
 SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 SYSTEM_GROUPS = (
     "TOOLS_CONSUMER",
@@ -40,7 +42,9 @@ class Groups:
         self._clock = clock
         self._options = options
         self._table: dict[str, SubscriptionGroupConfig] = {}
-        self._system: set[str] = set()
+        # Those that RocketMQ makes at its start, unless something else is known of them.
+        self._made: set[str] = set()
+        self.forbidden: dict[str, dict[str, int]] = {}
         self.get: Callable[[str], SubscriptionGroupConfig | None] = self._table.get
         self.data_version = DataVersion(timestamp=clock.now_ms())
 
@@ -55,16 +59,16 @@ class Groups:
         """Create or replace a group."""
         self._journal.append(PUT, config.to_wire())
         self._table[config.group_name] = config
-        self._system.discard(config.group_name)
+        self._made.discard(config.group_name)
         self.data_version = self.data_version.next(self._clock.now_ms())
 
     def delete(self, name: str) -> bool:
         """Whether there was such a group."""
         if name not in self._table:
             return False
-        if name not in self._system:
+        if name not in self._made:
             self._journal.append(GONE, name)
-        self._system.discard(name)
+        self._made.discard(name)
         del self._table[name]
         self.data_version = self.data_version.next(self._clock.now_ms())
         return True
@@ -82,7 +86,8 @@ class Groups:
         for name in SYSTEM_GROUPS:
             if name not in self._table:
                 self._table[name] = SubscriptionGroupConfig(name)
-                self._system.add(name)
+                self._made.add(name)
+        self.data_version = self.data_version.next(self._clock.now_ms())
 
     def _may_create(self, name: str) -> bool:
         if not (self._options.auto_create_subscription_group or name.startswith(SYSTEM_GROUP_PREFIX)):
@@ -97,14 +102,26 @@ class Groups:
 
     def apply(self, kind: str, payload: Any) -> None:
         """One record at recovery."""
+        if kind == VERSION:
+            self.data_version = DataVersion.from_wire(payload)
+            return
+        if kind == FORBIDDEN:
+            self.forbidden = {group: dict(topics) for group, topics in payload.items()}
+            return
         if kind == PUT:
             config = SubscriptionGroupConfig.from_wire(payload)
             self._table[config.group_name] = config
         else:
             self._table.pop(payload, None)
+        self.data_version = self.data_version.next(self.data_version.timestamp)
 
     def state(self) -> Iterator[tuple[str, Any]]:
-        """Records that make this table."""
-        for name, config in list(self._table.items()):
-            if name not in self._system:
-                yield PUT, config.to_wire()
+        """Records that make this table as it is now; they may be made later, in a thread."""
+        configs, rest = self.persistent(), [(VERSION, self.data_version.to_wire())]
+        if self.forbidden:
+            rest.append((FORBIDDEN, self.forbidden))
+        return chain(((PUT, config.to_wire()) for config in configs), rest)
+
+    def persistent(self) -> list[SubscriptionGroupConfig]:
+        """The groups that are not made anew at each start."""
+        return [config for name, config in self._table.items() if name not in self._made]

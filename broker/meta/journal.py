@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from broker.meta.compaction import Compaction, snapshot_records
-from broker.meta.journal_format import HEADER_BYTES, Scan, encode_header, encode_record, scan
+from broker.meta.journal_format import HEADER_BYTES, Record, Scan, encode_header, encode_record, scan
 from broker.meta.journal_paths import JournalPaths
 from common.errors import ProtocolError, StoreCorrupt, StoreError
 from common.files import AppendFile, FileSystem
@@ -46,7 +46,7 @@ class Cut:
 
 @dataclass(slots=True)
 class JournalReport:
-    """What recovery found and did; ``fresh`` when there was no journal at all."""
+    """What recovery found and did; ``fresh`` when there was no record of any change."""
 
     fresh: bool = False
     records: int = 0
@@ -84,7 +84,6 @@ class Journal:
         self._fs.mkdirs(paths.directory)
         listing = paths.listing(self._fs)
         base = max(listing.snapshots, default=0)
-        report.fresh = not (listing.journals or listing.snapshots)
         if base:
             records, self._snapshot_bytes = snapshot_records(self._fs, paths.snapshot(base), base)
             report.records += _apply(records, paths.snapshot(base), on_record)
@@ -93,6 +92,7 @@ class Journal:
             report.records += _apply(found.records, paths.journal(number), on_record)
         for number, _ in chain[:-1]:
             self._sync_earlier(number)
+        report.fresh = not base and not report.records
         self._open_last(*chain[-1], chain[-2][1].good_bytes if len(chain) > 1 else 0)
         self._earlier_bytes = sum(found.good_bytes for _, found in chain[:-1])
         self._compact_at = self._compaction_threshold()
@@ -271,16 +271,15 @@ def _lost_tail(number: int, found: Scan, later: list[tuple[int, Scan]]) -> str:
     return f"it had {behind.previous_bytes} bytes when the next journal was begun"
 
 
-def _apply(records: list[Any], path: str, on_record: OnRecord) -> int:
-    for offset, kind, payload in records:
-        if kind == MARK:
-            continue
+def _apply(records: list[Record], path: str, on_record: OnRecord) -> int:
+    changes = [record for record in records if record.kind != MARK]
+    for offset, kind, payload in changes:
         try:
             on_record(kind, payload)
         except (KeyError, ValueError, TypeError, AttributeError, ProtocolError) as error:
             reason = f"the record {kind!r} cannot be used ({type(error).__name__}: {error})"
             raise StoreCorrupt(path, offset, reason) from error
-    return len(records)
+    return len(changes)
 
 
 def _nothing() -> None:

@@ -1,48 +1,109 @@
 """The journal and the tables behind it, as one thing to open and to take a snapshot of.
 
-Neighbours: tasks/persist.py (sync, intervals, compaction), broker.py (wiring). The place to read RocketMQ's
-config/*.json is `open`, when the journal's report says ``fresh``.
+`open` is the broker's start: in a directory without records of ours it takes over RocketMQ's files, all of them in one
+snapshot, or nothing. `recover` only reads. Neighbours: tasks/persist.py (sync, intervals, compaction), broker.py
+(wiring), export_metadata.py (the way back).
 """
 
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
-from broker.meta import consumer_offsets, groups, topics
+from broker.meta import consumer_offsets, delay_offsets, groups, json_files, json_import, topics
 from broker.meta.consumer_offsets import ConsumerOffsets
+from broker.meta.delay_offsets import DelayOffsets
 from broker.meta.groups import Groups
 from broker.meta.journal import Journal, JournalReport
+from broker.meta.json_files import JsonFiles, read_tables
 from broker.meta.topics import Topics
 from broker.options import BrokerOptions
 from common.clock import Clock
 from common.files import FileSystem
 
 
+@dataclass
+class MetadataReport:
+    """What `open` found and did; ``imported`` is one line, empty when there was nothing to take over."""
+
+    journal: JournalReport
+    imported: str = ""
+    warnings: list[str] = field(default_factory=list)
+
+
 class Metadata:
     """Everything that the broker keeps in ``store/config``."""
 
     def __init__(self, fs: FileSystem, directory: str, clock: Clock, options: BrokerOptions) -> None:
+        self._fs = fs
+        self._directory = directory
         self.journal = Journal(fs, directory)
         self.topics = Topics(self.journal, clock, options)
         self.groups = Groups(self.journal, clock, options)
         self.consumer_offsets = ConsumerOffsets(self.journal)
+        self.delay_offsets = DelayOffsets()
+        self.json_files = JsonFiles(fs, directory, self.journal)
         self._appliers = {
             topics.PUT: self.topics.apply,
             topics.GONE: self.topics.apply,
+            topics.VERSION: self.topics.apply,
             groups.PUT: self.groups.apply,
             groups.GONE: self.groups.apply,
+            groups.VERSION: self.groups.apply,
+            groups.FORBIDDEN: self.groups.apply,
             consumer_offsets.PUT: self.consumer_offsets.apply,
             consumer_offsets.GONE: self.consumer_offsets.apply,
+            consumer_offsets.VERSION: self.consumer_offsets.apply,
+            delay_offsets.PUT: self.delay_offsets.apply,
+            json_files.SEEN: self.json_files.apply,
         }
 
-    def open(self) -> JournalReport:
+    def open(self) -> MetadataReport:
         """Recover what the last run left, then make the system topics and groups. Blocks; before anything is served."""
-        report = self.journal.replay(self._apply)
+        report = MetadataReport(self.recover())
+        if report.journal.fresh:
+            self._import(report)
+        elif changed := self.json_files.changed():
+            report.warnings.append(self._changed_text(changed))
         self.topics.create_system_topics()
         self.groups.create_system_groups()
         return report
 
-    def state(self) -> list[tuple[str, Any]]:
-        """Records that make all tables, taken in one turn of the loop."""
-        return [*self.topics.state(), *self.groups.state(), *self.consumer_offsets.state()]
+    def recover(self) -> JournalReport:
+        """Recover what the last run left."""
+        return self.journal.replay(self._apply)
+
+    def state(self) -> Iterable[tuple[str, Any]]:
+        """Records that make all tables as they are in this turn of the loop; made when they are read, in a thread."""
+        return chain(
+            self.topics.state(),
+            self.groups.state(),
+            self.consumer_offsets.state(),
+            self.delay_offsets.state(),
+            self.json_files.state(),
+        )
+
+    def _import(self, report: MetadataReport) -> None:
+        json_import.refuse_rocksdb(self._fs, self._directory)
+        tables = read_tables(self._fs, self._directory)
+        if tables is None:
+            return
+        for kind, payload in chain(json_import.records(tables), [(json_files.SEEN, self.json_files.look())]):
+            self._apply(kind, payload)
+        # A snapshot is there whole or not at all, and without one the next start imports again.
+        compaction = self.journal.begin_compaction()
+        compaction.write(self.state())
+        self.journal.end_compaction(compaction)
+        report.imported = f"{json_import.summary(tables)} from RocketMQ's files in {self._directory}"
+        report.warnings += json_import.warnings(self._fs, self._directory, tables)
+
+    def _changed_text(self, changed: list[str]) -> str:
+        directory = self._directory
+        return (
+            f"{', '.join(changed)} in {directory}: not what Skylark last read or wrote there, and not used. To use "
+            f"these files, stop, remove {directory}/metadata.* and start again (what changed here since is lost); "
+            "to keep what is here, stop and run: broker exportMetadata STORE_DIR"
+        )
 
     def _apply(self, kind: str, payload: Any) -> None:
         applier = self._appliers.get(kind)

@@ -3,13 +3,15 @@
 A change is in the journal's file when a method returns (it survives the death of the broker), and on disk after the
 next ``Journal.sync``, which the shell starts at once: admin requests wait for that, a send that creates its topic does
 not. Configurations are replaced, never altered in place. System topics follow from the options, so they are made at
-each start and not journalled. Every change raises ``data_version``.
+each start and not journalled; those of a Java broker's file are, and stay as they were. Every change raises
+``data_version``, which goes on from a Java broker's.
 Neighbours: journal.py, registrar.py (sends the table to NameServers), handlers/send.py (creates by sending).
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any
 
 from broker.meta.journal import Journal
@@ -28,7 +30,7 @@ from remoting.protocol.bodies.topic import TopicConfig
 
 logger = logging.getLogger(__name__)
 
-PUT, GONE = "topic", "topic-gone"
+PUT, GONE, VERSION = "topic", "topic-gone", "topics-version"
 # A topic with more queues would make every look at its queues a long one.
 MAX_QUEUE_NUMS = 65_536
 
@@ -42,9 +44,10 @@ class Topics:
         self._options = options
         self._table: dict[str, TopicConfig] = {}
         self._system: set[str] = set()
+        # Those of the system topics that are as the options say, and so not in the journal.
+        self._made: set[str] = set()
         self._leaving: set[str] = set()
         self.get: Callable[[str], TopicConfig | None] = self._table.get
-        # A new version at each start: system topics may differ from those of the last run.
         self.data_version = DataVersion(timestamp=clock.now_ms())
         #: Called after each change.
         self.on_change: list[Callable[[], None]] = []
@@ -57,23 +60,23 @@ class Topics:
         return self._table
 
     def is_system(self, name: str) -> bool:
-        """Whether the broker made the topic for itself at its start."""
+        """Whether the topic is one that the broker makes for itself at its start."""
         return name in self._system
 
     def put(self, config: TopicConfig) -> None:
         """Create or replace a topic."""
         self._journal.append(PUT, config.to_wire())
         self._table[config.topic_name] = config
-        self._system.discard(config.topic_name)
+        self._made.discard(config.topic_name)
         self.changed()
 
     def delete(self, name: str) -> bool:
         """Whether there was such a topic."""
         if name not in self._table:
             return False
-        if name not in self._system:
+        if name not in self._made:
             self._journal.append(GONE, name)
-        self._system.discard(name)
+        self._made.discard(name)
         del self._table[name]
         self.changed()
         return True
@@ -114,7 +117,7 @@ class Topics:
         return config
 
     def create_system_topics(self) -> None:
-        """RocketMQ's own topics; one that a user has changed stays as it is."""
+        """RocketMQ's own topics; one that a user has changed, or a Java broker had, stays as it is."""
         options = self._options
         for topic in system_topics(
             options.broker_cluster_name,
@@ -124,9 +127,12 @@ class Topics:
             broker_topic=options.broker_topic_enable,
             trace_topic=options.trace_topic_enable,
         ):
+            self._system.add(topic.name)
             if topic.name not in self._table:
                 self._table[topic.name] = TopicConfig(topic.name, topic.queue_nums, topic.queue_nums, topic.perm)
-                self._system.add(topic.name)
+                self._made.add(topic.name)
+        # A new version at each start: system topics may differ from those of the last run.
+        self.data_version = self.data_version.next(self._clock.now_ms())
 
     def changed(self) -> None:
         """Raise the version: something that NameServers are told of is different."""
@@ -138,19 +144,24 @@ class Topics:
 
     def apply(self, kind: str, payload: Any) -> None:
         """One record at recovery."""
+        if kind == VERSION:
+            self.data_version = DataVersion.from_wire(payload)
+            return
         if kind == PUT:
             config = TopicConfig.from_wire(payload)
             self._table[config.topic_name] = config
         else:
             self._table.pop(payload, None)
+        self.data_version = self.data_version.next(self.data_version.timestamp)
 
     def state(self) -> Iterator[tuple[str, Any]]:
-        """Records that make this table."""
-        for config in self._persistent():
-            yield PUT, config.to_wire()
+        """Records that make this table as it is now; they may be made later, in a thread."""
+        configs, version = self.persistent(), self.data_version
+        return chain(((PUT, config.to_wire()) for config in configs), [(VERSION, version.to_wire())])
 
-    def _persistent(self) -> Iterable[TopicConfig]:
-        return [config for name, config in self._table.items() if name not in self._system]
+    def persistent(self) -> list[TopicConfig]:
+        """The topics that are not made anew at each start."""
+        return [config for name, config in self._table.items() if name not in self._made]
 
     def _after_default(self, name: str, default_topic: str, queue_nums: int) -> TopicConfig | None:
         default = self._table.get(default_topic)

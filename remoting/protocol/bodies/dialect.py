@@ -54,12 +54,15 @@ def dumps(obj: Any, dialect: Dialect = Dialect.STANDARD) -> bytes:
     return _json(obj, orjson.OPT_NON_STR_KEYS if dialect is Dialect.STANDARD else 0)
 
 
-def loads(data: bytes) -> Any:
-    """Plain values out of JSON of either dialect. Number keys are int where bare, text where quoted."""
+def loads(data: bytes, *, relaxed_bytes: int = MAX_RELAXED_BYTES) -> Any:
+    """Plain values out of JSON of either dialect. Number keys are int where bare, text where quoted.
+
+    ``relaxed_bytes``: how long a text that is not standard JSON may be.
+    """
     try:
         return orjson.loads(data)
     except orjson.JSONDecodeError:
-        if len(data) > MAX_RELAXED_BYTES:
+        if len(data) > relaxed_bytes:
             raise ProtocolError(f"body is no JSON, or too long for ours: {len(data)} bytes") from None
     try:
         text = str(data, "utf-8")

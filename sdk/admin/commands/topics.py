@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from common.errors import BrokerError, RouteNotFound
+from common.fastjson import pretty
 from sdk.admin.command import command
-from sdk.admin.fastjson import pretty
 from sdk.admin.order_conf import set_order_conf
 from sdk.admin.params import attributes_option, broker_addr, cluster_name, option, topic_option
 from sdk.admin.render import Row, Table, java_object, time_text

@@ -62,7 +62,7 @@ class Desk:
             ),
             GroupHandlers(room.groups, room.offsets, self.stats, self.durable),
             ConfigHandlers(room.options, room.topics, room.fs, room.clock, self.runtime),
-            OffsetHandlers(self.store, room.topics, room.groups, room.offsets, memory_bytes=10_000),
+            OffsetHandlers(self.store, room.topics, room.groups, room.offsets, room.metadata.delay_offsets, 10_000),
             StatsHandlers(
                 "broker-a", "127.0.0.1:10911", self.store, room.topics, room.offsets, self.clients, self.stats
             ),

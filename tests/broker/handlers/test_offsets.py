@@ -1,7 +1,10 @@
-"""14, 15, 29 - 32."""
+"""14, 15, 29 - 32, 45."""
 
 from typing import Any
 
+from broker.meta import delay_offsets
+from remoting.protocol.bodies import decode_body
+from remoting.protocol.bodies.offsets import DelayOffsetTable
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import CBOR
 from tests.broker.handlers.support import Desk
@@ -96,3 +99,10 @@ async def test_a_queue_without_messages() -> None:
     assert (await desk.ask(RequestCode.GET_MIN_OFFSET, queue)).ext == {"offset": 0}
     assert (await desk.ask(RequestCode.GET_EARLIEST_MSG_STORETIME, queue)).ext == {"timestamp": -1}
     assert (await desk.ask(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, {**queue, "timestamp": 1})).ext == {"offset": 0}
+
+
+async def test_delay_offsets_that_were_taken_over_are_told() -> None:
+    desk = desk_with_topic()
+    desk.room.metadata.delay_offsets.apply(delay_offsets.PUT, {"offsetTable": {3: 7}})
+    answer = await desk.ask(RequestCode.GET_ALL_DELAY_OFFSET, {})
+    assert decode_body(DelayOffsetTable, answer.body).offset_table == {3: 7}

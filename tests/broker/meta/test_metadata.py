@@ -26,11 +26,14 @@ def test_a_snapshot_makes_the_same_tables() -> None:
     assert (room.topics.all(), room.groups.all(), room.offsets.table()) == before
 
 
-def test_the_report_says_whether_there_was_a_journal() -> None:
+def test_the_report_says_whether_there_was_any_change() -> None:
     room = Room()
-    assert room.report.fresh
+    assert room.report.journal.fresh
     room.kill()
-    assert not room.report.fresh
+    assert room.report.journal.fresh, "nothing was changed yet"
+    room.topics.put(TopicConfig("T"))
+    room.kill()
+    assert not room.report.journal.fresh
 
 
 @pytest.mark.parametrize(

@@ -123,7 +123,7 @@ def test_every_change_raises_the_version_and_is_told() -> None:
     room.topics.delete("T")
     room.topics.delete("T")
     room.topics.changed()
-    assert told == [1, 2, 3, 4]
+    assert told == [2, 3, 4, 5]
 
 
 def test_a_restart_has_another_version() -> None:

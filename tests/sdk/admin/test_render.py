@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sdk.admin.fastjson import pretty
+from common.fastjson import pretty
 from sdk.admin.render import Table, java_object, java_value, seconds_text, time_text, to_json, visible
 
 TABLE = Table((("#Name", "name"), ("#Count", "count")), "%-6s  %4d|")

@@ -1,20 +1,22 @@
-"""JSON as RocketMQ's tool prints it: fastjson's pretty form, with tabs and unquoted numeric keys.
+"""fastjson's pretty form, with tabs and bare number keys: RocketMQ's metadata files, and what its mqadmin prints.
 
-Not standard JSON and for people only; ``--output json`` prints the standard kind. A map with numeric keys
-stands on one line with its closing brace on the next, as fastjson leaves it.
+Not standard JSON. A map with number keys stands on one line with its closing brace on the next, and a set on one
+line, as fastjson leaves them.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any
 
 
 def pretty(value: Any, depth: int = 0) -> str:
-    """``value`` in fastjson's pretty form."""
+    """``value`` in fastjson's pretty form; the keys of a dict serve as an ordered set."""
     if isinstance(value, Mapping):
         return _object(value, depth)
     if isinstance(value, (list, tuple)):
         return _block("[", [pretty(item, depth + 1) for item in value], "]", depth)
+    if isinstance(value, Set):
+        return "[" + ",".join(pretty(item, depth + 1) for item in value) + "]"
     return json.dumps(value, ensure_ascii=False)
 
 

@@ -1,0 +1,140 @@
+"""RocketMQ's own metadata files in ``store/config``: read with their backups, written as a Java broker writes them.
+
+topics.json subscriptionGroup.json consumerOffset.json delayOffset.json, of 4.9 and 5.x; fastjson's dialect. Nothing of
+theirs is deleted or changed but by `write_files`. ``JsonFiles`` remembers in the journal what they looked like when
+they were read or written last: one that differs was changed by somebody else.
+Neighbours: json_import.py, json_export.py, metadata.py.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+from zlib import crc32
+
+from broker.meta.journal import Journal
+from common.atomic import read_or_backup, write_atomic
+from common.errors import ProtocolError, StoreCorrupt
+from common.files import FileSystem
+from remoting.protocol.bodies import Body, loads
+from remoting.protocol.bodies.group import SubscriptionGroupTable
+from remoting.protocol.bodies.offsets import ConsumerOffsetTable, DelayOffsetTable
+from remoting.protocol.bodies.topic import TopicConfigTable
+
+TOPICS = "topics.json"
+GROUPS = "subscriptionGroup.json"
+CONSUMER_OFFSETS = "consumerOffset.json"
+DELAY_OFFSETS = "delayOffset.json"
+NAMES = (TOPICS, GROUPS, CONSUMER_OFFSETS, DELAY_OFFSETS)
+
+SEEN = "json-files"
+
+#: Size and crc32.
+Look = tuple[int, int]
+B = TypeVar("B", bound=Body)
+
+
+@dataclass
+class JsonTables:
+    """What the files hold; ``from_backup``: names of those that could not be read, their ``.bak`` could."""
+
+    topics: TopicConfigTable
+    groups: SubscriptionGroupTable
+    consumer_offsets: ConsumerOffsetTable
+    delay_offsets: DelayOffsetTable
+    from_backup: list[str] = field(default_factory=list)
+
+
+def read_tables(fs: FileSystem, directory: str) -> JsonTables | None:
+    """All tables; None when there is no such file. StoreCorrupt when one can be read neither from it nor its backup."""
+    if not any(fs.exists(f"{directory}/{name}{end}") for name in NAMES for end in ("", ".bak")):
+        return None
+    from_backup: list[str] = []
+
+    def table(cls: type[B], name: str) -> B:
+        return _read_table(fs, f"{directory}/{name}", cls, lambda: from_backup.append(name))
+
+    return JsonTables(
+        table(TopicConfigTable, TOPICS),
+        table(SubscriptionGroupTable, GROUPS),
+        table(ConsumerOffsetTable, CONSUMER_OFFSETS),
+        table(DelayOffsetTable, DELAY_OFFSETS),
+        from_backup,
+    )
+
+
+def _read_table(fs: FileSystem, path: str, cls: type[B], on_backup: Callable[[], None]) -> B:
+    found: list[B] = []
+
+    def check(data: bytes) -> None:
+        found[:] = [parse(cls, data)]
+
+    try:
+        data = read_or_backup(fs, path, check)
+    except StoreCorrupt as error:
+        reason = f"{error.reason}; put a whole copy in its place, or remove it (and its .bak) to do without it"
+        raise StoreCorrupt(error.file, error.offset, reason) from None
+    if data is None:
+        return cls()
+    if not fs.exists(path) or fs.read(path) != data:
+        on_backup()
+    return found[0]
+
+
+def parse(cls: type[B], data: bytes) -> B:
+    """The body in a file; ValueError when it is none."""
+    try:
+        return cls.from_wire(loads(data, relaxed_bytes=len(data)))
+    except ProtocolError as error:
+        raise ValueError(f"it is not what RocketMQ writes ({error})") from None
+
+
+def read_object(fs: FileSystem, path: str) -> dict[Any, Any]:
+    """Another JSON file of RocketMQ's; empty when there is none, or it is none."""
+    try:
+        found = loads(fs.read(path)) if fs.exists(path) else {}
+    except ProtocolError:
+        found = {}
+    return found if isinstance(found, dict) else {}
+
+
+def write_files(fs: FileSystem, directory: str, files: Mapping[str, bytes]) -> None:
+    """Replace the files one by one, each atomically; what was there is kept as ``.bak``."""
+    for name, data in files.items():
+        write_atomic(fs, f"{directory}/{name}", data, keep_backup=True)
+
+
+class JsonFiles:
+    """How the files of one directory looked when they were read or written last."""
+
+    def __init__(self, fs: FileSystem, directory: str, journal: Journal) -> None:
+        self._fs = fs
+        self._directory = directory
+        self._journal = journal
+        self._seen: dict[str, Look] = {}
+
+    def look(self) -> dict[str, Look]:
+        """How they look now."""
+        paths = {name: f"{self._directory}/{name}" for name in NAMES}
+        contents = {name: self._fs.read(path) for name, path in paths.items() if self._fs.exists(path)}
+        return {name: (len(data), crc32(data)) for name, data in contents.items()}
+
+    def changed(self) -> list[str]:
+        """Names of files that are there and look otherwise than when they were seen."""
+        return [name for name, look in self.look().items() if self._seen.get(name) != look]
+
+    def note(self) -> None:
+        """They are known as they look now."""
+        look = self.look()
+        self._journal.append(SEEN, look)
+        self._seen = look
+
+    # --- journal
+
+    def apply(self, kind: str, payload: Any) -> None:
+        """One record at recovery."""
+        self._seen = {name: (size, crc) for name, (size, crc) in payload.items()}
+
+    def state(self) -> Iterator[tuple[str, Any]]:
+        """Records that make this table."""
+        if self._seen:
+            yield SEEN, self._seen

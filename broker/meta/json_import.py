@@ -1,0 +1,77 @@
+"""From RocketMQ's metadata files to records of the journal, and what in a Java broker's directory is not taken over."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from broker.meta import consumer_offsets, delay_offsets, groups, topics
+from broker.meta.attributes import TOPIC_ATTRIBUTES
+from broker.meta.json_files import TOPICS, JsonTables, read_object
+from common.errors import UserError
+from common.files import FileSystem
+
+# File, its member that holds what would be lost, and what that is.
+_NOT_READ = (
+    ("consumerFilter.json", "filterDataByTopic", "SQL filters"),
+    ("consumerOrderInfo.json", "table", "ordered pop consumption under way"),
+    ("topicQueueMapping.json", "topicQueueMappingInfoMap", "static topics"),
+    ("lmqConsumerOffset.json", "offsetTable", "offsets of light message queues"),
+    ("messageRequestMode.json", "messageRequestModeMap", "groups in pop mode"),
+    ("timermetrics", "timingCount", "messages timed to the second"),
+)
+
+
+def records(tables: JsonTables) -> Iterator[tuple[str, Any]]:
+    """The records that make our tables as these are."""
+    for name, topic in tables.topics.topic_config_table.items():
+        yield topics.PUT, replace(topic, topic_name=name).to_wire()
+    yield topics.VERSION, tables.topics.data_version.to_wire()
+    for name, group in tables.groups.subscription_group_table.items():
+        yield groups.PUT, replace(group, group_name=name).to_wire()
+    if tables.groups.forbidden_table:
+        yield groups.FORBIDDEN, tables.groups.forbidden_table
+    yield groups.VERSION, tables.groups.data_version.to_wire()
+    for key, queues in tables.consumer_offsets.offset_table.items():
+        # A Java broker stores what clients send, and -1 among it.
+        yield consumer_offsets.PUT, {key: {queue_id: offset for queue_id, offset in queues.items() if offset >= 0}}
+    yield consumer_offsets.VERSION, tables.consumer_offsets.data_version.to_wire()
+    yield delay_offsets.PUT, tables.delay_offsets.to_wire()
+
+
+def summary(tables: JsonTables) -> str:
+    """How much they hold."""
+    offsets = sum(map(len, tables.consumer_offsets.offset_table.values()))
+    return (
+        f"{len(tables.topics.topic_config_table)} topics, {len(tables.groups.subscription_group_table)} groups, "
+        f"{offsets} consumer offsets, {len(tables.delay_offsets.offset_table)} delay offsets"
+    )
+
+
+def refuse_rocksdb(fs: FileSystem, directory: str) -> None:
+    """UserError when a Java broker kept its metadata in RocksDB, which cannot be read."""
+    if fs.is_dir(f"{directory}/topics") and not fs.exists(f"{directory}/{TOPICS}"):
+        raise UserError(
+            f"{directory} holds metadata in RocksDB (storeType=defaultRocksDB), which cannot be read: "
+            "export it there as JSON (mqadmin rocksDBConfigToJson of Apache RocketMQ) and start again"
+        )
+
+
+def warnings(fs: FileSystem, directory: str, tables: JsonTables) -> list[str]:
+    """What a user who moves from a Java broker expects, and does not get."""
+    found = [f"{directory}/{name} could not be read, its .bak was taken" for name in tables.from_backup]
+    for name, member, what in _NOT_READ:
+        path = f"{directory}/{name}"
+        if read_object(fs, path).get(member):
+            found.append(f"{path} is not taken over: this version does not have {what}")
+    if tables.delay_offsets.offset_table:
+        found.append("delay offsets are kept, but this version does not deliver delayed messages")
+    if tables.groups.forbidden_table:
+        found.append("the table of groups that may not read a topic is kept, but not acted on")
+    for name, topic in tables.topics.topic_config_table.items():
+        for key, value in topic.attributes.items():
+            known = TOPIC_ATTRIBUTES.get(key.removeprefix("+"), frozenset())
+            if known is not None and value not in known:
+                found.append(
+                    f"topic {name}: {key}={value} is kept, but not acted on; the topic is served as a plain one"
+                )
+    return found

@@ -1,0 +1,23 @@
+"""Offsets that a broker keeps: of consumers (43), and of the delay levels (45). RocketMQ's files look the same."""
+
+from dataclasses import dataclass
+
+from remoting.protocol.bodies.body import Body, member
+from remoting.protocol.bodies.data_version import DataVersion
+from remoting.protocol.bodies.kinds import LONG, body_of, map_by_int, map_of
+
+
+@dataclass(slots=True)
+class ConsumerOffsetTable(Body):
+    """Committed offsets by ``topic@group`` and queue."""
+
+    offset_table: dict[str, dict[int, int]] = member(map_of(map_by_int(LONG)))
+    data_version: DataVersion = member(body_of(DataVersion))
+
+
+@dataclass(slots=True)
+class DelayOffsetTable(Body):
+    """How far the messages of each delay level were delivered."""
+
+    offset_table: dict[int, int] = member(map_by_int(LONG))
+    data_version: DataVersion = member(body_of(DataVersion))

@@ -1,0 +1,322 @@
+"""RocketMQ's metadata files: taken over once and whole, kept to the last field, and given back as they were."""
+
+import json
+import re
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from broker.meta.json_export import json_files
+from broker.meta.json_files import NAMES, parse
+from broker.meta.metadata import Metadata
+from common.errors import DiskFull, StoreCorrupt, UserError
+from remoting.protocol.bodies.group import (
+    CustomizedRetryPolicy,
+    GroupRetryPolicy,
+    SimpleSubscriptionData,
+    SubscriptionGroupConfig,
+    SubscriptionGroupTable,
+)
+from remoting.protocol.bodies.offsets import ConsumerOffsetTable
+from remoting.protocol.bodies.topic import TopicConfig, TopicConfigTable
+from tests.broker.meta.support import DIRECTORY, Room, options
+from tests.support.golden_store import VERSIONS, unpack
+from tests.support.memory_files import MemoryFiles
+
+
+class PowerLoss(Exception):
+    """Raised in the middle of the import."""
+
+
+def java_files(version: str, home: Path) -> MemoryFiles:
+    """The config directory of a golden store."""
+    fs = MemoryFiles()
+    for file in (unpack(version, home) / "config").iterdir():
+        fs.overwrite(f"{DIRECTORY}/{file.name}", file.read_bytes())
+    return fs
+
+
+def with_files(**files: str) -> MemoryFiles:
+    fs = MemoryFiles()
+    for name, text in files.items():
+        fs.overwrite(f"{DIRECTORY}/{name.replace('_', '.')}", text.encode())
+    return fs
+
+
+def exported(metadata: Metadata) -> dict[str, bytes]:
+    return json_files(metadata.topics, metadata.groups, metadata.consumer_offsets, metadata.delay_offsets)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_java_brokers_metadata_is_there_and_told_in_one_line(version: str, tmp_path: Path) -> None:
+    room = Room(options(broker_name="broker-g"), fs=java_files(version, tmp_path))
+    config = room.topics.get("GoldenA")
+    assert config == TopicConfig("GoldenA", 4, 4)
+    assert room.topics.get("%RETRY%golden_group") == TopicConfig("%RETRY%golden_group", 1, 1)
+    assert room.groups.get("golden_group") == SubscriptionGroupConfig("golden_group")
+    assert room.offsets.query("golden_group", "GoldenA", 0) == 13
+    offsets = len(room.offsets.table()["GoldenA@golden_group"])
+    topics, groups = {"4.9.8": (13, 8), "5.3.3": (16, 9)}[version]
+    assert room.report.imported == (
+        f"{topics} topics, {groups} groups, {offsets} consumer offsets, 0 delay offsets "
+        f"from RocketMQ's files in {DIRECTORY}"
+    )
+    assert room.report.warnings == []
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_system_topics_stay_as_the_java_broker_had_them(version: str, tmp_path: Path) -> None:
+    room = Room(options(broker_name="broker-g", default_topic_queue_nums=8), fs=java_files(version, tmp_path))
+    assert room.topics.get("TBW102") == TopicConfig("TBW102", 4, 4, 7)
+    assert all(room.topics.is_system(name) for name in ("TBW102", "DefaultCluster", "broker-g", "BenchmarkTest"))
+    assert not room.topics.is_system("GoldenA")
+    assert room.topics.get("RMQ_SYS_TRANS_OP_HALF_TOPIC") is not None
+
+
+def test_what_was_taken_over_is_given_back_byte_for_byte(tmp_path: Path) -> None:
+    fs = java_files("5.3.3", tmp_path)
+    before = {name: fs.read(f"{DIRECTORY}/{name}") for name in NAMES}
+    Room(fs=fs)
+    recovered = Metadata(fs.killed(), DIRECTORY, Room().clock, options())
+    recovered.recover()
+    assert exported(recovered) == before
+
+
+def test_what_a_4_9_broker_wrote_is_given_back_with_the_fields_of_5_x(tmp_path: Path) -> None:
+    fs = java_files("4.9.8", tmp_path)
+    room = Room(fs=fs)
+    recovered = Metadata(fs.killed(), DIRECTORY, room.clock, options())
+    recovered.recover()
+    after = exported(recovered)
+    for name, cls in zip(NAMES, (TopicConfigTable, SubscriptionGroupTable, ConsumerOffsetTable), strict=False):
+        assert parse(cls, after[name]) == parse(cls, fs.read(f"{DIRECTORY}/{name}"))
+    assert list(json.loads(after["topics.json"])["topicConfigTable"]) == list(
+        json.loads(fs.read(f"{DIRECTORY}/topics.json"))["topicConfigTable"]
+    )
+
+
+def test_every_field_survives_import_restart_and_export() -> None:
+    topic = TopicConfig("T", 3, 5, 4, "MULTI_TAG", 2, True, {"message.type": "FIFO", "max.message.size": "9"})
+    group = SubscriptionGroupConfig(
+        "g", False, False, False, True, 2, 3,
+        GroupRetryPolicy("CUSTOMIZED", None, CustomizedRetryPolicy([1000, 5000])),
+        4, 5, False, 6, 7, [SimpleSubscriptionData("T", "TAG", "a || b", 8)], {"key": "value"},
+    )  # fmt: skip
+    version = {"counter": 7, "stateVersion": 3, "timestamp": 1_600_000_000_000}
+    files = {
+        "topics.json": {"dataVersion": version, "topicConfigTable": {"T": topic.to_wire()}},
+        "subscriptionGroup.json": {
+            "dataVersion": version,
+            "forbiddenTable": {"g": {"T": 1}},
+            "subscriptionGroupTable": {"g": group.to_wire()},
+        },
+        "consumerOffset.json": {
+            "dataVersion": version,
+            "groupTopicMap": {"g": ["T"]},
+            "offsetTable": {"T@g": {"0": 5}, "%RETRY%g@g": {"0": 1}},
+        },
+        "delayOffset.json": {"dataVersion": version, "offsetTable": {"1": 100, "18": 7}},
+    }
+    fs = MemoryFiles()
+    for name, content in files.items():
+        fs.overwrite(f"{DIRECTORY}/{name}", json.dumps(content).encode())
+    room = Room(fs=fs)
+    room.kill()
+    assert room.topics.get("T") == topic
+    assert room.groups.get("g") == group
+    assert room.groups.forbidden == {"g": {"T": 1}}
+    assert room.offsets.table() == {"T@g": {0: 5}, "%RETRY%g@g": {0: 1}}
+    assert room.metadata.delay_offsets.table.offset_table == {1: 100, 18: 7}
+    # NameServers take a version of the same epoch that is another one.
+    assert room.topics.data_version.state_version == 3
+    assert room.topics.data_version.counter > 7
+    recovered = Metadata(room.fs.killed(), DIRECTORY, room.clock, options())
+    recovered.recover()
+    after = exported(recovered)
+    assert parse(TopicConfigTable, after["topics.json"]).to_wire()["topicConfigTable"] == {"T": topic.to_wire()}
+    assert b'"retryMaxTimes":3' in after["subscriptionGroup.json"]
+    assert json.loads(after["subscriptionGroup.json"]) == files["subscriptionGroup.json"]
+    assert json.loads(after["topics.json"]) == files["topics.json"]
+    assert after["delayOffset.json"].decode().endswith('"offsetTable":{1:100,18:7\n\t}\n}')
+    assert '"groupTopicMap":{\n\t\t"g":["T","%RETRY%g"]\n\t}' in after["consumerOffset.json"].decode()
+
+
+def test_changes_after_the_import_are_exported_with_a_higher_version() -> None:
+    room = Room(fs=with_files(topics_json='{"dataVersion":{"counter":5,"timestamp":9},"topicConfigTable":{}}'))
+    room.topics.put(TopicConfig("T"))
+    room.offsets.commit("g", "T", 0, 7)
+    room.offsets.append_changed(room.offsets.take_changed())
+    recovered = Metadata(room.fs.killed(), DIRECTORY, room.clock, options())
+    recovered.recover()
+    after = {name: json.loads(data) for name, data in exported(recovered).items() if name != "consumerOffset.json"}
+    assert after["topics.json"]["dataVersion"]["counter"] == 6
+    assert list(after["topics.json"]["topicConfigTable"]) == ["T"]
+    assert recovered.consumer_offsets.data_version.counter == 1
+
+
+@pytest.mark.parametrize("main", [None, b"", b'{"offsetTable":{', b"[1]"])
+def test_a_broken_file_is_replaced_by_its_backup(main: bytes | None) -> None:
+    fs = with_files(consumerOffset_json_bak='{"offsetTable":{"T@g":{0:7}}}')
+    if main is not None:
+        fs.overwrite(f"{DIRECTORY}/consumerOffset.json", main)
+    room = Room(fs=fs)
+    assert room.offsets.query("g", "T", 0) == 7
+    assert room.report.warnings == [f"{DIRECTORY}/consumerOffset.json could not be read, its .bak was taken"]
+
+
+@pytest.mark.parametrize("text", ["", '{"topicConfigTable":{', '{"topicConfigTable":[]}', "\x00\x00"])
+def test_a_broken_file_without_a_backup_stops_and_names_itself_and_nothing_is_taken(text: str) -> None:
+    fs = with_files(topics_json=text, consumerOffset_json='{"offsetTable":{"T@g":{0:7}}}')
+    for _ in range(2):
+        with pytest.raises(StoreCorrupt, match=r"^/store/config/topics\.json .*put a whole copy") as caught:
+            Room(fs=fs)
+        assert "\n" not in str(caught.value)
+        fs = fs.killed()
+    fs.overwrite(f"{DIRECTORY}/topics.json", b'{"topicConfigTable":{"T":{"topicName":"T"}}}')
+    room = Room(fs=fs)
+    assert room.topics.get("T") is not None
+    assert room.offsets.query("g", "T", 0) == 7
+
+
+def test_metadata_in_rocksdb_stops() -> None:
+    fs = MemoryFiles()
+    fs.mkdirs(f"{DIRECTORY}/topics")
+    with pytest.raises(UserError, match=r"RocksDB.*export it"):
+        Room(fs=fs)
+
+
+def test_a_crash_in_the_import_leaves_nothing_or_all(tmp_path: Path) -> None:
+    image = java_files("5.3.3", tmp_path)
+
+    seeds = [Random(seed) for seed in range(4)]
+    for crash_at in range(1, 400):
+        fs = image.killed()
+        calls = 0
+
+        def before_call(operation: str, path: str, fs: MemoryFiles = fs, crash_at: int = crash_at) -> None:
+            nonlocal calls
+            calls += 1
+            if calls == crash_at:
+                raise PowerLoss
+
+        fs.before_call = before_call
+        try:
+            Room(fs=fs)
+        except PowerLoss:
+            pass
+        else:
+            break
+        for after in [fs.killed(), *(fs.crash(seed) for seed in seeds)]:
+            room = Room(fs=after)
+            assert room.topics.get("GoldenA") is not None
+            assert len(room.offsets.table()["GoldenA@golden_group"]) == 3
+            assert len(room.groups.persistent()) == 9
+    assert 50 < crash_at < 399
+
+
+def test_a_full_disk_at_the_import_stops_and_the_next_start_imports(tmp_path: Path) -> None:
+    fs = java_files("4.9.8", tmp_path)
+    fs.capacity = fs.used() + 1000
+    with pytest.raises(Exception, match="no room") as caught:
+        Room(fs=fs)
+    assert isinstance(caught.value, DiskFull) or isinstance(caught.value.__cause__, DiskFull)
+    fs = fs.killed()
+    fs.capacity = 1 << 30
+    assert Room(fs=fs).topics.get("GoldenA") is not None
+
+
+def test_the_import_is_durable_before_anything_is_served(tmp_path: Path) -> None:
+    room = Room(fs=java_files("5.3.3", tmp_path))
+    for name in NAMES:
+        room.fs.remove(f"{DIRECTORY}/{name}")
+    for seed in range(10):
+        room.power_loss(seed)
+        assert room.topics.get("GoldenB") is not None
+        assert room.report.imported == ""
+
+
+def test_the_files_stay_and_are_not_read_again() -> None:
+    fs = with_files(topics_json='{"topicConfigTable":{"T":{"topicName":"T"}}}')
+    room = Room(fs=fs)
+    room.topics.delete("T")
+    room.kill()
+    assert room.topics.get("T") is None
+    assert room.report.imported == ""
+    assert room.report.warnings == []
+    assert room.fs.exists(f"{DIRECTORY}/topics.json")
+
+
+@pytest.mark.parametrize("restarts", [0, 1])
+def test_a_file_that_somebody_else_changed_is_told_and_not_mixed_in(restarts: int) -> None:
+    room = Room(fs=with_files(consumerOffset_json='{"offsetTable":{"T@g":{0:7}}}'))
+    for _ in range(restarts):
+        room.kill()
+    room.fs.overwrite(f"{DIRECTORY}/consumerOffset.json", b'{"offsetTable":{"T@g":{0:9}}}')
+    for _ in range(2):
+        room.kill()
+        assert room.offsets.query("g", "T", 0) == 7
+        (warning,) = room.report.warnings
+        assert warning.startswith(f"consumerOffset.json in {DIRECTORY}: not what Skylark last read or wrote there")
+        assert f"remove {DIRECTORY}/metadata.*" in warning
+        assert "exportMetadata" in warning
+    # The remedy that it names.
+    for name in room.fs.listdir(DIRECTORY):
+        if name.startswith("metadata."):
+            room.fs.remove(f"{DIRECTORY}/{name}")
+    room.kill()
+    assert room.offsets.query("g", "T", 0) == 9
+    assert room.report.warnings == []
+
+
+def test_files_beside_metadata_of_ours_are_told_and_not_mixed_in() -> None:
+    room = Room()
+    room.topics.put(TopicConfig("T"))
+    room.fs.overwrite(f"{DIRECTORY}/topics.json", b'{"topicConfigTable":{"U":{"topicName":"U"}}}')
+    room.kill()
+    assert room.topics.get("U") is None
+    assert len(room.report.warnings) == 1
+
+
+def test_the_look_of_the_files_survives_a_compaction() -> None:
+    room = Room(fs=with_files(topics_json='{"topicConfigTable":{"T":{"topicName":"T"}}}'))
+    compaction = room.journal.begin_compaction()
+    compaction.write(room.metadata.state())
+    room.journal.end_compaction(compaction)
+    room.power_loss()
+    assert room.report.warnings == []
+    assert room.topics.get("T") is not None
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        ("consumerFilter.json", '{"filterDataByTopic":{"T":{}}}', "consumerFilter.json is not taken over.*SQL"),
+        ("consumerOrderInfo.json", '{"table":{"T@g":{0:{}}}}', "consumerOrderInfo.json is not taken over"),
+        ("topicQueueMapping.json", '{"topicQueueMappingInfoMap":{"T":{}}}', "static topics"),
+        ("lmqConsumerOffset.json", '{"offsetTable":{"%LMQ%a@g":1}}', "light message queues"),
+        ("messageRequestMode.json", '{"messageRequestModeMap":{"T":{}}}', "pop mode"),
+        ("timermetrics", '{"timingCount":{"T":{"count":1}}}', "timed to the second"),
+        ("delayOffset.json", '{"offsetTable":{3:7}}', "does not deliver delayed messages"),
+        ("subscriptionGroup.json", '{"forbiddenTable":{"g":{"T":1}}}', "not acted on"),
+        ("topics.json", '{"topicConfigTable":{"T":{"attributes":{"queue.type":"BatchCQ"}}}}', "topic T: queue.type=Ba"),
+        ("topics.json", '{"topicConfigTable":{"T":{"attributes":{"lite.x":"1"}}}}', "topic T: lite.x=1 is kept"),
+    ],
+)
+def test_what_is_not_taken_over_is_told(name: str, text: str, told: str) -> None:
+    fs = with_files(topics_json="{}")
+    fs.overwrite(f"{DIRECTORY}/{name}", text.encode())
+    (warning,) = Room(fs=fs).report.warnings
+    assert re.search(told, warning), warning
+
+
+def test_negative_offsets_of_a_java_broker_mean_nothing() -> None:
+    room = Room(fs=with_files(consumerOffset_json='{"offsetTable":{"T@g":{0:-1,1:5}}}'))
+    assert room.offsets.table() == {"T@g": {1: 5}}
+
+
+def test_a_large_table_in_fastjsons_dialect_is_read() -> None:
+    rows = ",".join(f'"topic{number}@some-group":{{0:{number},1:7\n\t\t}}' for number in range(60_000))
+    room = Room(fs=with_files(consumerOffset_json=f'{{"offsetTable":{{{rows}}}}}'))
+    assert len(room.offsets.table()) == 60_000
+    assert room.report.imported.split(", ")[2].startswith("120000 consumer offsets")

@@ -1,0 +1,23 @@
+"""The stores of Java brokers in tests/golden/store, and what their producers were told."""
+
+import json
+import tarfile
+from pathlib import Path
+from typing import Any
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "store"
+VERSIONS = ("4.9.8", "5.3.3")
+ZEROS = "zeros"
+
+
+def unpack(version: str, home: Path) -> Path:
+    """The store directory of a broker of ``version``, as it was when that was stopped."""
+    with tarfile.open(GOLDEN / f"rocketmq-{version}.tar.gz") as tar:
+        tar.extractall(home, filter="data")
+    return home / "store"
+
+
+def rows(version: str, kind: str) -> list[dict[str, Any]]:
+    """What is said of a ROW, BATCH, BIG or OFFSET."""
+    lines = (GOLDEN / f"rocketmq-{version}.jsonl").read_text(encoding="utf-8").splitlines()
+    return [row for row in map(json.loads, lines) if row["kind"] == kind]
