@@ -67,7 +67,7 @@ def build_rooms(
         *quick_and_slow,
         SendHandlers(store, topics, commits, stats, options, clock, encode_host(ip, port), unique_keys),
         PullHandlers(store, topics, groups, offsets, clients, held, stats, options),
-        QueryHandlers(store, options),
+        QueryHandlers(store, clients, options),
         OffsetHandlers(store, topics, groups, offsets, metadata.delay_offsets, memory_bytes()),
         StatsHandlers(options.broker_name, identity.addr, store, topics, offsets, clients, stats),
     )

@@ -102,8 +102,7 @@ class OffsetHandlers:
     def get_earliest_time(self, channel: Channel, request: Command) -> Command:
         """32."""
         header = QueueRequestHeader.from_ext(request.ext)
-        first = self._store.min_offset(header.topic, header.queue_id)
-        timestamp = self._store.store_time(header.topic, header.queue_id, first)
+        timestamp = self._store.first_store_time(header.topic, header.queue_id)
         return request.respond(ext=TimestampResponseHeader(timestamp).to_ext())
 
     def get_all_delay(self, channel: Channel, request: Command) -> Command:

@@ -1,36 +1,62 @@
-"""Finding messages: by key (12) and by their place in the commit log (33)."""
+"""Finding messages: by key (12), by their place in the commit log (33), and what stands in a queue (321)."""
 
+from broker.handlers.bodies import answer_with
+from broker.meta.clients import Clients
 from broker.options import BrokerOptions
+from broker.store.consumequeue import BLANK_SIZE, ConsumeQueue
 from broker.store.store import MessageStore
 from common.errors import RequestRefused
+from common.message.record import PHYSICAL_OFFSET_AT
 from remoting.net.channel import Channel
 from remoting.net.server import Handler
+from remoting.protocol.bodies.consume_queue import ConsumeQueueData, ConsumeQueueEntries
+from remoting.protocol.bodies.heartbeat import SubscriptionData
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
 from remoting.protocol.headers.query import (
+    QueryConsumeQueueRequestHeader,
     QueryMessageRequestHeader,
     QueryMessageResponseHeader,
     ViewMessageRequestHeader,
 )
 
 MAX_ANSWER_BYTES = 8 * 1024 * 1024
+# An answer with more entries of a queue would hold up other requests.
+MAX_ENTRIES = 2_000
+# RocketMQ 5.x's names for what a key is; no name, or any other, means a word of KEYS or a unique key.
+UNIQUE_INDEX = "U"
+TAG_INDEX = "T"
 
 
 class QueryHandlers:
     """Answers with stored messages, untouched."""
 
-    def __init__(self, store: MessageStore, options: BrokerOptions) -> None:
+    def __init__(self, store: MessageStore, clients: Clients, options: BrokerOptions) -> None:
         self._store = store
+        self._clients = clients
         self._options = options
 
     def handlers(self) -> dict[int, Handler]:
-        return {RequestCode.QUERY_MESSAGE: self.query, RequestCode.VIEW_MESSAGE_BY_ID: self.view}
+        return {
+            RequestCode.QUERY_MESSAGE: self.query,
+            RequestCode.VIEW_MESSAGE_BY_ID: self.view,
+            RequestCode.QUERY_CONSUME_QUEUE: self.entries,
+        }
 
     def query(self, channel: Channel, request: Command) -> Command:
+        """12."""
         header = QueryMessageRequestHeader.from_ext(request.ext)
+        if header.index_type == TAG_INDEX:
+            raise RequestRefused(ResponseCode.QUERY_NOT_FOUND, "this broker's index has keys, not tags")
         max_num = self._options.default_query_max_num if header.unique_key_query else header.max_num
         result = self._store.query(
-            header.topic, header.key, max_num, header.begin_timestamp, header.end_timestamp, MAX_ANSWER_BYTES
+            header.topic,
+            header.key,
+            max_num,
+            header.begin_timestamp,
+            header.end_timestamp,
+            MAX_ANSWER_BYTES,
+            unique=bool(header.unique_key_query) or header.index_type == UNIQUE_INDEX,
         )
         ext = QueryMessageResponseHeader(result.last_update_timestamp, result.last_update_physical_offset).to_ext()
         if not result.records:
@@ -40,8 +66,46 @@ class QueryHandlers:
         return request.respond(ext=ext, body=b"".join(result.records))
 
     def view(self, channel: Channel, request: Command) -> Command:
+        """33."""
         offset = ViewMessageRequestHeader.from_ext(request.ext).offset
         record = self._store.record_at(offset)
-        if record is None:
+        # Within a message there may be bytes that look like one.
+        if record is None or int.from_bytes(record[PHYSICAL_OFFSET_AT : PHYSICAL_OFFSET_AT + 8], "big") != offset:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}")
         return request.respond(body=record)
+
+    def entries(self, channel: Channel, request: Command) -> Command:
+        """321."""
+        header = QueryConsumeQueueRequestHeader.from_ext(request.ext)
+        topic, queue_id, index = header.topic, header.queue_id, header.index
+        queue = self._store.queues.find(topic, queue_id)
+        if queue is None:
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"{queue_id}@{topic} is not exist!")
+        body = ConsumeQueueEntries(max_queue_index=queue.next_offset, min_queue_index=queue.min_offset)
+        if header.consumer_group:
+            body.subscription_data = self._clients.subscription(header.consumer_group, topic)
+            if body.subscription_data is None:
+                body.filter_data = f"{header.consumer_group}@{topic} is not online!"
+        answer = answer_with(request, body)
+        if not queue.min_offset <= index < queue.next_offset:
+            answer.remark = f"Index {index} of {queue_id}@{topic} is not exist!"
+            return answer
+        body.queue_data = _entries(queue, index, min(header.count, MAX_ENTRIES), body.subscription_data)
+        return answer_with(request, body)
+
+
+def _entries(
+    queue: ConsumeQueue, index: int, count: int, subscription: SubscriptionData | None
+) -> list[ConsumeQueueData]:
+    rows: list[ConsumeQueueData] = []
+    end = min(index + count, queue.next_offset)
+    # One step ends with a file.
+    while (at := index + len(rows)) < end:
+        for physical, size, tags_code in queue.entries(at, end - at):
+            row = ConsumeQueueData(physical, size, tags_code)
+            if size == BLANK_SIZE:
+                row.msg = "blank: no message has this offset"
+            elif subscription is not None and subscription.is_tag:
+                row.eval = not subscription.tags_set or tags_code in subscription.code_set
+            rows.append(row)
+    return rows

@@ -1,15 +1,23 @@
-"""Finding messages: by key through the index, by time through a queue."""
+"""Finding messages: by key through the index, by time through a queue.
 
-import struct
+Store times never go back within a queue, so it is searched by bisection. Places of a queue may be blank (RocketMQ's
+filler, or the hole that a repair left): such a place counts as the next message after it. A message whose record is
+gone counts as older than any time.
+"""
+
 from dataclasses import dataclass, field
 
 from broker.store.commitlog import CommitLog
-from broker.store.consumequeue import ConsumeQueue
+from broker.store.consumequeue import BLANK_SIZE, ConsumeQueue
 from broker.store.index import Index, index_keys
+from broker.store.retention import HEAD_BYTES, stored_ms
 from common.errors import ProtocolError
+from common.message.properties import find_property
 from common.message.record import decode_record
 
-_LONG = struct.Struct(">q")
+_UNIQUE_KEY = b"UNIQ_KEY"
+# How many places of a queue are looked at in one step behind a blank one.
+_BLANKS = 512
 
 
 @dataclass
@@ -22,9 +30,21 @@ class QueryResult:
 
 
 def query_by_key(
-    log: CommitLog, index: Index, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int, max_bytes: int
+    log: CommitLog,
+    index: Index,
+    topic: str,
+    key: str,
+    max_num: int,
+    begin_ms: int,
+    end_ms: int,
+    max_bytes: int,
+    *,
+    unique: bool = False,
 ) -> QueryResult:
-    """Messages of ``topic`` that have ``key`` as unique key or as a word of KEYS, stored within the time range."""
+    """Messages of ``topic`` that have ``key`` as unique key or as a word of KEYS, stored within the time range.
+
+    With ``unique`` only as unique key.
+    """
     result = QueryResult()
     wanted = key.encode()
     seen: set[int] = set()
@@ -41,8 +61,14 @@ def query_by_key(
             record = decode_record(raw, check_crc=False)
         except ProtocolError:
             continue
-        # Hashes collide: what counts is the message itself.
-        if record.topic == topic and wanted in index_keys(record.properties):
+        # Hashes collide, and the index knows whole seconds only: what counts is the message itself.
+        if record.topic != topic or not begin_ms <= record.store_timestamp <= end_ms:
+            continue
+        if unique:
+            found = find_property(record.properties, _UNIQUE_KEY) == wanted
+        else:
+            found = wanted in index_keys(record.properties)
+        if found:
             result.records.append(raw)
             max_bytes -= len(raw)
     if index.files:
@@ -56,12 +82,15 @@ def store_time(log: CommitLog, queue: ConsumeQueue, offset: int) -> int:
     if not queue.min_offset <= offset < queue.next_offset:
         return -1
     physical, size, _ = queue.entry(offset)
-    if log.record_at(physical) is None:
+    if size == BLANK_SIZE or physical < log.start or physical + max(size, HEAD_BYTES) > log.end:
         return -1
-    # bornHost, which stands before storeTimestamp, has 8 or 20 bytes.
-    sys_flag_and_on = log.read(physical + 36, min(size - 36, 40))
-    at = 40 - 36 + 8 + (20 if sys_flag_and_on[3] & 0x10 else 8)
-    return int(_LONG.unpack_from(sys_flag_and_on, at)[0])
+    time_ms = stored_ms(log.read(physical, HEAD_BYTES))
+    return -1 if time_ms is None else time_ms
+
+
+def first_store_time(log: CommitLog, queue: ConsumeQueue) -> int:
+    """When the oldest message of ``queue`` was stored (ms); -1 when it has none."""
+    return store_time(log, queue, _next_message(queue, queue.min_offset, queue.next_offset))
 
 
 def offset_by_time(log: CommitLog, queue: ConsumeQueue, timestamp_ms: int, *, upper: bool = False) -> int:
@@ -72,9 +101,27 @@ def offset_by_time(log: CommitLog, queue: ConsumeQueue, timestamp_ms: int, *, up
     low, high = queue.min_offset, queue.next_offset
     while low < high:
         middle = (low + high) // 2
-        stored = store_time(log, queue, middle)
+        at = _next_message(queue, middle, high)
+        if at == high:
+            high = middle
+            continue
+        stored = store_time(log, queue, at)
         if stored < timestamp_ms or (upper and stored == timestamp_ms):
-            low = middle + 1
+            low = at + 1
         else:
             high = middle
-    return max(low - 1, queue.min_offset) if upper else low
+    if upper:
+        return max(low - 1, queue.min_offset)
+    return _next_message(queue, low, queue.next_offset)
+
+
+def _next_message(queue: ConsumeQueue, offset: int, end: int) -> int:
+    """The first offset from ``offset`` on that is not blank; ``end`` when there is none before it."""
+    if offset < end and queue.entry(offset)[1] != BLANK_SIZE:
+        return offset
+    while offset < end:
+        for _, size, _ in queue.entries(offset, min(_BLANKS, end - offset)):
+            if size != BLANK_SIZE:
+                return offset
+            offset += 1
+    return end

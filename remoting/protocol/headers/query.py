@@ -1,4 +1,4 @@
-"""Finding messages: by key (12), by physical offset (33)."""
+"""Finding messages: by key (12), by physical offset (33), by their places in a queue (321)."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from remoting.protocol.scalars import read_flag, read_int, read_long, read_text
 
 @dataclass(slots=True)
 class QueryMessageRequestHeader(Header):
-    """12: messages with a key. With ``unique_key_query`` the key is a UNIQ_KEY."""
+    """12: messages with a key. With ``unique_key_query``, or index type U (5.x), the key is a UNIQ_KEY."""
 
     topic: str = required(read_text)
     key: str = required(read_text)
@@ -16,6 +16,7 @@ class QueryMessageRequestHeader(Header):
     begin_timestamp: int = required(read_long)
     end_timestamp: int = required(read_long)
     unique_key_query: bool | None = optional(read_flag, wire="_UNIQUE_KEY_QUERY")
+    index_type: str | None = optional(read_text)
 
 
 @dataclass(slots=True)
@@ -32,3 +33,14 @@ class ViewMessageRequestHeader(Header):
 
     offset: int = required(read_long)
     topic: str | None = optional(read_text)
+
+
+@dataclass(slots=True)
+class QueryConsumeQueueRequestHeader(Header):
+    """321: ``count`` entries of a queue from ``index`` on; with a group, whether it would take each."""
+
+    topic: str = required(read_text)
+    queue_id: int = optional(read_int, 0)
+    index: int = optional(read_long, 0)
+    count: int = optional(read_int, 0)
+    consumer_group: str | None = optional(read_text)

@@ -1,0 +1,189 @@
+"""Searching: a queue by time, the index by key."""
+
+from bisect import bisect_left, bisect_right
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.store.consumequeue import BLANK_SIZE, ENTRY, ENTRY_BYTES
+from broker.store.store import MessageStore
+from common.clock import ManualClock
+from common.message.message import MessageExt
+from tests.broker.store.support import HOST, open_store, put, put_batch
+from tests.support.memory_files import MemoryFiles
+
+START_MS = 1_000_000
+PER_FILE = 16  # places in a consume queue file of the small store
+
+
+def stored_at(times_ms: list[int]) -> MessageStore:
+    """A store whose queue t 0 has a message of each of these times."""
+    clock = ManualClock(START_MS)
+    store = open_store(MemoryFiles(), clock)
+    for time_ms in times_ms:
+        clock.advance(time_ms - clock.now_ms())
+        put(store, "t", 0, b"x" * 50)
+    return store
+
+
+def make_blank(store: MessageStore, offset: int) -> None:
+    """Take a message out of its queue, as a repair leaves it when the record is lost."""
+    queue = store.queues.get("t", 0)
+    segment = queue.chain.at(offset * ENTRY_BYTES)
+    assert segment is not None
+    ENTRY.pack_into(segment.file.view, offset * ENTRY_BYTES - segment.base, 0, BLANK_SIZE, 0)
+
+
+def bounds(store: MessageStore, time_ms: int) -> tuple[int, int]:
+    return store.offset_by_time("t", 0, time_ms), store.offset_by_time("t", 0, time_ms, "UPPER")
+
+
+# --- by time
+
+
+def test_a_queue_that_is_not_there_or_empty() -> None:
+    store = stored_at([])
+    assert bounds(store, START_MS) == (0, 0)
+    assert store.first_store_time("t", 0) == -1
+    store.queues.get("t", 0)
+    assert bounds(store, START_MS) == (0, 0)
+    assert store.first_store_time("t", 0) == store.store_time("t", 0, 0) == -1
+
+
+def test_times_before_the_first_and_after_the_last() -> None:
+    store = stored_at([START_MS + 10, START_MS + 20])
+    assert bounds(store, START_MS + 9) == (0, 0)
+    assert bounds(store, START_MS + 21) == (2, 1)
+    assert bounds(store, 0) == bounds(store, -1) == (0, 0)
+    assert bounds(store, 1 << 62) == (2, 1)
+
+
+def test_lower_and_upper_of_equal_times_are_the_first_and_the_last_of_them() -> None:
+    store = stored_at([START_MS] * 3 + [START_MS + 5] * 40 + [START_MS + 9] * 2)
+    assert bounds(store, START_MS + 5) == (3, 42)
+    # as RocketMQ has it: between two times the lower bound is behind the upper one
+    assert bounds(store, START_MS + 4) == (3, 2)
+    assert bounds(store, START_MS + 6) == (43, 42)
+
+
+def test_a_batch_has_one_time() -> None:
+    store = stored_at([START_MS])
+    put_batch(store, "t", 0, [b"x"] * 30)
+    assert bounds(store, START_MS) == (0, 30)
+
+
+def test_a_queue_whose_begin_was_cleaned_starts_where_it_starts() -> None:
+    store = stored_at([START_MS + n for n in range(60)])
+    queue = store.queues.get("t", 0)
+    queue.min_offset = 20
+    assert bounds(store, START_MS) == (20, 20)
+    assert bounds(store, START_MS + 20) == (20, 20)
+    assert bounds(store, START_MS + 30) == (30, 30)
+    assert store.first_store_time("t", 0) == START_MS + 20
+    assert store.store_time("t", 0, 19) == -1
+
+
+def test_what_the_log_has_lost_counts_as_older_until_the_queue_knows_of_it() -> None:
+    store = stored_at([START_MS + n for n in range(60)])
+    store.log.chain.segments.pop(0)
+    queue = store.queues.get("t", 0)
+    first = next(n for n in range(60) if queue.entry(n)[0] >= store.log.start)
+    assert 0 < first < 59
+    assert bounds(store, START_MS)[0] == first
+    assert bounds(store, START_MS + 59) == (59, 59)
+
+
+def test_a_queue_without_any_message_left() -> None:
+    store = stored_at([START_MS] * 3)
+    store.queues.get("t", 0).min_offset = 3
+    assert bounds(store, START_MS) == (3, 3)
+    assert store.first_store_time("t", 0) == -1
+
+
+def test_an_entry_that_leads_nowhere_has_no_time() -> None:
+    store = stored_at([START_MS] * 3)
+    segment = store.queues.get("t", 0).chain.at(0)
+    assert segment is not None
+    for physical, size in ((1 << 40, 100), (-5, 100), (3, 100), (store.log.end - 8, 8)):
+        ENTRY.pack_into(segment.file.view, ENTRY_BYTES, physical, size, 0)
+        assert store.store_time("t", 0, 1) == -1
+
+
+def test_the_time_stands_elsewhere_behind_a_long_born_host() -> None:
+    store = stored_at([])
+    store.put("t", 0, b"x", b"", sys_flag=0x10, born_timestamp=7, born_host=bytes(16) + HOST[4:])
+    put(store, "t", 0, b"after")
+    assert store.store_time("t", 0, 0) == START_MS
+
+
+def test_first_and_last_places_blank() -> None:
+    store = stored_at([START_MS + n for n in range(40)])
+    for offset in (*range(18), 38, 39):
+        make_blank(store, offset)
+    assert store.first_store_time("t", 0) == START_MS + 18
+    assert bounds(store, START_MS)[0] == 18
+    assert bounds(store, START_MS + 100) == (40, 37)
+    assert store.store_time("t", 0, 39) == -1
+
+
+@given(
+    steps=st.lists(st.integers(0, 3), min_size=1, max_size=3 * PER_FILE),
+    blanks=st.sets(st.integers(0, 3 * PER_FILE - 1)),
+    cleaned=st.integers(0, 10),
+)
+def test_any_queue_against_a_plain_list(steps: list[int], blanks: set[int], cleaned: int) -> None:
+    times = [START_MS + sum(steps[: n + 1]) for n in range(len(steps))]
+    store = stored_at(times)
+    start = min(cleaned, len(times))
+    store.queues.get("t", 0).min_offset = start
+    for offset in blanks:
+        if offset < len(times):
+            make_blank(store, offset)
+    left = [(times[n], n) for n in range(start, len(times)) if n not in blanks]
+    for time_ms in range(START_MS - 1, times[-1] + 2):
+        at = bisect_left(left, (time_ms, -1))
+        after = bisect_right(left, (time_ms, len(times)))
+        lower = left[at][1] if at < len(left) else len(times)
+        upper = left[after - 1][1] if after else start
+        assert bounds(store, time_ms) == (lower, upper)
+    assert store.first_store_time("t", 0) == (left[0][0] if left else -1)
+
+
+# --- by key
+
+
+def keyed(store: MessageStore, body: bytes, properties: str) -> None:
+    put(store, "t", 0, body, properties.encode())
+
+
+def found(store: MessageStore, key: str, begin: int = 0, end: int = 1 << 62, *, unique: bool = False) -> list[bytes]:
+    result = store.query("t", key, 32, begin, end, unique=unique)
+    return [MessageExt(raw, 0, "").body for raw in result.records]
+
+
+def test_a_unique_key_is_not_a_word_of_keys() -> None:
+    store = open_store(MemoryFiles())
+    keyed(store, b"1", "UNIQ_KEY\x01id1\x02KEYS\x01a id2\x02")
+    keyed(store, b"2", "UNIQ_KEY\x01id2\x02KEYS\x01a\x02")
+    assert found(store, "id2") == [b"2", b"1"]
+    assert found(store, "id2", unique=True) == [b"2"]
+    assert found(store, "a", unique=True) == []
+
+
+def test_the_range_of_times_is_exact_though_the_index_knows_seconds_only() -> None:
+    clock = ManualClock(START_MS)
+    store = open_store(MemoryFiles(), clock)
+    for n in range(4):
+        keyed(store, b"%d" % n, "KEYS\x01k\x02")
+        clock.advance(300)
+    assert found(store, "k", START_MS + 300, START_MS + 600) == [b"2", b"1"]
+    assert found(store, "k", START_MS + 301, START_MS + 599) == []
+    assert found(store, "k", START_MS + 900, START_MS) == []
+
+
+@pytest.mark.parametrize("max_num", [0, -1])
+def test_no_more_than_asked_for(max_num: int) -> None:
+    store = open_store(MemoryFiles())
+    keyed(store, b"1", "KEYS\x01k\x02")
+    assert store.query("t", "k", max_num, 0, 1 << 62).records == []
