@@ -56,6 +56,9 @@ class MappedFile(Protocol):
     size: int
     view: mmap.mmap
 
+    def allocate(self, end: int) -> None:
+        """Give the bytes before ``end`` their blocks on disk, so that writing them cannot fail. DiskFull else."""
+
     def sync(self) -> None:
         """Make all that was written survive power loss. Blocks: call it in a thread; not during ``close``."""
 
@@ -113,11 +116,12 @@ class FileSystem(Protocol):
     def open_append(self, path: str) -> AppendFile:
         """Open a file for appending; it is made when missing."""
 
-    def open_map(self, path: str, size: int = 0, *, create: bool) -> MappedFile:
+    def open_map(self, path: str, size: int = 0, *, create: bool, allocated: int | None = None) -> MappedFile:
         """Map the first ``size`` bytes of a file; 0 is all of it.
 
-        ``create`` makes a missing file, lengthens a short one with zeros, and allocates every block, so that no
-        later write can fail for want of room. Without it the file is mapped as it lies; a short one is StoreCorrupt.
+        ``create`` makes a missing file, lengthens a short one with zeros, and allocates its blocks, so that no later
+        write can fail for want of room: all, or the first ``allocated`` bytes' (then see MappedFile.allocate).
+        Without it the file is mapped as it lies; a short one is StoreCorrupt.
         """
 
     def fsync_dir(self, path: str) -> None:
@@ -182,8 +186,8 @@ class OsFiles:
     def open_append(self, path: str) -> "OsAppendFile":
         return OsAppendFile(path)
 
-    def open_map(self, path: str, size: int = 0, *, create: bool) -> "OsMappedFile":
-        return OsMappedFile(path, size, create=create)
+    def open_map(self, path: str, size: int = 0, *, create: bool, allocated: int | None = None) -> "OsMappedFile":
+        return OsMappedFile(path, size, create=create, allocated=allocated)
 
     def fsync_dir(self, path: str) -> None:
         _fsync_dir(path)
@@ -244,8 +248,9 @@ class OsAppendFile:
 class OsMappedFile:
     """A shared map; the descriptor stays open beside it, for ``sync`` and ``pread``."""
 
-    def __init__(self, path: str, size: int = 0, *, create: bool) -> None:
+    def __init__(self, path: str, size: int = 0, *, create: bool, allocated: int | None = None) -> None:
         self.path = path
+        self._allocated = 0
         # A number of a closed descriptor is soon that of another file: it is closed when its last reader is done.
         self._lock = threading.Lock()
         self._readers = 0
@@ -254,7 +259,7 @@ class OsMappedFile:
         self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644)
         self._directory_synced = False
         try:
-            self.size = self._prepare(size, create)
+            self.size = self._prepare(size, create, allocated)
             self.view = mmap.mmap(self._fd, self.size)
             self._address = address_of(self.view)
         except BaseException:
@@ -263,29 +268,36 @@ class OsMappedFile:
                 os.remove(path)
             raise
 
-    def _prepare(self, size: int, create: bool) -> int:
+    def _prepare(self, size: int, create: bool, allocated: int | None) -> int:
         """Make sure that the file has ``size`` bytes, allocated when it may be written to; returns what to map."""
         length = os.fstat(self._fd).st_size
         size = size or length
         if size == 0:
             raise StoreCorrupt(self.path, 0, "the file is empty")
         if create:
-            self._allocate(size, length)
+            try:
+                self.allocate(size if allocated is None else allocated)
+            except DiskFull:
+                if length < size:  # what was allocated before the room ran out
+                    os.ftruncate(self._fd, length)
+                raise
+            if allocated is not None and length < size:
+                os.ftruncate(self._fd, size)
         elif length < size:
             raise StoreCorrupt(self.path, length, f"the file has {length} bytes where {size} are expected")
         return size
 
-    def _allocate(self, size: int, length: int) -> None:
+    def allocate(self, end: int) -> None:
         # A hole in a mapped file is filled when its page is first written, and on a full disk that is a SIGBUS.
+        if end <= self._allocated:
+            return
         try:
-            os.posix_fallocate(self._fd, 0, size)
+            os.posix_fallocate(self._fd, self._allocated, end - self._allocated)
         except OSError as error:
             if error.errno not in _NO_ROOM:
                 raise
-            full = _disk_full(self.path, size)
-            if length < size:  # what was allocated before the room ran out
-                os.ftruncate(self._fd, length)
-            raise full from error
+            raise _disk_full(self.path, end - self._allocated) from error
+        self._allocated = end
 
     def sync(self) -> None:
         # On Linux a shared map is the page cache itself, so fdatasync writes what was stored through the map, as

@@ -10,6 +10,7 @@ import mmap
 import struct
 from collections.abc import Callable, Iterator
 
+from broker.store.residency import check_resident
 from broker.store.segment import SegmentChain
 from common.files import FileSystem
 
@@ -19,7 +20,13 @@ _SIZE = struct.Struct(">i")
 _PHYSICAL = struct.Struct(">q")
 # What RocketMQ fills the places before the first message of a queue with.
 BLANK_SIZE = 0x7FFFFFFF
+# Who reads entries that are on disk only gets as many around them into memory: some 13,000.
+NEIGHBOUR_BYTES = 256 * 1024
 _BLANK = ENTRY.pack(0, BLANK_SIZE, 0)
+
+# A queue file has its full size at once, as RocketMQ's; its blocks come as they are needed, this many bytes at a time:
+# 10,000 queues of few messages would fill a disk else.
+ALLOCATED_BYTES = 20 * 4096
 
 IsSound = Callable[[int, int, int], bool]
 
@@ -55,7 +62,9 @@ class ConsumeQueue:
         topic_tail: bytes,
         record_overhead: int,
     ) -> None:
-        self.chain = SegmentChain(fs, f"{directory}/{topic}/{queue_id}", segment_bytes, durable_files=False)
+        self.chain = SegmentChain(
+            fs, f"{directory}/{topic}/{queue_id}", segment_bytes, durable_files=False, allocated=0
+        )
         self.topic = topic
         self.queue_id = queue_id
         self.magic = magic
@@ -192,6 +201,8 @@ class ConsumeQueue:
                 self.chain.extend()
             while self.chain.end < end:
                 self.chain.extend()
+            for segment in self.chain.between(self.next_offset * ENTRY_BYTES, end):
+                segment.file.allocate(_allocated_to(min(end - segment.base, segment.size), segment.size))
 
     def put_at(self, queue_offset: int, physical_offset: int, size: int, tags_code: int) -> None:
         """Set the entry of ``queue_offset``, as recovery does; the queue ends after it when it said otherwise."""
@@ -207,7 +218,9 @@ class ConsumeQueue:
         """(physical offset, size, tags code) of message ``offset``, which must exist."""
         segment = self.chain.at(offset * ENTRY_BYTES)
         assert segment is not None
-        return ENTRY.unpack_from(segment.file.view, offset * ENTRY_BYTES - segment.base)
+        file, at = segment.file, offset * ENTRY_BYTES - segment.base
+        check_resident(file, at, ENTRY_BYTES)
+        return ENTRY.unpack_from(file.view, at)
 
     def entries(self, offset: int, count: int) -> Iterator[tuple[int, int, int]]:
         """Up to ``count`` entries from ``offset`` on; fewer at the end of a file."""
@@ -215,8 +228,10 @@ class ConsumeQueue:
         if segment is None:
             return iter(())
         at = offset * ENTRY_BYTES - segment.base
-        count = min(count, self.next_offset - offset, (segment.size - at) // ENTRY_BYTES)
-        return ENTRY.iter_unpack(segment.file.view[at : at + count * ENTRY_BYTES])
+        size = min(count, self.next_offset - offset, (segment.size - at) // ENTRY_BYTES) * ENTRY_BYTES
+        file = segment.file
+        check_resident(file, at, size, around=NEIGHBOUR_BYTES)
+        return ENTRY.iter_unpack(file.view[at : at + size])
 
     def sync(self) -> None:
         """Make the queue durable. Runs in any thread."""
@@ -241,7 +256,8 @@ class ConsumeQueue:
             segment = self.chain.extend(first)
         self._view = segment.file.view
         self._at = position - segment.base
-        self._limit = segment.size
+        self._limit = _allocated_to(self._at + 1, segment.size)
+        segment.file.allocate(self._limit)
 
     def _move_end(self, queue_offset: int) -> None:
         """Go on at another offset: the log is right, whatever this file said."""
@@ -310,3 +326,8 @@ class ConsumeQueue:
             else:
                 high = middle
         self.min_offset = low
+
+
+def _allocated_to(end: int, segment_bytes: int) -> int:
+    """How much of a file gets blocks when its bytes before ``end`` are written."""
+    return min(-(-end // ALLOCATED_BYTES) * ALLOCATED_BYTES, segment_bytes)

@@ -42,9 +42,9 @@ class Segment:
         at = offset - self.base
         return self._file.view[at : at + size] if self._file else self._fs.read_part(self.path, at, size)
 
-    def allocate(self) -> None:
-        """Give the file its full size on disk. DiskFull when there is no room."""
-        self._file = self._fs.open_map(self.path, self.size, create=True)
+    def allocate(self, allocated: int | None = None) -> None:
+        """Give the file its full size, and blocks to its first ``allocated`` bytes (None: all). DiskFull else."""
+        self._file = self._fs.open_map(self.path, self.size, create=True, allocated=allocated)
 
     def clear_from(self, offset: int) -> None:
         """Cut the file at ``offset``; `allocate` gives it its size again, in zeros."""
@@ -72,11 +72,21 @@ class SegmentChain:
 
     ``durable_files``: a new file is on disk before it is used, so that a power loss leaves no gap; else a gap may be
     there after one, and what lies behind it is dropped: the owner can make it anew.
+    ``allocated``: how much of a new file gets blocks at once; the owner allocates the rest as it goes.
     """
 
-    def __init__(self, fs: FileSystem, directory: str, segment_bytes: int, *, durable_files: bool) -> None:
+    def __init__(
+        self,
+        fs: FileSystem,
+        directory: str,
+        segment_bytes: int,
+        *,
+        durable_files: bool,
+        allocated: int | None = None,
+    ) -> None:
         self._fs = fs
         self._durable_files = durable_files
+        self._allocated = allocated
         self._synced = 0
         self.directory = directory
         self.segment_bytes = segment_bytes
@@ -117,7 +127,7 @@ class SegmentChain:
         return ""
 
     def _allocate(self, segment: Segment) -> None:
-        segment.allocate()
+        segment.allocate(self._allocated)
         if self._durable_files:
             segment.sync()
 
@@ -136,6 +146,10 @@ class SegmentChain:
             return None
         index = (offset - self.segments[0].base) // self.segment_bytes
         return self.segments[index] if 0 <= index < len(self.segments) else None
+
+    def between(self, start: int, end: int) -> list[Segment]:
+        """The segments that hold bytes from ``start`` to ``end``."""
+        return [segment for segment in self.segments if segment.base < end and segment.end > start]
 
     def extend(self, base: int | None = None) -> Segment:
         """Add a segment at the end (the first one at ``base``). DiskFull when there is no room for it."""

@@ -14,6 +14,8 @@ class Node:
         self.data = bytearray(data)
         self.durable = bytes(data)
         self.map: mmap.mmap | None = None
+        # How many bytes at its end have no blocks yet.
+        self.hole = 0
         # What the kernel had when a sync failed: it counts as written since, and no later sync writes it.
         self._forgotten = b""
 
@@ -50,6 +52,7 @@ class Node:
         """The same for another kernel that has the same bytes in memory."""
         twin = Node(self.content())
         twin.durable = self.durable
+        twin.hole = self.hole
         return twin
 
     def survivor(self, random: Random) -> bytes:

@@ -102,7 +102,7 @@ class MemoryFiles:
         self._count("open", path)
         return MemoryAppendFile(self, path, self._open(path))
 
-    def open_map(self, path: str, size: int = 0, *, create: bool) -> MappedFile:
+    def open_map(self, path: str, size: int = 0, *, create: bool, allocated: int | None = None) -> MappedFile:
         self._count("open", path)
         if not create and path not in self._names:
             raise FileNotFoundError(errno.ENOENT, "no such file", path)
@@ -112,8 +112,10 @@ class MemoryFiles:
             raise StoreCorrupt(path, 0, "the file is empty")
         if not create and length < size:
             raise StoreCorrupt(path, length, f"the file has {length} bytes where {size} are expected")
-        self.take_room(path, max(0, size - length))
+        hole = 0 if allocated is None else max(0, size - max(length, allocated))
+        self.take_room(path, max(0, size - length - hole))
         node = self._open(path)
+        node.hole += hole
         content = node.content()
         node.map = mmap.mmap(-1, size)
         node.map[: min(size, len(content))] = content[:size]
@@ -192,7 +194,7 @@ class MemoryFiles:
         self._node(path).flip(offset, bit)
 
     def used(self) -> int:
-        return sum(node.size() for node in self._names.values())
+        return sum(node.size() - node.hole for node in self._names.values())
 
     def take_room(self, path: str, needed: int) -> None:
         if needed:
@@ -281,6 +283,12 @@ class MemoryMappedFile:
         self.view = node.map
         self._fs = fs
         self._node = node
+
+    def allocate(self, end: int) -> None:
+        # Blocks are given from the front: what is left of the hole lies behind ``end``.
+        needed = min(self._node.hole, max(0, self._node.hole - (self.size - end)))
+        self._fs.take_room(self.path, needed)
+        self._node.hole -= needed
 
     def sync(self) -> None:
         self._fs._sync(self.path, self._node)
