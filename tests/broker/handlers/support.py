@@ -7,6 +7,7 @@ from broker.handlers.admin_groups import GroupHandlers
 from broker.handlers.admin_topics import TopicHandlers
 from broker.handlers.client import ClientHandlers
 from broker.handlers.offsets import OffsetHandlers
+from broker.handlers.query import QueryHandlers
 from broker.handlers.stats import StatsHandlers
 from broker.meta.clients import Clients
 from broker.observe.runtime import RuntimeInfo
@@ -62,6 +63,7 @@ class Desk:
             ),
             GroupHandlers(room.groups, room.offsets, self.stats, self.durable),
             ConfigHandlers(room.options, room.topics, room.fs, room.clock, self.runtime),
+            QueryHandlers(self.store, self.clients, room.options),
             OffsetHandlers(self.store, room.topics, room.groups, room.offsets, room.metadata.delay_offsets, 10_000),
             StatsHandlers(
                 "broker-a", "127.0.0.1:10911", self.store, room.topics, room.offsets, self.clients, self.stats
