@@ -11,6 +11,7 @@ import struct
 from collections.abc import Callable, Iterator
 
 from broker.store.residency import check_resident
+from broker.store.retention import first_in_log
 from broker.store.segment import SegmentChain
 from common.files import FileSystem
 
@@ -233,6 +234,25 @@ class ConsumeQueue:
         check_resident(file, at, size, around=NEIGHBOUR_BYTES)
         return ENTRY.iter_unpack(file.view[at : at + size])
 
+    def find_start(self, log_start: int) -> int:
+        """The first message that points into the log. Reads files and no maps: for any thread, but blocks."""
+        low, high = self.min_offset, self.next_offset
+
+        def physical_at(offset: int) -> int | None:
+            raw = self.chain.read_file(offset * ENTRY_BYTES, ENTRY_BYTES)
+            physical, size, _ = ENTRY.unpack(raw)
+            return None if size == BLANK_SIZE else physical
+
+        return first_in_log(physical_at, low, high, log_start)
+
+    def start_at(self, offset: int) -> int:
+        """Messages before ``offset`` are gone from the log; returns how many files are no longer needed.
+
+        The file of the last message stays, even when that is gone: it tells where the queue goes on.
+        """
+        self.min_offset = max(self.min_offset, offset)
+        return self.chain.retire_before(min(self.min_offset, self.next_offset - 1) * ENTRY_BYTES)
+
     def sync(self) -> None:
         """Make the queue durable. Runs in any thread."""
         self.chain.sync()
@@ -317,15 +337,12 @@ class ConsumeQueue:
 
     def _find_start(self, log_start: int) -> None:
         """The first entry that is no blank and points into the log."""
-        low, high = self.chain.start // ENTRY_BYTES, self.next_offset
-        while low < high:
-            middle = (low + high) // 2
-            physical, size, _ = self.entry(middle)
-            if size == BLANK_SIZE or physical < log_start:
-                low = middle + 1
-            else:
-                high = middle
-        self.min_offset = low
+
+        def physical_at(offset: int) -> int | None:
+            physical, size, _ = self.entry(offset)
+            return None if size == BLANK_SIZE else physical
+
+        self.min_offset = first_in_log(physical_at, self.chain.start // ENTRY_BYTES, self.next_offset, log_start)
 
 
 def _allocated_to(end: int, segment_bytes: int) -> int:

@@ -61,6 +61,12 @@ class Segment:
         if self._file is not None:
             self._file.sync()
 
+    def remove(self) -> None:
+        """Take the file off the disk, if it is there yet; whoever still reads its descriptor can."""
+        if self._fs.exists(self.path):
+            self._fs.remove(self.path)
+        self.close()
+
     def close(self) -> None:
         if self._file is not None:
             self._file.close()
@@ -91,6 +97,8 @@ class SegmentChain:
         self.directory = directory
         self.segment_bytes = segment_bytes
         self.segments: list[Segment] = []
+        # Out of the chain, not yet off the disk; oldest first.
+        self.retired: list[Segment] = []
 
     def load(self) -> bool:
         """Find the segments on disk. StoreCorrupt when one is missing or of another size, and that matters.
@@ -142,10 +150,16 @@ class SegmentChain:
 
     def at(self, offset: int) -> Segment | None:
         """The segment that holds ``offset``."""
-        if not self.segments:
+        segments = self.segments
+        if not segments:
             return None
-        index = (offset - self.segments[0].base) // self.segment_bytes
-        return self.segments[index] if 0 <= index < len(self.segments) else None
+        index = (offset - segments[0].base) // self.segment_bytes
+        return segments[index] if 0 <= index < len(segments) else None
+
+    def read_file(self, offset: int, size: int) -> bytes:
+        """``size`` bytes at ``offset``, out of the file and not out of a map; for any thread. Empty when not there."""
+        segment = self.at(offset)
+        return b"" if segment is None else self._fs.read_part(segment.path, offset - segment.base, size)
 
     def between(self, start: int, end: int) -> list[Segment]:
         """The segments that hold bytes from ``start`` to ``end``."""
@@ -187,6 +201,29 @@ class SegmentChain:
         """Remove the segments that lie wholly at or after ``offset``."""
         while self.segments and self.segments[-1].base >= offset and self.segments[-1].base > self.start:
             self._remove(self.segments.pop())
+
+    def retire_before(self, offset: int) -> int:
+        """Take the segments that lie wholly before ``offset`` out of the chain, but never the last; returns how many.
+
+        `remove_retired` takes them off the disk.
+        """
+        segments = self.segments
+        count = max(min((offset - self.start) // self.segment_bytes, len(segments) - 1), 0)
+        if count:
+            self.retired += segments[:count]
+            # A new list: other threads may be going through the old one.
+            self.segments = segments[count:]
+        return count
+
+    def remove_retired(self) -> None:
+        """Take retired segments off the disk. Blocks: for any thread, one at a time. OSError leaves them to be retried.
+
+        Oldest first, and each is gone for good before the next: a crash between two never leaves a gap.
+        """
+        while self.retired:
+            self.retired[0].remove()
+            self._fs.fsync_dir(self.directory)
+            del self.retired[0]
 
     def remove_all(self) -> None:
         """Remove every segment."""
