@@ -106,11 +106,11 @@ def decode_properties(text: str) -> dict[str, str]:
 
 
 def find_property(raw: bytes, name: bytes) -> bytes | None:
-    """The value of ``name`` in an encoded properties string, without decoding the others."""
+    """The value of ``name`` in an encoded properties string, without decoding the others; of two the last one."""
     mark = name + b"\x01"
-    at = raw.find(mark)
+    at = raw.rfind(mark)
     while at > 0 and raw[at - 1] != 2:
-        at = raw.find(mark, at + 1)
+        at = raw.rfind(mark, 0, at + len(mark) - 1)
     if at < 0:
         return None
     start = at + len(mark)

@@ -84,6 +84,12 @@ def test_a_name_is_found_only_as_a_whole() -> None:
     assert find_property(raw, b"KEYS") == b"b"
 
 
+def test_of_a_name_that_stands_twice_the_last_value_counts() -> None:
+    # Java clients of 5.x give each message of a batch its own unique key, and the batch's behind it.
+    text = "UNIQ_KEY\x01own\x02TAGS\x01a\x02UNIQ_KEY\x01batch\x02XUNIQ_KEY\x01no\x02"
+    assert find_property(text.encode(), b"UNIQ_KEY") == decode_properties(text)["UNIQ_KEY"].encode() == b"batch"
+
+
 def test_ids() -> None:
     for ip in ("127.0.0.1", "::1"):
         text = offset_msg_id(encode_host(ip, 10911), 123_456_789)
