@@ -41,8 +41,11 @@ class IndexFile:
         return self.file.path.rpartition("/")[2]
 
     def is_sound(self, after: int, log_end: int) -> bool:
-        """Whether the header can be true: a file with messages behind physical offset ``after``, before ``log_end``."""
-        return 1 < self.count <= self.capacity and after < self.begin_physical <= self.end_physical < log_end
+        """Whether the header can be true: a file with messages from physical offset ``after`` on, before ``log_end``.
+
+        The keys of one message may stand in two files.
+        """
+        return 1 < self.count <= self.capacity and after <= self.begin_physical <= self.end_physical < log_end
 
     @property
     def room(self) -> int:

@@ -15,6 +15,7 @@ from broker.store.batch_records import make_batch_records
 from broker.store.checkpoint import Checkpoint
 from broker.store.commitlog import CommitLog
 from broker.store.consumequeue import ConsumeQueue
+from broker.store.file_size import refuse_other_size
 from broker.store.index import Index
 from broker.store.query import QueryResult, first_store_time, offset_by_time, query_by_key, store_time
 from broker.store.queue_ends import QueueEnds, read_queue_ends, write_queue_ends
@@ -97,6 +98,8 @@ class MessageStore:
         self.arrived: set[ConsumeQueue] = set()
         self.puts = 0
         self.put_bytes = 0
+        # Why no messages are taken, though there may be room; "" when they are. Whoever watches the disk sets it.
+        self.refusal = ""
 
     def open(self, progress: Progress = lambda line: None) -> RecoveryReport:
         """Lock the directory, recover, get ready. StoreLocked, StoreCorrupt or DiskFull when that can't be.
@@ -121,6 +124,8 @@ class MessageStore:
     def _recover(self, progress: Progress) -> RecoveryReport:
         fs, directory = self._fs, self._options.directory
         self._checkpoint = Checkpoint(fs, f"{directory}/checkpoint")
+        ours = self._checkpoint.state.log_offset is not None
+        refuse_other_size(fs, self.log.chain.directory, self._options.commitlog_segment_bytes, ours=ours)
         self.log.chain.load()
         self.index.load()
         last_stop = read_abort(fs, directory)
@@ -161,6 +166,8 @@ class MessageStore:
         prepared_transaction_offset: int = 0,
     ) -> PutResult:
         """Append one message. RequestRefused when it is too large for the files, DiskFull when there is no room."""
+        if self.refusal:
+            raise DiskFull(self.refusal)
         queue = self.queues.get(topic, queue_id)
         size = queue.record_overhead + len(body) + len(properties) + (12 if len(born_host) > 8 else 0)
         self._check_size(size, len(properties))
@@ -209,6 +216,8 @@ class MessageStore:
 
         ``suffix``: encoded properties that each message gets behind its own.
         """
+        if self.refusal:
+            raise DiskFull(self.refusal)
         queue = self.queues.get(topic, queue_id)
         overhead = queue.record_overhead + len(suffix) + (12 if len(born_host) > 8 else 0)
         sizes = [overhead + len(body) + len(properties) for _, body, properties in messages]
@@ -247,6 +256,11 @@ class MessageStore:
     def flush(self) -> int:
         """Make the log durable up to its present end, and return that. Runs in any thread, one at a time."""
         return self.log.flush()
+
+    @property
+    def durable_end(self) -> int:
+        """All of the log before this is on disk, and so is what queues and index hold of it."""
+        return self._checkpoint.state.log_offset or 0
 
     def begin_checkpoint(self, *, with_ends: bool = False) -> CheckpointMark:
         """What is to be made durable now; `finish_checkpoint` does it.
