@@ -115,6 +115,7 @@ class Broker:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(rooms.flusher.run)
                 nursery.start_soon(rooms.persister.run)
+                nursery.start_soon(rooms.cold.run)
                 nursery.start_soon(repeat, HELD_PULLS_INTERVAL_MS, lambda: rooms.held.expire(trio.current_time()))
                 nursery.start_soon(repeat, STATS_INTERVAL_MS, rooms.stats.sample)
                 nursery.start_soon(repeat, CLIENTS_INTERVAL_MS, rooms.client_handlers.expire)
@@ -125,6 +126,8 @@ class Broker:
                 await rooms.registrar.stop()
                 rooms.server.stop_accepting()
                 rooms.held.release()
+                with trio.move_on_after(DRAIN_TIMEOUT_MS / 1000):
+                    await rooms.cold.stop()
                 await rooms.server.drain(DRAIN_TIMEOUT_MS)
                 await rooms.flusher.flush()
                 nursery.cancel_scope.cancel()

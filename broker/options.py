@@ -160,10 +160,10 @@ class BrokerOptions:
         256 * KIB, "most bytes of one pull", unit="bytes", minimum=1, mutable=True
     )
     max_transfer_count_on_message_in_disk: int = option(
-        8, "most messages of one pull of cold data (not told apart yet)", minimum=1, mutable=True
+        8, "most messages of one pull that waited for the disk", minimum=1, mutable=True
     )
     max_transfer_bytes_on_message_in_disk: int = option(
-        64 * KIB, "most bytes of one pull of cold data (not told apart yet)", unit="bytes", minimum=1, mutable=True
+        64 * KIB, "most bytes of one pull that waited for the disk", unit="bytes", minimum=1, mutable=True
     )
     default_query_max_num: int = option(32, "most messages that a query by unique key returns", minimum=1, mutable=True)
 

@@ -3,6 +3,7 @@
 import os
 from dataclasses import dataclass
 
+from broker.delivery.cold import ColdReads
 from broker.delivery.hold import HeldPulls
 from broker.handlers.admin_config import ConfigHandlers
 from broker.handlers.admin_groups import GroupHandlers
@@ -30,6 +31,20 @@ from common.message.ids import UniqueKeys, encode_host
 from remoting.net.channel import Channel
 from remoting.net.client import split_address
 from remoting.net.server import Server, ServerLimits
+from remoting.protocol.codes import RequestCode
+
+# Requests whose handlers may meet messages, entries of queues or of the index that are on disk only, besides pulls.
+READ_THE_STORE = (
+    RequestCode.QUERY_MESSAGE,
+    RequestCode.VIEW_MESSAGE_BY_ID,
+    RequestCode.QUERY_CONSUME_QUEUE,
+    RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
+    RequestCode.GET_EARLIEST_MSG_STORETIME,
+    RequestCode.QUERY_CONSUMER_OFFSET,
+    RequestCode.GET_TOPIC_STATS_INFO,
+    RequestCode.GET_CONSUME_STATS,
+    RequestCode.GET_BROKER_RUNTIME_INFO,
+)
 
 
 @dataclass(frozen=True)
@@ -41,6 +56,7 @@ class Rooms:
     flusher: Flusher
     persister: Persister
     held: HeldPulls
+    cold: ColdReads
     stats: BrokerStats
     client_handlers: ClientHandlers
 
@@ -49,7 +65,7 @@ def build_rooms(
     options: BrokerOptions, identity: Identity, store: MessageStore, metadata: Metadata, fs: FileSystem, clock: Clock
 ) -> Rooms:
     """The rooms around an open store and open metadata."""
-    stats, clients, commits, held = BrokerStats(clock), Clients(), GroupCommit(), HeldPulls()
+    stats, clients, commits, held, cold = BrokerStats(clock), Clients(), GroupCommit(), HeldPulls(), ColdReads()
     flusher = Flusher(store, commits, options)
     persister = Persister(metadata, options)
     topics, groups, offsets = metadata.topics, metadata.groups, metadata.consumer_offsets
@@ -66,11 +82,14 @@ def build_rooms(
     families = (
         *quick_and_slow,
         SendHandlers(store, topics, commits, stats, options, clock, encode_host(ip, port), unique_keys),
-        PullHandlers(store, topics, groups, offsets, clients, held, stats, options),
+        PullHandlers(store, topics, groups, offsets, clients, held, cold, stats, options),
         QueryHandlers(store, clients, options),
         OffsetHandlers(store, topics, groups, offsets, metadata.delay_offsets, memory_bytes()),
         StatsHandlers(options.broker_name, identity.addr, store, topics, offsets, clients, stats),
     )
+
+    handlers = {code: handler for family in families for code, handler in family.handlers().items()}
+    handlers |= {code: cold.guarded(handlers[code]) for code in READ_THE_STORE}
 
     def after_turn() -> None:
         if store.arrived:
@@ -82,13 +101,14 @@ def build_rooms(
     def on_close(channel: Channel) -> None:
         client_handlers.closed(channel)
         held.drop(channel)
+        cold.drop(channel)
 
     server = Server(
-        {code: handler for family in families for code, handler in family.handlers().items()},
+        handlers,
         {code: handler for family in quick_and_slow for code, handler in family.slow_handlers().items()},
         limits=ServerLimits(idle_timeout_ms=options.server_channel_max_idle_time_seconds * 1000),
         on_close=on_close,
         after_turn=after_turn,
     )
     registrar = Registrar(identity, topics, options)
-    return Rooms(server, registrar, flusher, persister, held, stats, client_handlers)
+    return Rooms(server, registrar, flusher, persister, held, cold, stats, client_handlers)

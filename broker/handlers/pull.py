@@ -1,7 +1,7 @@
 """Pulls: 11, and 361 which is the same for lite pull consumers.
 
 The answer's body is stored bytes, untouched. The broker filters tags by their hash; clients compare the tags.
-What finds nothing is held (long polling) when the client asked for that.
+What finds nothing is held (long polling) when the client asked for that; what is on disk only waits for a thread.
 """
 
 from functools import lru_cache
@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import trio
 
+from broker.delivery.cold import ColdReads
 from broker.delivery.hold import HeldPull, HeldPulls
 from broker.handlers.bodies import refused_when_not_stored
 from broker.handlers.send import FAQ
@@ -72,6 +73,7 @@ class PullHandlers:
         offsets: ConsumerOffsets,
         clients: Clients,
         held: HeldPulls,
+        cold: ColdReads,
         stats: BrokerStats,
         options: BrokerOptions,
     ) -> None:
@@ -81,6 +83,7 @@ class PullHandlers:
         self._offsets = offsets
         self._clients = clients
         self._held = held
+        self._cold = cold
         self._stats = stats
         self._options = options
 
@@ -96,14 +99,21 @@ class PullHandlers:
         max_count, max_bytes = self._limits(request, header.max_msg_nums, header.max_msg_bytes or 0)
         if header.sys_flag & PULL_COMMIT_OFFSET and header.commit_offset >= 0:
             self._offsets.commit(group, topic, queue_id, header.commit_offset)
-        result = read_queue(self._store.log, queue, offset, max_count, max_bytes, tag_codes)
-        code = _code(result, offset)
         suspend_ms = header.suspend_timeout_millis if header.sys_flag & PULL_SUSPEND else 0
-        if code == ResponseCode.PULL_NOT_FOUND and suspend_ms > 0:
-            wanted = Wanted(group, queue, offset, max_count, max_bytes, tag_codes)
-            if self._hold(channel, request, wanted, suspend_ms):
-                return None
-        return self._answer(request, group, topic, code, result)
+
+        def attempt(waited_for_disk: bool) -> Command | None:
+            count, size = (
+                self._disk_limits(request, max_count, max_bytes) if waited_for_disk else (max_count, max_bytes)
+            )
+            result = read_queue(self._store.log, queue, offset, count, size, tag_codes)
+            code = _code(result, offset)
+            if code == ResponseCode.PULL_NOT_FOUND and suspend_ms > 0:
+                wanted = Wanted(group, queue, offset, max_count, max_bytes, tag_codes)
+                if self._hold(channel, request, wanted, suspend_ms):
+                    return None
+            return self._answer(request, group, topic, code, result)
+
+        return self._cold.handle(channel, request, attempt)
 
     def _check(self, group: str, topic: str, queue_id: int, channel: Channel) -> None:
         if not self._options.broker_permission & PERM_READ:
@@ -150,6 +160,16 @@ class PullHandlers:
         bytes_limit = options.max_transfer_bytes_on_message_in_memory
         count_limit = options.max_transfer_count_on_message_in_memory
         return min(max_count, count_limit), min(max_bytes or bytes_limit, bytes_limit)
+
+    def _disk_limits(self, request: Command, max_count: int, max_bytes: int) -> tuple[int, int]:
+        """What a pull gives that waited for the disk. Skylark's clients get all of it: it is in memory by then."""
+        if request.codec == CBOR:
+            return max_count, max_bytes
+        options = self._options
+        return (
+            min(max_count, options.max_transfer_count_on_message_in_disk),
+            min(max_bytes, options.max_transfer_bytes_on_message_in_disk),
+        )
 
     def _hold(self, channel: Channel, request: Command, wanted: Wanted, suspend_ms: int) -> bool:
         options = self._options

@@ -6,10 +6,16 @@ An append is a copy into the mapped file. `flush` makes it durable; it may run i
 import mmap
 import struct
 
+from broker.store.residency import Span, check_resident
 from broker.store.segment import SegmentChain
 from common.errors import StoreError
 from common.files import FileSystem
 from common.message.record import BLANK_BYTES, BLANK_MAGIC, MAGIC_V1, MAGIC_V2, SIZE_MAGIC
+
+# What was written last is at the young end of the kernel's lists, or not even on disk: a broker that writes this much
+# between two reads of it keeps it in memory, and one that writes less reads little of it. At the worst a read of it
+# waits for the disk once.
+RECENT_BYTES = 32 * 1024 * 1024
 
 
 class CommitLog:
@@ -22,6 +28,7 @@ class CommitLog:
         self._view: mmap.mmap | None = None
         self._base = 0
         self._limit = 0
+        self._opened_at = 0
 
     @property
     def start(self) -> int:
@@ -41,7 +48,7 @@ class CommitLog:
             self.chain.clear_from(end)
         else:
             self.chain.cut_after(end)
-        self.end = end
+        self.end = self._opened_at = end
         self.flushed = flushed
         self._use_segment()
 
@@ -66,11 +73,27 @@ class CommitLog:
 
     def read(self, offset: int, size: int) -> bytes:
         """``size`` bytes at ``offset``, which must lie in one segment."""
+        check_resident(*self.span(offset, offset + size))
+        return self.copy(offset, size)
+
+    def copy(self, offset: int, size: int) -> bytes:
+        """As `read`, of bytes that may be waited for or are known to be in memory."""
         segment = self.chain.at(offset)
         if segment is None:
-            raise StoreError(f"offset {offset} is not in the commit log ({self.start} to {self.end})")
+            raise self._absent(offset)
         at = offset - segment.base
         return segment.file.view[at : at + size]
+
+    def span(self, start: int, end: int) -> Span:
+        """Where the bytes from ``start`` to ``end`` lie, which must be in one segment."""
+        segment = self.chain.at(start)
+        if segment is None:
+            raise self._absent(start)
+        return Span(segment.file, start - segment.base, end - start)
+
+    def is_recent(self, offset: int) -> bool:
+        """Whether all from ``offset`` on is in memory for sure, or as good: written lately, and by this process."""
+        return offset >= max(self._opened_at, self.end - RECENT_BYTES)
 
     def record_at(self, offset: int) -> bytes | None:
         """The record that starts at ``offset``; None when there is none."""
@@ -102,6 +125,9 @@ class CommitLog:
     def close(self) -> None:
         self._view = None
         self.chain.close()
+
+    def _absent(self, offset: int) -> StoreError:
+        return StoreError(f"offset {offset} is not in the commit log ({self.start} to {self.end})")
 
     def _roll(self, size: int) -> int:
         if size > self.max_record_bytes:

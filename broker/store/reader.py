@@ -1,6 +1,7 @@
 """Reads of one queue: tag filter by hash, limits, RocketMQ's statuses.
 
-Messages of a queue that lie side by side in the commit log are copied out in one piece.
+Messages of a queue that lie side by side in the commit log are copied out in one piece. Blank entries, which point to
+no message, are passed over.
 """
 
 from collections.abc import Set
@@ -8,10 +9,16 @@ from dataclasses import dataclass
 from enum import Enum
 
 from broker.store.commitlog import CommitLog
-from broker.store.consumequeue import ConsumeQueue
+from broker.store.consumequeue import BLANK_SIZE, ConsumeQueue
+from broker.store.residency import NotResident, Span, is_checked
 
 # How many entries one read looks at for matches, at the most.
 MAX_SCAN = 16_000
+# Messages less than this apart are brought into memory in one go with what lies between them: a disk gives so much in
+# the time that it takes to find another place.
+GAP_BYTES = 32 * 1024
+# The most that one pull brings into memory, what lies between its messages included; it gets what is in that.
+COLD_BYTES = 8 * 1024 * 1024
 
 
 class GetStatus(Enum):
@@ -67,11 +74,16 @@ def read_queue(
         return GetResult(GetStatus.OFFSET_FOUND_NULL, _next_file(queue, offset), low, high)
     if not count:
         return GetResult(GetStatus.NO_MATCHED_MESSAGE, next_offset, low, high)
+    if is_checked() and not log.is_recent(ranges[0][0]):
+        at_hand = _resident_bytes(log, ranges)
+        if at_hand is not None:
+            ranges, count, scanned = _choose(log, queue, offset, max_count, at_hand, tag_codes)
+            next_offset = offset + scanned
     if len(ranges) == 1:
         start, end = ranges[0]
-        records = log.read(start, end - start)
+        records = log.copy(start, end - start)
     else:
-        records = b"".join([log.read(start, end - start) for start, end in ranges])
+        records = b"".join([log.copy(start, end - start) for start, end in ranges])
     return GetResult(GetStatus.FOUND, next_offset, low, high, records, count)
 
 
@@ -85,7 +97,7 @@ def _choose(
     start = end = -1
     segment_bytes = log.chain.segment_bytes
     for physical, size, tags_code in queue.entries(offset, MAX_SCAN if tag_codes else max_count):
-        if tag_codes is not None and tags_code not in tag_codes:
+        if size == BLANK_SIZE or (tag_codes is not None and tags_code not in tag_codes):
             scanned += 1
             continue
         if count == max_count or (left < size and count):
@@ -103,6 +115,38 @@ def _choose(
     if end >= 0:
         ranges.append((start, end))
     return ranges, count, scanned
+
+
+def _resident_bytes(log: CommitLog, ranges: list[tuple[int, int]]) -> int | None:
+    """How many bytes of the ranges are in memory and near enough to be given; None is all of them.
+
+    NotResident when they are not in memory, with what lies behind them: that is likely to be wanted next.
+    """
+    segment_bytes = log.chain.segment_bytes
+    first, last = ranges[0][0], ranges[-1][1]
+    if first // segment_bytes == (last - 1) // segment_bytes and last - first <= COLD_BYTES:
+        file, at, size = log.span(first, last)
+        if file.resident(at, size):
+            return None
+    pieces: list[tuple[int, int]] = []
+    given = covered = 0
+    for start, end in ranges:
+        begin, before = pieces[-1] if pieces else (start, start)
+        joined = start - before < GAP_BYTES and start // segment_bytes == begin // segment_bytes
+        more = end - (before if joined else start)
+        if given and covered + more > COLD_BYTES:
+            break
+        if joined and pieces:
+            pieces[-1] = (begin, end)
+        else:
+            pieces.append((start, end))
+        covered += more
+        given += end - start
+    cold = [span for start, end in pieces if not (span := log.span(start, end)).file.resident(span.at, span.size)]
+    if cold:
+        file, at, size = cold[-1]
+        raise NotResident(cold, Span(file, at + size, min(covered, file.size - at - size)))
+    return given if pieces[-1][1] < last else None
 
 
 def _next_file(queue: ConsumeQueue, offset: int) -> int:

@@ -1,0 +1,156 @@
+"""Requests that need bytes which are on disk only wait here until a thread has brought these into memory.
+
+A handler runs on the loop within `resident_only`; where it would wait for the disk it is stopped, a thread reads, and
+the handler runs again from its start. So sends go on meanwhile. Clients take turns, whatever each of them asks for.
+Bounds: threads, requests that wait, the time that one may take, and how often it is run again.
+Neighbours: store/residency.py, wiring.py (which handlers), broker.py (runs and stops this).
+"""
+
+from collections import deque
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+import trio
+
+from broker.store.residency import NotResident, resident_only, warm
+from remoting.net.channel import Channel
+from remoting.net.server import Handler, failure
+from remoting.protocol.codes import ResponseCode
+from remoting.protocol.command import Command
+
+# Enough to keep a disk busy; more would only take the processors from the loop.
+THREADS = 4
+MAX_WAITING = 1_000
+# RocketMQ's pull consumers give up after 10 s.
+TIMEOUT_S = 10.0
+# Where memory is so short that bytes are gone again before they are looked at, waiting on the loop is the way out.
+MAX_ATTEMPTS = 256
+
+# Given True when it runs again, after a wait for the disk.
+Attempt = Callable[[bool], Command | None]
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    channel: Channel
+    request: Command
+    attempt: Attempt
+    cold: NotResident
+    deadline: float
+    attempts: int = 1
+
+
+class ColdReads:
+    """All requests of a broker that wait for its disk; `run` serves them until cancelled."""
+
+    def __init__(self, max_waiting: int = MAX_WAITING) -> None:
+        self._max_waiting = max_waiting
+        self._by_channel: dict[Channel, deque[_Waiting]] = {}
+        self._count = 0
+        self._running = 0
+        self._wanted = trio.Semaphore(0)
+        self._threads = trio.CapacityLimiter(THREADS)
+        self._stopping = False
+        self._idle = trio.Event()
+
+    def __len__(self) -> int:
+        return self._count + self._running
+
+    def handle(self, channel: Channel, request: Command, attempt: Attempt) -> Command | None:
+        """The answer of ``attempt``; None when it has none now, or when it waits for the disk and is sent later.
+
+        ``attempt`` has no effect before its last read: it may run more than once.
+        """
+        try:
+            with resident_only():
+                return attempt(False)
+        except NotResident as cold:
+            return self._wait(_Waiting(channel, request, attempt, cold, trio.current_time() + TIMEOUT_S))
+
+    def guarded(self, handler: Handler) -> Handler:
+        """``handler``, which only reads, as one that does not wait for the disk on the loop."""
+        return lambda channel, request: self.handle(channel, request, lambda _: handler(channel, request))
+
+    def drop(self, channel: Channel) -> None:
+        """Forget the requests of a channel that is gone."""
+        self._count -= len(self._by_channel.pop(channel, ()))
+
+    async def run(self) -> None:
+        """Serve what waits, until cancelled."""
+        async with trio.open_nursery() as nursery:
+            for _ in range(THREADS):
+                nursery.start_soon(self._work)
+
+    async def stop(self) -> None:
+        """Refuse what waits and what comes; return when nothing is being read any more."""
+        self._stopping = True
+        while waiting := self._take():
+            self._answer(waiting, _refusal(waiting.request, stopping=True))
+        if self._running:
+            await self._idle.wait()
+
+    def _wait(self, waiting: _Waiting) -> Command | None:
+        """Let it wait for its turn; the refusal when that cannot be."""
+        if self._stopping or self._count >= self._max_waiting:
+            return _refusal(waiting.request, stopping=self._stopping)
+        self._by_channel.setdefault(waiting.channel, deque()).append(waiting)
+        self._count += 1
+        self._wanted.release()
+        return None
+
+    def _take(self) -> _Waiting | None:
+        """The oldest request of the channel whose turn it is."""
+        if not self._by_channel:
+            return None
+        channel = next(iter(self._by_channel))
+        requests = self._by_channel.pop(channel)
+        waiting = requests.popleft()
+        if requests:
+            self._by_channel[channel] = requests
+        self._count -= 1
+        return waiting
+
+    async def _work(self) -> None:
+        while True:
+            await self._wanted.acquire()
+            waiting = self._take()
+            if waiting is None:  # its channel is gone
+                continue
+            self._running += 1
+            try:
+                response = await self._serve(waiting)
+            finally:
+                self._running -= 1
+            self._answer(waiting, response)
+            if self._stopping and not self._running:
+                self._idle.set()
+
+    async def _serve(self, waiting: _Waiting) -> Command | None:
+        """One more attempt, after the disk was waited for."""
+        if trio.current_time() > waiting.deadline:
+            return _refusal(waiting.request, stopping=False)
+        try:
+            # The files live as long as the thread needs them: it may be left behind at the stop.
+            await trio.to_thread.run_sync(warm, waiting.cold, limiter=self._threads, abandon_on_cancel=True)
+            waiting.attempts += 1
+            with resident_only() if waiting.attempts < MAX_ATTEMPTS else nullcontext():
+                return waiting.attempt(True)
+        except NotResident as cold:
+            waiting.cold = cold
+            return self._wait(waiting)
+        except Exception as error:
+            return failure(waiting.request, error)
+
+    def _answer(self, waiting: _Waiting, response: Command | None) -> None:
+        if response is not None:
+            waiting.channel.reply(waiting.request, response)
+
+
+def _refusal(request: Command, *, stopping: bool) -> Command:
+    # Consumers come back for what was refused with these, after a pause: RocketMQ's 3 s later.
+    if stopping:
+        return request.respond(ResponseCode.SERVICE_NOT_AVAILABLE, "the broker is stopping; try again")
+    return request.respond(
+        ResponseCode.SYSTEM_BUSY, "[OVERLOAD]too many requests wait for the broker's disk; try again later"
+    )
