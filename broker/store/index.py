@@ -147,6 +147,18 @@ class Index:
             self._fs.remove(file.file.path)
         del self.files[number:]
 
+    def retire_before(self, log_start: int) -> list[IndexFile]:
+        """Forget the files that know only messages before ``log_start``, but never the last; not during `sync`.
+
+        The caller removes them from disk.
+        """
+        count = 0
+        while count < len(self.files) - 1 and self.files[count].end_physical < log_start:
+            count += 1
+        retired, self.files = self.files[:count], self.files[count:]
+        self._synced = max(self._synced - count, 0)
+        return retired
+
     def sync(self) -> None:
         """Make durable what was written since the last sync. Runs in any thread, one at a time."""
         files = self.files[:]

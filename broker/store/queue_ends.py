@@ -14,6 +14,7 @@ from zlib import crc32
 import cbor2
 
 from common.atomic import write_atomic
+from common.errors import DiskFull
 from common.files import FileSystem
 
 FILE_NAME = "queueEnds"
@@ -35,10 +36,15 @@ class QueueEnds:
 
 
 def write_queue_ends(fs: FileSystem, directory: str, ends: QueueEnds) -> None:
-    """Make ``ends`` durable, in one step."""
+    """Make ``ends`` durable, in one step. On a full disk there are none then: old ones may name what is gone."""
     rows: list[Any] = [_VERSION, ends.log_start, ends.queues, list(ends.index_files.items())]
     data = cbor2.dumps(rows)
-    write_atomic(fs, f"{directory}/{FILE_NAME}", _CRC.pack(crc32(data)) + data)
+    path = f"{directory}/{FILE_NAME}"
+    try:
+        write_atomic(fs, path, _CRC.pack(crc32(data)) + data)
+    except DiskFull:
+        if fs.exists(path):
+            fs.remove(path)
 
 
 def read_queue_ends(fs: FileSystem, directory: str) -> QueueEnds | None:

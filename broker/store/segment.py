@@ -229,6 +229,7 @@ class SegmentChain:
         """Remove every segment."""
         while self.segments:
             self._remove(self.segments.pop())
+        self.remove_retired()
 
     def _remove(self, segment: Segment) -> None:
         segment.close()
