@@ -99,7 +99,7 @@ async def min_offset(broker: Endpoint, topic: str, queue_id: int) -> int:
 async def search_offset(
     broker: Endpoint, topic: str, queue_id: int, timestamp_ms: int, *, boundary: str = "LOWER"
 ) -> int:
-    """The offset of the first message stored at ``timestamp_ms`` or later."""
+    """The offset of the first message stored at ``timestamp_ms`` or later; UPPER: of the last one at it or before."""
     ext = {"topic": topic, "queueId": queue_id, "timestamp": timestamp_ms, "boundaryType": boundary}
     answer = await broker.ask(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, ext)
     return int_field(answer, "offset")

@@ -54,7 +54,8 @@ class _Flight:
 class ClientInstance:
     """One client of a cluster; use it in ``async with``, from the task that opened it or from its children.
 
-    ``routes`` may be read at any time; `route` and `refresh` ask. ``membership`` is told which groups are here.
+    ``routes`` may be read at any time; `route` and `refresh` ask. ``membership`` is told which groups are here. With
+    ``needs_nameserver`` a client without NameServers is refused at once, else when it has to ask one.
     """
 
     def __init__(
@@ -63,8 +64,9 @@ class ClientInstance:
         *,
         request_timeout_ms: float = DEFAULT_TIMEOUT_MS,
         random: Random | None = None,
+        needs_nameserver: bool = True,
     ) -> None:
-        self.nameserver_addrs = parse_nameservers(nameserver)
+        self.nameserver_addrs = parse_nameservers(nameserver, required=needs_nameserver)
         self._random = random or Random()
         self._timeout_ms = request_timeout_ms
         self._stack = AsyncExitStack()

@@ -26,12 +26,15 @@ NAMESRV_ADDR = "NAMESRV_ADDR"
 MIN_TRY_MS = 250
 
 
-def parse_nameservers(text: str | None) -> tuple[str, ...]:
-    """The addresses in ``host:port;host:port`` (commas do too); those of $NAMESRV_ADDR when there is no text."""
+def parse_nameservers(text: str | None, *, required: bool = True) -> tuple[str, ...]:
+    """The addresses in ``host:port;host:port`` (commas do too); those of $NAMESRV_ADDR when there is no text.
+
+    UserError when there are none and one is ``required``.
+    """
     given = text or os.environ.get(NAMESRV_ADDR) or ""
     addrs = list(dict.fromkeys(part.strip() for part in given.replace(",", ";").split(";") if part.strip()))
-    if not addrs:
-        raise UserError(f"no NameServer is given: pass host:port, or set {NAMESRV_ADDR}=host:port;host:port")
+    if not addrs and required:
+        raise _none_given()
     for addr in addrs:
         try:
             split_address(addr)
@@ -43,13 +46,24 @@ def parse_nameservers(text: str | None) -> tuple[str, ...]:
     return tuple(addrs)
 
 
+def _none_given() -> UserError:
+    return UserError(f"no NameServer is given: pass host:port, or set {NAMESRV_ADDR}=host:port;host:port")
+
+
 class NameServers:
-    """A list of NameServers behind one `ask`."""
+    """A list of NameServers behind one `ask`. It may be empty: UserError when it is needed."""
 
     def __init__(self, client: RemotingClient, addrs: tuple[str, ...], random: Random) -> None:
         self._client = client
-        self.addrs = addrs
-        self._good = random.randrange(len(addrs))
+        self._addrs = addrs
+        self._good = random.randrange(len(addrs)) if addrs else 0
+
+    @property
+    def addrs(self) -> tuple[str, ...]:
+        """All of them; UserError when there is none."""
+        if not self._addrs:
+            raise _none_given()
+        return self._addrs
 
     def at(self, addr: str, timeout_ms: float) -> Endpoint:
         """One of them."""

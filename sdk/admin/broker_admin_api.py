@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from common.errors import BrokerError
 from remoting.protocol.bodies import decode_body
 from remoting.protocol.bodies.connections import ConsumerConnection, ProducerConnection
+from remoting.protocol.bodies.consume_queue import ConsumeQueueEntries
 from remoting.protocol.bodies.group import SubscriptionGroupConfig, SubscriptionGroupTable
 from remoting.protocol.bodies.kvtable import KVTable
 from remoting.protocol.bodies.running_info import ConsumerRunningInfo
@@ -108,6 +109,35 @@ async def consume_stats(broker: Endpoint, group: str, topic: str | None = None) 
     ext = {"consumerGroup": group} if topic is None else {"consumerGroup": group, "topic": topic}
     answer = await broker.ask(RequestCode.GET_CONSUME_STATS, ext)
     return decode_body(ConsumeStats, answer.body, answer.codec)
+
+
+# --- the store
+
+
+async def query_consume_queue(
+    broker: Endpoint, topic: str, queue_id: int, index: int, count: int, group: str | None = None
+) -> ConsumeQueueEntries:
+    """Up to ``count`` entries of a queue; code 1 when there is no such queue."""
+    ext = {"topic": topic, "queueId": queue_id, "index": index, "count": count}
+    if group is not None:
+        ext["consumerGroup"] = group
+    answer = await broker.ask(RequestCode.QUERY_CONSUME_QUEUE, ext)
+    return decode_body(ConsumeQueueEntries, answer.body, answer.codec)
+
+
+async def delete_expired_commit_log(broker: Endpoint) -> None:
+    """Delete commit log files older than fileReservedTime now."""
+    await broker.ask(RequestCode.DELETE_EXPIRED_COMMITLOG)
+
+
+async def clean_expired_consume_queue(broker: Endpoint) -> None:
+    """Delete consume queue files whose messages are gone."""
+    await broker.ask(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE)
+
+
+async def clean_unused_topic(broker: Endpoint) -> None:
+    """Delete consume queues of topics that the broker does not have."""
+    await broker.ask(RequestCode.CLEAN_UNUSED_TOPIC)
 
 
 # --- the broker itself

@@ -7,7 +7,7 @@ there one failure fails the call; lists of what was found are given as long as o
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Literal, Self, TypeVar
 
 from common.errors import RouteNotFound, UserError
 from common.message.ids import parse_offset_msg_id
@@ -16,6 +16,7 @@ from common.message.queue import MessageQueue
 from common.names import retry_topic
 from remoting.protocol.bodies.cluster import ClusterInfo
 from remoting.protocol.bodies.connections import ConsumerConnection, ProducerConnection
+from remoting.protocol.bodies.consume_queue import ConsumeQueueEntries
 from remoting.protocol.bodies.group import SubscriptionGroupConfig, SubscriptionGroupTable
 from remoting.protocol.bodies.route import TopicRouteData
 from remoting.protocol.bodies.running_info import ConsumerRunningInfo
@@ -41,11 +42,12 @@ _NO_SUCH_GROUP = (ResponseCode.CONSUMER_NOT_ONLINE, ResponseCode.SUBSCRIPTION_GR
 class Admin:
     """Asks NameServers and brokers; ``async with Admin("127.0.0.1:9876") as admin: ...``.
 
-    ``nameserver`` is ``host:port;host:port``; without it $NAMESRV_ADDR counts. ``timeout_ms`` is for each request.
+    ``nameserver`` is ``host:port;host:port``; without it $NAMESRV_ADDR counts. With neither, what takes the address
+    of a broker works all the same; the rest is a UserError. ``timeout_ms`` is for each request.
     """
 
     def __init__(self, nameserver: str | None = None, *, timeout_ms: int = 5000) -> None:
-        self._instance = ClientInstance(nameserver, request_timeout_ms=timeout_ms)
+        self._instance = ClientInstance(nameserver, request_timeout_ms=timeout_ms, needs_nameserver=False)
         self._timeout_ms = timeout_ms
 
     async def __aenter__(self) -> Self:
@@ -207,13 +209,43 @@ class Admin:
         """The offset of the queue's oldest message."""
         return await self._instance.ask_master(mq, lambda at: broker_api.min_offset(at, mq.topic, mq.queue_id))
 
-    async def search_offset(self, mq: MessageQueue, timestamp_ms: int) -> int:
-        """The offset of the queue's first message stored at ``timestamp_ms`` or later."""
+    async def search_offset(
+        self, mq: MessageQueue, timestamp_ms: int, boundary: Literal["LOWER", "UPPER"] = "LOWER"
+    ) -> int:
+        """The offset of the queue's first message stored at ``timestamp_ms`` or later.
+
+        With ``boundary`` UPPER: of its last message stored then or before.
+        """
         return await self._instance.ask_master(
-            mq, lambda at: broker_api.search_offset(at, mq.topic, mq.queue_id, timestamp_ms)
+            mq, lambda at: broker_api.search_offset(at, mq.topic, mq.queue_id, timestamp_ms, boundary=boundary)
         )
 
+    async def earliest_store_time(self, mq: MessageQueue) -> int | None:
+        """When the queue's oldest message was stored (ms); None when it has none."""
+        return await self._instance.ask_master(mq, lambda at: broker_api.earliest_store_time(at, mq.topic, mq.queue_id))
+
+    async def query_consume_queue(
+        self, addr: str, topic: str, queue_id: int, index: int, count: int = 10, group: str | None = None
+    ) -> ConsumeQueueEntries:
+        """What stands in a queue of the broker from offset ``index`` on, and whether ``group`` would take it.
+
+        Brokers give fewer entries than a large ``count``. BrokerError 1 when there is no such queue.
+        """
+        return await api.query_consume_queue(self._at(addr), topic, queue_id, index, count, group)
+
     # --- brokers
+
+    async def delete_expired_commit_log(self, addr: str) -> None:
+        """Let the broker delete commit log files that are older than its fileReservedTime, whatever the hour."""
+        await api.delete_expired_commit_log(self._at(addr))
+
+    async def clean_expired_consume_queue(self, addr: str) -> None:
+        """Let the broker delete consume queue files that point to messages which are gone."""
+        await api.clean_expired_consume_queue(self._at(addr))
+
+    async def clean_unused_topic(self, addr: str) -> None:
+        """Let the broker delete the consume queues of topics that it no longer has."""
+        await api.clean_unused_topic(self._at(addr))
 
     async def broker_runtime_info(self, addr: str) -> dict[str, str]:
         """Counters and state of the broker, all as text."""

@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Literal, Self
 
 from common.message.message import MessageExt
 from common.message.queue import MessageQueue
 from remoting.protocol.bodies.cluster import ClusterInfo
 from remoting.protocol.bodies.connections import ConsumerConnection, ProducerConnection
+from remoting.protocol.bodies.consume_queue import ConsumeQueueEntries
 from remoting.protocol.bodies.group import SubscriptionGroupConfig, SubscriptionGroupTable
 from remoting.protocol.bodies.route import TopicRouteData
 from remoting.protocol.bodies.running_info import ConsumerRunningInfo
@@ -155,11 +156,41 @@ class Admin:
         """The offset of the queue's oldest message."""
         return self._loop.call(lambda admin: admin.min_offset(mq))
 
-    def search_offset(self, mq: MessageQueue, timestamp_ms: int) -> int:
-        """The offset of the queue's first message stored at ``timestamp_ms`` or later."""
-        return self._loop.call(lambda admin: admin.search_offset(mq, timestamp_ms))
+    def search_offset(
+        self, mq: MessageQueue, timestamp_ms: int, boundary: Literal["LOWER", "UPPER"] = "LOWER"
+    ) -> int:
+        """The offset of the queue's first message stored at ``timestamp_ms`` or later.
+
+        With ``boundary`` UPPER: of its last message stored then or before.
+        """
+        return self._loop.call(lambda admin: admin.search_offset(mq, timestamp_ms, boundary))
+
+    def earliest_store_time(self, mq: MessageQueue) -> int | None:
+        """When the queue's oldest message was stored (ms); None when it has none."""
+        return self._loop.call(lambda admin: admin.earliest_store_time(mq))
+
+    def query_consume_queue(
+        self, addr: str, topic: str, queue_id: int, index: int, count: int = 10, group: str | None = None
+    ) -> ConsumeQueueEntries:
+        """What stands in a queue of the broker from offset ``index`` on, and whether ``group`` would take it.
+
+        Brokers give fewer entries than a large ``count``. BrokerError 1 when there is no such queue.
+        """
+        return self._loop.call(lambda admin: admin.query_consume_queue(addr, topic, queue_id, index, count, group))
 
     # --- brokers
+
+    def delete_expired_commit_log(self, addr: str) -> None:
+        """Let the broker delete commit log files that are older than its fileReservedTime, whatever the hour."""
+        self._loop.call(lambda admin: admin.delete_expired_commit_log(addr))
+
+    def clean_expired_consume_queue(self, addr: str) -> None:
+        """Let the broker delete consume queue files that point to messages which are gone."""
+        self._loop.call(lambda admin: admin.clean_expired_consume_queue(addr))
+
+    def clean_unused_topic(self, addr: str) -> None:
+        """Let the broker delete the consume queues of topics that it no longer has."""
+        self._loop.call(lambda admin: admin.clean_unused_topic(addr))
 
     def broker_runtime_info(self, addr: str) -> dict[str, str]:
         """Counters and state of the broker, all as text."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from types import TracebackType
-from typing import Self
+from typing import Literal, Self
 
 from common.message.message import MessageExt
 from common.message.queue import MessageQueue
@@ -60,9 +60,14 @@ class PullConsumer:
         """The offset of the queue's oldest message."""
         return self._loop.call(lambda consumer: consumer.min_offset(mq))
 
-    def search_offset(self, mq: MessageQueue, timestamp_ms: int) -> int:
-        """The offset of the queue's first message stored at ``timestamp_ms`` or later."""
-        return self._loop.call(lambda consumer: consumer.search_offset(mq, timestamp_ms))
+    def search_offset(
+        self, mq: MessageQueue, timestamp_ms: int, boundary: Literal["LOWER", "UPPER"] = "LOWER"
+    ) -> int:
+        """The offset of the queue's first message stored at ``timestamp_ms`` or later.
+
+        With ``boundary`` UPPER: of its last message stored then or before.
+        """
+        return self._loop.call(lambda consumer: consumer.search_offset(mq, timestamp_ms, boundary))
 
     def earliest_store_time(self, mq: MessageQueue) -> int | None:
         """When the queue's oldest message was stored (ms); None when it has none."""

@@ -7,7 +7,7 @@ does not answer, to the others. Messages are decoded when their fields are read,
 from collections.abc import AsyncIterator, Mapping
 from functools import partial
 from types import TracebackType
-from typing import Self
+from typing import Literal, Self
 
 from common.clock import SystemClock
 from common.errors import RemotingError, RouteNotFound, UserError
@@ -99,10 +99,15 @@ class PullConsumer:
         """The offset of the queue's oldest message."""
         return await self._instance.ask_master(mq, lambda at: broker_api.min_offset(at, mq.topic, mq.queue_id))
 
-    async def search_offset(self, mq: MessageQueue, timestamp_ms: int) -> int:
-        """The offset of the queue's first message stored at ``timestamp_ms`` or later."""
+    async def search_offset(
+        self, mq: MessageQueue, timestamp_ms: int, boundary: Literal["LOWER", "UPPER"] = "LOWER"
+    ) -> int:
+        """The offset of the queue's first message stored at ``timestamp_ms`` or later.
+
+        With ``boundary`` UPPER: of its last message stored then or before.
+        """
         return await self._instance.ask_master(
-            mq, lambda at: broker_api.search_offset(at, mq.topic, mq.queue_id, timestamp_ms)
+            mq, lambda at: broker_api.search_offset(at, mq.topic, mq.queue_id, timestamp_ms, boundary=boundary)
         )
 
     async def earliest_store_time(self, mq: MessageQueue) -> int | None:
