@@ -10,7 +10,19 @@ from collections.abc import Sequence
 
 import click
 
-from sdk.admin.commands import brokers, cluster, connections, consume, groups, messages, namesrvs, topics
+from sdk.admin.commands import (
+    brokers,
+    cleaning,
+    cluster,
+    connections,
+    consume,
+    groups,
+    messages,
+    namesrvs,
+    printing,
+    queues,
+    topics,
+)
 
 _SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
@@ -26,7 +38,7 @@ class Families(click.Group):
         """Add commands under a heading of the help."""
         for command in commands:
             self.add_command(command)
-        self.families[family] = [command.name or "" for command in commands]
+        self.families.setdefault(family, []).extend(command.name or "" for command in commands)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """A command by its name in any case."""
@@ -107,7 +119,7 @@ def completion(shell: str) -> None:
     click.echo(kind(mqadmin, {}, "mqadmin", "_MQADMIN_COMPLETE").source())
 
 
-for _room in (topics, cluster, brokers, groups, connections, messages, consume, namesrvs):
+for _room in (topics, cluster, brokers, cleaning, groups, connections, messages, consume, printing, queues, namesrvs):
     mqadmin.add_family(_room.FAMILY, _room.COMMANDS)
 mqadmin.add_family("Help", (help_command, completion))
 

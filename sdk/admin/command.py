@@ -60,9 +60,9 @@ def command(
         def run(namesrv_addr: str | None, timeout: float, output: str, **options: Any) -> None:
             ctx = click.get_current_context()
             _check_either(ctx, either, options)
-            if namesrv_addr is None:
+            if namesrv_addr is None and not _names_broker(ctx, options):
                 raise click.UsageError("no NameServer address: give -n HOST:PORT or set NAMESRV_ADDR", ctx)
-            settings = Settings(namesrv_addr, round(timeout * 1000), output)
+            settings = Settings(namesrv_addr or "", round(timeout * 1000), output)
             clients = ctx.obj if ctx.obj is not None else SdkClients()
             if not run_work(clients, settings, work, options, show):
                 ctx.exit(1)
@@ -110,6 +110,12 @@ def run_work(clients: Clients, settings: Settings, work: Work, options: dict[str
         for line in show(result):
             click.echo(line)
     return not session.failed
+
+
+def _names_broker(ctx: click.Context, options: dict[str, Any]) -> bool:
+    """Whether the address of a broker is given: that needs no NameServer, or the command says so when it does."""
+    addresses = [param.name for param in ctx.command.params if isinstance(param.type, Address)]
+    return any(name is not None and options.get(name) is not None for name in addresses)
 
 
 def _check_either(ctx: click.Context, either: tuple[str, ...], options: dict[str, Any]) -> None:

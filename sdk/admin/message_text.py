@@ -19,11 +19,13 @@ if TYPE_CHECKING:
     from common.message.message import MessageExt
 
 _LINE = "%-20s %s"
+_NO_BODY = "NOT PRINT BODY"
 
 
-def message_json(message: "MessageExt") -> dict[str, Any]:
+def message_json(message: "MessageExt", *, charset: str = "utf-8", with_body: bool = True) -> dict[str, Any]:
     """Every field under RocketMQ's name; the body both as text and as it is, in base64."""
-    body = body_of(message)
+    body = body_of(message) if with_body else b""
+    texts = {"body": body.decode(charset, "replace"), "bodyBase64": base64.b64encode(body).decode()}
     return {
         "msgId": message.msg_id,
         "offsetMsgId": message.offset_msg_id,
@@ -44,8 +46,7 @@ def message_json(message: "MessageExt") -> dict[str, Any]:
         "flag": message.flag,
         "preparedTransactionOffset": message.prepared_transaction_offset,
         "properties": dict(message.properties),
-        "body": body.decode("utf-8", "replace"),
-        "bodyBase64": base64.b64encode(body).decode(),
+        **(texts if with_body else {}),
     }
 
 
@@ -81,15 +82,15 @@ def detail_lines(
         yield _LINE % ("Message Body:", visible(body_of(message).decode(charset, "replace")))
 
 
-def print_line(message: "MessageExt") -> str:
+def print_line(message: "MessageExt", *, charset: str = "utf-8", with_body: bool = True) -> str:
     """RocketMQ's line of consumeMessage and printMsg."""
-    text = visible(body_of(message).decode("utf-8", "replace"))
-    return f"MSGID: {message.msg_id} {to_string(message)} BODY: {text}"
+    text = visible(body_of(message).decode(charset, "replace")) if with_body else _NO_BODY
+    return f"MSGID: {visible(message.msg_id)} {to_string(message, with_body=with_body)} BODY: {text}"
 
 
-def to_string(message: "MessageExt") -> str:
-    """RocketMQ's ``MessageExt.toString``."""
-    body = java_value([byte - 256 if byte > 127 else byte for byte in body_of(message)])
+def to_string(message: "MessageExt", *, with_body: bool = True) -> str:
+    """RocketMQ's ``MessageExt.toString``; it has the bytes of the body, unless that is not wanted."""
+    body = java_value([byte - 256 if byte > 127 else byte for byte in body_of(message)]) if with_body else _NO_BODY
     inner = (
         f"Message{{topic='{message.topic}', flag={message.flag}, "
         f"properties={visible(java_value(message.properties))}, body={body}, transactionId='null'}}"

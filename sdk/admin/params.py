@@ -6,6 +6,7 @@ Letters and long names are RocketMQ's; a value that cannot be is a usage error t
 import codecs
 import json
 import re
+import time
 from datetime import datetime
 from typing import Any
 
@@ -77,20 +78,32 @@ class Charset(click.ParamType):  # type: ignore[type-arg]  # generic in newer cl
 
 
 class Timestamp(click.ParamType):  # type: ignore[type-arg]  # generic in newer click only
-    """ms since 1970, or local time as ``yyyy-MM-dd#HH:mm:ss:SSS``."""
+    """ms since 1970, ``now``, or local time as ``yyyy-MM-dd#HH:mm:ss:SSS`` or in ISO 8601, which may name a zone."""
 
     name = "time"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         text = str(value).strip()
-        if text.isdigit():
+        if text.isascii() and text.isdigit():
             return int(text)
-        for form in ("%Y-%m-%d#%H:%M:%S:%f", "%Y-%m-%d#%H:%M:%S"):
+        if text.lower() == "now":
+            return int(time.time() * 1000)
+        for read in (_rocketmq_time, _rocketmq_seconds, datetime.fromisoformat):
             try:
-                return int(datetime.strptime(text, form).timestamp() * 1000)
-            except ValueError:
+                return max(round(read(text).timestamp() * 1000), 0)
+            except (ValueError, OverflowError):
                 continue
-        self.fail(f"{text!r} is neither ms since 1970 nor yyyy-MM-dd#HH:mm:ss:SSS", param, ctx)
+        self.fail(
+            f"{text!r} is no time: give ms since 1970, yyyy-MM-dd#HH:mm:ss:SSS, 2026-11-21T08:00:00Z or now", param, ctx
+        )
+
+
+def _rocketmq_time(text: str) -> datetime:
+    return datetime.strptime(text, "%Y-%m-%d#%H:%M:%S:%f")
+
+
+def _rocketmq_seconds(text: str) -> datetime:
+    return datetime.strptime(text, "%Y-%m-%d#%H:%M:%S")
 
 
 class RetryPolicy(click.ParamType):  # type: ignore[type-arg]  # generic in newer click only
@@ -131,6 +144,11 @@ def broker_addr(help: str, **settings: Any) -> click.Option:
 def cluster_name(help: str, **settings: Any) -> click.Option:
     """-c, the name of a cluster."""
     return option("c", "clusterName", help, **settings)
+
+
+def time_option(letter: str, long: str, help: str, **settings: Any) -> click.Option:
+    """An option whose value is a time."""
+    return option(letter, long, f"{help}[currentTimeMillis|yyyy-MM-dd#HH:mm:ss:SSS|now]", type=Timestamp(), **settings)
 
 
 def topic_option(help: str = "topic name") -> click.Option:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import click
 
+from common.errors import UserError
 from sdk.admin.failures import explain
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ TOOLS_GROUP = "TOOLS_CONSUMER"
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The options that every command has."""
+    """The options that every command has. ``namesrv`` is empty when a broker is named and no NameServer."""
 
     namesrv: str
     timeout_ms: int = 5000
@@ -83,8 +84,11 @@ class Session:
 
     @property
     def namesrv_addrs(self) -> list[str]:
-        """Each NameServer of ``-n``."""
-        return [addr for addr in self.settings.namesrv.split(";") if addr]
+        """Each NameServer of ``-n``; UserError when there is none."""
+        addrs = [addr for addr in self.settings.namesrv.split(";") if addr]
+        if not addrs:
+            raise UserError("this needs a NameServer: give -n HOST:PORT or set NAMESRV_ADDR")
+        return addrs
 
     def producer(self, group: str) -> AbstractAsyncContextManager["Producer"]:
         """A producer at the same NameServers."""

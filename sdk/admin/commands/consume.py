@@ -9,22 +9,17 @@ import click
 from common.errors import UserError
 from sdk.admin.command import command
 from sdk.admin.message_text import message_json, print_line
-from sdk.admin.params import Timestamp, option, topic_option
-from sdk.admin.render import Row, Table, java_object
+from sdk.admin.params import option, time_option, topic_option
+from sdk.admin.reading import Take, chosen_queues, queue_json, queue_text, read_queue, span_of
+from sdk.admin.render import Row, Table
 from sdk.admin.session import TOOLS_GROUP, Session
 
 if TYPE_CHECKING:
     from common.message.message import MessageExt
     from common.message.queue import MessageQueue
-    from sdk.consumer.pull import PullConsumer
+    from sdk.consumer.result import PullResult
 
 FAMILY = "Messages"
-_PULL_COUNT = 32
-_TIME_HELP = "[currentTimeMillis|yyyy-MM-dd#HH:mm:ss:SSS]"
-# RocketMQ's tool prints these names
-_STATUS = {"NO_NEW_MESSAGE": "NO_NEW_MSG", "NO_MATCHED_MESSAGE": "NO_MATCHED_MSG"}
-
-
 _SENT = Table(
     (("#Broker Name", "brokerName"), ("#QID", "queueId"), ("#Send Result", "sendStatus"), ("#MsgId", "msgId")),
     "%-32s  %-4s  %-20s    %s",
@@ -85,8 +80,8 @@ def _choose(queues: Sequence["MessageQueue"], broker: str, qid: int | None) -> "
     option("i", "queueId", "Queue Id", type=click.IntRange(min=0), default=None),
     option("o", "offset", "Queue offset", type=click.IntRange(min=0), default=None),
     option("g", "consumerGroup", "Consumer group name", default=None),
-    option("s", "beginTimestamp", f"Begin timestamp{_TIME_HELP}", type=Timestamp(), default=None),
-    option("e", "endTimestamp", f"End timestamp{_TIME_HELP}", type=Timestamp(), default=None),
+    time_option("s", "beginTimestamp", "Begin timestamp", default=None),
+    time_option("e", "endTimestamp", "End timestamp", default=None),
     option(
         "c",
         "MessageNumber",
@@ -116,72 +111,33 @@ async def consume_message(
     messages: list[MessageExt] = []
     ends: list[dict[str, Any]] = []
     async with session.consumer(consumer_group or TOOLS_GROUP) as consumer:
-        for queue in await _queues(consumer, topic, broker_name, queue_id):
+        for queue in await chosen_queues(consumer, topic, broker_name, queue_id):
             if left <= 0:
                 break
-            start, end = await _bounds(consumer, queue, offset, begin_timestamp, end_timestamp)
+            first, end = await span_of(consumer, queue, begin_timestamp, end_timestamp)
+            start = max(first, offset or 0)
             if end - start > left:
                 session.say(f"The older {left} message of the {queue.queue_id} queue will be provided")
                 end = start + left
-            status, offset_after = await _print_queue(session, consumer, queue, start, end, messages)
-            ends.append(
-                {"brokerName": queue.broker_name, "queueId": queue.queue_id, "status": status, "offset": offset_after}
-            )
+            status, at = await read_queue(session, consumer, queue, start, end, _printer(session, messages))
+            session.say(f"{queue_text(queue)} print msg finished. status={status}, offset={at}")
+            ends.append(queue_json(queue, status=status, offset=at))
             left = message_number - len(messages)
     shown = [message_json(message) for message in messages] if session.json else []
     return {"topic": topic, "messages": shown, "queues": ends}
 
 
-async def _queues(
-    consumer: "PullConsumer", topic: str, broker_name: str | None, queue_id: int | None
-) -> "list[MessageQueue]":
-    every = await consumer.message_queues(topic)
-    queues = [
-        queue for queue in every if broker_name in (None, queue.broker_name) and queue_id in (None, queue.queue_id)
-    ]
-    if not queues:
-        names = ", ".join(f"{queue.broker_name}:{queue.queue_id}" for queue in every)
-        raise UserError(f"topic {topic} has no such queue to read; it has {names or 'none'}")
-    return queues
+def _printer(session: Session, messages: "list[MessageExt]") -> Take:
+    """Prints what comes, and keeps it in ``messages``."""
 
-
-async def _bounds(
-    consumer: "PullConsumer", queue: "MessageQueue", offset: int | None, begin: int | None, end: int | None
-) -> tuple[int, int]:
-    """The first offset to print and the one after the last."""
-    first = await (consumer.min_offset(queue) if begin is None else consumer.search_offset(queue, begin))
-    after = await (consumer.max_offset(queue) if end is None else consumer.search_offset(queue, end))
-    return max(first, offset or 0), after
-
-
-async def _print_queue(
-    session: Session,
-    consumer: "PullConsumer",
-    queue: "MessageQueue",
-    start: int,
-    end: int,
-    messages: "list[MessageExt]",
-) -> tuple[str, int]:
-    """Print the messages of a queue from ``start`` up to ``end``; returns how that ended, and where."""
-    name = java_object(
-        "MessageQueue", {"topic": queue.topic, "brokerName": queue.broker_name, "queueId": queue.queue_id}
-    )
-    at, status = start, "NO_NEW_MSG"
-    while at < end:
-        session.progress(f"{queue.broker_name} queue {queue.queue_id}: offset {at} of {end}")
-        result = await consumer.pull(queue, at, max_count=min(_PULL_COUNT, end - at))
-        found = [message for message in result.messages if at <= message.queue_offset < end]
+    def take(result: "PullResult", found: "list[MessageExt]") -> None:
         if found:
             session.say("Consume ok")
         for message in found:
             session.say(print_line(message))
-        messages += found
-        if result.next_offset <= at or result.status.name == "OFFSET_ILLEGAL":
-            status = _STATUS.get(result.status.name, result.status.name)
-            break
-        at = result.next_offset
-    session.say(f"{name} print msg finished. status={status}, offset={at}")
-    return status, at
+        messages.extend(found)
+
+    return take
 
 
 COMMANDS = (send_message, consume_message)

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +12,7 @@ from common.errors import RouteNotFound, SkylarkError
 from common.message.queue import MessageQueue
 from remoting.protocol.bodies.cluster import ClusterInfo
 from remoting.protocol.bodies.connections import ConsumerConnection, ProducerConnection
+from remoting.protocol.bodies.consume_queue import ConsumeQueueEntries
 from remoting.protocol.bodies.route import BrokerData, QueueData, TopicRouteData
 from remoting.protocol.bodies.running_info import ConsumerRunningInfo
 from remoting.protocol.bodies.stats import ConsumeStats
@@ -22,6 +23,10 @@ from sdk.admin.session import Settings
 NAMESRV = "127.0.0.1:29877"
 MASTER = "127.0.0.1:30921"
 SLAVE = "127.0.0.1:30951"
+# What the fake broker gives of a queue in one answer.
+MAX_ENTRIES = 5
+# How many messages the fake broker looks at in one pull.
+PULL_COUNT = 32
 
 
 @dataclass
@@ -42,6 +47,7 @@ class World:
     configs: dict[str, dict[str, str]] = field(default_factory=dict)
     kv: dict[tuple[str, str], str] = field(default_factory=dict)
     messages: list[Any] = field(default_factory=list)
+    entries: dict[str, ConsumeQueueEntries] = field(default_factory=dict)
     errors: dict[tuple[str, ...], SkylarkError] = field(default_factory=dict)
     calls: list[tuple[Any, ...]] = field(default_factory=list)
     opened: list[Settings] = field(default_factory=list)
@@ -138,6 +144,23 @@ class FakeAdmin:
         self.world.asked("view_message", offset_msg_id)
         return next(message for message in self.world.messages if message.offset_msg_id == offset_msg_id)
 
+    async def query_consume_queue(
+        self, addr: str, topic: str, queue_id: int, index: int, count: int = 10, group: str | None = None
+    ) -> ConsumeQueueEntries:
+        self.world.asked("query_consume_queue", addr, topic, queue_id, index, count, group)
+        stored = self.world.entries[addr]
+        given = min(count, MAX_ENTRIES)
+        return replace(stored, queue_data=stored.queue_data[index : index + given])
+
+    async def delete_expired_commit_log(self, addr: str) -> None:
+        self.world.asked("delete_expired_commit_log", addr)
+
+    async def clean_expired_consume_queue(self, addr: str) -> None:
+        self.world.asked("clean_expired_consume_queue", addr)
+
+    async def clean_unused_topic(self, addr: str) -> None:
+        self.world.asked("clean_unused_topic", addr)
+
     async def broker_runtime_info(self, addr: str) -> dict[str, str]:
         self.world.asked("broker_runtime_info", addr)
         return self.world.infos.get(addr, {})
@@ -199,15 +222,21 @@ class FakeConsumer:
     async def max_offset(self, mq: MessageQueue) -> int:
         return max((message.queue_offset + 1 for message in self._of(mq)), default=0)
 
-    async def search_offset(self, mq: MessageQueue, timestamp_ms: int) -> int:
+    async def search_offset(self, mq: MessageQueue, timestamp_ms: int, boundary: str = "LOWER") -> int:
+        self.world.asked("search_offset", mq, timestamp_ms, boundary)
+        if boundary == "UPPER":
+            before = [message.queue_offset for message in self._of(mq) if message.store_timestamp <= timestamp_ms]
+            return max(before, default=await self.min_offset(mq))
         later = [message.queue_offset for message in self._of(mq) if message.store_timestamp >= timestamp_ms]
         return min(later, default=await self.max_offset(mq))
 
-    async def pull(self, mq: MessageQueue, offset: int, *, max_count: int = 32, **_: Any) -> Any:
+    async def pull(self, mq: MessageQueue, offset: int, *, max_count: int = 32, expression: str = "*", **_: Any) -> Any:
+        """Looks at no more than ``PULL_COUNT`` messages, of which those with the tag are given."""
         self.world.asked("pull", mq, offset, max_count)
-        found = [message for message in self._of(mq) if message.queue_offset >= offset][:max_count]
-        status = SimpleNamespace(name="FOUND" if found else "NO_NEW_MESSAGE")
-        after = found[-1].queue_offset + 1 if found else offset
+        seen = [message for message in self._of(mq) if message.queue_offset >= offset][: min(max_count, PULL_COUNT)]
+        found = [message for message in seen if expression in ("*", message.tags)]
+        status = SimpleNamespace(name="FOUND" if found else "NO_MATCHED_MESSAGE" if seen else "NO_NEW_MESSAGE")
+        after = seen[-1].queue_offset + 1 if seen else offset
         bounds = {"min_offset": await self.min_offset(mq), "max_offset": await self.max_offset(mq)}
         return SimpleNamespace(status=status, messages=found, next_offset=after, **bounds)
 

@@ -43,7 +43,14 @@ ROCKETMQ_NAMES = [
     "updateNamesrvConfig",
     "updateKvConfig",
     "deleteKvConfig",
+    "printMsg",
+    "printMsgByQueue",
+    "queryCq",
+    "deleteExpiredCommitLog",
+    "cleanExpiredCQ",
+    "cleanUnusedTopic",
 ]
+OWN_NAMES = ["searchOffset", "help", "completion"]
 
 
 def invoke(*arguments: str, **settings: Any) -> Any:
@@ -51,7 +58,7 @@ def invoke(*arguments: str, **settings: Any) -> Any:
 
 
 def test_commands_are_rocketmqs() -> None:
-    assert sorted(mqadmin.commands) == sorted([*ROCKETMQ_NAMES, "help", "completion"])
+    assert sorted(mqadmin.commands) == sorted([*ROCKETMQ_NAMES, *OWN_NAMES])
 
 
 @pytest.mark.parametrize("name", sorted(mqadmin.commands))
@@ -65,7 +72,7 @@ def test_help_of_each_command(name: str) -> None:
             assert all(spelling in by_flag.output for spelling in param.opts)
 
 
-@pytest.mark.parametrize("name", ROCKETMQ_NAMES)
+@pytest.mark.parametrize("name", [*ROCKETMQ_NAMES, "searchOffset"])
 def test_every_command_has_the_common_options(name: str) -> None:
     options = {spelling for param in mqadmin.commands[name].params for spelling in param.opts}
     assert {"-n", "--namesrvAddr", "--timeout", "--output"} <= options

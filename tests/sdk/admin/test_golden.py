@@ -166,3 +166,13 @@ def test_consume_message() -> None:
     # RocketMQ takes the queues in the order of a hash table
     by_queue = {number: [line for line in expected if f"queueId={number}]" in line] for number in range(3)}
     assert lines == [*by_queue[0], *by_queue[1], *by_queue[2], *expected[1:4]]
+
+
+def test_print_msg() -> None:
+    world = World(messages=[message()], routes={"AdminT": route()})
+    lines = printed(world, "printMsg", "-t", "AdminT")
+    expected = golden("printMsg -t AdminT")
+    # RocketMQ takes the queues in the order of a hash table
+    heads = {number: at for at, line in enumerate(expected) for number in range(4) if f"queueId={number}]" in line}
+    blocks = {number: expected[at : expected.index("-" * 56, at) + 1] for number, at in heads.items()}
+    assert lines == [line for number in range(4) for line in blocks[number]]

@@ -1,0 +1,92 @@
+"""Reading queues for the commands that print messages: which queues, from where to where, pull by pull."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from common.errors import UserError
+from sdk.admin.render import java_object
+from sdk.admin.session import Session
+
+if TYPE_CHECKING:
+    from common.message.message import MessageExt
+    from common.message.queue import MessageQueue
+    from sdk.consumer.pull import PullConsumer
+    from sdk.consumer.result import PullResult
+
+# RocketMQ's brokers give no more than 32 at once, Skylark's as much as is asked for.
+_PULL_COUNT = 1024
+_PULL_BYTES = 1024 * 1024
+# RocketMQ's tool prints these names
+_STATUS = {"NO_NEW_MESSAGE": "NO_NEW_MSG", "NO_MATCHED_MESSAGE": "NO_MATCHED_MSG"}
+
+Take = Callable[["PullResult", "list[MessageExt]"], None]
+
+
+def status_name(result: "PullResult") -> str:
+    """How a pull ended, in the words of RocketMQ's tool."""
+    return _STATUS.get(result.status.name, result.status.name)
+
+
+def queue_text(queue: "MessageQueue") -> str:
+    """RocketMQ's ``MessageQueue.toString``."""
+    return java_object(
+        "MessageQueue", {"topic": queue.topic, "brokerName": queue.broker_name, "queueId": queue.queue_id}
+    )
+
+
+def queue_json(queue: "MessageQueue", **more: Any) -> dict[str, Any]:
+    """A queue, and what is told of it."""
+    return {"brokerName": queue.broker_name, "queueId": queue.queue_id, **more}
+
+
+async def chosen_queues(
+    consumer: "PullConsumer", topic: str, broker_name: str | None = None, queue_id: int | None = None
+) -> "list[MessageQueue]":
+    """The queues of the topic, or those of one broker or number; UserError when there is none."""
+    every = await consumer.message_queues(topic)
+    queues = [
+        queue for queue in every if broker_name in (None, queue.broker_name) and queue_id in (None, queue.queue_id)
+    ]
+    if not queues:
+        names = ", ".join(f"{queue.broker_name}:{queue.queue_id}" for queue in every)
+        raise UserError(f"topic {topic} has no such queue to read; it has {names or 'none'}")
+    return queues
+
+
+async def span_of(
+    consumer: "PullConsumer", queue: "MessageQueue", begin: int | None, end: int | None
+) -> tuple[int, int]:
+    """The first offset, and the one behind the last, of what was stored from ``begin`` up to before ``end`` (ms)."""
+    first = await (consumer.min_offset(queue) if begin is None else consumer.search_offset(queue, begin))
+    after = await (consumer.max_offset(queue) if end is None else consumer.search_offset(queue, end))
+    return first, after
+
+
+async def read_queue(
+    session: Session,
+    consumer: "PullConsumer",
+    queue: "MessageQueue",
+    start: int,
+    end: int,
+    take: Take,
+    *,
+    expression: str = "*",
+    most: int | None = None,
+) -> tuple[str, int]:
+    """Give each pull with its messages to ``take``, up to before ``end``, and no more than ``most`` messages.
+
+    Returns the status that ended it, and where to read on.
+    """
+    at, left = start, end - start if most is None else most
+    while at < end and left > 0:
+        session.progress(f"{queue.broker_name} queue {queue.queue_id}: offset {at} of {end}")
+        result = await consumer.pull(
+            queue, at, max_count=min(_PULL_COUNT, end - at, left), max_bytes=_PULL_BYTES, expression=expression
+        )
+        found = [message for message in result.messages if at <= message.queue_offset < end]
+        take(result, found)
+        left -= len(found)
+        if result.next_offset <= at or result.status.name == "OFFSET_ILLEGAL":
+            return status_name(result), at
+        at = result.next_offset
+    return "NO_NEW_MSG", at
