@@ -7,6 +7,7 @@ import click
 import trio
 
 from broker.broker import Broker
+from broker.export_metadata import export_metadata
 from broker.options import BrokerOptions
 from common.errors import UserError
 from common.options import click_options, given_options, load_conf, to_properties
@@ -45,6 +46,9 @@ def main(context: click.Context, /, conf: str | None, print_config: bool, **argu
         click.echo(to_properties(broker.options), nl=False)
         return
     sys.exit(run_daemon(lambda stopping: _serve(broker, stopping), name="broker"))
+
+
+main.add_command(export_metadata)
 
 
 async def _serve(broker: Broker, stopping: trio.Event) -> None:

@@ -1,0 +1,110 @@
+"""``broker exportMetadata``: back to RocketMQ's files, from a stopped broker only."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from broker.cli import main
+from broker.export_metadata import export
+from broker.meta.json_files import NAMES
+from broker.meta.metadata import Metadata, MetadataReport
+from broker.options import BrokerOptions
+from common.clock import ManualClock
+from common.errors import UserError
+from common.files import OsFiles
+from remoting.protocol.bodies.group import SubscriptionGroupConfig
+from remoting.protocol.bodies.topic import TopicConfig
+from tests.broker.meta.support import DIRECTORY, Room
+from tests.support.golden_store import unpack
+from tests.support.memory_files import MemoryFiles
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(main, ["exportMetadata", *arguments])
+
+
+def opened(store: Path) -> tuple[Metadata, MetadataReport]:
+    metadata = Metadata(OsFiles(), f"{store}/config", ManualClock(), BrokerOptions(broker_name="broker-g"))
+    return metadata, metadata.open()
+
+
+def test_a_java_brokers_directory_is_given_back_as_it_was_with_what_changed(tmp_path: Path) -> None:
+    store = unpack("5.3.3", tmp_path)
+    before = {name: (store / "config" / name).read_bytes() for name in NAMES}
+    metadata, _ = opened(store)
+    metadata.journal.close()
+    result = run(str(store))
+    assert result.exit_code == 0, result.output
+    assert result.stdout.splitlines() == [f"export {store}/config/{name} success" for name in NAMES]
+    assert {name: (store / "config" / name).read_bytes() for name in NAMES} == before
+
+    metadata, report = opened(store)
+    assert report.warnings == [], "our own export is nobody else's change"
+    metadata.topics.put(TopicConfig("New", 2, 2))
+    metadata.groups.put(SubscriptionGroupConfig("new_group", retry_max_times=3))
+    metadata.consumer_offsets.commit("golden_group", "GoldenA", 1, 16)
+    metadata.consumer_offsets.append_changed(metadata.consumer_offsets.take_changed())
+    metadata.journal.close()
+    assert run(str(store)).exit_code == 0
+    topics = json.loads((store / "config" / "topics.json").read_bytes())
+    known = json.loads(before["topics.json"])
+    assert topics["topicConfigTable"] == {**known["topicConfigTable"], "New": TopicConfig("New", 2, 2).to_wire()}
+    assert topics["dataVersion"]["counter"] == known["dataVersion"]["counter"] + 1
+    groups = json.loads((store / "config" / "subscriptionGroup.json").read_bytes())
+    assert groups["subscriptionGroupTable"]["new_group"]["retryMaxTimes"] == 3
+    assert '"GoldenA@golden_group":{0:13,2:13,3:14,1:16\n' in (store / "config" / "consumerOffset.json").read_text()
+    assert {name: (store / "config" / f"{name}.bak").read_bytes() for name in NAMES} == before
+    assert opened(store)[1].warnings == []
+
+
+def test_what_is_exported_elsewhere_can_be_taken_over_there(tmp_path: Path) -> None:
+    room = Room()
+    room.topics.put(TopicConfig("T", 3, 3, attributes={"message.type": "FIFO"}))
+    room.groups.put(SubscriptionGroupConfig("g", consume_timeout_minute=3))
+    room.offsets.commit("g", "T", 2, 7)
+    room.offsets.append_changed(room.offsets.take_changed())
+    room.journal.close()
+    room.fs.mkdirs("/other")
+    export(room.fs, room.clock, "/store", "/other/store/config")
+    other = MemoryFiles()
+    for name in NAMES:
+        other.overwrite(f"{DIRECTORY}/{name}", room.fs.read(f"/other/store/config/{name}"))
+    there = Room(fs=other)
+    assert there.topics.get("T") == room.topics.get("T")
+    assert there.groups.get("g") == room.groups.get("g")
+    assert there.offsets.table() == {"T@g": {2: 7}}
+    assert [name for name in room.fs.listdir(DIRECTORY) if name.endswith(".json")] == []
+
+
+def test_a_running_broker_is_left_alone() -> None:
+    room = Room()
+    room.topics.put(TopicConfig("T"))
+    lock = room.fs.lock("/store/lock")
+    with pytest.raises(UserError, match="stop it first, or use mqadmin exportMetadata"):
+        export(room.fs, room.clock, "/store")
+    lock.close()
+    assert export(room.fs, room.clock, "/store") == [f"{DIRECTORY}/{name}" for name in NAMES]
+
+
+def test_java_files_that_were_never_taken_over_are_not_overwritten(tmp_path: Path) -> None:
+    store = unpack("4.9.8", tmp_path)
+    result = run(str(store))
+    assert (result.exit_code, result.stderr) == (
+        1,
+        f"broker: {store}/config holds no metadata of Skylark's: give the directory that storePathRootDir names\n",
+    )
+    Room(fs=(fs := MemoryFiles())).journal.close()
+    fs.overwrite(f"{DIRECTORY}/topics.json", b'{"topicConfigTable":{"T":{"topicName":"T"}}}')
+    with pytest.raises(UserError, match="nothing to export"):
+        export(fs, ManualClock(), "/store")
+
+
+def test_a_directory_that_may_not_be_written_is_one_line(tmp_path: Path) -> None:
+    store = unpack("5.3.3", tmp_path)
+    opened(store)[0].journal.close()
+    (tmp_path / "file").touch()
+    result = run(str(store), "--to", str(tmp_path / "file" / "sub"))
+    assert result.exit_code == 1
+    assert result.stderr == f"broker: {tmp_path}/file/sub: Not a directory\n"
