@@ -4,7 +4,10 @@ RocketMQ's holds nothing, or a process id. Ours holds the machine's boot id: und
 broker wrote is still in the page cache.
 """
 
+from contextlib import suppress
+
 from broker.store.recovery import LastStop
+from common.errors import DiskFull
 from common.files import FileSystem
 
 ABORT = "abort"
@@ -20,11 +23,15 @@ def read_abort(fs: FileSystem, directory: str) -> LastStop:
 
 
 def write_abort(fs: FileSystem, directory: str) -> None:
-    """The store is open now. Durable, so that it tells of a power loss too."""
+    """The store is open now. Durable, so that it tells of a power loss too.
+
+    On a full disk the file is empty: a crash counts as a power loss then.
+    """
     file = fs.open_append(f"{directory}/{ABORT}")
     try:
         file.truncate(0)
-        file.write(f"{fs.boot_id()}\n".encode())
+        with suppress(DiskFull):
+            file.write(f"{fs.boot_id()}\n".encode())
         file.sync()
     finally:
         file.close()

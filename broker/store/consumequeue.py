@@ -159,6 +159,10 @@ class ConsumeQueue:
         self.min_offset = self.next_offset = offset
 
     @property
+    def is_empty(self) -> bool:
+        return self.min_offset == self.next_offset
+
+    @property
     def is_mapped(self) -> bool:
         return self._view is not None or self.chain.is_mapped
 

@@ -45,6 +45,7 @@ def write_queue_ends(fs: FileSystem, directory: str, ends: QueueEnds) -> None:
     except DiskFull:
         if fs.exists(path):
             fs.remove(path)
+            fs.fsync_dir(directory)
 
 
 def read_queue_ends(fs: FileSystem, directory: str) -> QueueEnds | None:

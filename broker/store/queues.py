@@ -15,6 +15,7 @@ class Queues:
         self._directory = directory
         self._segment_bytes = segment_bytes
         self._store_host = store_host
+        self._emptied: list[str] = []
         self._by_topic: dict[str, dict[int, ConsumeQueue]] = {}
         self._dirty: list[ConsumeQueue] = []
 
@@ -51,6 +52,8 @@ class Queues:
         for queue in removed:
             if queue.dirty:
                 self._dirty.remove(queue)
+            if queue.chain.segments:
+                self._emptied.append(queue.chain.directory)
             queue.remove()
         return removed
 
@@ -66,6 +69,11 @@ class Queues:
         for queue in dirty:
             queue.dirty = False
         return dirty
+
+    def take_emptied(self) -> list[str]:
+        """Directories of the queues that were removed since the last call: synced, they stay removed."""
+        emptied, self._emptied = self._emptied, []
+        return emptied
 
     def ends(self) -> dict[str, dict[int, tuple[int, int]]]:
         """Topic -> queue -> (min offset, next offset)."""

@@ -170,6 +170,8 @@ class Recovery:
             self._broken[queue] = None
             return
         if gap < 0 and not self._has(queue, record):
+            if self._is_of_a_deleted_topic(queue, record):
+                return
             raise StoreCorrupt(
                 self._log.chain.directory,
                 record.physical_offset,
@@ -182,6 +184,11 @@ class Recovery:
     def _has(self, queue: ConsumeQueue, record: Record) -> bool:
         offset = record.queue_offset
         return offset >= queue.min_offset and queue.entry(offset)[:2] == (record.physical_offset, record.size)
+
+    def _is_of_a_deleted_topic(self, queue: ConsumeQueue, record: Record) -> bool:
+        """Whether the queue was begun anew since: what it has in this place came later."""
+        offset = record.queue_offset
+        return offset >= queue.min_offset and queue.entry(offset)[0] > record.physical_offset
 
     def _refuse_rot(self, report: RecoveryReport, known_end: int) -> None:
         """StoreCorrupt when sound records follow the end that was found, or a clean stop had more."""
@@ -226,7 +233,7 @@ class Recovery:
         rebuild_queues(log, self._queues, self._broken, self._tag_codes, self._progress("queues made from", log.start))
         for queue in self._broken:
             known = ends.next_offset(queue.topic, queue.queue_id) if ends else 0
-            if queue.next_offset < known and report.last_stop is not LastStop.POWER_LOSS:
+            if queue.is_empty and queue.next_offset < known and report.last_stop is not LastStop.POWER_LOSS:
                 queue.continue_at(known)
         report.rebuilt = tuple(f"{queue.topic}/{queue.queue_id}" for queue in self._broken)
 

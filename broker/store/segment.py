@@ -234,6 +234,9 @@ class SegmentChain:
     def _remove(self, segment: Segment) -> None:
         segment.close()
         self._fs.remove(segment.path)
+        if self._durable_files:
+            # One by one: were they to come back in any order after a power loss, there would be a gap.
+            self._fs.fsync_dir(self.directory)
 
     def close(self) -> None:
         for segment in self.segments:

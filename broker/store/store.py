@@ -5,8 +5,8 @@ acknowledgement means is decided by who waits for what: a put survives this proc
 power loss.
 """
 
-from collections.abc import Sequence, Set
-from contextlib import suppress
+from collections.abc import Iterator, Sequence, Set
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -24,7 +24,7 @@ from broker.store.reader import GetResult, GetStatus, read_queue
 from broker.store.recovery import LastStop, Progress, Recovery, RecoveryReport
 from broker.store.tags import TagCodes
 from common.clock import Clock
-from common.errors import DiskFull, RequestRefused, StoreLocked
+from common.errors import DiskFull, RequestRefused, StoreError, StoreLocked
 from common.files import FileSystem
 from common.message.record import (
     MAX_PROPERTIES,
@@ -75,6 +75,8 @@ class CheckpointMark(NamedTuple):
     log_offset: int
     timestamp: int
     queues: list[ConsumeQueue]
+    # Directories whose files were removed.
+    emptied: list[str]
     ends: QueueEnds | None
 
 
@@ -94,6 +96,7 @@ class MessageStore:
         self.queues = Queues(fs, f"{directory}/consumequeue", options.consumequeue_segment_bytes, store_host)
         self._tag_codes = TagCodes()
         self._last_timestamp = 0
+        self._sync_failed = False
         # Queues with held pulls that got messages since the owner of the pulls last looked.
         self.arrived: set[ConsumeQueue] = set()
         self.puts = 0
@@ -140,14 +143,21 @@ class MessageStore:
         return report
 
     def close(self) -> None:
-        """Make all durable, say so in the checkpoint, give the directory up."""
-        self.finish_checkpoint(self.begin_checkpoint(with_ends=True), clean=True)
-        self.queues.close()
-        self.index.close()
-        self.log.close()
-        self._checkpoint.close()
-        self._fs.remove(f"{self._options.directory}/{ABORT}")
-        self._lock.close()
+        """Make all durable, say so in the checkpoint, give the directory up.
+
+        After a failed sync only the last: the next one may succeed without the bytes of the one that failed, so no
+        checkpoint may be written any more, and the next start has to look.
+        """
+        try:
+            if not self._sync_failed:
+                self.finish_checkpoint(self.begin_checkpoint(with_ends=True), clean=True)
+                self._fs.remove(f"{self._options.directory}/{ABORT}")
+        finally:
+            self.queues.close()
+            self.index.close()
+            self.log.close()
+            self._checkpoint.close()
+            self._lock.close()
 
     # --- writing
 
@@ -240,8 +250,9 @@ class MessageStore:
     def build_index(self, limit: int) -> int:
         """Let the index catch up by at most ``limit`` messages; returns how many."""
         done = 0
-        while done < limit and (step := self.index.build(self.log, limit - done)):
-            done += step
+        # A step may find only the filler at the end of a file, and so no message.
+        while done < limit and self.index.position < self.log.end:
+            done += self.index.build(self.log, limit - done)
         return done
 
     def delete_topic(self, topic: str) -> None:
@@ -254,8 +265,12 @@ class MessageStore:
     # --- durability
 
     def flush(self) -> int:
-        """Make the log durable up to its present end, and return that. Runs in any thread, one at a time."""
-        return self.log.flush()
+        """Make the log durable up to its present end, and return that. Runs in any thread, one at a time.
+
+        StoreError when that fails: nobody knows then what is on disk, and the store can only be closed.
+        """
+        with self._must_succeed():
+            return self.log.flush()
 
     @property
     def durable_end(self) -> int:
@@ -268,17 +283,25 @@ class MessageStore:
         ``with_ends``: note the ends of all queues as well, for a start that looks whether one is gone.
         """
         ends = QueueEnds(self.log.start, self.queues.ends(), self.index.ends()) if with_ends else None
-        return CheckpointMark(self.log.end, self._last_timestamp, self.queues.take_dirty(), ends)
+        return CheckpointMark(
+            self.log.end, self._last_timestamp, self.queues.take_dirty(), self.queues.take_emptied(), ends
+        )
 
     def finish_checkpoint(self, mark: CheckpointMark, *, clean: bool = False) -> None:
-        """Make log, queues and index durable up to ``mark`` and write the checkpoint. Runs in any thread."""
-        self.log.flush()
-        for queue in mark.queues:
-            queue.sync()
-        self.index.sync()
-        if mark.ends is not None:
-            write_queue_ends(self._fs, self._options.directory, mark.ends)
-        self._checkpoint.write(mark.log_offset, mark.timestamp, clean=clean)
+        """Make log, queues and index durable up to ``mark`` and write the checkpoint. Runs in any thread.
+
+        StoreError as in `flush`.
+        """
+        with self._must_succeed():
+            self.log.flush()
+            for queue in mark.queues:
+                queue.sync()
+            for directory in mark.emptied:
+                self._fs.fsync_dir(directory)
+            self.index.sync()
+            if mark.ends is not None:
+                write_queue_ends(self._fs, self._options.directory, mark.ends)
+            self._checkpoint.write(mark.log_offset, mark.timestamp, clean=clean)
 
     # --- reading
 
@@ -352,6 +375,14 @@ class MessageStore:
         return query_by_key(self.log, self.index, topic, key, max_num, begin_ms, end_ms, max_bytes, unique=unique)
 
     # --- inside
+
+    @contextmanager
+    def _must_succeed(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            self._sync_failed = True
+            raise StoreError(f"the store cannot be made durable, the broker stops: {error}") from error
 
     def _now(self) -> int:
         # Store times never go back, so that a queue can be searched by time.

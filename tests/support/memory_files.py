@@ -124,6 +124,8 @@ class MemoryFiles:
 
     def fsync_dir(self, path: str) -> None:
         self._count("fsync_dir", path)
+        if path not in self._directories:
+            raise FileNotFoundError(errno.ENOENT, "no such directory", path)
         self._durable_names[path] = apply_changes(self._durable_names.get(path, {}), self._changes.pop(path, []))
 
     def disk_usage(self, path: str) -> DiskUsage:

@@ -1,0 +1,121 @@
+"""Faults that random schedules found, each alone: broken syncs, removed files, deleted topics, full disks."""
+
+import errno
+from random import Random
+
+import pytest
+
+from common.errors import StoreError
+from tests.broker.store.support import bodies, new_store, open_store, put
+from tests.support.memory_files import MemoryFiles
+
+SEEDS = range(20)
+
+
+def test_after_a_failed_sync_a_stop_does_not_say_that_all_is_on_disk() -> None:
+    fs = MemoryFiles()
+    store = open_store(fs)
+    put(store, "t", 0, b"on disk")
+    store.flush()
+    put(store, "t", 0, b"not on disk" * 100)
+    fs.faults.fail("sync")
+    with pytest.raises(StoreError, match="cannot be made durable"):
+        store.flush()
+    store.close()
+    for seed in SEEDS:
+        after = new_store(fs.crash(Random(seed)))
+        assert not after.open().clean
+        assert bodies(after, "t", 0)[:1] == [b"on disk"]
+
+
+def test_a_stop_whose_sync_fails_gives_the_directory_up_all_the_same() -> None:
+    fs = MemoryFiles()
+    store = open_store(fs)
+    put(store, "t", 0, b"x")
+    fs.faults.fail("sync")
+    with pytest.raises(StoreError, match="cannot be made durable"):
+        store.close()
+    assert not new_store(fs).open().clean
+
+
+def test_a_deleted_topic_stays_deleted_when_the_power_goes() -> None:
+    fs = MemoryFiles()
+    store = open_store(fs)
+    put(store, "t", 0, b"x")
+    store.finish_checkpoint(store.begin_checkpoint())
+    store.delete_topic("t")
+    store.finish_checkpoint(store.begin_checkpoint(with_ends=True))
+    for seed in SEEDS:
+        assert open_store(fs.crash(Random(seed))).max_offset("t", 0) == 0
+
+
+def test_a_topic_made_again_while_its_deletion_was_cut_off_keeps_the_new_messages() -> None:
+    fs = MemoryFiles()
+    store = open_store(fs)
+    for _ in range(8):
+        put(store, "t", 0, b"old")
+    store.finish_checkpoint(store.begin_checkpoint(with_ends=True))
+    put(store, "t", 0, b"old, behind the checkpoint")
+    store.delete_topic("t")
+    put(store, "t", 0, b"new")
+    assert bodies(open_store(fs.killed()), "t", 0) == [b"new"]
+
+
+def test_power_loss_while_a_torn_tail_is_cut_leaves_no_gap_in_the_log() -> None:
+    fs = MemoryFiles()
+    store = open_store(fs)
+    put(store, "t", 0, b"first")
+    torn = store.log.end
+    for _ in range(30):
+        put(store, "t", 0, bytes(1000))
+    removed: list[MemoryFiles] = []
+
+    def before_call(operation: str, path: str) -> None:
+        if operation == "remove" and "commitlog" in path:
+            removed.extend(fs.crash(Random(seed)) for seed in SEEDS)
+
+    first_file = store.log.chain.segments[0].path
+    fs = fs.killed()
+    fs.boots += 1
+    fs.overwrite(first_file, fs.read(first_file)[:torn] + bytes(4096 - torn))
+    fs.before_call = before_call
+    assert bodies(open_store(fs), "t", 0) == [b"first"]
+    assert len(removed) > 2 * len(SEEDS)
+    for image in removed:
+        assert bodies(open_store(image), "t", 0)[:1] == [b"first"]
+
+
+def test_a_query_right_after_a_roll_finds_the_new_message() -> None:
+    store = open_store(MemoryFiles())
+    put(store, "t", 0, bytes(2000))
+    put(store, "t", 0, bytes(1500))
+    store.build_index(1000)
+    put(store, "t", 0, bytes(1500), b"KEYS\x01k\x02")
+    assert len(store.log.chain.segments) == 2
+    assert len(store.query("t", "k", 1, 0, 1 << 60).records) == 1
+
+
+def test_a_full_disk_stops_neither_checkpoint_nor_stop() -> None:
+    fs = MemoryFiles()
+    store = open_store(fs)
+    put(store, "t", 0, b"x")
+    fs.capacity = fs.used()
+    store.finish_checkpoint(store.begin_checkpoint(with_ends=True))
+    put(store, "t", 0, b"y")
+    store.close()
+    fs.capacity = 1 << 40
+    store = new_store(fs)
+    assert store.open().clean
+    assert bodies(store, "t", 0) == [b"x", b"y"]
+
+
+def test_a_store_opens_when_the_disk_is_full() -> None:
+    fs = MemoryFiles()
+    store = open_store(fs)
+    put(store, "t", 0, b"x")
+    store.close()
+    fs.capacity = fs.used()
+    assert bodies(open_store(fs), "t", 0) == [b"x"]
+    fs = fs.killed()
+    fs.faults.fail("write", times=100, code=errno.ENOSPC)
+    assert bodies(open_store(fs), "t", 0) == [b"x"]
