@@ -4,25 +4,19 @@ Keys are hashed with their topic ("topic#key"): the unique key, and each word of
 goes on behind the last message that is in a file.
 """
 
-import struct
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from broker.store.commitlog import CommitLog
 from broker.store.index_file import IndexFile, index_file_bytes
+from broker.store.log_keys import Entries, LogKeys
 from broker.store.queue_ends import QueueEnds
 from common.files import FileSystem
-from common.message.flags import BORN_HOST_V6, STORE_HOST_V6, TRANSACTION_MASK, TRANSACTION_ROLLBACK
 from common.message.javahash import KeyHasher
-from common.message.properties import find_property
-from common.message.record import MAGIC_V1, MAGIC_V2, Record, decode_record
 
-# size, magic, sysFlag, storeTimestamp, bodyLength of a record with IPv4 hosts.
-_HEAD = struct.Struct(">II28xi16xq20xi")
-_BODY_AT = _HEAD.size
-_V6 = BORN_HOST_V6 | STORE_HOST_V6
-
-Entry = tuple[int, int, int]
+# The most records that are read before their entries are written.
+_STEP = 4096
 
 
 class Index:
@@ -35,7 +29,7 @@ class Index:
         self._capacity = capacity
         self._enabled = enabled
         self._hasher = KeyHasher()
-        self._prefixes: dict[bytes, bytes] = {}
+        self._keys = LogKeys(self._hasher)
         self._synced = 0
         # The index holds all messages of the log before this physical offset.
         self.position = 0
@@ -97,33 +91,12 @@ class Index:
             return 0
         view, base = segment.file.view, segment.base
         end = min(log.end, segment.end) - base
-        at, done, known = position - base, 0, self.end_physical
-        entries: list[Entry] = []
-        add = entries.append
-        unpack, prefixes, index_hash = _HEAD.unpack_from, self._prefixes, self._hasher.index_hash
-        while done < limit and at + _BODY_AT <= end:
-            size, magic, sys_flag, store_ms, body_length = unpack(view, at)
-            if magic != MAGIC_V1 or sys_flag & _V6:
-                if magic not in (MAGIC_V1, MAGIC_V2):
-                    break
-                entries += self._unusual(decode_record(view[at : at + size], check_crc=False))
-            elif sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK:
-                tail = view[at + _BODY_AT + body_length : at + size]
-                topic = tail[: tail[0] + 1]
-                prefix = prefixes.get(topic) or self._prefix(topic)
-                first = len(topic) + 2
-                key_at = tail.find(b"UNIQ_KEY\x01", first)
-                key_end = tail.find(b"\x02", key_at)
-                if 0 < key_at < key_end and (key_at == first or tail[key_at - 1] == 2) and tail.find(b"KEYS\x01") < 0:
-                    # The plain case: a unique key and no others.
-                    add((index_hash(prefix + tail[key_at + 9 : key_end]), base + at, store_ms))
-                else:
-                    for key in index_keys(tail[len(topic) + 2 :]):
-                        add((index_hash(prefix + key), base + at, store_ms))
-            at += size
-            done += 1
+        limit = min(limit, _STEP)
+        known = self.end_physical
+        entries, at, done = self._keys.read(view, position - base, end, base, limit)
         if known >= position:
-            entries = [entry for entry in entries if entry[1] > known]
+            new = bisect_right(entries.physicals, known)
+            entries = Entries(*(column[new:] for column in entries))
         self._put(entries)
         # What is left of a file that no record fits into is a filler.
         self.position = base + at if done == limit or base + at == log.end else min(segment.end, log.end)
@@ -143,7 +116,7 @@ class Index:
     def _remove_from(self, number: int) -> None:
         """Remove the files from ``number`` on."""
         for file in self.files[number:]:
-            file.file.close()
+            file.close()
             self._fs.remove(file.file.path)
         del self.files[number:]
 
@@ -168,31 +141,27 @@ class Index:
 
     def close(self) -> None:
         for file in self.files:
-            file.file.close()
+            file.close()
 
-    def _prefix(self, topic_field: bytes) -> bytes:
-        if len(self._prefixes) > 100_000:
-            self._prefixes.clear()
-        prefix = self._prefixes[topic_field] = topic_field[1:] + b"#"
-        return prefix
-
-    def _unusual(self, record: Record) -> list[Entry]:
-        if record.sys_flag & TRANSACTION_MASK == TRANSACTION_ROLLBACK:
-            return []
-        prefix = record.topic.encode() + b"#"
-        keys = index_keys(record.properties)
-        return [(self._hasher.index_hash(prefix + key), record.physical_offset, record.store_timestamp) for key in keys]
-
-    def _put(self, entries: list[Entry]) -> None:
-        while entries:
-            file = self._writable(entries[0][2])
-            room = file.room
-            file.put_many(entries[:room])
-            entries = entries[room:]
+    def _put(self, entries: Entries) -> None:
+        done, count = 0, len(entries.hashes)
+        while done < count:
+            file = self._writable(entries.times_ms[done])
+            end = _whole_messages(entries.physicals, done, min(done + file.room, count))
+            if end == done:
+                file = self._add_file(entries.times_ms[done])
+                most = min(done + file.room, count)
+                end = _whole_messages(entries.physicals, done, most)
+                end = end if end > done else most
+            file.put_many(*(column[done:end] for column in entries))
+            done = end
 
     def _writable(self, store_ms: int) -> IndexFile:
         if self.files and self.files[-1].room > 0:
             return self.files[-1]
+        return self._add_file(store_ms)
+
+    def _add_file(self, store_ms: int) -> IndexFile:
         self._fs.mkdirs(self._directory)
         name = datetime.fromtimestamp(store_ms / 1000).strftime("%Y%m%d%H%M%S") + f"{store_ms % 1000:03d}"
         while self._fs.exists(f"{self._directory}/{name}"):
@@ -204,11 +173,11 @@ class Index:
         return file
 
 
-def index_keys(properties: bytes) -> list[bytes]:
-    """The unique key and the words of KEYS, out of an encoded properties string."""
-    keys: list[bytes] = []
-    for name, many in ((b"UNIQ_KEY", False), (b"KEYS", True)):
-        value = find_property(properties, name)
-        if value:
-            keys += value.split() if many else [value]
-    return keys
+def _whole_messages(physicals: Sequence[int], start: int, end: int) -> int:
+    """The last place up to ``end`` that is between two messages: no message may have keys in two files.
+
+    A start goes on behind the last message that is in a file, and would miss what it had in one that is lost.
+    """
+    while start < end < len(physicals) and physicals[end - 1] == physicals[end]:
+        end -= 1
+    return end

@@ -7,19 +7,22 @@ entries:   keyHash 4 | physicalOffset 8 | seconds since beginTimestamp 4 | previ
 """
 
 import struct
-from collections.abc import Iterator
+import sys
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import repeat
 
 from common.files import MappedFile
 
 _HEADER = struct.Struct(">qqqqii")
-_SLOT = struct.Struct(">i")
 _ENTRY = struct.Struct(">iqii")
 SLOTS_AT = _HEADER.size
+SLOT_BYTES = 4
 
 
 def index_file_bytes(slots: int, capacity: int) -> int:
     """The size of a file with so many slots and entries."""
-    return _HEADER.size + slots * _SLOT.size + capacity * _ENTRY.size
+    return _HEADER.size + slots * SLOT_BYTES + capacity * _ENTRY.size
 
 
 class IndexFile:
@@ -30,7 +33,9 @@ class IndexFile:
         self.view = file.view
         self.slots = slots
         self.capacity = capacity
-        self.entries_at = SLOTS_AT + slots * _SLOT.size
+        self.entries_at = SLOTS_AT + slots * SLOT_BYTES
+        # In the machine's byte order, which is not the file's: see `_swapped`.
+        self._slots = memoryview(self.view)[SLOTS_AT : self.entries_at].cast("i")
         (self.begin_ms, self.end_ms, self.begin_physical, self.end_physical, self.slot_count, count) = (
             _HEADER.unpack_from(self.view, 0)
         )
@@ -52,36 +57,34 @@ class IndexFile:
         """How many entries fit yet."""
         return self.capacity - self.count
 
-    def put_many(self, entries: list[tuple[int, int, int]]) -> None:
-        """Add (key hash, physical offset, store time in ms) rows, as many as there is room for, and the header."""
-        if not entries:
+    def put_many(self, hashes: Sequence[int], physicals: Sequence[int], times_ms: Sequence[int]) -> None:
+        """Add entries (key hash, physical offset, store time), as many as there is room for, and write the header.
+
+        First the entries, then the slots that point at them, then the header: a process that is killed in between
+        leaves slots that are ahead of the header, but no slot that has lost its older entries.
+        """
+        if not hashes:
             return
-        view, slots = self.view, self.slots
-        unpack_slot, pack_slot, pack_entry = _SLOT.unpack_from, _SLOT.pack_into, _ENTRY.pack
-        count = self.count
-        if count == 1:
-            _, self.begin_physical, self.begin_ms = entries[0]
-        begin_ms = self.begin_ms
-        packed: list[bytes] = []
-        for key_hash, physical, store_ms in entries:
-            slot_at = SLOTS_AT + key_hash % slots * 4
-            (previous,) = unpack_slot(view, slot_at)
-            if not 0 < previous < count:
-                previous = 0
-                self.slot_count += 1
-            packed.append(pack_entry(key_hash, physical, max((store_ms - begin_ms) // 1000, 0), previous))
-            pack_slot(view, slot_at, count)
-            count += 1
-        at = self.entries_at + self.count * _ENTRY.size
-        data = b"".join(packed)
-        view[at : at + len(data)] = data
-        self.count = count
-        _, self.end_physical, self.end_ms = entries[-1]
+        first = self.count
+        if first == 1:
+            self.begin_physical, self.begin_ms = physicals[0], times_ms[0]
+        places = [key_hash % self.slots for key_hash in hashes]
+        previous = self._newest_of(places)
+        self.slot_count += previous.count(0)
+        data = b"".join(map(_ENTRY.pack, hashes, physicals, self._seconds(times_ms), previous))
+        at = self.entries_at + first * _ENTRY.size
+        self.view[at : at + len(data)] = data
+        self.count = first + len(hashes)
+        slots = self._slots
+        for place, number in zip(places, _swapped(range(first, self.count)), strict=True):
+            slots[place] = number
+        self.end_physical, self.end_ms = physicals[-1], times_ms[-1]
         self._write_header()
 
     def find(self, key_hash: int, begin_ms: int, end_ms: int) -> Iterator[int]:
         """Physical offsets of entries with this hash, stored within the time range; newest first."""
-        (at,) = _SLOT.unpack_from(self.view, SLOTS_AT + key_hash % self.slots * 4)
+        (number,) = _swapped([self._slots[key_hash % self.slots]])
+        at = self._known(number)
         while 0 < at < self.count:
             found_hash, physical, seconds, previous = _ENTRY.unpack_from(self.view, self.entries_at + at * 20)
             stored_ms = self.begin_ms + seconds * 1000
@@ -92,6 +95,50 @@ class IndexFile:
                 return
             at = previous
 
+    def close(self) -> None:
+        self._slots.release()
+        self.file.close()
+
+    def _newest_of(self, places: list[int]) -> "array[int]":
+        """For an entry at each of these slots in turn: the one before it there, 0 when it is the first."""
+        slots = self._slots
+        found = _swapped([slots[place] for place in places])
+        if max(found) >= self.count or min(found) < 0:
+            found = array("i", map(self._known, found))
+        if len(set(places)) < len(places):
+            newest: dict[int, int] = {}
+            for number, place in enumerate(places):
+                found[number] = newest.get(place, found[number])
+                newest[place] = self.count + number
+        return found
+
+    def _known(self, number: int) -> int:
+        """The newest entry of a slot that says ``number``: what a kill left behind the header does not count yet."""
+        while number >= self.count:
+            if number >= self.capacity:
+                return 0
+            before = _ENTRY.unpack_from(self.view, self.entries_at + number * _ENTRY.size)[3]
+            if before >= number:
+                return 0
+            number = before
+        return max(number, 0)
+
+    def _seconds(self, times_ms: Sequence[int]) -> Iterable[int]:
+        """The times as entries hold them."""
+        begin_ms = self.begin_ms
+        earliest, latest = (min(times_ms) - begin_ms) // 1000, (max(times_ms) - begin_ms) // 1000
+        if earliest == latest >= 0:
+            return repeat(earliest)
+        return [max((time_ms - begin_ms) // 1000, 0) for time_ms in times_ms]
+
     def _write_header(self) -> None:
         times_and_places = (self.begin_ms, self.end_ms, self.begin_physical, self.end_physical)
         _HEADER.pack_into(self.view, 0, *times_and_places, self.slot_count, self.count)
+
+
+def _swapped(numbers: Iterable[int]) -> "array[int]":
+    """Slots as the machine reads them from what the file means, and back."""
+    swapped = array("i", numbers)
+    if sys.byteorder == "little":
+        swapped.byteswap()
+    return swapped

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 
 from broker.store.commitlog import CommitLog
 from broker.store.consumequeue import BLANK_SIZE, ConsumeQueue
-from broker.store.index import Index, index_keys
+from broker.store.index import Index
+from broker.store.log_keys import index_keys
 from broker.store.retention import HEAD_BYTES, stored_ms
 from common.errors import ProtocolError
 from common.message.properties import find_property

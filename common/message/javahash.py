@@ -8,9 +8,10 @@ from operator import mul
 
 _POWERS_COUNT = 512
 _POWERS: tuple[int, ...] = tuple(pow(31, i, 1 << 32) for i in range(_POWERS_COUNT, -1, -1))
-_MEMO_LIMIT = 100_000
-_TAIL = 4
-_TAIL_POWER: int = 31**_TAIL & 0xFFFFFFFF
+_MAX_HEADS = 4096
+_MAX_TAILS = 100_000
+TAIL = 4
+_TAIL_POWER: int = 31**TAIL & 0xFFFFFFFF
 
 
 def _unsigned(units: bytes | list[int]) -> int:
@@ -37,32 +38,49 @@ def java_hash(text: str) -> int:
 class KeyHasher:
     """Index hashes of many ASCII keys that share their beginnings, as unique keys do.
 
-    Not thread-safe; memory is bounded by ``_MEMO_LIMIT`` short strings for heads and tails each.
+    The hash of a key is that of its head, as `head_hash` gives it, plus that of its last ``TAIL`` characters.
+    Not thread-safe; memory is bounded by ``_MAX_HEADS`` and ``_MAX_TAILS`` short strings.
     """
 
-    __slots__ = ("_heads", "_tails")
+    __slots__ = ("_heads", "tails")
 
     def __init__(self) -> None:
         self._heads: dict[bytes, int] = {}
-        self._tails: dict[bytes, int] = {}
+        # A counter in hex has 65,536 of them.
+        self.tails: dict[bytes, int] = {}
 
     def index_hash(self, key: bytes) -> int:
         """``abs(hashCode(key))`` as RocketMQ's index stores it (``Integer.MIN_VALUE`` becomes 0)."""
-        head = key[:-_TAIL]
-        tail = key[-_TAIL:]
+        head = key[:-TAIL]
+        tail = key[-TAIL:]
         try:
-            h = self._heads[head] * _TAIL_POWER + self._tails[tail] & 0xFFFFFFFF
+            h = self._heads[head] + self.tails[tail] & 0xFFFFFFFF
         except KeyError:
             h = self._learn(head, tail)
         if h & 0x80000000:
             return 0x100000000 - h & 0x7FFFFFFF
         return h
 
+    def head_hash(self, head: bytes) -> int:
+        """What an ASCII key's characters before its tail add to its hash."""
+        return _unsigned(head) * _TAIL_POWER & 0xFFFFFFFF
+
+    def learn_tails(self, tails: set[bytes]) -> bool:
+        """Put ``tails`` into the table of that name; False when one of them ends no plain ASCII key."""
+        if len(self.tails) + len(tails) > _MAX_TAILS:
+            self.tails.clear()
+        for tail in tails:
+            if tail in self.tails:
+                continue
+            if len(tail) != TAIL or not tail.isascii() or min(tail) < 0x20:
+                return False
+            self.tails[tail] = _unsigned(tail)
+        return True
+
     def _learn(self, head: bytes, tail: bytes) -> int:
-        if len(tail) < _TAIL or not (head.isascii() and tail.isascii()):
+        if not head.isascii() or not self.learn_tails({tail}):
             return java_hash((head + tail).decode("utf-8", "replace")) & 0xFFFFFFFF
-        for memo, part in ((self._heads, head), (self._tails, tail)):
-            if len(memo) >= _MEMO_LIMIT:
-                memo.clear()
-            memo[part] = _unsigned(part)
-        return self._heads[head] * _TAIL_POWER + self._tails[tail] & 0xFFFFFFFF
+        if len(self._heads) >= _MAX_HEADS:
+            self._heads.clear()
+        self._heads[head] = self.head_hash(head)
+        return self._heads[head] + self.tails[tail] & 0xFFFFFFFF
