@@ -16,6 +16,7 @@ SkylarkError
 └── StoreError
     ├── StoreLocked           another broker holds the directory
     ├── StoreCorrupt          rot: file, offset, reason
+    ├── FileClosed            unmapped or removed under whoever was about to use it
     └── DiskFull              no room for the next file
 """
 
@@ -150,6 +151,10 @@ class StoreCorrupt(StoreError):
 
     def __str__(self) -> str:
         return f"{self.file} is damaged at offset {self.offset}: {self.reason}"
+
+
+class FileClosed(StoreError):
+    """The file was unmapped or removed while somebody was about to use it."""
 
 
 class DiskFull(StoreError):

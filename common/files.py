@@ -17,7 +17,7 @@ import threading
 from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
-from common.errors import DiskFull, StoreCorrupt, StoreError, StoreLocked
+from common.errors import DiskFull, FileClosed, StoreCorrupt, StoreLocked
 from common.page_cache import address_of, resident
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
@@ -60,7 +60,7 @@ class MappedFile(Protocol):
         """Give the bytes before ``end`` their blocks on disk, so that writing them cannot fail. DiskFull else."""
 
     def sync(self) -> None:
-        """Make all that was written survive power loss. Blocks: call it in a thread; not during ``close``."""
+        """Make all that was written survive power loss. Blocks: call it in a thread. FileClosed after ``close``."""
 
     def resident(self, at: int, size: int) -> bool:
         """Whether these bytes are in memory, so that taking them from ``view`` does not wait for the disk."""
@@ -68,7 +68,7 @@ class MappedFile(Protocol):
     def pread(self, at: int, size: int) -> bytes:
         """These bytes, from disk if need be. Blocks, and lets other threads run meanwhile, as ``view`` does not.
 
-        For any thread, also while the file is closed or removed; StoreError when it was closed before.
+        For any thread, also while the file is closed or removed; FileClosed when it was closed before.
         """
 
     def read_ahead(self, at: int, size: int) -> None:
@@ -173,6 +173,7 @@ class OsFiles:
     def read_part(self, path: str, at: int, size: int) -> bytes:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)  # no read-ahead for a few bytes
             return os.pread(fd, size, at)
         finally:
             os.close(fd)
@@ -302,7 +303,8 @@ class OsMappedFile:
     def sync(self) -> None:
         # On Linux a shared map is the page cache itself, so fdatasync writes what was stored through the map, as
         # msync (mmap.flush) does; but os.fdatasync lets other threads run, and mmap.flush of Python 3.11 does not.
-        os.fdatasync(self._fd)
+        with self._reading() as fd:
+            os.fdatasync(fd)
         if not self._directory_synced:
             _fsync_dir(os.path.dirname(self.path))
             self._directory_synced = True
@@ -334,7 +336,7 @@ class OsMappedFile:
     def _reading(self) -> Iterator[int]:
         with self._lock:
             if self._closed:
-                raise StoreError(f"{self.path} was closed, and perhaps removed")
+                raise FileClosed(f"{self.path} was closed, and perhaps removed")
             self._readers += 1
         try:
             yield self._fd

@@ -62,9 +62,10 @@ class ConsumeQueue:
         magic: int,
         topic_tail: bytes,
         record_overhead: int,
+        on_map: Callable[[], None],
     ) -> None:
         self.chain = SegmentChain(
-            fs, f"{directory}/{topic}/{queue_id}", segment_bytes, durable_files=False, allocated=0
+            fs, f"{directory}/{topic}/{queue_id}", segment_bytes, durable_files=False, allocated=0, on_map=on_map
         )
         self.topic = topic
         self.queue_id = queue_id
@@ -101,30 +102,29 @@ class ConsumeQueue:
         self.min_offset, self.next_offset = low, high
         return True
 
-    def find_ends(self, log_start: int, is_sound: IsSound | None) -> None:
-        """Find first and last entry in the files.
+    def find_ends(self, log_start: int, known: tuple[int, int], is_sound: IsSound | None) -> None:
+        """Find first and last entry in the files; maps none of them.
 
-        With ``is_sound`` (offset, physical offset, size), entries at the end that are not sound are dropped.
+        ``known``: (min, next) that the queue had once reached; (0, 0) when nobody noted that.
+        ``is_sound`` (offset, physical offset, size): after a power loss, entries at the end that are not sound are
+        dropped, and whatever stands behind them.
         """
         segments = self.chain.segments
-        while len(segments) > 1 and self._entry_size(segments[-1].base // ENTRY_BYTES) == 0:
+        while len(segments) > 1 and not self._has_entry(segments[-1].base // ENTRY_BYTES):
             self.chain.cut_after(segments[-1].base)
         if not segments:
             return
         first = self.chain.start // ENTRY_BYTES
-        end = self._find_end()
-        while is_sound is not None and end > first:
-            physical, size, _ = self.entry(end - 1)
-            if size > 0 and (size == BLANK_SIZE or is_sound(end - 1, physical, size)):
-                break
-            self._clear(end - 1)
-            end -= 1
-        if end == first and is_sound is not None:
-            # Nothing here is true, not even where it starts: the files before it may be lost.
-            self.chain.remove_all()
-            return
+        end = self._find_end(known[1])
+        if is_sound is not None:
+            end = self._last_sound(first, end, is_sound)
+            if end == first:
+                # Nothing here is true, not even where it starts: the files before it may be lost.
+                self.chain.remove_all()
+                return
+            self.chain.zero_from(end * ENTRY_BYTES)
         self.next_offset = end
-        self._find_start(log_start)
+        self._find_start(log_start, known[0])
 
     def last_entry(self) -> tuple[int, int, int]:
         """(offset, physical offset, size) of the newest message; size 0 when the queue has none."""
@@ -133,6 +133,13 @@ class ConsumeQueue:
             if size != BLANK_SIZE:
                 return offset, physical, size
         return 0, 0, 0
+
+    def is_behind_previous(self, offset: int, physical: int) -> bool:
+        """Whether an entry points behind the one before it. A torn one does not; the first of a file is never torn."""
+        if offset * ENTRY_BYTES == self.chain.start:
+            return True
+        before, size, _ = ENTRY.unpack(self._read_entry(offset - 1))
+        return bool(size == BLANK_SIZE or (size > 0 and before + size <= physical))
 
     def physical_offsets_behind(self, log_end: int) -> Iterator[int]:
         """Physical offsets of the newest messages, newest first, while they are at or behind ``log_end``."""
@@ -170,7 +177,7 @@ class ConsumeQueue:
         """Unmap the files until they are used again."""
         self._view = None
         self._at = self._limit = 0
-        self.chain.close()
+        self.chain.release()
 
     def append(self, physical_offset: int, size: int, tags_code: int) -> None:
         """Add the next message."""
@@ -224,7 +231,7 @@ class ConsumeQueue:
         segment = self.chain.at(offset * ENTRY_BYTES)
         assert segment is not None
         file, at = segment.file, offset * ENTRY_BYTES - segment.base
-        check_resident(file, at, ENTRY_BYTES)
+        check_resident(file, at, ENTRY_BYTES, around=NEIGHBOUR_BYTES)
         return ENTRY.unpack_from(file.view, at)
 
     def entries(self, offset: int, count: int) -> Iterator[tuple[int, int, int]]:
@@ -316,11 +323,6 @@ class ConsumeQueue:
         raw = self._read_entry(offset)
         return len(raw) == ENTRY_BYTES and _SIZE.unpack_from(raw, 8)[0] != 0
 
-    def _entry_size(self, offset: int) -> int:
-        segment = self.chain.at(offset * ENTRY_BYTES)
-        assert segment is not None
-        return int(_SIZE.unpack_from(segment.file.view, offset * ENTRY_BYTES - segment.base + 8)[0])
-
     def _clear(self, offset: int) -> None:
         segment = self.chain.at(offset * ENTRY_BYTES)
         assert segment is not None
@@ -328,25 +330,41 @@ class ConsumeQueue:
         segment.file.view[at : at + ENTRY_BYTES] = bytes(ENTRY_BYTES)
         self.chain.touched(offset * ENTRY_BYTES)
 
-    def _find_end(self) -> int:
+    def _find_end(self, known: int) -> int:
         low = self.chain.segments[-1].base // ENTRY_BYTES
         high = self.chain.end // ENTRY_BYTES
+        # The end is near what was known, most often there; of many queues most are short.
+        at, step = max(low, min(known, high)), 1
+        if at < high and not self._has_entry(at):
+            return at
+        while at + step < high and self._has_entry(at + step):
+            at, step = at + step, step * 2
+        low, high = min(at + 1, high), min(at + step, high)
         while low < high:
             middle = (low + high) // 2
-            if self._entry_size(middle) == 0:
-                high = middle
-            else:
+            if self._has_entry(middle):
                 low = middle + 1
+            else:
+                high = middle
         return low
 
-    def _find_start(self, log_start: int) -> None:
-        """The first entry that is no blank and points into the log."""
+    def _last_sound(self, first: int, end: int, is_sound: IsSound) -> int:
+        while end > first:
+            physical, size, _ = ENTRY.unpack(self._read_entry(end - 1))
+            if size > 0 and (size == BLANK_SIZE or is_sound(end - 1, physical, size)):
+                break
+            end -= 1
+        return end
+
+    def _find_start(self, log_start: int, known: int) -> None:
+        """The first entry that is no blank and points into the log; ``known`` is at or before it."""
 
         def physical_at(offset: int) -> int | None:
-            physical, size, _ = self.entry(offset)
+            physical, size, _ = ENTRY.unpack(self._read_entry(offset))
             return None if size == BLANK_SIZE else physical
 
-        self.min_offset = first_in_log(physical_at, self.chain.start // ENTRY_BYTES, self.next_offset, log_start)
+        first = max(self.chain.start // ENTRY_BYTES, min(known, self.next_offset))
+        self.min_offset = first_in_log(physical_at, first, self.next_offset, log_start)
 
 
 def _allocated_to(end: int, segment_bytes: int) -> int:

@@ -6,6 +6,9 @@ from broker.store.consumequeue import ConsumeQueue
 from common.files import FileSystem
 from common.message.record import PROPERTIES_LENGTH, record_head, topic_field
 
+# Each mapped queue holds a file descriptor and some address space.
+MAX_MAPPED = 2000
+
 
 class Queues:
     """Made as their first messages come; ``store_host`` is that of the records that go in."""
@@ -18,6 +21,7 @@ class Queues:
         self._emptied: list[str] = []
         self._by_topic: dict[str, dict[int, ConsumeQueue]] = {}
         self._dirty: list[ConsumeQueue] = []
+        self._mapped = 0
 
     def __iter__(self) -> Iterator[ConsumeQueue]:
         for queues in self._by_topic.values():
@@ -32,6 +36,8 @@ class Queues:
 
     def get(self, topic: str, queue_id: int) -> ConsumeQueue:
         """The queue; it is made when it is not there."""
+        if self._mapped > MAX_MAPPED:
+            self._release_half()
         try:
             return self._by_topic[topic][queue_id]
         except KeyError:
@@ -82,13 +88,6 @@ class Queues:
             for topic, queues in self._by_topic.items()
         }
 
-    def release_idle(self, most: int) -> None:
-        """Unmap queues when more than ``most`` are mapped; those that were written to since `take_dirty` stay."""
-        mapped = [queue for queue in self if queue.is_mapped]
-        for queue in mapped[: max(len(mapped) - most, 0)]:
-            if not queue.dirty:
-                queue.release()
-
     def close(self) -> None:
         for queue in self:
             queue.close()
@@ -96,6 +95,18 @@ class Queues:
     def _add(self, topic: str, queue_id: int) -> ConsumeQueue:
         magic, tail = topic_field(topic)
         overhead = record_head(bytes(8), self._store_host).size + len(tail) + PROPERTIES_LENGTH.size
-        queue = ConsumeQueue(self._fs, self._directory, topic, queue_id, self._segment_bytes, magic, tail, overhead)
+        queue = ConsumeQueue(
+            self._fs, self._directory, topic, queue_id, self._segment_bytes, magic, tail, overhead, self._note_map
+        )
         self._by_topic.setdefault(topic, {})[queue_id] = queue
         return queue
+
+    def _note_map(self) -> None:
+        self._mapped += 1
+
+    def _release_half(self) -> None:
+        """Unmap half of the queues; which of them are in use shows when they are mapped again."""
+        mapped = [queue for queue in self if queue.is_mapped]
+        for queue in mapped[: len(mapped) // 2]:
+            queue.release()
+        self._mapped = len(mapped) - len(mapped) // 2

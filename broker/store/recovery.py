@@ -12,6 +12,7 @@ Neighbours: scan.py (reading the log), rebuild.py (queues from the whole log), q
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 
 from broker.store.checkpoint import CheckpointState
 from broker.store.commitlog import CommitLog
@@ -120,23 +121,26 @@ class Recovery:
         log = self._log
         known = ends.queues if ends else {}
         same_start = ends is not None and ends.log_start == log.start
-
-        def is_sound(offset: int, physical: int, size: int) -> bool:
-            # What lies behind the checkpoint is made anew; before it, the log itself must agree.
-            return physical < scan_from and self._points_to_record(offset, physical, size)
-
         for queue in self._queues.load():
             whole = queue.load()
             low, high = known.get(queue.topic, {}).get(queue.queue_id, (0, 0))
             if last_stop is LastStop.CLEAN and same_start and high and whole and queue.resume(low, high):
                 continue
-            queue.find_ends(log.start, is_sound if last_stop is LastStop.POWER_LOSS else None)
+            is_sound = partial(self._is_sound, queue, scan_from) if last_stop is LastStop.POWER_LOSS else None
+            queue.find_ends(log.start, (low, high), is_sound)
             if queue.next_offset < high or (last_stop is not LastStop.POWER_LOSS and not self._is_right(queue, whole)):
                 self._broken[queue] = None
         for topic, by_id in known.items():
             for queue_id in by_id:
                 if self._queues.find(topic, queue_id) is None:
                     self._broken[self._queues.get(topic, queue_id)] = None
+
+    def _is_sound(self, queue: ConsumeQueue, scan_from: int, offset: int, physical: int, size: int) -> bool:
+        if physical < self._log.start:
+            # Its message is gone. Where that was all of the queue, this entry tells where it goes on.
+            return queue.is_behind_previous(offset, physical)
+        # What lies behind the checkpoint is made anew; before it, the log itself must agree.
+        return physical < scan_from and self._points_to_record(offset, physical, size)
 
     def _is_right(self, queue: ConsumeQueue, whole: bool) -> bool:
         offset, physical, size = queue.last_entry()

@@ -4,20 +4,27 @@ Old segments are mapped when they are first read. A new one is allocated on disk
 disk is an error here and never a SIGBUS later.
 """
 
-from common.errors import StoreCorrupt
+from collections.abc import Callable
+
+from common.errors import FileClosed, StoreCorrupt
 from common.files import FileSystem, MappedFile
 
 NAME_DIGITS = 20
+
+OnMap = Callable[[], None]
 
 
 class Segment:
     """Bytes ``base`` to ``base + size`` of a chain."""
 
-    __slots__ = ("_file", "_fs", "base", "path", "size")
+    __slots__ = ("_file", "_fs", "_on_map", "_unsynced", "base", "path", "size")
 
-    def __init__(self, fs: FileSystem, path: str, base: int, size: int) -> None:
+    def __init__(self, fs: FileSystem, path: str, base: int, size: int, on_map: OnMap) -> None:
         self._fs = fs
         self._file: MappedFile | None = None
+        # Unmapped with bytes that may not be on disk yet.
+        self._unsynced = False
+        self._on_map = on_map
         self.path = path
         self.base = base
         self.size = size
@@ -27,6 +34,7 @@ class Segment:
         """The mapped file; maps it when this is its first use."""
         if self._file is None:
             self._file = self._fs.open_map(self.path, self.size, create=False)
+            self._on_map()
         return self._file
 
     @property
@@ -45,6 +53,7 @@ class Segment:
     def allocate(self, allocated: int | None = None) -> None:
         """Give the file its full size, and blocks to its first ``allocated`` bytes (None: all). DiskFull else."""
         self._file = self._fs.open_map(self.path, self.size, create=True, allocated=allocated)
+        self._on_map()
 
     def clear_from(self, offset: int) -> None:
         """Cut the file at ``offset``; `allocate` gives it its size again, in zeros."""
@@ -56,10 +65,39 @@ class Segment:
         finally:
             file.close()
 
+    def zero_from(self, offset: int) -> None:
+        """All bytes from ``offset`` on become zeros without blocks."""
+        self.close()
+        file = self._fs.open_append(self.path)
+        try:
+            file.truncate(offset - self.base)
+            file.truncate(self.size)
+        finally:
+            file.close()
+        self._unsynced = True
+
     def sync(self) -> None:
         """What was written is on disk when this returns; nothing to do when the file was never mapped."""
+        file = self._file
+        if file is not None:
+            try:
+                file.sync()
+                return
+            except FileClosed:
+                pass  # released by the loop meanwhile
+        if self._unsynced:
+            self._unsynced = False
+            by_path = self._fs.open_append(self.path)
+            try:
+                by_path.sync()
+            finally:
+                by_path.close()
+
+    def release(self) -> None:
+        """Unmap the file; `sync` and `file` still work."""
         if self._file is not None:
-            self._file.sync()
+            self._unsynced = True
+            self.close()
 
     def remove(self) -> None:
         """Take the file off the disk, if it is there yet; whoever still reads its descriptor can."""
@@ -79,6 +117,7 @@ class SegmentChain:
     ``durable_files``: a new file is on disk before it is used, so that a power loss leaves no gap; else a gap may be
     there after one, and what lies behind it is dropped: the owner can make it anew.
     ``allocated``: how much of a new file gets blocks at once; the owner allocates the rest as it goes.
+    ``on_map`` is called whenever a segment was mapped.
     """
 
     def __init__(
@@ -89,10 +128,12 @@ class SegmentChain:
         *,
         durable_files: bool,
         allocated: int | None = None,
+        on_map: OnMap = lambda: None,
     ) -> None:
         self._fs = fs
         self._durable_files = durable_files
         self._allocated = allocated
+        self._on_map = on_map
         self._synced = 0
         self.directory = directory
         self.segment_bytes = segment_bytes
@@ -115,7 +156,7 @@ class SegmentChain:
                 for dropped in names[number:]:
                     self._fs.remove(f"{self.directory}/{dropped}")
                 return False
-            segment = Segment(self._fs, path, int(name), self.segment_bytes)
+            segment = Segment(self._fs, path, int(name), self.segment_bytes, self._on_map)
             if self._fs.size(path) < self.segment_bytes:
                 # A crash before the file was allocated, or between cutting a torn tail and allocating it again.
                 self._allocate(segment)
@@ -171,7 +212,7 @@ class SegmentChain:
             self._fs.mkdirs(self.directory)
         at = self.end if self.segments else (base or 0)
         path = f"{self.directory}/{at:0{NAME_DIGITS}d}"
-        segment = Segment(self._fs, path, at, self.segment_bytes)
+        segment = Segment(self._fs, path, at, self.segment_bytes, self._on_map)
         self._allocate(segment)
         self.segments.append(segment)
         return segment
@@ -196,6 +237,17 @@ class SegmentChain:
         if segment is not None:
             segment.clear_from(offset)
             self._allocate(segment)
+
+    def zero_from(self, offset: int) -> None:
+        """Make all bytes from ``offset`` on zero, in files that keep their size; durable with the next sync."""
+        for segment in self.between(offset, self.end):
+            segment.zero_from(max(offset, segment.base))
+        self.touched(offset)
+
+    def release(self) -> None:
+        """Unmap all segments."""
+        for segment in self.segments:
+            segment.release()
 
     def cut_after(self, offset: int) -> None:
         """Remove the segments that lie wholly at or after ``offset``."""

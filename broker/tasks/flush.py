@@ -19,8 +19,6 @@ from common.errors import DiskFull, StoreError
 logger = logging.getLogger(__name__)
 
 PAGE_BYTES = 4096
-# Each mapped queue holds a file descriptor and some address space.
-MAX_MAPPED_QUEUES = 2000
 CHECKPOINT_INTERVAL_S = 1.0
 EXPIRE_INTERVAL_S = 0.1
 # The ends of 10,000 queues take some 10 ms to note.
@@ -41,7 +39,8 @@ class Flusher:
         self._store = store
         self._commits = commits
         self._options = options
-        self._one_at_a_time = trio.Lock()
+        # Held while something is made durable: who removes files must not meet that.
+        self.one_at_a_time = trio.Lock()
         self._waiting = trio.Event()
         self._busy = False
         self._next_ends = 0.0
@@ -54,32 +53,29 @@ class Flusher:
 
     async def flush(self) -> None:
         """Make the log durable now, and answer who waited for that."""
-        async with self._one_at_a_time:
+        async with self.one_at_a_time:
             with _fatal_when_not_durable():
                 reached = await trio.to_thread.run_sync(self._store.flush)
         self._commits.advance(reached)
 
-    async def checkpoint(self) -> None:
-        """Make all of the store durable and write the checkpoint."""
-        async with self._one_at_a_time:
+    async def checkpoint(self, *, note_ends: bool = False) -> None:
+        """Make all of the store durable and write the checkpoint; the ends of the queues too, or now and then."""
+        async with self.one_at_a_time:
             now = trio.current_time()
-            with_ends = now >= self._next_ends
+            with_ends = note_ends or now >= self._next_ends
             if with_ends:
                 self._next_ends = now + ENDS_INTERVAL_S
             mark = self._store.begin_checkpoint(with_ends=with_ends)
             with _fatal_when_not_durable():
                 await trio.to_thread.run_sync(self._store.finish_checkpoint, mark)
         self._commits.advance(self._store.log.flushed)
-        if with_ends:
-            self._store.queues.release_idle(MAX_MAPPED_QUEUES)
 
     async def delete_topic(self, topic: str) -> None:
         """Remove the topic's queues for good."""
-        async with self._one_at_a_time:
+        async with self.one_at_a_time:
             self._store.delete_topic(topic)
         # The noted ends must not name its queues: a start would miss them.
-        self._next_ends = 0.0
-        await self.checkpoint()
+        await self.checkpoint(note_ends=True)
 
     async def run(self) -> None:
         """All loops, until cancelled."""

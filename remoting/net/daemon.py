@@ -2,6 +2,7 @@
 
 import gc
 import logging
+import resource
 import signal
 import sys
 from collections.abc import Awaitable, Callable
@@ -29,6 +30,9 @@ def run_daemon(main: Main, *, name: str, log_level: str = "INFO") -> int:
         format="%(asctime)s %(levelname)s %(name)s - %(message)s",
     )
     code = 0
+    # The usual soft limit, 1024 open files, is meant for programs that use select.
+    _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
     # What is alive now stays alive. Under load the loop makes a thousand short-lived tuples a millisecond: looking for
     # cycles after every 700 of them is work for nothing.
     gc.freeze()

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable
 from random import Random
 
-from common.errors import DiskFull, StoreCorrupt, StoreError, StoreLocked
+from common.errors import DiskFull, FileClosed, StoreCorrupt, StoreLocked
 from common.files import AppendFile, DiskUsage, FileLock, MappedFile
 from tests.support.cold_bytes import ColdBytes
 from tests.support.faults import Faults
@@ -270,6 +270,7 @@ class MemoryAppendFile:
     def truncate(self, size: int) -> None:
         self._fs._count("truncate", self.path)
         del self._node.data[size:]
+        self._node.data += bytes(size - len(self._node.data))
 
     def close(self) -> None:
         pass
@@ -309,7 +310,7 @@ class MemoryMappedFile:
 
     def _check_open(self) -> None:
         if self.view.closed:
-            raise StoreError(f"{self.path} was closed, and perhaps removed")
+            raise FileClosed(f"{self.path} was closed, and perhaps removed")
 
     def close(self) -> None:
         if self._node.map is self.view:
