@@ -36,6 +36,9 @@ def test_no_address_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
     for text in (None, "", " ; "):
         with pytest.raises(UserError, match="NAMESRV_ADDR"):
             parse_nameservers(text)
+        assert parse_nameservers(text, required=False) == ()
+    with pytest.raises(UserError, match="host:port"):
+        parse_nameservers("nonsense", required=False)
 
 
 @pytest.fixture

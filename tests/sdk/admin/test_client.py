@@ -7,6 +7,7 @@ from common.errors import BrokerError, ConnectFailed, ProtocolError, RemotingErr
 from common.message.queue import MessageQueue
 from remoting.protocol.bodies import Body, decode_body
 from remoting.protocol.bodies.connections import Connection, ConsumerConnection, ProducerConnection
+from remoting.protocol.bodies.consume_queue import ConsumeQueueData, ConsumeQueueEntries
 from remoting.protocol.bodies.group import SubscriptionGroupConfig, SubscriptionGroupTable
 from remoting.protocol.bodies.heartbeat import SubscriptionData
 from remoting.protocol.bodies.kvtable import KVTable
@@ -303,9 +304,54 @@ async def test_offsets_of_a_queue() -> None:
         assert await it.admin.max_offset(mq("broker-b", 1)) == 2
         assert await it.admin.min_offset(mq("broker-b", 1)) == 0
         assert await it.admin.search_offset(mq("broker-b", 1), 4000) == 4
+        await it.admin.search_offset(mq("broker-b", 1), 4000, "UPPER")
+        assert [ext(request)["boundaryType"] for request in it.b.asked(29)] == ["LOWER", "UPPER"]
+        times = iter([7, -1])
+        it.b.on(32, lambda request: {"timestamp": next(times)})
+        assert await it.admin.earliest_store_time(mq("broker-b", 1)) == 7
+        assert await it.admin.earliest_store_time(mq("broker-b", 1)) is None
+
+
+async def test_entries_of_a_queue() -> None:
+    stored = ConsumeQueueEntries(queue_data=[ConsumeQueueData(5, 100, 7)], max_queue_index=4, min_queue_index=3)
+    async with cluster() as it:
+        it.a.on(321, lambda request: stored)
+        assert await it.admin.query_consume_queue(it.a.addr, "t", 1, 3) == stored
+        await it.admin.query_consume_queue(it.a.addr, "t", 1, 3, 2, "g")
+        first, second = it.a.asked(321)
+        assert ext(first) == {"topic": "t", "queueId": "1", "index": "3", "count": "10"}
+        assert ext(second) == {"topic": "t", "queueId": "1", "index": "3", "count": "2", "consumerGroup": "g"}
 
 
 # --- brokers and NameServers
+
+
+async def test_a_brokers_store_is_cleaned() -> None:
+    async with cluster() as it:
+        for code in (306, 316, 329):
+            it.a.on(code, lambda request: {})
+        await it.admin.clean_expired_consume_queue(it.a.addr)
+        assert [len(it.a.asked(code)) for code in (306, 316, 329)] == [1, 0, 0]
+        await it.admin.clean_unused_topic(it.a.addr)
+        assert [len(it.a.asked(code)) for code in (306, 316, 329)] == [1, 1, 0]
+        await it.admin.delete_expired_commit_log(it.a.addr)
+        assert [len(it.a.asked(code)) for code in (306, 316, 329)] == [1, 1, 1]
+
+
+async def test_without_a_nameserver_brokers_are_asked_by_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
+    async with serving(FakeBroker()) as broker, Admin(timeout_ms=2000) as admin:
+        broker.on(28, lambda request: KVTable({"a": "b"}))
+        assert await admin.broker_runtime_info(broker.addr) == {"a": "b"}
+        for ask in (
+            admin.cluster_info,
+            lambda: admin.topic_route("t"),
+            lambda: admin.max_offset(mq("broker-a")),
+            lambda: admin.put_kv("n", "k", "v"),
+            lambda: admin.namesrv_config(),
+        ):
+            with pytest.raises(UserError, match="no NameServer is given"):
+                await ask()
 
 
 async def test_brokers() -> None:

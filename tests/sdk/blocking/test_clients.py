@@ -9,6 +9,7 @@ import trio
 
 import sdk
 from common.errors import RouteNotFound, UserError
+from remoting.protocol.bodies.consume_queue import ConsumeQueueEntries
 from sdk import blocking
 from sdk.consumer.result import PullStatus
 from tests.sdk.fakes import FakeBroker, FakeNamesrv, queue, serving
@@ -29,6 +30,7 @@ async def test_a_consumer() -> None:
             assert consumer.message_queues("t") == [queue(0), queue(1)]
             assert (consumer.min_offset(queue()), consumer.max_offset(queue())) == (0, 3)
             assert consumer.search_offset(queue(), 2000) == 2
+            consumer.search_offset(queue(), 2000, "UPPER")
             assert consumer.earliest_store_time(queue()) == 1
             result = consumer.pull(queue(), 1)
             assert result.status is PullStatus.FOUND
@@ -50,6 +52,7 @@ async def test_a_consumer() -> None:
         broker.on(32, lambda request: {"timestamp": 1})
         await trio.to_thread.run_sync(consume, namesrv.addr)
         assert broker.asked(35)
+        assert [(request.ext or {})["boundaryType"] for request in broker.asked(29)] == ["LOWER", "UPPER"]
 
 
 async def test_an_admin() -> None:
@@ -58,12 +61,23 @@ async def test_an_admin() -> None:
             assert admin.brokers_of_cluster("c1") == [broker.addr]
             assert admin.broker_addr_of("broker-a") == broker.addr
             assert admin.max_offset(queue()) == 1
+            assert admin.search_offset(queue(), 0, "UPPER") == 0
+            assert admin.earliest_store_time(queue()) == 1
+            assert admin.query_consume_queue(broker.addr, "t", 0, 0).max_queue_index == 1
+            admin.delete_expired_commit_log(broker.addr)
+            admin.clean_expired_consume_queue(broker.addr)
+            admin.clean_unused_topic(broker.addr)
             with pytest.raises(RouteNotFound):
                 admin.topic_route("u")
 
     async with cluster() as (namesrv, broker):
         broker.put("t", 0, b"a")
+        broker.on(32, lambda request: {"timestamp": 1})
+        broker.on(321, lambda request: ConsumeQueueEntries(max_queue_index=1))
+        for code in (306, 316, 329):
+            broker.on(code, lambda request: {})
         await trio.to_thread.run_sync(administer, namesrv.addr, broker)
+        assert [len(broker.asked(code)) for code in (306, 316, 329)] == [1, 1, 1]
 
 
 def test_a_bad_address_is_told_where_it_was_given() -> None:
