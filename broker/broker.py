@@ -115,6 +115,7 @@ class Broker:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(rooms.flusher.run)
                 nursery.start_soon(rooms.persister.run)
+                await nursery.start(rooms.cleaner.run)
                 nursery.start_soon(rooms.cold.run)
                 nursery.start_soon(repeat, HELD_PULLS_INTERVAL_MS, lambda: rooms.held.expire(trio.current_time()))
                 nursery.start_soon(repeat, STATS_INTERVAL_MS, rooms.stats.sample)

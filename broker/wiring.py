@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from broker.delivery.cold import ColdReads
 from broker.delivery.hold import HeldPulls
+from broker.handlers.admin_clean import CleanHandlers
 from broker.handlers.admin_config import ConfigHandlers
 from broker.handlers.admin_groups import GroupHandlers
 from broker.handlers.admin_topics import TopicHandlers
@@ -22,7 +23,9 @@ from broker.observe.stats import BrokerStats
 from broker.options import BrokerOptions
 from broker.registrar import Registrar
 from broker.store.group_commit import GroupCommit
+from broker.store.removal import Removal
 from broker.store.store import MessageStore
+from broker.tasks.clean import Cleaner
 from broker.tasks.flush import Flusher
 from broker.tasks.persist import Persister
 from common.clock import Clock
@@ -54,6 +57,7 @@ class Rooms:
     server: Server
     registrar: Registrar
     flusher: Flusher
+    cleaner: Cleaner
     persister: Persister
     held: HeldPulls
     cold: ColdReads
@@ -68,14 +72,17 @@ def build_rooms(
     stats, clients, commits, held, cold = BrokerStats(clock), Clients(), GroupCommit(), HeldPulls(), ColdReads()
     flusher = Flusher(store, commits, options)
     persister = Persister(metadata, options)
+    cleaner = Cleaner(store, Removal(fs, options.store_path_root_dir, store), flusher, options, clock)
     topics, groups, offsets = metadata.topics, metadata.groups, metadata.consumer_offsets
     ip, port = split_address(identity.addr)
     unique_keys = UniqueKeys(ip, os.getpid(), port)
     client_handlers = ClientHandlers(clients, topics, groups, options, clock)
     runtime = RuntimeInfo(options.store_path_root_dir, fs, store, stats, clock)
+    topic_handlers = TopicHandlers(topics, offsets, stats, persister.wait, flusher.delete_topic)
     quick_and_slow = (
         client_handlers,
-        TopicHandlers(topics, offsets, stats, persister.wait, flusher.delete_topic),
+        topic_handlers,
+        CleanHandlers(store, topics, cleaner, topic_handlers.delete_queues),
         GroupHandlers(groups, offsets, stats, persister.wait),
         ConfigHandlers(options, topics, fs, clock, runtime),
     )
@@ -111,4 +118,4 @@ def build_rooms(
         after_turn=after_turn,
     )
     registrar = Registrar(identity, topics, options)
-    return Rooms(server, registrar, flusher, persister, held, cold, stats, client_handlers)
+    return Rooms(server, registrar, flusher, cleaner, persister, held, cold, stats, client_handlers)

@@ -93,6 +93,15 @@ class TopicHandlers:
         logger.info("topic %s deleted by %s existed=%s", topic, channel.remote, existed)
         return request.respond()
 
+    async def delete_queues(self, topic: str) -> bool:
+        """Remove what is stored for a topic that does not exist; whether it did not."""
+        async with self._deleting:
+            if self._topics.get(topic) is not None:
+                return False
+            with self._topics.leaving(topic):
+                await self._delete_messages(topic)
+        return True
+
     def get_all(self, channel: Channel, request: Command) -> Command:
         """21: all topics, or a part of them when the caller asks for parts."""
         header = GetAllTopicConfigRequestHeader.from_ext(request.ext)

@@ -60,7 +60,7 @@ def read_queue(
     ``tag_codes``: hash codes of the tags wanted; None takes all.
     """
     low, high = queue.min_offset, queue.next_offset
-    if low == high:
+    if high == 0:
         return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, low, low, high)
     if offset < low:
         return GetResult(GetStatus.OFFSET_TOO_SMALL, low, low, high)
@@ -74,6 +74,10 @@ def read_queue(
         return GetResult(GetStatus.OFFSET_FOUND_NULL, _next_file(queue, offset), low, high)
     if not count:
         return GetResult(GetStatus.NO_MATCHED_MESSAGE, next_offset, low, high)
+    if ranges[0][0] < log.start:
+        # Its file has gone, and the cleaner is still going through the queues.
+        low = queue.min_offset = queue.find_start(log.start)
+        return GetResult(GetStatus.OFFSET_TOO_SMALL, low, low, high)
     if is_checked() and not log.is_recent(ranges[0][0]):
         at_hand = _resident_bytes(log, ranges)
         if at_hand is not None:

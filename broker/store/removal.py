@@ -27,13 +27,13 @@ class Removal:
 
     def decide(self, rules: RetentionRules, now_ms: int, hour: int, *, asked: bool) -> Decision:
         """What is to be done now. Blocks: looks at the disk, and at the beginnings of files."""
-        segments = self._store.log.chain.segments[:]
+        segments = list(self._store.log.chain.segments)
         usage = self._fs.disk_usage(self._directory)
         return decide(
             self._youngest_ms(segments),
             len(segments) - 1,
             self._store.log.chain.segment_bytes,
-            Disk(usage.used, usage.used + usage.free),
+            Disk(usage.used, max(usage.used + usage.free, 1)),
             rules,
             now_ms,
             hour,

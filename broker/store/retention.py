@@ -11,7 +11,7 @@ Neighbours: removal.py does it, tasks/clean.py says when.
 
 import struct
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from common.message.flags import BORN_HOST_V6
 from common.message.record import MAGIC_V1, MAGIC_V2, SIZE_MAGIC, STORE_TIMESTAMP_V4_AT, SYS_FLAG_AT
@@ -38,7 +38,7 @@ class RetentionRules:
 
 @dataclass(frozen=True)
 class Disk:
-    """Bytes of the disk in use, and all that could be."""
+    """Bytes of the disk in use, and all that could be (at least 1)."""
 
     used: int
     room: int
@@ -53,12 +53,16 @@ class Disk:
 
 @dataclass(frozen=True)
 class Decision:
-    """``expired`` files go, and then ``forced`` more; ``refuse``: no messages are taken. ``cause`` is for the log."""
+    """``expired`` files go, and then ``forced`` more; ``refuse``: no messages are taken.
+
+    ``too_full``: files go at any hour. ``used`` is the share of the disk in use, for those who tell.
+    """
 
     expired: int = 0
     forced: int = 0
     refuse: bool = False
-    cause: str = ""
+    too_full: bool = False
+    used: float = field(default=0.0, compare=False)
 
     @property
     def files(self) -> int:
@@ -100,8 +104,7 @@ def decide(
     refuse = disk.is_fuller_than(rules.refuse_ratio)
     too_full = disk.is_fuller_than(min(rules.clean_ratio, rules.force_ratio, rules.refuse_ratio))
     if not (asked or too_full or hour in rules.hours):
-        return Decision(refuse=refuse)
-    cause = "asked" if asked else f"disk {disk.used / disk.room:.1%} full" if too_full else "deleteWhen"
+        return Decision(used=disk.used / disk.room)
     files = min(files, rules.batch_max)
     expired = 0
     for youngest in youngest_ms:
@@ -111,7 +114,7 @@ def decide(
     forced = 0
     if rules.force and disk.is_fuller_than(rules.force_ratio):
         forced = max(min(-(-disk.excess(rules.force_ratio) // segment_bytes), files) - expired, 0)
-    return Decision(expired, forced, refuse, cause)
+    return Decision(expired, forced, refuse, too_full, disk.used / disk.room)
 
 
 def first_in_log(physical_at: Callable[[int], int | None], low: int, high: int, log_start: int) -> int:

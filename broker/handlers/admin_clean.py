@@ -1,0 +1,68 @@
+"""Cleaning on request: 306, 316, 329. What goes, and when it goes by itself, is in tasks/clean.py.
+
+Unlike RocketMQ's, 306 keeps the offset that a queue had reached: one that began again at 0 would have its consumers
+skip what comes.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable
+
+from broker.handlers.bodies import refused_when_not_stored
+from broker.meta.topics import Topics
+from broker.store.store import MessageStore
+from broker.tasks.clean import Cleaner
+from common.errors import RequestRefused
+from common.names import is_system_topic
+from remoting.net.channel import Channel
+from remoting.net.server import Handler, SlowHandler
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.command import Command
+
+logger = logging.getLogger(__name__)
+
+
+class CleanHandlers:
+    """``delete_queues`` removes the queues of a topic that is not there; it tells whether that was so."""
+
+    def __init__(
+        self, store: MessageStore, topics: Topics, cleaner: Cleaner, delete_queues: Callable[[str], Awaitable[bool]]
+    ) -> None:
+        self._store = store
+        self._topics = topics
+        self._cleaner = cleaner
+        self._delete_queues = delete_queues
+
+    def handlers(self) -> dict[int, Handler]:
+        return {RequestCode.DELETE_EXPIRED_COMMITLOG: self.delete_expired}
+
+    def slow_handlers(self) -> dict[int, SlowHandler]:
+        return {
+            RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: self.clean_queues,
+            RequestCode.CLEAN_UNUSED_TOPIC: self.clean_topics,
+        }
+
+    def delete_expired(self, channel: Channel, request: Command) -> Command:
+        """329: begin to remove old files of the commit log. As RocketMQ's it does not wait for the end of that."""
+        logger.info("old commit log files go, as %s wants it", channel.remote)
+        self._cleaner.ask()
+        return request.respond()
+
+    async def clean_queues(self, channel: Channel, request: Command) -> Command:
+        """306: queues and index forget what is gone from the commit log."""
+        try:
+            await self._cleaner.follow_log()
+        except OSError as error:
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"a file could not be deleted: {error}") from error
+        logger.info("consume queues cleaned, as %s wanted it", channel.remote)
+        return request.respond()
+
+    async def clean_topics(self, channel: Channel, request: Command) -> Command:
+        """316: the queues of topics that this broker does not have."""
+        for topic in sorted({queue.topic for queue in self._store.queues}):
+            if self._topics.get(topic) is not None or is_system_topic(topic):
+                continue
+            with refused_when_not_stored():
+                deleted = await self._delete_queues(topic)
+            if deleted:
+                logger.info("queues of topic %s, which does not exist, removed by %s", topic, channel.remote)
+        return request.respond()

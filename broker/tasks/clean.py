@@ -1,0 +1,154 @@
+"""The loop that keeps the disk from filling up: looks at it, removes old files, refuses messages while it is too full.
+
+Removing blocks, and so runs in a thread; what a checkpoint would meet runs between two of them. What could not be
+removed is tried again after redeleteHangedFileInterval, and nothing is removed before it.
+Neighbours: store/retention.py decides, store/removal.py has the steps, handlers/admin_clean.py asks.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from functools import partial
+from typing import TypeVar
+
+import trio
+
+from broker.options import BrokerOptions
+from broker.store.consumequeue import ConsumeQueue
+from broker.store.removal import Removal
+from broker.store.retention import Decision
+from broker.store.store import MessageStore
+from broker.tasks.flush import Flusher
+from common.clock import Clock
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+# RocketMQ's: so many rounds at the most when somebody asks.
+ASKED_ROUNDS = 20
+# Queues whose start is looked for between two checkpoints: a search costs some 100 µs.
+QUEUES_AT_ONCE = 100
+
+
+class Cleaner:
+    """Cleans one store; `ask` has it done now."""
+
+    def __init__(
+        self, store: MessageStore, removal: Removal, flusher: Flusher, options: BrokerOptions, clock: Clock
+    ) -> None:
+        self._store = store
+        self._removal = removal
+        self._flusher = flusher
+        self._options = options
+        self._clock = clock
+        self._asked = trio.Event()
+        self._following = trio.Lock()
+        # The log's start that queues and index know of.
+        self._followed = -1
+        # When what could not be removed is tried again.
+        self._next_try = 0.0
+        self._told_full = False
+
+    def ask(self) -> None:
+        """Remove what is expired now, whatever the hour."""
+        self._asked.set()
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Until cancelled. Started when it is known whether messages may be taken."""
+        asked = False
+        decision = await self._look(asked=asked)
+        task_status.started()
+        while True:
+            for _ in range(ASKED_ROUNDS if asked else 1):
+                if not await self._clean(decision):
+                    break
+                decision = await self._look(asked=asked)
+            with trio.move_on_after(self._options.clean_resource_interval / 1000):
+                await self._asked.wait()
+            asked = self._asked.is_set()
+            self._asked = trio.Event()
+            decision = await self._look(asked=asked)
+
+    async def follow_log(self) -> None:
+        """Have queues and index forget what is gone from the log. OSError when a file could not be removed."""
+        async with self._following:
+            start = self._store.log.start
+            queues = list(self._store.queues)
+            for at in range(0, len(queues), QUEUES_AT_ONCE):
+                await self._follow(queues[at : at + QUEUES_AT_ONCE])
+            async with self._flusher.one_at_a_time:
+                self._removal.retire_index_files()
+            if removed := await trio.to_thread.run_sync(self._removal.remove_index_files):
+                logger.info("removed %d index files: their messages are gone", removed)
+            self._followed = start
+
+    async def _follow(self, queues: list[ConsumeQueue]) -> None:
+        async with self._flusher.one_at_a_time:
+            present = [queue for queue in queues if self._store.queues.find(queue.topic, queue.queue_id) is queue]
+            for queue, start in await trio.to_thread.run_sync(self._removal.find_starts, present):
+                queue.start_at(start)
+            shorter = [queue for queue in present if queue.chain.retired]
+            if shorter:
+                await trio.to_thread.run_sync(self._removal.remove_queue_files, shorter)
+
+    async def _look(self, *, asked: bool) -> Decision:
+        now_ms = self._clock.now_ms()
+        # deleteWhen is in the machine's local time, as RocketMQ's is.
+        hour = datetime.fromtimestamp(now_ms / 1000).hour
+        decide = partial(self._removal.decide, self._options.retention_rules, now_ms, hour, asked=asked)
+        try:
+            decision = await trio.to_thread.run_sync(decide)
+        except OSError as error:
+            logger.error("the disk cannot be looked at: %s", error)
+            return Decision()
+        self._refuse(decision)
+        return decision
+
+    def _refuse(self, decision: Decision) -> None:
+        before, store = self._store.refusal, self._store
+        most = self._options.retention_rules.refuse_ratio
+        store.refusal = f"{decision.used:.1%} in use, at most {most}%: make room" if decision.refuse else ""
+        if store.refusal and not before:
+            logger.error("sends are refused: the disk is too full: %s", store.refusal)
+        elif before and not store.refusal:
+            logger.info("sends are taken again: %.1f%% of the disk are in use", decision.used * 100)
+        nothing_to_do = decision.too_full and not decision.files
+        if nothing_to_do and not self._told_full:
+            logger.warning("%.1f%% of the disk are in use, and no file may go yet", decision.used * 100)
+        self._told_full = nothing_to_do
+
+    async def _clean(self, decision: Decision) -> int:
+        """Do it; returns how many files of the log are gone."""
+        if trio.current_time() < self._next_try:
+            return 0
+        removed = await self._try(partial(self._remove_log_files, decision))
+        if self._followed != self._store.log.start:
+            await self._try(self.follow_log)
+        return removed or 0
+
+    async def _try(self, step: Callable[[], Awaitable[T]]) -> T | None:
+        try:
+            return await step()
+        except OSError as error:
+            pause_ms = self._options.redelete_hanged_file_interval
+            self._next_try = trio.current_time() + pause_ms / 1000
+            logger.error("a file could not be deleted, next try in %d ms: %s", pause_ms, error)
+            return None
+
+    async def _remove_log_files(self, decision: Decision) -> int:
+        remove = self._removal.remove_log_files
+        await trio.to_thread.run_sync(remove)  # what could not be removed before
+        if not decision.files:
+            return 0
+        await self._flusher.checkpoint(note_ends=True)
+        for number in range(decision.files):
+            if number:
+                await trio.sleep(self._options.delete_commit_log_files_interval / 1000)
+            segment = self._removal.retire_log_file()
+            if segment is None:
+                return number
+            await trio.to_thread.run_sync(remove)
+            why = "its messages are expired" if number < decision.expired else f"{decision.used:.1%} of the disk in use"
+            logger.info("removed %s: %s", segment.path, why)
+        return decision.files
