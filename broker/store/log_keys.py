@@ -154,7 +154,7 @@ class LogKeys:
         tail = raw[_BODY_AT + body_bytes :]
         key_at = _unique_key_at(tail)
         key_end = tail.find(b"\x02", key_at)
-        if key_at < 0 or key_end < key_at + TAIL or tail.find(_KEYS) >= 0:
+        if key_at < 0 or key_end < key_at + TAIL or tail.find(_KEYS) >= 0 or tail.count(_UNIQ_KEY) > 1:
             return None
         rest = tail[key_end:]
         head_bytes = key_end - TAIL
@@ -179,9 +179,12 @@ class LogKeys:
 
 
 def _unique_key_at(tail: bytes) -> int:
-    """Where the unique key is in a record's end (topic, properties); -1 when there is none."""
+    """Where the unique key is in a record's end (topic, properties); -1 when there is none.
+
+    Messages that a Java client of 5.x sent in a batch have two: the last one, the batch's, counts.
+    """
     first = tail[0] + 3
-    at = tail.find(_UNIQ_KEY, first)
+    at = tail.rfind(_UNIQ_KEY, first)
     return at + len(_UNIQ_KEY) if at == first or (at > first and tail[at - 1] == 2) else -1
 
 
