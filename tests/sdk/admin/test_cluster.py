@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from broker.broker import Broker
 from broker.options import BrokerOptions
-from sdk import Admin
+from sdk import Admin, Message, Producer
 from sdk.admin.cli import mqadmin
 from tests.namesrv.peer import serve
 
@@ -136,6 +136,31 @@ async def test_a_message_is_found_in_every_way(cluster: Cluster) -> None:
     assert [(one["minOffset"], one["maxOffset"]) for one in stats] == [(0, 0), (0, 1)]
 
 
+async def test_queues_are_looked_into(cluster: Cluster) -> None:
+    await cluster.topic("t", "-r", "1", "-w", "1")
+    async with Producer(cluster.namesrv, group="g") as producer:
+        for number in range(70):
+            await producer.send(Message("t", b"%d" % number, tags="B" if number % 10 else "A"))
+    printed = await cluster.json("printMsg", "-t", "t")
+    assert [one["body"] for one in printed["messages"]] == [str(number) for number in range(70)]
+    tagged = await cluster.json("printMsg", "-t", "t", "-s", "A || C")
+    assert [one["body"] for one in tagged["messages"]] == ["0", "10", "20", "30", "40", "50", "60"]
+    queue = ("-a", "broker-a", "-i", "0")
+    counted = await cluster.text("printMsgByQueue", "-t", "t", *queue, "-f", "true")
+    assert [line.split() for line in counted.splitlines()] == [
+        ["Tag:", "B", "Count:", "63"],
+        ["Tag:", "A", "Count:", "7"],
+    ]
+    entries = await cluster.json("queryCq", "-t", "t", "-q", "0", "-i", "65", "-c", "32")
+    places = [one["commitLogOffset"] for one in printed["messages"]]
+    assert [one["physicOffset"] for one in entries["queueData"]] == places[65:]
+    time_ms = printed["messages"][20]["storeTimestamp"]
+    times = [one["storeTimestamp"] for one in printed["messages"]]
+    [row] = (await cluster.json("searchOffset", "-t", "t", "-s", str(time_ms)))["queues"]
+    assert (row["lower"], row["upper"]) == (times.index(time_ms), 69 - times[::-1].index(time_ms))
+    assert (row["minOffset"], row["maxOffset"], row["lowerTimestamp"]) == (0, 70, time_ms)
+
+
 async def test_what_is_not_there(cluster: Cluster) -> None:
     await cluster.topic("t")
     for arguments, words in (
@@ -143,6 +168,9 @@ async def test_what_is_not_there(cluster: Cluster) -> None:
         (["queryMsgByUniqueKey", "-t", "t", "-i", "none"], "has the unique key none"),
         (["queryMsgById", "-i", "zz"], "message zz: "),
         (["queryMsgByOffset", "-t", "t", "-b", "broker-a", "-i", "0", "-o", "5"], "is empty"),
+        (["printMsg", "-t", "nowhere"], "no NameServer knows topic nowhere"),
+        (["searchOffset", "-t", "t", "-s", "now", "-b", "nobody"], "has no such queue"),
+        (["queryCq", "-t", "t", "-q", "3", "-i", "0"], "3@t is not exist!"),
         (["consumerConnection", "-g", "nobody"], "code 206"),
         (["producerConnection", "-g", "nobody", "-t", "t"], "code 1"),
         (["topicRoute", "-t", "nowhere"], "no NameServer knows topic nowhere"),
