@@ -1,5 +1,8 @@
 """The ways in which a journal can die, one by one; test_journal_model.py has them all at once."""
 
+import contextlib
+import errno
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -321,3 +324,88 @@ def test_a_closed_journal_refuses() -> None:
     journal.close()
     with pytest.raises(StoreError, match="closed"):
         journal.append("n", 1)
+
+
+class PowerLoss(Exception):
+    """Raised inside a file operation, after the image of the disk was taken."""
+
+
+def lose_power(fs: MemoryFiles, crash_at: int, images: list[MemoryFiles], operation: str, path: str) -> None:
+    if fs.calls.total() == crash_at:
+        images += [fs.crash(Random(seed)) for seed in range(6)]
+        raise PowerLoss
+
+
+def test_power_loss_at_each_call_of_a_compaction_loses_nothing_acknowledged() -> None:
+    calls = 0
+    for crash_at in range(1, 200):
+        fs = MemoryFiles()
+        journal = fresh(fs, 30)
+        journal.sync()
+        fs.calls.clear()
+        images: list[MemoryFiles] = []
+        fs.before_call = partial(lose_power, fs, crash_at, images)
+        acknowledged = 30
+        try:
+            compaction = journal.begin_compaction()
+            journal.append("n", 30)
+            compaction.write([("n", number) for number in range(30)])
+            journal.end_compaction(compaction)
+            journal.sync()
+            acknowledged = 31
+            journal.append("n", 31)
+            journal.sync()
+        except PowerLoss:
+            calls += 1
+        else:
+            break
+        for image in images:
+            again, records, _ = reopen(image)
+            assert records[:acknowledged] == numbers(acknowledged), crash_at
+            assert records == numbers(len(records))
+            again.append("n", "goes on")
+    assert 40 < calls < 199
+
+
+@pytest.mark.parametrize("operation", ["open", "write", "sync", "fsync_dir", "rename"])
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
+def test_a_compaction_that_fails_at_any_call_costs_nothing(operation: str, code: int) -> None:
+    failed = 0
+    for nth in range(1, 50):
+        fs = MemoryFiles()
+        journal = fresh(fs, 20)
+        compaction = journal.begin_compaction()
+        journal.append("n", 20)
+        fs.faults.fail(operation, nth=nth, code=code)
+        try:
+            compaction.write([("n", number) for number in range(20)])
+        except StoreError:
+            failed += 1
+        fs.faults.clear()
+        journal.end_compaction(compaction)
+        journal.append("n", 21)
+        journal.sync()
+        assert reopen(fs.killed())[1] == numbers(22)
+        assert [name for name in fs.listdir(DIRECTORY) if name.endswith(".tmp")] == []
+        if compaction.snapshot_bytes:
+            break
+    assert failed
+
+
+@pytest.mark.parametrize("room", range(0, 1000, 50))
+def test_a_disk_that_is_full_in_a_compaction_costs_nothing(room: int) -> None:
+    fs = MemoryFiles()
+    journal = fresh(fs, 30)
+    journal.sync()
+    fs.capacity = fs.used() + room
+    with contextlib.suppress(StoreError):
+        compaction = journal.begin_compaction()
+        try:
+            compaction.write([("n", number) for number in range(30)])
+        finally:
+            journal.end_compaction(compaction)
+    assert reopen(fs.killed())[1] == numbers(30)
+    fs.capacity = 1 << 30
+    journal.append("n", 30)
+    journal.sync()
+    assert reopen(fs.crash(Random(room)))[1] == numbers(31)

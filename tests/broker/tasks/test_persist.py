@@ -4,13 +4,15 @@ import logging
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from itertools import pairwise
 from random import Random
 
 import pytest
 import trio
 import trio.testing
 
-from broker.meta.journal import COMPACT_MIN_BYTES
+from broker.meta.consumer_offsets import SLICE
+from broker.meta.journal import COMPACT_FACTOR, COMPACT_MIN_BYTES
 from broker.tasks.persist import Persister
 from broker.tasks.repeat import repeat
 from common.errors import StoreError
@@ -104,6 +106,58 @@ async def test_offsets_are_appended_by_interval() -> None:
             room.offsets.commit("g", "T", queue_id, queue_id)
         await until(lambda: not room.offsets.dirty)
         await until(lambda: len(Room(fs=room.fs.killed()).offsets.table().get("T@g", {})) == 2500)
+
+
+def commit_100_000(room: Room, base: int = 0) -> None:
+    for number in range(100_000):
+        room.offsets.commit(f"group{number % 100}", f"topic{number // 100 % 100}", number // 10_000, base + number)
+
+
+async def test_100_000_offsets_go_in_small_steps_with_turns_of_the_loop_between() -> None:
+    room = Room()
+    persister = Persister(room.metadata, room.options)
+    steps: list[int] = []
+    room.journal.on_append = lambda: steps.append(room.fs.used())
+    turns: list[int] = []
+
+    async def other_work() -> None:
+        while True:
+            turns.append(len(steps))
+            await trio.lowlevel.checkpoint()
+
+    commit_100_000(room)
+    start = room.fs.used()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(other_work)
+        await persister.append_offsets()
+        nursery.cancel_scope.cancel()
+    assert len(steps) == 100_000 // SLICE
+    sizes = [after - before for before, after in pairwise([start, *steps])]
+    assert max(sizes) < 32 * SLICE, "bytes that one turn of the loop appends"
+    # Two of one and then two of the other is what trio's random order makes of taking turns.
+    assert max(after - before for before, after in pairwise(turns)) <= 2, "appends between two turns of others"
+    room.kill()
+    assert sum(map(len, room.offsets.table().values())) == 100_000
+    assert room.offsets.query("group99", "topic99", 9) == 99_999
+
+
+async def test_100_000_offsets_that_change_again_and_again_take_bounded_room() -> None:
+    room = Room()
+    intervals, one_interval, most = 9, 0, 0
+    async with running(room) as persister:
+        for number in range(intervals):
+            commit_100_000(room, number)
+            await persister.append_offsets()
+            await persister.wait()
+            most = max(most, room.fs.used())
+            one_interval = one_interval or most
+            await until(lambda: not room.journal.wants_compaction)
+        snapshot = max(room.fs.size(path) for path in room.fs.paths() if "snapshot" in path)
+    assert one_interval < 32 * 100_000
+    assert most < COMPACT_FACTOR * snapshot + 2 * one_interval < intervals * one_interval / 2
+    room.power_loss()
+    assert room.offsets.query("group99", "topic99", 9) == 99_999 + intervals - 1
+    assert sum(map(len, room.offsets.table().values())) == 100_000
 
 
 async def test_offsets_that_cannot_be_written_are_tried_again(caplog: pytest.LogCaptureFixture) -> None:
