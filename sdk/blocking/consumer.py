@@ -60,9 +60,7 @@ class PullConsumer:
         """The offset of the queue's oldest message."""
         return self._loop.call(lambda consumer: consumer.min_offset(mq))
 
-    def search_offset(
-        self, mq: MessageQueue, timestamp_ms: int, boundary: Literal["LOWER", "UPPER"] = "LOWER"
-    ) -> int:
+    def search_offset(self, mq: MessageQueue, timestamp_ms: int, boundary: Literal["LOWER", "UPPER"] = "LOWER") -> int:
         """The offset of the queue's first message stored at ``timestamp_ms`` or later.
 
         With ``boundary`` UPPER: of its last message stored then or before.

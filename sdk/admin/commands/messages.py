@@ -8,7 +8,7 @@ import click
 from common.errors import SkylarkError, UserError
 from sdk.admin.command import command
 from sdk.admin.message_text import detail_lines, message_json, save_body
-from sdk.admin.params import Charset, option, topic_option
+from sdk.admin.params import Charset, option, time_option, topic_option
 from sdk.admin.render import Row, Table
 from sdk.admin.session import Session
 from sdk.admin.track import message_tracks, track_line
@@ -92,8 +92,8 @@ def _key_lines(rows: Sequence[Row]) -> Iterator[str]:
     "queryMsgByKey",
     topic_option("Topic name"),
     option("k", "msgKey", "Message Key", required=True),
-    option("b", "beginTimestamp", "Begin timestamp(ms), eg:1676730526212", type=click.IntRange(min=0), default=0),
-    option("e", "endTimestamp", "End timestamp(ms), eg:1676730526212", type=click.IntRange(min=0), default=LONG_MAX),
+    time_option("b", "beginTimestamp", "Begin timestamp", default=0),
+    time_option("e", "endTimestamp", "End timestamp", default=LONG_MAX),
     option(
         "m",
         "maxNum",

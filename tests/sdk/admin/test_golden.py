@@ -1,8 +1,6 @@
 """What each command prints is what RocketMQ 5.3.3's mqadmin printed on the same cluster."""
 
 import re
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -30,14 +28,7 @@ def printed(world: World, *arguments: str) -> list[str]:
     return result.stdout.rstrip("\n").split("\n")
 
 
-@pytest.fixture(autouse=True)
-def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """golden's times are in UTC."""
-    monkeypatch.setenv("TZ", "UTC")
-    time.tzset()
-    yield
-    monkeypatch.undo()
-    time.tzset()
+pytestmark = pytest.mark.usefixtures("utc")
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,6 @@
 """queryCq and searchOffset."""
 
 import json
-import time
-from collections.abc import Iterator
 
 import pytest
 
@@ -17,13 +15,7 @@ OTHER = "127.0.0.1:30931"
 LINE = "=" * 38
 
 
-@pytest.fixture(autouse=True)
-def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("TZ", "UTC")
-    time.tzset()
-    yield
-    monkeypatch.undo()
-    time.tzset()
+pytestmark = pytest.mark.usefixtures("utc")
 
 
 def entries(count: int) -> ConsumeQueueEntries:

@@ -1,0 +1,16 @@
+"""What tests of several commands need."""
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+
+@pytest.fixture
+def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Times are printed in UTC, as in golden."""
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
