@@ -1,7 +1,7 @@
-"""The records of a batch, made in one go: what differs between them is packed, what does not is packed once."""
+"""The records of a batch, made in one go, column by column: what differs between them is packed for all at once."""
 
 from collections.abc import Callable, Sequence
-from itertools import accumulate, count
+from itertools import accumulate, chain, count, repeat
 from typing import NamedTuple
 from zlib import crc32
 
@@ -12,6 +12,16 @@ from common.message.record import PROPERTIES_LENGTH, BatchHead
 Row = tuple[int, bytes, bytes]
 
 
+class BatchColumns(NamedTuple):
+    """The messages of a batch."""
+
+    flags: Sequence[int]
+    bodies: Sequence[bytes]
+    properties: Sequence[bytes]
+    body_lengths: list[int]
+    property_lengths: list[int]
+
+
 class BatchRecords(NamedTuple):
     """Bytes for the log and for the consume queue, and where each message will be."""
 
@@ -20,41 +30,44 @@ class BatchRecords(NamedTuple):
     physical_offsets: list[int]
 
 
+def columns_of(messages: Sequence[Row]) -> BatchColumns:
+    """(flag, body, properties) rows, at least one, turned."""
+    flags, bodies, properties = zip(*messages, strict=True)
+    return BatchColumns(flags, bodies, properties, list(map(len, bodies)), list(map(len, properties)))
+
+
 def make_batch_records(
     head: BatchHead,
     topic_tail: bytes,
-    messages: Sequence[Row],
-    sizes: Sequence[int],
+    batch: BatchColumns,
+    overhead: int,
     suffix: bytes,
     start: int,
     queue_offset: int,
     tag_code: Callable[[bytes], int],
 ) -> BatchRecords:
-    """Records of (flag, body, properties) rows, ``sizes`` bytes each, one behind the other from ``start`` on."""
+    """Records one behind the other from ``start`` on; each is ``overhead`` longer than its body and properties."""
+    flags, bodies, properties, body_lengths, property_lengths = batch
+    sizes = [overhead + body + own for body, own in zip(body_lengths, property_lengths, strict=True)]
     offsets = list(accumulate(sizes[:-1], initial=start))
-    pack_head, magic, queue_id, common = head.pack, head.magic, head.queue_id, head.common
-    pack_entry = ENTRY.pack
-    suffix_length = len(suffix)
+    heads = map(
+        head.pack,
+        sizes,
+        repeat(head.magic),
+        [crc & 0x7FFFFFFF for crc in map(crc32, bodies)],
+        repeat(head.queue_id),
+        flags,
+        count(queue_offset),
+        offsets,
+        repeat(head.common),
+        body_lengths,
+    )
     # The topic, and the length of the properties: most messages of a batch share it.
-    tails: dict[int, bytes] = {}
-    parts: list[bytes] = []
-    codes: list[int] = []
-    for (flag, body, properties), size, number, physical in zip(messages, sizes, count(queue_offset), offsets):
-        length = len(properties)
-        tail = tails.get(length)
-        if tail is None:
-            tail = tails[length] = topic_tail + PROPERTIES_LENGTH.pack(length + suffix_length)
-        crc = crc32(body) & 0x7FFFFFFF
-        parts += (
-            pack_head(size, magic, crc, queue_id, flag, number, physical, common, len(body)),
-            body,
-            tail,
-            properties,
-            suffix,
-        )
-        if properties.find(TAGS) >= 0:
-            codes += [0] * (number - queue_offset - len(codes))
-            codes.append(tag_code(properties))
-    codes += [0] * (len(sizes) - len(codes))
-    entries = b"".join(map(pack_entry, offsets, sizes, codes))
-    return BatchRecords(b"".join(parts), entries, offsets)
+    tails = {length: topic_tail + PROPERTIES_LENGTH.pack(length + len(suffix)) for length in set(property_lengths)}
+    parts = zip(heads, bodies, map(tails.__getitem__, property_lengths), properties, repeat(suffix))
+    records = b"".join(chain.from_iterable(parts))
+    if b"".join(properties).find(TAGS) >= 0:
+        entries = map(ENTRY.pack, offsets, sizes, map(tag_code, properties))
+    else:
+        entries = map(ENTRY.pack, offsets, sizes, repeat(0))
+    return BatchRecords(records, b"".join(entries), offsets)

@@ -23,6 +23,8 @@ class CommitLog:
 
     def __init__(self, fs: FileSystem, directory: str, segment_bytes: int) -> None:
         self.chain = SegmentChain(fs, directory, segment_bytes, durable_files=True)
+        # The largest record (or batch) that fits into one segment.
+        self.max_record_bytes = segment_bytes - BLANK_BYTES
         self.end = 0
         self.flushed = 0
         self._view: mmap.mmap | None = None
@@ -33,11 +35,6 @@ class CommitLog:
     @property
     def start(self) -> int:
         return self.chain.start
-
-    @property
-    def max_record_bytes(self) -> int:
-        """The largest record (or batch) that fits into one segment."""
-        return self.chain.segment_bytes - BLANK_BYTES
 
     def open_at(self, end: int, *, flushed: int, clear: bool) -> None:
         """Go on appending at ``end``; all before ``flushed`` is on disk.

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from broker.store.abort import ABORT, read_abort, write_abort
-from broker.store.batch_records import make_batch_records
+from broker.store.batch_records import columns_of, make_batch_records
 from broker.store.checkpoint import Checkpoint
 from broker.store.commitlog import CommitLog
 from broker.store.consumequeue import ConsumeQueue
@@ -180,8 +180,9 @@ class MessageStore:
             raise DiskFull(self.refusal)
         queue = self.queues.get(topic, queue_id)
         size = queue.record_overhead + len(body) + len(properties) + (12 if len(born_host) > 8 else 0)
-        self._check_size(size, len(properties))
         log = self.log
+        if size > log.max_record_bytes or len(properties) > MAX_PROPERTIES:
+            raise self._too_large(size, len(properties))
         physical = log.reserve(size)
         queue.reserve(1)
         now = self._now()
@@ -230,17 +231,19 @@ class MessageStore:
             raise DiskFull(self.refusal)
         queue = self.queues.get(topic, queue_id)
         overhead = queue.record_overhead + len(suffix) + (12 if len(born_host) > 8 else 0)
-        sizes = [overhead + len(body) + len(properties) for _, body, properties in messages]
-        total = sum(sizes)
-        self._check_size(total, max([len(properties) for _, _, properties in messages]) + len(suffix))
+        batch = columns_of(messages)
+        total = overhead * len(messages) + sum(batch.body_lengths) + sum(batch.property_lengths)
         log = self.log
+        most_properties = max(batch.property_lengths) + len(suffix)
+        if total > log.max_record_bytes or most_properties > MAX_PROPERTIES:
+            raise self._too_large(total, most_properties)
         start = log.reserve(total)
         queue.reserve(len(messages))
         now = self._now()
         queue_offset = queue.next_offset
         head = BatchHead(queue.magic, queue_id, sys_flag, born_timestamp, born_host, now, self._host, reconsume_times)
         made = make_batch_records(
-            head, queue.topic_tail, messages, sizes, suffix, start, queue_offset, self._tag_codes.of
+            head, queue.topic_tail, batch, overhead, suffix, start, queue_offset, self._tag_codes.of
         )
         log.write(start, made.records)
         queue.append_many(made.entries)
@@ -392,14 +395,13 @@ class MessageStore:
         self._last_timestamp = now
         return now
 
-    def _check_size(self, size: int, properties_size: int) -> None:
-        if properties_size > MAX_PROPERTIES or size > self.log.max_record_bytes:
-            raise RequestRefused(
-                _ILLEGAL,
-                "the message is illegal, maybe msg body or properties length not matched. "
-                f"properties: {properties_size} bytes, at most {MAX_PROPERTIES}; "
-                f"record: {size} bytes, at most {self.log.max_record_bytes}",
-            )
+    def _too_large(self, size: int, properties_size: int) -> RequestRefused:
+        return RequestRefused(
+            _ILLEGAL,
+            "the message is illegal, maybe msg body or properties length not matched. "
+            f"properties: {properties_size} bytes, at most {MAX_PROPERTIES}; "
+            f"record: {size} bytes, at most {self.log.max_record_bytes}",
+        )
 
     def _written(self, queue: ConsumeQueue, count: int, size: int) -> None:
         self.puts += count

@@ -26,6 +26,8 @@ MAX_PROPERTIES = 32_767
 SIZE_MAGIC = struct.Struct(">II")
 _HEADS = {(born, store): struct.Struct(f">IIIiiqqiq{born}sq{store}siqi") for born in (8, 20) for store in (8, 20)}
 _HEAD_V4 = _HEADS[8, 8]
+# By the length of both hosts.
+_BATCH_HEADS = {hosts: struct.Struct(f">I4sI4siqq{32 + hosts}si") for hosts in (16, 28, 40)}
 PROPERTIES_LENGTH = struct.Struct(">h")
 _TOPIC_LENGTH_V2 = struct.Struct(">h")
 MIN_RECORD = _HEAD_V4.size + 1 + 2
@@ -101,7 +103,7 @@ class BatchHead:
         self.magic = struct.pack(">I", magic)
         self.queue_id = struct.pack(">i", queue_id)
         # Takes size, magic, body CRC, queueId, flag, queueOffset, physicalOffset, common, body length.
-        self.pack = struct.Struct(f">I4sI4siqq{len(self.common)}si").pack
+        self.pack = _BATCH_HEADS[born + store].pack
 
 
 def record_queue_offset(record: bytes) -> int:
