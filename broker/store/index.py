@@ -67,7 +67,13 @@ class Index:
             before = file.end_physical
             sound += 1
         if synced_to is not None:
-            while sound and (sound == len(present) or self.files[sound - 1].end_physical >= synced_to):
+            # The index was on disk when its files were noted; so one is whole when there was a newer one by then.
+            newest_noted = max(known, default="")
+            while sound and (
+                sound == len(present)
+                or self.files[sound - 1].end_physical >= synced_to
+                or (ends is not None and self.files[sound - 1].name >= newest_noted)
+            ):
                 sound -= 1
         self._remove_from(sound)
         self.position = log.start

@@ -58,10 +58,14 @@ class Queues:
         for queue in removed:
             if queue.dirty:
                 self._dirty.remove(queue)
-            if queue.chain.segments:
-                self._emptied.append(queue.chain.directory)
-            queue.remove()
+            self.clear(queue)
         return removed
+
+    def clear(self, queue: ConsumeQueue) -> None:
+        """Remove the queue's files; the next checkpoint makes that durable."""
+        if self._fs.is_dir(queue.chain.directory):
+            self._emptied.append(queue.chain.directory)
+        queue.remove()
 
     def touch(self, queue: ConsumeQueue) -> None:
         """The queue was written to."""

@@ -37,7 +37,7 @@ def rebuild_queues(
     """Make the ``broken`` queues anew. StoreCorrupt when the log is not sound up to its end."""
     wanted = {(queue.topic, queue.queue_id): queue for queue in broken}
     for queue in wanted.values():
-        queue.remove()
+        queues.clear(queue)
         queue.continue_at(0)
 
     def put(record: Record) -> None:

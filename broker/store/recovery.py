@@ -123,6 +123,9 @@ class Recovery:
         same_start = ends is not None and ends.log_start == log.start
         for queue in self._queues.load():
             whole = queue.load()
+            if not queue.chain.segments:
+                # Removed, as far as is known; a power loss must not bring the files back.
+                self._queues.clear(queue)
             low, high = known.get(queue.topic, {}).get(queue.queue_id, (0, 0))
             if last_stop is LastStop.CLEAN and same_start and high and whole and queue.resume(low, high):
                 continue
@@ -175,6 +178,10 @@ class Recovery:
             return
         if gap < 0 and not self._has(queue, record):
             if self._is_of_a_deleted_topic(queue, record):
+                return
+            if record.queue_offset == 0:
+                # Begun anew, but the removal of the old files was lost with the power.
+                self._broken[queue] = None
                 return
             raise StoreCorrupt(
                 self._log.chain.directory,

@@ -61,6 +61,19 @@ def test_a_topic_made_again_while_its_deletion_was_cut_off_keeps_the_new_message
     assert bodies(open_store(fs.killed()), "t", 0) == [b"new"]
 
 
+def test_a_deletion_that_power_loss_undid_hides_no_new_message() -> None:
+    fs = MemoryFiles()
+    store = open_store(fs)
+    for _ in range(2):
+        put(store, "t", 0, b"old")
+    store.finish_checkpoint(store.begin_checkpoint())
+    store.delete_topic("t")
+    put(store, "t", 0, b"new")
+    store.flush()
+    for seed in SEEDS:
+        assert bodies(open_store(fs.crash(Random(seed))), "t", 0) == [b"new"]
+
+
 def test_power_loss_while_a_torn_tail_is_cut_leaves_no_gap_in_the_log() -> None:
     fs = MemoryFiles()
     store = open_store(fs)
@@ -93,6 +106,21 @@ def test_a_query_right_after_a_roll_finds_the_new_message() -> None:
     put(store, "t", 0, bytes(1500), b"KEYS\x01k\x02")
     assert len(store.log.chain.segments) == 2
     assert len(store.query("t", "k", 1, 0, 1 << 60).records) == 1
+
+
+def test_keys_of_a_message_stand_in_one_index_file() -> None:
+    fs = MemoryFiles()
+    store = open_store(fs)
+    for n in range(100):
+        put(store, "t", 0, b"x", b"KEYS\x01a%d b%d c%d\x02" % (n, n, n))
+    store.build_index(1000)
+    newest = store.index.files[-1].file.path
+    fs = fs.killed()
+    fs.remove(newest)
+    store = open_store(fs)
+    for n in range(100):
+        for key in (f"a{n}", f"b{n}", f"c{n}"):
+            assert len(store.query("t", key, 2, 0, 1 << 60).records) == 1, key
 
 
 def test_a_full_disk_stops_neither_checkpoint_nor_stop() -> None:

@@ -1,0 +1,110 @@
+"""The store as plain lists: what was put, what of it must be on disk, what must be read back."""
+
+from dataclasses import dataclass
+
+from broker.store.store import MessageStore
+from common.message.record import Record, decode_record
+from tests.broker.store.support import read_all
+
+Queue = tuple[str, int]
+# What one query returns at the most.
+MAX_FOUND = 32
+_ALL_TIME = 1 << 60
+
+
+@dataclass(frozen=True)
+class Sent:
+    """One message that the store took, and where it said that it is."""
+
+    queue: Queue
+    queue_offset: int
+    body: bytes
+    keys: tuple[str, ...]
+    physical_offset: int
+    end: int
+
+
+class StoreModel:
+    """`check` compares a store with it."""
+
+    def __init__(self) -> None:
+        #: All that the log holds, in its order; deleted topics too.
+        self.log: list[Sent] = []
+        self.queues: dict[Queue, list[Sent]] = {}
+        #: The offset that the next message of a queue gets.
+        self.next_offsets: dict[Queue, int] = {}
+        #: All of the log before this place was said to be on disk.
+        self.durable_end = 0
+        #: Deleted, but no checkpoint since: after a crash their messages may be back, or some of them.
+        self.deleting: set[str] = set()
+        self.deleted: set[str] = set()
+
+    def put(self, sent: Sent) -> None:
+        assert sent.queue_offset == self.next_offsets.get(sent.queue, 0), f"{sent} has another queue offset"
+        assert not self.log or sent.physical_offset >= self.log[-1].end, f"{sent} is not behind {self.log[-1]}"
+        self.log.append(sent)
+        self.queues.setdefault(sent.queue, []).append(sent)
+        self.next_offsets[sent.queue] = sent.queue_offset + 1
+
+    def delete(self, topic: str) -> None:
+        for queue in [queue for queue in self.queues if queue[0] == topic]:
+            del self.queues[queue]
+            del self.next_offsets[queue]
+        self.deleting.add(topic)
+        self.deleted.add(topic)
+
+    def cut(self, end: int) -> None:
+        """After power loss the log ends at ``end``; all that was durable must be before it."""
+        lost = [sent for sent in self.log if sent.end > end]
+        assert all(sent.end > self.durable_end for sent in lost), f"the log ends at {end}, durable was more: {lost[0]}"
+        for sent in reversed(lost):
+            self.log.pop()
+            if sent in self.queues.get(sent.queue, ()):
+                self.queues[sent.queue].remove(sent)
+                self.next_offsets[sent.queue] = sent.queue_offset
+
+    def reopened(self, store: MessageStore) -> None:
+        """A half-deleted topic is taken as it was found, if no message in it is made up; the rest must be there."""
+        known = {sent.physical_offset: sent for sent in self.log}
+        for topic in self.deleting:
+            self.delete(topic)
+            for queue_id in store.queues.ids(topic):
+                found = [known[record.physical_offset] for record in read_all(store, topic, queue_id)]
+                self.queues[topic, queue_id] = found
+                self.next_offsets[topic, queue_id] = store.max_offset(topic, queue_id)
+        self.deleting.clear()
+        self.durable_end = max(self.durable_end, store.log.flushed)
+        self.check(store)
+
+    def check(self, store: MessageStore) -> None:
+        """Every queue is dense and holds what was put, and each message is where its acknowledgement said."""
+        assert {(queue.topic, queue.queue_id) for queue in store.queues if queue.next_offset} == {
+            queue for queue, next_offset in self.next_offsets.items() if next_offset
+        }
+        for queue, next_offset in self.next_offsets.items():
+            sent = self.queues.get(queue, [])
+            low = sent[0].queue_offset if sent else next_offset
+            assert (store.min_offset(*queue), store.max_offset(*queue)) == (low, next_offset), queue
+            found = read_all(store, *queue)
+            assert [_place(record) for record in found] == [(s.queue_offset, s.physical_offset, s.body) for s in sent]
+            self._check_times(store, queue, found)
+
+    def check_keys(self, store: MessageStore) -> None:
+        """A query finds all that the log holds for a key, the newest first."""
+        by_key: dict[tuple[str, str], list[bytes]] = {}
+        for sent in reversed(self.log):
+            for key in sent.keys:
+                by_key.setdefault((sent.queue[0], key), []).append(sent.body)
+        for (topic, key), bodies in by_key.items():
+            found = store.query(topic, key, MAX_FOUND, 0, _ALL_TIME).records
+            assert [decode_record(raw).body for raw in found] == bodies[:MAX_FOUND], (topic, key)
+
+    def _check_times(self, store: MessageStore, queue: Queue, found: list[Record]) -> None:
+        for record in found[:: max(len(found) // 3, 1)]:
+            offset = store.offset_by_time(*queue, record.store_timestamp)
+            assert offset <= record.queue_offset
+            assert store.store_time(*queue, offset) == record.store_timestamp
+
+
+def _place(record: Record) -> tuple[int, int, bytes]:
+    return record.queue_offset, record.physical_offset, record.body

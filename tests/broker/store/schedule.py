@@ -1,0 +1,238 @@
+"""One random schedule of what can happen to a store, from a seed: work, full disks, broken disks, deaths, restarts.
+
+Work goes on while a flush or checkpoint syncs, as it does beside the broker's thread; a death comes between two
+operations of the store, or at any call to the disk within one. model.py says what must be there afterwards.
+"""
+
+import errno
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from random import Random
+
+from common.clock import ManualClock
+from common.errors import DiskFull, StoreError
+from tests.broker.store.model import Queue, Sent, StoreModel
+from tests.broker.store.support import BORN_HOST, new_store
+from tests.support.memory_files import MemoryFiles
+
+STEPS = 40
+TOPICS = ("t", "u", "topic-" + "v" * 130)
+ROOM = 1 << 40
+NEVER = 1 << 40
+ENDS = "/store/queueEnds"
+
+
+class Death(Exception):
+    """Raised inside a call to the disk, after the image of the disk was taken."""
+
+
+class Schedule:
+    """`run` it; ``trace`` tells what happened so far."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        self.trace: list[str] = []
+        self._use(MemoryFiles())
+        self._beside = False
+        self.model = StoreModel()
+        self._clock = ManualClock()
+        self._latest_ms = 0
+        self._number = 0
+        self.store = new_store(self.fs, self._clock)
+        self.store.open()
+        work = [self._put, self._batch, self._build_index, self._flush, self._checkpoint]
+        self._deaths = [self._kill, self._lose_power, self._stop, self._die_within, self._disk_breaks]
+        rare = [self._delete_topic, self._fill_disk, self._make_room, self._time_goes_on, self._read]
+        self._steps: list[Callable[[], None]] = [*work, *rare, *self._deaths]
+        # Schedules differ in what happens often in them.
+        self._weights = [2 * self.random.random() ** 2 for _ in work]
+        self._weights += [0.5 * self.random.random() ** 2 for _ in rare]
+        self._weights += [0.4 * self.random.random() ** 2 for _ in self._deaths]
+        self._weights[0] += 1
+
+    def run(self) -> None:
+        for step in self.random.choices(self._steps, self._weights, k=STEPS):
+            self.trace.append(step.__name__.strip("_"))
+            step()
+        self._make_room()
+        self._kill()
+        self._lose_power()
+        self._stop()
+
+    # --- work
+
+    def _put(self) -> None:
+        queue, (body, keys) = self._any_queue(), self._new_message()
+        properties = b"".join(
+            [f"UNIQ_KEY\x01{keys[0]}\x02".encode(), f"KEYS\x01{' '.join(keys[1:])}\x02".encode() if keys[1:] else b""]
+        )
+        with suppress(DiskFull):
+            result = self.store.put(*queue, body, properties, born_timestamp=1, born_host=BORN_HOST)
+            self.model.put(Sent(queue, result.queue_offset, body, keys, result.physical_offset, result.end))
+
+    def _batch(self) -> None:
+        queue = self._any_queue()
+        messages = [self._new_message() for _ in range(self.random.choice((1, 2, 5, 12)))]
+        rows = [(0, body[:60], f"UNIQ_KEY\x01{keys[0]}\x02".encode()) for body, keys in messages]
+        with suppress(DiskFull):
+            result = self.store.put_batch(*queue, rows, born_timestamp=1, born_host=BORN_HOST)
+            ends = [*result.physical_offsets[1:], result.end]
+            for n, (start, end) in enumerate(zip(result.physical_offsets, ends, strict=True)):
+                offset = result.queue_offset + n
+                self.model.put(Sent(queue, offset, rows[n][1], messages[n][1][:1], start, end))
+
+    def _any_queue(self) -> Queue:
+        return self.random.choice(TOPICS), self.random.choice((0, 0, 1))
+
+    def _new_message(self) -> tuple[bytes, tuple[str, ...]]:
+        self._number += 1
+        body = b"%d-" % self._number + bytes(self.random.choice((0, 20, 300, 1500)))
+        return body, (f"id{self._number}", f"k{self._number % 3}", "all")[: self.random.randint(1, 3)]
+
+    def _build_index(self) -> None:
+        with suppress(DiskFull):
+            self.store.build_index(self.random.choice((1, 7, 1000)))
+
+    def _flush(self) -> None:
+        with self._work_beside():
+            self.model.durable_end = self.store.flush()
+
+    def _checkpoint(self, *, with_ends: bool = False) -> None:
+        self._build_index()
+        mark = self.store.begin_checkpoint(with_ends=with_ends or self.random.random() < 0.2)
+        with self._work_beside():
+            self.store.finish_checkpoint(mark)
+        self.model.durable_end = self.store.log.flushed
+        if mark.ends:
+            self.model.deleting.clear()
+
+    def _delete_topic(self) -> None:
+        topic = self.random.choice(TOPICS)
+        self.store.delete_topic(topic)
+        self.model.delete(topic)
+        if self.random.random() < 0.8:
+            self._checkpoint(with_ends=True)
+
+    def _time_goes_on(self) -> None:
+        self._latest_ms = max(self._latest_ms, self._clock.now_ms())
+        self._clock.advance(self.random.randrange(-1_000, 5_000))
+
+    def _read(self) -> None:
+        self.model.check(self.store)
+        if self.fs.capacity == ROOM:
+            self.model.check_keys(self.store)
+
+    # --- full and broken disks
+
+    def _fill_disk(self) -> None:
+        self.fs.capacity = self.fs.used() + self.random.choice((0, 300, 5_000))
+        if self.random.random() < 0.3:
+            self.fs.faults.fail("allocate", nth=self.random.randint(1, 3), code=errno.ENOSPC)
+
+    def _make_room(self) -> None:
+        self.fs.capacity = ROOM
+        self.fs.faults.clear()
+
+    def _disk_breaks(self) -> None:
+        """A sync fails: the broker stops, and what it closed is what the next start finds."""
+        self.fs.faults.fail("sync", nth=self.random.randint(1, 3))
+        try:
+            self.random.choice((self._flush, self._checkpoint))()
+        except StoreError:
+            self.store.close()
+            self.fs.faults.clear()
+            self.random.choice((self._kill, self._lose_power))()
+        self.fs.faults.clear()
+
+    # --- the end, and what comes after
+
+    def _stop(self) -> None:
+        self.store.close()
+        self.model.durable_end = self.store.log.end
+        self.model.deleting.clear()
+        self._reopen(self.fs.crash(self.random) if self.random.random() < 0.3 else self.fs)
+
+    def _kill(self) -> None:
+        self._reopen(self.fs.killed())
+
+    def _lose_power(self) -> None:
+        self._reopen(self.fs.crash(self.random), cut=True)
+
+    def _die_within(self) -> None:
+        """The end comes at one of the next calls to the disk, in whatever the store does then."""
+        what = self.random.choice((self._put, self._batch, self._flush, self._checkpoint, self.store.close))
+        self.trace[-1] += f"({what.__name__.strip('_')})"
+        self._death_is_near()
+        try:
+            what()
+        except Death:
+            self._reopen(self._image, cut=self._power_loss)
+        else:
+            self._reopen(self.fs if what == self.store.close else self.fs.killed())
+
+    def _death_is_near(self) -> None:
+        self._death_at = self.fs.calls.total() + self.random.choice((1, 2, 3, 5, 8, 13))
+        self._power_loss = self.random.random() < 0.7
+
+    def _reopen(self, fs: MemoryFiles, *, cut: bool = False) -> None:
+        """Start on ``fs``, now and then twice, because the first start dies; ``cut``: the power was lost."""
+        self._use(fs)
+        if not fs.exists(ENDS):
+            # A full disk had no room for it: a start can't tell a deleted queue from a lost one then.
+            self.model.deleting |= self.model.deleted
+        # Store times never go back while the broker runs; when the clock does in between, they may.
+        self._latest_ms = max(self._latest_ms, self._clock.now_ms())
+        self._clock.advance(self._latest_ms - self._clock.now_ms())
+        if self.random.random() < 0.15:
+            self._death_is_near()
+        try:
+            self._open()
+        except Death:
+            self.trace.append("died_in_recovery")
+            cut = cut or self._power_loss
+            self._use(self._image)
+            self._open()
+        self._death_at = NEVER
+        if cut:
+            self.model.cut(self.store.log.end)
+        self.model.reopened(self.store)
+        if self.fs.capacity == ROOM:
+            self.model.check_keys(self.store)
+
+    def _open(self) -> None:
+        self.store = new_store(self.fs, self._clock)
+        try:
+            self.store.open()
+        except DiskFull:
+            assert self.fs.capacity < ROOM
+            self.trace.append("make_room")
+            self._use(self.fs.killed())
+            self._make_room()
+            self.store = new_store(self.fs, self._clock)
+            self.store.open()
+
+    # --- calls to the disk
+
+    def _use(self, fs: MemoryFiles) -> None:
+        self.fs = fs
+        self._death_at = NEVER
+        fs.before_call = self._before_call
+
+    @contextmanager
+    def _work_beside(self) -> Iterator[None]:
+        """Puts go on while another thread syncs."""
+        self._beside = True
+        try:
+            yield
+        finally:
+            self._beside = False
+
+    def _before_call(self, operation: str, path: str) -> None:
+        if self.fs.calls.total() >= self._death_at:
+            self._death_at = NEVER
+            self._image = self.fs.crash(self.random) if self._power_loss else self.fs.killed()
+            raise Death
+        if self._beside and operation == "sync" and self.random.random() < 0.5:
+            self._beside = False
+            self.random.choice((self._put, self._put, self._batch, self._build_index))()
+            self._beside = True
