@@ -22,17 +22,22 @@ mqadmin topicRoute -t orders
 mqadmin help sendMessage
 ```
 
-- **Where**: `-n host:port;host:port`, or `NAMESRV_ADDR`. Several NameServers are each told what each must know.
+- **Where**: `-n host:port;host:port`, or `NAMESRV_ADDR`. Several NameServers are each told what each must know. With
+  a broker's address (`-b host:port`) none is needed, unless the command has to tell it something too.
 - **JSON**: `--output json` prints one standard JSON document on stdout, with RocketMQ's member names as keys. Results
   of an operation at several servers are listed one by one: `ok`, and `error` where it failed.
 - **Exit codes**: 0 done; 1 an operation failed, at one server or at all, with one line on stderr that says what to do;
   2 the command line is wrong.
 - **Time**: `--timeout` counts for each answer of each server.
+- **Times of messages**: ms since 1970, local time as `2026-11-21#08:00:00:000`, ISO 8601 with or without a zone
+  (`2026-11-21T08:00:00Z`), or `now`.
 - **Names**: a command is found in any case; a mistyped one is answered with the nearest.
 - **Completion**: `mqadmin completion bash|zsh|fish` prints the script for your shell.
 
 Where RocketMQ's tool accepts both `-b` and `-c` and silently takes one of them, this one refuses.
-Names longer than their column are printed whole.
+Names longer than their column are printed whole. `printMsg` and `printMsgByQueue` stop after 1,000 messages and say so
+(`--limit`); control characters in messages are written out, so that they cannot drive the terminal. `searchOffset` is
+Skylark's own.
 """
 
 
