@@ -90,6 +90,7 @@ class RuntimeInfo:
             "dispatchBehindBytes": str(behind),
             "remainHowManyDataToCommit": _bytes(0),
             "remainHowManyDataToFlush": _bytes(log.end - log.flushed),
+            "commitLogSyncTimes": str(log.syncs),  # ours: what one fsync serves can be computed of it
             "earliestMessageTimeStamp": str(self._store.earliest_store_time()),
         }
 

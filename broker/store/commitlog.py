@@ -27,6 +27,8 @@ class CommitLog:
         self.max_record_bytes = segment_bytes - BLANK_BYTES
         self.end = 0
         self.flushed = 0
+        # How often a file was synced by `flush`.
+        self.syncs = 0
         self._view: mmap.mmap | None = None
         self._base = 0
         self._limit = 0
@@ -116,6 +118,7 @@ class CommitLog:
             for segment in self.chain.segments[:]:
                 if segment.end > self.flushed and segment.base < end:
                     segment.sync()
+                    self.syncs += 1
             self.flushed = end
         return end
 
