@@ -16,6 +16,7 @@ from sdk.admin.commands import (
     cluster,
     connections,
     consume,
+    export,
     groups,
     messages,
     namesrvs,
@@ -119,7 +120,20 @@ def completion(shell: str) -> None:
     click.echo(kind(mqadmin, {}, "mqadmin", "_MQADMIN_COMPLETE").source())
 
 
-for _room in (topics, cluster, brokers, cleaning, groups, connections, messages, consume, printing, queues, namesrvs):
+for _room in (
+    topics,
+    cluster,
+    brokers,
+    cleaning,
+    groups,
+    connections,
+    messages,
+    consume,
+    printing,
+    queues,
+    namesrvs,
+    export,
+):
     mqadmin.add_family(_room.FAMILY, _room.COMMANDS)
 mqadmin.add_family("Help", (help_command, completion))
 

@@ -119,9 +119,13 @@ class Admin:
         listed = await self._namesrv(namesrv_api.system_topics)
         topics = list(listed.topic_list)
         if listed.broker_addr:
-            own = await api.system_topics(self._at(listed.broker_addr))
-            topics += [topic for topic in own.topic_list if topic not in topics]
+            own = await self.system_topics_of_broker(listed.broker_addr)
+            topics += [topic for topic in own if topic not in topics]
         return topics
+
+    async def system_topics_of_broker(self, addr: str) -> list[str]:
+        """The topics that the broker made for itself."""
+        return list((await api.system_topics(self._at(addr))).topic_list)
 
     async def topic_config(self, addr: str, topic: str) -> TopicConfig:
         """One topic of the broker; BrokerError 17 when it has no such topic."""

@@ -86,6 +86,10 @@ class Admin:
         """The topics that NameServers and brokers made for themselves."""
         return self._loop.call(lambda admin: admin.system_topics())
 
+    def system_topics_of_broker(self, addr: str) -> list[str]:
+        """The topics that the broker made for itself."""
+        return self._loop.call(lambda admin: admin.system_topics_of_broker(addr))
+
     def topic_config(self, addr: str, topic: str) -> TopicConfig:
         """One topic of the broker; BrokerError 17 when it has no such topic."""
         return self._loop.call(lambda admin: admin.topic_config(addr, topic))

@@ -8,4 +8,5 @@ connections.py  connected producers and consumers
 messages.py     finding messages by id, key, unique key and place
 consume.py      sending one message, printing messages of queues
 namesrvs.py     options and key-value store of NameServers; write permission of brokers
+export.py       what brokers know, as files
 """

@@ -13,10 +13,12 @@ from common.message.queue import MessageQueue
 from remoting.protocol.bodies.cluster import ClusterInfo
 from remoting.protocol.bodies.connections import ConsumerConnection, ProducerConnection
 from remoting.protocol.bodies.consume_queue import ConsumeQueueEntries
+from remoting.protocol.bodies.data_version import DataVersion
+from remoting.protocol.bodies.group import SubscriptionGroupConfig, SubscriptionGroupTable
 from remoting.protocol.bodies.route import BrokerData, QueueData, TopicRouteData
 from remoting.protocol.bodies.running_info import ConsumerRunningInfo
 from remoting.protocol.bodies.stats import ConsumeStats
-from remoting.protocol.bodies.topic import TopicConfig, TopicStatsTable
+from remoting.protocol.bodies.topic import TopicConfig, TopicConfigTable, TopicStatsTable
 from sdk.admin.cli import mqadmin
 from sdk.admin.session import Settings
 
@@ -39,6 +41,7 @@ class World:
     topic_configs: dict[str, TopicConfig] = field(default_factory=dict)
     topic_stats: dict[str, TopicStatsTable] = field(default_factory=dict)
     groups: dict[str, list[str]] = field(default_factory=dict)
+    group_configs: dict[str, SubscriptionGroupConfig] = field(default_factory=dict)
     consume_stats: dict[str, ConsumeStats] = field(default_factory=dict)
     consumers: dict[str, ConsumerConnection] = field(default_factory=dict)
     producers: dict[str, ProducerConnection] = field(default_factory=dict)
@@ -107,6 +110,18 @@ class FakeAdmin:
     async def groups_of_topic(self, topic: str) -> list[str]:
         self.world.asked("groups_of_topic", topic)
         return self.world.groups.get(topic, [])
+
+    async def all_topic_config(self, addr: str) -> TopicConfigTable:
+        self.world.asked("all_topic_config", addr)
+        return TopicConfigTable(DataVersion(0, 5, 7), {name: replace(c) for name, c in self.world.topic_configs.items()})
+
+    async def system_topics_of_broker(self, addr: str) -> list[str]:
+        self.world.asked("system_topics_of_broker", addr)
+        return ["DefaultCluster", "broker-a"]
+
+    async def all_groups(self, addr: str) -> SubscriptionGroupTable:
+        self.world.asked("all_groups", addr)
+        return SubscriptionGroupTable(dict(self.world.group_configs), {"g": {"T": 1}}, DataVersion(0, 5, 8))
 
     async def create_group(self, addr: str, config: Any) -> None:
         self.world.asked("create_group", addr, config)

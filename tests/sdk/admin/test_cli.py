@@ -26,6 +26,7 @@ ROCKETMQ_NAMES = [
     "brokerStatus",
     "getBrokerConfig",
     "updateBrokerConfig",
+    "exportMetadata",
     "updateSubGroup",
     "deleteSubGroup",
     "consumerProgress",

@@ -1,0 +1,154 @@
+"""Commands that write what brokers know into files."""
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from common.atomic import write_atomic
+from common.errors import StoreError, UserError
+from common.fastjson import pretty
+from common.files import OsFiles
+from common.names import is_dlq_topic, is_retry_topic, is_system_topic
+from sdk.admin.command import command
+from sdk.admin.params import broker_addr, cluster_name, option
+from sdk.admin.session import Session
+from sdk.admin.targets import chosen_addrs
+
+if TYPE_CHECKING:
+    from remoting.protocol.bodies.group import SubscriptionGroupConfig, SubscriptionGroupTable
+    from remoting.protocol.bodies.topic import TopicConfig, TopicConfigTable
+
+FAMILY = "Export"
+DEFAULT_DIRECTORY = "/tmp/rocketmq/export"
+_VALID_PERMS = range(8)
+# RocketMQ's own groups, as its tool knows them; and all with this prefix.
+_SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
+_SYSTEM_GROUPS = frozenset(
+    {
+        "DEFAULT_CONSUMER", "DEFAULT_PRODUCER", "TOOLS_CONSUMER", "SCHEDULE_CONSUMER", "FILTERSRV_CONSUMER",
+        "__MONITOR_CONSUMER", "CLIENT_INNER_PRODUCER", "SELF_TEST_P_GROUP", "SELF_TEST_C_GROUP", "CID_ONS-HTTP-PROXY",
+        "CID_ONSAPI_PERMISSION", "CID_ONSAPI_OWNER", "CID_ONSAPI_PULL",
+    }
+)  # fmt: skip
+
+
+async def user_topics(session: Session, addr: str, special: bool) -> "TopicConfigTable":
+    """The broker's topics without those it made for itself; retry and dead-letter topics only when ``special``."""
+    table = await session.admin.all_topic_config(addr)
+    own = frozenset(await session.admin.system_topics_of_broker(addr))
+    table.topic_config_table = {
+        name: config
+        for name, config in table.topic_config_table.items()
+        if name not in own
+        and not is_system_topic(name)
+        and (special or not (is_retry_topic(name) or is_dlq_topic(name)))
+        and config.perm in _VALID_PERMS
+    }
+    return table
+
+
+async def user_groups(session: Session, addr: str) -> "SubscriptionGroupTable":
+    """The broker's groups without RocketMQ's own."""
+    table = await session.admin.all_groups(addr)
+    table.subscription_group_table = {
+        name: config
+        for name, config in table.subscription_group_table.items()
+        if name not in _SYSTEM_GROUPS and not name.startswith(_SYSTEM_GROUP_PREFIX)
+    }
+    return table
+
+
+def _lines(result: Mapping[str, Any]) -> Iterator[str]:
+    yield f"export {result['path']} success"
+
+
+@command(
+    "exportMetadata",
+    cluster_name("choose a cluster to export"),
+    broker_addr("choose a broker to export"),
+    option("f", "filePath", "export metadata.json path", default=DEFAULT_DIRECTORY, show_default=True, metavar="DIR"),
+    option("t", "topic", "only export topic metadata", type=click.BOOL, is_flag=True),
+    option("g", "subscriptionGroup", "only export subscriptionGroup metadata", type=click.BOOL, is_flag=True),
+    option("s", "specialTopic", "need retryTopic and dlqTopic", type=click.BOOL, is_flag=True),
+    either=("broker_addr", "cluster_name"),
+    show=_lines,
+)
+async def export_metadata(
+    session: Session,
+    cluster_name: str | None,
+    broker_addr: str | None,
+    file_path: str,
+    topic: bool,
+    subscription_group: bool,
+    special_topic: bool,
+) -> dict[str, Any]:
+    """Write the topics and groups of a broker, or of the masters of a cluster, to a JSON file.
+
+    It is topic.json with -t, subscriptionGroup.json with -g, else metadata.json. For a cluster the queues of a topic
+    are added up.
+    """
+    if topic and subscription_group:
+        raise click.UsageError("Give only one of --topic or --subscriptionGroup.")
+    addrs = await chosen_addrs(session, broker_addr, cluster_name)
+    name, result = "metadata.json", dict[str, Any]()
+    if topic:
+        name = "topic.json"
+    elif subscription_group:
+        name = "subscriptionGroup.json"
+    if not subscription_group:
+        tables = (await session.each(addrs, lambda addr: user_topics(session, addr, special_topic))).all()
+        result["topicConfigTable"] = _added_up_topics([table.topic_config_table for table in tables])
+        if broker_addr is not None and topic:
+            result["dataVersion"] = tables[0].data_version.to_wire()
+    if not topic:
+        groups = (await session.each(addrs, lambda addr: user_groups(session, addr))).all()
+        result["subscriptionGroupTable"] = _added_up_groups([each.subscription_group_table for each in groups])
+        if broker_addr is not None and subscription_group:
+            result["dataVersion"] = groups[0].data_version.to_wire()
+            result["forbiddenTable"] = groups[0].forbidden_table
+    if "dataVersion" not in result:
+        result["exportTime"] = int(time.time() * 1000)
+    path = f"{file_path.rstrip('/')}/{name}"
+    _write(file_path, path, pretty(dict(sorted(result.items()))).encode())
+    return {"path": path, **result}
+
+
+def _added_up_topics(tables: "list[dict[str, TopicConfig]]") -> dict[str, dict[str, Any]]:
+    found: dict[str, TopicConfig] = {}
+    for table in tables:
+        for name, config in table.items():
+            before = found.get(name)
+            if before is not None:
+                config = replace(
+                    config,
+                    read_queue_nums=config.read_queue_nums + before.read_queue_nums,
+                    write_queue_nums=config.write_queue_nums + before.write_queue_nums,
+                )
+            found[name] = config
+    return {name: config.to_wire() for name, config in found.items()}
+
+
+def _added_up_groups(tables: "list[dict[str, SubscriptionGroupConfig]]") -> dict[str, dict[str, Any]]:
+    found: dict[str, SubscriptionGroupConfig] = {}
+    for table in tables:
+        for name, config in table.items():
+            before = found.get(name)
+            if before is not None:
+                config = replace(config, retry_queue_nums=config.retry_queue_nums + before.retry_queue_nums)
+            found[name] = config
+    return {name: config.to_wire() for name, config in found.items()}
+
+
+def _write(directory: str, path: str, data: bytes) -> None:
+    fs = OsFiles()
+    try:
+        fs.mkdirs(directory)
+        write_atomic(fs, path, data)
+    except (OSError, StoreError) as error:
+        raise UserError(f"{path} cannot be written ({error}); give another directory with -f") from None
+
+
+COMMANDS = (export_metadata,)
