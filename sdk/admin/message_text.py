@@ -25,7 +25,7 @@ _NO_BODY = "NOT PRINT BODY"
 def message_json(message: "MessageExt", *, charset: str = "utf-8", with_body: bool = True) -> dict[str, Any]:
     """Every field under RocketMQ's name; the body both as text and as it is, in base64."""
     body = body_of(message) if with_body else b""
-    texts = {"body": body.decode(charset, "replace"), "bodyBase64": base64.b64encode(body).decode()}
+    texts = {"body": _text(body, charset), "bodyBase64": base64.b64encode(body).decode()}
     return {
         "msgId": message.msg_id,
         "offsetMsgId": message.offset_msg_id,
@@ -58,6 +58,11 @@ def body_of(message: "MessageExt") -> bytes:
         return bytes(message.record.body)
 
 
+def _text(body: bytes, charset: str) -> str:
+    """A body as text; some charsets (UTF-7) give halves of characters, which no terminal takes."""
+    return body.decode(charset, "replace").encode("utf-8", "replace").decode()
+
+
 def detail_lines(
     message: "MessageExt", body_path: str, *, with_id: bool = True, charset: str | None = None
 ) -> Iterator[str]:
@@ -79,12 +84,12 @@ def detail_lines(
     yield _LINE % ("Properties:", visible(java_value(message.properties)))
     yield _LINE % ("Message Body Path:", body_path)
     if charset is not None:
-        yield _LINE % ("Message Body:", visible(body_of(message).decode(charset, "replace")))
+        yield _LINE % ("Message Body:", visible(_text(body_of(message), charset)))
 
 
 def print_line(message: "MessageExt", *, charset: str = "utf-8", with_body: bool = True) -> str:
     """RocketMQ's line of consumeMessage and printMsg."""
-    text = visible(body_of(message).decode(charset, "replace")) if with_body else _NO_BODY
+    text = visible(_text(body_of(message), charset)) if with_body else _NO_BODY
     return f"MSGID: {visible(message.msg_id)} {to_string(message, with_body=with_body)} BODY: {text}"
 
 

@@ -72,9 +72,12 @@ class Charset(click.ParamType):  # type: ignore[type-arg]  # generic in newer cl
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         try:
-            return codecs.lookup(str(value).strip()).name
-        except LookupError:
+            name = codecs.lookup(str(value).strip()).name
+            # Codecs that give no text, and those that cannot pass over what is wrong, are of no use here.
+            b"a\xff".decode(name, "replace")
+        except (LookupError, UnicodeError):
             self.fail(f"{value!r} is not a charset, as in UTF-8 or GBK", param, ctx)
+        return name
 
 
 class Timestamp(click.ParamType):  # type: ignore[type-arg]  # generic in newer click only

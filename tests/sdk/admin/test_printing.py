@@ -106,7 +106,11 @@ def test_bodies_in_another_charset_and_left_out() -> None:
     assert line.endswith("BODY: NOT PRINT BODY") and "body=NOT PRINT BODY," in line
     [found] = json.loads(run(world, "printMsg", "-t", "AdminT", "-d", "false", *JSON).stdout)["messages"]
     assert "body" not in found and "bodyBase64" not in found
-    assert run(world, "printMsg", "-t", "AdminT", "-c", "klingon").exit_code == 2
+    for charset in ("klingon", "base64", "idna", "rot13"):
+        assert run(world, "printMsg", "-t", "AdminT", "-c", charset).exit_code == 2
+    half = world_of(1, 1, body=b"+2AA-")
+    for arguments in ((), JSON):
+        assert "?" in run(half, "printMsg", "-t", "AdminT", "-c", "utf-7", *arguments).stdout
 
 
 def test_nothing_a_message_holds_drives_the_terminal() -> None:
