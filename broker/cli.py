@@ -9,7 +9,9 @@ import trio
 from broker.broker import Broker
 from broker.export_metadata import export_metadata
 from broker.options import BrokerOptions
+from broker.verify_store import verify_store
 from common.errors import UserError
+from common.memory import keep_freed_memory
 from common.options import click_options, given_options, load_conf, to_properties
 from remoting.net.daemon import run_daemon
 
@@ -49,9 +51,11 @@ def main(context: click.Context, /, conf: str | None, print_config: bool, **argu
 
 
 main.add_command(export_metadata)
+main.add_command(verify_store)
 
 
 async def _serve(broker: Broker, stopping: trio.Event) -> None:
+    keep_freed_memory()
     async with trio.open_nursery() as nursery:
         address = await nursery.start(broker.run)
         logger.info("broker %s serves at %s", broker.options.broker_name, address)

@@ -46,8 +46,7 @@ class Checkpoint:
         if short:
             fs.remove(path)
         self._file = fs.open_map(path, CHECKPOINT_BYTES, create=True)
-        self._sequence = 0
-        self.state = self._read()
+        self.state, self._sequence = _parse(self._file.view[:])
 
     def write(self, log_offset: int, log_timestamp: int, *, clean: bool = False) -> None:
         """Record that the log is durable up to ``log_offset``, and sync. Runs in any thread, one at a time."""
@@ -63,17 +62,24 @@ class Checkpoint:
     def close(self) -> None:
         self._file.close()
 
-    def _read(self) -> CheckpointState:
-        view = self._file.view
-        best: tuple[int, int, int] | None = None
-        for at in _SLOTS_AT:
-            raw = view[at : at + _SLOT.size]
-            magic, sequence, log_offset, clean = _SLOT.unpack(raw)
-            (crc,) = _CRC.unpack_from(view, at + _SLOT.size)
-            if magic == _MAGIC and crc == crc32(raw) and (best is None or sequence > best[0]):
-                best = (sequence, log_offset, clean)
-        times = _TIMES.unpack_from(view, 0)
-        if best is None:
-            return CheckpointState(log_timestamp=times[0], flushed_timestamp=min(times[:2]))
-        self._sequence = best[0]
-        return CheckpointState(best[1], bool(best[2]), times[0], min(times[:2]))
+
+def read_checkpoint(fs: FileSystem, path: str) -> CheckpointState:
+    """What the file says, without opening it for writing; nothing when there is none."""
+    if not fs.exists(path):
+        return CheckpointState()
+    return _parse(fs.read(path).ljust(CHECKPOINT_BYTES, b"\0"))[0]
+
+
+def _parse(data: bytes) -> tuple[CheckpointState, int]:
+    """(what it says, the sequence of its newest slot)."""
+    best: tuple[int, int, int] | None = None
+    for at in _SLOTS_AT:
+        raw = data[at : at + _SLOT.size]
+        magic, sequence, log_offset, clean = _SLOT.unpack(raw)
+        (crc,) = _CRC.unpack_from(data, at + _SLOT.size)
+        if magic == _MAGIC and crc == crc32(raw) and (best is None or sequence > best[0]):
+            best = (sequence, log_offset, clean)
+    times = _TIMES.unpack_from(data, 0)
+    if best is None:
+        return CheckpointState(log_timestamp=times[0], flushed_timestamp=min(times[:2])), 0
+    return CheckpointState(best[1], bool(best[2]), times[0], min(times[:2])), best[0]

@@ -24,8 +24,8 @@ from broker.store.rebuild import find_incomplete, is_queued, rebuild_queues
 from broker.store.scan import scan_log, sound_record
 from broker.store.tags import TagCodes
 from common.clock import Clock
-from common.errors import StoreCorrupt
-from common.message.record import STORE_TIMESTAMP_V4_AT, Record, record_queue_offset
+from common.errors import ProtocolError, StoreCorrupt
+from common.message.record import STORE_TIMESTAMP_V4_AT, Record, decode_record
 
 # A directory without queueEnds (RocketMQ's) is looked through whole up to this size; beyond it, queues are taken as
 # they are.
@@ -90,14 +90,17 @@ class Recovery:
         log.end = log.chain.end
         scan_from = self._scan_from(state, last_stop)
         self._load_queues(scan_from, last_stop, ends)
-        known_end = self._known_end()
+        furthest, known_end = self._furthest()
         if last_stop is LastStop.CLEAN and state.log_offset is None:
             # RocketMQ's: its queues tell how far the log was whole.
             scan_from = max(scan_from, known_end)
         report.scanned_from = report.end = min(scan_from, log.chain.end)
         if last_stop is not LastStop.CLEAN or log.holds_something_at(scan_from):
             self._scan(report, max(known_end, scan_from) if last_stop is LastStop.CLEAN else scan_from)
-        self._refuse_rot(report, known_end)
+        if known_end > report.end:
+            self._judge_end(report, known_end)
+        elif last_stop is LastStop.CLEAN and known_end == report.end > log.start:
+            self._check_last(furthest)
         log.open_at(report.end, flushed=min(scan_from, report.end), clear=last_stop is not LastStop.CLEAN)
         self._complete(report, ends)
         self._index.open_at(log, ends, synced_to=scan_from if last_stop is LastStop.POWER_LOSS else None)
@@ -128,6 +131,9 @@ class Recovery:
                 self._queues.clear(queue)
             low, high = known.get(queue.topic, {}).get(queue.queue_id, (0, 0))
             if last_stop is LastStop.CLEAN and same_start and high and whole and queue.resume(low, high):
+                # What it says of the log can be true, or it must be made anew.
+                if sum(queue.last_entry()[1:]) > scan_from:
+                    self._broken[queue] = None
                 continue
             is_sound = partial(self._is_sound, queue, scan_from) if last_stop is LastStop.POWER_LOSS else None
             queue.find_ends(log.start, (low, high), is_sound)
@@ -143,20 +149,29 @@ class Recovery:
             # Its message is gone. Where that was all of the queue, this entry tells where it goes on.
             return queue.is_behind_previous(offset, physical)
         # What lies behind the checkpoint is made anew; before it, the log itself must agree.
-        return physical < scan_from and self._points_to_record(offset, physical, size)
+        return physical < scan_from and self._points_to_record(queue, offset, physical, size)
 
     def _is_right(self, queue: ConsumeQueue, whole: bool) -> bool:
         offset, physical, size = queue.last_entry()
-        return whole and (size == 0 or physical < self._log.start or self._points_to_record(offset, physical, size))
+        return whole and (
+            size == 0 or physical < self._log.start or self._points_to_record(queue, offset, physical, size)
+        )
 
-    def _points_to_record(self, offset: int, physical: int, size: int) -> bool:
+    def _points_to_record(self, queue: ConsumeQueue, offset: int, physical: int, size: int) -> bool:
+        """Whether that message of ``queue`` is there: after a power loss entries may come back that were removed."""
         raw = self._log.record_at(physical)
-        return raw is not None and len(raw) == size and record_queue_offset(raw) == offset
+        if raw is None or len(raw) != size:
+            return False
+        try:
+            record = decode_record(raw, check_crc=False)
+        except ProtocolError:
+            return False
+        return (record.topic, record.queue_id, record.queue_offset) == (queue.topic, queue.queue_id, offset)
 
-    def _known_end(self) -> int:
-        """One past the furthest record that a queue knows."""
+    def _furthest(self) -> tuple[int, int]:
+        """(physical offset, one past its end) of the furthest record that a queue knows."""
         ends = [queue.last_entry()[1:] for queue in self._queues if queue not in self._broken]
-        return max((physical + size for physical, size in ends if size), default=0)
+        return max(((physical, physical + size) for physical, size in ends if size), default=(0, 0))
 
     # --- the scan
 
@@ -201,10 +216,17 @@ class Recovery:
         offset = record.queue_offset
         return offset >= queue.min_offset and queue.entry(offset)[0] > record.physical_offset
 
-    def _refuse_rot(self, report: RecoveryReport, known_end: int) -> None:
-        """StoreCorrupt when sound records follow the end that was found, or a clean stop had more."""
-        if known_end <= report.end:
-            return
+    def _check_last(self, physical: int) -> None:
+        """StoreCorrupt when the last record of a clean stop is not sound: the one record that such a start reads."""
+        raw = self._log.record_at(physical)
+        record, reason = sound_record(raw or b"", physical)
+        if record is None:
+            where = self._log.chain.at(physical)
+            assert where is not None
+            raise StoreCorrupt(where.path, physical - where.base, f"{reason}. Look with: broker verifyStore")
+
+    def _judge_end(self, report: RecoveryReport, known_end: int) -> None:
+        """Queues know more than the log: StoreCorrupt when those records are sound, or the stop was clean."""
         if report.last_stop is LastStop.CLEAN or self._is_followed(report.end):
             where = self._log.chain.at(report.end)
             raise StoreCorrupt(

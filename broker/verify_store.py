@@ -1,0 +1,146 @@
+"""``broker verifyStore``: what is wrong with the store of a stopped broker, and its repair.
+
+Neighbours: store/verify.py, store/repair.py, cli.py.
+"""
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import click
+
+from broker.broker import store_options
+from broker.meta.journal_check import check_journal
+from broker.options import BrokerOptions
+from broker.store.log_files import LogFiles
+from broker.store.repair import Repair
+from broker.store.store import MessageStore, StoreOptions
+from broker.store.verify import Verification, VerifyReport
+from common.clock import SystemClock
+from common.errors import StoreError, StoreLocked, UserError
+from common.files import FileSystem, OsFiles
+from common.message.ids import encode_host
+from common.options import load_conf
+
+PROGRESS_INTERVAL_S = 1.0
+
+
+@click.command("verifyStore")
+@click.argument("store_dir")
+@click.option("-c", "--config-file", "conf", metavar="FILE", help="the broker's conf file; for the size of index files")
+@click.option("--repair", is_flag=True, help="make it a store that starts; what is cut is saved beside its file")
+def verify_store(store_dir: str, conf: str | None, repair: bool) -> None:
+    """Read a whole store and tell what is damaged: file, offset, reason.
+
+    STORE_DIR is what storePathRootDir says; its broker must be stopped. Exit code 1: there is damage.
+    """
+    try:
+        options = load_conf(
+            BrokerOptions, conf, {"store_path_root_dir": os.path.abspath(os.path.expanduser(store_dir))}
+        )
+        sound = verify(OsFiles(), store_options(options), repair=repair, say=click.echo, progress=_Progress())
+    except (UserError, StoreError) as error:
+        click.echo(f"broker: {error}", err=True)
+        sys.exit(1)
+    except OSError as error:
+        click.echo(f"broker: {error.filename or store_dir}: {error.strerror or error}", err=True)
+        sys.exit(1)
+    sys.exit(0 if sound else 1)
+
+
+def verify(
+    fs: FileSystem,
+    options: StoreOptions,
+    *,
+    repair: bool,
+    say: Callable[[str], None],
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> bool:
+    """Look, say what is found, repair when asked; whether the store is sound afterwards."""
+    directory = options.directory
+    if not fs.is_dir(f"{directory}/commitlog") and not fs.is_dir(f"{directory}/config"):
+        raise UserError(f"{directory} holds no store: give the directory that storePathRootDir names")
+    options = with_sizes_found(fs, options)
+    try:
+        lock = fs.lock(f"{directory}/lock")
+    except StoreLocked:
+        raise UserError(f"{directory} is open in a broker: stop it first") from None
+    try:
+        report = _look(fs, options, progress)
+        sound_metadata = _say_metadata(fs, directory, say)
+        _say_report(report, say)
+        sound = not report.damages and (report.torn_tail is None or not repair)
+        if sound or not repair:
+            return sound and sound_metadata
+        Repair(fs, directory, report, say).run()
+    finally:
+        lock.close()
+    store = MessageStore(fs, options, SystemClock(), encode_host("127.0.0.1", 0))
+    made_anew = store.open(say).rebuilt
+    store.close()
+    if made_anew:
+        say(f"{len(made_anew)} consume queues made anew")
+    say("after the repair:")
+    report = _look(fs, options, progress)
+    _say_report(report, say)
+    return not report.damages and sound_metadata
+
+
+def with_sizes_found(fs: FileSystem, options: StoreOptions) -> StoreOptions:
+    """File sizes as they are on disk, where there are files: a conf file may say otherwise, or be missing."""
+    log = LogFiles(fs, f"{options.directory}/commitlog")
+    log.close()
+    root = f"{options.directory}/consumequeue"
+    sizes = [
+        fs.size(f"{root}/{topic}/{queue}/{name}")
+        for topic in fs.listdir(root)
+        for queue in fs.listdir(f"{root}/{topic}")
+        for name in fs.listdir(f"{root}/{topic}/{queue}")
+    ]
+    return replace(
+        options,
+        commitlog_segment_bytes=log.file_bytes or options.commitlog_segment_bytes,
+        consumequeue_segment_bytes=max(sizes, default=0) or options.consumequeue_segment_bytes,
+    )
+
+
+def _look(fs: FileSystem, options: StoreOptions, progress: Callable[[int, int], None]) -> VerifyReport:
+    slots, capacity = options.index_slots, options.index_capacity
+    return Verification(fs, options.directory, slots, capacity, progress).run()
+
+
+def _say_report(report: VerifyReport, say: Callable[[str], None]) -> None:
+    for damage in report.damages:
+        say(f"{damage.part.value}: {damage}")
+    if report.torn_tail is not None:
+        say(f"torn tail, which the next start cuts: {report.torn_tail}")
+    for line in report.unchecked:
+        say(f"not checked: {line}")
+    found = f"{len(report.damages)} damaged places" if report.damages else "no damage"
+    say(
+        f"{report.records:,} records in {report.log_end - report.log_start:,} bytes of commit log,"
+        f" {report.queues:,} consume queues, {report.index_files:,} index files: {found}"
+    )
+
+
+def _say_metadata(fs: FileSystem, directory: str, say: Callable[[str], None]) -> bool:
+    sound = True
+    for found in check_journal(fs, f"{directory}/config"):
+        say(f"metadata: {found.file}: offset {found.offset}: {found.reason}")
+        sound = sound and not found.rotten
+    return sound
+
+
+class _Progress:
+    """A line a second on stderr."""
+
+    def __init__(self) -> None:
+        self._next = time.monotonic() + PROGRESS_INTERVAL_S
+
+    def __call__(self, done: int, total: int) -> None:
+        now = time.monotonic()
+        if now >= self._next:
+            self._next = now + PROGRESS_INTERVAL_S
+            click.echo(f"read {done >> 20:,} of at most {total >> 20:,} MiB", err=True)
