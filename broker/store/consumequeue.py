@@ -293,8 +293,11 @@ class ConsumeQueue:
     def _move_end(self, queue_offset: int) -> None:
         """Go on at another offset: the log is right, whatever this file said."""
         if queue_offset < self.next_offset:
-            for offset in range(queue_offset, self.next_offset):
-                self._clear(offset)
+            if queue_offset * ENTRY_BYTES < self.chain.start:
+                self.chain.remove_all()
+            else:
+                for offset in range(queue_offset, self.next_offset):
+                    self._clear(offset)
             self.next_offset = queue_offset
             self.min_offset = min(self.min_offset, queue_offset)
         elif self.next_offset > self.min_offset:
@@ -335,6 +338,9 @@ class ConsumeQueue:
         high = self.chain.end // ENTRY_BYTES
         # The end is near what was known, most often there; of many queues most are short.
         at, step = max(low, min(known, high)), 1
+        if at > low and not self._has_entry(at - 1):
+            # Its topic was deleted since, and made again.
+            at = low
         if at < high and not self._has_entry(at):
             return at
         while at + step < high and self._has_entry(at + step):

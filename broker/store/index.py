@@ -170,6 +170,9 @@ class Index:
     def _add_file(self, store_ms: int) -> IndexFile:
         self._fs.mkdirs(self._directory)
         name = datetime.fromtimestamp(store_ms / 1000).strftime("%Y%m%d%H%M%S") + f"{store_ms % 1000:03d}"
+        if self.files:
+            # A start takes the files in the order of their names, whatever the clock did.
+            name = max(name, str(int(self.files[-1].name) + 1))
         while self._fs.exists(f"{self._directory}/{name}"):
             name = str(int(name) + 1)
         size = index_file_bytes(self._slots, self._capacity)

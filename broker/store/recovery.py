@@ -266,7 +266,7 @@ class Recovery:
         rebuild_queues(log, self._queues, self._broken, self._tag_codes, self._progress("queues made from", log.start))
         for queue in self._broken:
             known = ends.next_offset(queue.topic, queue.queue_id) if ends else 0
-            if queue.is_empty and queue.next_offset < known and report.last_stop is not LastStop.POWER_LOSS:
+            if queue.is_empty and queue.next_offset < known:
                 queue.continue_at(known)
         report.rebuilt = tuple(f"{queue.topic}/{queue.queue_id}" for queue in self._broken)
 

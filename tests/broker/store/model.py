@@ -28,8 +28,10 @@ class StoreModel:
     """`check` compares a store with it."""
 
     def __init__(self) -> None:
-        #: All that the log holds, in its order; deleted topics too.
+        #: All that the log ever held up to its end, in its order; deleted topics too.
         self.log: list[Sent] = []
+        #: What is before it was cleaned away; a power loss may bring it back.
+        self.log_start = 0
         self.queues: dict[Queue, list[Sent]] = {}
         #: The offset that the next message of a queue gets.
         self.next_offsets: dict[Queue, int] = {}
@@ -52,6 +54,9 @@ class StoreModel:
             del self.next_offsets[queue]
         self.deleting.add(topic)
         self.deleted.add(topic)
+
+    def clean(self, start: int) -> None:
+        self.log_start = max(self.log_start, start)
 
     def cut(self, end: int) -> None:
         """After power loss the log ends at ``end``; all that was durable must be before it."""
@@ -81,8 +86,9 @@ class StoreModel:
         assert {(queue.topic, queue.queue_id) for queue in store.queues if queue.next_offset} == {
             queue for queue, next_offset in self.next_offsets.items() if next_offset
         }
+        assert store.log.start <= self.log_start, "more was removed than was asked for"
         for queue, next_offset in self.next_offsets.items():
-            sent = self.queues.get(queue, [])
+            sent = _kept(store, self.queues.get(queue, []))
             low = sent[0].queue_offset if sent else next_offset
             assert (store.min_offset(*queue), store.max_offset(*queue)) == (low, next_offset), queue
             found = read_all(store, *queue)
@@ -90,20 +96,25 @@ class StoreModel:
             self._check_times(store, queue, found)
 
     def check_keys(self, store: MessageStore) -> None:
-        """A query finds all that the log holds for a key, the newest first."""
+        """A query finds all that the log holds for a key, the newest first; of what was cleaned it may find some."""
         by_key: dict[tuple[str, str], list[bytes]] = {}
         for sent in reversed(self.log):
-            for key in sent.keys:
+            for key in sent.keys if sent.physical_offset >= self.log_start else ():
                 by_key.setdefault((sent.queue[0], key), []).append(sent.body)
         for (topic, key), bodies in by_key.items():
-            found = store.query(topic, key, MAX_FOUND, 0, _ALL_TIME).records
-            assert [decode_record(raw).body for raw in found] == bodies[:MAX_FOUND], (topic, key)
+            raw = store.query(topic, key, MAX_FOUND, 0, _ALL_TIME).records
+            found = [record.body for record in map(decode_record, raw) if record.physical_offset >= self.log_start]
+            assert found == bodies[:MAX_FOUND], (topic, key)
 
     def _check_times(self, store: MessageStore, queue: Queue, found: list[Record]) -> None:
         for record in found[:: max(len(found) // 3, 1)]:
             offset = store.offset_by_time(*queue, record.store_timestamp)
             assert offset <= record.queue_offset
             assert store.store_time(*queue, offset) == record.store_timestamp
+
+
+def _kept(store: MessageStore, sent: list[Sent]) -> list[Sent]:
+    return [each for each in sent if each.physical_offset >= store.log.start]
 
 
 def _place(record: Record) -> tuple[int, int, bytes]:

@@ -9,17 +9,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from random import Random
 
+from broker.store.queue_ends import FILE_NAME
+from broker.store.removal import Removal
 from common.clock import ManualClock
 from common.errors import DiskFull, StoreError
 from tests.broker.store.model import Queue, Sent, StoreModel
-from tests.broker.store.support import BORN_HOST, new_store
+from tests.broker.store.support import BORN_HOST, SMALL, new_store
 from tests.support.memory_files import MemoryFiles
 
 STEPS = 40
 TOPICS = ("t", "u", "topic-" + "v" * 130)
 ROOM = 1 << 40
 NEVER = 1 << 40
-ENDS = "/store/queueEnds"
+ENDS = f"{SMALL.directory}/{FILE_NAME}"
 
 
 class Death(Exception):
@@ -42,7 +44,15 @@ class Schedule:
         self.store.open()
         work = [self._put, self._batch, self._build_index, self._flush, self._checkpoint]
         self._deaths = [self._kill, self._lose_power, self._stop, self._die_within, self._disk_breaks]
-        rare = [self._delete_topic, self._fill_disk, self._make_room, self._time_goes_on, self._read]
+        rare = [
+            self._delete_topic,
+            self._clean,
+            self._unmap,
+            self._fill_disk,
+            self._make_room,
+            self._time_goes_on,
+            self._read,
+        ]
         self._steps: list[Callable[[], None]] = [*work, *rare, *self._deaths]
         # Schedules differ in what happens often in them.
         self._weights = [2 * self.random.random() ** 2 for _ in work]
@@ -113,6 +123,26 @@ class Schedule:
         if self.random.random() < 0.8:
             self._checkpoint(with_ends=True)
 
+    def _clean(self) -> None:
+        """Old files of the log go, queues and index follow; as tasks/clean.py does it."""
+        removal = Removal(self.fs, SMALL.directory, self.store)
+        self._checkpoint(with_ends=True)
+        for _ in range(self.random.randint(1, 3)):
+            removal.retire_log_file()
+            self.model.clean(self.store.log.start)
+            removal.remove_log_files()
+        queues = list(self.store.queues)
+        for queue, start in removal.find_starts(queues):
+            queue.start_at(start)
+        removal.remove_queue_files(queues)
+        removal.retire_index_files()
+        removal.remove_index_files()
+
+    def _unmap(self) -> None:
+        for queue in self.store.queues:
+            if self.random.random() < 0.5:
+                queue.release()
+
     def _time_goes_on(self) -> None:
         self._latest_ms = max(self._latest_ms, self._clock.now_ms())
         self._clock.advance(self.random.randrange(-1_000, 5_000))
@@ -160,7 +190,9 @@ class Schedule:
 
     def _die_within(self) -> None:
         """The end comes at one of the next calls to the disk, in whatever the store does then."""
-        what = self.random.choice((self._put, self._batch, self._flush, self._checkpoint, self.store.close))
+        what = self.random.choice(
+            (self._put, self._batch, self._flush, self._checkpoint, self._clean, self.store.close)
+        )
         self.trace[-1] += f"({what.__name__.strip('_')})"
         self._death_is_near()
         try:

@@ -5,6 +5,8 @@ from random import Random
 
 import pytest
 
+from broker.store.removal import Removal
+from common.clock import ManualClock
 from common.errors import StoreError
 from tests.broker.store.support import bodies, new_store, open_store, put
 from tests.support.memory_files import MemoryFiles
@@ -121,6 +123,41 @@ def test_keys_of_a_message_stand_in_one_index_file() -> None:
     for n in range(100):
         for key in (f"a{n}", f"b{n}", f"c{n}"):
             assert len(store.query("t", key, 2, 0, 1 << 60).records) == 1, key
+
+
+def test_index_files_keep_their_order_when_the_clock_is_set_back() -> None:
+    fs, clock = MemoryFiles(), ManualClock()
+    store = open_store(fs, clock)
+    for n in range(60):
+        put(store, "t", 0, b"x", b"KEYS\x01k%d\x02" % n)
+    store.build_index(1000)
+    store.close()
+    clock.advance(-3_600_000)
+    store = open_store(fs, clock)
+    for n in range(60, 120):
+        put(store, "t", 0, b"x", b"KEYS\x01k%d\x02" % n)
+    store.build_index(1000)
+    store.close()
+    store = open_store(fs, clock)
+    for n in range(120):
+        assert len(store.query("t", f"k{n}", 2, 0, 1 << 60).records) == 1, n
+
+
+def test_a_cleaned_queue_that_is_begun_anew_is_rebuilt() -> None:
+    fs = MemoryFiles()
+    store = open_store(fs)
+    for _ in range(60):
+        put(store, "t", 0, bytes(200))
+    store.finish_checkpoint(store.begin_checkpoint(with_ends=True))
+    removal = Removal(fs, "/store", store)
+    for _ in range(2):
+        removal.retire_log_file()
+    removal.remove_log_files()
+    first_kept = store.queues.get("t", 0).find_start(store.log.start)
+    assert first_kept > 16
+    store.delete_topic("t")
+    put(store, "t", 0, b"new")
+    assert bodies(open_store(fs.killed()), "t", 0) == [b"new"]
 
 
 def test_a_full_disk_stops_neither_checkpoint_nor_stop() -> None:
