@@ -32,7 +32,13 @@ class Identity:
 
 def resolved(options: BrokerOptions) -> BrokerOptions:
     """``options`` with broker name, addresses and paths filled in."""
-    changes: dict[str, Any] = {"store_path_root_dir": os.path.abspath(os.path.expanduser(options.store_path_root_dir))}
+    root = _path(options.store_path_root_dir)
+    changes: dict[str, Any] = {"store_path_root_dir": root}
+    if options.store_path_commit_log and _path(options.store_path_commit_log) != f"{root}/commitlog":
+        raise ConfigError(
+            f"storePathCommitLog: the commit log is in {root}/commitlog here; leave the key out, and move what is in "
+            f"{options.store_path_commit_log} there, or link it: ln -s {options.store_path_commit_log} {root}/commitlog"
+        )
     if not options.broker_name:
         changes["broker_name"] = _host_name()
     ip1 = options.broker_ip1 or _first_address(options.bind_address)
@@ -55,6 +61,10 @@ def identity_of(options: BrokerOptions, listen_port: int) -> Identity:
         f"{_host(options.broker_ip1)}:{listen_port}",
         f"{_host(options.broker_ip2)}:{ha_port}",
     )
+
+
+def _path(text: str) -> str:
+    return os.path.abspath(os.path.expanduser(text))
 
 
 def memory_bytes() -> int:

@@ -89,7 +89,7 @@ _KEYS = """
     serverSocketRcvBufSize serverSocketSndBufSize serverWorkerThreads shutdownWaitTimeSeconds skipPreOnline
     skipWhenCKRePutReachMaxTimes slaveReadEnable slaveTimeout socksProxyConfig
     spinLockCollisionRetreatOptimalDegree splitRegistrationSize startAcceptSendRequestTimeStamp
-    statRocksDBCQIntervalSec storeCheckpoint storePathBrokerIdentity storePathCommitLog storePathConsumeQueue
+    statRocksDBCQIntervalSec storeCheckpoint storePathBrokerIdentity storePathConsumeQueue
     storePathDLedgerCommitLog storePathEpochFile storePathIndex storeReplyMessageEnable storeType
     subscriptionExpiredTimeout syncBrokerMemberGroupPeriod syncBrokerMetadataPeriod
     syncControllerMetadataPeriod syncFromLastFile syncMasterFlushOffsetWhenStartup timerCheckMetricsWhen

@@ -90,6 +90,7 @@ class BrokerOptions:
 
     # --- store
     store_path_root_dir: str = option("~/store", "directory of messages and metadata")
+    store_path_commit_log: str = option("", "must be commitlog in storePathRootDir, where the commit log is; or empty")
     mapped_file_size_commit_log: int = option(1024 * MIB, "size of a commit log file", unit="bytes", minimum=4 * KIB)
     mapped_file_size_consume_queue: int = option(
         300_000 * QUEUE_ENTRY_BYTES, "size of a queue file; 20 bytes a message", unit="bytes", minimum=QUEUE_ENTRY_BYTES

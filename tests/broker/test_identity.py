@@ -27,6 +27,13 @@ def test_what_is_open_is_filled_in() -> None:
     assert options.store_path_root_dir == os.path.expanduser("~/store")
 
 
+def test_a_commit_log_elsewhere_is_refused_with_the_remedy() -> None:
+    options = BrokerOptions(store_path_root_dir="/data", store_path_commit_log="/data/commitlog/")
+    assert resolved(options).store_path_root_dir == "/data"
+    with pytest.raises(ConfigError, match=r"storePathCommitLog: .* or link it: ln -s /log /data/commitlog$"):
+        resolved(BrokerOptions(store_path_root_dir="/data", store_path_commit_log="/log"))
+
+
 def test_a_bind_address_is_where_clients_reach_us() -> None:
     assert resolved(BrokerOptions(broker_name="b", bind_address="127.0.0.1")).broker_ip1 == "127.0.0.1"
 

@@ -42,7 +42,6 @@ def test_a_users_conf_file_loads(tmp_path: Path) -> None:
     assert options.file_reserved_time == 48
     assert options.namesrv_addrs == ["127.0.0.1:9876", "127.0.0.1:9877"]
     assert [re.sub(r".*conf:\d+: (\w+):.*", r"\1", warning) for warning in warnings] == [
-        "storePathCommitLog",
         "sendMessageThreadPoolNums",
     ]
 
