@@ -71,9 +71,6 @@ class MappedFile(Protocol):
         For any thread, also while the file is closed or removed; FileClosed when it was closed before.
         """
 
-    def read_ahead(self, at: int, size: int) -> None:
-        """Begin to bring these bytes into memory: they are wanted soon. For any thread, as `pread`."""
-
     def close(self) -> None:
         """Give up file and map; a memoryview that is still held keeps its bytes readable."""
 
@@ -318,10 +315,6 @@ class OsMappedFile:
             while len(data) < size and (more := os.pread(fd, size - len(data), at + len(data))):
                 data += more
         return data
-
-    def read_ahead(self, at: int, size: int) -> None:
-        with self._reading() as fd:
-            os.posix_fadvise(fd, at, size, os.POSIX_FADV_WILLNEED)
 
     def close(self) -> None:
         view: mmap.mmap | None = getattr(self, "view", None)

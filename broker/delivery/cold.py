@@ -51,6 +51,7 @@ class ColdReads:
         self._running = 0
         self._wanted = trio.Semaphore(0)
         self._threads = trio.CapacityLimiter(THREADS)
+        self._turn = trio.Lock()
         self._stopping = False
         self._idle = trio.Event()
 
@@ -134,8 +135,11 @@ class ColdReads:
             # The files live as long as the thread needs them: it may be left behind at the stop.
             await trio.to_thread.run_sync(warm, waiting.cold, limiter=self._threads, abandon_on_cancel=True)
             waiting.attempts += 1
-            with resident_only() if waiting.attempts < MAX_ATTEMPTS else nullcontext():
-                return waiting.attempt(True)
+            async with self._turn:
+                # One answer a turn of the loop: together they would hold others up.
+                await trio.lowlevel.checkpoint()
+                with resident_only() if waiting.attempts < MAX_ATTEMPTS else nullcontext():
+                    return waiting.attempt(True)
         except NotResident as cold:
             waiting.cold = cold
             return self._wait(waiting)

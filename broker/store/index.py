@@ -12,11 +12,14 @@ from broker.store.commitlog import CommitLog
 from broker.store.index_file import IndexFile, index_file_bytes
 from broker.store.log_keys import Entries, LogKeys
 from broker.store.queue_ends import QueueEnds
+from broker.store.residency import check_resident
 from common.files import FileSystem
 from common.message.javahash import KeyHasher
 
 # The most records that are read before their entries are written.
 _STEP = 4096
+# How much of the log must be in memory before it is read: more than most steps take.
+_LOOK_BYTES = 1024 * 1024
 
 
 class Index:
@@ -97,6 +100,7 @@ class Index:
             return 0
         view, base = segment.file.view, segment.base
         end = min(log.end, segment.end) - base
+        check_resident(segment.file, position - base, min(end - (position - base), _LOOK_BYTES))
         limit = min(limit, _STEP)
         known = self.end_physical
         entries, at, done = self._keys.read(view, position - base, end, base, limit)

@@ -12,6 +12,7 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import repeat
 
+from broker.store.residency import check_resident
 from common.files import MappedFile
 
 _HEADER = struct.Struct(">qqqqii")
@@ -40,6 +41,8 @@ class IndexFile:
             _HEADER.unpack_from(self.view, 0)
         )
         self.count: int = max(count, 1)
+        # Nothing is on disk of an empty file.
+        self._slots_resident = self.count == 1
 
     @property
     def name(self) -> str:
@@ -65,6 +68,7 @@ class IndexFile:
         """
         if not hashes:
             return
+        self._check_slots()
         first = self.count
         if first == 1:
             self.begin_physical, self.begin_ms = physicals[0], times_ms[0]
@@ -83,10 +87,14 @@ class IndexFile:
 
     def find(self, key_hash: int, begin_ms: int, end_ms: int) -> Iterator[int]:
         """Physical offsets of entries with this hash, stored within the time range; newest first."""
-        (number,) = _swapped([self._slots[key_hash % self.slots]])
+        place = key_hash % self.slots
+        check_resident(self.file, SLOTS_AT + place * SLOT_BYTES, SLOT_BYTES)
+        (number,) = _swapped([self._slots[place]])
         at = self._known(number)
         while 0 < at < self.count:
-            found_hash, physical, seconds, previous = _ENTRY.unpack_from(self.view, self.entries_at + at * 20)
+            entry_at = self.entries_at + at * _ENTRY.size
+            check_resident(self.file, entry_at, _ENTRY.size)
+            found_hash, physical, seconds, previous = _ENTRY.unpack_from(self.view, entry_at)
             stored_ms = self.begin_ms + seconds * 1000
             # Entries hold whole seconds only.
             if found_hash == key_hash and begin_ms - 1000 < stored_ms <= end_ms:
@@ -94,6 +102,12 @@ class IndexFile:
             if previous >= at:
                 return
             at = previous
+
+    def _check_slots(self) -> None:
+        """NotResident when the slots are on disk only, as they may be after a start: entries go anywhere in them."""
+        if not self._slots_resident:
+            check_resident(self.file, 0, self.entries_at)
+            self._slots_resident = True
 
     def close(self) -> None:
         self._slots.release()

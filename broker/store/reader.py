@@ -10,10 +10,12 @@ from enum import Enum
 
 from broker.store.commitlog import CommitLog
 from broker.store.consumequeue import BLANK_SIZE, ConsumeQueue
-from broker.store.residency import NotResident, Span, is_checked
+from broker.store.residency import NotResident, is_checked
 
 # How many entries one read looks at for matches, at the most.
 MAX_SCAN = 16_000
+# How many pieces of the log one read puts together, at the most: some milliseconds.
+MAX_RANGES = 2_048
 # Messages less than this apart are brought into memory in one go with what lies between them: a disk gives so much in
 # the time that it takes to find another place.
 GAP_BYTES = 32 * 1024
@@ -115,6 +117,9 @@ def _choose(
             continue
         if end >= 0:
             ranges.append((start, end))
+            if len(ranges) == MAX_RANGES:
+                scanned, count, end = scanned - 1, count - 1, -1
+                break
         start, end = physical, physical + size
     if end >= 0:
         ranges.append((start, end))
@@ -122,10 +127,7 @@ def _choose(
 
 
 def _resident_bytes(log: CommitLog, ranges: list[tuple[int, int]]) -> int | None:
-    """How many bytes of the ranges are in memory and near enough to be given; None is all of them.
-
-    NotResident when they are not in memory, with what lies behind them: that is likely to be wanted next.
-    """
+    """How many bytes of the ranges are near enough to be given; None is all of them. NotResident if not in memory."""
     segment_bytes = log.chain.segment_bytes
     first, last = ranges[0][0], ranges[-1][1]
     if first // segment_bytes == (last - 1) // segment_bytes and last - first <= COLD_BYTES:
@@ -148,8 +150,7 @@ def _resident_bytes(log: CommitLog, ranges: list[tuple[int, int]]) -> int | None
         given += end - start
     cold = [span for start, end in pieces if not (span := log.span(start, end)).file.resident(span.at, span.size)]
     if cold:
-        file, at, size = cold[-1]
-        raise NotResident(cold, Span(file, at + size, min(covered, file.size - at - size)))
+        raise NotResident(cold)
     return given if pieces[-1][1] < last else None
 
 

@@ -11,8 +11,6 @@ class ColdBytes:
         self._ranges: dict[str, list[range]] = defaultdict(list)
         #: (path, at, size) of all reads from disk
         self.reads: list[tuple[str, int, int]] = []
-        #: ranges that were to be read soon
-        self.ahead: list[tuple[str, int, int]] = []
         #: called in the reading thread, before it reads
         self.before_read: Callable[[str], None] | None = None
 
