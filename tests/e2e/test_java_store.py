@@ -49,6 +49,11 @@ async def test_a_java_brokers_store_is_served_and_given_back(version: str, tmp_p
         await until_registered(cluster, [NAME])
         await read_everything(cluster, version)
         sent = await send_on(cluster, version)
+        out = str(tmp_path / "out")
+        run("mqadmin", "exportMetadata", "-n", cluster.nameserver, "-b", broker.addr, "-f", out)
+        exported = json.loads((tmp_path / "out" / "metadata.json").read_text(encoding="utf-8"))
+        assert set(exported["topicConfigTable"]) == {"GoldenA", "GoldenB", "GoldenBatch"}
+        assert set(exported["subscriptionGroupTable"]) == {"golden_group"}
         broker.kill()
         broker.start()
         await until(broker.ready, "the broker is back")
