@@ -76,7 +76,7 @@ def build_rooms(
     topics, groups, offsets = metadata.topics, metadata.groups, metadata.consumer_offsets
     ip, port = split_address(identity.addr)
     unique_keys = UniqueKeys(ip, os.getpid(), port)
-    client_handlers = ClientHandlers(clients, topics, groups, options, clock)
+    client_handlers = ClientHandlers(clients, topics, groups, options, clock, store.record_at)
     runtime = RuntimeInfo(options.store_path_root_dir, fs, store, stats, clock)
     topic_handlers = TopicHandlers(topics, offsets, stats, persister.wait, flusher.delete_topic)
     quick_and_slow = (

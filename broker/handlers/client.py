@@ -1,11 +1,11 @@
-"""Clients: heartbeats (34), leaving (35), who is in a group (38, 203, 204), and requests handed on to a client (307).
+"""Clients: heartbeats (34), leaving (35), who is in a group (38, 203, 204), what is handed on to a client (307, 309).
 
 When the members of a consumer group change, those who are left are told (40), so that they share the queues anew.
 Neighbours: meta/clients.py; broker.py calls `closed` for each connection that ends, and `expire` every 10 seconds.
 """
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from broker.handlers.bodies import answer_with, read_body, refused_when_not_stored
 from broker.meta.clients import Clients, Member
@@ -14,16 +14,19 @@ from broker.meta.topics import Topics
 from broker.options import BrokerOptions
 from common.clock import Clock
 from common.errors import ProtocolError, RemotingError, RequestRefused, RequestTimeout
+from common.message.ids import split_offset_msg_id
 from remoting.net.channel import Channel
 from remoting.net.server import Handler, SlowHandler
-from remoting.protocol.bodies import decode_body
+from remoting.protocol.bodies import Body, decode_body
 from remoting.protocol.bodies.connections import Connection, ConsumerConnection, ProducerConnection
+from remoting.protocol.bodies.consume_result import ConsumeMessageDirectlyResult
 from remoting.protocol.bodies.group import ConsumerIdList, SubscriptionGroupConfig
 from remoting.protocol.bodies.heartbeat import ConsumerData, HeartbeatData
 from remoting.protocol.bodies.running_info import ConsumerRunningInfo
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import CBOR, FLAG_ONEWAY, LANGUAGES, OTHER_LANGUAGE, Command
 from remoting.protocol.headers.client import (
+    ConsumeMessageDirectlyRequestHeader,
     GetConsumerRunningInfoRequestHeader,
     HeartbeatResponseHeader,
     UnregisterClientRequestHeader,
@@ -39,14 +42,23 @@ UNIT_SUB_FLAG = 2
 
 
 class ClientHandlers:
-    """See the module."""
+    """See the module. ``find_record``: the stored message at a physical offset."""
 
-    def __init__(self, clients: Clients, topics: Topics, groups: Groups, options: BrokerOptions, clock: Clock) -> None:
+    def __init__(
+        self,
+        clients: Clients,
+        topics: Topics,
+        groups: Groups,
+        options: BrokerOptions,
+        clock: Clock,
+        find_record: Callable[[int], bytes | None],
+    ) -> None:
         self._clients = clients
         self._topics = topics
         self._groups = groups
         self._options = options
         self._clock = clock
+        self._find_record = find_record
 
     def handlers(self) -> dict[int, Handler]:
         return {
@@ -58,7 +70,10 @@ class ClientHandlers:
         }
 
     def slow_handlers(self) -> dict[int, SlowHandler]:
-        return {RequestCode.GET_CONSUMER_RUNNING_INFO: self.running_info}
+        return {
+            RequestCode.GET_CONSUMER_RUNNING_INFO: self.running_info,
+            RequestCode.CONSUME_MESSAGE_DIRECTLY: self.consume_directly,
+        }
 
     # --- coming and going
 
@@ -146,16 +161,39 @@ class ClientHandlers:
     async def running_info(self, channel: Channel, request: Command) -> Command:
         """307: the consumer answers, not the broker."""
         header = GetConsumerRunningInfoRequestHeader.from_ext(request.ext)
-        group, client_id = header.consumer_group, header.client_id
+        handed_on = Command(request.code, dict(request.ext or {}), request.body)
+        return await self._hand_on(request, handed_on, header.consumer_group, header.client_id, ConsumerRunningInfo)
+
+    async def consume_directly(self, channel: Channel, request: Command) -> Command:
+        """309: a consumer is given one message, whatever its group's offset is, and answers how that went."""
+        header = ConsumeMessageDirectlyRequestHeader.from_ext(request.ext)
+        body = request.body or self._message(header.msg_id or "")
+        handed_on = Command(request.code, {**(request.ext or {}), "brokerName": self._options.broker_name}, body)
+        return await self._hand_on(
+            request, handed_on, header.consumer_group, header.client_id, ConsumeMessageDirectlyResult
+        )
+
+    def _message(self, msg_id: str) -> bytes:
+        try:
+            _, offset = split_offset_msg_id(msg_id)
+        except ValueError as error:
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from None
+        record = self._find_record(offset)
+        if record is None:
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}")
+        return record
+
+    async def _hand_on(
+        self, request: Command, handed_on: Command, group: str, client_id: str, answer_body: type[Body]
+    ) -> Command:
         member = self._clients.find(group, client_id)
         if member is None:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client_id}> not online")
         if member.version < OLDEST_FORWARD_VERSION:
             text = f"The Consumer <{client_id}> Version <{member.version}> too low to finish, please upgrade it"
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"{text} to V3_1_8_SNAPSHOT")
-        forwarded = Command(request.code, dict(request.ext or {}), request.body)
         try:
-            answer = await member.channel.invoke(forwarded, self._options.forward_timeout)
+            answer = await member.channel.invoke(handed_on, self._options.forward_timeout)
         except RequestTimeout as error:
             text = f"consumer <{group}> <{client_id}> Timeout: {error}"
             raise RequestRefused(ResponseCode.CONSUME_MSG_TIMEOUT, text) from None
@@ -163,7 +201,7 @@ class ClientHandlers:
             text = f"invoke consumer <{group}> <{client_id}> Exception: {error}"
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, text) from None
         if request.codec == CBOR and answer.code == ResponseCode.SUCCESS:
-            return answer_with(request, _running_info(answer))
+            return answer_with(request, _readable(answer, answer_body))
         return request.respond(answer.code, answer.remark, answer.ext, answer.body)
 
     # --- inside
@@ -192,9 +230,9 @@ class ClientHandlers:
                 member.channel.push(notice)
 
 
-def _running_info(answer: Command) -> ConsumerRunningInfo:
+def _readable(answer: Command, kind: type[Body]) -> Body:
     try:
-        return decode_body(ConsumerRunningInfo, answer.body, answer.codec)
+        return decode_body(kind, answer.body, answer.codec)
     except ProtocolError as error:
         raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"the consumer's answer cannot be read: {error}") from None
 

@@ -6,7 +6,6 @@ from broker.options import BrokerOptions
 from broker.store.consumequeue import BLANK_SIZE, ConsumeQueue
 from broker.store.store import MessageStore
 from common.errors import RequestRefused
-from common.message.record import PHYSICAL_OFFSET_AT
 from remoting.net.channel import Channel
 from remoting.net.server import Handler
 from remoting.protocol.bodies.consume_queue import ConsumeQueueData, ConsumeQueueEntries
@@ -69,8 +68,7 @@ class QueryHandlers:
         """33."""
         offset = ViewMessageRequestHeader.from_ext(request.ext).offset
         record = self._store.record_at(offset)
-        # Within a message there may be bytes that look like one.
-        if record is None or int.from_bytes(record[PHYSICAL_OFFSET_AT : PHYSICAL_OFFSET_AT + 8], "big") != offset:
+        if record is None:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}")
         return request.respond(body=record)
 

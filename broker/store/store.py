@@ -31,6 +31,7 @@ from common.message.record import (
     BatchHead,
     decode_record,
     encode_record,
+    record_physical_offset,
 )
 
 # What a query lets the index catch up by: some 50 ms.
@@ -354,8 +355,10 @@ class MessageStore:
         return -1 if raw is None else decode_record(raw, check_crc=False).store_timestamp
 
     def record_at(self, physical_offset: int) -> bytes | None:
-        """The stored message that starts at ``physical_offset``."""
-        return self.log.record_at(physical_offset)
+        """The stored message that starts at ``physical_offset``; None when none does."""
+        raw = self.log.record_at(physical_offset)
+        # Within a message there may be bytes that look like one.
+        return raw if raw is not None and record_physical_offset(raw) == physical_offset else None
 
     def query(
         self,

@@ -111,6 +111,11 @@ def record_queue_offset(record: bytes) -> int:
     return int.from_bytes(record[QUEUE_OFFSET_AT : QUEUE_OFFSET_AT + 8], "big")
 
 
+def record_physical_offset(record: bytes) -> int:
+    """Where a stored record says that it lies in the log."""
+    return int.from_bytes(record[PHYSICAL_OFFSET_AT : PHYSICAL_OFFSET_AT + 8], "big", signed=True)
+
+
 def encode_record(
     magic: int,
     topic_part: bytes,

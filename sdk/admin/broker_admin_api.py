@@ -6,6 +6,7 @@ from common.errors import BrokerError
 from remoting.protocol.bodies import decode_body
 from remoting.protocol.bodies.connections import ConsumerConnection, ProducerConnection
 from remoting.protocol.bodies.consume_queue import ConsumeQueueEntries
+from remoting.protocol.bodies.consume_result import ConsumeMessageDirectlyResult
 from remoting.protocol.bodies.group import SubscriptionGroupConfig, SubscriptionGroupTable
 from remoting.protocol.bodies.kvtable import KVTable
 from remoting.protocol.bodies.running_info import ConsumerRunningInfo
@@ -189,3 +190,12 @@ async def consumer_running_info(
     ext = {"consumerGroup": group, "clientId": client_id, "jstackEnable": jstack}
     answer = await broker.ask(RequestCode.GET_CONSUMER_RUNNING_INFO, ext)
     return decode_body(ConsumerRunningInfo, answer.body, answer.codec)
+
+
+async def consume_message_directly(
+    broker: Endpoint, group: str, client_id: str, topic: str, offset_msg_id: str
+) -> ConsumeMessageDirectlyResult:
+    """What one consumer makes of one message; the broker hands it on."""
+    ext = {"consumerGroup": group, "clientId": client_id, "topic": topic, "msgId": offset_msg_id}
+    answer = await broker.ask(RequestCode.CONSUME_MESSAGE_DIRECTLY, ext)
+    return decode_body(ConsumeMessageDirectlyResult, answer.body, answer.codec)

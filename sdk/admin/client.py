@@ -17,6 +17,7 @@ from common.names import retry_topic
 from remoting.protocol.bodies.cluster import ClusterInfo
 from remoting.protocol.bodies.connections import ConsumerConnection, ProducerConnection
 from remoting.protocol.bodies.consume_queue import ConsumeQueueEntries
+from remoting.protocol.bodies.consume_result import ConsumeMessageDirectlyResult
 from remoting.protocol.bodies.group import SubscriptionGroupConfig, SubscriptionGroupTable
 from remoting.protocol.bodies.route import TopicRouteData
 from remoting.protocol.bodies.running_info import ConsumerRunningInfo
@@ -204,6 +205,13 @@ class Admin:
             raise UserError(str(error)) from None
         addr = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         return await broker_api.view_message(self._at(addr), offset)
+
+    async def consume_message_directly(
+        self, group: str, client_id: str, message: MessageExt
+    ) -> ConsumeMessageDirectlyResult:
+        """Give a message to one push consumer of the group, whatever it has consumed; its broker hands it on."""
+        at = self._at(message.store_host)
+        return await api.consume_message_directly(at, group, client_id, message.topic, message.offset_msg_id)
 
     async def max_offset(self, mq: MessageQueue) -> int:
         """The offset that the queue's next message will get."""

@@ -9,6 +9,7 @@ from common.message.queue import MessageQueue
 from remoting.protocol.bodies.cluster import ClusterInfo
 from remoting.protocol.bodies.connections import ConsumerConnection, ProducerConnection
 from remoting.protocol.bodies.consume_queue import ConsumeQueueEntries
+from remoting.protocol.bodies.consume_result import ConsumeMessageDirectlyResult
 from remoting.protocol.bodies.group import SubscriptionGroupConfig, SubscriptionGroupTable
 from remoting.protocol.bodies.route import TopicRouteData
 from remoting.protocol.bodies.running_info import ConsumerRunningInfo
@@ -151,6 +152,10 @@ class Admin:
     def view_message(self, offset_msg_id: str) -> MessageExt:
         """The message that an offset message id names; the id holds the broker's address."""
         return self._loop.call(lambda admin: admin.view_message(offset_msg_id))
+
+    def consume_message_directly(self, group: str, client_id: str, message: MessageExt) -> ConsumeMessageDirectlyResult:
+        """Give a message to one push consumer of the group, whatever it has consumed; its broker hands it on."""
+        return self._loop.call(lambda admin: admin.consume_message_directly(group, client_id, message))
 
     def max_offset(self, mq: MessageQueue) -> int:
         """The offset that the queue's next message will get."""

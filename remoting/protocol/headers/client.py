@@ -1,4 +1,4 @@
-"""Clients: 34, 35, 307."""
+"""Clients: 34, 35, 307, 309."""
 
 from dataclasses import dataclass
 
@@ -30,3 +30,14 @@ class GetConsumerRunningInfoRequestHeader(Header):
     consumer_group: str = required(read_text)
     client_id: str = required(read_text)
     jstack_enable: bool | None = optional(read_flag)
+
+
+@dataclass(slots=True)
+class ConsumeMessageDirectlyRequestHeader(Header):
+    """309: a broker adds the message that the offset message id names, and its own name, and hands it on."""
+
+    consumer_group: str = required(read_text)
+    client_id: str = required(read_text)
+    msg_id: str | None = optional(read_text)
+    topic: str | None = optional(read_text)
+    broker_name: str | None = optional(read_text)

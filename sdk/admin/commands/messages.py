@@ -9,7 +9,7 @@ from common.errors import SkylarkError, UserError
 from sdk.admin.command import command
 from sdk.admin.message_text import detail_lines, message_json, save_body
 from sdk.admin.params import Charset, option, time_option, topic_option
-from sdk.admin.render import Row, Table
+from sdk.admin.render import Row, Table, java_object, visible
 from sdk.admin.session import Session
 from sdk.admin.track import message_tracks, track_line
 
@@ -50,24 +50,65 @@ async def _show(
     return {**message_json(message), "tracks": tracks}
 
 
+def _consumer_options() -> tuple[click.Option, click.Option]:
+    return (
+        option("g", "consumerGroup", "consumer group name; with -d", default=None),
+        option("d", "clientId", "The consumer's client id; it is given the message instead", default=None),
+    )
+
+
+async def _consume_directly(
+    session: Session, message: "MessageExt", consumer_group: str, client_id: str
+) -> dict[str, Any]:
+    """Give the message to a push consumer, and print how that went."""
+    info = await session.admin.consumer_running_info(consumer_group, client_id)
+    if info.properties.get("PROP_CONSUME_TYPE") != "CONSUME_PASSIVELY":
+        raise UserError(f"client {client_id} of group {consumer_group} is no push consumer: it takes no messages")
+    result = await session.admin.consume_message_directly(consumer_group, client_id, message)
+    members = {
+        "order": result.order,
+        "autoCommit": result.auto_commit,
+        "consumeResult": result.consume_result,
+        "remark": None if result.remark is None else visible(result.remark),
+        "spentTimeMills": result.spent_time_mills,
+    }
+    session.say(java_object("ConsumeMessageDirectlyResult", members))
+    return {"msgId": message.msg_id, "offsetMsgId": message.offset_msg_id, **members}
+
+
+def _check_consumer(consumer_group: str | None, client_id: str | None) -> None:
+    if (consumer_group is None) != (client_id is None):
+        raise click.UsageError("-g/--consumerGroup and -d/--clientId go together: give both or neither.")
+
+
 @command(
     "queryMsgById",
     option("i", "msgId", "Message Id; several with commas between them", required=True),
     option("t", "topic", "topic name: finds a unique key too", default=None),
+    *_consumer_options(),
     _body_format(),
 )
 async def query_msg_by_id(
-    session: Session, msg_id: str, topic: str | None, body_format: str | None
+    session: Session,
+    msg_id: str,
+    topic: str | None,
+    consumer_group: str | None,
+    client_id: str | None,
+    body_format: str | None,
 ) -> list[dict[str, Any]]:
-    """Show the message that an offset message id names.
+    """Show the message that an offset message id names, or give it to a consumer (-g, -d).
 
     With -t the id may also be a producer's unique key.
     """
+    _check_consumer(consumer_group, client_id)
     shown = []
     for one in [part.strip() for part in msg_id.split(",") if part.strip()]:
         try:
             message = await _find_by_id(session, one, topic)
-            shown.append(await _show(session, message, charset=body_format))
+            if consumer_group is not None and client_id is not None:
+                shown.append(await _consume_directly(session, message, consumer_group, client_id))
+            else:
+                shown.append(await _show(session, message, charset=body_format))
         except SkylarkError as error:
             session.fail(error, f"message {one}")
     return shown
@@ -118,14 +159,23 @@ async def query_msg_by_key(
     "queryMsgByUniqueKey",
     option("i", "msgId", "Message Id", required=True),
     topic_option("The topic of msg"),
+    *_consumer_options(),
     option("a", "showAll", "Print all message, the limit is 32", type=bool, is_flag=True),
 )
-async def query_msg_by_unique_key(session: Session, msg_id: str, topic: str, show_all: bool) -> list[dict[str, Any]]:
-    """Show the message with a producer's unique key; a retried send may have stored it more than once."""
+async def query_msg_by_unique_key(
+    session: Session, msg_id: str, topic: str, consumer_group: str | None, client_id: str | None, show_all: bool
+) -> list[dict[str, Any]]:
+    """Show the message with a producer's unique key, or give it to a consumer (-g, -d).
+
+    A retried send may have stored it more than once.
+    """
+    _check_consumer(consumer_group, client_id)
     found = await session.admin.query_by_unique_key(topic, msg_id)
     if not found:
         session.fail(UserError(f"no message of topic {topic} has the unique key {msg_id}; check both"))
     wanted = found if show_all else found[:1]
+    if consumer_group is not None and client_id is not None:
+        return [await _consume_directly(session, message, consumer_group, client_id) for message in wanted]
     return [await _show(session, message, with_id=False, index=index) for index, message in enumerate(wanted)]
 
 

@@ -69,7 +69,9 @@ class Desk:
                 "broker-a", "127.0.0.1:10911", self.store, room.topics, room.offsets, self.clients, self.stats
             ),
         ]
-        self.client_handlers = ClientHandlers(self.clients, room.topics, room.groups, room.options, room.clock)
+        self.client_handlers = ClientHandlers(
+            self.clients, room.topics, room.groups, room.options, room.clock, self.store.record_at
+        )
         families.append(self.client_handlers)
         self.handlers: dict[int, Any] = {}
         self.slow_handlers: dict[int, Any] = {}

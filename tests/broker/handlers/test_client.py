@@ -1,4 +1,4 @@
-"""34, 35, 38, 40, 203, 204, 307."""
+"""34, 35, 38, 40, 203, 204, 307, 309."""
 
 from typing import Any
 
@@ -6,8 +6,11 @@ import orjson
 import pytest
 
 from common.errors import ConnectionLost, RequestTimeout
-from remoting.protocol.bodies import decode_body
+from common.message.ids import offset_msg_id
+from common.message.message import decode_messages
+from remoting.protocol.bodies import decode_body, encode_body
 from remoting.protocol.bodies.connections import ConsumerConnection, ProducerConnection
+from remoting.protocol.bodies.consume_result import ConsumeMessageDirectlyResult
 from remoting.protocol.bodies.heartbeat import (
     ConsumerData,
     HeartbeatData,
@@ -19,9 +22,11 @@ from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import CBOR, Command
 from tests.broker.handlers.support import Desk, FakeChannel
 from tests.broker.meta.support import options
+from tests.broker.store.support import HOST, put
 
 HEART_BEAT = RequestCode.HEART_BEAT
 RUNNING_INFO = RequestCode.GET_CONSUMER_RUNNING_INFO
+CONSUME_DIRECTLY = RequestCode.CONSUME_MESSAGE_DIRECTLY
 
 
 def beat(
@@ -198,6 +203,37 @@ async def test_running_info_is_handed_on() -> None:
     channel.answer = Command(0, {}, b"nonsense", flag=1)
     answer = await desk.ask(RUNNING_INFO, ext, codec=CBOR)
     assert answer.code == ResponseCode.SYSTEM_ERROR
+
+
+async def test_a_message_is_handed_on_to_be_consumed_directly() -> None:
+    desk, channel = Desk(), FakeChannel()
+    await desk.ask(HEART_BEAT, body=beat(), channel=channel)
+    put(desk.store, "t", 0, b"before")
+    offset = desk.store.log.end
+    put(desk.store, "t", 0, b"x")
+    result = ConsumeMessageDirectlyResult(consume_result="CR_LATER", remark="why", spent_time_mills=5)
+    channel.answer = Command(0, {}, encode_body(result), flag=1)
+    ext = {"consumerGroup": "g", "clientId": "c", "msgId": offset_msg_id(HOST, offset), "brokerName": "wrong"}
+    answer = await desk.ask(CONSUME_DIRECTLY, ext)
+    assert (answer.code, answer.body) == (0, channel.answer.body)
+    (handed_on,) = channel.invoked
+    assert (handed_on.code, handed_on.ext) == (309, {**ext, "brokerName": desk.room.options.broker_name})
+    [message] = decode_messages(handed_on.body)
+    assert message.body == b"x"
+    answer = await desk.ask(CONSUME_DIRECTLY, ext, codec=CBOR)
+    assert decode_body(ConsumeMessageDirectlyResult, answer.body, CBOR) == result
+    # whoever asks may bring the message
+    await desk.ask(CONSUME_DIRECTLY, {"consumerGroup": "g", "clientId": "c"}, b"brought")
+    assert channel.invoked[-1].body == b"brought"
+
+
+@pytest.mark.parametrize("msg_id", ["", "nonsense", offset_msg_id(HOST, 1 << 40)])
+async def test_no_message_to_be_consumed_directly(msg_id: str) -> None:
+    desk, channel = Desk(), FakeChannel()
+    await desk.ask(HEART_BEAT, body=beat(), channel=channel)
+    answer = await desk.ask(CONSUME_DIRECTLY, {"consumerGroup": "g", "clientId": "c", "msgId": msg_id})
+    assert answer.code == ResponseCode.SYSTEM_ERROR and answer.remark
+    assert channel.invoked == []
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from common.message.queue import MessageQueue
 from remoting.protocol.bodies.cluster import ClusterInfo
 from remoting.protocol.bodies.connections import ConsumerConnection, ProducerConnection
 from remoting.protocol.bodies.consume_queue import ConsumeQueueEntries
+from remoting.protocol.bodies.consume_result import ConsumeMessageDirectlyResult
 from remoting.protocol.bodies.data_version import DataVersion
 from remoting.protocol.bodies.group import SubscriptionGroupConfig, SubscriptionGroupTable
 from remoting.protocol.bodies.route import BrokerData, QueueData, TopicRouteData
@@ -113,7 +114,9 @@ class FakeAdmin:
 
     async def all_topic_config(self, addr: str) -> TopicConfigTable:
         self.world.asked("all_topic_config", addr)
-        return TopicConfigTable(DataVersion(0, 5, 7), {name: replace(c) for name, c in self.world.topic_configs.items()})
+        return TopicConfigTable(
+            DataVersion(0, 5, 7), {name: replace(c) for name, c in self.world.topic_configs.items()}
+        )
 
     async def system_topics_of_broker(self, addr: str) -> list[str]:
         self.world.asked("system_topics_of_broker", addr)
@@ -175,6 +178,10 @@ class FakeAdmin:
 
     async def clean_unused_topic(self, addr: str) -> None:
         self.world.asked("clean_unused_topic", addr)
+
+    async def consume_message_directly(self, group: str, client_id: str, message: Any) -> ConsumeMessageDirectlyResult:
+        self.world.asked("consume_message_directly", group, client_id, message.offset_msg_id)
+        return ConsumeMessageDirectlyResult(consume_result="CR_LATER", remark="\x1b[2J", spent_time_mills=5)
 
     async def broker_runtime_info(self, addr: str) -> dict[str, str]:
         self.world.asked("broker_runtime_info", addr)

@@ -3,10 +3,16 @@
 import pytest
 
 from common.errors import UserError
+from common.message.ids import encode_host
+from common.message.message import MessageExt
 from remoting.protocol.bodies.consume_queue import ConsumeQueueData, ConsumeQueueEntries
+from remoting.protocol.bodies.consume_result import ConsumeMessageDirectlyResult
 from sdk.admin.client import LONG_MAX
 from tests.sdk.admin.two_brokers import cluster, ext, mq
 from tests.sdk.fakes import record
+
+# Where a record has it.
+STORE_HOST = slice(64, 72)
 
 
 async def test_messages_by_key() -> None:
@@ -46,6 +52,21 @@ async def test_a_message_by_its_offset_id() -> None:
         for text in ("", "7F", "Z" * 32):
             with pytest.raises(UserError):
                 await it.admin.view_message(text)
+
+
+async def test_a_message_is_given_to_a_consumer_by_its_broker() -> None:
+    result = ConsumeMessageDirectlyResult(consume_result="CR_SUCCESS", spent_time_mills=3)
+    async with cluster() as it:
+        host, _, port = it.b.addr.rpartition(":")
+        raw = bytearray(record("t", 1, 0, b"x"))
+        raw[STORE_HOST] = encode_host(host, int(port))
+        stored = MessageExt(bytes(raw), 0, "broker-b")
+        it.b.on(309, lambda request: result)
+        assert await it.admin.consume_message_directly("g", "c@1", stored) == result
+        [request] = it.b.asked(309)
+        assert ext(request) == {
+            "consumerGroup": "g", "clientId": "c@1", "topic": "t", "msgId": stored.offset_msg_id,
+        }  # fmt: skip
 
 
 async def test_offsets_of_a_queue() -> None:

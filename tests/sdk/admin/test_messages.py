@@ -10,6 +10,7 @@ from common.errors import BrokerError, ConnectFailed
 from common.message.queue import MessageQueue
 from remoting.protocol.bodies.connections import ConsumerConnection
 from remoting.protocol.bodies.heartbeat import SubscriptionData
+from remoting.protocol.bodies.running_info import ConsumerRunningInfo
 from remoting.protocol.bodies.stats import ConsumeOffset, ConsumeStats
 from sdk.admin.message_text import save_body
 from tests.sdk.admin.fake import MASTER, World, message, route, run
@@ -165,6 +166,42 @@ def test_json_has_the_body_as_it_is() -> None:
     world = World(messages=[message(body=b"\xff\x00")])
     [found] = json.loads(run(world, "queryMsgById", "-i", OFFSET_ID, *JSON).stdout)
     assert base64.b64decode(found["bodyBase64"]) == b"\xff\x00"
+
+
+# --- giving one to a consumer
+
+
+def world_with_a_consumer(kind: str = "CONSUME_PASSIVELY") -> World:
+    return World(messages=[message()], running={"c@1": ConsumerRunningInfo({"PROP_CONSUME_TYPE": kind})})
+
+
+@pytest.mark.parametrize("arguments", [f"queryMsgById -i {OFFSET_ID}", f"queryMsgByUniqueKey -i {UNIQUE} -t AdminT"])
+def test_a_push_consumer_is_given_a_message(arguments: str) -> None:
+    world = world_with_a_consumer()
+    result = run(world, *arguments.split(), "-g", "G", "-d", "c@1")
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout == (
+        "ConsumeMessageDirectlyResult [order=false, autoCommit=true, consumeResult=CR_LATER, remark=\\x1b[2J, "
+        "spentTimeMills=5]\n"
+    )
+    assert world.called("consume_message_directly") == [("G", "c@1", OFFSET_ID)]
+    [found] = json.loads(run(world, *arguments.split(), "-g", "G", "-d", "c@1", *JSON).stdout)
+    assert (found["consumeResult"], found["offsetMsgId"]) == ("CR_LATER", OFFSET_ID)
+
+
+def test_a_pull_consumer_is_not() -> None:
+    world = world_with_a_consumer("CONSUME_ACTIVELY")
+    result = run(world, "queryMsgById", "-i", OFFSET_ID, "-g", "G", "-d", "c@1")
+    assert result.exit_code == 1
+    assert "client c@1 of group G is no push consumer" in result.stderr
+    assert world.called("consume_message_directly") == []
+
+
+@pytest.mark.parametrize("arguments", ["-g G", "-d c@1"])
+def test_a_consumer_is_named_by_group_and_client(arguments: str) -> None:
+    result = run(world_with_a_consumer(), "queryMsgById", "-i", OFFSET_ID, *arguments.split())
+    assert result.exit_code == 2
+    assert "go together" in result.stderr
 
 
 # --- sending
