@@ -21,6 +21,8 @@ from remoting.protocol.frame import encode
 RECEIVE_BYTES = 65_536
 # A large frame is read in larger pieces, so that a bulk send costs few turns of the loop.
 RECEIVE_BYTES_BULK = 1_048_576
+# With so much to send, a server lets other connections have their turn before it handles more of this one's requests.
+BULK_BYTES = 262_144
 MAX_OUTBOX_BYTES = 64 * 1024 * 1024
 MAX_IN_FLIGHT = 65_535
 
@@ -40,7 +42,7 @@ class Channel:
         self._socket = stream.socket
         self._fd = stream.socket.fileno()
         self._connection = Connection(max_frame_bytes)
-        self._outbox: list[bytes] = []
+        self._outbox: list[bytes | memoryview] = []
         self._outbox_bytes = 0
         self._wake = trio.Event()
         self._backpressure = backpressure
@@ -116,7 +118,7 @@ class Channel:
         self._outbox_bytes -= taken
         if taken == len(data):
             return True
-        self._outbox.append(data[taken:])
+        self._outbox.append(memoryview(data)[taken:])
         self._wake.set()
         return False
 
@@ -239,6 +241,12 @@ class Channel:
                             row[3](command)
                     else:
                         dispatch(self, command)
+                        if self._outbox_bytes >= BULK_BYTES and self._backpressure:
+                            # Large answers are made one by one: all that a peer asks for at once would hold others up.
+                            if after_turn is not None:
+                                after_turn()
+                            self.flush_now()
+                            await trio.lowlevel.checkpoint()
                 if after_turn is not None:
                     after_turn()
             finally:

@@ -254,3 +254,31 @@ async def test_a_peer_that_does_not_read_costs_no_cpu() -> None:
             # Returns only when no task runs again and again.
             await trio.testing.wait_all_tasks_blocked(0.05)
         await stream.aclose()
+
+
+async def test_large_answers_let_others_have_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one connection asks for at once is not made at once."""
+    order: list[str] = []
+
+    def note(channel: Channel, request: Command) -> Command:
+        order.append(str((request.ext or {}).get("who")))
+        return request.respond(body=bytes(int((request.ext or {}).get("size", 0))))
+
+    monkeypatch.setitem(QUICK, ECHO, note)
+    async with serving() as (server, addr):
+        host, _, port = addr.rpartition(":")
+        bulk = await trio.open_tcp_stream(host, int(port))
+        other = await trio.open_tcp_stream(host, int(port))
+        await until(lambda: len(server.channels) == 2)
+        frames = [encode(Command(ECHO, {"who": "bulk", "size": 300_000}, opaque=n)) for n in range(8)]
+        await bulk.send_all(b"".join(frames))
+        await other.send_all(encode(Command(ECHO, {"who": "other"}, opaque=1)))
+        assert Connection().receive_data(await other.receive_some(1000))[0].code == 0
+        assert order.index("other") < 7
+        # All of them are answered in the end.
+        answered, connection = 0, Connection()
+        with trio.fail_after(10):
+            while answered < 8:
+                answered += len(connection.receive_data(await bulk.receive_some(1 << 20)))
+        await bulk.aclose()
+        await other.aclose()
