@@ -70,8 +70,8 @@ def build_rooms(
 ) -> Rooms:
     """The rooms around an open store and open metadata."""
     stats, clients, commits, held, cold = BrokerStats(clock), Clients(), GroupCommit(), HeldPulls(), ColdReads()
-    flusher = Flusher(store, commits, options)
     persister = Persister(metadata, options)
+    flusher = Flusher(store, commits, options, persister.settle)
     cleaner = Cleaner(store, Removal(fs, options.store_path_root_dir, store), flusher, options, clock)
     topics, groups, offsets = metadata.topics, metadata.groups, metadata.consumer_offsets
     ip, port = split_address(identity.addr)

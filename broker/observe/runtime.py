@@ -82,12 +82,11 @@ class RuntimeInfo:
         }
 
     def _log(self) -> dict[str, str]:
-        log, index = self._store.log, self._store.index
-        behind = max(log.end - index.position, 0)
+        log = self._store.log
         return {
             "commitLogMinOffset": str(log.start),
             "commitLogMaxOffset": str(log.end),
-            "dispatchBehindBytes": str(behind),
+            "dispatchBehindBytes": str(self._store.index_behind),
             "remainHowManyDataToCommit": _bytes(0),
             "remainHowManyDataToFlush": _bytes(log.end - log.flushed),
             "commitLogSyncTimes": str(log.syncs),  # ours: what one fsync serves can be computed of it

@@ -30,12 +30,11 @@ class GroupCommit:
     def advance(self, reached: int) -> int:
         """The log is durable up to ``reached``; returns how many waits that ended."""
         self.reached = reached
-        rows = self._rows
-        count = 0
-        while rows and rows[0][0] <= reached:
-            rows.popleft()[2](True)
-            count += 1
-        return count
+        return self._end_up_to(reached, in_time=True)
+
+    def give_up(self, reached: int) -> int:
+        """What comes before ``reached`` may not be durable, and nobody will know; returns how many waits that ended."""
+        return self._end_up_to(reached, in_time=False)
 
     def expire(self, now: float) -> int:
         """End the waits whose deadline has passed. Deadlines rise with the log, as all wait equally long."""
@@ -43,5 +42,13 @@ class GroupCommit:
         count = 0
         while rows and rows[0][1] <= now:
             rows.popleft()[2](False)
+            count += 1
+        return count
+
+    def _end_up_to(self, reached: int, *, in_time: bool) -> int:
+        rows = self._rows
+        count = 0
+        while rows and rows[0][0] <= reached:
+            rows.popleft()[2](in_time)
             count += 1
         return count

@@ -259,6 +259,11 @@ class MessageStore:
             done += self.index.build(self.log, limit - done)
         return done
 
+    @property
+    def index_behind(self) -> int:
+        """Bytes of the log whose messages the index does not hold yet."""
+        return max(self.log.end - self.index.position, 0)
+
     def delete_topic(self, topic: str) -> None:
         """Forget the queues of ``topic`` and remove their files; its messages stay in the log until that is cleaned.
 
@@ -297,7 +302,8 @@ class MessageStore:
         StoreError as in `flush`.
         """
         with self._must_succeed():
-            self.log.flush()
+            if self.log.flushed < mark.log_offset:
+                self.log.flush()
             for queue in mark.queues:
                 queue.sync()
             for directory in mark.emptied:

@@ -6,13 +6,13 @@ The checkpoint follows, so that a crash has little to read again.
 """
 
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 
 import trio
 
 from broker.options import BrokerOptions
 from broker.store.group_commit import GroupCommit
+from broker.store.residency import NotResident, resident_only, warm
 from broker.store.store import MessageStore
 from common.errors import DiskFull, StoreError
 
@@ -24,9 +24,11 @@ EXPIRE_INTERVAL_S = 0.1
 # The ends of 10,000 queues take some 10 ms to note.
 ENDS_INTERVAL_S = 10.0
 # The index follows in what time is left: large steps while nobody asks for anything, small ones (some 5 % of the
-# loop's time) while there is traffic, so that it always gets on.
+# loop's time) while there is traffic, so that it always gets on. Messages come in faster than that, so when it is
+# this far behind (some million messages, a second's work), it takes what time it needs to fall back no further.
 INDEX_STEP_IDLE = 200
-INDEX_STEP_BUSY = 50
+INDEX_STEP_BUSY = 100
+MAX_INDEX_BEHIND_BYTES = 256 * 1024 * 1024
 INDEX_PAUSE_BUSY_S = 0.002
 INDEX_PAUSE_DONE_S = 0.05
 INDEX_PAUSE_FULL_S = 10.0
@@ -35,14 +37,25 @@ INDEX_PAUSE_FULL_S = 10.0
 class Flusher:
     """Flushes one store; ``wake`` tells that somebody waits for it."""
 
-    def __init__(self, store: MessageStore, commits: GroupCommit, options: BrokerOptions) -> None:
+    def __init__(
+        self,
+        store: MessageStore,
+        commits: GroupCommit,
+        options: BrokerOptions,
+        settle: Callable[[], Awaitable[None]],
+    ) -> None:
+        """``settle`` returns when no topic is known that a power loss could take; StoreError when that can't be."""
         self._store = store
         self._commits = commits
         self._options = options
+        self._settle = settle
+        # One fsync of the log at a time, whoever wants it.
+        self._flushing = trio.Lock()
         # Held while something is made durable: who removes files must not meet that.
         self.one_at_a_time = trio.Lock()
         self._waiting = trio.Event()
         self._busy = False
+        self._most_behind = MAX_INDEX_BEHIND_BYTES
         self._next_ends = 0.0
 
     def wake(self) -> None:
@@ -53,10 +66,18 @@ class Flusher:
 
     async def flush(self) -> None:
         """Make the log durable now, and answer who waited for that."""
-        async with self.one_at_a_time:
-            with _fatal_when_not_durable():
-                reached = await trio.to_thread.run_sync(self._store.flush)
-        self._commits.advance(reached)
+        async with self._flushing:
+            reached = await trio.to_thread.run_sync(self._store.flush)
+            if not self._commits:
+                return
+            try:
+                # A message without its topic is lost, too; a send may have made it.
+                await self._settle()
+            except StoreError as error:
+                logger.error("sends answered FLUSH_DISK_TIMEOUT, their topic may not be on disk: %s", error)
+                self._commits.give_up(reached)
+            else:
+                self._commits.advance(reached)
 
     async def checkpoint(self, *, note_ends: bool = False) -> None:
         """Make all of the store durable and write the checkpoint; the ends of the queues too, or now and then."""
@@ -66,9 +87,9 @@ class Flusher:
             if with_ends:
                 self._next_ends = now + ENDS_INTERVAL_S
             mark = self._store.begin_checkpoint(with_ends=with_ends)
-            with _fatal_when_not_durable():
-                await trio.to_thread.run_sync(self._store.finish_checkpoint, mark)
-        self._commits.advance(self._store.log.flushed)
+            # Who waits for the log does not wait for queues and index.
+            await self.flush()
+            await trio.to_thread.run_sync(self._store.finish_checkpoint, mark)
 
     async def delete_topic(self, topic: str) -> None:
         """Remove the topic's queues for good."""
@@ -125,12 +146,17 @@ class Flusher:
         while True:
             busy, self._busy = self._busy, False
             try:
-                built = self._store.build_index(INDEX_STEP_BUSY if busy else INDEX_STEP_IDLE)
+                with resident_only():
+                    built = self._index_step(INDEX_STEP_BUSY if busy else INDEX_STEP_IDLE)
+            except NotResident as cold:
+                await trio.to_thread.run_sync(warm, cold)
+                continue
             except DiskFull as error:
                 # Messages are stored and read without it; it goes on from where it is when there is room.
                 logger.error("the index waits for room: %s", error)
                 await trio.sleep(INDEX_PAUSE_FULL_S)
-                continue
+                built = 0
+            self._most_behind = max(self._store.index_behind, MAX_INDEX_BEHIND_BYTES)
             if not built:
                 await trio.sleep(INDEX_PAUSE_DONE_S)
             elif busy:
@@ -138,11 +164,11 @@ class Flusher:
             else:
                 await trio.lowlevel.checkpoint()
 
-
-@contextmanager
-def _fatal_when_not_durable() -> Iterator[None]:
-    """After a failed fsync nobody knows what is on disk: the broker stops, and recovery looks."""
-    try:
-        yield
-    except OSError as error:
-        raise StoreError(f"the store cannot be made durable, the broker stops: {error}") from error
+    def _index_step(self, limit: int) -> int:
+        """One step of the index; a larger one when it would be further behind than it may be, or than it was."""
+        store = self._store
+        built = step = store.build_index(limit)
+        while step and store.index_behind > self._most_behind:
+            step = store.build_index(limit)
+            built += step
+        return built

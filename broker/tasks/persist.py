@@ -34,6 +34,7 @@ class Persister:
         self._journal = metadata.journal
         self._options = options
         self._wanted = trio.Event()
+        self._syncing = False
         self._round = _Round()
         self._compacting = False
         self._stopped = ""
@@ -49,6 +50,11 @@ class Persister:
         await current.done.wait()
         if current.error:
             raise StoreError(current.error)
+
+    async def settle(self) -> None:
+        """As `wait`, when something that was appended is not known to be on disk yet."""
+        if self._syncing or self._wanted.is_set():
+            await self.wait()
 
     async def run(self) -> None:
         """All loops, until cancelled."""
@@ -95,6 +101,7 @@ class Persister:
             self._wanted = trio.Event()
             current, self._round = self._round, _Round()
             error = "the broker is stopping: the change may be lost"
+            self._syncing = True
             try:
                 await trio.to_thread.run_sync(self._journal.sync)
                 error = ""
@@ -102,6 +109,7 @@ class Persister:
                 error = str(failure)
                 logger.error("metadata not synced: %s", error)
             finally:
+                self._syncing = False
                 self._end_round(current, error)
             if self._journal.wants_compaction and not self._compacting:
                 self._compacting = True

@@ -31,7 +31,6 @@ _BATCH_HEADS = {hosts: struct.Struct(f">I4sI4siqq{32 + hosts}si") for hosts in (
 PROPERTIES_LENGTH = struct.Struct(">h")
 _TOPIC_LENGTH_V2 = struct.Struct(">h")
 MIN_RECORD = _HEAD_V4.size + 1 + 2
-QUEUE_OFFSET_AT = 20
 PHYSICAL_OFFSET_AT = 28
 SYS_FLAG_AT = 36
 STORE_TIMESTAMP_V4_AT = 56
@@ -104,11 +103,6 @@ class BatchHead:
         self.queue_id = struct.pack(">i", queue_id)
         # Takes size, magic, body CRC, queueId, flag, queueOffset, physicalOffset, common, body length.
         self.pack = _BATCH_HEADS[born + store].pack
-
-
-def record_queue_offset(record: bytes) -> int:
-    """The queue offset in a stored record."""
-    return int.from_bytes(record[QUEUE_OFFSET_AT : QUEUE_OFFSET_AT + 8], "big")
 
 
 def record_physical_offset(record: bytes) -> int:
