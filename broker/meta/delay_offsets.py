@@ -24,5 +24,4 @@ class DelayOffsets:
 
     def state(self) -> Iterator[tuple[str, Any]]:
         """Records that make this table."""
-        if self.table != DelayOffsetTable():
-            yield PUT, self.table.to_wire()
+        return iter([(PUT, self.table.to_wire())] if self.table != DelayOffsetTable() else [])

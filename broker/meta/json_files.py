@@ -136,5 +136,4 @@ class JsonFiles:
 
     def state(self) -> Iterator[tuple[str, Any]]:
         """Records that make this table."""
-        if self._seen:
-            yield SEEN, self._seen
+        return iter([(SEEN, self._seen)] if self._seen else [])

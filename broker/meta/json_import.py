@@ -1,5 +1,6 @@
 """From RocketMQ's metadata files to records of the journal, and what in a Java broker's directory is not taken over."""
 
+import posixpath
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -9,6 +10,7 @@ from broker.meta.attributes import TOPIC_ATTRIBUTES
 from broker.meta.json_files import TOPICS, JsonTables, read_object
 from common.errors import UserError
 from common.files import FileSystem
+from common.names import SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC
 
 # File, its member that holds what would be lost, and what that is.
 _NOT_READ = (
@@ -17,8 +19,9 @@ _NOT_READ = (
     ("topicQueueMapping.json", "topicQueueMappingInfoMap", "static topics"),
     ("lmqConsumerOffset.json", "offsetTable", "offsets of light message queues"),
     ("messageRequestMode.json", "messageRequestModeMap", "groups in pop mode"),
-    ("timermetrics", "timingCount", "messages timed to the second"),
 )
+# Topics in which messages may wait for something that this version does not do.
+_WAITING = ((SCHEDULE_TOPIC, "delayed messages"), (TIMER_TOPIC, "timed messages"), (TRANS_HALF_TOPIC, "transactions"))
 
 
 def records(tables: JsonTables) -> Iterator[tuple[str, Any]]:
@@ -63,12 +66,14 @@ def warnings(fs: FileSystem, directory: str, tables: JsonTables) -> list[str]:
         path = f"{directory}/{name}"
         if read_object(fs, path).get(member):
             found.append(f"{path} is not taken over: this version does not have {what}")
-    if tables.delay_offsets.offset_table:
-        found.append("delay offsets are kept, but this version does not deliver delayed messages")
+    queues = f"{posixpath.dirname(directory)}/consumequeue"
+    for topic, what in _WAITING:
+        if fs.is_dir(f"{queues}/{topic}"):
+            found.append(f"{what} that wait in {topic} are kept, but this version does not deliver them")
     if tables.groups.forbidden_table:
         found.append("the table of groups that may not read a topic is kept, but not acted on")
-    for name, topic in tables.topics.topic_config_table.items():
-        for key, value in topic.attributes.items():
+    for name, config in tables.topics.topic_config_table.items():
+        for key, value in config.attributes.items():
             known = TOPIC_ATTRIBUTES.get(key.removeprefix("+"), frozenset())
             if known is not None and value not in known:
                 found.append(

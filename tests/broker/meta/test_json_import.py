@@ -2,10 +2,14 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from broker.meta.json_export import json_files
 from broker.meta.json_files import NAMES, parse
@@ -13,6 +17,7 @@ from broker.meta.metadata import Metadata
 from common.errors import DiskFull, StoreCorrupt, UserError
 from remoting.protocol.bodies.group import (
     CustomizedRetryPolicy,
+    ExponentialRetryPolicy,
     GroupRetryPolicy,
     SimpleSubscriptionData,
     SubscriptionGroupConfig,
@@ -296,8 +301,6 @@ def test_the_look_of_the_files_survives_a_compaction() -> None:
         ("topicQueueMapping.json", '{"topicQueueMappingInfoMap":{"T":{}}}', "static topics"),
         ("lmqConsumerOffset.json", '{"offsetTable":{"%LMQ%a@g":1}}', "light message queues"),
         ("messageRequestMode.json", '{"messageRequestModeMap":{"T":{}}}', "pop mode"),
-        ("timermetrics", '{"timingCount":{"T":{"count":1}}}', "timed to the second"),
-        ("delayOffset.json", '{"offsetTable":{3:7}}', "does not deliver delayed messages"),
         ("subscriptionGroup.json", '{"forbiddenTable":{"g":{"T":1}}}', "not acted on"),
         ("topics.json", '{"topicConfigTable":{"T":{"attributes":{"queue.type":"BatchCQ"}}}}', "topic T: queue.type=Ba"),
         ("topics.json", '{"topicConfigTable":{"T":{"attributes":{"lite.x":"1"}}}}', "topic T: lite.x=1 is kept"),
@@ -308,6 +311,78 @@ def test_what_is_not_taken_over_is_told(name: str, text: str, told: str) -> None
     fs.overwrite(f"{DIRECTORY}/{name}", text.encode())
     (warning,) = Room(fs=fs).report.warnings
     assert re.search(told, warning), warning
+
+
+@pytest.mark.parametrize("topic", ["SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer", "RMQ_SYS_TRANS_HALF_TOPIC"])
+def test_messages_that_wait_for_what_is_not_there_are_told(topic: str) -> None:
+    fs = with_files(topics_json="{}")
+    fs.mkdirs(f"/store/consumequeue/{topic}/0")
+    (warning,) = Room(fs=fs).report.warnings
+    assert f"that wait in {topic} are kept, but this version does not deliver them" in warning
+
+
+NAMES_OF = st.text('abcXYZ019_-%|é\U0001f600"\\\n', min_size=1, max_size=12)
+COUNTS = st.integers(0, 1 << 40)
+TABLES = st.fixed_dictionaries(
+    {
+        "topics": st.dictionaries(
+            NAMES_OF,
+            st.builds(
+                TopicConfig,
+                read_queue_nums=st.integers(0, 65536),
+                perm=st.integers(0, 7),
+                order=st.booleans(),
+                attributes=st.dictionaries(NAMES_OF, NAMES_OF, max_size=2),
+            ),
+            max_size=5,
+        ),
+        "groups": st.dictionaries(
+            NAMES_OF,
+            st.builds(
+                SubscriptionGroupConfig,
+                consume_enable=st.booleans(),
+                retry_max_times=st.integers(-1, 99),
+                group_retry_policy=st.builds(
+                    GroupRetryPolicy,
+                    st.sampled_from(["EXPONENTIAL", "CUSTOMIZED"]),
+                    st.none() | st.builds(ExponentialRetryPolicy, COUNTS, COUNTS, COUNTS),
+                    st.none() | st.builds(CustomizedRetryPolicy, st.lists(COUNTS, max_size=3)),
+                ),
+                subscription_data_set=st.none() | st.lists(st.builds(SimpleSubscriptionData, NAMES_OF), max_size=2),
+            ),
+            max_size=5,
+        ),
+        "offsets": st.dictionaries(
+            st.tuples(NAMES_OF, NAMES_OF),
+            st.dictionaries(st.integers(0, 1 << 31 - 1), COUNTS, min_size=1, max_size=4),
+            max_size=5,
+        ),
+        "delays": st.dictionaries(st.integers(1, 18), COUNTS, max_size=3),
+    }
+)
+
+
+@given(TABLES)
+def test_any_tables_survive_export_and_import(tables: dict[str, Any]) -> None:
+    room = Room()
+    for name, topic in tables["topics"].items():
+        room.topics.put(replace(topic, topic_name=name))
+    for name, group in tables["groups"].items():
+        room.groups.put(replace(group, group_name=name))
+    for (topic_name, group_name), queues in tables["offsets"].items():
+        for queue_id, offset in queues.items():
+            room.offsets.commit(group_name, topic_name, queue_id, offset)
+    room.offsets.append_changed(room.offsets.take_changed())
+    room.metadata.delay_offsets.apply("", {"offsetTable": tables["delays"]})
+    other = MemoryFiles()
+    for name, data in exported(room.metadata).items():
+        other.overwrite(f"{DIRECTORY}/{name}", data)
+    there = Room(fs=other)
+    assert there.topics.all() == room.topics.all()
+    assert there.groups.all() == room.groups.all()
+    assert there.offsets.table() == room.offsets.table()
+    assert there.metadata.delay_offsets.table.offset_table == tables["delays"]
+    assert exported(there.metadata)["consumerOffset.json"] == exported(room.metadata)["consumerOffset.json"]
 
 
 def test_negative_offsets_of_a_java_broker_mean_nothing() -> None:
