@@ -274,6 +274,28 @@ def test_what_can_be_made_from_the_log_is(golden: Golden, damage: Callable[[Gold
     store.close()
 
 
+@pytest.mark.parametrize("lost", [1, 60, 200])
+def test_a_torn_tail_of_a_java_brokers_crash_is_cut_and_the_queue_goes_on(golden: Golden, lost: int) -> None:
+    log = golden.directory / "commitlog" / ("0" * 20)
+    data = log.read_bytes()
+    end = len(data.rstrip(b"\0"))
+    log.write_bytes(data[: end - lost] + bytes(len(data) - end + lost))
+    (golden.directory / "abort").touch()
+    (big,) = rows(golden.version, "BIG")
+    store, report = golden.open()
+    assert report.torn_file == str(log)
+    assert store.max_offset("GoldenA", big["queueId"]) == big["queueOffset"]
+    assert found_by(store, "GoldenA", "big") == []
+    for row in rows(golden.version, "ROW"):
+        assert row["offsetMsgId"] in [m.offset_msg_id for m in found_by(store, row["topic"], row["keys"])]
+    assert send(store, "GoldenA", big["queueId"], b"in its place") == big["queueOffset"]
+    store.close()
+    store, report = golden.open()
+    assert report.clean
+    assert bodies(store, "GoldenA", big["queueId"])[-1] == b"in its place"
+    store.close()
+
+
 def test_a_java_broker_that_ran_in_between_is_taken_in(golden: Golden, tmp_path: Path) -> None:
     """Its part is played by a store of ours on a copy that does not keep what only ours keeps."""
     store, _ = golden.open()
