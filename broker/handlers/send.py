@@ -14,7 +14,8 @@ from broker.meta.topics import Topics
 from broker.observe.stats import BrokerStats
 from broker.options import BrokerOptions
 from broker.store.group_commit import GroupCommit
-from broker.store.store import BatchPutResult, MessageStore, PutResult
+from broker.store.put_result import BatchPutResult, PutResult
+from broker.store.store import MessageStore
 from common.clock import Clock
 from common.errors import DiskFull, ProtocolError, RequestRefused
 from common.message.batch import decode_batch, encode_offsets

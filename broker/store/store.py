@@ -17,6 +17,7 @@ from broker.store.commitlog import CommitLog
 from broker.store.consumequeue import ConsumeQueue
 from broker.store.file_size import refuse_other_size
 from broker.store.index import Index
+from broker.store.put_result import BatchPutResult, PutResult
 from broker.store.query import QueryResult, first_store_time, offset_by_time, query_by_key, store_time
 from broker.store.queue_ends import QueueEnds, read_queue_ends, write_queue_ends
 from broker.store.queues import Queues
@@ -26,18 +27,11 @@ from broker.store.tags import TagCodes
 from common.clock import Clock
 from common.errors import DiskFull, RequestRefused, StoreError, StoreLocked
 from common.files import FileSystem
-from common.message.record import (
-    MAX_PROPERTIES,
-    BatchHead,
-    decode_record,
-    encode_record,
-    record_physical_offset,
-)
+from common.message.record import MAX_PROPERTIES, BatchHead, decode_record, encode_record, record_physical_offset
 
 # What a query lets the index catch up by: some 50 ms.
 INDEX_CATCH_UP = 20_000
 _ILLEGAL = 13
-_CRC = 0x7FFFFFFF
 
 
 @dataclass(frozen=True)
@@ -50,24 +44,6 @@ class StoreOptions:
     index_slots: int = 5_000_000
     index_capacity: int = 20_000_000
     index_enabled: bool = True
-
-
-class PutResult(NamedTuple):
-    """Where a message went. ``end`` must be flushed or replicated before the put is durable."""
-
-    physical_offset: int
-    queue_offset: int
-    end: int
-    store_timestamp: int
-
-
-class BatchPutResult(NamedTuple):
-    """Where the messages of a batch went; queue offsets count up from ``queue_offset``."""
-
-    physical_offsets: list[int]
-    queue_offset: int
-    end: int
-    store_timestamp: int
 
 
 class CheckpointMark(NamedTuple):
@@ -97,6 +73,7 @@ class MessageStore:
         self.queues = Queues(fs, f"{directory}/consumequeue", options.consumequeue_segment_bytes, store_host)
         self._tag_codes = TagCodes()
         self._last_timestamp = 0
+        self._flushed_timestamp = 0
         self._sync_failed = False
         # Queues with held pulls that got messages since the owner of the pulls last looked.
         self.arrived: set[ConsumeQueue] = set()
@@ -137,7 +114,7 @@ class MessageStore:
             last_stop = LastStop.POWER_LOSS
         recovery = Recovery(self.log, self.queues, self.index, self._tag_codes, self._clock, progress)
         report = recovery.run(self._checkpoint.state, last_stop, read_queue_ends(fs, directory))
-        self._last_timestamp = min(recovery.last_timestamp, self._clock.now_ms())
+        self._last_timestamp = self._flushed_timestamp = min(recovery.last_timestamp, self._clock.now_ms())
         write_abort(fs, directory)
         # From here on a stop that is not clean can be told by the checkpoint, too.
         self.finish_checkpoint(self.begin_checkpoint(with_ends=True))
@@ -278,23 +255,28 @@ class MessageStore:
 
         StoreError when that fails: nobody knows then what is on disk, and the store can only be closed.
         """
+        timestamp = self._last_timestamp
         with self._must_succeed():
-            return self.log.flush()
+            reached = self.log.flush()
+        self._flushed_timestamp = timestamp
+        return reached
 
     @property
     def durable_end(self) -> int:
         """All of the log before this is on disk, and so is what queues and index hold of it."""
         return self._checkpoint.state.log_offset or 0
 
-    def begin_checkpoint(self, *, with_ends: bool = False) -> CheckpointMark:
+    def begin_checkpoint(self, *, with_ends: bool = False, as_flushed: bool = False) -> CheckpointMark:
         """What is to be made durable now; `finish_checkpoint` does it.
 
         ``with_ends``: note the ends of all queues as well, for a start that looks whether one is gone.
+        ``as_flushed``: queues and index follow what is on disk of the log; it is not flushed for that.
         """
         ends = QueueEnds(self.log.start, self.queues.ends(), self.index.ends()) if with_ends else None
-        return CheckpointMark(
-            self.log.end, self._last_timestamp, self.queues.take_dirty(), self.queues.take_emptied(), ends
-        )
+        end, timestamp = self.log.end, self._last_timestamp
+        if as_flushed:
+            end, timestamp = self.log.flushed, self._flushed_timestamp
+        return CheckpointMark(end, timestamp, self.queues.take_dirty(), self.queues.take_emptied(), ends)
 
     def finish_checkpoint(self, mark: CheckpointMark, *, clean: bool = False) -> None:
         """Make log, queues and index durable up to ``mark`` and write the checkpoint. Runs in any thread.
