@@ -4,7 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from broker.cli import main
 from common.files import OsFiles
 from common.message.message import MessageExt, decode_messages
 from remoting.net.client import RemotingClient
@@ -91,6 +93,18 @@ async def test_everything_is_served_and_goes_on(version: str, tmp_path: Path) ->
         assert await query_offset(client, addr, 0) == end
         (message,) = await pull_all(client, addr, "GoldenA", 0, end)
         assert message.body == b"more"
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_verify_store_finds_no_damage_and_changes_nothing(version: str, tmp_path: Path) -> None:
+    store = unpack(version, tmp_path)
+    (tmp_path / "broker.conf").write_text("maxHashSlotNum=500\nmaxIndexNum=2000\n", encoding="utf-8")
+    files = {path: path.read_bytes() for path in store.rglob("*") if path.is_file()}
+    result = CliRunner().invoke(main, ["verifyStore", str(store), "-c", str(tmp_path / "broker.conf")])
+    assert (result.exit_code, result.stderr) == (0, ""), result.output
+    assert "131 records" in result.stdout and result.stdout.endswith("no damage\n")
+    del files[store / "lock"]  # held while it looks
+    assert {path: path.read_bytes() for path in files} == files
 
 
 @pytest.mark.parametrize("version", VERSIONS)
