@@ -48,7 +48,7 @@ def _cq_lines(result: Mapping[str, Any]) -> Iterator[str]:
     topic_option(),
     option("q", "queue", "queue num, ie. 1", type=click.IntRange(min=0), required=True),
     option("i", "index", "start queue index.", type=click.IntRange(min=0), required=True),
-    option("c", "count", "how many.", type=click.IntRange(min=1), default=10, show_default=True),
+    option("c", "count", "how many.", type=click.IntRange(1, 2**31 - 1), default=10, show_default=True),
     option("b", "broker", "broker addr.", type=Address(), metavar="HOST:PORT", default=None),
     option("g", "consumer", "consumer group.", default=None),
     show=_cq_lines,

@@ -91,7 +91,10 @@ def test_without_a_broker_the_route_names_one() -> None:
     assert "no broker of topic T has queue 9" in run(world, "queryCq", "-t", "T", "-q", "9", "-i", "0").stderr
 
 
-@pytest.mark.parametrize("arguments", ["-q -1 -i 0", "-q 0", "-q 0 -i x", "-q 0 -i 0 -c 0", "-q 0 -i 0 -b nowhere"])
+@pytest.mark.parametrize(
+    "arguments",
+    ["-q -1 -i 0", "-q 0", "-q 0 -i x", "-q 0 -i 0 -c 0", "-q 0 -i 0 -c 2147483648", "-q 0 -i 0 -b nowhere"],
+)
 def test_wrong_usage(arguments: str) -> None:
     assert run(World(), "queryCq", "-t", "T", *arguments.split()).exit_code == 2
 
