@@ -1,0 +1,350 @@
+"""Requests that wait for the disk: the loop goes on, nobody is starved, and a stop, a loss or a removal is survived."""
+
+import errno
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+import pytest
+import trio
+import trio.testing
+
+from broker import broker as broker_module
+from broker.delivery import cold as cold_module
+from broker.delivery.cold import THREADS, ColdReads
+from broker.store.reader import GetStatus, read_queue
+from broker.store.residency import NotResident, Span, check_resident, is_checked
+from broker.store.store import MessageStore
+from common.files import MappedFile
+from remoting.net.channel import Channel
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.command import CBOR, Command
+from tests.broker.running import pull_request, running, send_request
+from tests.broker.store.support import open_store, put
+from tests.broker.test_send_pull import messages
+from tests.support.memory_files import MemoryFiles
+from tests.support.waiting import until
+
+LOG = "/store/commitlog/00000000000000000000"
+
+
+class Peer:
+    """Stands for a connection; keeps the answers."""
+
+    def __init__(self) -> None:
+        self.answers: list[Command] = []
+
+    def reply(self, request: Command, response: Command) -> None:
+        self.answers.append(response)
+
+
+class Gate:
+    """Reads from disk wait until it opens."""
+
+    def __init__(self, fs: MemoryFiles) -> None:
+        self._opened = threading.Event()
+        self.waiting = 0
+        fs.cold.before_read = self._wait
+
+    def _wait(self, path: str) -> None:
+        self.waiting += 1
+        assert self._opened.wait(20)
+
+    def open(self) -> None:
+        self._opened.set()
+
+
+class Disk:
+    """Cold bytes, and requests for them: each reads ten bytes of its own."""
+
+    def __init__(self, reads: ColdReads) -> None:
+        self.fs = MemoryFiles()
+        self.fs.mkdirs("/d")
+        self.file: MappedFile = self.fs.open_map("/d/f", 10_000, create=True)
+        self.fs.cold.mark("/d/f")
+        self.reads = reads
+        self.served: list[int] = []
+
+    def ask(self, peer: Peer, number: int) -> Command | None:
+        request = Command(1, opaque=number)
+
+        def attempt(waited: bool) -> Command:
+            check_resident(self.file, number * 10, 10)
+            self.served.append(number)
+            return request.respond(remark=str(waited))
+
+        return self.reads.handle(cast(Channel, peer), request, attempt)
+
+
+@asynccontextmanager
+async def serving(**options: Any) -> AsyncIterator[Disk]:
+    reads = ColdReads(**options)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(reads.run)
+        yield Disk(reads)
+        nursery.cancel_scope.cancel()
+
+
+def fill(fs: MemoryFiles, bodies: list[bytes]) -> None:
+    """A store that another process has written, all of it on disk only."""
+    store = open_store(fs)
+    for body in bodies:
+        put(store, "t", 0, body, b"KEYS\x01k\x02")
+    store.build_index(100)
+    store.close()
+    for path in fs.paths():
+        fs.cold.mark(path)
+
+
+SMALL_FILES = {"mapped_file_size_commit_log": 4096, "mapped_file_size_consume_queue": 20 * 16,
+               "max_hash_slot_num": 50, "max_index_num": 60}  # fmt: skip
+
+
+async def test_sends_go_on_while_a_cold_pull_waits_for_the_disk() -> None:
+    fs = MemoryFiles()
+    fill(fs, [b"old"])
+    gate, pulled = Gate(fs), []
+    async with running(fs, **SMALL_FILES) as (client, addr), trio.open_nursery() as nursery:
+        await client.invoke(addr, send_request("t", b"makes the topic"))
+
+        async def pull() -> None:
+            pulled.append(await client.invoke(addr, pull_request("t", 0)))
+
+        nursery.start_soon(pull)
+        await until(lambda: gate.waiting > 0, "a thread reads")
+        for number in range(20):
+            assert (await client.invoke(addr, send_request("t", b"%d" % number))).code == 0
+        assert not pulled
+        gate.open()
+        await until(lambda: bool(pulled), "answers")
+        found = messages(pulled[0])
+        assert found[0].body == b"old"
+
+
+async def test_rocketmqs_clients_get_less_of_what_was_on_disk() -> None:
+    fs = MemoryFiles()
+    fill(fs, [b"%02d" % n for n in range(15)])
+    limits = {"max_transfer_count_on_message_in_disk": 5, "max_transfer_bytes_on_message_in_disk": 10_000}
+    async with running(fs, **SMALL_FILES, **limits) as (client, addr):
+        await client.invoke(addr, send_request("t", b"makes the topic"))
+        channel = await client.channel(addr, 1_000)
+        pull = pull_request("t", 0)
+        for _ in range(2):  # the first has waited for the queue's entries, the second for all the messages
+            assert len(messages(await channel.invoke(pull, 5_000))) == 5
+        assert len(messages(await channel.invoke(pull, 5_000))) >= 10, "they are in memory now"
+        fs.cold.mark(LOG)
+        pull.codec = CBOR
+        assert len(messages(await channel.invoke(pull, 5_000))) >= 10, "a Skylark client gets what it asks for"
+        assert await client.invoke(addr, Command(RequestCode.UPDATE_BROKER_CONFIG, {}, (
+            b"maxTransferCountOnMessageInDisk=32\nmaxTransferBytesOnMessageInDisk=400")))  # fmt: skip
+        fs.cold.mark(LOG)
+        pull.codec = 0
+        assert len(messages(await channel.invoke(pull, 5_000))) == 3, "400 bytes"
+
+
+async def test_queries_wait_for_the_disk_in_a_thread_and_find_the_same() -> None:
+    fs = MemoryFiles()
+    fill(fs, [b"%d" % n for n in range(12)])
+    loop = threading.get_ident()
+    readers: set[int] = set()
+    fs.cold.before_read = lambda path: readers.add(threading.get_ident())
+    async with running(fs, **SMALL_FILES) as (client, addr):
+        await client.invoke(addr, send_request("t", b"makes the topic"))
+        query = {"topic": "t", "key": "k", "maxNum": 4, "beginTimestamp": 0, "endTimestamp": 1 << 60}
+        found = messages(await client.invoke(addr, Command(RequestCode.QUERY_MESSAGE, query)))
+        assert [message.body for message in found] == [b"11", b"10", b"9", b"8"]
+        for path in fs.paths():
+            fs.cold.mark(path)
+        fs.cold.reads.clear()
+        search = {"topic": "t", "queueId": 0, "timestamp": 0}
+        answer = await client.invoke(addr, Command(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, search))
+        assert answer.ext is not None and int(answer.ext["offset"]) == 0
+        assert {path.split("/")[2] for path, _, _ in fs.cold.reads} >= {"commitlog", "consumequeue"}
+        fs.cold.mark(LOG)
+        view = await client.invoke(addr, Command(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": 0}))
+        assert messages(view)[0].body == b"0"
+    assert readers and loop not in readers
+
+
+async def test_a_disk_that_cannot_be_read_is_an_answer(caplog: pytest.LogCaptureFixture) -> None:
+    async with serving() as disk:
+        peer = Peer()
+
+        def fail(path: str) -> None:
+            raise OSError(errno.EIO, "Input/output error", path)
+
+        disk.fs.cold.before_read = fail
+        disk.ask(peer, 0)
+        await until(lambda: bool(peer.answers), "answers")
+        assert peer.answers[0].code == ResponseCode.SYSTEM_ERROR and "Input/output error" in str(peer.answers[0].remark)
+        disk.fs.cold.before_read = None
+        disk.ask(peer, 1)
+        await until(lambda: len(peer.answers) == 2, "answers")
+        assert peer.answers[1].code == 0, "others go on"
+
+
+async def test_what_is_in_memory_is_answered_at_once() -> None:
+    async with serving() as disk:
+        peer = Peer()
+        assert disk.ask(peer, 7) is None
+        await until(lambda: bool(peer.answers), "answers")
+        assert peer.answers[0].remark == "True", "it was told that it had waited"
+        again = disk.ask(peer, 7)
+        assert again is not None and again.remark == "False"
+
+
+async def test_clients_take_turns_however_much_each_asks_for() -> None:
+    async with serving() as disk:
+        gate = Gate(disk.fs)
+        greedy, modest = Peer(), Peer()
+        for number in range(20):
+            disk.ask(greedy, number)
+        disk.ask(modest, 100)
+        await until(lambda: gate.waiting == THREADS, "a thread reads")
+        gate.open()
+        await until(lambda: len(disk.reads) == 0, "all is served")
+        assert sorted(disk.served) == [*range(20), 100]
+        assert disk.served.index(100) <= 2 * THREADS
+
+
+async def test_too_many_are_refused_with_a_code_that_consumers_retry_later() -> None:
+    async with serving(max_waiting=3) as disk:
+        gate, peer = Gate(disk.fs), Peer()
+        for number in range(THREADS):
+            assert disk.ask(peer, number) is None
+            await until(lambda n=number: gate.waiting == n + 1, "a thread reads")  # type: ignore[misc]
+        for number in range(3):
+            assert disk.ask(peer, 10 + number) is None
+        refused = disk.ask(peer, 20)
+        assert refused is not None and refused.code == ResponseCode.SYSTEM_BUSY
+        gate.open()
+        await until(lambda: len(peer.answers) == THREADS + 3, "answers")
+
+
+async def test_who_waited_too_long_is_told_so_without_a_read(mock_clock: trio.testing.MockClock) -> None:
+    mock_clock.rate = 1
+    async with serving() as disk:
+        gate, peer, late = Gate(disk.fs), Peer(), Peer()
+        for number in range(THREADS):
+            disk.ask(peer, number)
+        await until(lambda: gate.waiting == THREADS, "a thread reads")
+        disk.ask(late, 50)
+        mock_clock.jump(cold_module.TIMEOUT_S)
+        gate.open()
+        await until(lambda: bool(late.answers), "answers")
+        assert late.answers[0].code == ResponseCode.SYSTEM_BUSY
+        assert (("/d/f", 500, 10)) not in disk.fs.cold.reads
+
+
+async def test_the_requests_of_a_closed_connection_are_forgotten() -> None:
+    async with serving() as disk:
+        gate, peer, gone = Gate(disk.fs), Peer(), Peer()
+        for number in range(THREADS):
+            disk.ask(peer, number)
+        await until(lambda: gate.waiting == THREADS, "a thread reads")
+        for number in range(5):
+            disk.ask(gone, 50 + number)
+        disk.reads.drop(cast(Channel, gone))
+        assert len(disk.reads) == THREADS
+        gate.open()
+        await until(lambda: len(peer.answers) == THREADS, "answers")
+        disk.ask(peer, 99)
+        await until(lambda: len(peer.answers) == THREADS + 1, "answers")
+        assert not gone.answers and len(disk.fs.cold.reads) == THREADS + 1
+
+
+async def test_a_stop_refuses_what_waits_and_ends_with_what_is_being_read() -> None:
+    async with serving() as disk, trio.open_nursery() as nursery:
+        gate, peer, stopped = Gate(disk.fs), Peer(), []
+
+        async def stop() -> None:
+            await disk.reads.stop()
+            stopped.append(list(disk.served))
+
+        for number in range(THREADS + 2):
+            disk.ask(peer, number)
+        await until(lambda: gate.waiting == THREADS, "a thread reads")
+        nursery.start_soon(stop)
+        await until(lambda: len(peer.answers) == 2, "answers")
+        assert {answer.code for answer in peer.answers} == {ResponseCode.SERVICE_NOT_AVAILABLE}
+        late = disk.ask(peer, 50)
+        assert late is not None and late.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert not stopped
+        gate.open()
+        await until(lambda: bool(stopped), "the stop")
+        assert sorted(stopped[0]) == list(range(THREADS)), "what was being read is answered before the stop ends"
+
+
+async def test_a_disk_that_hangs_does_not_hold_up_the_end() -> None:
+    async with serving() as disk:
+        gate = Gate(disk.fs)
+        disk.ask(Peer(), 0)
+        await until(lambda: gate.waiting == 1, "a thread reads")
+    # Cancelled with the read still under way; closing the file under it does no harm.
+    disk.file.close()
+    gate.open()
+
+
+async def test_a_broker_stops_though_its_disk_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(broker_module, "DRAIN_TIMEOUT_MS", 50)
+    fs = MemoryFiles()
+    fill(fs, [b"old"])
+    gate = Gate(fs)
+    async with running(fs, **SMALL_FILES) as (client, addr):
+        await client.invoke(addr, send_request("t", b"makes the topic"))
+        channel = await client.channel(addr, 1_000)
+        channel.submit(pull_request("t", 0), 60_000, lambda answer: None)
+        await until(lambda: gate.waiting > 0, "a thread reads")
+    assert not fs.exists("/store/abort"), "a clean stop"
+    gate.open()
+
+
+def removed(store: MessageStore, fs: MemoryFiles) -> None:
+    """What retention does to the log's first file."""
+    segment = store.log.chain.segments.pop(0)
+    segment.close()
+    fs.remove(segment.path)
+    queue = store.queues.find("t", 0)
+    assert queue is not None
+    queue.min_offset = next(n for n in range(queue.next_offset) if queue.entry(n)[0] >= store.log.start)
+
+
+async def test_a_file_that_is_removed_during_the_read_is_no_longer_there_afterwards() -> None:
+    fs = MemoryFiles()
+    fill(fs, [bytes(1_000)] * 8)
+    store = open_store(fs)
+    queue = store.queues.find("t", 0)
+    assert queue is not None
+    peer, found, request = Peer(), [], Command(1)
+
+    def attempt(_: bool) -> Command:
+        found.append(read_queue(store.log, queue, 0, 1, 10_000))
+        return request.respond()
+
+    async with serving() as disk:
+        gate = Gate(fs)
+        fs.cold.mark(LOG)
+        disk.reads.handle(cast(Channel, peer), request, attempt)
+        await until(lambda: gate.waiting > 0, "a thread reads")
+        removed(store, fs)
+        gate.open()
+        await until(lambda: bool(peer.answers), "answers")
+    assert [result.status for result in found] == [GetStatus.OFFSET_TOO_SMALL]
+
+
+async def test_where_memory_is_too_short_the_loop_waits_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cold_module, "MAX_ATTEMPTS", 5)
+    attempts: list[bool] = []
+    async with serving() as disk:
+        peer, request = Peer(), Command(1)
+
+        def attempt(_: bool) -> Command:
+            attempts.append(is_checked())
+            if is_checked():
+                raise NotResident([Span(disk.file, 0, 10)])
+            return request.respond()
+
+        disk.reads.handle(cast(Channel, peer), request, attempt)
+        await until(lambda: bool(peer.answers), "answers")
+    assert attempts == [True, True, True, True, False]
