@@ -266,7 +266,7 @@ class ConsumeQueue:
 
     def sync(self) -> None:
         """Make the queue durable. Runs in any thread."""
-        self.chain.sync()
+        self.chain.sync(self.next_offset * ENTRY_BYTES)
 
     def remove(self) -> None:
         """Delete the queue's files."""
@@ -355,12 +355,22 @@ class ConsumeQueue:
         return low
 
     def _last_sound(self, first: int, end: int, is_sound: IsSound) -> int:
-        while end > first:
-            physical, size, _ = ENTRY.unpack(self._read_entry(end - 1))
+        for physical, size, _ in self._entries_back(first, end):
             if size > 0 and (size == BLANK_SIZE or is_sound(end - 1, physical, size)):
                 break
             end -= 1
         return end
+
+    def _entries_back(self, first: int, end: int) -> Iterator[tuple[int, int, int]]:
+        """The entries before ``end``, newest first; few at a time, then many."""
+        many = 1
+        while end > first:
+            segment = self.chain.at((end - 1) * ENTRY_BYTES)
+            assert segment is not None
+            start = max(end - many, first, segment.base // ENTRY_BYTES)
+            raw = segment.read_part(start * ENTRY_BYTES, (end - start) * ENTRY_BYTES)
+            yield from reversed(list(ENTRY.iter_unpack(raw)))
+            end, many = start, min(many * 4, 4096)
 
     def _find_start(self, log_start: int, known: int) -> None:
         """The first entry that is no blank and points into the log; ``known`` is at or before it."""

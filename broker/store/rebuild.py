@@ -19,15 +19,20 @@ def is_queued(sys_flag: int) -> bool:
 
 def find_incomplete(log: CommitLog, queues: Queues, on_progress: OnProgress) -> list[ConsumeQueue]:
     """The queues that lack a message of the log, or know more than it has."""
-    ends: dict[tuple[str, int], int] = {}
+    found: dict[tuple[str, int], tuple[int, int]] = {}
 
     def note(record: Record) -> None:
         if is_queued(record.sys_flag):
-            ends[record.topic, record.queue_id] = record.queue_offset + 1
+            place, offset = (record.topic, record.queue_id), record.queue_offset
+            # A topic that was deleted and made again starts at 0.
+            first = found[place][0] if place in found and offset else offset
+            found[place] = first, offset + 1
 
     _scan_all(log, note, on_progress)
     return [
-        queue for (topic, queue_id), end in ends.items() if (queue := queues.get(topic, queue_id)).next_offset != end
+        queue
+        for (topic, queue_id), (first, end) in found.items()
+        if (queue := queues.get(topic, queue_id)).next_offset != end or queue.min_offset > first
     ]
 
 

@@ -135,19 +135,25 @@ class Recovery:
                 if sum(queue.last_entry()[1:]) > scan_from:
                     self._broken[queue] = None
                 continue
-            is_sound = partial(self._is_sound, queue, scan_from) if last_stop is LastStop.POWER_LOSS else None
+            reached = high if ends else None
+            is_sound = partial(self._is_sound, queue, scan_from, reached) if last_stop is LastStop.POWER_LOSS else None
             queue.find_ends(log.start, (low, high), is_sound)
-            if queue.next_offset < high or (last_stop is not LastStop.POWER_LOSS and not self._is_right(queue, whole)):
+            lacks = queue.next_offset < high or (same_start and low < queue.min_offset)
+            if lacks or (last_stop is not LastStop.POWER_LOSS and not self._is_right(queue, whole)):
                 self._broken[queue] = None
         for topic, by_id in known.items():
             for queue_id in by_id:
                 if self._queues.find(topic, queue_id) is None:
                     self._broken[self._queues.get(topic, queue_id)] = None
 
-    def _is_sound(self, queue: ConsumeQueue, scan_from: int, offset: int, physical: int, size: int) -> bool:
+    def _is_sound(
+        self, queue: ConsumeQueue, scan_from: int, reached: int | None, offset: int, physical: int, size: int
+    ) -> bool:
+        """Whether an entry is true; ``reached``: the offset that the queue is known to have come to."""
         if physical < self._log.start:
-            # Its message is gone. Where that was all of the queue, this entry tells where it goes on.
-            return queue.is_behind_previous(offset, physical)
+            # Its message is gone, and before that the queue's end was noted. Where all of a queue is gone, this entry
+            # tells where it goes on.
+            return queue.is_behind_previous(offset, physical) if reached is None else offset < reached
         # What lies behind the checkpoint is made anew; before it, the log itself must agree.
         return physical < scan_from and self._points_to_record(queue, offset, physical, size)
 
@@ -191,21 +197,27 @@ class Recovery:
         if gap > 0 and (queue.next_offset or record.physical_offset > self._log.start):
             self._broken[queue] = None
             return
-        if gap < 0 and not self._has(queue, record):
-            if self._is_of_a_deleted_topic(queue, record):
-                return
-            if record.queue_offset == 0:
-                # Begun anew, but the removal of the old files was lost with the power.
-                self._broken[queue] = None
-                return
-            raise StoreCorrupt(
-                self._log.chain.directory,
-                record.physical_offset,
-                f"the record says it is message {record.queue_offset} of {queue.topic}/{queue.queue_id}, which is"
-                " another one. Look with: broker verifyStore",
-            )
-        queue.put_at(record.queue_offset, record.physical_offset, record.size, self._tag_codes.of(record.properties))
         self._queues.touch(queue)
+        if gap < 0:
+            if not self._has(queue, record):
+                self._judge_other(queue, record)
+            return
+        queue.put_at(record.queue_offset, record.physical_offset, record.size, self._tag_codes.of(record.properties))
+
+    def _judge_other(self, queue: ConsumeQueue, record: Record) -> None:
+        """The queue has another message in this place. StoreCorrupt when no deletion of the topic explains that."""
+        if self._is_of_a_deleted_topic(queue, record):
+            return
+        if record.queue_offset == 0:
+            # Begun anew, but the removal of the old files was lost with the power.
+            self._broken[queue] = None
+            return
+        raise StoreCorrupt(
+            self._log.chain.directory,
+            record.physical_offset,
+            f"the record says it is message {record.queue_offset} of {queue.topic}/{queue.queue_id}, which is"
+            " another one. Look with: broker verifyStore",
+        )
 
     def _has(self, queue: ConsumeQueue, record: Record) -> bool:
         offset = record.queue_offset

@@ -221,14 +221,17 @@ class SegmentChain:
         """Something at ``offset``, not at the end, was written: the next sync must reach back to it."""
         self._synced = min(self._synced, offset)
 
-    def sync(self) -> None:
-        """Make durable all that was written since the last sync. Runs in any thread, one at a time."""
+    def sync(self, end: int) -> None:
+        """Make durable all that was written before ``end`` since the last sync. Runs in any thread, one at a time.
+
+        There may be segments behind the one that holds ``end``: room that was made for what was not written then.
+        """
         segments = self.segments[:]
         for segment in segments:
             if segment.end > self._synced:
                 segment.sync()
         if segments:
-            self._synced = segments[-1].base
+            self._synced = min(segments[-1].base, end)
 
     def clear_from(self, offset: int) -> None:
         """Make all bytes from ``offset`` on zero, and remove the segments behind it."""

@@ -1,0 +1,30 @@
+"""A cleaning without its loop: the steps of tasks/clean.py, one after the other."""
+
+from broker.options import BrokerOptions
+from broker.store.removal import Removal
+from broker.store.store import MessageStore
+from common.files import FileSystem
+
+RULES = BrokerOptions().retention_rules
+
+
+def clean(fs: FileSystem, store: MessageStore, files: int) -> int:
+    """Remove up to ``files`` of the log and all that follows from it; returns how many."""
+    store.finish_checkpoint(store.begin_checkpoint(with_ends=True))
+    removal = Removal(fs, "/store", store)
+    removed = 0
+    while removed < files and removal.retire_log_file(store.durable_end) is not None:
+        removal.remove_log_files()
+        removed += 1
+    follow(removal, store)
+    return removed
+
+
+def follow(removal: Removal, store: MessageStore) -> None:
+    """Queues and index forget what is gone from the log."""
+    queues = list(store.queues)
+    for queue, start in removal.find_starts(queues):
+        queue.start_at(start)
+    removal.remove_queue_files(queues)
+    removal.retire_index_files()
+    removal.remove_index_files()
