@@ -22,9 +22,9 @@ def address_of(view: mmap.mmap) -> int:
 
 
 def resident(address: int, size: int) -> bool:
-    """Whether ``size`` bytes of a map at ``address`` are in memory; False also when that is no map of ours."""
+    """Whether ``size`` bytes of a map at ``address`` are in memory; True also where the kernel does not tell."""
     start = address & -_PAGE_BYTES
     pages = -(-(address + size - start) // _PAGE_BYTES)
     vector = bytearray(pages)
     found: int = _MINCORE(start, pages * _PAGE_BYTES, ctypes.byref(ctypes.c_char.from_buffer(vector)))
-    return found == 0 and 0 not in vector
+    return found != 0 or 0 not in vector

@@ -24,7 +24,8 @@ THREADS = 4
 MAX_WAITING = 1_000
 # RocketMQ's pull consumers give up after 10 s.
 TIMEOUT_S = 10.0
-# Where memory is so short that bytes are gone again before they are looked at, waiting on the loop is the way out.
+# The last attempt is allowed to wait for the disk on the loop. It comes at once where memory is so short that bytes are
+# gone again before they are looked at.
 MAX_ATTEMPTS = 256
 
 # Given True when it runs again, after a wait for the disk.
@@ -141,6 +142,8 @@ class ColdReads:
                 with resident_only() if waiting.attempts < MAX_ATTEMPTS else nullcontext():
                     return waiting.attempt(True)
         except NotResident as cold:
+            if cold.spans == waiting.cold.spans:
+                waiting.attempts = MAX_ATTEMPTS
             waiting.cold = cold
             return self._wait(waiting)
         except Exception as error:

@@ -333,7 +333,9 @@ async def test_a_file_that_is_removed_during_the_read_is_no_longer_there_afterwa
     assert [result.status for result in found] == [GetStatus.OFFSET_TOO_SMALL]
 
 
-async def test_where_memory_is_too_short_the_loop_waits_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("step", "expected"), [(10, [True] * 4 + [False]), (0, [True, True, False])])
+async def test_the_loop_waits_in_the_end(step: int, expected: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A walk without end, and bytes that are gone again before they are looked at."""
     monkeypatch.setattr(cold_module, "MAX_ATTEMPTS", 5)
     attempts: list[bool] = []
     async with serving() as disk:
@@ -342,9 +344,9 @@ async def test_where_memory_is_too_short_the_loop_waits_in_the_end(monkeypatch: 
         def attempt(_: bool) -> Command:
             attempts.append(is_checked())
             if is_checked():
-                raise NotResident([Span(disk.file, 0, 10)])
+                raise NotResident([Span(disk.file, step * len(attempts), 10)])
             return request.respond()
 
         disk.reads.handle(cast(Channel, peer), request, attempt)
         await until(lambda: bool(peer.answers), "answers")
-    assert attempts == [True, True, True, True, False]
+    assert attempts == expected
