@@ -1,7 +1,8 @@
 """Taking what is no longer needed off the front of the log; queues and index follow the log's start.
 
 In memory first, on the loop, so that nobody reads what goes; then on disk, in a thread. A file of the log goes only
-when all before its end is durable, queues too: else a power loss could bring a queue's offsets back to where they were.
+when all before its end is durable and the ends of the queues are noted: else a power loss could bring a queue's
+offsets back to where they were.
 The log's files are the truth of where it starts: wherever a cleaning is broken off, a start makes the rest follow.
 Neighbours: retention.py (which files), tasks/clean.py (when, and the threads), segment.py (how a file goes).
 """
@@ -40,10 +41,13 @@ class Removal:
             asked=asked,
         )
 
-    def retire_log_file(self) -> Segment | None:
-        """The log starts behind its oldest file from now on; None when that must stay."""
+    def retire_log_file(self, before: int) -> Segment | None:
+        """The log starts behind its oldest file from now on; None when that must stay.
+
+        ``before``: where the log was durable when the ends of the queues were last noted.
+        """
         chain = self._store.log.chain
-        if len(chain.segments) < 2 or chain.segments[0].end > self._store.durable_end:
+        if len(chain.segments) < 2 or chain.segments[0].end > before:
             return None
         oldest = chain.segments[0]
         chain.retire_before(oldest.end)

@@ -142,10 +142,11 @@ class Cleaner:
         if not decision.files:
             return 0
         await self._flusher.checkpoint(note_ends=True)
+        durable = self._store.durable_end
         for number in range(decision.files):
             if number:
                 await trio.sleep(self._options.delete_commit_log_files_interval / 1000)
-            segment = self._removal.retire_log_file()
+            segment = self._removal.retire_log_file(durable)
             if segment is None:
                 return number
             await trio.to_thread.run_sync(remove)
