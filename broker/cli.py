@@ -8,6 +8,7 @@ import trio
 
 from broker.broker import Broker
 from broker.export_metadata import export_metadata
+from broker.import_metadata import import_metadata
 from broker.options import BrokerOptions
 from broker.verify_store import verify_store
 from common.errors import UserError
@@ -51,6 +52,7 @@ def main(context: click.Context, /, conf: str | None, print_config: bool, **argu
 
 
 main.add_command(export_metadata)
+main.add_command(import_metadata)
 main.add_command(verify_store)
 
 

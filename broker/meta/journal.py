@@ -14,7 +14,7 @@ Neighbours: journal_format.py (bytes), compaction.py, metadata.py (the tables), 
 
 import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -245,6 +245,14 @@ class Journal:
             self._earlier_bytes += self._bytes
             self._bytes, self._durable_bytes = HEADER_BYTES, 0
         return Compaction(self._fs, self._paths, number)
+
+    def replace(self, state: Iterable[tuple[str, Any]]) -> None:
+        """A snapshot of ``state`` in place of all that there is, whole or not at all. Blocks."""
+        compaction = self.begin_compaction()
+        try:
+            compaction.write(state)
+        finally:
+            self.end_compaction(compaction)
 
     def end_compaction(self, compaction: Compaction) -> None:
         """Take note of how ``compaction`` ended."""

@@ -2,7 +2,7 @@
 
 `open` is the broker's start: in a directory without records of ours it takes over RocketMQ's files, all of them in one
 snapshot, or nothing. `recover` only reads. Neighbours: tasks/persist.py (sync, intervals, compaction), broker.py
-(wiring), export_metadata.py (the way back).
+(wiring), export_metadata.py and import_metadata.py (the way back, and again).
 """
 
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ from broker.meta.consumer_offsets import ConsumerOffsets
 from broker.meta.delay_offsets import DelayOffsets
 from broker.meta.groups import Groups
 from broker.meta.journal import Journal, JournalReport
-from broker.meta.json_files import JsonFiles, read_tables
+from broker.meta.json_files import JsonFiles, JsonTables, read_tables
 from broker.meta.topics import Topics
 from broker.options import BrokerOptions
 from common.clock import Clock
@@ -38,6 +38,8 @@ class Metadata:
         self._fs = fs
         self._directory = directory
         self.journal = Journal(fs, directory)
+        # Whether `recover` found no change of ours.
+        self.fresh = True
         self.topics = Topics(self.journal, clock, options)
         self.groups = Groups(self.journal, clock, options)
         self.consumer_offsets = ConsumerOffsets(self.journal)
@@ -71,7 +73,14 @@ class Metadata:
 
     def recover(self) -> JournalReport:
         """Recover what the last run left."""
-        return self.journal.replay(self._apply)
+        report = self.journal.replay(self._apply)
+        self.fresh = report.fresh
+        return report
+
+    def take_over(self, tables: JsonTables) -> None:
+        """Put what RocketMQ's files hold into the tables; nothing is journalled."""
+        for kind, payload in chain(json_import.records(tables), [(json_files.SEEN, self.json_files.look())]):
+            self._apply(kind, payload)
 
     def state(self) -> Iterable[tuple[str, Any]]:
         """Records that make all tables as they are in this turn of the loop; made when they are read, in a thread."""
@@ -88,21 +97,18 @@ class Metadata:
         tables = read_tables(self._fs, self._directory)
         if tables is None:
             return
-        for kind, payload in chain(json_import.records(tables), [(json_files.SEEN, self.json_files.look())]):
-            self._apply(kind, payload)
+        self.take_over(tables)
         # A snapshot is there whole or not at all, and without one the next start imports again.
-        compaction = self.journal.begin_compaction()
-        compaction.write(self.state())
-        self.journal.end_compaction(compaction)
+        self.journal.replace(self.state())
         report.imported = f"{json_import.summary(tables)} from RocketMQ's files in {self._directory}"
         report.warnings += json_import.warnings(self._fs, self._directory, tables)
 
     def _changed_text(self, changed: list[str]) -> str:
         directory = self._directory
         return (
-            f"{', '.join(changed)} in {directory}: not what Skylark last read or wrote there, and not used. To use "
-            f"these files, stop, remove {directory}/metadata.* and start again (what changed here since is lost); "
-            "to keep what is here, stop and run: broker exportMetadata STORE_DIR"
+            f"{', '.join(changed)} in {directory}: not what Skylark last read or wrote there, and not used. "
+            "To use these files and forget what changed here since, stop and run: broker importMetadata STORE_DIR; "
+            "to keep what is here: broker exportMetadata STORE_DIR"
         )
 
     def _apply(self, kind: str, payload: Any) -> None:

@@ -82,7 +82,7 @@ def test_a_running_broker_is_left_alone() -> None:
     room = Room()
     room.topics.put(TopicConfig("T"))
     lock = room.fs.lock("/store/lock")
-    with pytest.raises(UserError, match="stop it first, or use mqadmin exportMetadata"):
+    with pytest.raises(UserError, match="is open in a broker: stop it first"):
         export(room.fs, room.clock, "/store")
     lock.close()
     assert export(room.fs, room.clock, "/store") == [f"{DIRECTORY}/{name}" for name in NAMES]

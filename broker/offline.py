@@ -1,0 +1,53 @@
+"""What commands on the metadata of a stopped broker have in common.
+
+Neighbours: export_metadata.py, import_metadata.py.
+"""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import click
+
+from broker.meta.metadata import Metadata
+from broker.options import BrokerOptions
+from common.clock import Clock
+from common.errors import StoreError, StoreLocked, UserError
+from common.files import FileSystem
+
+
+@contextmanager
+def told_in_one_line(store_dir: str) -> Iterator[None]:
+    """A user's mistake and a disk's error are one line on stderr and exit code 1."""
+    try:
+        yield
+    except (UserError, StoreError) as error:
+        click.echo(f"broker: {error}", err=True)
+        sys.exit(1)
+    except OSError as error:
+        click.echo(f"broker: {error.filename or store_dir}: {error.strerror or error}", err=True)
+        sys.exit(1)
+
+
+@contextmanager
+def stopped_metadata(fs: FileSystem, clock: Clock, root: str) -> Iterator[Metadata]:
+    """The metadata of the store ``root``, recovered, while its lock is held; UserError when there is none."""
+    directory = f"{root}/config"
+    if not any(name.startswith("metadata.") for name in fs.listdir(directory)):
+        raise UserError(f"{directory} holds no metadata of Skylark's: give the directory that storePathRootDir names")
+    try:
+        lock = fs.lock(f"{root}/lock")
+    except StoreLocked:
+        raise UserError(f"{root} is open in a broker: stop it first") from None
+    try:
+        metadata = Metadata(fs, directory, clock, BrokerOptions())
+        metadata.recover()
+        yield metadata
+        metadata.journal.close()
+    finally:
+        lock.close()
+
+
+def absolute(path: str) -> str:
+    return os.path.abspath(os.path.expanduser(path))
