@@ -78,32 +78,38 @@ class Cluster:
 @contextmanager
 def cluster(*, store_dir: str | None = None, options: tuple[str, ...] = ()) -> Iterator[Cluster]:
     """A NameServer and a broker as processes of their own, on loopback, with a store that goes away afterwards."""
-    with tempfile.TemporaryDirectory(dir=store_dir) as home:
-        nameserver, broker = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
-        bin_dir = Path(sys.executable).parent
-        name_port, broker_port = nameserver.rpartition(":")[2], broker.rpartition(":")[2]
-        env = {**os.environ, "HOME": home}
-        processes = [
-            subprocess.Popen(
-                [bin_dir / "namesrv", "--listen-port", name_port, "--bind-address", "127.0.0.1"],
-                env=env, stderr=subprocess.DEVNULL,
-            ),
-            subprocess.Popen(
-                [bin_dir / "broker", "--listen-port", broker_port, "--bind-address", "127.0.0.1",
-                 "--broker-ip1", "127.0.0.1", "--namesrv-addr", nameserver, "--store-path-root-dir", f"{home}/store",
-                 "--broker-name", "bench", *options],
-                env=env, stderr=subprocess.DEVNULL,
-            ),
-        ]  # fmt: skip
-        try:
-            for addr in (nameserver, broker):
-                wait_for_port(addr)
-            yield Cluster(nameserver, broker, processes[1].pid)
-        finally:
-            for process in reversed(processes):
-                process.terminate()
-            for process in processes:
-                process.wait(20)
+    with tempfile.TemporaryDirectory(dir=store_dir) as home, cluster_at(home, options) as made:
+        yield made
+
+
+@contextmanager
+def cluster_at(home: str, options: tuple[str, ...] = ()) -> Iterator[Cluster]:
+    """As `cluster`, on the store that is in the directory ``home``, or comes to be there."""
+    nameserver, broker = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
+    bin_dir = Path(sys.executable).parent
+    name_port, broker_port = nameserver.rpartition(":")[2], broker.rpartition(":")[2]
+    env = {**os.environ, "HOME": home}
+    processes = [
+        subprocess.Popen(
+            [bin_dir / "namesrv", "--listen-port", name_port, "--bind-address", "127.0.0.1"],
+            env=env, stderr=subprocess.DEVNULL,
+        ),
+        subprocess.Popen(
+            [bin_dir / "broker", "--listen-port", broker_port, "--bind-address", "127.0.0.1",
+             "--broker-ip1", "127.0.0.1", "--namesrv-addr", nameserver, "--store-path-root-dir", f"{home}/store",
+             "--broker-name", "bench", *options],
+            env=env, stderr=subprocess.DEVNULL,
+        ),
+    ]  # fmt: skip
+    try:
+        for addr in (nameserver, broker):
+            wait_for_port(addr)
+        yield Cluster(nameserver, broker, processes[1].pid)
+    finally:
+        for process in reversed(processes):
+            process.terminate()
+        for process in processes:
+            process.wait(20)
 
 
 def wait_for_port(addr: str, timeout_s: float = 10) -> float:
