@@ -118,7 +118,8 @@ def _say_report(report: VerifyReport, say: Callable[[str], None]) -> None:
         say(f"torn tail, which the next start cuts: {report.torn_tail}")
     for line in report.unchecked:
         say(f"not checked: {line}")
-    found = f"{len(report.damages)} damaged places" if report.damages else "no damage"
+    many = len(report.damages)
+    found = f"{many} damaged place{'s' if many > 1 else ''}" if many else "no damage"
     say(
         f"{report.records:,} records in {report.log_end - report.log_start:,} bytes of commit log,"
         f" {report.queues:,} consume queues, {report.index_files:,} index files: {found}"
