@@ -5,7 +5,10 @@ journal_paths.py     names of its files
 journal.py           appending, fsync, recovery: a chain of journals behind a snapshot
 compaction.py        a snapshot in place of a long chain
 metadata.py          the tables and the journal behind them, as one thing to open and to take a snapshot of
-topics.py groups.py consumer_offsets.py     one table each
+topics.py groups.py consumer_offsets.py delay_offsets.py     one table each
+json_files.py        RocketMQ's own files: reading and writing them, and seeing that somebody else did
+json_import.py       from them to our records; what is not taken over
+json_export.py       from our tables to them
 attributes.py        what +key=value,-key does to a topic's attributes
 clients.py           producers and consumers by group and connection
 """

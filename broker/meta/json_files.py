@@ -88,13 +88,16 @@ def parse(cls: type[B], data: bytes) -> B:
         raise ValueError(f"it is not what RocketMQ writes ({error})") from None
 
 
-def read_object(fs: FileSystem, path: str) -> dict[Any, Any]:
-    """Another JSON file of RocketMQ's; empty when there is none, or it is none."""
+def holds_something(fs: FileSystem, path: str, member: str) -> bool:
+    """Whether ``member`` of another JSON file of RocketMQ's is not empty; what cannot be read may hold something."""
+    if not fs.exists(path):
+        return False
+    data = fs.read(path)
     try:
-        found = loads(fs.read(path)) if fs.exists(path) else {}
+        found = loads(data, relaxed_bytes=len(data)) if data else {}
     except ProtocolError:
-        found = {}
-    return found if isinstance(found, dict) else {}
+        return True
+    return not isinstance(found, dict) or bool(found.get(member))
 
 
 def write_files(fs: FileSystem, directory: str, files: Mapping[str, bytes]) -> None:

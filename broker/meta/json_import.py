@@ -7,7 +7,7 @@ from typing import Any
 
 from broker.meta import consumer_offsets, delay_offsets, groups, topics
 from broker.meta.attributes import TOPIC_ATTRIBUTES
-from broker.meta.json_files import TOPICS, JsonTables, read_object
+from broker.meta.json_files import TOPICS, JsonTables, holds_something
 from common.errors import UserError
 from common.files import FileSystem
 from common.names import SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC
@@ -64,7 +64,7 @@ def warnings(fs: FileSystem, directory: str, tables: JsonTables) -> list[str]:
     found = [f"{directory}/{name} could not be read, its .bak was taken" for name in tables.from_backup]
     for name, member, what in _NOT_READ:
         path = f"{directory}/{name}"
-        if read_object(fs, path).get(member):
+        if holds_something(fs, path, member):
             found.append(f"{path} is not taken over: this version does not have {what}")
     queues = f"{posixpath.dirname(directory)}/consumequeue"
     for topic, what in _WAITING:

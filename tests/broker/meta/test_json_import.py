@@ -290,6 +290,7 @@ def test_the_look_of_the_files_survives_a_compaction() -> None:
     ("name", "text", "told"),
     [
         ("consumerFilter.json", '{"filterDataByTopic":{"T":{}}}', "consumerFilter.json is not taken over.*SQL"),
+        ("consumerFilter.json", "{", "consumerFilter.json is not taken over"),
         ("consumerOrderInfo.json", '{"table":{"T@g":{0:{}}}}', "consumerOrderInfo.json is not taken over"),
         ("topicQueueMapping.json", '{"topicQueueMappingInfoMap":{"T":{}}}', "static topics"),
         ("lmqConsumerOffset.json", '{"offsetTable":{"%LMQ%a@g":1}}', "light message queues"),

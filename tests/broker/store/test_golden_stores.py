@@ -317,6 +317,26 @@ def test_a_java_broker_that_ran_in_between_is_taken_in(golden: Golden, tmp_path:
     store.close()
 
 
+def test_a_java_broker_that_deleted_old_files_in_between_is_taken_in(golden: Golden) -> None:
+    store, _ = golden.open()
+    sent = [b"%04d" % number + bytes(200) for number in range(2_000)]
+    for number, body in enumerate(sent):
+        send(store, "GoldenA", 0, body, f"{number}")
+    first = store.log.chain.segments[0]
+    store.close()
+    Path(first.path).unlink()
+    store, report = golden.open()
+    assert report.clean and report.torn_file == ""
+    left = bodies(store, "GoldenA", 0)
+    assert sent[-len(left) :] == left and 500 < len(left) < 1_500
+    assert bodies(store, "GoldenB", 0) == []
+    assert store.max_offset("GoldenB", 0) == 15
+    assert send(store, "GoldenB", 0, b"more") == 15
+    assert len(found_by(store, "GoldenA", "1999")) == 1
+    assert found_by(store, "GoldenA", "1") == []
+    store.close()
+
+
 @pytest.mark.parametrize("configured", [1 << 30, 131_072])
 @pytest.mark.parametrize("files", [1, 2])
 def test_another_size_of_commit_log_files_is_refused_with_the_remedy(
