@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.fastjson import pretty
 from sdk.admin.render import Table, java_object, java_value, seconds_text, time_text, to_json, visible
 
 TABLE = Table((("#Name", "name"), ("#Count", "count")), "%-6s  %4d|")
@@ -51,10 +50,6 @@ def test_java_values() -> None:
     assert java_object("A", {}, "{}") == "A{}"
 
 
-def test_fastjson_leaves_nothing_between_empty_brackets() -> None:
-    assert pretty({"a": {}, "b": [], "c": "é"}) == '{\n\t"a":{},\n\t"b":[],\n\t"c":"é"\n}'
-
-
 documents = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
@@ -66,7 +61,6 @@ documents = st.recursive(
 def test_both_kinds_of_json_say_the_same(document: Any) -> None:
     assert json.loads(to_json(document)) == document
     assert json.loads(to_json(document, one_line=True)) == document
-    assert json.loads(pretty(document)) == document
     assert "\n" not in to_json(document, one_line=True)
 
 
