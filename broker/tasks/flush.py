@@ -55,7 +55,7 @@ class Flusher:
         self.one_at_a_time = trio.Lock()
         self._waiting = trio.Event()
         self._busy = False
-        self._most_behind = MAX_INDEX_BEHIND_BYTES
+        self._most_behind = 0
         self._next_ends = 0.0
 
     def wake(self) -> None:
@@ -80,15 +80,19 @@ class Flusher:
                 self._commits.advance(reached)
 
     async def checkpoint(self, *, note_ends: bool = False) -> None:
-        """Make all of the store durable and write the checkpoint; the ends of the queues too, or now and then."""
+        """Queues and index become durable as far as the log is, and the checkpoint says so.
+
+        With ``note_ends``, and now and then, the log is flushed, and the ends of the queues are noted.
+        """
         async with self.one_at_a_time:
             now = trio.current_time()
             with_ends = note_ends or now >= self._next_ends
             if with_ends:
                 self._next_ends = now + ENDS_INTERVAL_S
-            mark = self._store.begin_checkpoint(with_ends=with_ends)
-            # Who waits for the log does not wait for queues and index.
-            await self.flush()
+            mark = self._store.begin_checkpoint(with_ends=with_ends, as_flushed=not with_ends)
+            if with_ends:
+                # Ends that the log may lose would be missed by a start. Who waits for the log does not wait for more.
+                await self.flush()
             await trio.to_thread.run_sync(self._store.finish_checkpoint, mark)
 
     async def delete_topic(self, topic: str) -> None:
@@ -130,10 +134,12 @@ class Flusher:
 
     async def _checkpoint_often(self) -> None:
         done = -1
+        self._next_ends = trio.current_time() + ENDS_INTERVAL_S
         while True:
             await trio.sleep(CHECKPOINT_INTERVAL_S)
-            if self._store.log.end != done:
-                done = self._store.log.end
+            log = self._store.log
+            if log.flushed != done or (log.flushed != log.end and trio.current_time() >= self._next_ends):
+                done = log.flushed
                 await self.checkpoint()
 
     async def _expire_often(self) -> None:
@@ -143,13 +149,14 @@ class Flusher:
                 logger.warning("flush took longer than syncFlushTimeout: %d sends answered FLUSH_DISK_TIMEOUT", late)
 
     async def _build_index(self) -> None:
+        self._most_behind = max(self._store.index_behind, MAX_INDEX_BEHIND_BYTES)
         while True:
             busy, self._busy = self._busy, False
             try:
                 with resident_only():
                     built = self._index_step(INDEX_STEP_BUSY if busy else INDEX_STEP_IDLE)
             except NotResident as cold:
-                await trio.to_thread.run_sync(warm, cold)
+                await trio.to_thread.run_sync(warm, cold, abandon_on_cancel=True)
                 continue
             except DiskFull as error:
                 # Messages are stored and read without it; it goes on from where it is when there is room.

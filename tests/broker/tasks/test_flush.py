@@ -1,0 +1,302 @@
+"""When the store becomes durable, and who waits for that."""
+
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from random import Random
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from broker.options import BrokerOptions
+from broker.store.group_commit import GroupCommit
+from broker.store.store import StoreOptions
+from broker.tasks import flush
+from broker.tasks.flush import PAGE_BYTES, Flusher
+from common.errors import StoreError
+from common.message.message import decode_messages
+from remoting.protocol.codes import ResponseCode
+from tests.broker.running import pull_request, running, send_request
+from tests.broker.store.support import bodies, open_store, put
+from tests.support.memory_files import MemoryFiles
+
+OPTIONS = StoreOptions(
+    directory="/store",
+    commitlog_segment_bytes=64 * PAGE_BYTES,
+    consumequeue_segment_bytes=20 * 1000,
+    index_slots=50,
+    index_capacity=2000,
+)
+
+
+class Gate:
+    """Holds up every sync of one kind of file until it is opened; knows which threads sync."""
+
+    def __init__(self, fs: MemoryFiles, kind: str, *, closed: bool = True) -> None:
+        self._kind = f"/store/{kind}"
+        self.inside = threading.Event()
+        self.open = threading.Event()
+        self.threads: set[int] = set()
+        self.synced: set[str] = set()
+        if not closed:
+            self.open.set()
+        fs.before_call = self._before_call
+
+    def _before_call(self, operation: str, path: str) -> None:
+        if operation == "sync":
+            self.threads.add(threading.get_ident())
+            if path.startswith(self._kind):
+                self.inside.set()
+                assert self.open.wait(10)
+            self.synced.add(path.split("/")[2])
+
+
+class Room:
+    """A store with its flusher."""
+
+    def __init__(self, **options: Any) -> None:
+        self.fs = MemoryFiles()
+        self.store = open_store(self.fs, options=OPTIONS)
+        # The log's first file is made, and synced, by the first message.
+        put(self.store, "first", 0, b"")
+        self.store.flush()
+        self.synced = self.store.log.syncs
+        self.commits = GroupCommit()
+        self.settle_error = ""
+        self.flusher = Flusher(self.store, self.commits, BrokerOptions(**options), self._settle)
+
+    async def _settle(self) -> None:
+        if self.settle_error:
+            raise StoreError(self.settle_error)
+
+    def put_waiting(self, heard: list[bool], *, deadline: float = float("inf")) -> None:
+        """Put a message whose sender waits for the disk."""
+        put(self.store, "t", 0, b"message")
+        self.commits.wait(self.store.log.end, deadline, heard.append)
+        self.flusher.wake()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.flusher.run)
+            yield
+            nursery.cancel_scope.cancel()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():  # noqa: ASYNC110  what is waited for happens in threads
+        await trio.sleep(0.002)
+
+
+async def test_one_fsync_serves_all_who_wait_when_it_starts() -> None:
+    room = Room(flush_disk_type="SYNC_FLUSH")
+    gate = Gate(room.fs, "commitlog")
+    heard: list[bool] = []
+    with trio.fail_after(10):
+        async with room.running():
+            room.put_waiting(heard)
+            await until(gate.inside.is_set)
+            for _ in range(50):
+                room.put_waiting(heard)
+            await trio.testing.wait_all_tasks_blocked()
+            assert not heard, "what came during an fsync waits for the next one"
+            gate.open.set()
+            await until(lambda: len(heard) == 51)
+    assert all(heard) and room.store.log.syncs == room.synced + 2
+
+
+async def test_who_waits_for_the_log_does_not_wait_for_queues_and_index(autojump_clock: trio.testing.MockClock) -> None:
+    room = Room(flush_disk_type="SYNC_FLUSH")
+    gate = Gate(room.fs, "consumequeue")
+    heard: list[bool] = []
+    async with room.running():
+        room.put_waiting(heard)
+        while not gate.inside.is_set():  # noqa: ASYNC110  happens in a thread
+            await trio.sleep(0.1)
+        syncs = room.store.log.syncs
+        room.put_waiting(heard)
+        while len(heard) < 2:  # noqa: ASYNC110  happens in a thread
+            await trio.sleep(0.1)
+        gate.open.set()
+    assert heard == [True, True] and room.store.log.syncs == syncs + 1
+
+
+@pytest.mark.parametrize("flush_disk_type", ["SYNC_FLUSH", "ASYNC_FLUSH"])
+async def test_no_fsync_runs_on_the_loop(flush_disk_type: str, autojump_clock: trio.testing.MockClock) -> None:
+    room = Room(flush_disk_type=flush_disk_type)
+    gate = Gate(room.fs, "", closed=False)
+    heard: list[bool] = []
+    async with room.running():
+        while room.store.durable_end < 50_000:
+            room.put_waiting(heard)
+            await trio.sleep(0.1)
+    assert gate.threads and threading.get_ident() not in gate.threads
+
+
+async def test_a_wait_ends_at_its_deadline_and_the_message_stays(autojump_clock: trio.testing.MockClock) -> None:
+    room = Room(flush_disk_type="SYNC_FLUSH")
+    gate = Gate(room.fs, "commitlog")
+    heard: list[bool] = []
+    async with room.running():
+        room.put_waiting(heard, deadline=trio.current_time() + 5)
+        while not heard:  # noqa: ASYNC110  time passes by this
+            await trio.sleep(0.1)
+        gate.open.set()
+    assert heard == [False] and bodies(room.store, "t", 0) == [b"message"]
+
+
+async def test_a_send_that_waits_too_long_is_answered_10_and_its_message_is_there() -> None:
+    fs = MemoryFiles()
+    async with running(fs, flush_disk_type="SYNC_FLUSH", sync_flush_timeout=1) as (client, addr):
+        await client.invoke(addr, send_request("t", b"first"))
+        gate = Gate(fs, "commitlog")
+        answer = await client.invoke(addr, send_request("t", b"late"))
+        gate.open.set()
+        assert answer.code == ResponseCode.FLUSH_DISK_TIMEOUT
+        assert answer.ext is not None and answer.ext["queueOffset"] == "1"
+        pulled = await client.invoke(addr, pull_request("t", 1))
+        assert [message.body for message in decode_messages(pulled.body)] == [b"late"]
+
+
+async def test_a_message_that_need_not_wait_does_not() -> None:
+    fs = MemoryFiles()
+    async with running(fs, flush_disk_type="SYNC_FLUSH") as (client, addr):
+        await client.invoke(addr, send_request("t", b"first"))
+        gate = Gate(fs, "commitlog")
+        assert (await client.invoke(addr, send_request("t", b"x", properties="WAIT\x01false\x02"))).code == 0
+        gate.open.set()
+
+
+async def test_a_send_that_makes_its_topic_waits_for_the_topic_too() -> None:
+    fs = MemoryFiles()
+    async with running(fs, flush_disk_type="SYNC_FLUSH") as (client, addr), trio.open_nursery() as nursery:
+        await client.invoke(addr, send_request("t", b"first"))
+        gate = Gate(fs, "config")
+        after: list[MemoryFiles] = []
+        threads = trio.to_thread.current_default_thread_limiter()
+
+        async def send() -> None:
+            assert (await client.invoke(addr, send_request("new", b"x"))).code == 0
+            after.extend(fs.crash(Random(seed)) for seed in range(5))
+
+        with trio.fail_after(10):
+            nursery.start_soon(send)
+            await until(gate.inside.is_set)
+            await until(lambda: "commitlog" in gate.synced and threads.borrowed_tokens == 1)
+            await client.invoke(addr, pull_request("t", 0))
+            assert not after
+            gate.open.set()
+            await until(lambda: len(after) == 5)
+    for disk in after:
+        async with running(disk) as (client, addr):
+            pulled = await client.invoke(addr, pull_request("new", 0))
+            assert [message.body for message in decode_messages(pulled.body)] == [b"x"]
+
+
+async def test_a_topic_that_cannot_be_made_durable_is_told_to_its_senders(caplog: pytest.LogCaptureFixture) -> None:
+    room = Room(flush_disk_type="SYNC_FLUSH")
+    heard: list[bool] = []
+    with trio.fail_after(10):
+        async with room.running():
+            room.settle_error = "no metadata"
+            room.put_waiting(heard)
+            await until(lambda: heard == [False])
+            room.settle_error = ""
+            room.put_waiting(heard)
+            await until(lambda: heard == [False, True])
+    assert "their topic may not be on disk: no metadata" in caplog.text
+
+
+# --- ASYNC_FLUSH
+
+
+async def jump(clock: trio.testing.MockClock, seconds: float) -> None:
+    """Let so much time pass, in steps after which all is done that was to be done by then, in threads, too."""
+    threads = trio.to_thread.current_default_thread_limiter()
+    await trio.testing.wait_all_tasks_blocked()
+    for _ in range(round(seconds * 10)):
+        clock.jump(0.1)
+        await trio.testing.wait_all_tasks_blocked()
+        while threads.borrowed_tokens:
+            await trio.testing.wait_all_tasks_blocked()
+
+
+def put_pages(room: Room, pages: int) -> None:
+    end = room.store.log.end + pages * PAGE_BYTES
+    while room.store.log.end < end:
+        put(room.store, "t", 0, bytes(500))
+
+
+async def test_few_pages_wait_for_the_thorough_interval(mock_clock: trio.testing.MockClock) -> None:
+    room = Room()
+    log = room.store.log
+    async with room.running():
+        put(room.store, "t", 0, b"one")
+        await jump(mock_clock, 9.5)
+        assert log.flushed < log.end and log.syncs == room.synced
+        await jump(mock_clock, 1.0)
+        assert log.flushed == log.end and log.syncs == room.synced + 1
+
+
+async def test_enough_pages_go_to_disk_at_the_interval(mock_clock: trio.testing.MockClock) -> None:
+    room = Room(flush_interval_commit_log=2000)
+    log = room.store.log
+    async with room.running():
+        put_pages(room, 3)
+        await jump(mock_clock, 2.5)
+        put_pages(room, 1)
+        assert log.syncs == room.synced
+        await jump(mock_clock, 2.0)
+        assert log.flushed == log.end and log.syncs == room.synced + 1
+        await jump(mock_clock, 20.0)
+        assert log.syncs == room.synced + 1, "nothing new, nothing to do"
+
+
+async def test_least_pages_of_zero_flush_any_message(mock_clock: trio.testing.MockClock) -> None:
+    room = Room(flush_commit_log_least_pages=0)
+    async with room.running():
+        put(room.store, "t", 0, b"one")
+        await jump(mock_clock, 0.6)
+        assert room.store.log.flushed == room.store.log.end
+
+
+async def test_the_checkpoint_follows_what_is_on_disk_of_the_log(mock_clock: trio.testing.MockClock) -> None:
+    room = Room()
+    async with room.running():
+        put_pages(room, 5)
+        flushed = room.store.log.end
+        await jump(mock_clock, 0.6)
+        put(room.store, "t", 0, b"later")
+        await jump(mock_clock, 1.0)
+        assert room.store.durable_end == room.store.log.flushed == flushed < room.store.log.end
+        after = open_store(room.fs.crash(Random(3)), options=OPTIONS)
+        assert after.max_offset("t", 0) >= room.store.max_offset("t", 0) - 1
+
+
+# --- the index
+
+
+async def test_the_index_falls_back_no_further_than_it_may(
+    monkeypatch: pytest.MonkeyPatch, mock_clock: trio.testing.MockClock
+) -> None:
+    monkeypatch.setattr(flush, "MAX_INDEX_BEHIND_BYTES", 3 * PAGE_BYTES)
+    monkeypatch.setattr(flush, "INDEX_STEP_BUSY", 1)
+    monkeypatch.setattr(flush, "INDEX_STEP_IDLE", 1)
+    room = Room()
+    build = room.store.build_index
+
+    def build_while_busy(limit: int) -> int:
+        room.flusher.wake()
+        return build(limit)
+
+    monkeypatch.setattr(room.store, "build_index", build_while_busy)
+    put_pages(room, 8)
+    behind = room.store.index_behind
+    async with room.running():
+        for _ in range(10):
+            await jump(mock_clock, 0.1)
+            assert 7 * PAGE_BYTES < room.store.index_behind <= behind, "what it had to do before may take its time"
+            behind = room.store.index_behind
+            put_pages(room, 2)
