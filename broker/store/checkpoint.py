@@ -10,8 +10,11 @@ a wrong CRC was torn by a power loss; the other one holds.
 
 import struct
 from dataclasses import dataclass
+from typing import NamedTuple
 from zlib import crc32
 
+from broker.store.consumequeue import ConsumeQueue
+from broker.store.queue_ends import QueueEnds
 from common.files import FileSystem
 
 CHECKPOINT_BYTES = 4096
@@ -36,6 +39,17 @@ class CheckpointState:
     def crashed(self) -> bool:
         """Whether it was written by a store that was open, and not closed since."""
         return self.log_offset is not None and not self.clean
+
+
+class CheckpointMark(NamedTuple):
+    """What `MessageStore.finish_checkpoint` is to make durable."""
+
+    log_offset: int
+    timestamp: int
+    queues: list[ConsumeQueue]
+    # Directories whose files were removed.
+    emptied: list[str]
+    ends: QueueEnds | None
 
 
 class Checkpoint:

@@ -8,11 +8,10 @@ power loss.
 from collections.abc import Iterator, Sequence, Set
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from broker.store.abort import ABORT, read_abort, write_abort
 from broker.store.batch_records import columns_of, make_batch_records
-from broker.store.checkpoint import Checkpoint
+from broker.store.checkpoint import Checkpoint, CheckpointMark
 from broker.store.commitlog import CommitLog
 from broker.store.consumequeue import ConsumeQueue
 from broker.store.file_size import refuse_other_size
@@ -44,17 +43,6 @@ class StoreOptions:
     index_slots: int = 5_000_000
     index_capacity: int = 20_000_000
     index_enabled: bool = True
-
-
-class CheckpointMark(NamedTuple):
-    """What `MessageStore.finish_checkpoint` is to make durable."""
-
-    log_offset: int
-    timestamp: int
-    queues: list[ConsumeQueue]
-    # Directories whose files were removed.
-    emptied: list[str]
-    ends: QueueEnds | None
 
 
 class MessageStore:
