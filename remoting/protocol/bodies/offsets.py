@@ -4,14 +4,15 @@ from dataclasses import dataclass
 
 from remoting.protocol.bodies.body import Body, member
 from remoting.protocol.bodies.data_version import DataVersion
-from remoting.protocol.bodies.kinds import LONG, body_of, map_by_int, map_of
+from remoting.protocol.bodies.kinds import LONG, TEXT, body_of, list_of, map_by_int, map_of
 
 
 @dataclass(slots=True)
 class ConsumerOffsetTable(Body):
-    """Committed offsets by ``topic@group`` and queue."""
+    """Committed offsets by ``topic@group`` and queue; 5.x says the topics of each group, too."""
 
     offset_table: dict[str, dict[int, int]] = member(map_of(map_by_int(LONG)))
+    group_topic_map: dict[str, list[str]] = member(map_of(list_of(TEXT)))
     data_version: DataVersion = member(body_of(DataVersion))
 
 

@@ -11,6 +11,7 @@ from remoting.protocol.bodies.data_version import DataVersion
 from remoting.protocol.bodies.group import ConsumerIdList, SubscriptionGroupConfig, SubscriptionGroupTable
 from remoting.protocol.bodies.heartbeat import HeartbeatData
 from remoting.protocol.bodies.kvtable import KVTable
+from remoting.protocol.bodies.offsets import ConsumerOffsetTable, DelayOffsetTable
 from remoting.protocol.bodies.register import RegisterBrokerBody, body_crc32
 from remoting.protocol.bodies.route import TopicRouteData
 from remoting.protocol.bodies.stats import BrokerStatsData, ConsumeStats
@@ -24,6 +25,8 @@ CLASSES: dict[tuple[int, bool], type[Body]] = {
     (28, False): KVTable,
     (34, True): HeartbeatData,
     (38, False): ConsumerIdList,
+    (43, False): ConsumerOffsetTable,
+    (45, False): DelayOffsetTable,
     (103, True): RegisterBrokerBody,
     (103, False): KVTable,
     (105, False): TopicRouteData,
@@ -46,7 +49,7 @@ CLASSES: dict[tuple[int, bool], type[Body]] = {
 NEW = ["java_5.3.3", "admin_5.3.3"]
 OLD = ["java_json", "java_rocketmq", "cpp", "broker_namesrv", "admin_4.9.8"]
 #: Bodies of codes that no daemon of ours handles yet, or that are not JSON objects.
-OTHER_CODES = {10, 11, 12, 17, 25, 26, 36, 41, 42, 43, 45, 222, 310, 317, 319, 320, 402, 907}
+OTHER_CODES = {10, 11, 12, 17, 25, 26, 36, 41, 42, 222, 310, 317, 319, 320, 402, 907}
 
 
 def typed(names: list[str]) -> list[tuple[Recorded, type[Body], bytes]]:
