@@ -1,0 +1,49 @@
+"""Where this slave's master is, as far as NameServers told.
+
+Each registration of a slave is answered with the address of its master and that of the master's HA port. A NameServer
+that knows no master says nothing against what others say: the last address stays, since a master that is away comes
+back there most of the time. Of several addresses the present one stays as long as some NameServer names it, so that
+NameServers which differ for a while do not make the slave go to and fro.
+Neighbours: registrar.py tells, slave.py (the log) and slave_sync.py (the metadata) follow.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+
+class MasterAddress(NamedTuple):
+    """``addr`` is for requests, ``ha_addr`` for the log."""
+
+    addr: str
+    ha_addr: str
+
+
+class KnownMaster:
+    """The present master; ``on_change`` are called after each change, and so once it is known."""
+
+    def __init__(self) -> None:
+        self.address: MasterAddress | None = None
+        self.on_change: list[Callable[[], None]] = []
+        #: Called by whoever lost the master: NameServers may know of another. The registrar sets it.
+        self.ask_again: Callable[[], None] = _nobody
+        self._told: dict[str, MasterAddress] = {}
+
+    @property
+    def registered(self) -> bool:
+        """Whether some NameServer says that the master lives."""
+        return bool(self._told)
+
+    def told(self, by: str, address: MasterAddress | None) -> None:
+        """The NameServer ``by`` says where the master is; None when it knows none, or does not answer any more."""
+        if address is None:
+            self._told.pop(by, None)
+            return
+        self._told[by] = address
+        if address != self.address and self.address not in self._told.values():
+            self.address = address
+            for callback in self.on_change:
+                callback()
+
+
+def _nobody() -> None:
+    """Nobody to ask: there is no NameServer."""

@@ -1,0 +1,57 @@
+"""Which of the addresses that NameServers tell counts."""
+
+from broker.replication.known_master import KnownMaster, MasterAddress
+
+A, B = MasterAddress("a:1", "a:2"), MasterAddress("b:1", "b:2")
+
+
+def known() -> tuple[KnownMaster, list[MasterAddress | None]]:
+    master = KnownMaster()
+    changes: list[MasterAddress | None] = []
+    master.on_change.append(lambda: changes.append(master.address))
+    return master, changes
+
+
+def test_the_first_answer_counts_and_the_same_again_is_no_news() -> None:
+    master, changes = known()
+    master.told("ns1", None)
+    assert (master.address, master.registered, changes) == (None, False, [])
+    master.told("ns1", A)
+    master.told("ns2", A)
+    assert (master.address, master.registered, changes) == (A, True, [A])
+
+
+def test_a_master_that_is_away_keeps_its_address() -> None:
+    master, changes = known()
+    master.told("ns1", A)
+    master.told("ns1", None)
+    assert (master.address, master.registered) == (A, False)
+    master.told("ns1", A)
+    assert changes == [A]
+
+
+def test_nameservers_that_differ_do_not_make_the_slave_go_to_and_fro() -> None:
+    master, changes = known()
+    master.told("ns1", A)
+    for _ in range(3):
+        master.told("ns2", B)
+        master.told("ns1", A)
+    assert changes == [A]
+    master.told("ns1", None)  # the last that named it
+    master.told("ns2", B)
+    assert changes == [A, B]
+
+
+def test_a_master_that_moved_is_followed() -> None:
+    master, changes = known()
+    master.told("ns1", A)
+    master.told("ns1", B)
+    assert changes == [A, B]
+    assert master.address == B
+
+
+def test_only_the_ha_address_may_move() -> None:
+    master, changes = known()
+    master.told("ns1", A)
+    master.told("ns1", A._replace(ha_addr="a:3"))
+    assert changes == [A, MasterAddress("a:1", "a:3")]
