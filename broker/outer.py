@@ -5,6 +5,7 @@ BrokerError one with an error code. Neighbours: registrar.py decides when.
 """
 
 from broker.identity import Identity
+from broker.replication.known_master import MasterAddress
 from common.errors import BrokerError, ProtocolError, RequestRefused
 from remoting.net.client import RemotingClient
 from remoting.protocol.bodies import Body
@@ -17,6 +18,7 @@ from remoting.protocol.headers.namesrv import (
     BrokerRequestHeader,
     QueryDataVersionResponseHeader,
     RegisterBrokerRequestHeader,
+    RegisterBrokerResponseHeader,
 )
 
 
@@ -29,13 +31,22 @@ class Namesrv:
         self._identity = identity
         self._timeout_ms = timeout_ms
 
-    async def register(self, body: RegisterBrokerBody) -> None:
-        """103: all topics of the broker."""
+    async def register(self, body: RegisterBrokerBody, enable_acting_master: bool = False) -> MasterAddress | None:
+        """103: all topics of the broker. The answer tells a slave where its master is, if that is known there.
+
+        A NameServer takes the topics of a slave, while its set has no master, only from one that says whether it may
+        act as the master.
+        """
         who = self._identity
         header = RegisterBrokerRequestHeader(
-            who.broker_name, who.addr, who.cluster_name, who.ha_addr, who.broker_id, compressed=False
-        )
-        await self._ask(RequestCode.REGISTER_BROKER, header, body)
+            who.broker_name, who.addr, who.cluster_name, who.ha_addr, who.broker_id,
+            enable_acting_master=enable_acting_master, compressed=False,
+        )  # fmt: skip
+        answer = await self._ask(RequestCode.REGISTER_BROKER, header, body)
+        master = RegisterBrokerResponseHeader.from_ext(answer.ext)
+        if not master.master_addr or not master.ha_server_addr:
+            return None
+        return MasterAddress(master.master_addr, master.ha_server_addr)
 
     async def needs_registration(self, version: DataVersion) -> bool:
         """322: whether it knows another version of the broker's topics, or none. It counts as a heartbeat."""

@@ -3,8 +3,9 @@
 The whole set of topics is sent when it changed, when the connection is new (a NameServer forgets a broker whose
 connection closed), and when the periodic question 322 says that it is needed. A NameServer that is away is tried about
 each second; one line is logged when it goes and one when it is back. A broker without NameServers serves all the same.
+A slave registers in full each time, since only that is answered with where its master is; often while none is known.
 Bounds: at most ten registrations a second and NameServer, less when one takes long.
-Neighbours: outer.py (the requests), meta/topics.py (what changed), broker.py (runs and stops this).
+Neighbours: outer.py (the requests), meta/topics.py (what changed), replication/known_master.py (is told of the master).
 """
 
 import logging
@@ -16,6 +17,7 @@ from broker.identity import Identity
 from broker.meta.topics import Topics
 from broker.options import BrokerOptions
 from broker.outer import Namesrv
+from broker.replication.known_master import KnownMaster
 from common.errors import BrokerError, ProtocolError, RemotingError, RequestTimeout
 from common.names import PERM_READ_WRITE
 from remoting.net.client import RemotingClient, open_client
@@ -31,6 +33,9 @@ RETRY_S = 1.0
 PAUSE_S = 0.1
 # After a registration that took long, wait this many times as long before the next one.
 PAUSE_FACTOR = 5
+# How often a slave asks for its master that a NameServer does not know (yet), unless answers take long.
+MASTERLESS_S = 1.0
+MASTERLESS_FACTOR = 20
 
 _Failures = (RemotingError, BrokerError, ProtocolError)
 
@@ -55,10 +60,14 @@ class _State:
 class Registrar:
     """`run` it until `stop`; call `register_soon` (or let ``topics.on_change``) when topics changed."""
 
-    def __init__(self, identity: Identity, topics: Topics, options: BrokerOptions) -> None:
+    def __init__(
+        self, identity: Identity, topics: Topics, options: BrokerOptions, master: KnownMaster | None = None
+    ) -> None:
+        """``master`` of a slave is told where NameServers say that it is."""
         self._identity = identity
         self._topics = topics
         self._options = options
+        self._master = master
         self._states = {addr: _State(addr) for addr in options.namesrv_addrs}
         self._loops = trio.CancelScope()
         self._stopping = False
@@ -66,6 +75,8 @@ class Registrar:
         self._finished = trio.Event()
         self._unregister_timeout_ms = 0.0
         topics.on_change.append(self.register_soon)
+        if master is not None:
+            master.ask_again = self.register_soon
 
     def register_soon(self) -> None:
         """The topics changed: tell all NameServers, as soon as the bounds allow."""
@@ -122,16 +133,24 @@ class Registrar:
             self._succeeded(client, state)
             took = trio.current_time() - started
             await trio.sleep(max(PAUSE_S, PAUSE_FACTOR * took))
-            with trio.move_on_after(self._options.register_period_ms / 1000):
+            with trio.move_on_after(self._period_s(took)):
                 await state.wake.wait()
+
+    def _period_s(self, took_s: float) -> float:
+        period_s = self._options.register_period_ms / 1000
+        if self._master is None or self._master.registered:
+            return period_s
+        return min(max(MASTERLESS_S, MASTERLESS_FACTOR * took_s), period_s)
 
     async def _register(self, namesrv: Namesrv, state: _State) -> None:
         version = self._topics.data_version
-        known = state.registered == version and not self._options.force_register
+        known = state.registered == version and not self._options.force_register and self._master is None
         if known and not await namesrv.needs_registration(version):
             return
-        await namesrv.register(self._body(version))
+        address = await namesrv.register(self._body(version), self._options.enable_slave_acting_master)
         state.registered = version
+        if self._master is not None:
+            self._master.told(state.addr, address)
 
     def _body(self, version: DataVersion) -> RegisterBrokerBody:
         table = dict(self._topics.all())
@@ -152,6 +171,8 @@ class Registrar:
 
     def _failed(self, state: _State, error: Exception) -> None:
         state.registered = None
+        if self._master is not None:
+            self._master.told(state.addr, None)
         state.failures += 1
         if state.up is not False:
             logger.warning("not registered at NameServer %s, still trying: %s", state.addr, error)

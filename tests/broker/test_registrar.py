@@ -3,6 +3,7 @@
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from broker import registrar as registrar_module
 from broker.identity import identity_of, resolved
 from broker.options import BrokerOptions
 from broker.registrar import Registrar
+from broker.replication.known_master import KnownMaster, MasterAddress
 from namesrv.namesrv import Namesrv
 from namesrv.options import NamesrvOptions
 from remoting.net.channel import Channel
@@ -34,6 +36,8 @@ class RecordingNamesrv:
         self.unregistered: list[dict[str, Any]] = []
         self.known: DataVersion | None = None
         self.refuse = False
+        #: What slaves are told of their master.
+        self.answer: dict[str, str] = {}
         self.codecs: set[int] = set()
         self.channels: list[Channel] = []
         handlers = {
@@ -51,7 +55,7 @@ class RecordingNamesrv:
         body = decode_body(RegisterBrokerBody, request.body, request.codec)
         self.registered.append((dict(request.ext or {}), body))
         self.known = body.topic_config_serialize_wrapper.data_version
-        return request.respond(ext={})
+        return request.respond(ext=dict(self.answer))
 
     def query(self, channel: Channel, request: Command) -> Command:
         self.queries += 1
@@ -264,4 +268,76 @@ async def test_with_our_own_nameserver() -> None:
                 ]
                 await registrar.stop()
                 assert routes.route("T") is None
+            nursery.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def slave(*addrs: str) -> AsyncIterator[tuple[KnownMaster, Registrar]]:
+    room = Room(resolved(options(namesrv_addr=";".join(addrs))))
+    master = KnownMaster()
+    identity = replace(identity_of(room.options, 10921), broker_id=1)
+    registrar = Registrar(identity, room.topics, room.options, master)
+    with trio.fail_after(10):
+        async with trio.open_nursery() as nursery:
+            await nursery.start(registrar.run)
+            yield master, registrar
+            nursery.cancel_scope.cancel()
+
+
+async def test_a_slave_registers_as_one_and_is_told_where_its_master_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registrar_module, "MASTERLESS_S", 0.02)
+    namesrv = RecordingNamesrv()
+    async with serving(namesrv) as addr, slave(addr) as (master, registrar):
+        await until(lambda: len(namesrv.registered) >= 3)  # often, while no master is known
+        ext, _ = namesrv.registered[0]
+        assert (ext["brokerId"], ext["brokerAddr"], ext["haServerAddr"]) == ("1", "127.0.0.1:10921", "127.0.0.1:10922")
+        # Or a NameServer would not take its topics while the master is away.
+        assert ext["enableActingMaster"] == "false"
+        assert (master.address, master.registered) == (None, False)
+        namesrv.answer = {"masterAddr": "127.0.0.1:10911", "haServerAddr": "127.0.0.1:10912"}
+        await until(lambda: master.registered)
+        assert master.address == MasterAddress("127.0.0.1:10911", "127.0.0.1:10912")
+        namesrv.answer = {"masterAddr": "127.0.0.1:10931", "haServerAddr": "127.0.0.1:10932"}
+        master.ask_again()
+        await until(lambda: master.address == MasterAddress("127.0.0.1:10931", "127.0.0.1:10932"))
+        assert registrar.registered_addrs == [addr]
+        assert namesrv.queries == 0  # 322 does not tell of the master
+
+
+async def test_a_nameserver_that_is_gone_does_not_say_that_the_master_lives() -> None:
+    namesrv = RecordingNamesrv()
+    namesrv.answer = {"masterAddr": "127.0.0.1:10911", "haServerAddr": "127.0.0.1:10912"}
+    async with serving(namesrv) as addr, slave(addr) as (master, _):
+        await until(lambda: master.registered)
+        namesrv.refuse = True
+        master.ask_again()
+        await until(lambda: not master.registered)
+        assert master.address == MasterAddress("127.0.0.1:10911", "127.0.0.1:10912")
+
+
+async def test_master_and_slave_with_our_own_nameserver(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registrar_module, "MASTERLESS_S", 0.02)
+    namesrv = Namesrv(NamesrvOptions(listen_port=0, bind_address="127.0.0.1", kv_config_path="/nonexistent/kv.json"))
+    routes = namesrv.state.routes
+    with trio.fail_after(10):
+        async with trio.open_nursery() as nursery:
+            addr = await nursery.start(namesrv.run)
+            async with slave(addr) as (known, backup):
+                await until(lambda: backup.registered_addrs == [addr])
+                # Nobody else tells the topics to a NameServer that starts while the master is away.
+                assert "TBW102" in routes.topics()
+                assert known.address is None
+                async with broker(addr) as (room, registrar):
+                    room.topics.put(TopicConfig("T", 3, 5, 6))
+                    await until(lambda: known.registered and registrar.registered_addrs == [addr])
+                    assert known.address == MasterAddress("127.0.0.1:10911", "127.0.0.1:10912")
+                    route = routes.route("T")
+                    assert route is not None
+                    (data,) = route.broker_datas
+                    assert data.broker_addrs == {0: "127.0.0.1:10911", 1: "127.0.0.1:10921"}
+                    assert [(queue.write_queue_nums, queue.perm) for queue in route.queue_datas] == [(5, 6)]
+                    await registrar.stop()
+                    route = routes.route("T")  # it stays, with the slave to read from
+                    assert route is not None
+                    assert route.broker_datas[0].broker_addrs == {1: "127.0.0.1:10921"}
             nursery.cancel_scope.cancel()
