@@ -35,7 +35,7 @@ _KEYS = """
     destroyMapedFileIntervalForcibly disableCallbackExecutor disableConsumeIfConsumerReadSlowly
     disableNettyWorkerGroup disappearTimeAfterStart diskFallRecorded
     dispatchCqCacheNum dispatchCqThreads dispatchFromSenderThread dLegerGroup
-    dLegerPeers dLegerSelfId duplicationEnable enableAsyncReput enableAutoInSyncReplicas enableBatchPush
+    dLegerPeers dLegerSelfId duplicationEnable enableAsyncReput enableBatchPush
     enableBroadcastOffsetStore enableBuildConsumeQueueConcurrently enableCalcFilterBitMap
     enableCleanExpiredOffset enableCompaction enableConsumeQueueExt enableCreateSysGroup enabledAppendPropCRC
     enableDetailStat enableFastChannelEventProcess enableLmq enableLmqStats enableMixedMessageType
@@ -50,10 +50,10 @@ _KEYS = """
     filterDataCleanTimeSpan filterServerNums filterSupportRetry flushCommitLogTimed
     flushConsumeQueueLeastPages flushConsumeQueueThoroughInterval flushConsumerOffsetHistoryInterval
     flushDelayOffsetInterval flushIntervalConsumeQueue flushLeastPagesWhenWarmMapedFile forceVerifyPropCRC
-    globalColdReadThreshold haFlowControlEnable haHousekeepingInterval haMasterAddress haMaxGapNotInSync
+    globalColdReadThreshold haFlowControlEnable haHousekeepingInterval haMasterAddress
     haMaxTimeSlaveNotCatchup haSendHeartbeatInterval haSlaveFallbehindMax haTransferBatchSize
     heartbeatThreadPoolNums heartbeatThreadPoolQueueCapacity highSpeedMode initAuthenticationUser
-    initPopOffsetByCheckMsgInMem innerClientAuthenticationCredentials inSyncReplicas isBrokerContainer
+    initPopOffsetByCheckMsgInMem innerClientAuthenticationCredentials isBrokerContainer
     isEnableBatchPush isInBrokerContainer isolateLogEnable isScanAvailableNameSrv litePullMessageEnable
     litePullMessageThreadPoolNums litePullThreadPoolQueueCapacity loadBalancePollNameServerInterval
     loadBalanceProcessorThreadPoolNums loadBalanceThreadPoolQueueCapacity lockInStrictMode
@@ -67,7 +67,7 @@ _KEYS = """
     metricGrpcExporterIntervalInMills metricGrpcExporterTimeOutInMills metricLoggingExporterIntervalInMills
     metricsExporterType metricsGrpcExporterHeader metricsGrpcExporterTarget metricsInDelta metricsLabel
     metricsOtelCardinalityLimit metricsPromExporterHost metricsPromExporterPort migrateAuthFromV1Enabled
-    minInSyncReplicas msgTraceTopicName offsetCheckInSlave osPageCacheBusyTimeOutMills popCkMaxBufferSize
+    msgTraceTopicName offsetCheckInSlave osPageCacheBusyTimeOutMills popCkMaxBufferSize
     popCkOffsetMaxQueueSize popCkStayBufferTime popCkStayBufferTimeOut popConsumerFSServiceInit
     popConsumerKVServiceEnable popConsumerKVServiceInit popConsumerKVServiceLog popFromRetryProbability
     popInflightMessageThreshold popLongPollingForceNotifyInterval popPollingMapSize popPollingSize
@@ -87,7 +87,7 @@ _KEYS = """
     serverCallbackExecutorThreads serverLoadBalancerEnable serverNettyWorkerGroupEnable
     serverOnewaySemaphoreValue serverPooledByteBufAllocatorEnable serverSelectorThreads serverSocketBacklog
     serverSocketRcvBufSize serverSocketSndBufSize serverWorkerThreads shutdownWaitTimeSeconds skipPreOnline
-    skipWhenCKRePutReachMaxTimes slaveReadEnable slaveTimeout socksProxyConfig
+    skipWhenCKRePutReachMaxTimes slaveReadEnable socksProxyConfig
     spinLockCollisionRetreatOptimalDegree splitRegistrationSize startAcceptSendRequestTimeStamp
     statRocksDBCQIntervalSec storeCheckpoint storePathBrokerIdentity storePathConsumeQueue
     storePathDLedgerCommitLog storePathEpochFile storePathIndex storeReplyMessageEnable storeType
@@ -97,7 +97,7 @@ _KEYS = """
     timerEnableRetryUntilSuccess timerFlushIntervalMs timerGetMessageThreadNum timerInterceptDelayLevel
     timerMaxDelaySec timerMetricSmallThreshold timerPrecisionMs timerProgressLogIntervalMs
     timerPutMessageThreadNum timerRocksDBEnable timerRollWindowSlot timerSkipUnknownError timerStopDequeue
-    timerStopEnqueue timerWarmEnable timerWheelEnable topicQueueLockNum totalReplicas traceOn
+    timerStopEnqueue timerWarmEnable timerWheelEnable topicQueueLockNum traceOn
     transactionCheckInterval transactionCheckMax transactionMetricFlushInterval transactionOpBatchInterval
     transactionOpMsgMaxSize transactionTimeOut transferMsgByHeap transientStorePoolEnable
     transientStorePoolSize travelCqFileNumWhenGetMessage updateNameServerAddrPeriod useABSLock

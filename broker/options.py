@@ -1,7 +1,8 @@
 """What can be set in broker.conf and on the command line; the only home of each default.
 
 Keys and defaults are RocketMQ's, except ``forceRegister`` (off: a NameServer is asked first whether it needs the whole
-set). Those that may change while the broker runs (``mutable``) are read at each use.
+set) and ``inSyncReplicas`` with ``totalReplicas`` (2: with RocketMQ 5's 1 a SYNC_MASTER waits for nobody). Those that
+may change while the broker runs (``mutable``) are read at each use.
 What RocketMQ has and this broker does not do yet is refused where ignoring it would lose safety, and otherwise
 accepted with a warning (ignored_keys.py).
 """
@@ -34,8 +35,12 @@ class BrokerOptions:
     # --- who and where
     broker_cluster_name: str = option("DefaultCluster", "cluster that the broker belongs to")
     broker_name: str = option("", "name of the broker set; the same for a master and its slaves; default: host name")
-    broker_id: int = option(0, "0 is the master of the set", minimum=0)
-    broker_role: str = option("ASYNC_MASTER", "how the broker replicates", choices=("ASYNC_MASTER",))
+    broker_id: int = option(0, "0 is the master of the set; a slave's is above 0, its own in the set", minimum=0)
+    broker_role: str = option(
+        "ASYNC_MASTER",
+        "SYNC_MASTER: an acknowledged message is on a slave, too; ASYNC_MASTER: slaves follow; SLAVE: copies a master",
+        choices=("ASYNC_MASTER", "SYNC_MASTER", "SLAVE"),
+    )
     broker_ip1: str = option(
         "", "address that clients are told; default: first IPv4 address that is not loopback", key="brokerIP1"
     )
@@ -118,6 +123,27 @@ class BrokerOptions:
     sync_flush_timeout: int = option(
         5_000, "SYNC_FLUSH: a send is answered FLUSH_DISK_TIMEOUT after this time", unit="ms", minimum=1, mutable=True
     )
+
+    # --- replication: what a SYNC_MASTER waits for
+    in_sync_replicas: int = option(
+        2, "SYNC_MASTER: copies of a message, the master's own counted, before it is acknowledged; 1: no slave",
+        minimum=1, mutable=True,
+    )  # fmt: skip
+    min_in_sync_replicas: int = option(
+        1, "SYNC_MASTER: with fewer copies in sync, the master's own counted, sends are refused",
+        minimum=1, mutable=True,
+    )  # fmt: skip
+    total_replicas: int = option(2, "brokers of the set, the master and its slaves", minimum=1)
+    enable_auto_in_sync_replicas: bool = option(
+        False, "SYNC_MASTER: wait for as many copies as are in sync, down to minInSyncReplicas", mutable=True
+    )
+    slave_timeout: int = option(
+        3_000, "SYNC_MASTER: a send is answered FLUSH_SLAVE_TIMEOUT after this time", unit="ms", minimum=1, mutable=True
+    )
+    ha_max_gap_not_in_sync: int = option(
+        256 * MIB, "a slave that is so far behind, or further, is not in sync", unit="bytes", minimum=1
+    )
+
     # --- retention
     file_reserved_time: int = option(
         72, "a commit log file may go when its youngest message is older", unit="hours", minimum=1, mutable=True
@@ -182,8 +208,15 @@ class BrokerOptions:
         for name, (key, what) in _NOT_YET.items():
             if getattr(self, name):
                 raise ConfigError(f"{key}: this version does not have {what}; set it to false, or leave it out")
-        if self.broker_id != 0:
-            raise ConfigError("brokerId: a master's id is 0, and this version has no slaves; leave it out")
+        if self.is_slave and self.broker_id == 0:
+            raise ConfigError("brokerId: 0 is the master's; give each SLAVE its own id above 0")
+        if self.broker_id != 0 and not self.is_slave:
+            raise ConfigError(f"brokerId: {self.broker_id} is a slave's; set brokerRole=SLAVE, or leave brokerId out")
+        if self.is_sync_master and not self.min_in_sync_replicas <= self.in_sync_replicas <= self.total_replicas:
+            raise ConfigError(
+                f"inSyncReplicas: {self.in_sync_replicas} is not between minInSyncReplicas={self.min_in_sync_replicas}"
+                f" and totalReplicas={self.total_replicas}; set the three so that it is"
+            )
         for addr in self.namesrv_addrs:
             host, _, port = addr.rpartition(":")
             if not host or not port.isdigit() or not 0 < int(port) < 65536:
@@ -194,6 +227,16 @@ class BrokerOptions:
             raise ConfigError(
                 f"deleteWhen: {self.delete_when!r} names no hours; give 00 to 23, several separated by ;"
             ) from None
+
+    @property
+    def is_slave(self) -> bool:
+        """Whether this broker copies a master, and takes no messages itself."""
+        return self.broker_role == "SLAVE"
+
+    @property
+    def is_sync_master(self) -> bool:
+        """Whether sends wait for slaves."""
+        return self.broker_role == "SYNC_MASTER"
 
     @property
     def forbidden_keys(self) -> frozenset[str]:

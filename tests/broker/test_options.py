@@ -71,8 +71,11 @@ def test_every_key_of_rocketmq_is_known() -> None:
         ("aclEnable=true", "aclEnable: this version does not have access control; set it to false"),
         ("enableDLegerCommitLog=true", "DLedger"),
         ("enableControllerMode=true", "controller"),
-        ("brokerRole=SLAVE", "give ASYNC_MASTER"),
-        ("brokerId=1", "a master's id is 0"),
+        ("brokerRole=MASTER", "give ASYNC_MASTER"),
+        ("brokerRole=SLAVE", "give each SLAVE its own id above 0"),
+        ("brokerId=1", "1 is a slave's; set brokerRole=SLAVE, or leave brokerId out"),
+        ("brokerRole=SYNC_MASTER\ninSyncReplicas=3", "not between minInSyncReplicas=1 and totalReplicas=2"),
+        ("brokerRole=SYNC_MASTER\nminInSyncReplicas=3", "not between minInSyncReplicas=3"),
         ("flushDiskType=NEVER", "give ASYNC_FLUSH or SYNC_FLUSH"),
         ("namesrvAddr=localhost", "'localhost' is no address; give host:port"),
         ("namesrvAddr=a:1;b:99999", "'b:99999' is no address"),
@@ -84,6 +87,24 @@ def test_what_is_refused(tmp_path: Path, text: str, words: str) -> None:
         load(tmp_path, text)
     assert words in str(caught.value)
     assert "broker.conf" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "slave", "sync"),
+    [
+        ("brokerRole=SLAVE\nbrokerId=1", True, False),
+        ("brokerRole=SYNC_MASTER", False, True),
+        ("brokerRole=SYNC_MASTER\ntotalReplicas=3\ninSyncReplicas=3\nminInSyncReplicas=2", False, True),
+        ("brokerRole=ASYNC_MASTER\ntotalReplicas=1", False, False),
+    ],
+)
+def test_roles(tmp_path: Path, text: str, slave: bool, sync: bool) -> None:
+    options = load(tmp_path, text)
+    assert (options.is_slave, options.is_sync_master) == (slave, sync)
+
+
+def test_a_sync_master_waits_for_a_slave_unless_told_otherwise(tmp_path: Path) -> None:
+    assert load(tmp_path, "brokerRole=SYNC_MASTER").in_sync_replicas == 2
 
 
 def test_false_is_no_reason_to_refuse(tmp_path: Path) -> None:
