@@ -12,6 +12,7 @@ SkylarkError
 │   └── TooManyRequests       more requests wait on one connection than the limit
 ├── BrokerError               a server answered with an error code
 ├── RouteNotFound             no NameServer knows the topic
+├── ReplicationRefused        a slave cannot follow its master until somebody acts
 ├── SendFailed                a message could not be stored anywhere before the deadline
 └── StoreError
     ├── StoreLocked           another broker holds the directory
@@ -126,6 +127,10 @@ class RouteNotFound(SkylarkError):
     def __str__(self) -> str:
         tail = f": {self.reason}" if self.reason else ""
         return f"no route for topic {self.topic}{tail}"
+
+
+class ReplicationRefused(SkylarkError):
+    """A slave cannot follow this master: the text says why, and what its user can do."""
 
 
 class SendFailed(SkylarkError):

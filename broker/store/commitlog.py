@@ -1,6 +1,7 @@
 """All messages of the broker in one log, whatever their topic.
 
 An append is a copy into the mapped file. `flush` makes it durable; it may run in a thread while appends go on.
+A slave's log gets its master's bytes by `copy_in`, which may end within a record; replica.py moves ``end`` after them.
 """
 
 import mmap
@@ -19,14 +20,18 @@ RECENT_BYTES = 32 * 1024 * 1024
 
 
 class CommitLog:
-    """The log from ``start`` to ``end`` (physical offsets, bytes); durable up to ``flushed``."""
+    """The log from ``start`` to ``end`` (physical offsets, bytes); durable up to ``flushed``.
+
+    ``raw_end`` and ``raw_flushed`` are the same of all bytes that are there, records or not yet.
+    """
 
     def __init__(self, fs: FileSystem, directory: str, segment_bytes: int) -> None:
         self.chain = SegmentChain(fs, directory, segment_bytes, durable_files=True)
         # The largest record (or batch) that fits into one segment.
         self.max_record_bytes = segment_bytes - BLANK_BYTES
         self.end = 0
-        self.flushed = 0
+        self.raw_flushed = 0
+        self._copied = 0
         # How often a file was synced by `flush`.
         self.syncs = 0
         self._view: mmap.mmap | None = None
@@ -38,6 +43,14 @@ class CommitLog:
     def start(self) -> int:
         return self.chain.start
 
+    @property
+    def raw_end(self) -> int:
+        return max(self.end, self._copied)
+
+    @property
+    def flushed(self) -> int:
+        return min(self.end, self.raw_flushed)
+
     def open_at(self, end: int, *, flushed: int, clear: bool) -> None:
         """Go on appending at ``end``; all before ``flushed`` is on disk.
 
@@ -48,7 +61,8 @@ class CommitLog:
         else:
             self.chain.cut_after(end)
         self.end = self._opened_at = end
-        self.flushed = flushed
+        self.raw_flushed = flushed
+        self._copied = 0
         self._use_segment()
 
     def reserve(self, size: int) -> int:
@@ -69,6 +83,25 @@ class CommitLog:
         size = len(data)
         view[at : at + size] = data
         self.end = offset + size
+
+    @property
+    def needs_file(self) -> bool:
+        """Whether `copy_in` would have to make a file first."""
+        return self.chain.at(self.raw_end) is None
+
+    def make_file(self) -> None:
+        """Make the next file, for `copy_in`. Blocks; DiskFull when there is no room."""
+        self.chain.extend(self.raw_end)
+
+    def copy_in(self, data: memoryview) -> int:
+        """Append bytes that a master has at this offset, whatever they are; returns how many fit into the file."""
+        at = self.raw_end
+        segment = self.chain.at(at)
+        assert segment is not None
+        count = min(len(data), segment.end - at)
+        segment.file.view[at - segment.base : at - segment.base + count] = data[:count]
+        self._copied = at + count
+        return count
 
     def read(self, offset: int, size: int) -> bytes:
         """``size`` bytes at ``offset``, which must lie in one segment."""
@@ -113,13 +146,13 @@ class CommitLog:
 
     def flush(self) -> int:
         """Make durable all that is written when this starts; returns up to where. Runs in any thread, one at a time."""
-        end = self.end
-        if end > self.flushed:
+        end, raw_end = self.end, self.raw_end
+        if raw_end > self.raw_flushed:
             for segment in self.chain.segments[:]:
-                if segment.end > self.flushed and segment.base < end:
+                if segment.end > self.raw_flushed and segment.base < raw_end:
                     segment.sync()
                     self.syncs += 1
-            self.flushed = end
+            self.raw_flushed = raw_end
         return end
 
     def close(self) -> None:

@@ -159,7 +159,7 @@ class ConsumeQueue:
                 break
             end -= 1
         if end < self.next_offset:
-            self._move_end(end)
+            self.move_to(end)
 
     def continue_at(self, offset: int) -> None:
         """An empty queue goes on at ``offset``: what was before is gone from the log."""
@@ -223,7 +223,7 @@ class ConsumeQueue:
                 physical, known_size, _ = self.entry(queue_offset)
                 if (physical, known_size) == (physical_offset, size):
                     return
-            self._move_end(queue_offset)
+            self.move_to(queue_offset)
         self.append(physical_offset, size, tags_code)
 
     def entry(self, offset: int) -> tuple[int, int, int]:
@@ -290,7 +290,7 @@ class ConsumeQueue:
         self._limit = _allocated_to(self._at + 1, segment.size)
         segment.file.allocate(self._limit)
 
-    def _move_end(self, queue_offset: int) -> None:
+    def move_to(self, queue_offset: int) -> None:
         """Go on at another offset: the log is right, whatever this file said."""
         if queue_offset < self.next_offset:
             if queue_offset * ENTRY_BYTES < self.chain.start:

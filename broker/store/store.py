@@ -216,6 +216,10 @@ class MessageStore:
         self._written(queue, len(messages), total)
         return BatchPutResult(made.physical_offsets, queue_offset, start + total, now)
 
+    def follow_time(self, timestamp: int) -> None:
+        """A message that was stored elsewhere, at this time, came in."""
+        self._last_timestamp = max(self._last_timestamp, timestamp)
+
     def build_index(self, limit: int) -> int:
         """Let the index catch up by at most ``limit`` messages; returns how many."""
         done = 0

@@ -1,0 +1,335 @@
+"""Both ends of an HA connection, without sockets: bytes and the time come in, bytes to send come out. Pure.
+
+The master sends what follows the slave's end, as fast as it is taken; the slave tells how far it has it. Both say
+something every ``heartbeat_s`` and take a peer that was silent for ``timeout_s`` for gone. Times are in seconds.
+Between our own brokers a handshake comes first. ProtocolError: the connection can only be closed.
+Neighbours: frames.py and hello.py (the bytes), master.py and slave.py (the sockets), tests/sim.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from broker.replication.frames import (
+    CHUNK_BYTES,
+    PLAIN_CHUNK_BYTES,
+    FrameReader,
+    Piece,
+    ReportReader,
+    encode_header,
+    encode_report,
+)
+from broker.replication.hello import (
+    MAGIC,
+    VERSION,
+    Challenge,
+    Claim,
+    Hello,
+    HelloReader,
+    Welcome,
+    decode,
+    encode,
+    is_proof,
+    proof,
+)
+from common.errors import ProtocolError, ReplicationRefused
+
+RESYNC = "to copy this slave from the master anew, stop it and run: broker resyncSlave STORE_DIR"
+
+
+@dataclass(frozen=True)
+class LinkTerms:
+    """What both ends go by."""
+
+    cluster: str = ""
+    broker: str = ""
+    secret: bytes = b""
+    allow_plain: bool = True
+    heartbeat_s: float = 5.0
+    timeout_s: float = 20.0
+    plain_chunk_bytes: int = PLAIN_CHUNK_BYTES
+
+
+class Bounds(NamedTuple):
+    """What the master's log holds: bytes ``start`` to ``end``, in files of ``file_bytes``."""
+
+    start: int
+    end: int
+    file_bytes: int
+
+    @property
+    def last_file(self) -> int:
+        """Where the last file begins."""
+        return max(self.end - (self.end - self.start) % self.file_bytes, self.start)
+
+
+class Range(NamedTuple):
+    """Send ``header``, then ``size`` bytes of the log from ``offset`` on."""
+
+    header: bytes
+    offset: int
+    size: int
+
+
+class MasterLink:
+    """The master's end of one connection.
+
+    `receive` what the slave sent, send `take_output` and then `next_range`, again and again. When ``claim`` is set,
+    somebody compares its CRCs with the log, and calls `judge`.
+    """
+
+    def __init__(self, terms: LinkTerms, bounds: Callable[[], Bounds], nonce: bytes, now: float) -> None:
+        self._terms = terms
+        self._bounds = bounds
+        self._nonce = nonce
+        self._heard = self._said = now
+        self._first: bytes | None = b""
+        self._hello_reader = HelloReader()
+        self._reports = ReportReader()
+        self._output = b""
+        self._chunk_bytes = CHUNK_BYTES
+        # Where the next frame begins; -1 until that is known.
+        self.next_offset = -1
+        # How far the slave has the log; -1 until it told.
+        self.acked = -1
+        self.hello: Hello | None = None
+        self.claim: Claim | None = None
+        # The slave was told why it gets nothing: close the connection when that is sent.
+        self.refusal = ""
+
+    @property
+    def ready(self) -> bool:
+        """Whether the slave is known and takes the log."""
+        return self.next_offset >= 0
+
+    def receive(self, data: bytes, now: float) -> None:
+        """What the slave sent. ProtocolError when that closes the connection."""
+        if not data:
+            return
+        self._heard = now
+        if self._first is not None:
+            self._first += data
+            if self._first[:1] == MAGIC[:1]:
+                data, self._first = self._first, None
+                self._chunk_bytes = CHUNK_BYTES
+            elif len(self._first) < 8:
+                return
+            else:
+                data, self._first = self._first, None
+                self._begin_plain(data[:8])
+        if self.next_offset < 0:
+            data = self._shake_hands(data)
+        for offset in self._reports.receive(data):
+            self._reported(offset)
+
+    def take_output(self) -> bytes:
+        """What is to be sent before any range."""
+        output, self._output = self._output, b""
+        return output
+
+    def next_range(self, now: float) -> Range | None:
+        """What to send now: a piece of the log, a heartbeat (size 0), or nothing."""
+        at = self.next_offset
+        if at < 0:
+            return None
+        if now - self._said > self._terms.heartbeat_s:
+            self._said = now
+            return Range(encode_header(at, 0), at, 0)
+        bounds = self._bounds()
+        if at < bounds.start:
+            raise ProtocolError(f"the slave is at {at}, and the log before {bounds.start} was deleted meanwhile")
+        file_left = bounds.file_bytes - (at - bounds.start) % bounds.file_bytes
+        size = min(bounds.end - at, self._chunk_bytes, file_left)
+        if size <= 0:
+            return None
+        self._said = now
+        self.next_offset = at + size
+        return Range(encode_header(at, size), at, size)
+
+    def check(self, now: float) -> None:
+        """ProtocolError when the slave has been silent for too long."""
+        if now - self._heard > self._terms.timeout_s:
+            raise ProtocolError(f"nothing was heard of it for {self._terms.timeout_s:.0f} s")
+
+    def wake_at(self) -> float:
+        """When `check` or `next_range` has something to do though nothing happened."""
+        return min(self._heard + self._terms.timeout_s, self._said + self._terms.heartbeat_s)
+
+    def judge(self, difference: int | None, now: float) -> None:
+        """Answer the claim; ``difference``: where the slave's log is known to hold other bytes."""
+        claim = self.claim
+        assert claim is not None
+        self.claim = None
+        bounds = self._bounds()
+        self.refusal = _refusal(claim, bounds, difference)
+        start = claim.end
+        if claim.start == claim.end:
+            start = bounds.last_file if claim.last_file else bounds.start
+        if not self.refusal:
+            self.next_offset = start
+        self._said = now
+        self._output += encode(Welcome(start, self.refusal))
+
+    # --- inside
+
+    def _begin_plain(self, first: bytes) -> None:
+        if not self._terms.allow_plain:
+            raise ProtocolError(
+                "it sent no hello, and plain peers are not served here: give it our haSharedSecret,"
+                " or set haAllowPlainPeers=true when it is a Java broker"
+            )
+        (offset,) = ReportReader().receive(first)
+        bounds = self._bounds()
+        if offset and not bounds.start <= offset <= bounds.end:
+            raise ProtocolError(
+                f"its first 8 bytes are {first.hex()}, no offset of a log from {bounds.start} to {bounds.end}:"
+                " no slave of this broker, or one whose log is another one"
+            )
+        self._chunk_bytes = self._terms.plain_chunk_bytes
+        self.next_offset = offset or bounds.last_file
+
+    def _shake_hands(self, data: bytes) -> bytes:
+        """The handshake's next step; returns what follows it."""
+        if self.claim is not None or self.refusal:
+            raise ProtocolError("it sends more before its claim is answered")
+        body = self._hello_reader.receive(data)
+        if body is None:
+            return b""
+        if self._hello_reader.rest:
+            raise ProtocolError("it does not wait for answers")
+        if self.hello is None:
+            self.hello = hello = decode(Hello, body)
+            if (hello.cluster, hello.broker) != (self._terms.cluster, self._terms.broker):
+                self._refuse(f"this is broker {self._terms.broker} of cluster {self._terms.cluster}")
+            else:
+                made = proof(self._terms.secret, b"master", hello, self._nonce)
+                self._output += encode(Challenge(VERSION, self._nonce, made))
+            return b""
+        claim = decode(Claim, body)
+        if not is_proof(claim.proof, self._terms.secret, b"slave", self.hello, self._nonce):
+            raise ProtocolError("it does not know our haSharedSecret")
+        self.claim = claim
+        return b""
+
+    def _refuse(self, reason: str) -> None:
+        self.refusal = reason
+        self._output += encode(Welcome(0, reason))
+
+    def _reported(self, offset: int) -> None:
+        if not 0 <= offset <= self.next_offset:
+            raise ProtocolError(f"it reports offset {offset}, and was sent nothing behind {self.next_offset}")
+        self.acked = max(self.acked, offset)
+
+
+def _refusal(claim: Claim, bounds: Bounds, difference: int | None) -> str:
+    if claim.file_bytes != bounds.file_bytes:
+        return (
+            f"its commit log files have {claim.file_bytes} bytes and the master's {bounds.file_bytes}:"
+            " set mappedFileSizeCommitLog to the same value"
+        )
+    if claim.start == claim.end:
+        return ""
+    if claim.end > bounds.end:
+        return (
+            f"it has the log up to {claim.end}, and the master only up to {bounds.end}:"
+            f" {claim.end - bounds.end:,} bytes that the master has not. Nothing is overwritten; {RESYNC}"
+        )
+    if difference is not None:
+        return (
+            f"it has other bytes than the master at offset {difference} (the slave ends at {claim.end}, the master at"
+            f" {bounds.end}). Nothing is overwritten; {RESYNC}"
+        )
+    if claim.end < bounds.start:
+        return f"it has the log up to {claim.end}, and the master's begins at {bounds.start}; {RESYNC}"
+    return ""
+
+
+class SlaveLink:
+    """The slave's end. ``end`` is where its log ends; ``claim`` makes it begin with a handshake.
+
+    `receive` gives the pieces to append; `report` and `tick` make what is to be sent: `take_output`.
+    """
+
+    def __init__(
+        self, terms: LinkTerms, now: float, *, start: int, end: int, hello: Hello | None = None,
+        claim: Claim | None = None,
+    ) -> None:  # fmt: skip
+        self._terms = terms
+        self._heard = self._said = now
+        self._hello = hello
+        self._claim = claim
+        self._challenged = False
+        self._hello_reader = HelloReader()
+        self._frames = FrameReader()
+        # None: the log is empty, and begins where the master does.
+        self._end = end if end > start else None
+        self._reported = -1
+        self._output = b""
+        self.ready = hello is None
+        if hello is None:
+            self._report(end if self._end is not None else 0, now)
+        else:
+            self._output = encode(hello)
+
+    def receive(self, data: bytes, now: float) -> list[Piece]:
+        """Pieces that follow each other, without a gap. ReplicationRefused: this master will give us nothing."""
+        self._heard = now
+        if not self.ready:
+            data = self._shake_hands(data, now)
+            if not data:
+                return []
+        pieces: list[Piece] = []
+        for piece in self._frames.receive(data):
+            if self._end is not None and piece.offset != self._end:
+                raise ProtocolError(f"the master goes on at {piece.offset}, and our log ends at {self._end}")
+            if piece.data:
+                self._end = piece.offset + len(piece.data)
+                pieces.append(piece)
+        return pieces
+
+    def report(self, offset: int, now: float) -> None:
+        """The log is here up to ``offset``: as far as the master may count on it."""
+        if self.ready and offset > self._reported:
+            self._report(offset, now)
+
+    def tick(self, now: float) -> None:
+        """What is due now. ProtocolError when the master has been silent for too long."""
+        if now - self._heard > self._terms.timeout_s:
+            raise ProtocolError(f"nothing was heard of the master for {self._terms.timeout_s:.0f} s")
+        if self.ready and now - self._said >= self._terms.heartbeat_s:
+            self._report(max(self._reported, 0), now)
+
+    def wake_at(self) -> float:
+        """When `tick` has something to do."""
+        return min(self._heard + self._terms.timeout_s, self._said + self._terms.heartbeat_s)
+
+    def take_output(self) -> bytes:
+        output, self._output = self._output, b""
+        return output
+
+    def _report(self, offset: int, now: float) -> None:
+        self._reported, self._said = offset, now
+        self._output += encode_report(offset)
+
+    def _shake_hands(self, data: bytes, now: float) -> bytes:
+        body = self._hello_reader.receive(data)
+        if body is None:
+            return b""
+        assert self._hello is not None and self._claim is not None
+        if not self._challenged and not (isinstance(body, dict) and body.get("refusal")):
+            challenge = decode(Challenge, body)
+            if not is_proof(challenge.proof, self._terms.secret, b"master", self._hello, challenge.nonce):
+                raise ReplicationRefused("the master does not know our haSharedSecret: set the same one on both")
+            self._challenged = True
+            claim = self._claim
+            made = proof(self._terms.secret, b"slave", self._hello, challenge.nonce)
+            self._output += encode(Claim(made, claim.start, claim.end, claim.file_bytes, claim.last_file, claim.tails))
+            self._said = now
+            return b""
+        welcome = decode(Welcome, body)
+        if welcome.refusal:
+            raise ReplicationRefused(welcome.refusal)
+        if self._end is not None and welcome.offset != self._end:
+            raise ProtocolError(f"the master goes on at {welcome.offset}, and our log ends at {self._end}")
+        self.ready = True
+        return self._hello_reader.rest

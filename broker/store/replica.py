@@ -1,0 +1,210 @@
+"""The store of a slave: its log is its master's, byte for byte; queues are made of the records in it.
+
+`append` takes bytes as they come, and they may end within a record; ``raw_end`` is how far they go. `build` gives
+whole records to their queues, in steps, and moves the log's end behind them: readers see nothing before that.
+`finish` makes it an ordinary store again. What a crash leaves behind the last whole record is a torn tail for recovery.
+Neighbours: commitlog.py (`copy_in`), recovery.py (the same after a crash), replication/slave.py (owns this).
+"""
+
+import struct
+
+from broker.store.consumequeue import ConsumeQueue
+from broker.store.rebuild import is_queued
+from broker.store.store import MessageStore
+from broker.store.tags import TagCodes
+from common.errors import ProtocolError, StoreCorrupt
+from common.message.flags import BORN_HOST_V6, STORE_HOST_V6
+from common.message.record import BLANK_BYTES, BLANK_MAGIC, MAGIC_V1, MAGIC_V2, MIN_RECORD, SIZE_MAGIC, decode_record
+
+# size, magic, queueId, queueOffset, physicalOffset, sysFlag, storeTimestamp, bodyLength of a record with IPv4 hosts.
+_HEAD = struct.Struct(">II4xi4xqqi16xq20xi")
+_LENGTH = struct.Struct(">H")
+_V6 = BORN_HOST_V6 | STORE_HOST_V6
+# How much of the log is copied at once to be taken apart.
+STEP_BYTES = 256 * 1024
+_MAX_TOPICS = 10_000
+
+
+class Replica:
+    """The open ``store`` of a slave, which nobody else writes to."""
+
+    def __init__(self, store: MessageStore) -> None:
+        self._store = store
+        self._log = store.log
+        self._queues = store.queues
+        self._tag_codes = TagCodes()
+        self._topics: dict[bytes, str] = {}
+
+    @property
+    def raw_end(self) -> int:
+        """One past the last byte that is here."""
+        return self._log.raw_end
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was ever stored, so that the log may begin anywhere."""
+        return self._log.raw_end == self._log.start
+
+    @property
+    def behind(self) -> int:
+        """Bytes that no queue knows yet."""
+        return self._log.raw_end - self._log.end
+
+    def begin_at(self, offset: int) -> None:
+        """The empty log begins at ``offset``, the start of one of the master's files. Blocks; DiskFull."""
+        log = self._log
+        if offset == log.start and log.chain.segments:
+            return
+        if offset % log.chain.segment_bytes:
+            raise ProtocolError(
+                f"the master's log begins at {offset}, where no file of {log.chain.segment_bytes} bytes begins:"
+                " set mappedFileSizeCommitLog to what the master has"
+            )
+        log.chain.remove_all()
+        log.chain.extend(offset)
+        log.open_at(offset, flushed=offset, clear=False)
+        self._store.index.position = offset
+
+    @property
+    def needs_file(self) -> bool:
+        return self._log.needs_file
+
+    def make_file(self) -> None:
+        """Make the next file of the log. Blocks; DiskFull."""
+        self._log.make_file()
+
+    def append(self, data: memoryview) -> int:
+        """Add bytes at ``raw_end``; returns how many: what does not fit needs `make_file` first."""
+        return 0 if self._log.needs_file else self._log.copy_in(data)
+
+    def build(self, limit: int) -> int:
+        """Give up to ``limit`` whole records to their queues; returns how many.
+
+        StoreCorrupt when the bytes are no records. DiskFull when a queue has no room; what came before is done.
+        """
+        done = 0
+        while done < limit:
+            log = self._log
+            segment = log.chain.at(log.end)
+            if segment is None:
+                break
+            at, end = log.end, min(log.raw_end, segment.end)
+            data = segment.file.view[at - segment.base : min(at + STEP_BYTES, end) - segment.base]
+            size, magic = SIZE_MAGIC.unpack_from(data) if len(data) >= BLANK_BYTES else (0, 0)
+            if magic == BLANK_MAGIC or segment.end - at < BLANK_BYTES:
+                if magic == BLANK_MAGIC and at + size != segment.end:
+                    raise self._corrupt(at, f"a filler of {size} bytes does not end with the file")
+                if end < segment.end:
+                    break
+                log.end = end
+                continue
+            if len(data) < size <= end - at:
+                data = segment.file.view[at - segment.base : at - segment.base + size]
+            count = self._build_from(data, at, segment.end - at, limit - done)
+            if not count:
+                break
+            done += count
+        return done
+
+    def finish(self) -> None:
+        """Give all whole records to their queues, and cut what is part of one: the log can be appended to. Blocks."""
+        while self.build(10_000):
+            pass
+        if self._log.chain.segments:
+            self._log.open_at(self._log.end, flushed=self._log.flushed, clear=self.behind > 0)
+
+    def _build_from(self, data: bytes, start: int, room: int, limit: int) -> int:
+        """Queue the whole records at the beginning of ``data``, which lies at ``start``; how many."""
+        at, done, total = 0, 0, len(data)
+        latest = 0
+        unpack, topics, queues = _HEAD.unpack_from, self._topics, self._queues
+        try:
+            while done < limit and total - at >= MIN_RECORD:
+                size, magic, queue_id, queue_offset, physical, sys_flag, stored_ms, body_bytes = unpack(data, at)
+                if magic == BLANK_MAGIC:
+                    break
+                if magic not in (MAGIC_V1, MAGIC_V2) or not MIN_RECORD <= size <= room - at:
+                    raise self._corrupt(start + at, f"size {size}, magic {magic:#010x} where a record begins")
+                if at + size > total:
+                    break
+                tail_at = at + _HEAD.size + body_bytes
+                if magic == MAGIC_V2 or sys_flag & _V6 or not at + _HEAD.size <= tail_at < at + size - 2:
+                    queue_id, queue_offset, physical, sys_flag, stored_ms, topic, properties = self._unusual(
+                        data[at : at + size], start + at
+                    )
+                else:
+                    topic_end = tail_at + 1 + data[tail_at]
+                    raw = data[tail_at + 1 : topic_end]
+                    properties = data[topic_end + 2 : at + size]
+                    topic = topics.get(raw) or self._topic(raw, start + at)
+                    length = len(properties)
+                    if topic_end + 2 + length != at + size or data[topic_end : topic_end + 2] != _LENGTH.pack(length):
+                        raise self._corrupt(start + at, "topic and properties do not end where the record does")
+                if physical != start + at or queue_id < 0 or queue_offset < 0:
+                    raise self._corrupt(
+                        start + at, f"the record says it is message {queue_offset} of queue {queue_id} at {physical}"
+                    )
+                if is_queued(sys_flag):
+                    queue = queues.get(topic, queue_id)
+                    if queue_offset != queue.next_offset:
+                        self._move(queue, queue_offset, physical)
+                    queue.append(physical, size, self._tag_codes.of(properties))
+                    if not queue.dirty:
+                        queues.touch(queue)
+                    if queue.waiters:
+                        self._store.arrived.add(queue)
+                latest = stored_ms if stored_ms > latest else latest
+                at += size
+                done += 1
+        finally:
+            # What the queues know is part of the log.
+            self._log.end = start + at
+            self._store.follow_time(latest)
+        return done
+
+    def _unusual(self, raw: bytes, physical: int) -> tuple[int, int, int, int, int, str, bytes]:
+        try:
+            record = decode_record(raw, check_crc=False)
+        except ProtocolError as error:
+            raise self._corrupt(physical, str(error)) from None
+        return (
+            record.queue_id,
+            record.queue_offset,
+            record.physical_offset,
+            record.sys_flag,
+            record.store_timestamp,
+            self._topic(record.topic.encode(), physical),
+            record.properties,
+        )
+
+    def _topic(self, raw: bytes, physical: int) -> str:
+        try:
+            topic = raw.decode()
+        except UnicodeDecodeError:
+            topic = ""
+        if not topic or "\0" in topic or "/" in topic or topic in (".", ".."):
+            raise self._corrupt(physical, f"{raw!r} is no topic")
+        if len(self._topics) >= _MAX_TOPICS:
+            self._topics.clear()
+        self._topics[raw] = topic
+        return topic
+
+    def _move(self, queue: ConsumeQueue, offset: int, physical: int) -> None:
+        """The queue goes on elsewhere: its topic was deleted and made again, or it begins here as the log does."""
+        gap = offset - queue.next_offset
+        if offset == 0:
+            self._queues.clear(queue)
+            queue.continue_at(0)
+        elif gap > 0 and not queue.is_empty and gap > (physical - self._log.start) // MIN_RECORD:
+            raise self._corrupt(
+                physical,
+                f"the record says it is message {offset} of {queue.topic}/{queue.queue_id},"
+                f" where {queue.next_offset} is expected",
+            )
+        else:
+            queue.move_to(offset)
+
+    def _corrupt(self, physical: int, reason: str) -> StoreCorrupt:
+        segment = self._log.chain.at(physical)
+        assert segment is not None
+        return StoreCorrupt(segment.path, physical - segment.base, f"the master sent no record: {reason}")

@@ -1,0 +1,81 @@
+"""A master's log in memory and links around it, for tests."""
+
+from collections.abc import Iterable
+from zlib import crc32
+
+from broker.replication.hello import Claim, Hello, Tail, first_difference, tail_places
+from broker.replication.link import Bounds, LinkTerms, MasterLink, SlaveLink
+
+FILE_BYTES = 4096
+TERMS = LinkTerms(cluster="DefaultCluster", broker="broker-a")
+
+
+class Log:
+    """Bytes ``start`` to ``end``."""
+
+    def __init__(self, data: bytes = b"", start: int = 0) -> None:
+        self.start = start
+        self.data = bytearray(data)
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.data)
+
+    def bounds(self) -> Bounds:
+        return Bounds(self.start, self.end, FILE_BYTES)
+
+    def read(self, offset: int, size: int) -> bytes:
+        return bytes(self.data[offset - self.start : offset - self.start + size])
+
+    def crc(self, offset: int, size: int) -> int:
+        return crc32(self.read(offset, size))
+
+
+def master_link(log: Log, terms: LinkTerms = TERMS, now: float = 0.0) -> MasterLink:
+    return MasterLink(terms, log.bounds, b"master's nonce..", now)
+
+
+def slave_link(
+    log: Log, terms: LinkTerms = TERMS, now: float = 0.0, *, hello: bool = True, last_file: bool = False
+) -> SlaveLink:
+    if not hello:
+        return SlaveLink(terms, now, start=log.start, end=log.end)
+    tails = tuple(Tail(at, size, log.crc(at, size)) for at, size in tail_places(log.start, log.end))
+    who = Hello(1, terms.cluster, terms.broker, 1, "127.0.0.1:10911", b"slave's nonce...")
+    claim = Claim(b"", log.start, log.end, FILE_BYTES, last_file, tails)
+    return SlaveLink(terms, now, start=log.start, end=log.end, hello=who, claim=claim)
+
+
+def sent_by(link: MasterLink, log: Log, now: float = 0.0) -> bytes:
+    """All that the master has to say now."""
+    if link.claim is not None:
+        link.judge(first_difference(link.claim.tails, log.start, log.end, log.crc), now)
+    parts = [link.take_output()]
+    while (piece := link.next_range(now)) is not None:
+        parts += [piece.header, log.read(piece.offset, piece.size)]
+    return b"".join(parts)
+
+
+def take_in(link: SlaveLink, log: Log, data: Iterable[bytes], now: float = 0.0) -> None:
+    """The slave appends what comes in ``data``, and reports."""
+    for part in data:
+        for piece in link.receive(part, now):
+            if not log.data:
+                log.start = piece.offset
+            assert piece.offset == log.end
+            log.data += piece.data
+        if log.data:
+            link.report(log.end, now)
+
+
+def converse(master: MasterLink, master_log: Log, slave: SlaveLink, slave_log: Log, now: float = 0.0) -> None:
+    """Until neither has anything to say."""
+    while True:
+        up, down = slave.take_output(), b""
+        if up:
+            master.receive(up, now)
+        down = sent_by(master, master_log, now)
+        if down:
+            take_in(slave, slave_log, [down], now)
+        if not up and not down:
+            return

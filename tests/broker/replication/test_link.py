@@ -1,0 +1,222 @@
+"""Both ends of the HA link against each other, and against strangers."""
+
+import struct
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.replication.frames import CHUNK_BYTES, PLAIN_CHUNK_BYTES, encode_report
+from broker.replication.link import LinkTerms
+from common.errors import ProtocolError, ReplicationRefused
+from tests.broker.replication.links import FILE_BYTES, TERMS, Log, converse, master_link, sent_by, slave_link, take_in
+from tests.broker.replication.test_frames import cuts, split
+
+SECRET = replace(TERMS, secret=b"a secret", allow_plain=False)
+LONG = bytes(range(256)) * 64
+
+
+def text(size: int) -> bytes:
+    return (LONG * (size // len(LONG) + 1))[:size]
+
+
+@pytest.mark.parametrize("hello", [True, False])
+@pytest.mark.parametrize("have", [0, 1, 4096, 5000])
+def test_a_slave_catches_up_and_follows(hello: bool, have: int) -> None:
+    master_log, slave_log = Log(text(9000)), Log(text(have))
+    master, slave = master_link(master_log), slave_link(slave_log, hello=hello)
+    converse(master, master_log, slave, slave_log)
+    assert slave_log.end == 9000
+    # A plain slave that has nothing begins with the last file, one of ours with the first.
+    assert slave_log.start == (0 if hello or have else 8192)
+    master_log.data += b"more"
+    converse(master, master_log, slave, slave_log)
+    assert slave_log.data == master_log.data[slave_log.start :]
+    assert master.acked == slave_log.end == 9004
+
+
+def test_an_empty_slave_may_begin_with_the_last_file() -> None:
+    master_log, slave_log = Log(text(9000)), Log()
+    converse(master_link(master_log), master_log, slave_link(slave_log, last_file=True), slave_log)
+    assert (slave_log.start, slave_log.end) == (8192, 9000)
+
+
+def test_a_master_without_a_beginning_is_copied_from_its_first_file() -> None:
+    master_log, slave_log = Log(text(5000), start=8192), Log()
+    converse(master_link(master_log), master_log, slave_link(slave_log), slave_log)
+    assert (slave_log.start, slave_log.data) == (8192, master_log.data)
+
+
+@given(cuts, cuts, st.booleans(), st.integers(0, 9000))
+def test_any_splitting_of_both_streams_gives_the_same_log(
+    ups: list[int], downs: list[int], hello: bool, have: int
+) -> None:
+    master_log, slave_log = Log(text(9000)), Log(text(have))
+    master, slave = master_link(master_log), slave_link(slave_log, hello=hello)
+    for _ in range(6):
+        up = slave.take_output()
+        for part in split(up, ups):
+            master.receive(part, 0.0)
+        take_in(slave, slave_log, split(sent_by(master, master_log), downs))
+    assert slave_log.data == master_log.data[slave_log.start :] and master.acked == 9000
+
+
+def test_a_range_ends_with_a_file_and_is_bounded() -> None:
+    class BigFiles(Log):
+        def bounds(self):  # type: ignore[no-untyped-def]
+            return super().bounds()._replace(file_bytes=1 << 30)
+
+    log = BigFiles(bytes(3 << 20))
+    plain = master_link(log)
+    plain.receive(encode_report(1), 0.0)
+    found = plain.next_range(0.0)
+    assert found is not None and found.size == PLAIN_CHUNK_BYTES
+    small = Log(text(9000))
+    link = master_link(small)
+    link.receive(encode_report(4000), 0.0)
+    sizes = []
+    while found := link.next_range(0.0):
+        sizes.append((found.offset, found.size))
+    assert sizes == [(4000, 96), (4096, 4096), (8192, 808)]
+    assert CHUNK_BYTES > PLAIN_CHUNK_BYTES
+
+
+@pytest.mark.parametrize(
+    "first",
+    [b"GET / HT", struct.pack(">q", 9001), struct.pack(">q", -1), b"\x16\x03\x01\x02\x00\x01\x00\x01", b"\xff" * 8],
+)
+def test_bytes_that_are_no_offset_close_the_connection(first: bytes) -> None:
+    master_log = Log(text(9000))
+    link = master_link(master_log)
+    with pytest.raises(ProtocolError):
+        link.receive(first, 0.0)
+    assert link.acked == -1 and not link.ready
+
+
+def test_an_offset_before_the_log_closes_the_connection() -> None:
+    link = master_link(Log(text(5000), start=8192))
+    with pytest.raises(ProtocolError, match="no offset of a log from 8192 to 13192"):
+        link.receive(encode_report(4096), 0.0)
+
+
+def test_a_report_of_what_was_never_sent_closes_the_connection() -> None:
+    link = master_link(Log(text(9000)))
+    link.receive(encode_report(4096), 0.0)
+    link.next_range(0.0)
+    with pytest.raises(ProtocolError, match="was sent nothing behind 8192"):
+        link.receive(encode_report(8193), 0.0)
+    assert link.acked == 4096
+
+
+def test_a_plain_peer_is_turned_away_where_a_secret_is_set() -> None:
+    with pytest.raises(ProtocolError, match="haAllowPlainPeers"):
+        master_link(Log(text(10)), SECRET).receive(encode_report(0), 0.0)
+
+
+def test_brokers_that_share_a_secret_know_each_other() -> None:
+    master_log, slave_log = Log(text(9000)), Log()
+    converse(master_link(master_log, SECRET), master_log, slave_link(slave_log, SECRET), slave_log)
+    assert slave_log.data == master_log.data
+
+
+@pytest.mark.parametrize("theirs", [b"", b"another secret"])
+def test_a_slave_does_not_follow_a_master_without_its_secret(theirs: bytes) -> None:
+    master_log, slave_log = Log(text(9000)), Log()
+    master = master_link(master_log, replace(SECRET, secret=theirs))
+    with pytest.raises(ReplicationRefused, match="haSharedSecret"):
+        converse(master, master_log, slave_link(slave_log, SECRET), slave_log)
+
+
+def test_a_master_tells_nothing_to_a_slave_that_cannot_prove_itself() -> None:
+    # What a listener has heard from a true slave does not help: the nonces are others.
+    master_log = Log(text(9000))
+    heard = master_link(master_log, SECRET), slave_link(Log(), SECRET)
+    hello = heard[1].take_output()
+    heard[0].receive(hello, 0.0)
+    heard[1].receive(heard[0].take_output(), 0.0)
+    claim = heard[1].take_output()
+    master = master_link(master_log, SECRET)
+    master._nonce = b"another nonce..."
+    master.receive(hello, 0.0)
+    master.take_output()
+    with pytest.raises(ProtocolError, match="does not know our haSharedSecret"):
+        master.receive(claim, 0.0)
+    assert sent_by(master, master_log) == b""
+
+
+def test_a_slave_of_another_broker_is_told_so() -> None:
+    other = replace(TERMS, broker="broker-b")
+    master_log, slave_log = Log(text(9000)), Log()
+    with pytest.raises(ReplicationRefused, match="this is broker broker-a of cluster DefaultCluster"):
+        converse(master_link(master_log), master_log, slave_link(slave_log, other), slave_log)
+
+
+def test_a_slave_with_more_than_the_master_is_refused() -> None:
+    master_log, slave_log = Log(text(9000)), Log(text(9001))
+    with pytest.raises(ReplicationRefused, match=r"up to 9001, and the master only up to 9000: 1 bytes.*resyncSlave"):
+        converse(master_link(master_log), master_log, slave_link(slave_log), slave_log)
+    assert len(slave_log.data) == 9001
+
+
+@pytest.mark.parametrize("changed", [8999, 5500])
+def test_a_slave_with_other_bytes_is_refused(changed: int) -> None:
+    master_log, slave_log = Log(text(20_000)), Log(text(9000))
+    slave_log.data[changed] ^= 1
+    with pytest.raises(ReplicationRefused, match=r"other bytes than the master.*resyncSlave"):
+        converse(master_link(master_log), master_log, slave_link(slave_log), slave_log)
+
+
+def test_a_slave_that_the_masters_cleaning_left_behind_is_refused() -> None:
+    master_log, slave_log = Log(text(9000), start=8192), Log(text(4096))
+    with pytest.raises(ReplicationRefused, match="up to 4096, and the master's begins at 8192"):
+        converse(master_link(master_log), master_log, slave_link(slave_log), slave_log)
+
+
+def test_a_gap_in_what_the_master_sends_closes_the_connection() -> None:
+    slave = slave_link(Log(text(100)), hello=False)
+    with pytest.raises(ProtocolError, match="the master goes on at 200, and our log ends at 100"):
+        slave.receive(struct.pack(">qi", 200, 1) + b"x", 0.0)
+
+
+def test_both_ends_say_something_now_and_then_and_notice_silence() -> None:
+    log = Log(text(100))
+    master, slave = master_link(log), slave_link(Log(text(100)), hello=False)
+    master.receive(slave.take_output(), 0.0)
+    assert master.next_range(5.0) is None
+    beat = master.next_range(5.1)
+    assert beat is not None and beat.size == 0 and beat.header == struct.pack(">qi", 100, 0)
+    slave.receive(beat.header, 5.1)
+    slave.tick(4.9)
+    assert slave.take_output() == b""
+    slave.tick(5.1)
+    assert slave.take_output() == encode_report(100)
+    master.check(20.0)
+    with pytest.raises(ProtocolError, match="nothing was heard of it for 20 s"):
+        master.check(20.1)
+    with pytest.raises(ProtocolError, match="nothing was heard of the master for 20 s"):
+        slave.tick(25.2)
+
+
+@given(st.binary(max_size=120), cuts, st.booleans())
+def test_random_bytes_give_one_error_at_most(data: bytes, places: list[int], magic: bool) -> None:
+    stream = (b"\xffSKYLARK" if magic else b"") + data
+    for link in (master_link(Log(text(100))), slave_link(Log()), slave_link(Log(), hello=False)):
+        try:
+            for part in split(stream, places):
+                link.receive(part, 0.0)
+        except (ProtocolError, ReplicationRefused):
+            pass
+
+
+def test_files_of_another_size_are_told() -> None:
+    master_log, slave_log = Log(text(9000)), Log()
+    slave = slave_link(slave_log)
+    assert slave._claim is not None
+    slave._claim = replace(slave._claim, file_bytes=2 * FILE_BYTES)
+    with pytest.raises(ReplicationRefused, match="mappedFileSizeCommitLog"):
+        converse(master_link(master_log), master_log, slave, slave_log)
+
+
+def test_terms_have_rocketmqs_intervals() -> None:
+    assert (LinkTerms().heartbeat_s, LinkTerms().timeout_s, LinkTerms().plain_chunk_bytes) == (5.0, 20.0, 32768)
