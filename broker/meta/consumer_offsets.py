@@ -6,7 +6,7 @@ Removals are journalled at once: they must not be undone by an older offset.
 Neighbours: journal.py, tasks/persist.py, handlers/offsets.py and pull.py (commits).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -30,6 +30,8 @@ class ConsumerOffsets:
         self._changed: dict[Changed, None] = {}
         # Of what the journal has; a Java broker that gets the offsets back, and its slaves, compare it.
         self.data_version = DataVersion()
+        #: Goes up with each commit and removal, whether the journal has it yet or not.
+        self.changes = 0
 
     def query(self, group: str, topic: str, queue_id: int) -> int:
         """The committed offset, -1 when there is none."""
@@ -48,6 +50,7 @@ class ConsumerOffsets:
             return
         queues[queue_id] = offset
         self._changed[key, queue_id] = None
+        self.changes += 1
 
     def table(self) -> dict[str, dict[int, int]]:
         """The table itself, for reading."""
@@ -73,7 +76,25 @@ class ConsumerOffsets:
         self._journal.append(GONE, keys)
         for key in keys:
             del self._table[key]
+        self.changes += 1
         self._raise_version()
+
+    def mirror(self, table: Mapping[str, Mapping[int, int]]) -> None:
+        """Make this table that of a master. What differs counts as changed: append it, then `take_version`."""
+        self._remove([key for key, queues in self._table.items() if key not in table or queues.keys() - table[key]])
+        for key, queues in table.items():
+            known = self._table.get(key, {})
+            differing = {queue_id: offset for queue_id, offset in queues.items() if known.get(queue_id) != offset >= 0}
+            if differing:
+                self._table[key] = known | differing
+                self._changed.update(dict.fromkeys((key, queue_id) for queue_id in differing))
+                self.changes += 1
+
+    def take_version(self, version: DataVersion) -> None:
+        """The journal has what a master has under ``version``."""
+        if version != self.data_version:
+            self._journal.append(VERSION, version.to_wire())
+            self.data_version = version
 
     # --- journal
 

@@ -1,12 +1,13 @@
 """How far the messages of each delay level were delivered: level to offset in the level's queue of SCHEDULE_TOPIC_XXXX.
 
-Taken over from a Java broker and given back; delayed messages are not delivered yet, so nothing moves them here.
-Neighbours: journal.py, json_import.py, json_export.py, handlers/offsets.py (45).
+Taken over from a Java broker and given back, and by a slave from its master; delayed messages are not delivered yet,
+so nothing moves them here. Neighbours: journal.py, json_import.py, json_export.py, handlers/offsets.py (45).
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
+from broker.meta.journal import Journal
 from remoting.protocol.bodies.offsets import DelayOffsetTable
 
 PUT = "delay-offsets"
@@ -15,8 +16,20 @@ PUT = "delay-offsets"
 class DelayOffsets:
     """See the module; ``table`` is one journal record."""
 
-    def __init__(self) -> None:
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
         self.table = DelayOffsetTable()
+        #: Called after each change.
+        self.on_change: list[Callable[[], None]] = []
+
+    def put(self, table: DelayOffsetTable) -> None:
+        """Make it the table, and write it if it differs."""
+        if table == self.table:
+            return
+        self._journal.append(PUT, table.to_wire())
+        self.table = table
+        for callback in self.on_change:
+            callback()
 
     def apply(self, kind: str, payload: Any) -> None:
         """One record at recovery."""

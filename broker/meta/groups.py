@@ -6,7 +6,7 @@ Neighbours: journal.py, handlers/pull.py (asks for the group at each pull), hand
 """
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
 from typing import Any
 
@@ -21,6 +21,8 @@ from remoting.protocol.bodies.group import SubscriptionGroupConfig
 logger = logging.getLogger(__name__)
 
 PUT, GONE, VERSION, FORBIDDEN = "group", "group-gone", "groups-version", "groups-forbidden"
+# Changes that a slave takes over in one turn of the loop: some milliseconds.
+SLICE = 200
 SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 SYSTEM_GROUPS = (
     "TOOLS_CONSUMER",
@@ -47,6 +49,8 @@ class Groups:
         self.forbidden: dict[str, dict[str, int]] = {}
         self.get: Callable[[str], SubscriptionGroupConfig | None] = self._table.get
         self.data_version = DataVersion(timestamp=clock.now_ms())
+        #: Called after each change.
+        self.on_change: list[Callable[[], None]] = []
 
     def names(self) -> list[str]:
         return list(self._table)
@@ -60,7 +64,7 @@ class Groups:
         self._journal.append(PUT, config.to_wire())
         self._table[config.group_name] = config
         self._made.discard(config.group_name)
-        self.data_version = self.data_version.next(self._clock.now_ms())
+        self._changed()
 
     def delete(self, name: str) -> bool:
         """Whether there was such a group."""
@@ -70,16 +74,51 @@ class Groups:
             self._journal.append(GONE, name)
         self._made.discard(name)
         del self._table[name]
-        self.data_version = self.data_version.next(self._clock.now_ms())
+        self._changed()
         return True
 
+    def mirror(
+        self,
+        table: Mapping[str, SubscriptionGroupConfig],
+        forbidden: Mapping[str, Mapping[str, int]],
+        version: DataVersion,
+    ) -> Iterator[None]:
+        """Make this table that of a master, and its version the master's; writes what differs.
+
+        Groups that every broker makes at its start stay. Yields after each SLICE of changes.
+        """
+        for name in [name for name in self._table if name not in table and name not in SYSTEM_GROUPS]:
+            self._journal.append(GONE, name)
+            del self._table[name]
+        written = 0
+        for name, config in table.items():
+            if self._table.get(name) != config:
+                self._journal.append(PUT, config.to_wire())
+                self._table[name] = config
+                self._made.discard(name)
+                written += 1
+                if written % SLICE == 0:
+                    yield
+        taken = {group: dict(topics) for group, topics in forbidden.items()}
+        if taken != self.forbidden:
+            self._journal.append(FORBIDDEN, taken)
+            self.forbidden = taken
+        if version != self.data_version:
+            self._journal.append(VERSION, version.to_wire())
+            self.data_version = version
+            self._tell()
+
     def get_or_create(self, name: str) -> SubscriptionGroupConfig | None:
-        """The group; made with RocketMQ's settings where ``autoCreateSubscriptionGroup`` allows it."""
+        """The group; made with RocketMQ's settings where ``autoCreateSubscriptionGroup`` allows it.
+
+        A slave serves such a group, too, and leaves it to its master to keep it.
+        """
         config = self._table.get(name)
         if config is None and self._may_create(name):
             config = SubscriptionGroupConfig(name)
-            self.put(config)
-            logger.info("group %s created on first use", name)
+            if not self._options.is_slave:
+                self.put(config)
+                logger.info("group %s created on first use", name)
         return config
 
     def create_system_groups(self) -> None:
@@ -88,6 +127,14 @@ class Groups:
                 self._table[name] = SubscriptionGroupConfig(name)
                 self._made.add(name)
         self.data_version = self.data_version.next(self._clock.now_ms())
+
+    def _changed(self) -> None:
+        self.data_version = self.data_version.next(self._clock.now_ms())
+        self._tell()
+
+    def _tell(self) -> None:
+        for callback in self.on_change:
+            callback()
 
     def _may_create(self, name: str) -> bool:
         if not (self._options.auto_create_subscription_group or name.startswith(SYSTEM_GROUP_PREFIX)):

@@ -43,7 +43,7 @@ class Metadata:
         self.topics = Topics(self.journal, clock, options)
         self.groups = Groups(self.journal, clock, options)
         self.consumer_offsets = ConsumerOffsets(self.journal)
-        self.delay_offsets = DelayOffsets()
+        self.delay_offsets = DelayOffsets(self.journal)
         self.json_files = JsonFiles(fs, directory, self.journal)
         self._appliers = {
             topics.PUT: self.topics.apply,

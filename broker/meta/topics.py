@@ -9,7 +9,7 @@ Neighbours: journal.py, registrar.py (sends the table to NameServers), handlers/
 """
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
 from typing import Any
@@ -31,6 +31,8 @@ from remoting.protocol.bodies.topic import TopicConfig
 logger = logging.getLogger(__name__)
 
 PUT, GONE, VERSION = "topic", "topic-gone", "topics-version"
+# Changes that a slave takes over in one turn of the loop: some milliseconds.
+SLICE = 200
 # A topic with more queues would make every look at its queues a long one.
 MAX_QUEUE_NUMS = 65_536
 
@@ -81,6 +83,28 @@ class Topics:
         self.changed()
         return True
 
+    def mirror(self, table: Mapping[str, TopicConfig], version: DataVersion) -> Iterator[None]:
+        """Make this table that of a master, and its version the master's; writes what differs.
+
+        Our own system topics stay where the master has none. Yields after each SLICE of changes.
+        """
+        for name in [name for name in self._table if name not in table and name not in self._system]:
+            self._journal.append(GONE, name)
+            del self._table[name]
+        written = 0
+        for name, config in table.items():
+            if self._table.get(name) != config:
+                self._journal.append(PUT, config.to_wire())
+                self._table[name] = config
+                self._made.discard(name)
+                written += 1
+                if written % SLICE == 0:
+                    yield
+        if version != self.data_version:
+            self._journal.append(VERSION, version.to_wire())
+            self.data_version = version
+            self._tell()
+
     @contextmanager
     def leaving(self, name: str) -> Iterator[None]:
         """While its queues are removed, a deleted topic is not created again: what came would go with them."""
@@ -108,10 +132,10 @@ class Topics:
         return config
 
     def create_retry_topic(self, group: str, queue_nums: int = 1, sys_flag: int = 0) -> TopicConfig | None:
-        """The retry topic of a consumer group; None while it is being removed."""
+        """The retry topic of a consumer group; None while it is being removed, and on a slave: its master makes it."""
         name = retry_topic(group)
         config = self._table.get(name)
-        if config is None and name not in self._leaving:
+        if config is None and name not in self._leaving and not self._options.is_slave:
             config = TopicConfig(name, queue_nums, queue_nums, PERM_READ_WRITE, topic_sys_flag=sys_flag)
             self.put(config)
         return config
@@ -137,6 +161,9 @@ class Topics:
     def changed(self) -> None:
         """Raise the version: something that NameServers are told of is different."""
         self.data_version = self.data_version.next(self._clock.now_ms())
+        self._tell()
+
+    def _tell(self) -> None:
         for callback in self.on_change:
             callback()
 

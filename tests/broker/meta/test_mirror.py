@@ -1,0 +1,159 @@
+"""What a slave takes over: its master's tables under the master's versions, and only what differs is written."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from common.errors import DiskFull
+from remoting.protocol.bodies.data_version import DataVersion
+from remoting.protocol.bodies.group import SubscriptionGroupConfig
+from remoting.protocol.bodies.offsets import DelayOffsetTable
+from remoting.protocol.bodies.topic import TopicConfig
+from tests.broker.meta.support import Room, options
+from tests.broker.meta.test_consumer_offsets import flush
+
+
+def take_over(slave: Room, master: Room) -> int:
+    """All tables; how many records the slave wrote."""
+    before, appended = slave.journal.on_append, []
+    slave.journal.on_append = lambda: appended.append(1)
+    for _ in slave.topics.mirror(master.topics.all(), master.topics.data_version):
+        pass
+    groups = master.groups
+    for _ in slave.groups.mirror(groups.all(), groups.forbidden, groups.data_version):
+        pass
+    slave.offsets.mirror(master.offsets.table())
+    flush(slave)
+    slave.offsets.take_version(master.offsets.data_version)
+    slave.metadata.delay_offsets.put(master.metadata.delay_offsets.table)
+    slave.journal.on_append = before
+    return len(appended)
+
+
+def tables(room: Room) -> tuple[object, ...]:
+    metadata = room.metadata
+    return metadata.topics.all(), metadata.groups.all(), room.offsets.table(), metadata.delay_offsets.table
+
+
+def versions(room: Room) -> list[DataVersion]:
+    return [room.topics.data_version, room.groups.data_version, room.offsets.data_version]
+
+
+NAMES = st.sampled_from(["A", "B", "C", "D"])
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("topic"), NAMES, st.integers(1, 3)),
+        st.tuples(st.just("no topic"), NAMES, st.just(0)),
+        st.tuples(st.just("group"), NAMES, st.integers(1, 3)),
+        st.tuples(st.just("no group"), NAMES, st.just(0)),
+        st.tuples(st.just("commit"), NAMES, st.integers(0, 3)),
+        st.tuples(st.just("no commits"), NAMES, st.just(0)),
+        st.tuples(st.just("delay"), NAMES, st.integers(1, 3)),
+    ),
+    max_size=12,
+)
+
+
+def change(room: Room, steps: list[tuple[str, str, int]]) -> None:
+    for what, name, number in steps:
+        match what:
+            case "topic":
+                room.topics.put(TopicConfig(name, number, number))
+            case "no topic":
+                room.topics.delete(name)
+            case "group":
+                room.groups.put(SubscriptionGroupConfig(name, retry_max_times=number))
+            case "no group":
+                room.groups.delete(name)
+            case "commit":
+                room.offsets.commit("g", name, number, 10 * number)
+                room.offsets.commit("g", name, 0, number)
+            case "no commits":
+                room.offsets.remove_topic(name)
+            case "delay":
+                room.metadata.delay_offsets.put(DelayOffsetTable({number: number}, DataVersion(0, 1, number)))
+    flush(room)
+
+
+@settings(max_examples=60)
+@given(STEPS, STEPS, STEPS)
+def test_a_slave_has_what_its_master_has_and_still_after_a_crash(
+    first: list[tuple[str, str, int]], own: list[tuple[str, str, int]], later: list[tuple[str, str, int]]
+) -> None:
+    master, slave = Room(), Room()
+    change(master, first)
+    change(slave, own)
+    for steps in ([], later):
+        change(master, steps)
+        take_over(slave, master)
+        assert tables(slave) == tables(master)
+        assert versions(slave) == versions(master)
+        assert take_over(slave, master) == 0
+    slave.kill()
+    assert tables(slave) == tables(master)
+
+
+def test_only_what_differs_is_written_and_the_loop_may_turn_meanwhile() -> None:
+    master, slave = Room(), Room()
+    for number in range(1000):
+        master.topics.put(TopicConfig(f"T{number}", 1, 1))
+        master.groups.put(SubscriptionGroupConfig(f"g{number}"))
+    turns = sum(1 for _ in slave.topics.mirror(master.topics.all(), master.topics.data_version))
+    groups = master.groups
+    assert turns >= 4
+    assert sum(1 for _ in slave.groups.mirror(groups.all(), groups.forbidden, groups.data_version)) >= 4
+    master.topics.put(TopicConfig("T7", 2, 2))
+    assert take_over(slave, master) == 2  # the topic, and the version
+
+
+def test_registrar_and_others_are_told_once() -> None:
+    master, slave = Room(), Room()
+    told: list[DataVersion] = []
+    slave.topics.on_change.append(lambda: told.append(slave.topics.data_version))
+    slave.groups.on_change.append(lambda: told.append(slave.groups.data_version))
+    for name in "ABC":
+        master.topics.put(TopicConfig(name))
+        master.groups.put(SubscriptionGroupConfig(name))
+    take_over(slave, master)
+    take_over(slave, master)
+    assert told == [master.topics.data_version, master.groups.data_version]
+
+
+def test_what_every_broker_makes_for_itself_stays() -> None:
+    slave = Room()
+    topics, groups = set(slave.topics.names()), set(slave.groups.names())
+    for _ in slave.topics.mirror({"T": TopicConfig("T")}, DataVersion(0, 1, 1)):
+        pass
+    for _ in slave.groups.mirror({"g": SubscriptionGroupConfig("g")}, {"g": {"T": 1}}, DataVersion(0, 1, 1)):
+        pass
+    assert set(slave.topics.names()) == {"T", *topics}
+    assert set(slave.groups.names()) == {"g", *groups}
+    assert slave.groups.forbidden == {"g": {"T": 1}}
+
+
+def test_negative_offsets_of_a_java_master_are_no_offsets() -> None:
+    slave = Room()
+    slave.offsets.mirror({"T@g": {0: -1, 1: 5}})
+    assert slave.offsets.table() == {"T@g": {1: 5}}
+
+
+def test_what_could_not_be_written_is_taken_over_the_next_time() -> None:
+    master, slave = Room(), Room()
+    change(master, [("topic", "A", 1), ("group", "A", 1), ("commit", "A", 1), ("delay", "A", 1)])
+    slave.fs.capacity = slave.fs.used()
+    with pytest.raises(DiskFull):
+        take_over(slave, master)
+    assert slave.topics.data_version != master.topics.data_version
+    slave.fs.capacity = 1 << 40
+    take_over(slave, master)
+    assert tables(slave) == tables(master)
+    assert versions(slave) == versions(master)
+
+
+def test_a_slave_serves_a_new_group_and_leaves_it_to_its_master_to_keep_it() -> None:
+    slave = Room(options(broker_id=1, broker_role="SLAVE"))
+    known, version = set(slave.groups.names()), slave.groups.data_version
+    assert slave.groups.get_or_create("g") == SubscriptionGroupConfig("g")
+    assert slave.topics.create_retry_topic("g") is None
+    assert set(slave.groups.names()) == known
+    assert slave.groups.data_version == version
