@@ -14,7 +14,7 @@ from broker.options import BrokerOptions
 from broker.store.recovery import LastStop
 from broker.store.store import MessageStore, StoreOptions
 from broker.tasks.repeat import repeat
-from broker.wiring import build_rooms
+from broker.wiring import Rooms, build_rooms
 from common.clock import Clock, SystemClock
 from common.errors import UserError
 from common.files import FileSystem, OsFiles
@@ -25,6 +25,7 @@ from remoting.net.server import address_of, listen
 logger = logging.getLogger(__name__)
 
 HELD_PULLS_INTERVAL_MS = 100
+WAITING_SENDS_INTERVAL_MS = 100
 STATS_INTERVAL_MS = 1_000
 CLIENTS_INTERVAL_MS = 10_000
 DRAIN_TIMEOUT_MS = 2_000
@@ -118,6 +119,10 @@ class Broker:
                 await nursery.start(rooms.cleaner.run)
                 nursery.start_soon(rooms.cold.run)
                 nursery.start_soon(repeat, HELD_PULLS_INTERVAL_MS, lambda: rooms.held.expire(trio.current_time()))
+                if self.options.is_sync_master:
+                    nursery.start_soon(
+                        repeat, WAITING_SENDS_INTERVAL_MS, lambda: rooms.double_write.expire(trio.current_time())
+                    )
                 nursery.start_soon(repeat, STATS_INTERVAL_MS, rooms.stats.sample)
                 nursery.start_soon(repeat, CLIENTS_INTERVAL_MS, rooms.client_handlers.expire)
                 await nursery.start(rooms.server.serve_on, listeners)
@@ -129,11 +134,20 @@ class Broker:
                 rooms.held.release()
                 with trio.move_on_after(DRAIN_TIMEOUT_MS / 1000):
                     await rooms.cold.stop()
+                await _no_send_waits(rooms)
                 await rooms.server.drain(DRAIN_TIMEOUT_MS)
                 await rooms.flusher.flush()
                 nursery.cancel_scope.cancel()
         finally:
             await rooms.persister.close()
+
+
+async def _no_send_waits(rooms: Rooms) -> None:
+    """Until all sends are answered, or not much longer."""
+    with trio.move_on_after(DRAIN_TIMEOUT_MS / 1000):
+        # Looked at once in a process's life, as in Server.drain.
+        while rooms.double_write:  # noqa: ASYNC110
+            await trio.sleep(0.005)
 
 
 def store_options(options: BrokerOptions) -> StoreOptions:

@@ -22,6 +22,8 @@ from broker.observe.runtime import RuntimeInfo
 from broker.observe.stats import BrokerStats
 from broker.options import BrokerOptions
 from broker.registrar import Registrar
+from broker.replication.acks import AckLedger
+from broker.replication.double_write import DoubleWrite
 from broker.store.group_commit import GroupCommit
 from broker.store.removal import Removal
 from broker.store.store import MessageStore
@@ -63,6 +65,8 @@ class Rooms:
     cold: ColdReads
     stats: BrokerStats
     client_handlers: ClientHandlers
+    acks: AckLedger
+    double_write: DoubleWrite
 
 
 def build_rooms(
@@ -70,6 +74,8 @@ def build_rooms(
 ) -> Rooms:
     """The rooms around an open store and open metadata."""
     stats, clients, commits, held, cold = BrokerStats(clock), Clients(), GroupCommit(), HeldPulls(), ColdReads()
+    acks = AckLedger(options.ha_max_gap_not_in_sync)
+    double_write = DoubleWrite(commits, acks, options)
     persister = Persister(metadata, options)
     flusher = Flusher(store, commits, options, persister.settle)
     cleaner = Cleaner(store, Removal(fs, options.store_path_root_dir, store), flusher, options, clock)
@@ -88,7 +94,17 @@ def build_rooms(
     )
     families = (
         *quick_and_slow,
-        SendHandlers(store, topics, commits, stats, options, clock, encode_host(ip, port), unique_keys),
+        SendHandlers(
+            store,
+            topics,
+            commits,
+            stats,
+            options,
+            clock,
+            encode_host(ip, port),
+            unique_keys,
+            double_write if options.is_sync_master else None,
+        ),
         PullHandlers(store, topics, groups, offsets, clients, held, cold, stats, options),
         QueryHandlers(store, clients, options),
         OffsetHandlers(store, topics, groups, offsets, metadata.delay_offsets, memory_bytes()),
@@ -118,4 +134,4 @@ def build_rooms(
         after_turn=after_turn,
     )
     registrar = Registrar(identity, topics, options)
-    return Rooms(server, registrar, flusher, cleaner, persister, held, cold, stats, client_handlers)
+    return Rooms(server, registrar, flusher, cleaner, persister, held, cold, stats, client_handlers, acks, double_write)

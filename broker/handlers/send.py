@@ -1,7 +1,7 @@
 """Sends: 10 (long field names), 310 and 320 (short ones; 320 is a batch, as are 10 and 310 that say so).
 
 The order of the checks, the codes and the texts are RocketMQ's. A message is acknowledged when it is in the log
-(ASYNC_FLUSH) or on disk (SYNC_FLUSH, unless the message says WAIT=false).
+(ASYNC_FLUSH) or on disk (SYNC_FLUSH), and slaves have it (SYNC_MASTER), unless the message says WAIT=false.
 """
 
 import random
@@ -13,6 +13,7 @@ import trio
 from broker.meta.topics import Topics
 from broker.observe.stats import BrokerStats
 from broker.options import BrokerOptions
+from broker.replication.double_write import DoubleWrite
 from broker.store.group_commit import GroupCommit
 from broker.store.put_result import BatchPutResult, PutResult
 from broker.store.store import MessageStore
@@ -86,7 +87,9 @@ class SendHandlers:
         clock: Clock,
         store_host: bytes,
         unique_keys: UniqueKeys,
+        double_write: DoubleWrite | None = None,
     ) -> None:
+        """``double_write`` is a SYNC_MASTER's."""
         self._store = store
         self._topics = topics
         self._commits = commits
@@ -98,14 +101,23 @@ class SendHandlers:
         self._v6_flag = STORE_HOST_V6 if len(store_host) > 8 else 0
         self._unique_keys = unique_keys
         self._cluster = f"CLUSTER\x01{options.broker_cluster_name}\x02".encode()
-        self._sync_flush = options.flush_disk_type == "SYNC_FLUSH"
+        self._double_write = double_write
+        self._waits = double_write is not None or options.flush_disk_type == "SYNC_FLUSH"
 
     def handlers(self) -> dict[int, Handler]:
+        send = self._send if self._double_write is None else self._send_to_slaves_too
         return {
-            RequestCode.SEND_MESSAGE: lambda channel, request: self._send(channel, request, LONG, False),
-            RequestCode.SEND_MESSAGE_V2: lambda channel, request: self._send(channel, request, SHORT, False),
-            RequestCode.SEND_BATCH_MESSAGE: lambda channel, request: self._send(channel, request, SHORT, True),
+            RequestCode.SEND_MESSAGE: lambda channel, request: send(channel, request, LONG, False),
+            RequestCode.SEND_MESSAGE_V2: lambda channel, request: send(channel, request, SHORT, False),
+            RequestCode.SEND_BATCH_MESSAGE: lambda channel, request: send(channel, request, SHORT, True),
         }
+
+    def _send_to_slaves_too(self, channel: Channel, request: Command, names: SendFields, batch: bool) -> Command | None:
+        assert self._double_write is not None
+        properties = (request.ext or {}).get(names.properties)
+        if "\x02WAIT\x01false\x02" not in f"\x02{properties}\x02":
+            self._double_write.admit(self._store.log.end)
+        return self._send(channel, request, names, batch)
 
     def _send(self, channel: Channel, request: Command, names: SendFields, batch: bool) -> Command | None:
         ext = request.ext or {}
@@ -138,8 +150,9 @@ class SendHandlers:
         try:
             if batch or ext.get(names.batch) in ("true", "1", True):
                 return self._put_batch(
-                    channel, request, config, queue_id, sys_flag, born_timestamp, born_host, reconsume_times
-                )
+                    channel, request, config, queue_id, sys_flag, born_timestamp, born_host, reconsume_times,
+                    raw_properties,
+                )  # fmt: skip
             put = self._store.put(
                 topic,
                 queue_id,
@@ -163,7 +176,7 @@ class SendHandlers:
                 "queueOffset": put.queue_offset,
             }
         )
-        if self._sync_flush:
+        if self._waits:
             return self._when_durable(channel, request, response, put, raw_properties)
         return response
 
@@ -177,6 +190,7 @@ class SendHandlers:
         born_timestamp: int,
         born_host: bytes,
         reconsume_times: int,
+        properties: bytes,
     ) -> Command | None:
         topic = config.topic_name
         batch = request.body
@@ -214,8 +228,8 @@ class SendHandlers:
             ext["msgId"] = ",".join([f"{self._host_hex}{offset:016X}" for offset in offsets])
         ext["queueOffset"] = put.queue_offset
         response = request.respond(ext=ext, body=body)
-        if self._sync_flush:
-            return self._when_durable(channel, request, response, put, b"")
+        if self._waits:
+            return self._when_durable(channel, request, response, put, properties)
         return response
 
     def _when_durable(
@@ -226,16 +240,29 @@ class SendHandlers:
         put: PutResult | BatchPutResult,
         properties: bytes,
     ) -> Command | None:
-        """The answer goes out when the log is on disk up to ``put.end``; in time or with FLUSH_DISK_TIMEOUT."""
+        """The answer goes out when all up to ``put.end`` is where it must be; in time or with what was late."""
+        if request.is_oneway:
+            return response
         if properties.find(b"WAIT\x01false") >= 0 and find_property(properties, b"WAIT") == b"false":
             return response
+        # A message is stored and may be large; it is not kept as long as its answer waits.
+        request.body, request.ext = b"", None
+        now = trio.current_time()
+        if self._double_write is not None:
+
+            def answer(code: int) -> None:
+                response.code = code
+                channel.reply(request, response)
+
+            self._double_write.wait(put.end, now, answer)
+            return None
 
         def done(in_time: bool) -> None:
             if not in_time:
                 response.code = ResponseCode.FLUSH_DISK_TIMEOUT
             channel.reply(request, response)
 
-        self._commits.wait(put.end, trio.current_time() + self._options.sync_flush_timeout / 1000, done)
+        self._commits.wait(put.end, now + self._options.sync_flush_timeout / 1000, done)
         return None
 
     def _stored_rows(self, rows: list[Row]) -> list[Row]:
