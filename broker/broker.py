@@ -8,6 +8,7 @@ import logging
 
 import trio
 
+from broker.handlers.watch_metadata import TICK_MS as WATCH_TICK_MS
 from broker.identity import Identity, identity_of, resolved
 from broker.meta.metadata import Metadata, MetadataReport
 from broker.options import BrokerOptions
@@ -124,7 +125,11 @@ class Broker:
                         repeat, WAITING_SENDS_INTERVAL_MS, lambda: rooms.double_write.expire(trio.current_time())
                     )
                 nursery.start_soon(repeat, STATS_INTERVAL_MS, rooms.stats.sample)
+                nursery.start_soon(repeat, STATS_INTERVAL_MS, rooms.ha_handlers.sample)
                 nursery.start_soon(repeat, CLIENTS_INTERVAL_MS, rooms.client_handlers.expire)
+                nursery.start_soon(repeat, WATCH_TICK_MS, rooms.metadata_watch.tick)
+                if rooms.slave_sync is not None:
+                    nursery.start_soon(rooms.slave_sync.run)
                 await nursery.start(rooms.server.serve_on, listeners)
                 await nursery.start(rooms.registrar.run)
                 task_status.started(identity.addr)
@@ -132,6 +137,7 @@ class Broker:
                 await rooms.registrar.stop()
                 rooms.server.stop_accepting()
                 rooms.held.release()
+                rooms.metadata_watch.release()
                 with trio.move_on_after(DRAIN_TIMEOUT_MS / 1000):
                     await rooms.cold.stop()
                 await _no_send_waits(rooms)

@@ -10,20 +10,27 @@ from broker.handlers.admin_config import ConfigHandlers
 from broker.handlers.admin_groups import GroupHandlers
 from broker.handlers.admin_topics import TopicHandlers
 from broker.handlers.client import ClientHandlers
+from broker.handlers.ha import HaHandlers
 from broker.handlers.offsets import OffsetHandlers
 from broker.handlers.pull import PullHandlers
 from broker.handlers.query import QueryHandlers
 from broker.handlers.send import SendHandlers
+from broker.handlers.slave import refusals
 from broker.handlers.stats import StatsHandlers
+from broker.handlers.watch_metadata import MetadataWatch
 from broker.identity import Identity, memory_bytes
 from broker.meta.clients import Clients
 from broker.meta.metadata import Metadata
+from broker.observe.replication import ReplicationStats
 from broker.observe.runtime import RuntimeInfo
 from broker.observe.stats import BrokerStats
 from broker.options import BrokerOptions
 from broker.registrar import Registrar
 from broker.replication.acks import AckLedger
 from broker.replication.double_write import DoubleWrite
+from broker.replication.progress import SlaveProgress
+from broker.replication.known_master import KnownMaster
+from broker.replication.slave_sync import SlaveSync
 from broker.store.group_commit import GroupCommit
 from broker.store.removal import Removal
 from broker.store.store import MessageStore
@@ -67,6 +74,10 @@ class Rooms:
     client_handlers: ClientHandlers
     acks: AckLedger
     double_write: DoubleWrite
+    metadata_watch: MetadataWatch
+    # of a slave
+    known_master: KnownMaster | None
+    slave_sync: SlaveSync | None
 
 
 def build_rooms(
@@ -76,6 +87,7 @@ def build_rooms(
     stats, clients, commits, held, cold = BrokerStats(clock), Clients(), GroupCommit(), HeldPulls(), ColdReads()
     acks = AckLedger(options.ha_max_gap_not_in_sync)
     double_write = DoubleWrite(commits, acks, options)
+    metadata_watch = MetadataWatch(metadata, clock.now_ms())
     persister = Persister(metadata, options)
     flusher = Flusher(store, commits, options, persister.settle)
     cleaner = Cleaner(store, Removal(fs, options.store_path_root_dir, store), flusher, options, clock)
@@ -83,7 +95,10 @@ def build_rooms(
     ip, port = split_address(identity.addr)
     unique_keys = UniqueKeys(ip, os.getpid(), port)
     client_handlers = ClientHandlers(clients, topics, groups, options, clock, store.record_at)
-    runtime = RuntimeInfo(options.store_path_root_dir, fs, store, stats, clock)
+    replication = ReplicationStats(acks, double_write, lambda: store.log.end, clock)
+    progress = SlaveProgress()
+    ha_handlers = HaHandlers(options, store, replication, progress, clock)
+    runtime = RuntimeInfo(options, fs, store, stats, replication, clock)
     topic_handlers = TopicHandlers(topics, offsets, stats, persister.wait, flusher.delete_topic)
     quick_and_slow = (
         client_handlers,
@@ -108,10 +123,14 @@ def build_rooms(
         PullHandlers(store, topics, groups, offsets, clients, held, cold, stats, options),
         QueryHandlers(store, clients, options),
         OffsetHandlers(store, topics, groups, offsets, metadata.delay_offsets, memory_bytes()),
+        ha_handlers,
         StatsHandlers(options.broker_name, identity.addr, store, topics, offsets, clients, stats),
+        metadata_watch,
     )
 
     handlers = {code: handler for family in families for code, handler in family.handlers().items()}
+    if options.is_slave:
+        handlers |= refusals()
     handlers |= {code: cold.guarded(handlers[code]) for code in READ_THE_STORE}
 
     def after_turn() -> None:
@@ -124,6 +143,7 @@ def build_rooms(
     def on_close(channel: Channel) -> None:
         client_handlers.closed(channel)
         held.drop(channel)
+        metadata_watch.drop(channel)
         cold.drop(channel)
 
     server = Server(
@@ -133,5 +153,25 @@ def build_rooms(
         on_close=on_close,
         after_turn=after_turn,
     )
-    registrar = Registrar(identity, topics, options)
-    return Rooms(server, registrar, flusher, cleaner, persister, held, cold, stats, client_handlers, acks, double_write)
+    known_master = KnownMaster() if options.is_slave else None
+    slave_sync = None
+    if known_master is not None:
+        slave_sync = SlaveSync(known_master, metadata, persister, lambda: store.log.raw_end)
+    return Rooms(
+        server=server,
+        registrar=Registrar(identity, topics, options, known_master),
+        flusher=flusher,
+        cleaner=cleaner,
+        persister=persister,
+        held=held,
+        cold=cold,
+        stats=stats,
+        client_handlers=client_handlers,
+        acks=acks,
+        double_write=double_write,
+        ha_handlers=ha_handlers,
+        progress=progress,
+        metadata_watch=metadata_watch,
+        known_master=known_master,
+        slave_sync=slave_sync,
+    )

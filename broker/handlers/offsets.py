@@ -1,4 +1,4 @@
-"""Offsets of groups (14, 15), of queues (29 - 32) and of delay levels (45)."""
+"""Offsets of groups (14, 15; 43 all of them), of queues (29 - 32) and of delay levels (45)."""
 
 from broker.handlers.bodies import answer_with
 from broker.meta.consumer_offsets import ConsumerOffsets
@@ -9,6 +9,7 @@ from broker.store.store import MessageStore
 from common.errors import RequestRefused
 from remoting.net.channel import Channel
 from remoting.net.server import Handler
+from remoting.protocol.bodies.offsets import ConsumerOffsetTable
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
 from remoting.protocol.headers.offsets import (
@@ -52,6 +53,7 @@ class OffsetHandlers:
             RequestCode.GET_MAX_OFFSET: self.get_max,
             RequestCode.GET_MIN_OFFSET: self.get_min,
             RequestCode.GET_EARLIEST_MSG_STORETIME: self.get_earliest_time,
+            RequestCode.GET_ALL_CONSUMER_OFFSET: self.get_all,
             RequestCode.GET_ALL_DELAY_OFFSET: self.get_all_delay,
         }
 
@@ -104,6 +106,10 @@ class OffsetHandlers:
         header = QueueRequestHeader.from_ext(request.ext)
         timestamp = self._store.first_store_time(header.topic, header.queue_id)
         return request.respond(ext=TimestampResponseHeader(timestamp).to_ext())
+
+    def get_all(self, channel: Channel, request: Command) -> Command:
+        """43: what consumerOffset.json holds."""
+        return answer_with(request, ConsumerOffsetTable(self._offsets.table(), {}, self._offsets.data_version))
 
     def get_all_delay(self, channel: Channel, request: Command) -> Command:
         """45: what delayOffset.json holds."""

@@ -106,6 +106,8 @@ class RequestCode:
     EXCHANGE_BROKER_HA_INFO: Final = 906
     GET_BROKER_HA_STATUS: Final = 907
     RESET_MASTER_FLUSH_OFFSET: Final = 908
+    # Skylark's own, asked of brokers that speak CBOR only.
+    WATCH_METADATA: Final = 7100
 
 
 class ResponseCode:

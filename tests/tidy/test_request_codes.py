@@ -14,7 +14,7 @@ CODES = {name: code for name, code in vars(RequestCode).items() if name.isupper(
 NAMESRV = {*range(100, 107), 205, 206, 216, 217, 219, 224, 304, 318, 319, 322, 327}
 BROKER = {
     *(10, 310, 320, 11, 361, 12, 14, 15, 17, 21, 25, 26, *range(28, 36), 38),
-    *(200, 201, 202, 203, 204, 207, 208, 215, 300, 305, 306, 307, 309, 315, 316, 321, 329, 343, 351, 352),
+    *(200, 201, 202, 203, 204, 207, 208, 215, 300, 305, 306, 307, 309, 315, 316, 321, 329, 343, 351, 352, 907, 908),
 }
 
 # What servers send to clients; a client without the feature need not answer.
@@ -45,11 +45,8 @@ REFUSED = {
     "slaves, acting masters": {
         "BROKER_HEARTBEAT",
         "EXCHANGE_BROKER_HA_INFO",
-        "GET_ALL_CONSUMER_OFFSET",
-        "GET_BROKER_HA_STATUS",
         "GET_BROKER_MEMBER_GROUP",
         "NOTIFY_MIN_BROKER_ID_CHANGE",
-        "RESET_MASTER_FLUSH_OFFSET",
     },
     "further administration": {
         "GET_ALL_PRODUCER_INFO",

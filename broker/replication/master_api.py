@@ -1,0 +1,94 @@
+"""What a slave asks of its master besides the log: 21, 201, 43, 45, where its log ends (28), and 7100.
+
+The bodies are RocketMQ's, so a Java master answers as well, all but the last. A RemotingError means no answer, a
+BrokerError one with an error code, a ProtocolError one that cannot be read. Neighbour: slave_sync.py.
+"""
+
+from typing import TypeVar
+
+import trio
+
+from common.errors import BrokerError, ProtocolError
+from remoting.net.client import RemotingClient
+from remoting.protocol.bodies import Body, decode_body, loads
+from remoting.protocol.bodies.group import SubscriptionGroupTable
+from remoting.protocol.bodies.kvtable import KVTable
+from remoting.protocol.bodies.metadata_versions import MetadataVersions
+from remoting.protocol.bodies.offsets import ConsumerOffsetTable, DelayOffsetTable
+from remoting.protocol.bodies.topic import TopicConfigTable
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.command import CBOR, Command
+from remoting.protocol.frame import MAX_FRAME_BYTES
+from remoting.protocol.headers.header import Header
+from remoting.protocol.headers.watch import WatchMetadataRequestHeader
+
+TIMEOUT_MS = 3_000
+# To read more than this takes longer than a turn of the loop should.
+LARGE_BYTES = 128 * 1024
+
+B = TypeVar("B", bound=Body)
+
+
+class Master:
+    """The master at ``addr``."""
+
+    def __init__(self, client: RemotingClient, addr: str) -> None:
+        self._client = client
+        self.addr = addr
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the connection of the last answer is still there."""
+        return self._client.connected(self.addr)
+
+    @property
+    def is_skylark(self) -> bool:
+        """Whether it is one of ours, as far as its first answer told."""
+        return self._client.speaks_cbor(self.addr)
+
+    async def topics(self) -> TopicConfigTable:
+        """21."""
+        return await self._ask(TopicConfigTable, RequestCode.GET_ALL_TOPIC_CONFIG)
+
+    async def groups(self) -> SubscriptionGroupTable:
+        """201."""
+        return await self._ask(SubscriptionGroupTable, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+
+    async def consumer_offsets(self) -> ConsumerOffsetTable:
+        """43."""
+        return await self._ask(ConsumerOffsetTable, RequestCode.GET_ALL_CONSUMER_OFFSET)
+
+    async def delay_offsets(self) -> DelayOffsetTable:
+        """45."""
+        return await self._ask(DelayOffsetTable, RequestCode.GET_ALL_DELAY_OFFSET)
+
+    async def log_end(self) -> int | None:
+        """Where its log ends; None when it does not tell."""
+        info = await self._ask(KVTable, RequestCode.GET_BROKER_RUNTIME_INFO)
+        end = info.table.get("commitLogMaxOffset", "")
+        return int(end) if end.isdecimal() else None
+
+    async def watch(self, known: MetadataVersions, hold_ms: int) -> MetadataVersions:
+        """7100: its versions, when they are not ``known`` any more or after ``hold_ms``. Skylark only."""
+        header = WatchMetadataRequestHeader(hold_ms)
+        return await self._ask(MetadataVersions, RequestCode.WATCH_METADATA, header, known, hold_ms)
+
+    async def _ask(
+        self, cls: type[B], code: int, header: Header | None = None, body: Body | None = None, hold_ms: int = 0
+    ) -> B:
+        request = Command(code, None if header is None else header.to_ext())
+        answer = await self._client.invoke(self.addr, request, TIMEOUT_MS + hold_ms, body=body)
+        if answer.code != ResponseCode.SUCCESS:
+            raise BrokerError(answer.code, answer.remark, self.addr)
+        if len(answer.body) < LARGE_BYTES:
+            return _decode(cls, answer)
+        return await trio.to_thread.run_sync(_decode, cls, answer)
+
+
+def _decode(cls: type[B], answer: Command) -> B:
+    if not answer.body:
+        raise ProtocolError(f"an answer without a body, where one of {cls.__name__} belongs")
+    if answer.codec == CBOR:
+        return decode_body(cls, answer.body, CBOR)
+    # A Java master's tables are not standard JSON, and may be long.
+    return cls.from_wire(loads(answer.body, relaxed_bytes=MAX_FRAME_BYTES))

@@ -1,0 +1,158 @@
+"""A slave's metadata: topics, groups, consumer offsets and delay offsets, copied from its master.
+
+At once when the master is known, and again when something changed there: a Skylark master holds the question until
+then (handlers/watch_metadata.py), a Java master is asked for all tables each INTERVAL_MS, as RocketMQ's slaves do.
+What differs is written to the slave's own journal, under the master's versions.
+Invariant: nothing is copied from a master whose log ends before this slave's: it lost its disk, or is none of ours,
+and its empty tables would make the messages here unreadable.
+Neighbours: known_master.py (whom to ask), master_api.py (the requests), meta/ (the tables), handlers/ of the master.
+"""
+
+import logging
+from collections.abc import Callable, Iterator
+
+import trio
+
+from broker.meta.metadata import Metadata
+from broker.replication.known_master import KnownMaster
+from broker.replication.master_api import Master
+from broker.tasks.persist import Persister
+from common.errors import BrokerError, ProtocolError, RemotingError, ReplicationRefused, RequestTimeout, StoreError
+from remoting.net.client import RemotingClient, open_client
+from remoting.protocol.bodies.metadata_versions import MetadataVersions
+from remoting.protocol.codes import ResponseCode
+
+logger = logging.getLogger(__name__)
+
+INTERVAL_MS = 3_000
+# A master that is away is asked after the first time, then after twice that, and so on up to RETRY_S.
+FIRST_RETRY_S = 0.1
+RETRY_S = 3.0
+# Between two copies from a Skylark master; more, by this factor, when they take long.
+PAUSE_S = 0.05
+PAUSE_FACTOR = 10
+
+
+_Failures = (RemotingError, BrokerError, ProtocolError, StoreError, ReplicationRefused)
+
+
+class SlaveSync:
+    """`run` it until cancelled. ``log_end`` tells how far this slave's log goes."""
+
+    def __init__(
+        self, known: KnownMaster, metadata: Metadata, persister: Persister, log_end: Callable[[], int]
+    ) -> None:
+        self._known = known
+        self._metadata = metadata
+        self._persister = persister
+        self._log_end = log_end
+        self._moved = trio.Event()
+        self._failures = 0
+        #: How often all that the master had was here.
+        self.rounds = 0
+        known.on_change.append(self._master_moved)
+
+    async def run(self) -> None:
+        """Follow the master, wherever it is."""
+        async with open_client() as client:
+            while True:
+                self._moved = moved = trio.Event()
+                async with trio.open_nursery() as nursery:
+                    if self._known.address is not None:
+                        nursery.start_soon(self._follow, client, self._known.address.addr)
+                    await moved.wait()
+                    nursery.cancel_scope.cancel()
+
+    def _master_moved(self) -> None:
+        self._moved.set()
+
+    async def _follow(self, client: RemotingClient, addr: str) -> None:
+        master = Master(client, addr)
+        copied: MetadataVersions | None = None
+        self._failures, tell = 0, True
+        while True:
+            try:
+                if copied is None or not master.is_connected:
+                    await self._check_log(master)
+                    copied = None
+                copied, pause_s = await self._copy(master, copied)
+            except _Failures as error:
+                self._failed(addr, error)
+                if isinstance(error, RequestTimeout):  # the connection may be dead without knowing it
+                    client.close_connection(addr, "no answer in time")
+                copied, tell = None, True
+                self._known.ask_again()
+                await trio.sleep(min(RETRY_S, FIRST_RETRY_S * 2 ** min(self._failures - 1, 10)))
+                continue
+            if tell:
+                logger.info("metadata copied from master %s: %s", addr, self._summary())
+            self._failures, tell = 0, False
+            self.rounds += 1
+            await trio.sleep(pause_s)
+
+    async def _check_log(self, master: Master) -> None:
+        ours = self._log_end()
+        end = await master.log_end()
+        if end is not None and end < ours:
+            raise ReplicationRefused(
+                f"its log ends at {end}, and the one here at {ours}: it is not the log that this slave copied"
+            )
+
+    async def _copy(self, master: Master, copied: MetadataVersions | None) -> tuple[MetadataVersions, float]:
+        """What the master has now; returns its versions, and how long to wait before the next copy."""
+        versions = MetadataVersions()
+        if master.is_skylark:
+            versions = await master.watch(copied or versions, INTERVAL_MS)
+            known = copied
+        else:
+            known = None
+        started = trio.current_time()
+        if known is None or versions.topics != known.topics:
+            await self._copy_topics(master)
+        if known is None or versions.groups != known.groups:
+            await self._copy_groups(master)
+        if known is None or versions.consumer_offsets != known.consumer_offsets:
+            await self._copy_consumer_offsets(master)
+        if known is None or versions.delay_offsets != known.delay_offsets:
+            await self._copy_delay_offsets(master)
+        took = trio.current_time() - started
+        return versions, max(PAUSE_S if master.is_skylark else INTERVAL_MS / 1000, PAUSE_FACTOR * took)
+
+    async def _copy_topics(self, master: Master) -> None:
+        table = await master.topics()
+        await _in_slices(self._metadata.topics.mirror(table.topic_config_table, table.data_version))
+
+    async def _copy_groups(self, master: Master) -> None:
+        table = await master.groups()
+        groups = self._metadata.groups
+        await _in_slices(groups.mirror(table.subscription_group_table, table.forbidden_table, table.data_version))
+
+    async def _copy_consumer_offsets(self, master: Master) -> None:
+        table = await master.consumer_offsets()
+        offsets = self._metadata.consumer_offsets
+        offsets.mirror(table.offset_table)
+        await self._persister.append_offsets()
+        offsets.take_version(table.data_version)
+
+    async def _copy_delay_offsets(self, master: Master) -> None:
+        try:
+            table = await master.delay_offsets()
+        except BrokerError as error:
+            if error.code != ResponseCode.SYSTEM_ERROR or master.is_skylark:
+                raise
+            return  # a Java master that never delayed a message has no such file
+        self._metadata.delay_offsets.put(table)
+
+    def _failed(self, addr: str, error: Exception) -> None:
+        self._failures += 1
+        if self._failures == 1:
+            logger.warning("metadata not copied from master %s, still trying: %s", addr, error)
+
+    def _summary(self) -> str:
+        metadata = self._metadata
+        return f"{len(metadata.topics.names())} topics, {len(metadata.groups.names())} groups"
+
+
+async def _in_slices(steps: Iterator[None]) -> None:
+    for _ in steps:
+        await trio.lowlevel.checkpoint()
