@@ -27,9 +27,12 @@ from broker.observe.stats import BrokerStats
 from broker.options import BrokerOptions
 from broker.registrar import Registrar
 from broker.replication.acks import AckLedger
+from broker.replication.build import build_master, build_slave
 from broker.replication.double_write import DoubleWrite
-from broker.replication.progress import SlaveProgress
 from broker.replication.known_master import KnownMaster
+from broker.replication.master import Master
+from broker.replication.progress import SlaveProgress
+from broker.replication.slave import Slave
 from broker.replication.slave_sync import SlaveSync
 from broker.store.group_commit import GroupCommit
 from broker.store.removal import Removal
@@ -74,8 +77,12 @@ class Rooms:
     client_handlers: ClientHandlers
     acks: AckLedger
     double_write: DoubleWrite
+    ha_handlers: HaHandlers
+    progress: SlaveProgress
     metadata_watch: MetadataWatch
+    master: Master | None
     # of a slave
+    slave: Slave | None
     known_master: KnownMaster | None
     slave_sync: SlaveSync | None
 
@@ -98,7 +105,7 @@ def build_rooms(
     replication = ReplicationStats(acks, double_write, lambda: store.log.end, clock)
     progress = SlaveProgress()
     ha_handlers = HaHandlers(options, store, replication, progress, clock)
-    runtime = RuntimeInfo(options, fs, store, stats, replication, clock)
+    runtime = RuntimeInfo(options.store_path_root_dir, fs, store, stats, replication, clock, is_slave=options.is_slave)
     topic_handlers = TopicHandlers(topics, offsets, stats, persister.wait, flusher.delete_topic)
     quick_and_slow = (
         client_handlers,
@@ -133,12 +140,16 @@ def build_rooms(
         handlers |= refusals()
     handlers |= {code: cold.guarded(handlers[code]) for code in READ_THE_STORE}
 
+    master = None if options.is_slave else build_master(options, store, acks)
+
     def after_turn() -> None:
         if store.arrived:
             arrived = list(store.arrived)
             store.arrived.clear()
             held.arrived(arrived)
         flusher.wake()
+        if master is not None:
+            master.wake()
 
     def on_close(channel: Channel) -> None:
         client_handlers.closed(channel)
@@ -154,8 +165,9 @@ def build_rooms(
         after_turn=after_turn,
     )
     known_master = KnownMaster() if options.is_slave else None
-    slave_sync = None
+    slave_sync = slave = None
     if known_master is not None:
+        slave = build_slave(options, identity, store, known_master, progress, after_turn, flusher.flush, clock)
         slave_sync = SlaveSync(known_master, metadata, persister, lambda: store.log.raw_end)
     return Rooms(
         server=server,
@@ -172,6 +184,8 @@ def build_rooms(
         ha_handlers=ha_handlers,
         progress=progress,
         metadata_watch=metadata_watch,
+        master=master,
+        slave=slave,
         known_master=known_master,
         slave_sync=slave_sync,
     )

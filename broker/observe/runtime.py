@@ -4,6 +4,7 @@ Every key of RocketMQ's is given, since its tools print rows wrongly without: wh
 (thread pools, the timer) it is zero.
 """
 
+from broker.observe.replication import ReplicationStats
 from broker.observe.stats import BrokerStats
 from broker.store.store import MessageStore
 from common.clock import Clock
@@ -36,8 +37,20 @@ _ABSENT = {
 class RuntimeInfo:
     """Call it for the table as it is now."""
 
-    def __init__(self, directory: str, fs: FileSystem, store: MessageStore, stats: BrokerStats, clock: Clock) -> None:
+    def __init__(
+        self,
+        directory: str,
+        fs: FileSystem,
+        store: MessageStore,
+        stats: BrokerStats,
+        replication: ReplicationStats,
+        clock: Clock,
+        *,
+        is_slave: bool,
+    ) -> None:
         self._directory = directory
+        self._is_slave = is_slave
+        self._replication = replication
         self._fs = fs
         self._store = store
         self._stats = stats
@@ -47,7 +60,7 @@ class RuntimeInfo:
     def __call__(self) -> dict[str, str]:
         table = {
             **_ABSENT,
-            "brokerActive": "true",
+            "brokerActive": "false" if self._is_slave else "true",
             "brokerVersion": str(VERSION),
             "brokerVersionDesc": VERSION_NAME,
             "bootTimestamp": str(self._boot_ms),
@@ -57,7 +70,7 @@ class RuntimeInfo:
             table[f"{pool}ThreadPoolQueueSize"] = "0"
             table[f"{pool}ThreadPoolQueueCapacity"] = "0"
             table[f"{pool}ThreadPoolQueueHeadWaitTimeMills"] = "0"
-        return table | self._counters() | self._log() | self._disk()
+        return table | self._counters() | self._log() | self._disk() | self._replication.table()
 
     def _counters(self) -> dict[str, str]:
         stats, store = self._stats, self._store

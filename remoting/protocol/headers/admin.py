@@ -1,9 +1,9 @@
-"""A broker itself: 26, 315."""
+"""A broker itself: 26, 315, 908."""
 
 from dataclasses import dataclass
 
 from remoting.protocol.headers.header import Header, required
-from remoting.protocol.scalars import read_text
+from remoting.protocol.scalars import read_long, read_text
 
 
 @dataclass(slots=True)
@@ -19,3 +19,10 @@ class ViewBrokerStatsDataRequestHeader(Header):
 
     stats_name: str = required(read_text)
     stats_key: str = required(read_text)
+
+
+@dataclass(slots=True)
+class ResetMasterFlushOffsetHeader(Header):
+    """908: how far the master's disk has the log, as a slave shall think."""
+
+    master_flush_offset: int = required(read_long)

@@ -6,13 +6,19 @@ from broker.handlers.admin_config import ConfigHandlers
 from broker.handlers.admin_groups import GroupHandlers
 from broker.handlers.admin_topics import TopicHandlers
 from broker.handlers.client import ClientHandlers
+from broker.handlers.ha import HaHandlers
 from broker.handlers.offsets import OffsetHandlers
 from broker.handlers.query import QueryHandlers
 from broker.handlers.stats import StatsHandlers
 from broker.meta.clients import Clients
+from broker.observe.replication import ReplicationStats
 from broker.observe.runtime import RuntimeInfo
 from broker.observe.stats import BrokerStats
 from broker.options import BrokerOptions
+from broker.replication.acks import AckLedger
+from broker.replication.double_write import DoubleWrite
+from broker.replication.progress import SlaveProgress
+from broker.store.group_commit import GroupCommit
 from common.errors import RequestRefused, StoreError
 from remoting.protocol.bodies import Body, Dialect, encode_body
 from remoting.protocol.command import CBOR, JSON, Command
@@ -56,13 +62,21 @@ class Desk:
         self.clients = Clients()
         self.deleted: list[str] = []
         self.syncs = 0
-        self.runtime = RuntimeInfo("/store", room.fs, self.store, self.stats, room.clock)
+        self.acks = AckLedger(room.options.ha_max_gap_not_in_sync)
+        double_write = DoubleWrite(GroupCommit(), self.acks, room.options)
+        self.replication = ReplicationStats(self.acks, double_write, lambda: self.store.log.end, room.clock)
+        self.progress = SlaveProgress()
+        self.ha = HaHandlers(room.options, self.store, self.replication, self.progress, room.clock)
+        self.runtime = RuntimeInfo(
+            "/store", room.fs, self.store, self.stats, self.replication, room.clock, is_slave=room.options.is_slave
+        )
         families: list[Any] = [
             TopicHandlers(
                 room.topics, room.offsets, self.stats, lambda: self.durable(), lambda topic: self.delete_messages(topic)
             ),
             GroupHandlers(room.groups, room.offsets, self.stats, self.durable),
             ConfigHandlers(room.options, room.topics, room.fs, room.clock, self.runtime),
+            self.ha,
             QueryHandlers(self.store, self.clients, room.options),
             OffsetHandlers(self.store, room.topics, room.groups, room.offsets, room.metadata.delay_offsets, 10_000),
             StatsHandlers(

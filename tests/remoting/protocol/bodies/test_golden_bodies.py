@@ -9,6 +9,7 @@ from remoting.protocol.bodies import Body, Dialect, decode_body, encode_body, lo
 from remoting.protocol.bodies.cluster import ClusterInfo
 from remoting.protocol.bodies.data_version import DataVersion
 from remoting.protocol.bodies.group import ConsumerIdList, SubscriptionGroupConfig, SubscriptionGroupTable
+from remoting.protocol.bodies.ha import HARuntimeInfo
 from remoting.protocol.bodies.heartbeat import HeartbeatData
 from remoting.protocol.bodies.kvtable import KVTable
 from remoting.protocol.bodies.offsets import ConsumerOffsetTable, DelayOffsetTable
@@ -45,11 +46,12 @@ CLASSES: dict[tuple[int, bool], type[Body]] = {
     (322, True): DataVersion,
     (322, False): DataVersion,
     (351, False): TopicConfig,
+    (907, False): HARuntimeInfo,
 }
 NEW = ["java_5.3.3", "admin_5.3.3"]
 OLD = ["java_json", "java_rocketmq", "cpp", "broker_namesrv", "admin_4.9.8"]
 #: Bodies of codes that no daemon of ours handles yet, or that are not JSON objects.
-OTHER_CODES = {10, 11, 12, 17, 25, 26, 36, 41, 42, 222, 310, 317, 319, 320, 402, 907}
+OTHER_CODES = {10, 11, 12, 17, 25, 26, 36, 41, 42, 222, 310, 317, 319, 320, 402}
 
 
 def typed(names: list[str]) -> list[tuple[Recorded, type[Body], bytes]]:

@@ -1,0 +1,56 @@
+"""What a slave refuses: whatever would make its log or its topics other than its master's.
+
+Codes and texts are RocketMQ's; to a send, that of versions before 5 (and of 5 with acting masters), which says why.
+Clients try another broker then. Neighbour: wiring.py puts these in place of a master's handlers.
+"""
+
+from typing import NoReturn
+
+from common.errors import RequestRefused
+from remoting.net.channel import Channel
+from remoting.net.server import Handler
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.command import Command
+
+_MESSAGES = (
+    RequestCode.SEND_MESSAGE,
+    RequestCode.SEND_MESSAGE_V2,
+    RequestCode.SEND_BATCH_MESSAGE,
+    RequestCode.CONSUMER_SEND_MSG_BACK,
+)
+_TRANSACTIONS = (RequestCode.END_TRANSACTION,)
+_CHANGES = (
+    RequestCode.UPDATE_AND_CREATE_TOPIC,
+    RequestCode.DELETE_TOPIC_IN_BROKER,
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+    RequestCode.DELETE_SUBSCRIPTIONGROUP,
+)
+
+
+def refusals() -> dict[int, Handler]:
+    """Handlers by request code."""
+    return {
+        **dict.fromkeys(_MESSAGES, _refuse_message),
+        **dict.fromkeys(_TRANSACTIONS, _refuse_end_transaction),
+        **dict.fromkeys(_CHANGES, _refuse_change),
+    }
+
+
+def _refuse_message(channel: Channel, request: Command) -> NoReturn:
+    raise RequestRefused(
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        "service not available now. It may be caused by one of the following reasons: messages are put to the slave",
+    )
+
+
+def _refuse_end_transaction(channel: Channel, request: Command) -> NoReturn:
+    raise RequestRefused(
+        ResponseCode.SLAVE_NOT_AVAILABLE, "Message store is slave mode, so end transaction is forbidden."
+    )
+
+
+def _refuse_change(channel: Channel, request: Command) -> NoReturn:
+    raise RequestRefused(
+        ResponseCode.SYSTEM_ERROR,
+        "Can't modify topic or subscription group from slave broker, please execute it from master broker.",
+    )
