@@ -1,0 +1,43 @@
+"""A slave takes nothing from clients that its master does not have, and says so as RocketMQ does."""
+
+import pytest
+
+from common.message.batch import encode_batch
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.command import Command
+from tests.broker.running import running, send_request
+
+BATCH = send_request("t", encode_batch([(0, b"x", b"")]))
+BATCH.code = RequestCode.SEND_BATCH_MESSAGE
+TO_SLAVE = (ResponseCode.SERVICE_NOT_AVAILABLE, "service not available now")
+CHANGE = (ResponseCode.SYSTEM_ERROR, "Can't modify topic or subscription group from slave broker, please execute it")
+
+
+@pytest.mark.parametrize(
+    ("command", "code_and_text"),
+    [
+        (send_request("t", b"x"), TO_SLAVE),
+        (send_request("t", b"x", properties="WAIT\x01false\x02"), TO_SLAVE),
+        (Command(RequestCode.SEND_MESSAGE, {}), TO_SLAVE),
+        (BATCH, TO_SLAVE),
+        (Command(RequestCode.CONSUMER_SEND_MSG_BACK, {}), TO_SLAVE),
+        (Command(RequestCode.END_TRANSACTION, {}), (ResponseCode.SLAVE_NOT_AVAILABLE, "end transaction is forbidden")),
+        (Command(RequestCode.UPDATE_AND_CREATE_TOPIC, {"topic": "t"}), CHANGE),
+        (Command(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "t"}), CHANGE),
+        (Command(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}), CHANGE),
+        (Command(RequestCode.DELETE_SUBSCRIPTIONGROUP, {"groupName": "g"}), CHANGE),
+    ],
+)
+async def test_what_a_slave_refuses(command: Command, code_and_text: tuple[int, str]) -> None:
+    async with running(broker_role="SLAVE", broker_id=1) as (client, addr):
+        answer = await client.invoke(addr, command)
+        assert answer.code == code_and_text[0]
+        assert code_and_text[1] in (answer.remark or "")
+        info = await client.invoke(addr, Command(RequestCode.GET_BROKER_RUNTIME_INFO))
+        assert b'"commitLogMaxOffset":"0"' in info.body or b"commitLogMaxOffset\x610" in info.body
+
+
+async def test_its_options_can_be_read() -> None:
+    async with running(broker_role="SLAVE", broker_id=1) as (client, addr):
+        config = (await client.invoke(addr, Command(RequestCode.GET_BROKER_CONFIG))).body.decode()
+        assert "brokerRole=SLAVE\n" in config and "brokerId=1\n" in config
