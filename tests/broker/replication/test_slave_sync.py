@@ -1,0 +1,277 @@
+"""The metadata of a slave: of a Skylark master at once on change, of a Java one by interval, never of a wrong one."""
+
+import json
+import logging
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import trio
+
+from broker.handlers.watch_metadata import MetadataWatch
+from broker.replication import slave_sync as slave_sync_module
+from broker.replication.known_master import KnownMaster, MasterAddress
+from broker.replication.slave_sync import SlaveSync
+from broker.tasks.persist import Persister
+from remoting.net.server import Server
+from remoting.protocol.bodies.data_version import DataVersion
+from remoting.protocol.bodies.group import SubscriptionGroupConfig
+from remoting.protocol.bodies.offsets import DelayOffsetTable
+from remoting.protocol.bodies.topic import TopicConfig, TopicConfigTable
+from remoting.protocol.codes import RequestCode
+from remoting.protocol.command import Command
+from tests.broker.handlers.support import Desk
+from tests.broker.meta.support import Room, options
+from tests.broker.meta.test_mirror import tables, versions
+from tests.broker.store.support import put
+from tests.sdk.fakes import Fake, serving
+from tests.tidy.tree import ROOT
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():  # noqa: ASYNC110  what is waited for happens behind sockets
+        await trio.sleep(0.002)
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slave_sync_module, "INTERVAL_MS", 20)
+    monkeypatch.setattr(slave_sync_module, "PAUSE_S", 0.002)
+    monkeypatch.setattr(slave_sync_module, "RETRY_S", 0.02)
+
+
+class SkylarkMaster:
+    """The handlers that slaves ask, over the network."""
+
+    def __init__(self) -> None:
+        self.desk = Desk()
+        self.room = self.desk.room
+        self.watch = MetadataWatch(self.room.metadata, 1_000)
+        self.asked: list[int] = []
+        handlers = {**self.desk.handlers, **self.watch.handlers()}
+        self.server = Server({code: self._noting(code, handler) for code, handler in handlers.items()})
+
+    def _noting(self, code: int, handler: Any) -> Any:
+        def noted(channel: Any, request: Command) -> Any:
+            self.asked.append(code)
+            return handler(channel, request)
+
+        return noted
+
+
+@asynccontextmanager
+async def serving_master(master: SkylarkMaster, port: int = 0) -> AsyncIterator[str]:
+    async with trio.open_nursery() as nursery:
+        yield await nursery.start(master.server.serve, "127.0.0.1", port)
+        nursery.cancel_scope.cancel()
+
+
+@dataclass
+class Slave:
+    room: Room
+    known: KnownMaster
+    sync: SlaveSync
+    log_end: int = 0
+
+    def follow(self, addr: str, by: str = "ns") -> None:
+        self.known.told(by, MasterAddress(addr, "127.0.0.1:1"))
+
+
+@asynccontextmanager
+async def slave() -> AsyncIterator[Slave]:
+    room, known = Room(options(broker_id=1, broker_role="SLAVE")), KnownMaster()
+    persister = Persister(room.metadata, room.options)
+    copied = Slave(room, known, SlaveSync(known, room.metadata, persister, lambda: copied.log_end))
+    with trio.fail_after(20):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(persister.run)
+            nursery.start_soon(copied.sync.run)
+            yield copied
+            nursery.cancel_scope.cancel()
+
+
+def fill(room: Room) -> None:
+    room.topics.put(TopicConfig("T", 3, 5, 6, attributes={"message.type": "FIFO"}))
+    room.groups.put(SubscriptionGroupConfig("g", retry_max_times=3))
+    room.offsets.commit("g", "T", 2, 77)
+    room.offsets.append_changed(room.offsets.take_changed())
+    room.metadata.delay_offsets.put(DelayOffsetTable({1: 5}, DataVersion(0, 1, 1)))
+
+
+@contextmanager
+def writes(room: Room) -> Iterator[list[int]]:
+    appended: list[int] = []
+    wake = room.journal.on_append
+
+    def noted() -> None:
+        appended.append(1)
+        wake()
+
+    room.journal.on_append = noted
+    yield appended
+    room.journal.on_append = wake
+
+
+async def test_all_tables_come_at_once_when_the_master_is_known(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    master = SkylarkMaster()
+    fill(master.room)
+    async with serving_master(master) as addr, slave() as copy:
+        copy.follow(addr)
+        await until(lambda: copy.sync.rounds == 1)
+        assert tables(copy.room) == tables(master.room)
+        assert versions(copy.room) == versions(master.room)
+    copy.room.kill()
+    assert tables(copy.room) == tables(master.room)
+    assert caplog.text.count(f"metadata copied from master {addr}") == 1
+
+
+async def test_a_change_comes_while_nothing_else_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slave_sync_module, "INTERVAL_MS", 60_000)
+    master = SkylarkMaster()
+    async with serving_master(master) as addr, slave() as copy:
+        copy.follow(addr)
+        await until(lambda: len(master.watch) == 1)
+        master.asked.clear()
+        with writes(copy.room) as written:
+            master.room.topics.put(TopicConfig("T", 3, 5))
+            await until(lambda: copy.room.topics.get("T") is not None and len(master.watch) == 1)
+            assert len(written) == 2  # the topic, and the version
+        assert master.asked == [RequestCode.GET_ALL_TOPIC_CONFIG, RequestCode.WATCH_METADATA]
+        master.room.groups.put(SubscriptionGroupConfig("g"))
+        await until(lambda: copy.room.groups.get("g") is not None)
+        master.room.topics.delete("T")
+        await until(lambda: copy.room.topics.get("T") is None)
+        await until(lambda: len(master.watch) == 1)
+        master.room.offsets.commit("g", "T", 0, 7)
+        master.watch.tick()
+        await until(lambda: copy.room.offsets.query("g", "T", 0) == 7)
+        await until(lambda: len(master.watch) == 1)
+        assert versions(copy.room) == versions(master.room)
+
+
+async def test_a_master_that_is_away_is_asked_until_it_is_back(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    first, second = SkylarkMaster(), SkylarkMaster()
+    fill(second.room)
+    asked_again = []
+    async with slave() as copy:
+        copy.known.ask_again = lambda: asked_again.append(1)
+        async with serving_master(first) as addr:
+            copy.follow(addr)
+            await until(lambda: copy.sync.rounds >= 1)
+        before = tables(copy.room)
+        await until(lambda: len(asked_again) >= 3)
+        assert tables(copy.room) == before
+        async with serving_master(second, int(addr.rpartition(":")[2])):
+            await until(lambda: tables(copy.room) == tables(second.room))
+    assert caplog.text.count("metadata not copied from master") == 1
+    assert caplog.text.count("metadata copied from master") == 2
+
+
+async def test_another_master_is_followed() -> None:
+    first, second = SkylarkMaster(), SkylarkMaster()
+    fill(second.room)
+    async with serving_master(first) as addr1, serving_master(second) as addr2, slave() as copy:
+        copy.follow(addr1)
+        await until(lambda: copy.sync.rounds >= 1)
+        copy.follow(addr2)
+        await until(lambda: tables(copy.room) == tables(second.room))
+
+
+async def test_nothing_is_copied_from_a_master_that_lost_its_disk(caplog: pytest.LogCaptureFixture) -> None:
+    master = SkylarkMaster()
+    async with serving_master(master) as addr, slave() as copy:
+        fill(copy.room)
+        before = tables(copy.room)
+        copy.log_end = 1_000
+        asked_again: list[int] = []
+        copy.known.ask_again = lambda: asked_again.append(1)
+        copy.follow(addr)
+        await until(lambda: len(asked_again) >= 3)
+        assert tables(copy.room) == before
+        assert set(master.asked) == {RequestCode.GET_BROKER_RUNTIME_INFO}
+        assert "its log ends at 0, and the one here at 1000" in caplog.text
+        while master.desk.store.log.end < 1_000:
+            put(master.desk.store, "T", 0, bytes(100))
+        await until(lambda: copy.sync.rounds >= 1)
+
+
+async def test_what_cannot_be_written_is_copied_later(caplog: pytest.LogCaptureFixture) -> None:
+    master = SkylarkMaster()
+    fill(master.room)
+    async with serving_master(master) as addr, slave() as copy:
+        copy.room.fs.capacity = copy.room.fs.used()
+        asked_again: list[int] = []
+        copy.known.ask_again = lambda: asked_again.append(1)
+        copy.follow(addr)
+        await until(lambda: len(asked_again) >= 2)
+        assert "no room" in caplog.text
+        copy.room.fs.capacity = 1 << 40
+        await until(lambda: tables(copy.room) == tables(master.room))
+
+
+def golden(file: str, code: int) -> bytes:
+    """The body of a Java broker's answer."""
+    for line in (ROOT / "tests/golden/wire" / file).read_text().splitlines():
+        frame = json.loads(line)
+        if frame["name"].startswith(f"{code}.RESP_code0"):
+            raw = bytes.fromhex(frame["hex"])
+            return raw[8 + (int.from_bytes(raw[4:8]) & 0xFFFFFF) :]
+    raise AssertionError(f"{file} has no answer to {code}")
+
+
+def java_master(file: str) -> Fake:
+    """A Java broker, with a topic of ours."""
+    master = Fake()
+    master.json_only = True
+    for code in (28, 43, 45, 201):
+        body = golden(file, code)
+        master.on(code, lambda request, body=body: request.respond(body=body))  # type: ignore[misc]
+    topics = TopicConfigTable(DataVersion(0, 7, 7), {"WireTopic": TopicConfig("WireTopic", 4, 4)})
+    master.on(21, lambda request: topics)
+    return master
+
+
+@pytest.mark.parametrize("file", ["admin_4.9.8.jsonl", "admin_5.3.3.jsonl"])
+async def test_a_java_master_is_asked_by_interval(file: str) -> None:
+    master = java_master(file)
+    async with serving(master), slave() as copy:
+        copy.follow(master.addr)
+        await until(lambda: copy.sync.rounds >= 1)
+        assert copy.room.offsets.query("wire_push_cg", "WireTopic", 0) == 1
+        assert copy.room.groups.get("wire_push_cg") is not None
+        assert copy.room.metadata.delay_offsets.table.offset_table == {1: 1, 3: 1}
+        assert copy.room.topics.get("WireTopic") == TopicConfig("WireTopic", 4, 4)
+        assert copy.room.groups.data_version.counter >= 4
+        with writes(copy.room) as written:
+            rounds = copy.sync.rounds
+            await until(lambda: copy.sync.rounds >= rounds + 3)
+            assert written == []
+        assert not master.asked(RequestCode.WATCH_METADATA)
+        master.on(21, lambda request: TopicConfigTable(DataVersion(0, 1, 1), {"U": TopicConfig("U")}))
+        await until(lambda: copy.room.topics.get("WireTopic") is None)
+
+
+async def test_a_java_master_that_never_delayed_a_message_has_no_delay_offsets() -> None:
+    master = java_master("admin_4.9.8.jsonl")
+    master.on(45, lambda request: request.respond(1, "No delay offset in this broker"))
+    async with serving(master), slave() as copy:
+        copy.follow(master.addr)
+        await until(lambda: copy.sync.rounds >= 1)
+        assert copy.room.metadata.delay_offsets.table == DelayOffsetTable()
+
+
+async def test_an_answer_that_cannot_be_read_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    master = java_master("admin_4.9.8.jsonl")
+    master.on(21, lambda request: request.respond(body=b"{nonsense"))
+    asked_again: list[int] = []
+    async with serving(master), slave() as copy:
+        before = tables(copy.room)
+        copy.known.ask_again = lambda: asked_again.append(1)
+        copy.follow(master.addr)
+        await until(lambda: len(asked_again) >= 2)
+        assert tables(copy.room) == before
+    assert "metadata not copied from master" in caplog.text
