@@ -40,6 +40,8 @@ class Broker:
         self._fs = fs or OsFiles()
         self._clock = clock or SystemClock()
         self._stopping = trio.Event()
+        # Where slaves connect to, once that is known.
+        self.ha_addr = ""
 
     async def run(self, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until `stop`; starts with the address ``"ip:port"`` that clients are told.
@@ -48,12 +50,24 @@ class Broker:
         """
         options = self.options
         listeners = await listen(options.bind_address, options.listen_port)
-        identity = identity_of(options, split_address(address_of(listeners))[1])
+        port = split_address(address_of(listeners))[1]
+        ha_port = options.ha_listen_port or (port + 1 if options.listen_port else 0)
+        ha_listeners: list[trio.SocketListener] = []
+        if not options.is_slave:
+            try:
+                ha_listeners = await listen(options.bind_address, ha_port, "haListenPort")
+            except BaseException:
+                for listener in listeners:
+                    await listener.aclose()
+                raise
+            ha_port = split_address(address_of(ha_listeners))[1]
+        identity = identity_of(options, port, ha_port)
+        self.ha_addr = identity.ha_addr
         metadata = Metadata(self._fs, f"{options.store_path_root_dir}/config", self._clock, options)
         store = MessageStore(self._fs, store_options(options), self._clock, encode_host(*split_address(identity.addr)))
         await trio.to_thread.run_sync(self._recover, store, metadata)
         try:
-            await self._serve(listeners, identity, store, metadata, task_status)
+            await self._serve(listeners, ha_listeners, identity, store, metadata, task_status)
         finally:
             with trio.CancelScope(shield=True):
                 await trio.to_thread.run_sync(store.close)
@@ -107,6 +121,7 @@ class Broker:
     async def _serve(
         self,
         listeners: list[trio.SocketListener],
+        ha_listeners: list[trio.SocketListener],
         identity: Identity,
         store: MessageStore,
         metadata: Metadata,
@@ -130,6 +145,10 @@ class Broker:
                 nursery.start_soon(repeat, WATCH_TICK_MS, rooms.metadata_watch.tick)
                 if rooms.slave_sync is not None:
                     nursery.start_soon(rooms.slave_sync.run)
+                if rooms.master is not None:
+                    await nursery.start(rooms.master.serve_on, ha_listeners)
+                if rooms.slave is not None:
+                    nursery.start_soon(rooms.slave.run)
                 await nursery.start(rooms.server.serve_on, listeners)
                 await nursery.start(rooms.registrar.run)
                 task_status.started(identity.addr)
@@ -146,6 +165,9 @@ class Broker:
                 nursery.cancel_scope.cancel()
         finally:
             await rooms.persister.close()
+            if rooms.slave is not None:
+                with trio.CancelScope(shield=True):
+                    await rooms.slave.finish()
 
 
 async def _no_send_waits(rooms: Rooms) -> None:

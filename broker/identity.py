@@ -51,9 +51,9 @@ def resolved(options: BrokerOptions) -> BrokerOptions:
     return replace(options, **changes)
 
 
-def identity_of(options: BrokerOptions, listen_port: int) -> Identity:
-    """Who a broker with ``resolved`` options is, once it is known on which port it listens."""
-    ha_port = options.ha_listen_port or listen_port + 1
+def identity_of(options: BrokerOptions, listen_port: int, ha_port: int = 0) -> Identity:
+    """Who a broker with ``resolved`` options is, once it is known on which ports it listens."""
+    ha_port = ha_port or options.ha_listen_port or listen_port + 1
     return Identity(
         options.broker_cluster_name,
         options.broker_name,

@@ -50,8 +50,8 @@ _KEYS = """
     filterDataCleanTimeSpan filterServerNums filterSupportRetry flushCommitLogTimed
     flushConsumeQueueLeastPages flushConsumeQueueThoroughInterval flushConsumerOffsetHistoryInterval
     flushDelayOffsetInterval flushIntervalConsumeQueue flushLeastPagesWhenWarmMapedFile forceVerifyPropCRC
-    globalColdReadThreshold haFlowControlEnable haHousekeepingInterval haMasterAddress
-    haMaxTimeSlaveNotCatchup haSendHeartbeatInterval haSlaveFallbehindMax haTransferBatchSize
+    globalColdReadThreshold
+    haMaxTimeSlaveNotCatchup haSlaveFallbehindMax
     heartbeatThreadPoolNums heartbeatThreadPoolQueueCapacity highSpeedMode initAuthenticationUser
     initPopOffsetByCheckMsgInMem innerClientAuthenticationCredentials isBrokerContainer
     isEnableBatchPush isInBrokerContainer isolateLogEnable isScanAvailableNameSrv litePullMessageEnable
@@ -60,7 +60,7 @@ _KEYS = """
     logicalDiskSpaceCleanForciblyThreshold logicQueueForceSwapMapInterval logicQueueSwapMapInterval
     logicQueueSwapMapReserveFileNum mappedFileSizeConsumeQueueExt mappedFileSizeTimerLog mappedFileSwapEnable
     mapperFileSizeBatchConsumeQueue maxAsyncPutMessageRequests maxBatchDeleteFilesNum maxChecksumRange
-    maxConsumeQueueScan maxDelayTime maxErrorRateOfBloomFilter maxFilterMessageSize maxHaTransferByteInSecond
+    maxConsumeQueueScan maxDelayTime maxErrorRateOfBloomFilter maxFilterMessageSize
     maxLmqConsumeQueueNum maxMsgsNumBatch maxOffsetMapSize maxPopPollingSize maxReconnectIntervalTimeSeconds
     maxRecoveryCommitlogFiles maxSlaveResendLength maxStatsIdleTimeInMinutes maxTopicLength
     memTableFlushIntervalMs messageDelayLevel messageIndexSafe messageStorePlugIn
@@ -92,7 +92,7 @@ _KEYS = """
     statRocksDBCQIntervalSec storeCheckpoint storePathBrokerIdentity storePathConsumeQueue
     storePathDLedgerCommitLog storePathEpochFile storePathIndex storeReplyMessageEnable storeType
     subscriptionExpiredTimeout syncBrokerMemberGroupPeriod syncBrokerMetadataPeriod
-    syncControllerMetadataPeriod syncFromLastFile syncMasterFlushOffsetWhenStartup timerCheckMetricsWhen
+    syncControllerMetadataPeriod syncMasterFlushOffsetWhenStartup timerCheckMetricsWhen
     timerColdDataCheckIntervalMs timerCongestNumEachSlot timerEnableCheckMetrics timerEnableDisruptor
     timerEnableRetryUntilSuccess timerFlushIntervalMs timerGetMessageThreadNum timerInterceptDelayLevel
     timerMaxDelaySec timerMetricSmallThreshold timerPrecisionMs timerProgressLogIntervalMs

@@ -144,6 +144,40 @@ class BrokerOptions:
         256 * MIB, "a slave that is so far behind, or further, is not in sync", unit="bytes", minimum=1
     )
 
+    # --- replication: the link
+    ha_master_address: str = option(
+        "", "SLAVE: address of the master's HA port, host:port; default: what NameServers say"
+    )
+    ha_shared_secret: str = option(
+        "", "a master and its slaves prove to each other that they know it; empty: no proof", secret=True
+    )
+    ha_allow_plain_peers: str = option(
+        "auto",
+        "serve slaves that say no hello, as RocketMQ's; auto: without haSharedSecret, or when bound to loopback",
+        choices=("auto", "true", "false"),
+    )
+    ha_send_heartbeat_interval: int = option(
+        5_000, "a link on which nothing is to be sent gets a heartbeat after this time", unit="ms", minimum=1
+    )
+    ha_housekeeping_interval: int = option(
+        20_000, "a peer of the link that is silent for this long is taken for gone", unit="ms", minimum=1
+    )
+    ha_transfer_batch_size: int = option(
+        32 * KIB, "most bytes of one frame to a RocketMQ slave", unit="bytes", minimum=1, maximum=1024 * KIB
+    )
+    ha_max_transfer_rate: int = option(
+        0, "most bytes a second to each slave; 0: no limit", unit="bytes", minimum=0, mutable=True
+    )
+    ha_flow_control_enable: bool = option(
+        False, "limit the bytes a second to each slave to maxHaTransferByteInSecond", mutable=True
+    )
+    max_ha_transfer_byte_in_second: int = option(
+        100 * MIB, "that limit, RocketMQ's; haMaxTransferRate needs no switch", unit="bytes", minimum=1, mutable=True
+    )
+    sync_from_last_file: bool = option(
+        False, "SLAVE without messages: copy only the master's last commit log file, not all that it has"
+    )
+
     # --- retention
     file_reserved_time: int = option(
         72, "a commit log file may go when its youngest message is older", unit="hours", minimum=1, mutable=True
@@ -237,6 +271,19 @@ class BrokerOptions:
     def is_sync_master(self) -> bool:
         """Whether sends wait for slaves."""
         return self.broker_role == "SYNC_MASTER"
+
+    @property
+    def allow_plain_peers(self) -> bool:
+        """Whether slaves that say no hello are served."""
+        if self.ha_allow_plain_peers != "auto":
+            return self.ha_allow_plain_peers == "true"
+        return not self.ha_shared_secret or self.bind_address in ("127.0.0.1", "::1", "localhost")
+
+    @property
+    def ha_rate(self) -> int:
+        """Most bytes a second to each slave; 0: no limit."""
+        rates = [self.ha_max_transfer_rate, self.max_ha_transfer_byte_in_second if self.ha_flow_control_enable else 0]
+        return min((rate for rate in rates if rate), default=0)
 
     @property
     def forbidden_keys(self) -> frozenset[str]:

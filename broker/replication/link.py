@@ -8,6 +8,7 @@ Neighbours: frames.py and hello.py (the bytes), master.py and slave.py (the sock
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 from typing import NamedTuple
 
 from broker.replication.frames import (
@@ -102,6 +103,11 @@ class MasterLink:
         """Whether the slave is known and takes the log."""
         return self.next_offset >= 0
 
+    @property
+    def idle(self) -> bool:
+        """Whether nothing but time or an append gives it something to send."""
+        return not self._output and self.claim is None and not self.refusal and self.next_offset == self._bounds().end
+
     def receive(self, data: bytes, now: float) -> None:
         """What the slave sent. ProtocolError when that closes the connection."""
         if not data:
@@ -132,7 +138,7 @@ class MasterLink:
         at = self.next_offset
         if at < 0:
             return None
-        if now - self._said > self._terms.heartbeat_s:
+        if now >= self.beat_at():
             self._said = now
             return Range(encode_header(at, 0), at, 0)
         bounds = self._bounds()
@@ -148,12 +154,16 @@ class MasterLink:
 
     def check(self, now: float) -> None:
         """ProtocolError when the slave has been silent for too long."""
-        if now - self._heard > self._terms.timeout_s:
+        if now >= self.silent_at():
             raise ProtocolError(f"nothing was heard of it for {self._terms.timeout_s:.0f} s")
 
-    def wake_at(self) -> float:
-        """When `check` or `next_range` has something to do though nothing happened."""
-        return min(self._heard + self._terms.timeout_s, self._said + self._terms.heartbeat_s)
+    def beat_at(self) -> float:
+        """When `next_range` gives a heartbeat."""
+        return self._said + self._terms.heartbeat_s if self.ready else inf
+
+    def silent_at(self) -> float:
+        """When `check` raises, unless something comes before."""
+        return self._heard + self._terms.timeout_s
 
     def judge(self, difference: int | None, now: float) -> None:
         """Answer the claim; ``difference``: where the slave's log is known to hold other bytes."""
@@ -294,9 +304,9 @@ class SlaveLink:
 
     def tick(self, now: float) -> None:
         """What is due now. ProtocolError when the master has been silent for too long."""
-        if now - self._heard > self._terms.timeout_s:
+        if now >= self._heard + self._terms.timeout_s:
             raise ProtocolError(f"nothing was heard of the master for {self._terms.timeout_s:.0f} s")
-        if self.ready and now - self._said >= self._terms.heartbeat_s:
+        if self.ready and now >= self._said + self._terms.heartbeat_s:
             self._report(max(self._reported, 0), now)
 
     def wake_at(self) -> float:

@@ -30,7 +30,7 @@ class Replica:
 
     def __init__(self, store: MessageStore) -> None:
         self._store = store
-        self._log = store.log
+        self.log = store.log
         self._queues = store.queues
         self._tag_codes = TagCodes()
         self._topics: dict[bytes, str] = {}
@@ -38,21 +38,21 @@ class Replica:
     @property
     def raw_end(self) -> int:
         """One past the last byte that is here."""
-        return self._log.raw_end
+        return self.log.raw_end
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing was ever stored, so that the log may begin anywhere."""
-        return self._log.raw_end == self._log.start
+        return self.log.raw_end == self.log.start
 
     @property
     def behind(self) -> int:
         """Bytes that no queue knows yet."""
-        return self._log.raw_end - self._log.end
+        return self.log.raw_end - self.log.end
 
     def begin_at(self, offset: int) -> None:
         """The empty log begins at ``offset``, the start of one of the master's files. Blocks; DiskFull."""
-        log = self._log
+        log = self.log
         if offset == log.start and log.chain.segments:
             return
         if offset % log.chain.segment_bytes:
@@ -67,15 +67,15 @@ class Replica:
 
     @property
     def needs_file(self) -> bool:
-        return self._log.needs_file
+        return self.log.needs_file
 
     def make_file(self) -> None:
         """Make the next file of the log. Blocks; DiskFull."""
-        self._log.make_file()
+        self.log.make_file()
 
     def append(self, data: memoryview) -> int:
         """Add bytes at ``raw_end``; returns how many: what does not fit needs `make_file` first."""
-        return 0 if self._log.needs_file else self._log.copy_in(data)
+        return 0 if self.log.needs_file else self.log.copy_in(data)
 
     def build(self, limit: int) -> int:
         """Give up to ``limit`` whole records to their queues; returns how many.
@@ -84,7 +84,7 @@ class Replica:
         """
         done = 0
         while done < limit:
-            log = self._log
+            log = self.log
             segment = log.chain.at(log.end)
             if segment is None:
                 break
@@ -110,8 +110,8 @@ class Replica:
         """Give all whole records to their queues, and cut what is part of one: the log can be appended to. Blocks."""
         while self.build(10_000):
             pass
-        if self._log.chain.segments:
-            self._log.open_at(self._log.end, flushed=self._log.flushed, clear=self.behind > 0)
+        if self.log.chain.segments:
+            self.log.open_at(self.log.end, flushed=self.log.flushed, clear=self.behind > 0)
 
     def _build_from(self, data: bytes, start: int, room: int, limit: int) -> int:
         """Queue the whole records at the beginning of ``data``, which lies at ``start``; how many."""
@@ -158,7 +158,7 @@ class Replica:
                 done += 1
         finally:
             # What the queues know is part of the log.
-            self._log.end = start + at
+            self.log.end = start + at
             self._store.follow_time(latest)
         return done
 
@@ -195,7 +195,7 @@ class Replica:
         if offset == 0:
             self._queues.clear(queue)
             queue.continue_at(0)
-        elif gap > 0 and not queue.is_empty and gap > (physical - self._log.start) // MIN_RECORD:
+        elif gap > 0 and not queue.is_empty and gap > (physical - self.log.start) // MIN_RECORD:
             raise self._corrupt(
                 physical,
                 f"the record says it is message {offset} of {queue.topic}/{queue.queue_id},"
@@ -205,6 +205,6 @@ class Replica:
             queue.move_to(offset)
 
     def _corrupt(self, physical: int, reason: str) -> StoreCorrupt:
-        segment = self._log.chain.at(physical)
+        segment = self.log.chain.at(physical)
         assert segment is not None
         return StoreCorrupt(segment.path, physical - segment.base, f"the master sent no record: {reason}")

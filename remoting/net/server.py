@@ -221,12 +221,12 @@ class Server:
                     )
 
 
-async def listen(host: str, port: int) -> list[trio.SocketListener]:
-    """Listening sockets; port 0 takes a free one. UserError when the port cannot be had."""
+async def listen(host: str, port: int, key: str = "listenPort") -> list[trio.SocketListener]:
+    """Listening sockets; port 0 takes a free one. UserError when the port, option ``key``, cannot be had."""
     try:
         return await trio.open_tcp_listeners(port, host=host or None)
     except OSError as error:
-        raise UserError(_cannot_listen(host, port, error)) from None
+        raise UserError(_cannot_listen(host, port, key, error)) from None
 
 
 def address_of(listeners: list[trio.SocketListener]) -> str:
@@ -253,10 +253,10 @@ def failure(request: Command, error: Exception) -> Command:
     return request.respond(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
 
 
-def _cannot_listen(host: str, port: int, error: OSError) -> str:
+def _cannot_listen(host: str, port: int, key: str, error: OSError) -> str:
     where = f"{host or '0.0.0.0'}:{port}"
     if error.errno == errno.EADDRINUSE:
-        return f"port {where} is in use; stop the process that has it or choose another listenPort"
+        return f"port {where} is in use; stop the process that has it or choose another {key}"
     if error.errno == errno.EACCES:
-        return f"port {where} may not be opened by this user; choose a listenPort above 1023"
-    return f"cannot listen on {where}: {error.strerror or error}; check bindAddress and listenPort"
+        return f"port {where} may not be opened by this user; choose a {key} above 1023"
+    return f"cannot listen on {where}: {error.strerror or error}; check bindAddress and {key}"

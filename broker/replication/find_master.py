@@ -1,0 +1,77 @@
+"""Where a slave's master is, and whether it is one of ours: then both say hello before the log comes.
+
+A RocketMQ master would take a hello for offsets, so it is asked on its own port first: only ours answers an offer of
+CBOR. Where a secret is set, nobody else is followed anyway.
+Neighbours: known_master.py (what NameServers say), slave.py (connects).
+"""
+
+from typing import NamedTuple
+
+import trio
+
+from broker.options import BrokerOptions
+from broker.replication.known_master import KnownMaster
+from common.errors import ProtocolError, RemotingError
+from remoting.net.client import open_client, split_address
+from remoting.protocol.codes import RequestCode
+from remoting.protocol.command import Command
+
+ASK_TIMEOUT_MS = 3_000
+# Where only the HA address is known, the other is a guess: after so many guesses in vain RocketMQ's way is tried.
+GUESSES = 4
+
+
+class Target(NamedTuple):
+    """The master's HA address; ``hello``: it is one of ours."""
+
+    ha_addr: str
+    hello: bool
+
+
+class MasterFinder:
+    """Looks at the options, then at what NameServers said."""
+
+    def __init__(self, known: KnownMaster, options: BrokerOptions) -> None:
+        self._known = known
+        self._options = options
+        self._changed = trio.Event()
+        self._guesses = 0
+        known.on_change.append(self._on_change)
+
+    async def find(self) -> Target:
+        """Where to connect; waits until that is known. OSError when the master does not answer."""
+        known = self._known
+        while not self._options.ha_master_address and (known.address is None or not known.address.ha_addr):
+            self._changed = trio.Event()
+            await self._changed.wait()
+        ha_addr = self._options.ha_master_address
+        if not ha_addr:
+            assert known.address is not None
+            ha_addr = known.address.ha_addr
+        if self._options.ha_shared_secret:
+            return Target(ha_addr, hello=True)
+        if known.address is not None and known.address.ha_addr == ha_addr:
+            return Target(ha_addr, await _is_ours(known.address.addr))
+        # RocketMQ's own default: the HA port follows the other one.
+        host, port = split_address(ha_addr)
+        guess = f"[{host}]:{port - 1}" if ":" in host else f"{host}:{port - 1}"
+        try:
+            hello, self._guesses = await _is_ours(guess), 0
+        except OSError:
+            self._guesses += 1
+            if self._guesses < GUESSES:
+                raise
+            hello = False
+        return Target(ha_addr, hello)
+
+    def _on_change(self) -> None:
+        self._changed.set()
+
+
+async def _is_ours(addr: str) -> bool:
+    async with open_client() as client:
+        try:
+            await client.invoke(addr, Command(RequestCode.GET_BROKER_RUNTIME_INFO), ASK_TIMEOUT_MS)
+        except (RemotingError, ProtocolError) as error:
+            raise OSError(f"whether the master at {addr} is a Skylark broker is not known: {error}") from None
+        return client.speaks_cbor(addr)

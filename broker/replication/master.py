@@ -1,0 +1,204 @@
+"""The master's side of replication: a port for slaves, and a task pair for each of them.
+
+A slave is sent what follows its end as soon as it is appended (`wake`, after each turn of the loop), and what is
+older out of files, in a thread, so that a slave which catches up does not slow sends down. One range is on its way to
+a slave at a time, so memory is bounded however slow it is. What a slave reports goes to the ledger.
+Neighbours: link.py (what is said), acks.py (who waits for copies), broker.py (runs this), wiring.py (wakes it).
+"""
+
+import logging
+import os
+from collections.abc import Callable
+from functools import partial
+from zlib import crc32
+
+import trio
+
+from broker.replication.acks import AckLedger, Slave
+from broker.replication.hello import NONCE_BYTES, Claim, first_difference
+from broker.replication.link import Bounds, LinkTerms, MasterLink
+from broker.store.commitlog import CommitLog
+from common.errors import FileClosed, ProtocolError
+from remoting.net.server import address_of
+
+logger = logging.getLogger(__name__)
+
+# A set has a few at the most; what else connects is a mistake or worse.
+MAX_CONNECTIONS = 100
+RECEIVE_BYTES = 4096
+
+
+class Master:
+    """Serves slaves of one log; `wake` it when something was appended.
+
+    ``rate``: bytes a second that each slave gets at the most; 0: no limit.
+    """
+
+    def __init__(self, log: CommitLog, acks: AckLedger, terms: LinkTerms, rate: Callable[[], int]) -> None:
+        self._log = log
+        self._acks = acks
+        self._terms = terms
+        self._rate = rate
+        self._connections: set[_Connection] = set()
+        self._told = -1
+
+    async def serve_on(
+        self, listeners: list[trio.SocketListener], *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Serve on sockets that are open, until cancelled."""
+        task_status.started(address_of(listeners))
+        await trio.serve_listeners(self._serve, listeners)
+
+    def wake(self) -> None:
+        """After a turn of the loop: the log may have grown."""
+        if self._connections and self._log.end != self._told:
+            self._told = self._log.end
+            for connection in self._connections:
+                connection.wake()
+
+    async def _serve(self, stream: trio.SocketStream) -> None:
+        try:
+            ip, port, *_ = stream.socket.getpeername()
+        except OSError:
+            return  # gone before we looked
+        addr = f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
+        if len(self._connections) >= MAX_CONNECTIONS:
+            logger.warning("slave %s turned away: %d are connected already", addr, MAX_CONNECTIONS)
+            return
+        connection = _Connection(stream, addr, self._log, self._acks, self._terms, self._rate)
+        self._connections.add(connection)
+        reason = "the broker is stopping"
+        try:
+            await connection.run()
+            reason = "it closed the connection"
+        except* ProtocolError as group:
+            reason = str(_first(group))
+        except* (trio.BrokenResourceError, trio.ClosedResourceError):
+            reason = "the connection broke"
+        finally:
+            self._connections.discard(connection)
+            self._acks.gone(addr)
+            log = logger.info if reason == "it closed the connection" else logger.warning
+            log("connection of slave %s ended: %s", addr, reason)
+
+
+def _first(group: BaseExceptionGroup[ProtocolError]) -> BaseException:
+    inner: BaseException = group
+    while isinstance(inner, BaseExceptionGroup):
+        inner = inner.exceptions[0]
+    return inner
+
+
+class _Connection:
+    """One slave's."""
+
+    def __init__(
+        self,
+        stream: trio.SocketStream,
+        addr: str,
+        log: CommitLog,
+        acks: AckLedger,
+        terms: LinkTerms,
+        rate: Callable[[], int],
+    ) -> None:
+        self._stream = stream
+        self._addr = addr
+        self._log = log
+        self._acks = acks
+        self._rate = rate
+        self._link = MasterLink(terms, self._bounds, os.urandom(NONCE_BYTES), trio.current_time())
+        self._something = trio.Event()
+        self._slave: Slave | None = None
+        self._acked = -1
+        self._free_at = 0.0
+
+    def wake(self) -> None:
+        self._something.set()
+
+    async def run(self) -> None:
+        """Until the slave closes the connection. ProtocolError when it must be closed."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._send)
+            await self._receive()
+            nursery.cancel_scope.cancel()
+
+    def _bounds(self) -> Bounds:
+        log = self._log
+        return Bounds(log.start, log.end, log.chain.segment_bytes)
+
+    async def _receive(self) -> None:
+        link = self._link
+        while True:
+            data = None
+            with trio.move_on_at(link.silent_at()):
+                data = await self._stream.receive_some(RECEIVE_BYTES)
+            now = trio.current_time()
+            if data is None:
+                link.check(now)
+                continue
+            if not data:
+                return
+            link.receive(data, now)
+            if link.ready and self._slave is None:
+                self._connected(now)
+            if link.acked >= 0:
+                self._acks.acked(self._addr, link.acked, now)
+            if not self._something.is_set() and not link.idle:
+                self._something.set()
+
+    def _connected(self, now: float) -> None:
+        hello = self._link.hello
+        identity = hello.addr if hello else ""
+        self._slave = self._acks.connected(self._addr, now, identity)
+        who = f"broker {hello.broker_id} at {hello.addr}" if hello else "a plain peer"
+        logger.info("slave %s (%s) follows from offset %d", self._addr, who, self._link.next_offset)
+
+    async def _send(self) -> None:
+        link, stream = self._link, self._stream
+        while True:
+            if output := link.take_output():
+                await stream.send_all(output)
+            if link.refusal:
+                raise ProtocolError(f"refused: {link.refusal}")
+            if link.claim is not None:
+                difference = await trio.to_thread.run_sync(partial(self._compare, link.claim))
+                link.judge(difference, trio.current_time())
+                if link.ready:
+                    self._connected(trio.current_time())
+                continue
+            now = trio.current_time()
+            found = link.next_range(now)
+            if found is None:
+                with trio.move_on_at(link.beat_at()):
+                    await self._something.wait()
+                self._something = trio.Event()
+                continue
+            data = await self._read(found.offset, found.size) if found.size else b""
+            await stream.send_all(b"".join((found.header, data)))
+            if self._slave is not None:
+                self._slave.next_offset = link.next_offset
+                self._slave.sent_bytes += found.size
+            if rate := self._rate():
+                self._free_at = max(self._free_at, now) + found.size / rate
+                await trio.sleep_until(self._free_at)
+
+    async def _read(self, offset: int, size: int) -> bytes:
+        if self._log.is_recent(offset):
+            return self._log.copy(offset, size)
+        file, at, size = self._log.span(offset, offset + size)
+        try:
+            return await trio.to_thread.run_sync(file.pread, at, size)
+        except FileClosed as error:
+            raise ProtocolError(f"what it needs was deleted: {error}") from None
+
+    def _compare(self, claim: Claim) -> int | None:
+        """Where the slave has other bytes. Blocks: in a thread."""
+        chain = self._log.chain
+
+        def crc_of(offset: int, size: int) -> int:
+            data = b""
+            while len(data) < size and (more := chain.read_file(offset + len(data), size - len(data))):
+                data += more
+            return crc32(data)
+
+        return first_difference(claim.tails, self._log.start, self._log.end, crc_of)

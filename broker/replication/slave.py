@@ -1,0 +1,260 @@
+"""The slave's side of replication: follows the master's log, for as long as the broker runs.
+
+Connects to the master's HA port, appends what comes, and reports how far it has it: as soon as it is in the log, or
+with SYNC_FLUSH when it is on disk. Queues are made in steps in between, so that the loop turns; a slave whose queues
+are far behind takes no more until they have caught up. A lost connection is tried again after a growing pause.
+What only a person can repair (the slave has bytes that the master has not) is told once, and nothing is overwritten.
+Neighbours: link.py (what is said), store/replica.py (the log), find_master.py (where to connect).
+"""
+
+import logging
+import os
+import random
+from collections.abc import Awaitable, Callable
+from functools import partial
+from zlib import crc32
+
+import trio
+
+from broker.replication.find_master import Target
+from broker.replication.hello import NONCE_BYTES, VERSION, Claim, Hello, Tail, tail_places
+from broker.replication.link import RESYNC, LinkTerms, SlaveLink
+from broker.replication.progress import SlaveProgress
+from broker.store.replica import Replica
+from common.clock import Clock
+from common.errors import DiskFull, ProtocolError, ReplicationRefused, StoreCorrupt
+from remoting.net.client import connect_reason, split_address
+
+logger = logging.getLogger(__name__)
+
+RECEIVE_BYTES = 1024 * 1024
+CONNECT_TIMEOUT_S = 5.0
+FIRST_PAUSE_S = 0.1
+MAX_PAUSE_S = 5.0
+REFUSED_PAUSE_S = 30.0
+# A connection that lived so long was a good one: the next pause is short again.
+GOOD_S = 10.0
+# Records that are queued between two looks at anything else: about a millisecond.
+BUILD_RECORDS = 400
+MAX_BEHIND_BYTES = 256 * 1024 * 1024
+
+
+class Slave:
+    """`run` it. ``find`` returns where the master is, and waits until that is known.
+
+    ``arrived`` is called when queues got messages, ``master_lost`` when a connection ended. ``flush`` makes the log
+    durable; None: reports do not wait for that.
+    """
+
+    def __init__(
+        self,
+        replica: Replica,
+        terms: LinkTerms,
+        who: Hello,
+        find: Callable[[], Awaitable[Target]],
+        arrived: Callable[[], None],
+        master_lost: Callable[[], None],
+        flush: Callable[[], Awaitable[None]] | None,
+        progress: SlaveProgress,
+        clock: Clock,
+        *,
+        last_file: bool = False,
+    ) -> None:
+        self._replica = replica
+        self._terms = terms
+        self._who = who
+        self._find = find
+        self._arrived = arrived
+        self._master_lost = master_lost
+        self._flush = flush
+        self._progress = progress
+        self._clock = clock
+        self._last_file = last_file
+        self._to_build = trio.Event()
+        self._to_flush = trio.Event()
+        self._built = trio.Event()
+        self._sending = trio.Lock()
+        # The master that is followed at the moment; "" when there is none.
+        self.following = ""
+        # Why nothing is copied until somebody acts; "" when that is not so.
+        self.stopped = ""
+
+    async def run(self) -> None:
+        """Until cancelled, or until the log cannot be followed any more; then `finish`."""
+        failures = 0
+        while True:
+            started = trio.current_time()
+            try:
+                reason = await self._follow()
+                # What came is to be seen, whether the master is there or not.
+                await self._build_rest()
+            except DiskFull as error:
+                reason = str(error)
+            except ReplicationRefused as error:
+                self._told_off(str(error))
+                await trio.sleep(REFUSED_PAUSE_S)
+                continue
+            except StoreCorrupt as error:
+                self._told_off(f"{error}; {RESYNC}")
+                return
+            failures = 1 if trio.current_time() - started > GOOD_S else failures + 1
+            if self.following or failures == 1:
+                logger.warning("the master is not followed, still trying: %s", reason)
+            self.following = ""
+            self._master_lost()
+            pause_s = min(FIRST_PAUSE_S * 2 ** min(failures - 1, 10), MAX_PAUSE_S)
+            await trio.sleep(pause_s * random.uniform(0.8, 1.2))
+
+    async def finish(self) -> None:
+        """After `run`: queues get all whole records, and the part of one at the end is cut."""
+        try:
+            await trio.to_thread.run_sync(self._replica.finish)
+        except (StoreCorrupt, DiskFull) as error:
+            logger.error("the queues of the slave are not complete: %s", error)
+
+    def _told_off(self, reason: str) -> None:
+        if not self.stopped:
+            logger.error("replication stopped: %s", reason)
+        self.following, self.stopped = "", reason
+
+    async def _follow(self) -> str:
+        """One connection; returns why it ended."""
+        try:
+            target = await self._find()
+            self._progress.master_addr = target.ha_addr
+            if self._flush is not None:
+                await self._flush()
+            link = await self._new_link(target)
+            with trio.fail_after(CONNECT_TIMEOUT_S):
+                stream = await trio.open_tcp_stream(*split_address(target.ha_addr))
+            async with stream:
+                self._sending = trio.Lock()
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self._build)
+                    if self._flush is not None:
+                        nursery.start_soon(self._report_flushed, self._flush, link, stream)
+                    await self._receive(link, stream, target)
+                    nursery.cancel_scope.cancel()
+        except (OSError, trio.TooSlowError) as error:
+            return connect_reason(error)
+        except BaseExceptionGroup as group:
+            return _reason_of(group)
+        return "the connection was closed"
+
+    async def _new_link(self, target: Target) -> SlaveLink:
+        log = self._replica.log
+        start, end, now = log.start, log.raw_end, trio.current_time()
+        if not target.hello:
+            return SlaveLink(self._terms, now, start=start, end=end)
+        tails = await trio.to_thread.run_sync(partial(self._tails, start, end))
+        claim = Claim(b"", start, end, log.chain.segment_bytes, self._last_file, tails)
+        hello = Hello(
+            VERSION, self._who.cluster, self._who.broker, self._who.broker_id, self._who.addr, os.urandom(NONCE_BYTES)
+        )
+        return SlaveLink(self._terms, trio.current_time(), start=start, end=end, hello=hello, claim=claim)
+
+    def _tails(self, start: int, end: int) -> tuple[Tail, ...]:
+        chain = self._replica.log.chain
+        tails = []
+        for offset, size in tail_places(start, end):
+            data = b""
+            while len(data) < size and (more := chain.read_file(offset + len(data), size - len(data))):
+                data += more
+            tails.append(Tail(offset, size, crc32(data)))
+        return tuple(tails)
+
+    async def _receive(self, link: SlaveLink, stream: trio.SocketStream, target: Target) -> None:
+        replica = self._replica
+        while True:
+            await self._send(link, stream)
+            data = None
+            with trio.move_on_at(link.wake_at()):
+                data = await stream.receive_some(RECEIVE_BYTES)
+            now = trio.current_time()
+            if data is None:
+                link.tick(now)
+                continue
+            if not data:
+                return
+            self._progress.received_bytes += len(data)
+            self._progress.last_read_ms = self._clock.now_ms()
+            for piece in link.receive(data, now):
+                await self._append(piece.offset, piece.data)
+            if link.ready and not self.following:
+                self.following, self.stopped = target.ha_addr, ""
+                logger.info("master %s is followed, from offset %d", target.ha_addr, replica.raw_end)
+            if self._flush is None and not replica.is_empty:
+                link.report(replica.raw_end, now)
+                await self._send(link, stream)
+            self._step()
+            if replica.behind:
+                self._to_build.set()
+            while replica.behind > MAX_BEHIND_BYTES:
+                self._built = trio.Event()
+                await self._built.wait()
+
+    async def _append(self, offset: int, data: memoryview) -> None:
+        replica = self._replica
+        if replica.is_empty and (replica.needs_file or replica.raw_end != offset):
+            await trio.to_thread.run_sync(replica.begin_at, offset)
+        while data:
+            if replica.needs_file:
+                await trio.to_thread.run_sync(replica.make_file)
+            data = data[replica.append(data) :]
+        self._to_flush.set()
+
+    async def _send(self, link: SlaveLink, stream: trio.SocketStream) -> None:
+        async with self._sending:
+            if output := link.take_output():
+                self._progress.last_write_ms = self._clock.now_ms()
+                await stream.send_all(output)
+
+    async def _report_flushed(
+        self, flush: Callable[[], Awaitable[None]], link: SlaveLink, stream: trio.SocketStream
+    ) -> None:
+        """SYNC_FLUSH: one fsync for all that came meanwhile, then the report."""
+        log = self._replica.log
+        while True:
+            link.report(log.raw_flushed, trio.current_time())
+            await self._send(link, stream)
+            if log.raw_flushed == log.raw_end:
+                await self._to_flush.wait()
+            self._to_flush = trio.Event()
+            await flush()
+
+    def _step(self) -> int:
+        """Queues get a few records; how many."""
+        done = self._replica.build(BUILD_RECORDS)
+        if done:
+            self._arrived()
+        return done
+
+    async def _build(self) -> None:
+        """Queues catch up while the log grows."""
+        while True:
+            await self._to_build.wait()
+            self._to_build = trio.Event()
+            await self._build_rest()
+            self._built.set()
+
+    async def _build_rest(self) -> None:
+        while self._step():
+            await trio.lowlevel.checkpoint()
+
+
+def _reason_of(group: BaseExceptionGroup[BaseException]) -> str:
+    """Why a connection ended; raises what is no reason for another try."""
+    lost, others = group.split((ProtocolError, trio.BrokenResourceError, DiskFull, OSError))
+    for error in _leaves(others) if others else []:
+        if isinstance(error, ReplicationRefused | StoreCorrupt):
+            raise error from None
+    if others:
+        raise others
+    assert lost is not None
+    return "; ".join(dict.fromkeys(str(error) or "the connection broke" for error in _leaves(lost)))
+
+
+def _leaves(error: BaseException) -> list[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        return [leaf for inner in error.exceptions for leaf in _leaves(inner)]
+    return [error]

@@ -1,0 +1,94 @@
+"""A master and its slave in this process: memory for disks, real sockets."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import trio
+
+from broker.broker import Broker
+from broker.options import BrokerOptions
+from common.message.record import decode_record, split_records
+from remoting.net.client import RemotingClient, open_client
+from remoting.protocol.codes import ResponseCode
+from tests.broker.running import SMALL, pull_request, send_request
+from tests.support.memory_files import MemoryFiles
+from tests.support.waiting import until
+
+
+@dataclass
+class Running:
+    """One broker."""
+
+    broker: Broker
+    fs: MemoryFiles
+    client: RemotingClient
+    addr: str
+    scope: trio.CancelScope
+
+    def kill(self) -> MemoryFiles:
+        """End it as kill -9 does; returns what is on its disk then."""
+        left = self.fs.killed()
+        self.scope.cancel()
+        return left
+
+    async def send(self, topic: str, body: bytes, *, queue_id: int = 0) -> None:
+        answer = await self.client.invoke(self.addr, send_request(topic, body, queue_id=queue_id), 5_000)
+        assert answer.code == ResponseCode.SUCCESS, answer
+
+    async def bodies(self, topic: str, *, queue_id: int = 0) -> list[bytes]:
+        """All messages of a queue."""
+        found: list[bytes] = []
+        offset = 0
+        while True:
+            answer = await self.client.invoke(self.addr, pull_request(topic, offset, queue_id=queue_id), 5_000)
+            before, offset = offset, int((answer.ext or {}).get("nextBeginOffset", offset))
+            if answer.code != ResponseCode.SUCCESS and offset == before:
+                return found
+            if answer.code == ResponseCode.SUCCESS:
+                found += [decode_record(answer.body, at).body for at, _ in split_records(answer.body)]
+
+    async def has(self, topic: str, count: int, *, queue_id: int = 0) -> list[bytes]:
+        """The messages of a queue, when there are ``count``."""
+        found: list[bytes] = []
+
+        async def enough() -> bool:
+            found[:] = await self.bodies(topic, queue_id=queue_id)
+            return len(found) >= count
+
+        await until(enough, f"{count} messages of {topic}/{queue_id} at {self.addr}")
+        return found
+
+    @property
+    def log_end(self) -> int:
+        """Where the log's last byte is that is no zero."""
+        directory = "/store/commitlog"
+        return int(self.fs.listdir(directory)[0]) + len(self.log().rstrip(b"\0"))
+
+    def log(self) -> bytes:
+        """All files of the commit log."""
+        directory = "/store/commitlog"
+        return b"".join(self.fs.read(f"{directory}/{name}") for name in self.fs.listdir(directory))
+
+
+def slave_of(master: Running, **options: Any) -> dict[str, Any]:
+    """Options of its slave 1."""
+    return {"broker_role": "SLAVE", "broker_id": 1, "ha_master_address": master.broker.ha_addr, **options}
+
+
+@asynccontextmanager
+async def broker(fs: MemoryFiles | None = None, **options: Any) -> AsyncIterator[Running]:
+    """Stopped gracefully at the end, unless it was killed."""
+    fs = fs or MemoryFiles()
+    made = Broker(BrokerOptions(**{**SMALL, "mapped_file_size_commit_log": 16 * 1024, **options}), fs=fs)
+    async with trio.open_nursery() as nursery, open_client() as client:
+        scope = trio.CancelScope()
+        addr = await nursery.start(_run, made, scope)
+        yield Running(made, fs, client, addr, scope)
+        made.stop()
+
+
+async def _run(made: Broker, scope: trio.CancelScope, *, task_status: trio.TaskStatus[str]) -> None:
+    with scope:
+        await made.run(task_status=task_status)
