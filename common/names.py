@@ -28,6 +28,8 @@ TRANS_OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 TRANS_CHECK_MAX_TIME_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 TIMER_TOPIC = "rmq_sys_wheel_timer"
 SYSTEM_TOPIC_PREFIX = "rmq_sys_"
+# With a broker's name: a topic whose route tells brokers of RocketMQ who of their set lives.
+MEMBER_GROUP_PREFIX = f"{SYSTEM_TOPIC_PREFIX}SYNC_BROKER_MEMBER_"
 
 RETRY_PREFIX = "%RETRY%"
 DLQ_PREFIX = "%DLQ%"
@@ -91,7 +93,7 @@ def system_topics(
         SystemTopic(TRANS_OP_TOPIC, 1, read_write),
         SystemTopic(TIMER_TOPIC, 1, read_write),
         SystemTopic(f"{SYSTEM_TOPIC_PREFIX}REVIVE_LOG_{cluster_name}", 8, read_write),
-        SystemTopic(f"{SYSTEM_TOPIC_PREFIX}SYNC_BROKER_MEMBER_{broker_name}", 1, PERM_INHERIT),
+        SystemTopic(f"{MEMBER_GROUP_PREFIX}{broker_name}", 1, PERM_INHERIT),
     ]
     if auto_create_queue_nums is not None:
         topics.append(SystemTopic(AUTO_CREATE_TOPIC, auto_create_queue_nums, inherited))

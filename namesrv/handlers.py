@@ -18,6 +18,7 @@ from namesrv.state import State
 from remoting.net.channel import Channel
 from remoting.net.server import Handler
 from remoting.protocol.bodies import Body, decode_body, dialect_for, encode_body
+from remoting.protocol.bodies.cluster import BrokerMemberGroup, MemberGroupAnswer
 from remoting.protocol.bodies.data_version import DataVersion
 from remoting.protocol.bodies.kvtable import KVTable
 from remoting.protocol.bodies.register import RegisterBrokerBody, body_crc32, decode_compressed
@@ -25,6 +26,7 @@ from remoting.protocol.bodies.route import TopicRouteData
 from remoting.protocol.bodies.topic import TopicList
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
+from remoting.protocol.headers.members import BrokerHeartbeatRequestHeader, GetBrokerMemberGroupRequestHeader
 from remoting.protocol.headers.namesrv import (
     AddWritePermResponseHeader,
     BrokerNameRequestHeader,
@@ -77,6 +79,8 @@ def build_handlers(state: State) -> dict[int, Handler]:
         RequestCode.GET_NAMESRV_CONFIG: config_handlers.get_config,
         RequestCode.QUERY_DATA_VERSION: query_data_version,
         RequestCode.ADD_WRITE_PERM_OF_BROKER: add_write_perm,
+        RequestCode.GET_BROKER_MEMBER_GROUP: get_member_group,
+        RequestCode.BROKER_HEARTBEAT: heartbeat,
     }
     return {code: partial(handler, state) for code, handler in table.items()}
 
@@ -171,6 +175,23 @@ def query_data_version(state: State, channel: Channel, request: Command) -> Comm
         ext=QueryDataVersionResponseHeader(changed=known != told).to_ext(),
         body=b"" if known is None else encode_body(known, dialect_for(request)),
     )
+
+
+def heartbeat(state: State, channel: Channel, request: Command) -> Command:
+    """904: the least sign of life, each second from brokers that may have acting masters."""
+    header = BrokerHeartbeatRequestHeader.from_ext(request.ext)
+    if state.routes.touch(header.cluster_name, header.broker_addr, channel, state.clock.monotonic_ms()) is None:
+        # RocketMQ says nothing, and its brokers do not wait for an answer; ours then register again at once
+        raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"broker {header.broker_addr} is not registered")
+    return request.respond()
+
+
+def get_member_group(state: State, channel: Channel, request: Command) -> Command:
+    """901: who of this broker set lives; nobody in a set that is not known."""
+    header = GetBrokerMemberGroupRequestHeader.from_ext(request.ext)
+    known = state.routes.members(header.broker_name)
+    group = BrokerMemberGroup(known.broker_addrs if known else {}, header.broker_name, header.cluster_name)
+    return request.respond(body=encode_body(MemberGroupAnswer(group), dialect_for(request)))
 
 
 # --- routes

@@ -2,7 +2,7 @@
 
 A broker is forgotten at once when its connection closes, else when a scan finds it silent for longer than it
 promised (120 s unless it said otherwise); its connection is then closed, so that it notices and registers anew.
-Neighbours: state.py is what it owns, handlers.py what it answers; cli.py starts it.
+Neighbours: state.py is what it owns, handlers.py what it answers, notices.py what it tells; cli.py starts it.
 """
 
 import logging
@@ -14,6 +14,7 @@ from common.files import FileSystem, OsFiles
 from namesrv.config_handlers import build_slow_handlers
 from namesrv.handlers import build_handlers
 from namesrv.kvconfig import KvConfig
+from namesrv.notices import MinBrokerNotices
 from namesrv.options import NamesrvOptions
 from namesrv.routes import LiveBroker
 from namesrv.state import State
@@ -40,11 +41,13 @@ class Namesrv:
             started_ms=clock.monotonic_ms(),
         )
         self._stopping = False
+        self._notices = MinBrokerNotices(self.state)
         self._server = Server(
             build_handlers(self.state),
             build_slow_handlers(self.state),
             limits=ServerLimits(idle_timeout_ms=options.server_channel_max_idle_time_seconds * 1000),
             on_close=self._on_close,
+            after_turn=self._notices.look,
         )
 
     async def run(self, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
@@ -56,6 +59,7 @@ class Namesrv:
         async with trio.open_nursery() as nursery:
             address = await nursery.start(self._server.serve, options.bind_address, options.listen_port)
             nursery.start_soon(self._forget_silent_brokers)
+            nursery.start_soon(self._notices.run)
             task_status.started(address)
 
     async def stop(self) -> None:
@@ -68,6 +72,7 @@ class Namesrv:
         for live in self.state.routes.close(channel):
             if not self._stopping:
                 logger.warning("broker gone: %s reason=%s", _name(live), channel.closed_reason)
+        self._notices.look()
 
     async def _forget_silent_brokers(self) -> None:
         clock = self.state.clock
@@ -87,6 +92,7 @@ class Namesrv:
         for live in self.state.routes.expire(now_ms):
             logger.warning("broker silent for more than %d ms: %s", live.heartbeat_timeout_ms, _name(live))
             live.connection.close(f"no heartbeat for {live.heartbeat_timeout_ms} ms")
+        self._notices.look()
 
 
 def _name(live: LiveBroker[Channel]) -> str:

@@ -37,6 +37,9 @@ class NamesrvOptions:
     support_acting_master: bool = option(
         False, "show the slave with the lowest id as master of a set that lost its master", mutable=True
     )
+    notify_min_broker_id_changed: bool = option(
+        False, "tell slaves that may act as masters at once when the lowest member of their set changed", mutable=True
+    )
     enable_all_topic_list: bool = option(True, "answer requests for the list of all topics", mutable=True)
     enable_topic_list: bool = option(
         True, "answer requests for the topics of a cluster, the system topics and the unit topics", mutable=True
@@ -61,7 +64,6 @@ class NamesrvOptions:
             "defaultThreadPoolQueueCapacity",
             "enableControllerInNamesrv",
             "enableShutdownGracefully",
-            "notifyMinBrokerIdChanged",
             "productEnvName",
             "rocketmqHome",
             "serverAsyncSemaphoreValue",

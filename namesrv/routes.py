@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Generic, TypeVar
 
-from common.names import MASTER_ID, PERM_READ, PERM_WRITE
+from common.names import MASTER_ID, MEMBER_GROUP_PREFIX, PERM_READ, PERM_WRITE
+from namesrv.min_broker import MinBroker, MinBrokerChange, change_of, min_broker
 from remoting.protocol.bodies.cluster import ClusterInfo
 from remoting.protocol.bodies.data_version import DataVersion
 from remoting.protocol.bodies.route import BrokerData, QueueData, TopicRouteData
@@ -90,6 +91,8 @@ class _BrokerSet:
     cluster: str
     enable_acting_master: bool
     addrs: dict[int, str]
+    # the lowest member when slaves were last to be told; None: never
+    told: MinBroker | None = None
 
 
 class RouteTable(Generic[C]):
@@ -101,6 +104,8 @@ class RouteTable(Generic[C]):
         # the same queues twice: by topic for route(), by broker name for everything that a broker does
         self._by_topic: dict[str, dict[str, QueueData]] = {}
         self._by_broker: dict[str, dict[str, QueueData]] = {}
+        # names of the sets whose members changed since slaves were last to be told; an ordered set
+        self._changed: dict[str, None] = {}
 
     # --- what brokers do
 
@@ -170,6 +175,19 @@ class RouteTable(Generic[C]):
         """Remove the brokers that were silent for longer than they promised."""
         return self._remove_where(lambda live: now_ms - live.last_heard_ms > live.heartbeat_timeout_ms)
 
+    def min_broker_changes(self) -> list[MinBrokerChange]:
+        """Sets with acting masters whose lowest member is another than at the last call."""
+        changed, self._changed = self._changed, {}
+        found = []
+        for name in changed:
+            brokers = self._sets.get(name)
+            if brokers is None:
+                continue
+            before, brokers.told = brokers.told, min_broker(brokers.addrs)
+            if before is not None and brokers.enable_acting_master:
+                found.append(change_of(name, before, brokers.addrs, self._live[brokers.told[1]].ha_server_addr))
+        return [change for change in found if change is not None]
+
     # --- what administrators do
 
     def wipe_write_perm(self, broker_name: str) -> int:
@@ -202,6 +220,8 @@ class RouteTable(Generic[C]):
         queues = self._by_topic.get(topic)
         if queues is None:
             return None
+        # by the routes of these topics, brokers of RocketMQ ask who lives
+        stands_in = acting_master and not topic.startswith(MEMBER_GROUP_PREFIX)
         names = sorted(queues)
         brokers = [self._broker_data(name) for name in names]
         filter_servers: dict[str, list[str]] = {}
@@ -209,7 +229,7 @@ class RouteTable(Generic[C]):
             for addr in data.broker_addrs.values():
                 if self._live[addr].filter_servers:
                     filter_servers[addr] = list(self._live[addr].filter_servers)
-            if acting_master and data.enable_acting_master and not queues[data.broker_name].perm & PERM_WRITE:
+            if stands_in and data.enable_acting_master and not queues[data.broker_name].perm & PERM_WRITE:
                 _promote_lowest(data.broker_addrs)
         return TopicRouteData(
             broker_datas=brokers,
@@ -271,6 +291,7 @@ class RouteTable(Generic[C]):
         brokers.cluster = new.cluster
         brokers.enable_acting_master = bool(new.enable_acting_master)
         brokers.addrs[new.broker_id] = new.broker_addr
+        self._changed[new.broker_name] = None
         return brokers
 
     def _remove_where(self, predicate: Callable[[LiveBroker[C]], bool]) -> list[LiveBroker[C]]:
@@ -283,6 +304,7 @@ class RouteTable(Generic[C]):
         del self._live[gone.broker_addr]
         brokers = self._sets[gone.broker_name]
         del brokers.addrs[gone.broker_id]
+        self._changed[gone.broker_name] = None
         if not brokers.addrs:
             del self._sets[gone.broker_name]
             for topic in list(self._by_broker.get(gone.broker_name, ())):

@@ -8,7 +8,7 @@ from namesrv.config_handlers import build_slow_handlers
 from namesrv.handlers import build_handlers
 from remoting.net.client import open_client
 from remoting.protocol.bodies import decode_body, encode_body, loads
-from remoting.protocol.bodies.cluster import ClusterInfo
+from remoting.protocol.bodies.cluster import ClusterInfo, MemberGroupAnswer
 from remoting.protocol.bodies.data_version import DataVersion
 from remoting.protocol.bodies.register import RegisterBrokerBody, body_crc32, encode_compressed
 from remoting.protocol.bodies.route import QueueData, TopicRouteData
@@ -25,6 +25,7 @@ async def test_every_request_of_a_name_server_has_a_handler(served: Served) -> N
     state = served.namesrv.state
     assert sorted([*build_handlers(state), *build_slow_handlers(state)]) == [
         100, 101, 102, 103, 104, 105, 106, 205, 206, 216, 217, 219, 224, 304, 311, 312, 313, 318, 319, 322, 327,
+        901, 904,
     ]  # fmt: skip
 
 
@@ -281,6 +282,38 @@ async def test_an_acting_master_is_shown_when_the_option_says_so(nursery: trio.N
     assert route.broker_datas[0].broker_addrs == {0: "127.0.0.1:20911"}
     assert route.queue_datas[0].perm == 4
     await peer.stream.aclose()
+
+
+async def test_the_members_of_a_set(peer: Peer) -> None:
+    await peer.register()
+    await peer.register("127.0.0.1:20911", broker_id=1)
+    ext = {"clusterName": "DefaultCluster", "brokerName": "broker-a"}
+    answer = await peer.ask(RequestCode.GET_BROKER_MEMBER_GROUP, ext)
+    assert loads(answer.body) == {
+        "brokerMemberGroup": {
+            "brokerAddrs": {"0": "127.0.0.1:10911", "1": "127.0.0.1:20911"},
+            "brokerName": "broker-a",
+            "cluster": "DefaultCluster",
+        }
+    }
+    answer = await peer.ask(RequestCode.GET_BROKER_MEMBER_GROUP, {**ext, "brokerName": "broker-b"})
+    assert decode_body(MemberGroupAnswer, answer.body).broker_member_group.broker_addrs == {}
+
+
+async def test_light_heartbeats_keep_a_broker(served: Served, peer: Peer) -> None:
+    ext = {"clusterName": "DefaultCluster", "brokerName": "broker-a", "brokerAddr": "127.0.0.1:10911", "brokerId": 0}
+    answer = await peer.ask(RequestCode.BROKER_HEARTBEAT, ext)
+    assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "broker 127.0.0.1:10911 is not registered")
+    await peer.register(heartbeatTimeoutMillis=10_000)
+    for _ in range(3):
+        served.clock.advance(9_000)
+        served.namesrv.forget_silent_brokers(served.clock.monotonic_ms())
+        assert (await peer.ask(RequestCode.BROKER_HEARTBEAT, ext)).code == 0
+    served.clock.advance(10_001)
+    served.namesrv.forget_silent_brokers(served.clock.monotonic_ms())
+    other = await served.peer()
+    assert await other.topics() == []
+    await other.stream.aclose()
 
 
 async def test_clients_wait_for_brokers_when_the_option_says_so(nursery: trio.Nursery, tmp_path: Path) -> None:

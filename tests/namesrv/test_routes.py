@@ -121,6 +121,16 @@ def test_with_acting_masters_the_loss_of_the_master_ends_writing(table: RouteTab
     assert perms(table, "t") == {"broker-a": 6}
 
 
+def test_by_the_topic_of_a_set_brokers_see_who_lives(table: RouteTable[object]) -> None:
+    """A RocketMQ broker that saw a slave as id 0 there would never act, or never come online."""
+    topic = "rmq_sys_SYNC_BROKER_MEMBER_broker-a"
+    table.register(registration(addr="s:1", broker_id=1, topics=("t", topic), acting_master=True), "slave", 0)
+    for name, shown in (("t", {0: "s:1"}), (topic, {1: "s:1"})):
+        route = table.route(name, acting_master=True)
+        assert route is not None
+        assert route.broker_datas[0].broker_addrs == shown
+
+
 def test_without_acting_masters_topics_keep_their_permission(table: RouteTable[object]) -> None:
     table.register(registration(addr="m:1", topics=("t", "u"), acting_master=False), "master", 0)
     table.register(registration(addr="s:1", broker_id=1, acting_master=False), "slave", 0)

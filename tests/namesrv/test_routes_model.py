@@ -48,6 +48,7 @@ class RouteTableMachine(RuleBasedStateMachine):
         self.table: RouteTable[object] = RouteTable()
         self.live: dict[str, Known] = {}
         self.now_ms = 0
+        self.told: dict[str, tuple[int, str]] = {}
 
     @rule(new=registrations, connection=st.sampled_from(CONNECTIONS), delete_absent=st.booleans())
     def register(self, new: Registration, connection: object, delete_absent: bool) -> None:
@@ -141,6 +142,41 @@ class RouteTableMachine(RuleBasedStateMachine):
         queue = QueueData(broker_name=name, read_queue_nums=1, write_queue_nums=1, perm=6, topic_sys_flag=0)
         done = self.table.put_topic(topic, [queue])
         assert done is (self.table.members(name) is not None)
+
+    @rule()
+    def tell_slaves(self) -> None:
+        """Each change of a lowest member is told once, whatever happened meanwhile; a set that is new has none."""
+        info = self.table.cluster_info().broker_addr_table
+        expected = {}
+        for name, data in info.items():
+            lowest = min(data.broker_addrs.items())
+            before = self.told.get(name)
+            if before is not None and before != lowest and data.enable_acting_master:
+                expected[name] = lowest
+        changes = {change.broker_name: change for change in self.table.min_broker_changes()}
+        assert {name: (c.min_broker_id, c.min_broker_addr) for name, c in changes.items()} == expected
+        for name, change in changes.items():
+            addrs = info[name].broker_addrs
+            assert set(change.tell) == {addr for broker_id, addr in addrs.items() if broker_id != 0}
+            assert change.offline_broker_addr not in addrs.values()
+        self.told = {name: min(data.broker_addrs.items()) for name, data in info.items()}
+
+    @invariant()
+    def sets_that_vanished_have_no_past(self) -> None:
+        self.told = {name: told for name, told in self.told.items() if self.table.members(name) is not None}
+
+    @invariant()
+    def the_lowest_slave_stands_in_for_reading_only(self) -> None:
+        for topic in self.table.topics():
+            plain, acting = self.table.route(topic), self.table.route(topic, acting_master=True)
+            assert plain is not None and acting is not None
+            assert acting.queue_datas == plain.queue_datas
+            for data, shown, queue in zip(plain.broker_datas, acting.broker_datas, plain.queue_datas, strict=True):
+                if 0 in data.broker_addrs or not data.enable_acting_master or queue.perm & 2:
+                    assert shown == data
+                else:
+                    assert shown.broker_addrs[0] == data.broker_addrs[min(data.broker_addrs)]
+                    assert sorted(shown.broker_addrs.values()) == sorted(data.broker_addrs.values())
 
     def topics_by_broker(self) -> dict[str, set[str]]:
         found: dict[str, set[str]] = {}

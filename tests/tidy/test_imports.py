@@ -18,8 +18,8 @@ MAY_IMPORT = {
 }
 OURS = {*PACKAGES, "tests", "bench", "scripts", "pyspark_rocketmq"}
 
-PURE = ("common/message", "remoting/protocol", "namesrv/routes.py")
-PURE_OURS = ("common.errors", "common.names", "common.message", "remoting.protocol")
+PURE = ("common/message", "remoting/protocol", "namesrv/routes.py", "namesrv/min_broker.py")
+PURE_OURS = ("common.errors", "common.names", "common.message", "remoting.protocol", "namesrv.min_broker")
 IMPURE = {
     *("asyncio", "concurrent", "fcntl", "glob", "io", "logging", "mmap", "multiprocessing", "os", "pathlib"),
     *("random", "secrets", "select", "selectors", "shutil", "signal", "socket", "ssl", "subprocess", "tempfile"),

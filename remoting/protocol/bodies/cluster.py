@@ -1,9 +1,9 @@
-"""All brokers that a NameServer knows (106)."""
+"""Brokers that a NameServer knows: all (106), and those of one set (901)."""
 
 from dataclasses import dataclass
 
 from remoting.protocol.bodies.body import Body, member
-from remoting.protocol.bodies.kinds import TEXT, body_of, list_of, map_of
+from remoting.protocol.bodies.kinds import TEXT, body_of, list_of, map_by_int, map_of
 from remoting.protocol.bodies.route import BrokerData
 
 
@@ -13,3 +13,19 @@ class ClusterInfo(Body):
 
     broker_addr_table: dict[str, BrokerData] = member(map_of(body_of(BrokerData)))
     cluster_addr_table: dict[str, list[str]] = member(map_of(list_of(TEXT)))
+
+
+@dataclass(slots=True)
+class BrokerMemberGroup(Body):
+    """The living members of a broker set, by id."""
+
+    broker_addrs: dict[int, str] = member(map_by_int(TEXT))
+    broker_name: str = member(TEXT, "")
+    cluster: str = member(TEXT, "")
+
+
+@dataclass(slots=True)
+class MemberGroupAnswer(Body):
+    """The answer to 901."""
+
+    broker_member_group: BrokerMemberGroup = member(body_of(BrokerMemberGroup))

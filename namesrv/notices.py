@@ -1,0 +1,73 @@
+"""Tells slaves that the lowest member of their set changed (905), so that they act for it, or cease to, at once.
+
+A notice is sent once, to the address that the slave registered, and no answer is awaited: slaves that act ask for the
+members of their set every second anyway. So whatever stands in the way costs that one notice, which is logged.
+Neighbours: min_broker.py (what changed), namesrv.py (calls `look` after whatever may change routes).
+"""
+
+import logging
+
+import trio
+
+from common.errors import RemotingError
+from namesrv.min_broker import MinBrokerChange
+from namesrv.state import State
+from remoting.net.client import RemotingClient, open_client
+from remoting.protocol.codes import RequestCode
+from remoting.protocol.command import Command
+from remoting.protocol.headers.members import NotifyMinBrokerIdChangeRequestHeader
+
+logger = logging.getLogger(__name__)
+
+MAX_WAITING = 1_000
+# For all slaves of a set together.
+TELL_TIMEOUT_MS = 300
+
+
+class MinBrokerNotices:
+    """See the module. `run` it; `look` may be called before and meanwhile."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._send, self._receive = trio.open_memory_channel[MinBrokerChange](MAX_WAITING)
+
+    def look(self) -> None:
+        """Take what changed since the last call, and tell it soon, unless the options say no."""
+        for change in self._state.routes.min_broker_changes():
+            if not self._state.options.notify_min_broker_id_changed or not change.tell:
+                continue
+            try:
+                self._send.send_nowait(change)
+            except trio.WouldBlock:
+                logger.warning("%d notices wait, this one is not sent: %s", MAX_WAITING, change)
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with open_client() as client:
+            async for change in self._receive:
+                logger.info(
+                    "lowest broker of %s is %d at %s, offline: %s, told: %s",
+                    change.broker_name,
+                    change.min_broker_id,
+                    change.min_broker_addr,
+                    change.offline_broker_addr,
+                    " ".join(change.tell),
+                )
+                with trio.move_on_after(TELL_TIMEOUT_MS / 1000):
+                    async with trio.open_nursery() as nursery:
+                        for addr in change.tell:
+                            nursery.start_soon(_tell, client, addr, change)
+
+
+async def _tell(client: RemotingClient, addr: str, change: MinBrokerChange) -> None:
+    header = NotifyMinBrokerIdChangeRequestHeader(
+        change.min_broker_id,
+        change.broker_name,
+        change.min_broker_addr,
+        change.offline_broker_addr,
+        change.ha_broker_addr,
+    )
+    try:
+        await client.oneway(addr, Command(RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, header.to_ext()))
+    except RemotingError as error:
+        logger.info("slave not told of its lowest broker: %s", error)

@@ -1,0 +1,44 @@
+"""The members of a broker set, and who of them acts as the master: 901, 904, 905, 906."""
+
+from dataclasses import dataclass
+
+from remoting.protocol.headers.header import Header, optional, required
+from remoting.protocol.scalars import read_long, read_text
+
+
+@dataclass(slots=True)
+class GetBrokerMemberGroupRequestHeader(Header):
+    """901: who of a set lives."""
+
+    cluster_name: str = required(read_text)
+    broker_name: str = required(read_text)
+
+
+@dataclass(slots=True)
+class BrokerHeartbeatRequestHeader(Header):
+    """904, as NameServers need it; controllers read more."""
+
+    cluster_name: str = required(read_text)
+    broker_addr: str = required(read_text)
+    broker_name: str = required(read_text)
+    broker_id: int | None = optional(read_long)
+
+
+@dataclass(slots=True)
+class NotifyMinBrokerIdChangeRequestHeader(Header):
+    """905: another member has the lowest id of those that live."""
+
+    min_broker_id: int | None = optional(read_long)
+    broker_name: str | None = optional(read_text)
+    min_broker_addr: str | None = optional(read_text)
+    offline_broker_addr: str | None = optional(read_text)
+    ha_broker_addr: str | None = optional(read_text)
+
+
+@dataclass(slots=True)
+class ExchangeHAInfoHeader(Header):
+    """906 and its answer: a master tells a slave where it is, or is asked."""
+
+    master_ha_address: str | None = optional(read_text)
+    master_flush_offset: int | None = optional(read_long)
+    master_address: str | None = optional(read_text)

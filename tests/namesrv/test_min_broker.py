@@ -1,0 +1,160 @@
+"""Whom a NameServer tells that the lowest member of a broker set changed, and what."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import trio
+import trio.testing
+
+from namesrv.min_broker import MinBrokerChange, change_of
+from namesrv.notices import MAX_WAITING
+from namesrv.routes import RouteTable
+from remoting.net.channel import Channel
+from remoting.net.server import Server
+from remoting.protocol.codes import RequestCode
+from remoting.protocol.command import Command
+from tests.namesrv.peer import Peer, serve
+from tests.namesrv.registrations import registration
+
+MASTER, FIRST, SECOND = "127.0.0.1:10911", "127.0.0.1:20911", "127.0.0.1:30911"
+
+
+def test_a_master_that_goes_leaves_the_lowest_slave() -> None:
+    assert change_of("a", (0, MASTER), {2: SECOND, 1: FIRST}, "ha") == MinBrokerChange(
+        "a", 1, FIRST, MASTER, None, (FIRST, SECOND)
+    )
+
+
+def test_a_master_that_comes_is_told_with_its_ha_address() -> None:
+    assert change_of("a", (1, FIRST), {0: MASTER, 1: FIRST, 2: SECOND}, "ha") == MinBrokerChange(
+        "a", 0, MASTER, None, "ha", (FIRST, SECOND)
+    )
+
+
+def test_a_lower_slave_that_comes_is_told_to_the_one_that_acts() -> None:
+    assert change_of("a", (2, SECOND), {1: FIRST, 2: SECOND}, "ha") == MinBrokerChange(
+        "a", 1, FIRST, None, None, (FIRST, SECOND)
+    )
+
+
+def test_other_members_come_and_go_without_a_notice() -> None:
+    assert change_of("a", (0, MASTER), {0: MASTER, 5: SECOND}, "ha") is None
+
+
+def test_without_acting_masters_there_is_no_change_to_tell() -> None:
+    table: RouteTable[object] = RouteTable()
+    table.register(registration(addr=MASTER, acting_master=False), "m", 0)
+    table.register(registration(addr=FIRST, broker_id=1, acting_master=False), "s", 0)
+    assert table.min_broker_changes() == []
+    table.close("m")
+    assert table.min_broker_changes() == []
+
+
+def test_what_changed_back_before_anybody_looked_is_no_change() -> None:
+    table: RouteTable[object] = RouteTable()
+    table.register(registration(addr=MASTER, acting_master=True), "m", 0)
+    table.register(registration(addr=FIRST, broker_id=1, acting_master=True), "s", 0)
+    table.min_broker_changes()
+    table.close("m")
+    table.register(registration(addr=MASTER, acting_master=True), "m2", 0)
+    assert table.min_broker_changes() == []
+
+
+@asynccontextmanager
+async def slave() -> AsyncIterator[tuple[str, trio.MemoryReceiveChannel[dict[str, Any]]]]:
+    """The address of one that hears notices."""
+    send, heard = trio.open_memory_channel[dict[str, Any]](10)
+
+    def notified(channel: Channel, request: Command) -> None:
+        assert request.is_oneway
+        send.send_nowait(dict(request.ext or {}))
+
+    server = Server({RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE: notified})
+    async with trio.open_nursery() as nursery:
+        yield await nursery.start(server.serve, "127.0.0.1", 0), heard
+        nursery.cancel_scope.cancel()
+
+
+async def next_notice(heard: trio.MemoryReceiveChannel[dict[str, Any]]) -> tuple[str | None, ...]:
+    with trio.fail_after(5):
+        ext = await heard.receive()
+    keys = ("brokerName", "minBrokerId", "minBrokerAddr", "offlineBrokerAddr", "haBrokerAddr")
+    return tuple(ext.get(key) for key in keys)
+
+
+async def test_slaves_hear_that_the_master_goes_and_comes(nursery: trio.Nursery, tmp_path: Path) -> None:
+    served = await serve(nursery, tmp_path, notify_min_broker_id_changed=True)
+    async with slave() as (addr, heard), slave() as (other, heard_by_other):
+        master, peer = await served.peer(), await served.peer()
+        await master.register(enableActingMaster=True)
+        await peer.register(addr, broker_id=1, enableActingMaster=True)
+        await peer.register(other, broker_id=2, enableActingMaster=True)
+        await master.stream.aclose()
+        for each in (heard, heard_by_other):
+            assert await next_notice(each) == ("broker-a", "1", addr, MASTER, None)
+        await peer.register(enableActingMaster=True)
+        for each in (heard, heard_by_other):
+            assert await next_notice(each) == ("broker-a", "0", MASTER, None, "127.0.0.1:10912")
+        await peer.stream.aclose()
+
+
+async def test_a_silent_master_is_told_as_offline(nursery: trio.Nursery, tmp_path: Path) -> None:
+    served = await serve(nursery, tmp_path, notify_min_broker_id_changed=True)
+    async with slave() as (addr, heard):
+        master, peer = await served.peer(), await served.peer()
+        await master.register(enableActingMaster=True, heartbeatTimeoutMillis=10_000)
+        await peer.register(addr, broker_id=1, enableActingMaster=True)
+        served.clock.advance(10_001)
+        served.namesrv.forget_silent_brokers(served.clock.monotonic_ms())
+        assert await next_notice(heard) == ("broker-a", "1", addr, MASTER, None)
+        await closed(master, peer)
+
+
+async def test_slaves_that_cannot_be_reached_delay_nobody_for_long(nursery: trio.Nursery, tmp_path: Path) -> None:
+    served = await serve(nursery, tmp_path, notify_min_broker_id_changed=True)
+    async with slave() as (addr, heard):
+        master, peer = await served.peer(), await served.peer()
+        await master.register(enableActingMaster=True)
+        await peer.register("127.0.0.1:1", broker_id=1, enableActingMaster=True)
+        await peer.register(addr, broker_id=2, enableActingMaster=True)
+        await master.stream.aclose()
+        assert await next_notice(heard) == ("broker-a", "1", "127.0.0.1:1", MASTER, None)
+        await closed(peer)
+
+
+async def test_nothing_is_told_unless_the_option_says_so(nursery: trio.Nursery, tmp_path: Path) -> None:
+    served = await serve(nursery, tmp_path)
+    async with slave() as (addr, heard):
+        master, peer = await served.peer(), await served.peer()
+        await master.register(enableActingMaster=True)
+        await peer.register(addr, broker_id=1, enableActingMaster=True)
+        await master.stream.aclose()
+        await peer.register(addr, broker_id=1, enableActingMaster=True)
+        await trio.testing.wait_all_tasks_blocked()
+        assert heard.statistics().current_buffer_used == 0
+        await closed(peer)
+
+
+async def test_notices_that_nobody_takes_are_bounded(
+    nursery: trio.Nursery, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    served = await serve(nursery, tmp_path, notify_min_broker_id_changed=True)
+    routes, notices = served.namesrv.state.routes, served.namesrv._notices
+    channel = cast(Channel, object())
+    routes.register(registration(addr="s:1", broker_id=1, acting_master=True), channel, 0)
+    notices.look()
+    for _ in range(MAX_WAITING):  # in one go: the task that tells does not run meanwhile
+        routes.register(registration(addr="m:1", acting_master=True), channel, 0)
+        notices.look()
+        routes.unregister("DefaultCluster", "broker-a", "m:1")
+        notices.look()
+    assert notices._send.statistics().current_buffer_used == MAX_WAITING
+    assert f"{MAX_WAITING} notices wait" in caplog.text
+
+
+async def closed(*peers: Peer) -> None:
+    for peer in peers:
+        await peer.stream.aclose()
