@@ -8,6 +8,7 @@ from remoting.protocol.bodies.connections import ConsumerConnection, ProducerCon
 from remoting.protocol.bodies.consume_queue import ConsumeQueueEntries
 from remoting.protocol.bodies.consume_result import ConsumeMessageDirectlyResult
 from remoting.protocol.bodies.group import SubscriptionGroupConfig, SubscriptionGroupTable
+from remoting.protocol.bodies.ha import HARuntimeInfo
 from remoting.protocol.bodies.kvtable import KVTable
 from remoting.protocol.bodies.running_info import ConsumerRunningInfo
 from remoting.protocol.bodies.stats import BrokerStatsData, ConsumeStats
@@ -159,6 +160,17 @@ async def broker_config(broker: Endpoint) -> dict[str, str]:
 async def update_broker_config(broker: Endpoint, values: Mapping[str, str]) -> None:
     """Change options while the broker runs."""
     await broker.ask(RequestCode.UPDATE_BROKER_CONFIG, None, encode_config(values))
+
+
+async def ha_status(broker: Endpoint) -> HARuntimeInfo:
+    """How far a master's slaves are, or how a slave's copying goes."""
+    answer = await broker.ask(RequestCode.GET_BROKER_HA_STATUS)
+    return decode_body(HARuntimeInfo, answer.body, answer.codec)
+
+
+async def reset_master_flush_offset(broker: Endpoint, offset: int) -> None:
+    """Tell a slave how far its master's disk has the log."""
+    await broker.ask(RequestCode.RESET_MASTER_FLUSH_OFFSET, {"masterFlushOffset": offset})
 
 
 async def broker_stats(broker: Endpoint, name: str, key: str) -> BrokerStatsData:

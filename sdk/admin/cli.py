@@ -22,6 +22,7 @@ from sdk.admin.commands import (
     namesrvs,
     printing,
     queues,
+    replication,
     topics,
 )
 
@@ -124,6 +125,7 @@ for _room in (
     topics,
     cluster,
     brokers,
+    replication,
     cleaning,
     groups,
     connections,

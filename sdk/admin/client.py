@@ -19,6 +19,7 @@ from remoting.protocol.bodies.connections import ConsumerConnection, ProducerCon
 from remoting.protocol.bodies.consume_queue import ConsumeQueueEntries
 from remoting.protocol.bodies.consume_result import ConsumeMessageDirectlyResult
 from remoting.protocol.bodies.group import SubscriptionGroupConfig, SubscriptionGroupTable
+from remoting.protocol.bodies.ha import HARuntimeInfo
 from remoting.protocol.bodies.route import TopicRouteData
 from remoting.protocol.bodies.running_info import ConsumerRunningInfo
 from remoting.protocol.bodies.stats import BrokerStatsData, ConsumeStats
@@ -270,6 +271,14 @@ class Admin:
     async def update_broker_config(self, addr: str, values: Mapping[str, str]) -> None:
         """Change options of the broker while it runs."""
         await api.update_broker_config(self._at(addr), values)
+
+    async def broker_ha_status(self, addr: str) -> HARuntimeInfo:
+        """How far a master's slaves are, or how a slave's copying goes."""
+        return await api.ha_status(self._at(addr))
+
+    async def reset_master_flush_offset(self, addr: str, offset: int) -> None:
+        """Tell a slave how far its master's disk has the log."""
+        await api.reset_master_flush_offset(self._at(addr), offset)
 
     async def broker_stats(self, addr: str, name: str, key: str) -> BrokerStatsData:
         """A rate of the broker (TOPIC_PUT_NUMS of a topic, ...); BrokerError 1 when it does not know it."""

@@ -11,6 +11,7 @@ from remoting.protocol.bodies.connections import ConsumerConnection, ProducerCon
 from remoting.protocol.bodies.consume_queue import ConsumeQueueEntries
 from remoting.protocol.bodies.consume_result import ConsumeMessageDirectlyResult
 from remoting.protocol.bodies.group import SubscriptionGroupConfig, SubscriptionGroupTable
+from remoting.protocol.bodies.ha import HARuntimeInfo
 from remoting.protocol.bodies.route import TopicRouteData
 from remoting.protocol.bodies.running_info import ConsumerRunningInfo
 from remoting.protocol.bodies.stats import BrokerStatsData, ConsumeStats
@@ -210,6 +211,14 @@ class Admin:
     def update_broker_config(self, addr: str, values: Mapping[str, str]) -> None:
         """Change options of the broker while it runs."""
         self._loop.call(lambda admin: admin.update_broker_config(addr, values))
+
+    def broker_ha_status(self, addr: str) -> HARuntimeInfo:
+        """How far a master's slaves are, or how a slave's copying goes."""
+        return self._loop.call(lambda admin: admin.broker_ha_status(addr))
+
+    def reset_master_flush_offset(self, addr: str, offset: int) -> None:
+        """Tell a slave how far its master's disk has the log."""
+        self._loop.call(lambda admin: admin.reset_master_flush_offset(addr, offset))
 
     def broker_stats(self, addr: str, name: str, key: str) -> BrokerStatsData:
         """A rate of the broker (TOPIC_PUT_NUMS of a topic, ...); BrokerError 1 when it does not know it."""

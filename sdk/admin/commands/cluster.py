@@ -1,17 +1,15 @@
 """clusterList: every broker of every cluster, with its load."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-import click
-
-from common.errors import SkylarkError
 from sdk.admin.command import command
 from sdk.admin.params import cluster_name, option
-from sdk.admin.render import Row, Table, to_json
+from sdk.admin.render import Row, Table
+from sdk.admin.rounds import in_rounds, interval_option
 from sdk.admin.session import Session
-from sdk.admin.targets import Target, all_targets
+from sdk.admin.targets import MASTER_ID, Target, all_targets
 
 FAMILY = "Clusters"
 _POOLS = ("send", "pull", "ack")
@@ -32,6 +30,9 @@ _BASE = Table(
         ("#ACTIVATED", "activeText"),
     ),
     "%-22s  %-22s  %-4s  %-22s %-16s  %16s  %30s  %-22s  %11s  %-12s  %-8s  %10s",
+)
+_LAG = Table(
+    (*_BASE.columns, ("#LAG(bytes)", "lagText"), ("#LAG(s)", "lagSecondsText")), f"{_BASE.row_format}  %14s  %8s"
 )
 _MORE = Table(
     (
@@ -113,13 +114,32 @@ def more_row(target: Target, table: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def _base_lines(rows: Sequence[Row]) -> Iterator[str]:
+def lag_of(target: Target, tables: Mapping[str, Mapping[str, str]], masters: Mapping[str, str]) -> dict[str, Any]:
+    """How far a slave is behind its master; None for a master, and for what nobody tells.
+
+    A Skylark master knows it of its slaves; otherwise it is what the ends of the two logs say.
+    """
+    behind: dict[str, Any] = {"lagBytes": None, "lagMs": None}
+    table, master = tables.get(target.addr), tables.get(masters.get(target.broker_name, ""))
+    if target.broker_id == MASTER_ID or not master:
+        return behind
+    told = master.get(f"slaveAckDiff_{target.addr}")
+    if told is not None:
+        return {"lagBytes": int(told), "lagMs": int(master.get(f"slaveBehindMs_{target.addr}", 0))}
+    ends = [info.get("commitLogMaxOffset", "") for info in (master, table or {})]
+    if all(end.isdigit() for end in ends):
+        behind["lagBytes"] = max(int(ends[0]) - int(ends[1]), 0)
+    return behind
+
+
+def _base_lines(rows: Sequence[Row], form: Table) -> Iterator[str]:
+    yield form.head()
     for row in rows:
         timer = (
             f"{row['timerReadBehind']}-{row['timerOffsetBehind']}({row['timerCongestNum'] / 10000:.1f}w, "
             f"{row['timerEnqueueTps']:.1f}, {row['timerDequeueTps']:.1f})"
         )
-        yield _BASE.row(
+        yield form.row(
             {
                 **row,
                 "inText": f"{row['inTps']:9.2f}({_load(row, 'send')})",
@@ -128,6 +148,8 @@ def _base_lines(rows: Sequence[Row]) -> Iterator[str]:
                 "hourText": f"{row['hour']:2.2f}",
                 "spaceText": f"{row['commitLogDiskRatio']:.4f}",
                 "activeText": "true" if row["brokerActive"] else "false",
+                "lagText": "-" if row["lagBytes"] is None else str(row["lagBytes"]),
+                "lagSecondsText": "-" if row["lagMs"] is None else f"{row['lagMs'] / 1000:.1f}",
             }
         )
 
@@ -137,10 +159,14 @@ async def _rows(session: Session, cluster: str | None, more_stats: bool) -> list
     answers = await session.each((one.addr for one in targets), session.admin.broker_runtime_info)
     for addr, error in answers.errors.items():
         session.fail(error, f"broker {addr}")
+    masters = {one.broker_name: one.addr for one in targets if one.broker_id == MASTER_ID}
     rows = []
     for target in targets:
         table = answers.values.get(target.addr, {})
-        row = more_row(target, table) if more_stats else base_row(target, table, int(time.time() * 1000))
+        if more_stats:
+            row = more_row(target, table)
+        else:
+            row = base_row(target, table, int(time.time() * 1000)) | lag_of(target, answers.values, masters)
         row["ok"] = target.addr in answers.values
         rows.append(row)
     return rows
@@ -149,53 +175,23 @@ async def _rows(session: Session, cluster: str | None, more_stats: bool) -> list
 @command(
     "clusterList",
     option("m", "moreStats", "Print more stats", type=bool, is_flag=True),
-    option(
-        "i",
-        "interval",
-        "print again and again, with that many seconds between; ends with Ctrl-C",
-        type=click.FloatRange(min=0, min_open=True),
-        metavar="SECONDS",
-        default=None,
-    ),
+    option("l", "lag", "print how far each slave is behind its master, too", type=bool, is_flag=True),
+    interval_option(),
     cluster_name("which cluster", default=None),
 )
 async def cluster_list(
-    session: Session, more_stats: bool, interval: float | None, cluster_name: str | None
+    session: Session, more_stats: bool, lag: bool, interval: float | None, cluster_name: str | None
 ) -> list[dict[str, Any]] | None:
     """List the brokers of all clusters, with version and load.
 
-    With -i and --output json each round is one line.
+    With -l two columns more say how far each slave is behind, in bytes, and in seconds where a Skylark master knows
+    it. With -i and --output json each round is one line.
     """
-    if interval is None:
-        rows = await _rows(session, cluster_name, more_stats)
-        _say_rows(session, rows, more_stats)
-        return rows
-    try:
-        await _repeat(session, cluster_name, more_stats, interval)
-    except* KeyboardInterrupt:
-        pass  # how one ends it
-    return None
 
+    def lines(rows: list[dict[str, Any]]) -> Iterable[str]:
+        return _MORE.lines(rows) if more_stats else _base_lines(rows, _LAG if lag else _BASE)
 
-async def _repeat(session: Session, cluster: str | None, more_stats: bool, interval_s: float) -> None:
-    import trio
-
-    while True:
-        try:
-            rows = await _rows(session, cluster, more_stats)
-        except SkylarkError as error:
-            # the NameServer may be back in the next round
-            session.fail(error)
-        else:
-            _say_rows(session, rows, more_stats)
-            if session.json:
-                click.echo(to_json(rows, one_line=True))
-        await trio.sleep(interval_s)
-
-
-def _say_rows(session: Session, rows: Sequence[Row], more_stats: bool) -> None:
-    for line in _MORE.lines(rows) if more_stats else (_BASE.head(), *_base_lines(rows)):
-        session.say(line)
+    return await in_rounds(session, interval, lambda: _rows(session, cluster_name, more_stats), lines)
 
 
 COMMANDS = (cluster_list,)

@@ -16,6 +16,7 @@ from remoting.protocol.bodies.consume_queue import ConsumeQueueEntries
 from remoting.protocol.bodies.consume_result import ConsumeMessageDirectlyResult
 from remoting.protocol.bodies.data_version import DataVersion
 from remoting.protocol.bodies.group import SubscriptionGroupConfig, SubscriptionGroupTable
+from remoting.protocol.bodies.ha import HARuntimeInfo
 from remoting.protocol.bodies.route import BrokerData, QueueData, TopicRouteData
 from remoting.protocol.bodies.running_info import ConsumerRunningInfo
 from remoting.protocol.bodies.stats import ConsumeStats
@@ -48,6 +49,7 @@ class World:
     producers: dict[str, ProducerConnection] = field(default_factory=dict)
     running: dict[str, ConsumerRunningInfo] = field(default_factory=dict)
     infos: dict[str, dict[str, str]] = field(default_factory=dict)
+    ha_statuses: dict[str, HARuntimeInfo] = field(default_factory=dict)
     configs: dict[str, dict[str, str]] = field(default_factory=dict)
     kv: dict[tuple[str, str], str] = field(default_factory=dict)
     messages: list[Any] = field(default_factory=list)
@@ -186,6 +188,13 @@ class FakeAdmin:
     async def broker_runtime_info(self, addr: str) -> dict[str, str]:
         self.world.asked("broker_runtime_info", addr)
         return self.world.infos.get(addr, {})
+
+    async def broker_ha_status(self, addr: str) -> HARuntimeInfo:
+        self.world.asked("broker_ha_status", addr)
+        return self.world.ha_statuses[addr]
+
+    async def reset_master_flush_offset(self, addr: str, offset: int) -> None:
+        self.world.asked("reset_master_flush_offset", addr, offset)
 
     async def broker_config(self, addr: str) -> dict[str, str]:
         self.world.asked("broker_config", addr)

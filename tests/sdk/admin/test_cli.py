@@ -50,6 +50,8 @@ ROCKETMQ_NAMES = [
     "deleteExpiredCommitLog",
     "cleanExpiredCQ",
     "cleanUnusedTopic",
+    "haStatus",
+    "resetMasterFlushOffset",
 ]
 OWN_NAMES = ["searchOffset", "help", "completion"]
 

@@ -1,0 +1,110 @@
+"""Commands about replication: how far slaves are."""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sdk.admin.command import command
+from sdk.admin.params import broker_addr, cluster_name, option
+from sdk.admin.render import Row, Table, java_value, time_text
+from sdk.admin.rounds import in_rounds, interval_option
+from sdk.admin.session import Session
+from sdk.admin.targets import chosen_addrs
+
+if TYPE_CHECKING:
+    from remoting.protocol.bodies.ha import HARuntimeInfo
+
+FAMILY = "Replication"
+
+_SLAVES = Table(
+    (
+        ("#SlaveAddr", "addr"),
+        ("#SlaveAckOffset", "slaveAckOffset"),
+        ("#Diff", "diff"),
+        ("#TransferSpeed(KB/s)", "speedText"),
+        ("#Status", "statusText"),
+        ("#TransferFromWhere", "transferFromWhere"),
+    ),
+    "%-32s  %-16d %16d %16s %16s %16d",
+)
+
+
+def _speed(bytes_per_second: int) -> str:
+    return f"{bytes_per_second / 1024:.2f}"
+
+
+def _master_lines(row: Row) -> Iterator[str]:
+    slaves = row["haConnectionInfo"]
+    yield f"#MasterAddr\t{row['brokerAddr']}"
+    yield f"#MasterCommitLogMaxOffset\t{row['masterCommitLogMaxOffset']}"
+    yield f"#SlaveNum\t{len(slaves)}"
+    yield f"#InSyncSlaveNum\t{row['inSyncSlaveNums']}"
+    yield from _SLAVES.lines(
+        {
+            **slave,
+            "speedText": _speed(slave["transferredByteInSecond"]),
+            "statusText": "OK" if slave["inSync"] else "Fall Behind",
+        }
+        for slave in slaves
+    )
+
+
+def _slave_lines(row: Row) -> Iterator[str]:
+    client = row["haClientRuntimeInfo"]
+    yield f"#MasterAddr\t{java_value(client.get('masterAddr'))}"
+    yield f"#CommitLogMaxOffset\t{client['maxOffset']}"
+    yield f"#TransferSpeed(KB/s)\t{_speed(client['transferredByteInSecond'])}"
+    yield f"#LastReadTime\t{time_text(client['lastReadTimestamp'])}"
+    yield f"#LastWriteTime\t{time_text(client['lastWriteTimestamp'])}"
+    yield f"#MasterFlushOffset\t{client['masterFlushOffset']}"
+
+
+def _status_lines(rows: Sequence[Row]) -> Iterator[str]:
+    for row in rows:
+        yield ""
+        yield from _master_lines(row) if row["master"] else _slave_lines(row)
+
+
+@command(
+    "haStatus",
+    broker_addr("which broker to fetch"),
+    cluster_name("which cluster"),
+    interval_option(),
+    either=("broker_addr", "cluster_name"),
+)
+async def ha_status(
+    session: Session, broker_addr: str | None, cluster_name: str | None, interval: float | None
+) -> list[dict[str, Any]] | None:
+    """Show how far a broker's slaves are, or those of each master of a cluster; a slave tells of its own copying.
+
+    With -i and --output json each round is one line.
+    """
+
+    async def look() -> list[dict[str, Any]]:
+        addrs = await chosen_addrs(session, broker_addr, cluster_name)
+        answers = await session.each(addrs, session.admin.broker_ha_status)
+        for addr, error in answers.errors.items():
+            session.fail(error, f"broker {addr}")
+        return [_row(addr, status) for addr, status in answers.values.items()]
+
+    return await in_rounds(session, interval, look, _status_lines)
+
+
+def _row(addr: str, status: "HARuntimeInfo") -> dict[str, Any]:
+    return {"brokerAddr": addr, **status.to_wire()}
+
+
+@command(
+    "resetMasterFlushOffset",
+    broker_addr("which broker to reset", required=True),
+    option("o", "offset", "the offset to reset at", type=click.IntRange(min=0), required=True),
+)
+async def reset_master_flush_offset(session: Session, broker_addr: str, offset: int) -> dict[str, Any]:
+    """Tell a slave how far its master's disk has the log."""
+    await session.admin.reset_master_flush_offset(broker_addr, offset)
+    session.say(f"reset master flush offset to {offset} success")
+    return {"brokerAddr": broker_addr, "masterFlushOffset": offset, "ok": True}
+
+
+COMMANDS = (ha_status, reset_master_flush_offset)

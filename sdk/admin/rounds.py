@@ -1,0 +1,69 @@
+"""Commands that print again and again with -i, until Ctrl-C. Neighbour: session.py."""
+
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TypeVar
+
+import click
+
+from common.errors import SkylarkError
+from sdk.admin.params import option
+from sdk.admin.render import to_json
+from sdk.admin.session import Session
+
+T = TypeVar("T")
+
+
+def interval_option() -> click.Option:
+    """-i, the seconds between two rounds."""
+    return option(
+        "i",
+        "interval",
+        "print again and again, with that many seconds between; ends with Ctrl-C",
+        type=click.FloatRange(min=0, min_open=True),
+        metavar="SECONDS",
+        default=None,
+    )
+
+
+async def in_rounds(
+    session: Session,
+    interval_s: float | None,
+    look: Callable[[], Awaitable[T]],
+    lines: Callable[[T], Iterable[str]],
+) -> T | None:
+    """What ``look`` found, said as ``lines``; with an interval it is said in each round, and None is returned.
+
+    With --output json each round is one line then.
+    """
+    if interval_s is None:
+        found = await look()
+        _say(session, lines(found))
+        return found
+    try:
+        await _repeat(session, interval_s, look, lines)
+    except* KeyboardInterrupt:
+        pass  # how one ends it
+    return None
+
+
+async def _repeat(
+    session: Session, interval_s: float, look: Callable[[], Awaitable[T]], lines: Callable[[T], Iterable[str]]
+) -> None:
+    import trio
+
+    while True:
+        try:
+            found = await look()
+        except SkylarkError as error:
+            # who was asked may be back in the next round
+            session.fail(error)
+        else:
+            _say(session, lines(found))
+            if session.json:
+                click.echo(to_json(found, one_line=True))
+        await trio.sleep(interval_s)
+
+
+def _say(session: Session, lines: Iterable[str]) -> None:
+    for line in lines:
+        session.say(line)
