@@ -5,7 +5,7 @@ where it is refused. A key that comes into use moves to options.py.
 """
 
 _KEYS = """
-    abortFile accessMessageInMemoryHotRatio accessMessageInMemoryMaxRatio accountStatsEnable
+    abortFile accessMessageInMemoryHotRatio accountStatsEnable
     accountStatsPrintZeroValues ackMessageThreadPoolNums ackThreadPoolQueueCapacity aclFile
     adminBrokerThreadPoolNums adminBrokerThreadPoolQueueCapacity allAckInSyncStateSet
     allowRecallWhenBrokerNotWriteable appendAckAsync appendCkAsync asyncLearner asyncSendEnable authConfigPath
@@ -67,7 +67,7 @@ _KEYS = """
     metricGrpcExporterIntervalInMills metricGrpcExporterTimeOutInMills metricLoggingExporterIntervalInMills
     metricsExporterType metricsGrpcExporterHeader metricsGrpcExporterTarget metricsInDelta metricsLabel
     metricsOtelCardinalityLimit metricsPromExporterHost metricsPromExporterPort migrateAuthFromV1Enabled
-    msgTraceTopicName offsetCheckInSlave osPageCacheBusyTimeOutMills popCkMaxBufferSize
+    msgTraceTopicName osPageCacheBusyTimeOutMills popCkMaxBufferSize
     popCkOffsetMaxQueueSize popCkStayBufferTime popCkStayBufferTimeOut popConsumerFSServiceInit
     popConsumerKVServiceEnable popConsumerKVServiceInit popConsumerKVServiceLog popFromRetryProbability
     popInflightMessageThreshold popLongPollingForceNotifyInterval popPollingMapSize popPollingSize
@@ -87,7 +87,7 @@ _KEYS = """
     serverCallbackExecutorThreads serverLoadBalancerEnable serverNettyWorkerGroupEnable
     serverOnewaySemaphoreValue serverPooledByteBufAllocatorEnable serverSelectorThreads serverSocketBacklog
     serverSocketRcvBufSize serverSocketSndBufSize serverWorkerThreads shutdownWaitTimeSeconds skipPreOnline
-    skipWhenCKRePutReachMaxTimes slaveReadEnable socksProxyConfig
+    skipWhenCKRePutReachMaxTimes socksProxyConfig
     spinLockCollisionRetreatOptimalDegree splitRegistrationSize startAcceptSendRequestTimeStamp
     statRocksDBCQIntervalSec storeCheckpoint storePathBrokerIdentity storePathConsumeQueue
     storePathDLedgerCommitLog storePathEpochFile storePathIndex storeReplyMessageEnable storeType

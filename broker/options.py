@@ -211,6 +211,18 @@ class BrokerOptions:
         120_000, "a file that could not be deleted is tried again after this time", unit="ms", minimum=1, mutable=True
     )
 
+    # --- reads from slaves
+    slave_read_enable: bool = option(
+        False, "readers of messages too old to be in the master's memory are sent to a slave", mutable=True
+    )
+    access_message_in_memory_max_ratio: int = option(
+        40, "percent of the memory that the youngest messages are taken to fill; older ones count as on disk",
+        minimum=0, maximum=100,
+    )  # fmt: skip
+    offset_check_in_slave: bool = option(
+        False, "SLAVE: correct readers whose offset it does not have; false: it may only be behind", mutable=True
+    )
+
     # --- pulls and queries
     long_polling_enable: bool = option(True, "hold a pull that finds nothing until a message comes", mutable=True)
     short_polling_time_mills: int = option(

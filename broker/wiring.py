@@ -92,6 +92,8 @@ def build_rooms(
 ) -> Rooms:
     """The rooms around an open store and open metadata."""
     stats, clients, commits, held, cold = BrokerStats(clock), Clients(), GroupCommit(), HeldPulls(), ColdReads()
+    known_master = KnownMaster() if options.is_slave else None
+    in_memory_bytes = memory_bytes() * options.access_message_in_memory_max_ratio // 100
     acks = AckLedger(options.ha_max_gap_not_in_sync)
     double_write = DoubleWrite(commits, acks, options)
     metadata_watch = MetadataWatch(metadata, clock.now_ms())
@@ -127,9 +129,11 @@ def build_rooms(
             unique_keys,
             double_write if options.is_sync_master else None,
         ),
-        PullHandlers(store, topics, groups, offsets, clients, held, cold, stats, options),
+        PullHandlers(
+            store, topics, groups, offsets, clients, held, cold, stats, options, in_memory_bytes, known_master
+        ),
         QueryHandlers(store, clients, options),
-        OffsetHandlers(store, topics, groups, offsets, metadata.delay_offsets, memory_bytes()),
+        OffsetHandlers(store, topics, groups, offsets, metadata.delay_offsets, in_memory_bytes),
         ha_handlers,
         StatsHandlers(options.broker_name, identity.addr, store, topics, offsets, clients, stats),
         metadata_watch,
@@ -164,7 +168,6 @@ def build_rooms(
         on_close=on_close,
         after_turn=after_turn,
     )
-    known_master = KnownMaster() if options.is_slave else None
     slave_sync = slave = None
     if known_master is not None:
         slave = build_slave(options, identity, store, known_master, progress, after_turn, flusher.flush, clock)

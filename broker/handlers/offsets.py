@@ -22,12 +22,9 @@ from remoting.protocol.headers.offsets import (
     UpdateConsumerOffsetRequestHeader,
 )
 
-# RocketMQ's accessMessageInMemoryMaxRatio: older messages count as "on disk".
-IN_MEMORY_RATIO = 0.4
-
 
 class OffsetHandlers:
-    """``memory_bytes`` is the machine's memory; messages nearer to the log's end than a part of it count as in it."""
+    """Messages that are more than ``in_memory_bytes`` before the log's end count as on disk."""
 
     def __init__(
         self,
@@ -36,14 +33,14 @@ class OffsetHandlers:
         groups: Groups,
         offsets: ConsumerOffsets,
         delay_offsets: DelayOffsets,
-        memory_bytes: int,
+        in_memory_bytes: int,
     ) -> None:
         self._store = store
         self._topics = topics
         self._groups = groups
         self._offsets = offsets
         self._delay_offsets = delay_offsets
-        self._in_memory_bytes = int(memory_bytes * IN_MEMORY_RATIO)
+        self._in_memory_bytes = in_memory_bytes
 
     def handlers(self) -> dict[int, Handler]:
         return {

@@ -2,6 +2,9 @@
 
 The answer's body is stored bytes, untouched. The broker filters tags by their hash; clients compare the tags.
 What finds nothing is held (long polling) when the client asked for that; what is on disk only waits for a thread.
+Each answer suggests which broker of the set to ask next: a slave for what is too old to be in this one's memory, where
+``slaveReadEnable`` allows it. A slave sends readers that it has nothing for back to a master that lives, and never
+corrects an offset: it may only be behind.
 """
 
 from functools import lru_cache
@@ -19,14 +22,16 @@ from broker.meta.groups import Groups
 from broker.meta.topics import Topics
 from broker.observe.stats import BrokerStats
 from broker.options import BrokerOptions
+from broker.replication.known_master import KnownMaster
 from broker.store.consumequeue import ConsumeQueue
 from broker.store.reader import GetResult, GetStatus, read_queue
 from broker.store.store import MessageStore
 from common.errors import RequestRefused
 from common.message.javahash import java_hash
-from common.names import PERM_READ
+from common.names import MASTER_ID, PERM_READ
 from remoting.net.channel import Channel
 from remoting.net.server import Handler
+from remoting.protocol.bodies.group import SubscriptionGroupConfig
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import CBOR, Command
 from remoting.protocol.headers.pull import (
@@ -54,7 +59,7 @@ _CODES = {
 class Wanted(NamedTuple):
     """What a held pull asks for."""
 
-    group: str
+    group: SubscriptionGroupConfig
     queue: ConsumeQueue
     offset: int
     max_count: int
@@ -63,7 +68,10 @@ class Wanted(NamedTuple):
 
 
 class PullHandlers:
-    """Hands out stored messages."""
+    """Hands out stored messages. Those more than ``in_memory_bytes`` before the log's end count as on disk.
+
+    ``known_master`` tells a slave whether its master lives.
+    """
 
     def __init__(
         self,
@@ -76,6 +84,8 @@ class PullHandlers:
         cold: ColdReads,
         stats: BrokerStats,
         options: BrokerOptions,
+        in_memory_bytes: int,
+        known_master: KnownMaster | None = None,
     ) -> None:
         self._store = store
         self._topics = topics
@@ -86,19 +96,24 @@ class PullHandlers:
         self._cold = cold
         self._stats = stats
         self._options = options
+        self._in_memory_bytes = in_memory_bytes
+        self._known_master = known_master
+        if known_master is not None:
+            # Readers go back to it at once, and not when their time is over.
+            known_master.on_return.append(held.release)
 
     def handlers(self) -> dict[int, Handler]:
         return {RequestCode.PULL_MESSAGE: self.pull, RequestCode.LITE_PULL_MESSAGE: self.pull}
 
     def pull(self, channel: Channel, request: Command) -> Command | None:
         header = PullMessageRequestHeader.from_ext(request.ext)
-        group, topic, queue_id, offset = header.consumer_group, header.topic, header.queue_id, header.queue_offset
-        self._check(group, topic, queue_id, channel)
+        topic, queue_id, offset = header.topic, header.queue_id, header.queue_offset
+        group = self._check(header.consumer_group, topic, queue_id, channel)
         tag_codes = self._tag_codes(header)
         queue = self._store.queues.get(topic, queue_id)
         max_count, max_bytes = self._limits(request, header.max_msg_nums, header.max_msg_bytes or 0)
-        if header.sys_flag & PULL_COMMIT_OFFSET and header.commit_offset >= 0:
-            self._offsets.commit(group, topic, queue_id, header.commit_offset)
+        if header.sys_flag & PULL_COMMIT_OFFSET and header.commit_offset >= 0 and not self._options.is_slave:
+            self._offsets.commit(group.group_name, topic, queue_id, header.commit_offset)
         suspend_ms = header.suspend_timeout_millis if header.sys_flag & PULL_SUSPEND else 0
 
         def attempt(waited_for_disk: bool) -> Command | None:
@@ -106,16 +121,16 @@ class PullHandlers:
                 self._disk_limits(request, max_count, max_bytes) if waited_for_disk else (max_count, max_bytes)
             )
             result = read_queue(self._store.log, queue, offset, count, size, tag_codes)
-            code = _code(result, offset)
+            code, suggested = self._judge(result, queue, offset, group)
             if code == ResponseCode.PULL_NOT_FOUND and suspend_ms > 0:
                 wanted = Wanted(group, queue, offset, max_count, max_bytes, tag_codes)
                 if self._hold(channel, request, wanted, suspend_ms):
                     return None
-            return self._answer(request, group, topic, code, result)
+            return self._answer(request, group.group_name, topic, code, suggested, result)
 
         return self._cold.handle(channel, request, attempt)
 
-    def _check(self, group: str, topic: str, queue_id: int, channel: Channel) -> None:
+    def _check(self, group: str, topic: str, queue_id: int, channel: Channel) -> SubscriptionGroupConfig:
         if not self._options.broker_permission & PERM_READ:
             raise RequestRefused(ResponseCode.NO_PERMISSION, "the broker pulling message is forbidden")
         with refused_when_not_stored():
@@ -137,6 +152,7 @@ class PullHandlers:
                 f"queueId[{queue_id}] is illegal, topic:[{topic}] topicConfig.readQueueNums:"
                 f"[{topic_config.read_queue_nums}] consumer:[{channel.remote}]",
             )
+        return config
 
     def _tag_codes(self, header: PullMessageRequestHeader) -> frozenset[int] | None:
         """Hashes of the tags wanted, None for all; out of the request, else out of the group's heartbeats."""
@@ -180,19 +196,51 @@ class PullHandlers:
         def retry(last: bool) -> bool:
             nonlocal offset
             result = read_queue(log, queue, offset, max_count, max_bytes, tag_codes)
-            if not last:
-                if result.status is GetStatus.NO_MATCHED_MESSAGE:
-                    # Nothing for this consumer so far: it need not be looked at again.
-                    offset = result.next_offset
-                    return False
-                if _code(result, offset) == ResponseCode.PULL_NOT_FOUND:
-                    return False
-            channel.reply(request, self._answer(request, group, queue.topic, _code(result, offset), result))
+            if not last and result.status is GetStatus.NO_MATCHED_MESSAGE:
+                # Nothing for this consumer so far: it need not be looked at again.
+                offset = result.next_offset
+                return False
+            code, suggested = self._judge(result, queue, offset, group)
+            if not last and code == ResponseCode.PULL_NOT_FOUND:
+                return False
+            channel.reply(request, self._answer(request, group.group_name, queue.topic, code, suggested, result))
             return True
 
         return self._held.hold(HeldPull(channel, queue, trio.current_time() + wait_ms / 1000, retry))
 
-    def _answer(self, request: Command, group: str, topic: str, code: int, result: GetResult) -> Command:
+    def _judge(
+        self, result: GetResult, queue: ConsumeQueue, offset: int, group: SubscriptionGroupConfig
+    ) -> tuple[int, int]:
+        """(the code of the answer, the id of the broker to ask next); a slave leaves ``next_offset`` as it was."""
+        options = self._options
+        code, suggested, is_slow = _code(result, offset), MASTER_ID, False
+        if options.slave_read_enable:
+            is_slow = self._is_on_disk(result, queue)
+            suggested = group.which_broker_when_consume_slowly if is_slow else group.broker_id
+        if self._known_master is None:
+            return code, suggested
+        if code == ResponseCode.PULL_OFFSET_MOVED and not options.offset_check_in_slave:
+            result.next_offset = offset
+            code = ResponseCode.PULL_NOT_FOUND
+        if self._known_master.registered and not is_slow and suggested != options.broker_id:
+            suggested = MASTER_ID
+            if code == ResponseCode.PULL_NOT_FOUND:
+                code = ResponseCode.PULL_RETRY_IMMEDIATELY
+        return code, suggested
+
+    def _is_on_disk(self, result: GetResult, queue: ConsumeQueue) -> bool:
+        """Whether what was read is too far back to be in memory still."""
+        log = self._store.log
+        if log.end - log.start <= self._in_memory_bytes or not result.min_offset < result.next_offset:
+            return False
+        if result.status not in (GetStatus.FOUND, GetStatus.NO_MATCHED_MESSAGE):
+            return False
+        physical, _, _ = queue.entry(result.next_offset - 1)
+        return log.end - physical > self._in_memory_bytes
+
+    def _answer(
+        self, request: Command, group: str, topic: str, code: int, suggested: int, result: GetResult
+    ) -> Command:
         if result.count:
             self._stats.get(group, topic, result.count, len(result.records))
         else:
@@ -201,7 +249,7 @@ class PullHandlers:
             code,
             result.status.value,
             {
-                "suggestWhichBrokerId": 0,
+                "suggestWhichBrokerId": suggested,
                 "nextBeginOffset": result.next_offset,
                 "maxOffset": result.max_offset,
                 "minOffset": result.min_offset,

@@ -24,6 +24,8 @@ class KnownMaster:
     def __init__(self) -> None:
         self.address: MasterAddress | None = None
         self.on_change: list[Callable[[], None]] = []
+        #: Called when a master lives that no NameServer knew before.
+        self.on_return: list[Callable[[], object]] = []
         #: Called by whoever lost the master: NameServers may know of another. The registrar sets it.
         self.ask_again: Callable[[], None] = _nobody
         self._told: dict[str, MasterAddress] = {}
@@ -38,11 +40,15 @@ class KnownMaster:
         if address is None:
             self._told.pop(by, None)
             return
+        is_back = not self._told
         self._told[by] = address
+        if is_back:
+            for callback in self.on_return:
+                callback()
         if address != self.address and self.address not in self._told.values():
             self.address = address
-            for callback in self.on_change:
-                callback()
+            for changed in self.on_change:
+                changed()
 
 
 def _nobody() -> None:

@@ -78,7 +78,7 @@ class Desk:
             ConfigHandlers(room.options, room.topics, room.fs, room.clock, self.runtime),
             self.ha,
             QueryHandlers(self.store, self.clients, room.options),
-            OffsetHandlers(self.store, room.topics, room.groups, room.offsets, room.metadata.delay_offsets, 10_000),
+            OffsetHandlers(self.store, room.topics, room.groups, room.offsets, room.metadata.delay_offsets, 4_000),
             StatsHandlers(
                 "broker-a", "127.0.0.1:10911", self.store, room.topics, room.offsets, self.clients, self.stats
             ),

@@ -1,0 +1,188 @@
+"""Which broker of its set a reader is sent to, and what a slave answers that has nothing for it."""
+
+from typing import Any, cast
+
+import pytest
+
+from broker.delivery.cold import ColdReads
+from broker.delivery.hold import HeldPulls
+from broker.handlers.pull import PullHandlers
+from broker.meta.clients import Clients
+from broker.observe.stats import BrokerStats
+from broker.replication.known_master import KnownMaster, MasterAddress
+from remoting.protocol.bodies.group import SubscriptionGroupConfig
+from remoting.protocol.bodies.topic import TopicConfig
+from remoting.protocol.codes import ResponseCode
+from remoting.protocol.command import Command
+from tests.broker.handlers.support import FakeChannel
+from tests.broker.meta.support import Room, options
+from tests.broker.running import pull_request
+from tests.broker.store.support import open_store, put
+
+FOUND, NOT_FOUND = ResponseCode.SUCCESS, ResponseCode.PULL_NOT_FOUND
+RETRY, MOVED = ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED
+MASTER = MasterAddress("127.0.0.1:10911", "127.0.0.1:10912")
+
+
+class Reply(FakeChannel):
+    """Keeps what a held pull is answered."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.replies: list[Command] = []
+
+    def reply(self, request: Command, response: Command) -> None:
+        self.replies.append(response)
+
+
+class Desk:
+    """A broker's pulls; messages count as in memory while 300 bytes (three messages) from the log's end."""
+
+    def __init__(self, messages: int = 10, **changes: Any) -> None:
+        self.room = Room(options(**changes))
+        self.store = open_store(self.room.fs, self.room.clock)
+        self.held = HeldPulls()
+        self.known = KnownMaster() if self.room.options.is_slave else None
+        self.room.metadata.topics.put(TopicConfig("T", 1, 1))
+        self.channel = Reply()
+        self.handlers = PullHandlers(
+            self.store, self.room.topics, self.room.groups, self.room.offsets, Clients(), self.held,
+            ColdReads(), BrokerStats(self.room.clock), self.room.options, 300, self.known,
+        )  # fmt: skip
+        for _ in range(messages):
+            put(self.store, "T", 0, b"x")
+
+    def master_lives(self, *, is_known: bool = True) -> None:
+        assert self.known is not None
+        self.known.told("ns", MASTER if is_known else None)
+
+    def group(self, **changes: Any) -> None:
+        self.room.groups.put(SubscriptionGroupConfig("group", **changes))
+
+    def pull(self, offset: int, count: int = 1, *, wait_ms: int = 0, **ext: Any) -> Command | None:
+        request = pull_request("T", offset, wait_ms=wait_ms, maxMsgNums=count, **ext)
+        return self.handlers.pull(cast(Any, self.channel), request)
+
+    def told(self, offset: int, count: int = 1) -> tuple[int, int, int]:
+        """(code, where to go on, which broker to ask)."""
+        answer = self.pull(offset, count)
+        assert answer is not None
+        return _told(answer)
+
+
+def _told(answer: Command) -> tuple[int, int, int]:
+    assert answer.ext is not None
+    return answer.code, answer.ext["nextBeginOffset"], answer.ext["suggestWhichBrokerId"]
+
+
+async def test_readers_of_old_messages_are_sent_to_the_slave_where_that_is_allowed() -> None:
+    desk = Desk(slave_read_enable=True)
+    assert desk.told(0) == (FOUND, 1, 1)
+    assert desk.told(0, count=10) == (FOUND, 10, 0)  # how far it got counts
+    assert desk.told(9) == (FOUND, 10, 0)
+    assert desk.told(10) == (NOT_FOUND, 10, 0)
+    desk.group(which_broker_when_consume_slowly=3, broker_id=2)
+    assert desk.told(0) == (FOUND, 1, 3)
+    assert desk.told(9) == (FOUND, 10, 2)
+
+
+async def test_by_default_all_read_from_the_master() -> None:
+    desk = Desk()
+    desk.group(which_broker_when_consume_slowly=3, broker_id=2)
+    assert desk.told(0) == (FOUND, 1, 0)
+    assert desk.told(9) == (FOUND, 10, 0)
+
+
+async def test_messages_that_all_are_in_memory_are_not_looked_at() -> None:
+    desk = Desk(messages=2, slave_read_enable=True)
+    assert desk.told(0) == (FOUND, 1, 0)
+
+
+SLAVE: dict[str, Any] = {"broker_role": "SLAVE", "broker_id": 1}
+
+
+@pytest.mark.parametrize("slave_read_enable", [False, True])
+async def test_a_slave_serves_what_it_has(slave_read_enable: bool) -> None:
+    desk = Desk(slave_read_enable=slave_read_enable, **SLAVE)
+    is_old = 1 if slave_read_enable else 0
+    assert desk.told(0) == (FOUND, 1, is_old)  # nobody else is there
+    desk.master_lives()
+    assert desk.told(0) == (FOUND, 1, is_old)
+    assert desk.told(9) == (FOUND, 10, 0)
+
+
+async def test_at_its_end_a_slave_sends_readers_back_to_a_master_that_lives() -> None:
+    desk = Desk(**SLAVE)
+    assert desk.pull(10, wait_ms=15_000) is None  # held
+    assert desk.told(10) == (NOT_FOUND, 10, 0)
+    desk.master_lives()
+    assert desk.told(10) == (RETRY, 10, 0)
+    answer = desk.pull(10, wait_ms=15_000)
+    assert answer is not None
+    assert _told(answer) == (RETRY, 10, 0)
+
+
+async def test_who_waits_at_a_slave_goes_back_at_once_when_the_master_returns() -> None:
+    desk = Desk(**SLAVE)
+    desk.master_lives()
+    desk.master_lives(is_known=False)
+    assert desk.pull(10, wait_ms=15_000) is None
+    assert desk.channel.replies == []
+    desk.master_lives()
+    assert [_told(answer) for answer in desk.channel.replies] == [(RETRY, 10, 0)]
+    assert len(desk.held) == 0
+
+
+async def test_a_group_that_reads_from_this_slave_stays() -> None:
+    desk = Desk(slave_read_enable=True, **SLAVE)
+    # As copied from the master: a slave makes no groups.
+    for _ in desk.room.groups.mirror({"group": SubscriptionGroupConfig("group", broker_id=1)}, {}, _version(desk)):
+        pass
+    desk.master_lives()
+    assert desk.told(9) == (FOUND, 10, 1)
+    assert desk.pull(10, wait_ms=15_000) is None
+
+
+def _version(desk: Desk) -> Any:
+    return desk.room.groups.data_version.next(1)
+
+
+@pytest.mark.parametrize("offset", [11, 99])
+async def test_a_slave_that_is_behind_corrects_nobody(offset: int) -> None:
+    desk = Desk(**SLAVE)
+    assert desk.told(offset) == (NOT_FOUND, offset, 0)
+    assert desk.pull(offset, wait_ms=15_000) is None  # it may come
+    put(desk.store, "T", 0, b"y")
+    desk.held.arrived(list(desk.store.arrived))
+    desk.master_lives()
+    assert [_told(answer) for answer in desk.channel.replies] == [(RETRY, offset, 0)]
+    assert desk.told(offset + 2) == (RETRY, offset + 2, 0)
+
+
+async def test_an_empty_slave_corrects_nobody() -> None:
+    desk = Desk(messages=0, **SLAVE)
+    assert desk.told(5) == (NOT_FOUND, 5, 0)
+
+
+async def test_a_slave_that_lacks_the_oldest_messages_corrects_nobody() -> None:
+    desk = Desk(**SLAVE)
+    queue = desk.store.queues.find("T", 0)
+    assert queue is not None
+    queue.min_offset = 4
+    assert desk.told(2) == (NOT_FOUND, 2, 0)
+    desk.master_lives()
+    assert desk.told(2) == (RETRY, 2, 0)
+
+
+async def test_a_slave_corrects_offsets_when_it_is_told_to() -> None:
+    desk = Desk(offset_check_in_slave=True, **SLAVE)
+    assert desk.told(99) == (MOVED, 10, 0)
+    assert Desk().told(99) == (MOVED, 10, 0)
+
+
+async def test_an_offset_that_comes_with_a_pull_is_the_masters() -> None:
+    master, slave = Desk(), Desk(**SLAVE)
+    for desk in (master, slave):
+        desk.pull(3, sysFlag=5, commitOffset=3)
+    assert master.room.offsets.query("group", "T", 0) == 3
+    assert slave.room.offsets.query("group", "T", 0) == -1
