@@ -342,4 +342,6 @@ class SlaveLink:
         if self._end is not None and welcome.offset != self._end:
             raise ProtocolError(f"the master goes on at {welcome.offset}, and our log ends at {self._end}")
         self.ready = True
+        # At once: a SYNC_MASTER counts on nobody who has not reported, and there may be nothing to copy for long.
+        self._report(self._end or 0, now)
         return self._hello_reader.rest

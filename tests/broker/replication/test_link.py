@@ -36,6 +36,17 @@ def test_a_slave_catches_up_and_follows(hello: bool, have: int) -> None:
     assert master.acked == slave_log.end == 9004
 
 
+@pytest.mark.parametrize("hello", [True, False])
+@pytest.mark.parametrize("size", [0, 5000])
+def test_a_slave_with_nothing_to_copy_reports_at_once(hello: bool, size: int) -> None:
+    log = Log(text(size))
+    master, slave = master_link(log), slave_link(log, hello=hello)
+    for _ in range(3):
+        master.receive(slave.take_output(), 0.0)
+        assert slave.receive(sent_by(master, log), 0.0) == []
+    assert master.acked == size
+
+
 def test_an_empty_slave_may_begin_with_the_last_file() -> None:
     master_log, slave_log = Log(text(9000)), Log()
     converse(master_link(master_log), master_log, slave_link(slave_log, last_file=True), slave_log)
