@@ -61,6 +61,8 @@ class Broker:
                     await listener.aclose()
                 raise
             ha_port = split_address(address_of(ha_listeners))[1]
+        if options.is_sync_master and options.in_sync_replicas == 1:
+            logger.warning("SYNC_MASTER with inSyncReplicas=1 waits for no slave, as ASYNC_MASTER; 2 waits for one")
         identity = identity_of(options, port, ha_port)
         self.ha_addr = identity.ha_addr
         metadata = Metadata(self._fs, f"{options.store_path_root_dir}/config", self._clock, options)
@@ -149,6 +151,8 @@ class Broker:
                     await nursery.start(rooms.master.serve_on, ha_listeners)
                 if rooms.slave is not None:
                     nursery.start_soon(rooms.slave.run)
+                if rooms.acting.hand_over is not None:
+                    nursery.start_soon(rooms.acting.hand_over.run)
                 await nursery.start(rooms.server.serve_on, listeners)
                 await nursery.start(rooms.registrar.run)
                 task_status.started(identity.addr)
