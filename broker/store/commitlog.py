@@ -30,6 +30,7 @@ class CommitLog:
         # The largest record (or batch) that fits into one segment.
         self.max_record_bytes = segment_bytes - BLANK_BYTES
         self.end = 0
+        self.flushed = 0
         self.raw_flushed = 0
         self._copied = 0
         # How often a file was synced by `flush`.
@@ -47,10 +48,6 @@ class CommitLog:
     def raw_end(self) -> int:
         return max(self.end, self._copied)
 
-    @property
-    def flushed(self) -> int:
-        return min(self.end, self.raw_flushed)
-
     def open_at(self, end: int, *, flushed: int, clear: bool) -> None:
         """Go on appending at ``end``; all before ``flushed`` is on disk.
 
@@ -61,7 +58,7 @@ class CommitLog:
         else:
             self.chain.cut_after(end)
         self.end = self._opened_at = end
-        self.raw_flushed = flushed
+        self.flushed = self.raw_flushed = flushed
         self._copied = 0
         self._use_segment()
 
@@ -153,6 +150,8 @@ class CommitLog:
                     segment.sync()
                     self.syncs += 1
             self.raw_flushed = raw_end
+        # Where a record ends, as every checkpoint must.
+        self.flushed = end
         return end
 
     def close(self) -> None:

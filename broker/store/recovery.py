@@ -78,6 +78,8 @@ class Recovery:
         self._say = progress
         self._next_progress_ms = clock.monotonic_ms() + PROGRESS_INTERVAL_MS
         self._broken: dict[ConsumeQueue, None] = {}
+        # Physical offset of the last message of each queue that the scan met.
+        self._last: dict[ConsumeQueue, int] = {}
         # The latest store time that is known of.
         self.last_timestamp = 0
 
@@ -202,6 +204,12 @@ class Recovery:
             if not self._has(queue, record):
                 self._judge_other(queue, record)
             return
+        if queue not in self._last:
+            self._last[queue] = queue.last_entry()[1] if not queue.is_empty else -1
+        if record.physical_offset < self._last[queue]:
+            # Of a topic that was deleted, and made again since.
+            return
+        self._last[queue] = record.physical_offset
         queue.put_at(record.queue_offset, record.physical_offset, record.size, self._tag_codes.of(record.properties))
 
     def _judge_other(self, queue: ConsumeQueue, record: Record) -> None:

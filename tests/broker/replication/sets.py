@@ -10,6 +10,8 @@ import trio
 from broker.broker import Broker
 from broker.options import BrokerOptions
 from common.message.record import decode_record, split_records
+from namesrv.namesrv import Namesrv
+from namesrv.options import NamesrvOptions
 from remoting.net.client import RemotingClient, open_client
 from remoting.protocol.codes import ResponseCode
 from tests.broker.running import SMALL, pull_request, send_request
@@ -43,11 +45,12 @@ class Running:
         offset = 0
         while True:
             answer = await self.client.invoke(self.addr, pull_request(topic, offset, queue_id=queue_id), 5_000)
-            before, offset = offset, int((answer.ext or {}).get("nextBeginOffset", offset))
-            if answer.code != ResponseCode.SUCCESS and offset == before:
-                return found
+            ext = answer.ext or {}
+            before, offset = offset, max(int(ext.get("nextBeginOffset", offset)), int(ext.get("minOffset", 0)))
             if answer.code == ResponseCode.SUCCESS:
                 found += [decode_record(answer.body, at).body for at, _ in split_records(answer.body)]
+            elif offset == before:
+                return found
 
     async def has(self, topic: str, count: int, *, queue_id: int = 0) -> list[bytes]:
         """The messages of a queue, when there are ``count``."""
@@ -63,8 +66,8 @@ class Running:
     @property
     def log_end(self) -> int:
         """Where the log's last byte is that is no zero."""
-        directory = "/store/commitlog"
-        return int(self.fs.listdir(directory)[0]) + len(self.log().rstrip(b"\0"))
+        names = self.fs.listdir("/store/commitlog")
+        return int(names[0]) + len(self.log().rstrip(b"\0")) if names else 0
 
     def log(self) -> bytes:
         """All files of the commit log."""
@@ -72,9 +75,17 @@ class Running:
         return b"".join(self.fs.read(f"{directory}/{name}") for name in self.fs.listdir(directory))
 
 
-def slave_of(master: Running, **options: Any) -> dict[str, Any]:
-    """Options of its slave 1."""
-    return {"broker_role": "SLAVE", "broker_id": 1, "ha_master_address": master.broker.ha_addr, **options}
+# Options of a slave; where its master is, the NameServer tells.
+SLAVE: dict[str, Any] = {"broker_role": "SLAVE", "broker_id": 1}
+
+
+@asynccontextmanager
+async def namesrv() -> AsyncIterator[str]:
+    """The address of a NameServer."""
+    options = NamesrvOptions(bind_address="127.0.0.1", listen_port=0)
+    async with trio.open_nursery() as nursery:
+        yield await nursery.start(Namesrv(options, fs=MemoryFiles()).run)
+        nursery.cancel_scope.cancel()
 
 
 @asynccontextmanager
