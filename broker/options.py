@@ -24,7 +24,6 @@ _NOT_YET = {
     "authorization_enabled": ("authorizationEnabled", "access control"),
     "enable_controller_mode": ("enableControllerMode", "a controller"),
     "enable_dleger_commit_log": ("enableDLegerCommitLog", "a DLedger commit log"),
-    "enable_slave_acting_master": ("enableSlaveActingMaster", "acting masters"),
 }
 
 
@@ -211,6 +210,23 @@ class BrokerOptions:
         120_000, "a file that could not be deleted is tried again after this time", unit="ms", minimum=1, mutable=True
     )
 
+    # --- slaves that act as masters
+    enable_slave_acting_master: bool = option(
+        False, "the slave with the lowest id stands in for a master that is away, for reading; the same in all the set"
+    )
+    broker_heartbeat_interval: int = option(
+        1_000, "enableSlaveActingMaster: how often NameServers are told that the broker lives", unit="ms", minimum=1
+    )
+    broker_not_active_timeout_millis: int = option(
+        10_000, "enableSlaveActingMaster: a broker that was silent for so long is forgotten", unit="ms", minimum=1
+    )
+    sync_broker_member_group_period: int = option(
+        1_000, "enableSlaveActingMaster: how often a slave asks who of its set lives", unit="ms", minimum=1
+    )
+    skip_pre_online: bool = option(
+        False, "enableSlaveActingMaster: a master registers without the offsets that slaves have for it"
+    )
+
     # --- reads from slaves
     slave_read_enable: bool = option(
         False, "readers of messages too old to be in the master's memory are sent to a slave", mutable=True
@@ -246,7 +262,6 @@ class BrokerOptions:
     authorization_enabled: bool = option(False, "not supported yet: must be false")
     enable_controller_mode: bool = option(False, "not supported yet: must be false")
     enable_dleger_commit_log: bool = option(False, "not supported yet: must be false", key="enableDLegerCommitLog")
-    enable_slave_acting_master: bool = option(False, "not supported yet: must be false")
 
     ignored_keys: ClassVar[frozenset[str]] = IGNORED_KEYS
 

@@ -4,11 +4,13 @@ The whole set of topics is sent when it changed, when the connection is new (a N
 connection closed), and when the periodic question 322 says that it is needed. A NameServer that is away is tried about
 each second; one line is logged when it goes and one when it is back. A broker without NameServers serves all the same.
 A slave registers in full each time, since only that is answered with where its master is; often while none is known.
+With acting masters a master registers when it has what slaves committed for it, and all live by light heartbeats, too.
 Bounds: at most ten registrations a second and NameServer, less when one takes long.
 Neighbours: outer.py (the requests), meta/topics.py (what changed), replication/known_master.py (is told of the master).
 """
 
 import logging
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 import trio
@@ -17,6 +19,7 @@ from broker.identity import Identity
 from broker.meta.topics import Topics
 from broker.options import BrokerOptions
 from broker.outer import Namesrv
+from broker.replication.heartbeats import Heartbeats
 from broker.replication.known_master import KnownMaster
 from common.errors import BrokerError, ProtocolError, RemotingError, RequestTimeout
 from common.names import PERM_READ_WRITE
@@ -61,13 +64,24 @@ class Registrar:
     """`run` it until `stop`; call `register_soon` (or let ``topics.on_change``) when topics changed."""
 
     def __init__(
-        self, identity: Identity, topics: Topics, options: BrokerOptions, master: KnownMaster | None = None
+        self,
+        identity: Identity,
+        topics: Topics,
+        options: BrokerOptions,
+        master: KnownMaster | None = None,
+        heartbeats: Heartbeats | None = None,
+        prepare: Callable[[RemotingClient], Awaitable[None]] | None = None,
     ) -> None:
-        """``master`` of a slave is told where NameServers say that it is."""
+        """``master`` of a slave is told where NameServers say that it is.
+
+        With acting masters, ``heartbeats`` go where it is registered, and a master registers after ``prepare``.
+        """
         self._identity = identity
         self._topics = topics
         self._options = options
         self._master = master
+        self._heartbeats = heartbeats
+        self._prepare = prepare
         self._states = {addr: _State(addr) for addr in options.namesrv_addrs}
         self._loops = trio.CancelScope()
         self._stopping = False
@@ -96,11 +110,15 @@ class Registrar:
         try:
             async with open_client(on_lost=self._connection_lost) as client:
                 try:
+                    task_status.started()
                     with self._loops:
+                        if self._prepare is not None:
+                            await self._prepare(client)
                         async with trio.open_nursery() as nursery:
                             for state in self._states.values():
                                 nursery.start_soon(self._keep_registered, client, state)
-                            task_status.started()
+                                if self._heartbeats is not None:
+                                    nursery.start_soon(self._keep_alive, client, state, self._heartbeats)
                             await trio.sleep_forever()
                     await self._unregister(client)
                 finally:
@@ -136,6 +154,14 @@ class Registrar:
             with trio.move_on_after(self._period_s(took)):
                 await state.wake.wait()
 
+    async def _keep_alive(self, client: RemotingClient, state: _State, heartbeats: Heartbeats) -> None:
+        def forgotten() -> None:
+            state.registered = None
+            state.wake.set()
+
+        namesrv = Namesrv(client, state.addr, self._identity, self._options.register_broker_timeout_mills)
+        await heartbeats.keep(namesrv, lambda: state.registered is not None, forgotten)
+
     def _period_s(self, took_s: float) -> float:
         period_s = self._options.register_period_ms / 1000
         if self._master is None or self._master.registered:
@@ -147,7 +173,9 @@ class Registrar:
         known = state.registered == version and not self._options.force_register and self._master is None
         if known and not await namesrv.needs_registration(version):
             return
-        address = await namesrv.register(self._body(version), self._options.enable_slave_acting_master)
+        acting = self._options.enable_slave_acting_master
+        timeout_ms = self._options.broker_not_active_timeout_millis if acting else None
+        address = await namesrv.register(self._body(version), acting, timeout_ms)
         state.registered = version
         if self._master is not None:
             self._master.told(state.addr, address)

@@ -3,6 +3,8 @@
 import os
 from dataclasses import dataclass
 
+import trio
+
 from broker.delivery.cold import ColdReads
 from broker.delivery.hold import HeldPulls
 from broker.handlers.admin_clean import CleanHandlers
@@ -27,6 +29,7 @@ from broker.observe.stats import BrokerStats
 from broker.options import BrokerOptions
 from broker.registrar import Registrar
 from broker.replication.acks import AckLedger
+from broker.replication.acting import Acting, build_acting
 from broker.replication.build import build_master, build_slave
 from broker.replication.double_write import DoubleWrite
 from broker.replication.known_master import KnownMaster
@@ -85,6 +88,7 @@ class Rooms:
     slave: Slave | None
     known_master: KnownMaster | None
     slave_sync: SlaveSync | None
+    acting: Acting
 
 
 def build_rooms(
@@ -107,7 +111,10 @@ def build_rooms(
     replication = ReplicationStats(acks, double_write, lambda: store.log.end, clock)
     progress = SlaveProgress()
     ha_handlers = HaHandlers(options, store, replication, progress, clock)
-    runtime = RuntimeInfo(options.store_path_root_dir, fs, store, stats, replication, clock, is_slave=options.is_slave)
+    acting = build_acting(options, identity, store, metadata, persister, known_master)
+    runtime = RuntimeInfo(
+        options.store_path_root_dir, fs, store, stats, replication, clock, is_active=lambda: acting.members.is_lowest
+    )
     topic_handlers = TopicHandlers(topics, offsets, stats, persister.wait, flusher.delete_topic)
     quick_and_slow = (
         client_handlers,
@@ -140,6 +147,7 @@ def build_rooms(
     )
 
     handlers = {code: handler for family in families for code, handler in family.handlers().items()}
+    handlers |= acting.handlers
     if options.is_slave:
         handlers |= refusals()
     handlers |= {code: cold.guarded(handlers[code]) for code in READ_THE_STORE}
@@ -171,10 +179,12 @@ def build_rooms(
     slave_sync = slave = None
     if known_master is not None:
         slave = build_slave(options, identity, store, known_master, progress, after_turn, flusher.flush, clock)
-        slave_sync = SlaveSync(known_master, metadata, persister, lambda: store.log.raw_end)
+        online = acting.hand_over.master_is_online if acting.hand_over else trio.lowlevel.checkpoint
+        slave_sync = SlaveSync(known_master, metadata, persister, lambda: store.log.raw_end, online)
+    prepare = acting.pre_online.prepare if acting.pre_online else None
     return Rooms(
         server=server,
-        registrar=Registrar(identity, topics, options, known_master),
+        registrar=Registrar(identity, topics, options, known_master, acting.heartbeats, prepare),
         flusher=flusher,
         cleaner=cleaner,
         persister=persister,
@@ -191,4 +201,5 @@ def build_rooms(
         slave=slave,
         known_master=known_master,
         slave_sync=slave_sync,
+        acting=acting,
     )

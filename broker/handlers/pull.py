@@ -112,7 +112,7 @@ class PullHandlers:
         tag_codes = self._tag_codes(header)
         queue = self._store.queues.get(topic, queue_id)
         max_count, max_bytes = self._limits(request, header.max_msg_nums, header.max_msg_bytes or 0)
-        if header.sys_flag & PULL_COMMIT_OFFSET and header.commit_offset >= 0 and not self._options.is_slave:
+        if header.sys_flag & PULL_COMMIT_OFFSET and header.commit_offset >= 0 and self._takes_commits:
             self._offsets.commit(group.group_name, topic, queue_id, header.commit_offset)
         suspend_ms = header.suspend_timeout_millis if header.sys_flag & PULL_SUSPEND else 0
 
@@ -129,6 +129,11 @@ class PullHandlers:
             return self._answer(request, group.group_name, topic, code, suggested, result)
 
         return self._cold.handle(channel, request, attempt)
+
+    @property
+    def _takes_commits(self) -> bool:
+        """A pull commits at the master, or at the slave that acts as the master."""
+        return self._known_master is None or self._known_master.is_stood_in_for
 
     def _check(self, group: str, topic: str, queue_id: int, channel: Channel) -> SubscriptionGroupConfig:
         if not self._options.broker_permission & PERM_READ:

@@ -90,6 +90,14 @@ class ConsumerOffsets:
                 self._changed.update(dict.fromkeys((key, queue_id) for queue_id in differing))
                 self.changes += 1
 
+    def advance(self, table: Mapping[str, Mapping[int, int]]) -> None:
+        """Commit what is further in ``table``, that of a slave which acted for this master."""
+        for key, queues in table.items():
+            topic, _, group = key.partition("@")
+            for queue_id, offset in queues.items():
+                if offset > self.query(group, topic, queue_id):
+                    self.commit(group, topic, queue_id, offset)
+
     def take_version(self, version: DataVersion) -> None:
         """The journal has what a master has under ``version``."""
         if version != self.data_version:

@@ -31,6 +31,15 @@ class DelayOffsets:
         for callback in self.on_change:
             callback()
 
+    def advance(self, table: DelayOffsetTable) -> None:
+        """Take what is further in ``table``, that of a slave which acted for this master."""
+        ours, theirs = self.table.offset_table, table.offset_table
+        further = {level: offset for level, offset in theirs.items() if offset > ours.get(level, -1)}
+        if further:
+            version = self.table.data_version
+            timestamp = max(version.timestamp, table.data_version.timestamp)
+            self.put(DelayOffsetTable(ours | further, version.next(timestamp)))
+
     def apply(self, kind: str, payload: Any) -> None:
         """One record at recovery."""
         self.table = DelayOffsetTable.from_wire(payload)

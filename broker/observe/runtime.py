@@ -4,6 +4,8 @@ Every key of RocketMQ's is given, since its tools print rows wrongly without: wh
 (thread pools, the timer) it is zero.
 """
 
+from collections.abc import Callable
+
 from broker.observe.replication import ReplicationStats
 from broker.observe.stats import BrokerStats
 from broker.store.store import MessageStore
@@ -35,7 +37,7 @@ _ABSENT = {
 
 
 class RuntimeInfo:
-    """Call it for the table as it is now."""
+    """Call it for the table as it is now. ``is_active``: whether this broker is, or acts as, the master."""
 
     def __init__(
         self,
@@ -46,10 +48,10 @@ class RuntimeInfo:
         replication: ReplicationStats,
         clock: Clock,
         *,
-        is_slave: bool,
+        is_active: Callable[[], bool],
     ) -> None:
         self._directory = directory
-        self._is_slave = is_slave
+        self._is_active = is_active
         self._replication = replication
         self._fs = fs
         self._store = store
@@ -60,7 +62,7 @@ class RuntimeInfo:
     def __call__(self) -> dict[str, str]:
         table = {
             **_ABSENT,
-            "brokerActive": "false" if self._is_slave else "true",
+            "brokerActive": str(self._is_active()).lower(),
             "brokerVersion": str(VERSION),
             "brokerVersionDesc": VERSION_NAME,
             "bootTimestamp": str(self._boot_ms),

@@ -26,6 +26,8 @@ class KnownMaster:
         self.on_change: list[Callable[[], None]] = []
         #: Called when a master lives that no NameServer knew before.
         self.on_return: list[Callable[[], object]] = []
+        #: Whether this slave acts as the master meanwhile.
+        self.is_stood_in_for = False
         #: Called by whoever lost the master: NameServers may know of another. The registrar sets it.
         self.ask_again: Callable[[], None] = _nobody
         self._told: dict[str, MasterAddress] = {}
@@ -49,6 +51,20 @@ class KnownMaster:
             self.address = address
             for changed in self.on_change:
                 changed()
+
+    def returning(self, address: MasterAddress) -> None:
+        """A master says itself that it is about to come online at ``address``."""
+        if address != self.address:
+            self.address = address
+            for changed in self.on_change:
+                changed()
+
+    def lives(self, is_alive: bool) -> None:
+        """What NameServers say of the members of the set, which they are asked more often."""
+        if not is_alive:
+            self._told.clear()
+        elif not self._told:
+            self.ask_again()
 
 
 def _nobody() -> None:

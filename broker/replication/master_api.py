@@ -1,5 +1,6 @@
 """What a slave asks of its master besides the log: 21, 201, 43, 45, where its log ends (28), and 7100.
 
+With acting masters they also ask the other way round (43, 45, 906), and a slave that acted commits (15).
 The bodies are RocketMQ's, so a Java master answers as well, all but the last. A RemotingError means no answer, a
 BrokerError one with an error code, a ProtocolError one that cannot be read. Neighbour: slave_sync.py.
 """
@@ -20,6 +21,8 @@ from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import CBOR, Command
 from remoting.protocol.frame import MAX_FRAME_BYTES
 from remoting.protocol.headers.header import Header
+from remoting.protocol.headers.members import ExchangeHAInfoHeader
+from remoting.protocol.headers.offsets import UpdateConsumerOffsetRequestHeader
 from remoting.protocol.headers.watch import WatchMetadataRequestHeader
 
 TIMEOUT_MS = 3_000
@@ -62,6 +65,16 @@ class Master:
         """45."""
         return await self._ask(DelayOffsetTable, RequestCode.GET_ALL_DELAY_OFFSET)
 
+    async def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """15: what a group committed here while the master was away."""
+        header = UpdateConsumerOffsetRequestHeader(group, topic, queue_id, offset)
+        await self._answer(RequestCode.UPDATE_CONSUMER_OFFSET, header)
+
+    async def tell_master(self, addr: str, ha_addr: str) -> None:
+        """906 to a slave, from its master."""
+        header = ExchangeHAInfoHeader(master_ha_address=ha_addr, master_flush_offset=0, master_address=addr)
+        await self._answer(RequestCode.EXCHANGE_BROKER_HA_INFO, header)
+
     async def log_end(self) -> int | None:
         """Where its log ends; None when it does not tell."""
         info = await self._ask(KVTable, RequestCode.GET_BROKER_RUNTIME_INFO)
@@ -76,13 +89,19 @@ class Master:
     async def _ask(
         self, cls: type[B], code: int, header: Header | None = None, body: Body | None = None, hold_ms: int = 0
     ) -> B:
+        answer = await self._answer(code, header, body, hold_ms)
+        if len(answer.body) < LARGE_BYTES:
+            return _decode(cls, answer)
+        return await trio.to_thread.run_sync(_decode, cls, answer)
+
+    async def _answer(
+        self, code: int, header: Header | None = None, body: Body | None = None, hold_ms: int = 0
+    ) -> Command:
         request = Command(code, None if header is None else header.to_ext())
         answer = await self._client.invoke(self.addr, request, TIMEOUT_MS + hold_ms, body=body)
         if answer.code != ResponseCode.SUCCESS:
             raise BrokerError(answer.code, answer.remark, self.addr)
-        if len(answer.body) < LARGE_BYTES:
-            return _decode(cls, answer)
-        return await trio.to_thread.run_sync(_decode, cls, answer)
+        return answer
 
 
 def _decode(cls: type[B], answer: Command) -> B:

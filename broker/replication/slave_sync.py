@@ -9,7 +9,7 @@ Neighbours: known_master.py (whom to ask), master_api.py (the requests), meta/ (
 """
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 
 import trio
 
@@ -40,12 +40,19 @@ class SlaveSync:
     """`run` it until cancelled. ``log_end`` tells how far this slave's log goes."""
 
     def __init__(
-        self, known: KnownMaster, metadata: Metadata, persister: Persister, log_end: Callable[[], int]
+        self,
+        known: KnownMaster,
+        metadata: Metadata,
+        persister: Persister,
+        log_end: Callable[[], int],
+        online: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint,
     ) -> None:
+        """``online`` returns when the master's tables may be copied: with acting masters, not before it registered."""
         self._known = known
         self._metadata = metadata
         self._persister = persister
         self._log_end = log_end
+        self._online = online
         self._moved = trio.Event()
         self._failures = 0
         #: How often all that the master had was here.
@@ -72,6 +79,7 @@ class SlaveSync:
         self._failures, tell = 0, True
         while True:
             try:
+                await self._online()
                 if copied is None or not master.is_connected:
                     await self._check_log(master)
                     copied = None
@@ -104,6 +112,7 @@ class SlaveSync:
         if master.is_skylark:
             versions = await master.watch(copied or versions, INTERVAL_MS)
             known = copied
+            await self._online()  # it may have gone while it held the question
         else:
             known = None
         started = trio.current_time()

@@ -14,7 +14,8 @@ CODES = {name: code for name, code in vars(RequestCode).items() if name.isupper(
 NAMESRV = {*range(100, 107), 205, 206, 216, 217, 219, 224, 304, 318, 319, 322, 327, 901, 904}
 BROKER = {
     *(10, 310, 320, 11, 361, 12, 14, 15, 17, 21, 25, 26, *range(28, 36), 38),
-    *(200, 201, 202, 203, 204, 207, 208, 215, 300, 305, 306, 307, 309, 315, 316, 321, 329, 343, 351, 352, 907, 908),
+    *(200, 201, 202, 203, 204, 207, 208, 215, 300, 305, 306, 307, 309, 315, 316, 321, 329, 343, 351, 352),
+    *range(905, 909),
 }
 
 # What servers send to clients; a client without the feature need not answer.
@@ -41,10 +42,6 @@ REFUSED = {
         "INVOKE_BROKER_TO_GET_CONSUMER_STATUS",
         "INVOKE_BROKER_TO_RESET_OFFSET",
         "QUERY_CORRECTION_OFFSET",
-    },
-    "slaves, acting masters": {
-        "EXCHANGE_BROKER_HA_INFO",
-        "NOTIFY_MIN_BROKER_ID_CHANGE",
     },
     "further administration": {
         "GET_ALL_PRODUCER_INFO",

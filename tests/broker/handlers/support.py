@@ -68,7 +68,13 @@ class Desk:
         self.progress = SlaveProgress()
         self.ha = HaHandlers(room.options, self.store, self.replication, self.progress, room.clock)
         self.runtime = RuntimeInfo(
-            "/store", room.fs, self.store, self.stats, self.replication, room.clock, is_slave=room.options.is_slave
+            "/store",
+            room.fs,
+            self.store,
+            self.stats,
+            self.replication,
+            room.clock,
+            is_active=lambda: not room.options.is_slave,
         )
         families: list[Any] = [
             TopicHandlers(

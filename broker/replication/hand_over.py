@@ -1,0 +1,89 @@
+"""How an acting slave yields: what groups committed here while the master was away, the master gets.
+
+A master that starts fetches it before it registers (pre_online.py), one that was only cut off does not, and commits
+still come between that and the moment in which this slave learns of it. So the slave compares its offsets with the
+master's and commits there (15) those that are further; none goes back by this.
+Until that is done, and while no master lives, the slave copies no metadata: the master's older offsets would take the
+place of what was committed here. Neighbours: members.py (who lives), slave_sync.py (waits here before it copies).
+"""
+
+import logging
+from collections.abc import Callable
+
+import trio
+
+from broker.meta.consumer_offsets import ConsumerOffsets
+from broker.replication.master_api import Master
+from broker.replication.members import Members
+from common.errors import BrokerError, ProtocolError, RemotingError
+from remoting.net.client import RemotingClient, open_client
+
+logger = logging.getLogger(__name__)
+
+RETRY_S = 1.0
+
+
+class HandOver:
+    """Of one slave; `run` it until cancelled."""
+
+    def __init__(self, members: Members, offsets: ConsumerOffsets) -> None:
+        self._members = members
+        self._offsets = offsets
+        self._done_terms = 0
+        self._changed = trio.Event()
+        self._failing = False
+        members.on_change.append(self._wake)
+
+    async def master_is_online(self) -> None:
+        """Return when the master lives and has what was committed here for it."""
+        await self._until(lambda: self._members.master_addr is not None and not self._owes)
+
+    async def run(self) -> None:
+        async with open_client() as client:
+            while True:
+                await self._until(lambda: self._members.master_addr is not None and self._owes)
+                terms, addr = self._members.terms, self._members.master_addr
+                assert addr is not None
+                try:
+                    count = await self._hand_over(client, addr)
+                except (RemotingError, BrokerError, ProtocolError) as error:
+                    if not self._failing:
+                        logger.warning("offsets not handed over to master %s, still trying: %s", addr, error)
+                    self._failing = True
+                    await trio.sleep(RETRY_S)
+                    continue
+                logger.info("%d consumer offsets handed over to master %s", count, addr)
+                self._failing = False
+                self._done_terms = terms
+                self._wake()
+
+    @property
+    def _owes(self) -> bool:
+        return self._done_terms < self._members.terms
+
+    async def _hand_over(self, client: RemotingClient, addr: str) -> int:
+        master = Master(client, addr)
+        theirs = (await master.consumer_offsets()).offset_table
+        count = refused = 0
+        for key, queues in list(self._offsets.table().items()):
+            topic, _, group = key.partition("@")
+            known = theirs.get(key, {})
+            for queue_id, offset in list(queues.items()):
+                if offset <= known.get(queue_id, -1):
+                    continue
+                try:
+                    await master.commit(group, topic, queue_id, offset)
+                    count += 1
+                except BrokerError:
+                    refused += 1  # the topic or group is gone there
+        if refused:
+            logger.warning("%d consumer offsets refused by master %s", refused, addr)
+        return count
+
+    async def _until(self, condition: Callable[[], bool]) -> None:
+        while not condition():
+            await self._changed.wait()
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = trio.Event()

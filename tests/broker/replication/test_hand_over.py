@@ -1,0 +1,134 @@
+"""A slave that acted gives the master what groups committed meanwhile, before it copies the master's offsets."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import pytest
+import trio
+import trio.testing
+
+from broker.replication import hand_over as hand_over_module
+from broker.replication.hand_over import HandOver
+from broker.replication.members import Members
+from common.errors import RequestRefused
+from remoting.net.channel import Channel
+from remoting.net.server import Server
+from remoting.protocol.bodies.topic import TopicConfig
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.command import Command
+from tests.broker.handlers.support import Desk
+from tests.broker.meta.support import Room
+from tests.support.waiting import until
+
+
+@dataclass
+class Rooms:
+    """A master that serves 15 and 43, and the slave's side of it."""
+
+    master: Desk
+    addr: str
+    slave: Room
+    members: Members
+    hand_over: HandOver
+    refused: list[str] = field(default_factory=list)
+
+    def acts(self) -> None:
+        self.members.told("n", {1: "s:1"})
+
+    def yields(self, addr: str = "") -> None:
+        self.members.told("n", {0: addr or self.addr, 1: "s:1"})
+
+
+@asynccontextmanager
+async def rooms(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Rooms]:
+    monkeypatch.setattr(hand_over_module, "RETRY_S", 0.01)
+    master, slave, members = Desk(), Room(), Members(1)
+    hand_over = HandOver(members, slave.offsets)
+    made = Rooms(master, "", slave, members, hand_over)
+
+    def update(channel: Channel, request: Command) -> Command:
+        if (request.ext or {}).get("topic") in made.refused:
+            raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, "gone")
+        answer: Command = master.handlers[RequestCode.UPDATE_CONSUMER_OFFSET](channel, request)
+        return answer
+
+    server = Server({**master.handlers, RequestCode.UPDATE_CONSUMER_OFFSET: update})
+    with trio.fail_after(10):
+        async with trio.open_nursery() as nursery:
+            made.addr = await nursery.start(server.serve, "127.0.0.1", 0)
+            nursery.start_soon(hand_over.run)
+            yield made
+            nursery.cancel_scope.cancel()
+
+
+def has_topics(desk: Desk, *names: str) -> None:
+    for name in names:
+        desk.room.topics.put(TopicConfig(name))
+
+
+async def test_what_is_further_here_reaches_the_master_and_nothing_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with rooms(monkeypatch) as made:
+        has_topics(made.master, "T", "U")
+        made.master.room.offsets.commit("g", "T", 0, 5)
+        made.master.room.offsets.commit("g", "T", 1, 50)
+        made.acts()
+        for topic, queue_id, offset in (("T", 0, 7), ("T", 1, 40), ("U", 3, 1)):
+            made.slave.offsets.commit("g", topic, queue_id, offset)
+        made.yields()
+        await made.hand_over.master_is_online()
+        assert made.master.room.offsets.table() == {"T@g": {0: 7, 1: 50}, "U@g": {3: 1}}
+
+
+async def test_a_slave_that_did_not_act_hands_nothing_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with rooms(monkeypatch) as made:
+        has_topics(made.master, "T")
+        made.slave.offsets.commit("g", "T", 0, 7)
+        made.yields()
+        await made.hand_over.master_is_online()
+        assert made.master.room.offsets.table() == {}
+
+
+async def test_nothing_is_copied_while_the_slave_acts_or_owes(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with rooms(monkeypatch) as made, trio.open_nursery() as nursery:
+        has_topics(made.master, "T")
+        copied = []
+
+        async def copy() -> None:
+            await made.hand_over.master_is_online()
+            copied.append(made.master.room.offsets.table())
+
+        nursery.start_soon(copy)
+        made.acts()
+        made.slave.offsets.commit("g", "T", 0, 7)
+        made.yields("127.0.0.1:1")  # there it is not
+        await until(lambda: made.hand_over._failing, "a failure")
+        assert copied == []
+        made.yields()
+        await until(lambda: bool(copied), "the copy")
+        assert copied == [{"T@g": {0: 7}}]
+
+
+async def test_what_the_master_refuses_does_not_hold_the_rest_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with rooms(monkeypatch) as made:
+        has_topics(made.master, "T")
+        made.refused.append("Gone")
+        made.acts()
+        made.slave.offsets.commit("g", "Gone", 0, 7)
+        made.slave.offsets.commit("g", "T", 0, 7)
+        made.yields()
+        await made.hand_over.master_is_online()
+        assert made.master.room.offsets.table() == {"T@g": {0: 7}}
+
+
+async def test_flapping_loses_no_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with rooms(monkeypatch) as made:
+        has_topics(made.master, "T")
+        for offset in range(1, 20):
+            made.acts()
+            made.slave.offsets.commit("g", "T", 0, offset)
+            made.yields()
+            if offset % 3 == 0:
+                await trio.testing.wait_all_tasks_blocked()
+        await made.hand_over.master_is_online()
+        assert made.master.room.offsets.query("g", "T", 0) == 19
