@@ -5,7 +5,6 @@ from random import Random
 from typing import Any
 
 import pytest
-import pytest_trio
 
 from tests.broker.replication.sets import SLAVE, broker, namesrv
 from tests.support.memory_files import MemoryFiles
@@ -14,7 +13,7 @@ from tests.support.waiting import until
 Options = dict[str, Any]
 
 
-@pytest_trio.trio_fixture
+@pytest.fixture
 async def options() -> AsyncIterator[Options]:
     """Of a broker that is registered."""
     async with namesrv() as addr:

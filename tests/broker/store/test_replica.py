@@ -114,7 +114,12 @@ def test_a_slave_is_its_master_whatever_happens(seed: int, ends: list[str]) -> N
         if random.random() < 0.3:
             slave.flush()
         if random.random() < 0.2:
-            slave.finish_checkpoint(slave.begin_checkpoint(with_ends=random.random() < 0.5, as_flushed=True))
+            with_ends = random.random() < 0.5
+            mark = slave.begin_checkpoint(with_ends=with_ends, as_flushed=not with_ends)
+            if with_ends:
+                # What the log may lose is never noted.
+                slave.flush()
+            slave.finish_checkpoint(mark)
         if how:
             slave = restart(slave, how, random)
             replica = Replica(slave)
