@@ -8,7 +8,6 @@ import logging
 
 import trio
 
-from broker.handlers.watch_metadata import TICK_MS as WATCH_TICK_MS
 from broker.identity import Identity, identity_of, resolved
 from broker.meta.metadata import Metadata, MetadataReport
 from broker.options import BrokerOptions
@@ -26,7 +25,6 @@ from remoting.net.server import address_of, listen
 logger = logging.getLogger(__name__)
 
 HELD_PULLS_INTERVAL_MS = 100
-WAITING_SENDS_INTERVAL_MS = 100
 STATS_INTERVAL_MS = 1_000
 CLIENTS_INTERVAL_MS = 10_000
 DRAIN_TIMEOUT_MS = 2_000
@@ -137,22 +135,9 @@ class Broker:
                 await nursery.start(rooms.cleaner.run)
                 nursery.start_soon(rooms.cold.run)
                 nursery.start_soon(repeat, HELD_PULLS_INTERVAL_MS, lambda: rooms.held.expire(trio.current_time()))
-                if self.options.is_sync_master:
-                    nursery.start_soon(
-                        repeat, WAITING_SENDS_INTERVAL_MS, lambda: rooms.double_write.expire(trio.current_time())
-                    )
                 nursery.start_soon(repeat, STATS_INTERVAL_MS, rooms.stats.sample)
-                nursery.start_soon(repeat, STATS_INTERVAL_MS, rooms.ha_handlers.sample)
                 nursery.start_soon(repeat, CLIENTS_INTERVAL_MS, rooms.client_handlers.expire)
-                nursery.start_soon(repeat, WATCH_TICK_MS, rooms.metadata_watch.tick)
-                if rooms.slave_sync is not None:
-                    nursery.start_soon(rooms.slave_sync.run)
-                if rooms.master is not None:
-                    await nursery.start(rooms.master.serve_on, ha_listeners)
-                if rooms.slave is not None:
-                    nursery.start_soon(rooms.slave.run)
-                if rooms.acting.hand_over is not None:
-                    nursery.start_soon(rooms.acting.hand_over.run)
+                await nursery.start(rooms.replication.run, ha_listeners)
                 await nursery.start(rooms.server.serve_on, listeners)
                 await nursery.start(rooms.registrar.run)
                 task_status.started(identity.addr)
@@ -160,7 +145,7 @@ class Broker:
                 await rooms.registrar.stop()
                 rooms.server.stop_accepting()
                 rooms.held.release()
-                rooms.metadata_watch.release()
+                rooms.replication.metadata_watch.release()
                 with trio.move_on_after(DRAIN_TIMEOUT_MS / 1000):
                     await rooms.cold.stop()
                 await _no_send_waits(rooms)
@@ -169,16 +154,14 @@ class Broker:
                 nursery.cancel_scope.cancel()
         finally:
             await rooms.persister.close()
-            if rooms.slave is not None:
-                with trio.CancelScope(shield=True):
-                    await rooms.slave.finish()
+            await rooms.replication.finish()
 
 
 async def _no_send_waits(rooms: Rooms) -> None:
     """Until all sends are answered, or not much longer."""
     with trio.move_on_after(DRAIN_TIMEOUT_MS / 1000):
         # Looked at once in a process's life, as in Server.drain.
-        while rooms.double_write:  # noqa: ASYNC110
+        while rooms.replication.double_write:  # noqa: ASYNC110
             await trio.sleep(0.005)
 
 

@@ -1,0 +1,124 @@
+"""All rooms of replication, out of the options, and what runs in them.
+
+Neighbours: build.py (the link), acting.py (slaves that act), wiring.py (the rest of the broker), broker.py (runs this).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import trio
+
+from broker.handlers.ha import HaHandlers
+from broker.handlers.slave import refusals
+from broker.handlers.watch_metadata import TICK_MS as WATCH_TICK_MS
+from broker.handlers.watch_metadata import MetadataWatch
+from broker.identity import Identity
+from broker.meta.metadata import Metadata
+from broker.observe.replication import ReplicationStats
+from broker.options import BrokerOptions
+from broker.replication.acks import AckLedger
+from broker.replication.acting import Acting, build_acting
+from broker.replication.build import build_master, build_slave
+from broker.replication.double_write import DoubleWrite
+from broker.replication.known_master import KnownMaster
+from broker.replication.master import Master
+from broker.replication.progress import SlaveProgress
+from broker.replication.slave import Slave
+from broker.replication.slave_sync import SlaveSync
+from broker.store.group_commit import GroupCommit
+from broker.store.store import MessageStore
+from broker.tasks.flush import Flusher
+from broker.tasks.persist import Persister
+from broker.tasks.repeat import repeat
+from common.clock import Clock
+from remoting.net.server import Handler
+
+WAITING_SENDS_INTERVAL_MS = 100
+STATS_INTERVAL_MS = 1_000
+
+
+@dataclass(frozen=True)
+class Replication:
+    """`run` it; `finish` after that. ``double_write`` is used by a SYNC_MASTER only."""
+
+    is_sync_master: bool
+    double_write: DoubleWrite
+    stats: ReplicationStats
+    ha_handlers: HaHandlers
+    metadata_watch: MetadataWatch
+    acting: Acting
+    # of a master
+    master: Master | None
+    # of a slave
+    known_master: KnownMaster | None
+    slave: Slave | None
+    slave_sync: SlaveSync | None
+
+    def handlers(self) -> dict[int, Handler]:
+        """They go before all others: a slave refuses what would make it other than its master."""
+        handlers = self.ha_handlers.handlers() | self.metadata_watch.handlers() | self.acting.handlers
+        return handlers if self.known_master is None else handlers | refusals()
+
+    async def run(
+        self, listeners: list[trio.SocketListener], *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Until cancelled; a master serves slaves on ``listeners``."""
+        async with trio.open_nursery() as nursery:
+            if self.is_sync_master:
+                nursery.start_soon(
+                    repeat, WAITING_SENDS_INTERVAL_MS, lambda: self.double_write.expire(trio.current_time())
+                )
+            nursery.start_soon(repeat, STATS_INTERVAL_MS, self.ha_handlers.sample)
+            nursery.start_soon(repeat, WATCH_TICK_MS, self.metadata_watch.tick)
+            if self.master is not None:
+                await nursery.start(self.master.serve_on, listeners)
+            if self.slave_sync is not None:
+                nursery.start_soon(self.slave_sync.run)
+            if self.slave is not None:
+                nursery.start_soon(self.slave.run)
+            if self.acting.hand_over is not None:
+                nursery.start_soon(self.acting.hand_over.run)
+            task_status.started()
+
+    async def finish(self) -> None:
+        """After `run` was cancelled."""
+        if self.slave is not None:
+            with trio.CancelScope(shield=True):
+                await self.slave.finish()
+
+
+def build_replication(
+    options: BrokerOptions,
+    identity: Identity,
+    store: MessageStore,
+    metadata: Metadata,
+    commits: GroupCommit,
+    persister: Persister,
+    flusher: Flusher,
+    clock: Clock,
+    arrived: Callable[[], None],
+) -> Replication:
+    """``arrived`` is called when a slave's queues got messages."""
+    known = KnownMaster() if options.is_slave else None
+    acks = AckLedger(options.ha_max_gap_not_in_sync)
+    double_write = DoubleWrite(commits, acks, options)
+    stats = ReplicationStats(acks, double_write, lambda: store.log.end, clock)
+    progress = SlaveProgress()
+    acting = build_acting(options, identity, store, metadata, persister, known)
+    slave_sync = slave = None
+    if known is not None:
+        slave = build_slave(options, identity, store, known, progress, arrived, flusher.flush, clock)
+        online = acting.hand_over.master_is_online if acting.hand_over else trio.lowlevel.checkpoint
+        slave_sync = SlaveSync(known, metadata, persister, lambda: store.log.raw_end, online)
+    return Replication(
+        is_sync_master=options.is_sync_master,
+        double_write=double_write,
+        stats=stats,
+        ha_handlers=HaHandlers(options, store, stats, progress, clock),
+        metadata_watch=MetadataWatch(metadata, clock.now_ms()),
+        acting=acting,
+        master=build_master(options, store, acks) if known is None else None,
+        known_master=known,
+        slave=slave,
+        slave_sync=slave_sync,
+    )
