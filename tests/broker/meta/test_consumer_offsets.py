@@ -29,6 +29,17 @@ def test_a_commit_is_what_a_query_finds() -> None:
     assert offsets.query("h", "T", 0) == -1
 
 
+def test_what_a_slave_had_for_its_master_moves_offsets_forward_only() -> None:
+    room = Room()
+    room.offsets.commit("g", "T", 0, 7)
+    room.offsets.commit("g", "T", 1, 7)
+    room.offsets.advance({"T@g": {0: 9, 1: 3, 2: 0, 3: -1}, "%RETRY%g@g": {0: 1}})
+    assert room.offsets.table() == {"T@g": {0: 9, 1: 7, 2: 0}, "%RETRY%g@g": {0: 1}}
+    flush(room)
+    room.kill()
+    assert room.offsets.table() == {"T@g": {0: 9, 1: 7, 2: 0}, "%RETRY%g@g": {0: 1}}
+
+
 def test_negative_offsets_are_ignored() -> None:
     offsets = Room().offsets
     offsets.commit("g", "T", 0, -1)

@@ -150,6 +150,16 @@ def test_what_could_not_be_written_is_taken_over_the_next_time() -> None:
     assert versions(slave) == versions(master)
 
 
+def test_delay_offsets_of_a_slave_that_acted_move_forward_only() -> None:
+    master = Room()
+    delay_offsets = master.metadata.delay_offsets
+    delay_offsets.put(DelayOffsetTable({1: 5, 2: 5}, DataVersion(0, 9, 3)))
+    delay_offsets.advance(DelayOffsetTable({1: 4, 2: 5}, DataVersion(0, 99, 8)))
+    assert delay_offsets.table == DelayOffsetTable({1: 5, 2: 5}, DataVersion(0, 9, 3))
+    delay_offsets.advance(DelayOffsetTable({1: 4, 2: 6, 3: 0}, DataVersion(0, 99, 8)))
+    assert delay_offsets.table == DelayOffsetTable({1: 5, 2: 6, 3: 0}, DataVersion(0, 99, 4))
+
+
 def test_a_slave_serves_a_new_group_and_leaves_it_to_its_master_to_keep_it() -> None:
     slave = Room(options(broker_id=1, broker_role="SLAVE"))
     known, version = set(slave.groups.names()), slave.groups.data_version

@@ -2,13 +2,14 @@
 
 import json
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
 from broker.handlers.watch_metadata import MetadataWatch
 from broker.replication import slave_sync as slave_sync_module
@@ -80,10 +81,10 @@ class Slave:
 
 
 @asynccontextmanager
-async def slave() -> AsyncIterator[Slave]:
+async def slave(online: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint) -> AsyncIterator[Slave]:
     room, known = Room(options(broker_id=1, broker_role="SLAVE")), KnownMaster()
     persister = Persister(room.metadata, room.options)
-    copied = Slave(room, known, SlaveSync(known, room.metadata, persister, lambda: copied.log_end))
+    copied = Slave(room, known, SlaveSync(known, room.metadata, persister, lambda: copied.log_end, online))
     with trio.fail_after(20):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(persister.run)
@@ -169,6 +170,32 @@ async def test_a_master_that_is_away_is_asked_until_it_is_back(caplog: pytest.Lo
             await until(lambda: tables(copy.room) == tables(second.room))
     assert caplog.text.count("metadata not copied from master") == 1
     assert caplog.text.count("metadata copied from master") == 2
+
+
+async def test_nothing_is_copied_from_a_master_that_is_not_online() -> None:
+    """A slave that acted has offsets which the master is about to get."""
+    master, state = SkylarkMaster(), [trio.Event()]
+    fill(master.room)
+
+    async def online() -> None:
+        await state[0].wait()
+
+    async with serving_master(master) as addr, slave(online) as copy:
+        copy.room.offsets.commit("g", "T", 2, 99)
+        copy.follow(addr)
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        assert master.asked == []
+        state[0].set()
+        await until(lambda: copy.room.offsets.query("g", "T", 2) == 77)
+        # It goes while it holds the question; what it answers is not taken over.
+        state[0] = trio.Event()
+        copy.room.offsets.commit("g", "T", 2, 99)
+        master.room.offsets.commit("g", "T", 2, 78)
+        master.watch.tick()
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        assert copy.room.offsets.query("g", "T", 2) == 99
+        state[0].set()
+        await until(lambda: copy.room.offsets.query("g", "T", 2) == 78)
 
 
 async def test_another_master_is_followed() -> None:
