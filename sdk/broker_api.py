@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from common.errors import BrokerError
 from common.message.message import MessageExt, decode_messages
+from common.names import MASTER_ID
 from remoting.protocol.bodies.heartbeat import HeartbeatData
 from remoting.protocol.codes import RequestCode, ResponseCode
 from sdk.endpoint import Endpoint, int_field, int_field_or
@@ -27,7 +28,10 @@ _FOUND_OR_NOT = (ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND)
 
 @dataclass(frozen=True, slots=True)
 class PullAnswer:
-    """A pull's answer: ``code`` is 0, 19, 20 or 21; ``data`` is stored records one after another."""
+    """A pull's answer: ``code`` is 0, 19, 20 or 21; ``data`` is stored records one after another.
+
+    ``broker_id`` is that of the broker which answered, as far as the caller knows it.
+    """
 
     code: int
     data: bytes
@@ -35,6 +39,7 @@ class PullAnswer:
     min_offset: int
     max_offset: int
     suggested_broker_id: int
+    broker_id: int = MASTER_ID
 
 
 # --- messages and offsets

@@ -14,6 +14,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from common.errors import BrokerError, RemotingError, RouteNotFound, SkylarkError
 from common.message.queue import MessageQueue
+from common.names import MASTER_ID
 from spark_connector.offsets import LostRange, OffsetRange
 from spark_connector.options import ReadOptions
 
@@ -30,8 +31,12 @@ class ReadFailed(SkylarkError):
     """A queue could not be read on; ``__cause__`` is the last error."""
 
 
+class SlaveBehind(SkylarkError):
+    """What is not there may be at the master: it is not lost."""
+
+
 class Pulled(Protocol):
-    """One answer of a broker: whole stored records, and where to go on."""
+    """One answer of a broker: whole stored records, and where to go on. ``broker_id`` 0 is a master."""
 
     @property
     def data(self) -> bytes: ...
@@ -39,6 +44,8 @@ class Pulled(Protocol):
     def next_offset(self) -> int: ...
     @property
     def max_offset(self) -> int: ...
+    @property
+    def broker_id(self) -> int: ...
 
 
 class QueueReader(Protocol):
@@ -114,14 +121,20 @@ def _pull(
     delay_s = options.retry_interval_ms / 1000
     for tries_left in range(options.num_retries, -1, -1):
         try:
-            return reader.pull_bytes(
+            pulled = reader.pull_bytes(
                 queue,
                 offset,
                 max_count=min(end - offset, options.pull_batch_size),
                 max_bytes=MAX_PULL_BYTES,
                 wait_ms=options.pull_timeout_ms,
             )
-        except (RemotingError, BrokerError, RouteNotFound) as error:
+            if pulled.broker_id == MASTER_ID or pulled.data or pulled.next_offset > offset:
+                return pulled
+            raise SlaveBehind(
+                f"the master is away, and the slave with id {pulled.broker_id} has no such message (yet):"
+                f" its queue ends at {pulled.max_offset}"
+            )
+        except (RemotingError, BrokerError, RouteNotFound, SlaveBehind) as error:
             if not tries_left:
                 raise ReadFailed(
                     f"{_name(queue)} cannot be read on at offset {offset} (after {options.num_retries + 1} tries):"

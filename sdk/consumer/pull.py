@@ -1,16 +1,22 @@
 """`PullConsumer`: reads queues at offsets of the caller's choice.
 
 A pull goes to the broker's master, or to the replica that the broker suggested with its last answer; when that one
-does not answer, to the others. Messages are decoded when their fields are read, so a pull costs little a message.
+does not answer, to the others. A slave may be behind, or lack the oldest messages: what it has not says nothing about
+the queue, so the others are asked, and while nobody else answers there is nothing new: no offset is ever corrected by
+a slave. Messages are decoded when their fields are read, so a pull costs little a message.
 """
 
-from collections.abc import AsyncIterator, Mapping
+import logging
+from collections.abc import AsyncIterator
+from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import Literal, Self
 
+import trio
+
 from common.clock import SystemClock
-from common.errors import RemotingError, RouteNotFound, UserError
+from common.errors import RemotingError, UserError
 from common.message.message import MessageExt, decode_messages
 from common.message.queue import MessageQueue
 from common.names import MASTER_ID
@@ -19,11 +25,14 @@ from remoting.protocol.codes import ResponseCode
 from sdk import broker_api
 from sdk.broker_api import PullAnswer
 from sdk.client import ClientInstance
+from sdk.consumer.commits import Commits
 from sdk.consumer.member import PullMember
+from sdk.consumer.replicas import Replicas, nobody
 from sdk.consumer.result import PullBytes, PullResult, PullStatus
 from sdk.consumer.stream import MessageStream
 from sdk.endpoint import DEFAULT_TIMEOUT_MS
-from sdk.routes import TopicRoute
+
+logger = logging.getLogger(__name__)
 
 MAX_COUNT = 32
 MAX_BYTES = 4 * 1024 * 1024
@@ -32,6 +41,8 @@ MAX_BYTES = 4 * 1024 * 1024
 STREAM_COUNT = 32_768
 STREAM_BYTES = 1024 * 1024
 STREAM_WAIT_MS = 15_000
+# Before a slave is asked again that has nothing to give and cannot wait for it.
+BEHIND_S = 0.1
 
 _STATUS = {
     ResponseCode.SUCCESS: PullStatus.FOUND,
@@ -61,7 +72,10 @@ class PullConsumer:
         self._instance = ClientInstance(nameserver, request_timeout_ms=timeout_ms)
         self._member = PullMember(group, ";".join(self._instance.nameserver_addrs), SystemClock().now_ms())
         self._heartbeat = heartbeat
-        self._replicas: dict[MessageQueue, int] = {}
+        self._replicas = Replicas(self._instance)
+        self._commits = Commits(self._instance, self._replicas, group)
+        # Queues whose reader was told that it waits for the master.
+        self._told: dict[MessageQueue, None] = {}
         self._tags: dict[str, frozenset[str]] = {}
 
     async def __aenter__(self) -> Self:
@@ -73,6 +87,8 @@ class PullConsumer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        with trio.CancelScope(shield=True):
+            await self._commits.close()
         await self._instance.__aexit__(kind, error, trace)
 
     # --- queues and offsets
@@ -92,12 +108,12 @@ class PullConsumer:
         return list(route.readable)
 
     async def max_offset(self, mq: MessageQueue) -> int:
-        """The offset that the queue's next message will get."""
-        return await self._instance.ask_master(mq, lambda at: broker_api.max_offset(at, mq.topic, mq.queue_id))
+        """The offset that the queue's next message will get; while the master is away, as far as a slave has it."""
+        return await self._replicas.ask(mq, lambda at: broker_api.max_offset(at, mq.topic, mq.queue_id))
 
     async def min_offset(self, mq: MessageQueue) -> int:
         """The offset of the queue's oldest message."""
-        return await self._instance.ask_master(mq, lambda at: broker_api.min_offset(at, mq.topic, mq.queue_id))
+        return await self._replicas.ask(mq, lambda at: broker_api.min_offset(at, mq.topic, mq.queue_id))
 
     async def search_offset(
         self, mq: MessageQueue, timestamp_ms: int, boundary: Literal["LOWER", "UPPER"] = "LOWER"
@@ -106,25 +122,32 @@ class PullConsumer:
 
         With ``boundary`` UPPER: of its last message stored then or before.
         """
-        return await self._instance.ask_master(
+        return await self._replicas.ask(
             mq, lambda at: broker_api.search_offset(at, mq.topic, mq.queue_id, timestamp_ms, boundary=boundary)
         )
 
     async def earliest_store_time(self, mq: MessageQueue) -> int | None:
         """When the queue's oldest message was stored (ms); None when it has none."""
-        return await self._instance.ask_master(mq, lambda at: broker_api.earliest_store_time(at, mq.topic, mq.queue_id))
+        return await self._replicas.ask(mq, lambda at: broker_api.earliest_store_time(at, mq.topic, mq.queue_id))
 
     async def committed_offset(self, mq: MessageQueue) -> int | None:
-        """What this group has committed for the queue; None when nothing."""
-        return await self._instance.ask_master(
+        """What this group has committed for the queue; None when nothing.
+
+        While the master is away: what this consumer committed last, else what a slave has copied.
+        """
+        kept = self._commits.kept(mq)
+        if kept is not None:
+            return kept
+        return await self._replicas.ask(
             mq, lambda at: broker_api.committed_offset(at, self.group, mq.topic, mq.queue_id)
         )
 
     async def commit_offset(self, mq: MessageQueue, offset: int) -> None:
-        """Set this group's offset for the queue: that of the first message not consumed yet."""
-        await self._instance.ask_master(
-            mq, lambda at: broker_api.commit_offset(at, self.group, mq.topic, mq.queue_id, offset)
-        )
+        """Set this group's offset for the queue: that of the first message not consumed yet.
+
+        While the master is away the offset is kept here, and committed when it is back.
+        """
+        await self._commits.commit(mq, offset)
 
     # --- messages
 
@@ -152,7 +175,7 @@ class PullConsumer:
             messages = [message for message in messages if message.tags in tags]
             if not messages:
                 status = PullStatus.NO_MATCHED_MESSAGE
-        return PullResult(status, messages, answer.next_offset, answer.min_offset, answer.max_offset)
+        return PullResult(status, messages, answer.next_offset, answer.min_offset, answer.max_offset, answer.broker_id)
 
     async def pull_bytes(
         self,
@@ -166,7 +189,14 @@ class PullConsumer:
     ) -> PullBytes:
         """As `pull`, with the stored records as they are; whoever decodes them compares tags."""
         answer = await self._pull(mq, offset, max_count, max_bytes, expression, wait_ms)
-        return PullBytes(_STATUS[answer.code], answer.data, answer.next_offset, answer.min_offset, answer.max_offset)
+        return PullBytes(
+            _STATUS[answer.code],
+            answer.data,
+            answer.next_offset,
+            answer.min_offset,
+            answer.max_offset,
+            answer.broker_id,
+        )
 
     def stream(
         self,
@@ -219,32 +249,41 @@ class PullConsumer:
             expression=expression,
             wait_ms=wait_ms,
         )
-        route = await self._instance.route(mq.topic)
+        passed_over: dict[str, None] = {}
         failed: dict[str, RemotingError] = {}
-        while True:
-            addr = self._replica_of(mq, route, failed)
-            if addr is None:
-                addr = self._replica_of(mq, await self._instance.refresh(mq.topic), failed)
-            if addr is None:
-                raise next(iter(failed.values()), None) or RouteNotFound(
-                    mq.topic, f"broker {mq.broker_name} is not in its route"
-                )
+        behind: PullAnswer | None = None
+        started = trio.current_time()
+        while (replica := await self._replicas.reader(mq, passed_over)) is not None:
+            passed_over[replica.addr] = None
             try:
-                answer = await ask(self._instance.at(addr))
+                answer = replace(await ask(self._instance.at(replica.addr)), broker_id=replica.broker_id)
             except RemotingError as error:
-                self._replicas.pop(mq, None)
-                failed[addr] = error
+                self._replicas.suspect(mq, replica, error)
+                failed[replica.addr] = error
             else:
-                self._replicas[mq] = answer.suggested_broker_id
-                return answer
+                self._replicas.suggest(mq, answer.suggested_broker_id)
+                if not _lacks(answer, offset):
+                    self._told.pop(mq, None)
+                    return answer
+                behind = answer
+                self._replicas.suggest(mq, MASTER_ID)
+            if behind is not None and not self._replicas.is_another(mq, passed_over):
+                return await self._wait_for_master(mq, behind, offset, wait_ms, started)
+        raise nobody(mq, failed)
 
-    def _replica_of(self, mq: MessageQueue, route: TopicRoute, failed: Mapping[str, RemotingError]) -> str | None:
-        """Where to pull: the suggested replica, else the lowest id; none that has failed."""
-        addrs = route.brokers.get(mq.broker_name, {})
-        suggested = addrs.get(self._replicas.get(mq, MASTER_ID))
-        if suggested is not None and suggested not in failed:
-            return suggested
-        return next((addr for addr in addrs.values() if addr not in failed), None)
+    async def _wait_for_master(
+        self, mq: MessageQueue, behind: PullAnswer, offset: int, wait_ms: int, started: float
+    ) -> PullAnswer:
+        """The answer while only slaves answer, and have nothing for this reader: nothing new."""
+        if mq not in self._told:
+            self._told[mq] = None
+            logger.warning(
+                "%s: broker id %d has offsets %d to %d; whoever reads at %d waits for the master",
+                mq, behind.broker_id, behind.min_offset, behind.max_offset, offset,
+            )  # fmt: skip
+        if wait_ms and trio.current_time() < started + BEHIND_S:
+            await trio.sleep(BEHIND_S)
+        return replace(behind, code=ResponseCode.PULL_NOT_FOUND, next_offset=offset)
 
     def _listen_to(self, topic: str, expression: str) -> None:
         """Let heartbeats say what is read."""
@@ -262,3 +301,11 @@ class PullConsumer:
                 raise UserError(f"{error}: use '*', or tags separated by '||'") from None
             self._tags[expression] = tags
         return tags
+
+
+def _lacks(answer: PullAnswer, offset: int) -> bool:
+    """Whether a slave has nothing for a reader at ``offset`` that the master may have."""
+    if answer.broker_id == MASTER_ID:
+        return False
+    is_stuck = answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY and answer.next_offset <= offset
+    return is_stuck or answer.code == ResponseCode.PULL_OFFSET_MOVED

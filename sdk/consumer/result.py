@@ -20,7 +20,8 @@ class PullResult:
     """Messages in queue order, and where to pull next.
 
     ``next_offset`` is right for every status: after the messages, after those that did not match, or the nearest
-    offset that exists when the one asked for does not. ``min_offset`` and ``max_offset`` are the queue's bounds.
+    offset that exists when the one asked for does not. ``min_offset`` and ``max_offset`` are the queue's bounds as the
+    broker with id ``broker_id`` has them: 0 is the master, and a slave may be behind.
     """
 
     status: PullStatus
@@ -28,6 +29,7 @@ class PullResult:
     next_offset: int
     min_offset: int
     max_offset: int
+    broker_id: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,3 +44,4 @@ class PullBytes:
     next_offset: int
     min_offset: int
     max_offset: int
+    broker_id: int = 0

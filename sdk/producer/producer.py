@@ -5,22 +5,21 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import trio
 
 from common.clock import Clock, SystemClock
-from common.errors import RemotingError, RequestRefused, RouteNotFound, SendFailed, SkylarkError, UserError
+from common.errors import RequestRefused, RouteNotFound, SendFailed, SkylarkError, UserError
 from common.message.ids import UniqueKeys
 from common.message.message import Message, own_properties, wire_properties
 from common.message.properties import DELAY
 from common.message.queue import MessageQueue
 from common.names import check_group, check_topic
 from remoting.net.client import RemotingClient
-from remoting.protocol.codes import RequestCode, ResponseCode
-from remoting.protocol.command import Command
 from sdk.client import ClientInstance
 from sdk.identity import local_ip
+from sdk.probe import PROBE_INTERVAL_S, answers
 from sdk.producer.bulk import cut
 from sdk.producer.faults import Faults
 from sdk.producer.lane import SLOTS_PER_BROKER, Lane, PendingSend
@@ -30,8 +29,6 @@ from sdk.producer.wire import AUTO_CREATE_TOPIC_QUEUES, DEFAULT_TOPIC, Row, send
 from sdk.routes import TopicRoute
 
 DEFAULT_GROUP = "DEFAULT_PRODUCER"
-PROBE_INTERVAL_S = 0.5
-PROBE_TIMEOUT_MS = 500
 # A suspect that has left the routes is asked for so long: most come back from a restart.
 DEPARTED_MS = 120_000
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
@@ -269,16 +266,12 @@ class Producer:
 
     async def _probe_one(self, addr: str) -> None:
         routes = self._client.routes
-        try:
-            probe = Command(RequestCode.GET_MAX_OFFSET, _PROBE)
-            answers = (await self.remoting.invoke(addr, probe, PROBE_TIMEOUT_MS)).code != ResponseCode.GO_AWAY
-        except RemotingError:
-            answers = False
+        is_back = await answers(self.remoting, addr)
         if addr in routes.masters():
-            if not answers:
+            if not is_back:
                 return
         elif self.faults.suspect_for_ms(addr, trio.current_time() * 1000) < DEPARTED_MS:
-            if answers:
+            if is_back:
                 # It is back before the next poll of the routes; it stays suspect until a NameServer says so, too.
                 for topic in routes.topics():
                     self.want_route(topic)
@@ -294,10 +287,6 @@ def _check_name(check: Callable[[str], None], name: str) -> None:
         check(name)
     except RequestRefused as refused:
         raise UserError(refused.remark) from None
-
-
-# Any answer will do, also that there is no such topic; not that of a broker that is stopping.
-_PROBE: dict[str, Any] = {"topic": DEFAULT_TOPIC, "queueId": 0}
 
 
 def _route_like(template: TopicRoute, topic: str) -> TopicRoute:

@@ -82,10 +82,17 @@ async def serving(fake: Fake) -> AsyncIterator[Fake]:
     async with trio.open_nursery() as nursery:
         fake.server = Server(dict.fromkeys(range(MAX_CODE), fake._handle))
         port = int(fake.addr.rpartition(":")[2]) if fake.addr else 0
-        fake.addr = await nursery.start(fake.server.serve, "127.0.0.1", port)
-        fake.stop = nursery.cancel_scope.cancel
+        # A scope of its own: the block goes on when the server stops.
+        scope = trio.CancelScope()
+        fake.addr = await nursery.start(_serve, fake.server, port, scope)
+        fake.stop = scope.cancel
         yield fake
         nursery.cancel_scope.cancel()
+
+
+async def _serve(server: Server, port: int, scope: trio.CancelScope, *, task_status: trio.TaskStatus[str]) -> None:
+    with scope:
+        await server.serve("127.0.0.1", port, task_status=task_status)
 
 
 class FakeNamesrv(Fake):

@@ -14,6 +14,7 @@ class Pulled(NamedTuple):
     next_offset: int
     min_offset: int
     max_offset: int
+    broker_id: int = 0
 
 
 @dataclass

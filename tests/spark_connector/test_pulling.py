@@ -51,7 +51,7 @@ def test_a_failing_broker_is_asked_again_with_growing_delays() -> None:
 def test_retries_start_anew_after_a_pull_that_worked() -> None:
     cluster = MemoryCluster(limit=1)
     cluster.add(QUEUE, 2)
-    found: list[int] = []
+
     cluster.failures = [ConnectFailed("a:1", "refused")] * 2
     for buffer in pulls(cluster, OffsetRange(QUEUE, 0, 2), OPTIONS, refuse, sleep=lambda _: None):
         found += offsets(iter([buffer]))
@@ -132,3 +132,27 @@ def test_ahead_raises_what_the_thread_did() -> None:
     assert next(found) == 1
     with pytest.raises(ReadFailed, match="broken"):
         next(found)
+
+
+class SlaveOnly(MemoryCluster):
+    """Answers as a slave does whose master is away."""
+
+    def pull_bytes(self, mq: MessageQueue, offset: int, *, max_count: int, max_bytes: int, wait_ms: int) -> Pulled:
+        pulled = super().pull_bytes(mq, offset, max_count=max_count, max_bytes=max_bytes, wait_ms=wait_ms)
+        return pulled._replace(broker_id=1)
+
+
+def test_what_a_slave_has_not_got_is_not_lost() -> None:
+    cluster = SlaveOnly()
+    cluster.add(QUEUE, 3)
+    pauses: list[float] = []
+
+    def catch_up(seconds: float) -> None:
+        pauses.append(seconds)
+        cluster.add(QUEUE, 5)
+
+    found = offsets(pulls(cluster, OffsetRange(QUEUE, 0, 5), OPTIONS, refuse, sleep=catch_up))
+    assert found == [0, 1, 2, 3, 4]
+    assert len(pauses) == 1
+    with pytest.raises(ReadFailed, match="the master is away, and the slave with id 1 has no such message"):
+        list(pulls(cluster, OffsetRange(QUEUE, 5, 9), OPTIONS, refuse, sleep=lambda _: None))

@@ -1,0 +1,152 @@
+"""Which broker of a set to read from: the master, the slave that it suggests, or whoever is left.
+
+A broker that does not answer is suspect: the others are asked first until it has answered a probe, so that a dead or
+frozen master costs one timeout, not one a pull. Meanwhile its routes are asked for again: it may be elsewhere by now.
+Neighbours: pull.py (reads), commits.py (only the master takes them), sdk/producer/faults.py (the same for sends).
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import NamedTuple, TypeVar
+
+import trio
+
+from common.errors import RemotingError, RouteNotFound, SkylarkError
+from common.message.queue import MessageQueue
+from common.names import MASTER_ID
+from sdk.client import ClientInstance
+from sdk.endpoint import Endpoint
+from sdk.probe import PROBE_INTERVAL_S, answers
+from sdk.routes import TopicRoute
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+# Between probes of a broker that stays away.
+MAX_PAUSE_S = 2.0
+# A suspect that has left the routes is asked for so long: most come back from a restart.
+DEPARTED_S = 120
+
+
+class Replica(NamedTuple):
+    """One broker of a set; id 0 is the master."""
+
+    broker_id: int
+    addr: str
+
+
+class Replicas:
+    """The brokers that hold queues, as one consumer finds them."""
+
+    def __init__(self, instance: ClientInstance) -> None:
+        self._instance = instance
+        self._suggested: dict[MessageQueue, int] = {}
+        # Address → topics in whose routes it was.
+        self._suspects: dict[str, dict[str, None]] = {}
+
+    # --- choosing
+
+    async def reader(self, mq: MessageQueue, passed_over: Mapping[str, object]) -> Replica | None:
+        """Whom to ask for messages, none of ``passed_over``: the suggested broker, else as `first`."""
+        return await self.first(mq, passed_over, self._suggested.get(mq, MASTER_ID))
+
+    async def first(
+        self, mq: MessageQueue, passed_over: Mapping[str, object], preferred_id: int = MASTER_ID
+    ) -> Replica | None:
+        """Of those not ``passed_over`` the preferred one, else by id, suspects last; None when there is nobody else."""
+        found = self._among(mq, await self._instance.route(mq.topic), passed_over, preferred_id)
+        if found is None:
+            try:
+                found = self._among(mq, await self._instance.refresh(mq.topic), passed_over, preferred_id)
+            except RemotingError:
+                if not passed_over:
+                    raise
+        return found
+
+    def is_another(self, mq: MessageQueue, passed_over: Mapping[str, object]) -> bool:
+        """Whether there is somebody else who is likely to answer."""
+        route = self._instance.routes.get(mq.topic)
+        found = None if route is None else self._among(mq, route, passed_over, MASTER_ID)
+        return found is not None and found.addr not in self._suspects
+
+    def _among(
+        self, mq: MessageQueue, route: TopicRoute, passed_over: Mapping[str, object], preferred_id: int
+    ) -> Replica | None:
+        found = [
+            Replica(broker_id, addr)
+            for broker_id, addr in route.brokers.get(mq.broker_name, {}).items()
+            if addr not in passed_over
+        ]
+        suspects = self._suspects
+        return min(found, default=None, key=lambda one: (one.addr in suspects, one.broker_id != preferred_id, one))
+
+    # --- what became of it
+
+    def suggest(self, mq: MessageQueue, broker_id: int) -> None:
+        """A broker said whom to ask next."""
+        self._suggested[mq] = broker_id
+
+    def suspect(self, mq: MessageQueue, replica: Replica, error: RemotingError) -> None:
+        """It did not answer: leave it alone until it answers a probe."""
+        self._suggested.pop(mq, None)
+        if replica.addr not in self._suspects:
+            logger.warning("broker %s id %d is left alone: %s", mq.broker_name, replica.broker_id, error)
+            self._suspects[replica.addr] = {}
+            self._instance.nursery.start_soon(self._probe, mq.broker_name, replica)
+        self._suspects[replica.addr][mq.topic] = None
+
+    async def _probe(self, broker_name: str, replica: Replica) -> None:
+        """Until it answers and a NameServer knows it, or it was in no route for long."""
+        addr, routes = replica.addr, self._instance.routes
+        pause_s, departed = PROBE_INTERVAL_S, trio.current_time()
+        while True:
+            is_back = await answers(self._instance.remoting, addr)
+            if is_back and addr in routes.addrs():
+                break
+            for topic in list(self._suspects[addr]):
+                try:
+                    await self._instance.refresh(topic)
+                except SkylarkError as error:
+                    logger.debug("the route of topic %s stays as it was: %s", topic, error)
+            if addr in routes.addrs():
+                departed = trio.current_time()
+                if is_back:
+                    break
+            elif trio.current_time() > departed + DEPARTED_S:
+                del self._suspects[addr]
+                return
+            await trio.sleep(pause_s)
+            pause_s = min(2 * pause_s, MAX_PAUSE_S)
+        del self._suspects[addr]
+        logger.warning("broker %s id %d answers again", broker_name, replica.broker_id)
+
+    # --- asking
+
+    async def ask(self, mq: MessageQueue, call: Callable[[Endpoint], Awaitable[T]]) -> T:
+        """What the master of the queue says; when it is away, a slave."""
+        failed: dict[str, RemotingError] = {}
+        while (replica := await self.first(mq, failed)) is not None:
+            try:
+                return await call(self._instance.at(replica.addr))
+            except RemotingError as error:
+                failed[replica.addr] = error
+                self.suspect(mq, replica, error)
+        raise nobody(mq, failed)
+
+    async def ask_master(self, mq: MessageQueue, call: Callable[[Endpoint], Awaitable[T]]) -> T:
+        """What the master of the queue says; nobody else will do, and a suspect one is not asked."""
+        addr = (await self._instance.route(mq.topic)).master(mq.broker_name)
+        if addr is not None and addr in self._suspects:
+            raise RouteNotFound(mq.topic, f"the master of broker {mq.broker_name}, {addr}, does not answer now")
+        try:
+            return await self._instance.ask_master(mq, call)
+        except RemotingError as error:
+            if addr is not None:
+                self.suspect(mq, Replica(MASTER_ID, addr), error)
+            raise
+
+
+def nobody(mq: MessageQueue, failed: Mapping[str, RemotingError]) -> SkylarkError:
+    """Why no broker of the queue's set answered."""
+    return next(iter(failed.values()), None) or RouteNotFound(mq.topic, f"broker {mq.broker_name} is not in its route")
