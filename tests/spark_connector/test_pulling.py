@@ -51,7 +51,7 @@ def test_a_failing_broker_is_asked_again_with_growing_delays() -> None:
 def test_retries_start_anew_after_a_pull_that_worked() -> None:
     cluster = MemoryCluster(limit=1)
     cluster.add(QUEUE, 2)
-
+    found: list[int] = []
     cluster.failures = [ConnectFailed("a:1", "refused")] * 2
     for buffer in pulls(cluster, OffsetRange(QUEUE, 0, 2), OPTIONS, refuse, sleep=lambda _: None):
         found += offsets(iter([buffer]))
