@@ -177,6 +177,8 @@ class Registrar:
         timeout_ms = self._options.broker_not_active_timeout_millis if acting else None
         address = await namesrv.register(self._body(version), acting, timeout_ms)
         state.registered = version
+        if self._heartbeats is not None:
+            self._heartbeats.ask_soon()
         if self._master is not None:
             self._master.told(state.addr, address)
 

@@ -186,6 +186,18 @@ async def test_a_master_that_flaps_gets_every_commit() -> None:
         assert await here.committed(slave.addr) == 40
 
 
+async def test_the_nameserver_tells_at_once() -> None:
+    """However seldom the slave asks."""
+    seldom = {"sync_broker_member_group_period": 1_000_000}
+    async with cluster() as here, broker(**{**here.options, **seldom}, **SLAVE) as slave:
+        await acts(slave)
+        for _ in range(2):
+            async with broker(**here.options) as master:
+                await acts(slave, False)
+                master.kill()
+            await acts(slave)
+
+
 async def test_a_frozen_master_is_found_out_by_its_silence() -> None:
     """Its connection stays; that it lives must be told each second."""
     async with cluster(scan_not_active_broker_interval=20) as here, broker(**here.options, **SLAVE) as slave:

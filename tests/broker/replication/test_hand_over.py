@@ -1,6 +1,6 @@
 """A slave that acted gives the master what groups committed meanwhile, before it copies the master's offsets."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -32,6 +32,8 @@ class Rooms:
     members: Members
     hand_over: HandOver
     refused: list[str] = field(default_factory=list)
+    #: Called once when the master is asked to commit.
+    meanwhile: list[Callable[[], None]] = field(default_factory=list)
 
     def acts(self) -> None:
         self.members.told("n", {1: "s:1"})
@@ -48,6 +50,8 @@ async def rooms(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Rooms]:
     made = Rooms(master, "", slave, members, hand_over)
 
     def update(channel: Channel, request: Command) -> Command:
+        while made.meanwhile:
+            made.meanwhile.pop()()
         if (request.ext or {}).get("topic") in made.refused:
             raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, "gone")
         answer: Command = master.handlers[RequestCode.UPDATE_CONSUMER_OFFSET](channel, request)
@@ -119,6 +123,24 @@ async def test_what_the_master_refuses_does_not_hold_the_rest_up(monkeypatch: py
         made.yields()
         await made.hand_over.master_is_online()
         assert made.master.room.offsets.table() == {"T@g": {0: 7}}
+
+
+async def test_one_that_acts_again_meanwhile_owes_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with rooms(monkeypatch) as made:
+        has_topics(made.master, "T", "U")
+
+        def again() -> None:
+            made.acts()
+            made.slave.offsets.commit("g", "T", 0, 8)
+            made.yields()
+
+        made.meanwhile.append(again)
+        made.acts()
+        made.slave.offsets.commit("g", "T", 0, 7)
+        made.slave.offsets.commit("g", "U", 0, 1)
+        made.yields()
+        await made.hand_over.master_is_online()
+        assert made.master.room.offsets.table() == {"T@g": {0: 8}, "U@g": {0: 1}}
 
 
 async def test_flapping_loses_no_commit(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import trio
-import trio.testing
 
 from broker.handlers.watch_metadata import MetadataWatch
 from broker.replication import slave_sync as slave_sync_module
@@ -174,25 +173,28 @@ async def test_a_master_that_is_away_is_asked_until_it_is_back(caplog: pytest.Lo
 
 async def test_nothing_is_copied_from_a_master_that_is_not_online() -> None:
     """A slave that acted has offsets which the master is about to get."""
-    master, state = SkylarkMaster(), [trio.Event()]
+    master, state, waits = SkylarkMaster(), [trio.Event()], [0]
     fill(master.room)
 
     async def online() -> None:
+        waits[0] += 1
         await state[0].wait()
 
     async with serving_master(master) as addr, slave(online) as copy:
         copy.room.offsets.commit("g", "T", 2, 99)
         copy.follow(addr)
-        await trio.testing.wait_all_tasks_blocked(0.01)
+        await until(lambda: waits[0] == 1)
         assert master.asked == []
         state[0].set()
         await until(lambda: copy.room.offsets.query("g", "T", 2) == 77)
         # It goes while it holds the question; what it answers is not taken over.
+        await until(lambda: len(master.watch) == 1)
         state[0] = trio.Event()
         copy.room.offsets.commit("g", "T", 2, 99)
+        waited = waits[0]
         master.room.offsets.commit("g", "T", 2, 78)
         master.watch.tick()
-        await trio.testing.wait_all_tasks_blocked(0.01)
+        await until(lambda: waits[0] == waited + 1)
         assert copy.room.offsets.query("g", "T", 2) == 99
         state[0].set()
         await until(lambda: copy.room.offsets.query("g", "T", 2) == 78)
