@@ -204,10 +204,17 @@ class Slave:
         self._to_flush.set()
 
     async def _send(self, link: SlaveLink, stream: trio.SocketStream) -> None:
-        async with self._sending:
+        # Without a turn of the loop where nobody else sends: sends to a SYNC_MASTER wait for these bytes.
+        try:
+            self._sending.acquire_nowait()
+        except trio.WouldBlock:
+            await self._sending.acquire()
+        try:
             if output := link.take_output():
                 self._progress.last_write_ms = self._clock.now_ms()
                 await stream.send_all(output)
+        finally:
+            self._sending.release()
 
     async def _report_flushed(
         self, flush: Callable[[], Awaitable[None]], link: SlaveLink, stream: trio.SocketStream
