@@ -186,8 +186,7 @@ async def test_a_master_that_flaps_gets_every_commit() -> None:
         assert await here.committed(slave.addr) == 40
 
 
-async def test_the_nameserver_tells_at_once() -> None:
-    """However seldom the slave asks."""
+async def test_what_happens_is_noticed_at_once_however_seldom_the_slave_asks() -> None:
     seldom = {"sync_broker_member_group_period": 1_000_000}
     async with cluster() as here, broker(**{**here.options, **seldom}, **SLAVE) as slave:
         await acts(slave)
@@ -196,6 +195,15 @@ async def test_the_nameserver_tells_at_once() -> None:
                 await acts(slave, False)
                 master.kill()
             await acts(slave)
+
+
+@pytest.mark.parametrize("slave", [{}, SLAVE])
+async def test_members_answer_each_other_only_with_acting_masters(slave: dict[str, Any]) -> None:
+    for options, code in ((ACTING, ResponseCode.SUCCESS), ({}, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)):
+        async with broker(**options, **slave) as one:
+            for request in (RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, RequestCode.EXCHANGE_BROKER_HA_INFO):
+                answer = await one.client.invoke(one.addr, Command(request, {}))
+                assert answer.code == code
 
 
 async def test_a_frozen_master_is_found_out_by_its_silence() -> None:
