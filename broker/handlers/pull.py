@@ -227,7 +227,7 @@ class PullHandlers:
         if code == ResponseCode.PULL_OFFSET_MOVED and not options.offset_check_in_slave:
             result.next_offset = offset
             code = ResponseCode.PULL_NOT_FOUND
-        if self._known_master.registered and not is_slow and suggested != options.broker_id:
+        if self._known_master.is_reachable and not is_slow and suggested != options.broker_id:
             suggested = MASTER_ID
             if code == ResponseCode.PULL_NOT_FOUND:
                 code = ResponseCode.PULL_RETRY_IMMEDIATELY

@@ -24,13 +24,19 @@ class KnownMaster:
     def __init__(self) -> None:
         self.address: MasterAddress | None = None
         self.on_change: list[Callable[[], None]] = []
-        #: Called when a master lives that no NameServer knew before.
+        #: Called when the master can be reached again.
         self.on_return: list[Callable[[], object]] = []
         #: Whether this slave acts as the master meanwhile.
         self.is_stood_in_for = False
         #: Called by whoever lost the master: NameServers may know of another. The registrar sets it.
         self.ask_again: Callable[[], None] = _nobody
         self._told: dict[str, MasterAddress] = {}
+        self._answers = True
+
+    @property
+    def is_reachable(self) -> bool:
+        """Whether a NameServer knows the master, and it answers this slave, too: a frozen one stays registered long."""
+        return self._answers and self.registered
 
     @property
     def registered(self) -> bool:
@@ -42,15 +48,25 @@ class KnownMaster:
         if address is None:
             self._told.pop(by, None)
             return
-        is_back = not self._told
+        was_reachable = self.is_reachable
         self._told[by] = address
-        if is_back:
-            for callback in self.on_return:
-                callback()
+        if not was_reachable:
+            self._tell_of_return()
         if address != self.address and self.address not in self._told.values():
             self.address = address
             for changed in self.on_change:
                 changed()
+
+    def heard(self, *, answers: bool) -> None:
+        """The master answered a request of this slave, or did not."""
+        was_reachable, self._answers = self.is_reachable, answers
+        if not was_reachable:
+            self._tell_of_return()
+
+    def _tell_of_return(self) -> None:
+        if self.is_reachable:
+            for callback in self.on_return:
+                callback()
 
     def returning(self, address: MasterAddress) -> None:
         """A master says itself that it is about to come online at ``address``."""

@@ -92,6 +92,7 @@ class SlaveSync:
                 self._known.ask_again()
                 await trio.sleep(min(RETRY_S, FIRST_RETRY_S * 2 ** min(self._failures - 1, 10)))
                 continue
+            self._known.heard(answers=True)
             if tell:
                 logger.info("metadata copied from master %s: %s", addr, self._summary())
             self._failures, tell = 0, False
@@ -154,6 +155,8 @@ class SlaveSync:
 
     def _failed(self, addr: str, error: Exception) -> None:
         self._failures += 1
+        if isinstance(error, RemotingError):
+            self._known.heard(answers=False)
         if self._failures == 1:
             logger.warning("metadata not copied from master %s, still trying: %s", addr, error)
 

@@ -55,3 +55,24 @@ def test_only_the_ha_address_may_move() -> None:
     master.told("ns1", A)
     master.told("ns1", A._replace(ha_addr="a:3"))
     assert changes == [A, MasterAddress("a:1", "a:3")]
+
+
+def test_a_master_is_reachable_when_a_nameserver_knows_it_and_it_answers() -> None:
+    master, _ = known()
+    returns: list[bool] = []
+    master.on_return.append(lambda: returns.append(master.is_reachable))
+    assert not master.is_reachable
+    master.told("ns1", A)
+    assert master.is_reachable
+    master.heard(answers=False)  # frozen, and registered still
+    assert (master.is_reachable, master.registered) == (False, True)
+    master.told("ns1", A)
+    assert returns == [True]
+    master.heard(answers=True)
+    master.heard(answers=True)
+    assert (master.is_reachable, returns) == (True, [True, True])
+    master.told("ns1", None)
+    master.heard(answers=True)
+    assert (master.is_reachable, returns) == (False, [True, True])
+    master.told("ns1", A)
+    assert returns == [True, True, True]
