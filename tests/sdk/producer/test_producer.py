@@ -199,6 +199,28 @@ async def test_a_dead_broker_costs_no_send() -> None:
             assert (await producer.send(Message("t", b"%d" % number))).queue.broker_name == "broker-b"
 
 
+async def test_slaves_get_no_sends_whatever_becomes_of_their_master() -> None:
+    slave = StoringBroker("broker-a")
+    namesrv, a, b = FakeNamesrv(), StoringBroker("broker-a"), StoringBroker("broker-b")
+    async with serving(namesrv), serving(a), serving(b), serving(slave):
+        namesrv.add("t", a, b)
+        names, route = namesrv.addr, namesrv.routes["t"]
+        route.broker_datas[0].broker_addrs[1] = slave.addr
+        async with Producer(names) as producer:
+            for number in range(4):
+                await producer.send(Message("t", b"%d" % number))
+            a.stop()
+            for number in range(4):
+                assert (await producer.send(Message("t", b"%d" % number))).queue.broker_name == "broker-b"
+            del route.broker_datas[0].broker_addrs[0]  # as a NameServer tells it
+        async with Producer(names) as producer:
+            for number in range(4):
+                assert (await producer.send(Message("t", b"%d" % number))).queue.broker_name == "broker-b"
+            assert {queue.broker_name for queue in await producer.queues("t")} == {"broker-b"}
+    assert slave.requests_of == 0
+    assert len(b.stored) >= 8
+
+
 async def test_a_sharding_key_keeps_messages_in_one_queue_and_in_order() -> None:
     async with two_brokers() as (names, a, b), Producer(names) as producer:
         queues = set()
@@ -228,14 +250,15 @@ async def test_many_bodies_at_once() -> None:
             results[5_000]
 
 
-async def test_a_weaker_outcome_raises_unless_it_is_accepted() -> None:
+@pytest.mark.parametrize("status", [status for status in SendStatus if status is not SendStatus.SEND_OK])
+async def test_a_weaker_outcome_raises_unless_it_is_accepted(status: SendStatus) -> None:
     async with two_brokers() as (names, a, b):
-        a.code = b.code = 10
+        a.code = b.code = status.value
         async with Producer(names) as producer:
-            with pytest.raises(SendFailed, match="FLUSH_DISK_TIMEOUT"):
+            with pytest.raises(SendFailed, match=status.name):
                 await producer.send(Message("t", b"x"))
         async with Producer(names, accept_weaker=True) as producer:
-            assert (await producer.send(Message("t", b"x"))).status is SendStatus.FLUSH_DISK_TIMEOUT
+            assert (await producer.send(Message("t", b"x"))).status is status
 
 
 async def test_what_no_broker_takes_is_refused_at_once() -> None:
