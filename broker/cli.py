@@ -10,6 +10,7 @@ from broker.broker import Broker
 from broker.export_metadata import export_metadata
 from broker.import_metadata import import_metadata
 from broker.options import BrokerOptions
+from broker.resync_slave import resync_slave
 from broker.verify_store import verify_store
 from common.errors import UserError
 from common.memory import keep_freed_memory
@@ -53,6 +54,7 @@ def main(context: click.Context, /, conf: str | None, print_config: bool, **argu
 
 main.add_command(export_metadata)
 main.add_command(import_metadata)
+main.add_command(resync_slave)
 main.add_command(verify_store)
 
 
