@@ -10,6 +10,7 @@ from broker.handlers.members import MemberHandlers
 from broker.identity import Identity
 from broker.meta.metadata import Metadata
 from broker.options import BrokerOptions
+from broker.replication.acks import AckLedger
 from broker.replication.hand_over import HandOver
 from broker.replication.heartbeats import Heartbeats
 from broker.replication.known_master import KnownMaster
@@ -40,6 +41,7 @@ def build_acting(
     metadata: Metadata,
     persister: Persister,
     master: KnownMaster | None,
+    acks: AckLedger,
 ) -> Acting:
     """``master`` is None on a master."""
     members = Members(identity.broker_id)
@@ -50,7 +52,7 @@ def build_acting(
     heartbeats = Heartbeats(options, None if master is None else members)
     handlers = MemberHandlers(identity, store, master, heartbeats.ask_soon).handlers()
     if master is None:
-        pre_online = PreOnline(identity, options, metadata, persister, members)
+        pre_online = PreOnline(identity, options, metadata, persister, members, acks)
         return Acting(members, handlers, heartbeats, pre_online=pre_online)
     _follow(members, master)
     return Acting(members, handlers, heartbeats, hand_over=HandOver(members, metadata.consumer_offsets))

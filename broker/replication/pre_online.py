@@ -3,6 +3,7 @@
 It asks NameServers who of its set lives (901), tells each slave where it is (906), so that the log can follow at once,
 and takes over the slave's consumer offsets (43) and delay offsets (45) where they are further than its own: so none
 goes back. (RocketMQ takes a slave's whole table when its version is higher, else nothing of it.)
+A SYNC_MASTER also waits, not for long, until the slave copies its log, or the first sends would find no slave.
 A slave that lives and does not answer is waited for until NameServers have forgotten it, or LIMIT_S have passed.
 Neighbours: registrar.py waits for `prepare`; handlers/members.py is the slave's side of 906; hand_over.py for the rest.
 """
@@ -15,6 +16,7 @@ from broker.identity import Identity
 from broker.meta.metadata import Metadata
 from broker.options import BrokerOptions
 from broker.outer import Namesrv
+from broker.replication.acks import AckLedger
 from broker.replication.heartbeats import TIMEOUT_MS
 from broker.replication.master_api import Master
 from broker.replication.members import Members
@@ -29,19 +31,29 @@ logger = logging.getLogger(__name__)
 RETRY_S = 1.0
 # As long as a NameServer without light heartbeats remembers a broker that is silent.
 LIMIT_S = 120.0
+# A slave looks for its master at least each 6 s.
+COPYING_S = 10.0
+COPYING_POLL_S = 0.05
 
 
 class PreOnline:
     """Of one master. A broker without slaves (totalReplicas 1), or with ``skipPreOnline``, is online at once."""
 
     def __init__(
-        self, identity: Identity, options: BrokerOptions, metadata: Metadata, persister: Persister, members: Members
+        self,
+        identity: Identity,
+        options: BrokerOptions,
+        metadata: Metadata,
+        persister: Persister,
+        members: Members,
+        acks: AckLedger,
     ) -> None:
         self._identity = identity
         self._options = options
         self._metadata = metadata
         self._persister = persister
         self._members = members
+        self._acks = acks
 
     async def prepare(self, client: RemotingClient) -> None:
         """Return when this master may register."""
@@ -103,6 +115,8 @@ class PreOnline:
             if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                 raise
             return  # one without acting masters: it has nothing that is not from here
+        if self._options.is_sync_master:
+            await self._is_copied_to(addr.rpartition(":")[0])
         offsets = self._metadata.consumer_offsets
         before = offsets.changes
         offsets.advance((await slave.consumer_offsets()).offset_table)
@@ -113,3 +127,14 @@ class PreOnline:
                 raise  # a Java slave that never saw a delayed message has none
         await self._persister.append_offsets()
         logger.info("%d consumer offsets taken over from slave %s", offsets.changes - before, addr)
+
+    async def _is_copied_to(self, host: str) -> None:
+        """Return when a slave at ``host`` reports, or when that takes too long."""
+        with trio.move_on_after(COPYING_S) as limit:
+            # Looked at a few times in a process's life: not worth an event in the ledger.
+            while not any(  # noqa: ASYNC110
+                slave.acked >= 0 and slave.addr.rpartition(":")[0] == host for slave in self._acks.slaves()
+            ):
+                await trio.sleep(COPYING_POLL_S)
+        if limit.cancelled_caught:
+            logger.warning("the slave at %s does not copy the log; sends may find no slave at first", host)

@@ -104,7 +104,7 @@ def build_replication(
     double_write = DoubleWrite(commits, acks, options)
     stats = ReplicationStats(acks, double_write, lambda: store.log.end, clock)
     progress = SlaveProgress()
-    acting = build_acting(options, identity, store, metadata, persister, known)
+    acting = build_acting(options, identity, store, metadata, persister, known, acks)
     slave_sync = slave = None
     if known is not None:
         slave = build_slave(options, identity, store, known, progress, arrived, flusher.flush, clock)

@@ -131,6 +131,17 @@ async def test_the_slave_acts_and_yields_and_the_master_has_what_was_committed()
             await until(copied, "the slave copies offsets again")
 
 
+async def test_a_sync_master_finds_its_slave_when_it_is_back() -> None:
+    async with cluster() as here, broker(**here.options, **SLAVE) as slave:
+        disk = MemoryFiles()
+        for turn in range(3):
+            async with broker(disk, **here.options, broker_role="SYNC_MASTER") as master:
+                await here.shows("TBW102", {0: master.addr, 1: slave.addr}, 7)
+                await master.send("T", b"%d" % turn)  # which fails when no slave is there
+                disk = master.kill()
+            await acts(slave)
+
+
 async def test_of_two_slaves_the_lowest_acts_and_then_the_next() -> None:
     async with cluster() as here, broker(**here.options, **SECOND) as second:
         async with broker(**here.options, **SLAVE) as first:

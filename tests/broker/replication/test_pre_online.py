@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
 from broker.identity import identity_of, resolved
 from broker.replication import pre_online as pre_online_module
+from broker.replication.acks import AckLedger
 from broker.replication.members import Members
 from broker.replication.pre_online import PreOnline
 from broker.tasks.persist import Persister
@@ -40,6 +42,7 @@ class Master:
     members: Members
     namesrv: Fake
     living: dict[int, str]
+    acks: AckLedger
 
 
 @asynccontextmanager
@@ -51,11 +54,12 @@ async def master(living: dict[int, str], **changes: Any) -> AsyncIterator[Master
         room = Room(resolved(options(namesrv_addr=namesrv.addr, enable_slave_acting_master=True, **changes)))
         members = Members(0)
         persister = Persister(room.metadata, room.options)
-        pre_online = PreOnline(identity_of(room.options, 10911), room.options, room.metadata, persister, members)
+        acks = AckLedger(room.options.ha_max_gap_not_in_sync)
+        pre_online = PreOnline(identity_of(room.options, 10911), room.options, room.metadata, persister, members, acks)
         with trio.fail_after(10):
             nursery.start_soon(persister.run)
             nursery.start_soon(pre_online.prepare, client)
-            yield Master(room, members, namesrv, living)
+            yield Master(room, members, namesrv, living, acks)
             nursery.cancel_scope.cancel()
 
 
@@ -114,6 +118,29 @@ async def test_it_waits_for_a_slave_that_lives_until_it_tells(caplog: pytest.Log
         await online(made)
         assert made.room.offsets.table() == {"T@g": {0: 7}}
     assert caplog.text.count(f"slave {slave.addr} does not tell its offsets") == 1
+
+
+async def test_a_sync_master_waits_until_the_slave_copies_its_log() -> None:
+    slave = Slave({"T@g": {0: 7}})
+    async with serving(slave), master({1: slave.addr}, broker_role="SYNC_MASTER") as made:
+        await slave.wait_asked(RequestCode.EXCHANGE_BROKER_HA_INFO)
+        made.acks.connected("127.0.0.1:40001", trio.current_time())
+        made.acks.connected("10.0.0.9:40001", trio.current_time())
+        made.acks.acked("10.0.0.9:40001", 0, trio.current_time())
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        assert slave.asked(RequestCode.GET_ALL_CONSUMER_OFFSET) == []
+        made.acks.acked("127.0.0.1:40001", 0, trio.current_time())
+        await online(made)
+        assert made.room.offsets.table() == {"T@g": {0: 7}}
+
+
+async def test_but_not_for_one_that_cannot(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(pre_online_module, "COPYING_S", 0.02)
+    slave = Slave({"T@g": {0: 7}})
+    async with serving(slave), master({1: slave.addr}, broker_role="SYNC_MASTER") as made:
+        await online(made)
+        assert made.room.offsets.table() == {"T@g": {0: 7}}
+    assert "the slave at 127.0.0.1 does not copy the log" in caplog.text
 
 
 async def test_it_does_not_wait_for_one_that_nameservers_forgot() -> None:
