@@ -21,6 +21,7 @@ from broker.replication.hello import NONCE_BYTES, VERSION, Claim, Hello, Tail, t
 from broker.replication.link import RESYNC, LinkTerms, SlaveLink
 from broker.replication.progress import SlaveProgress
 from broker.store.replica import Replica
+from broker.store.residency import NotResident, resident_only, warm
 from common.clock import Clock
 from common.errors import DiskFull, ProtocolError, ReplicationRefused, StoreCorrupt
 from remoting.net.client import connect_reason, split_address
@@ -36,7 +37,9 @@ REFUSED_PAUSE_S = 30.0
 GOOD_S = 10.0
 # Records that are queued between two looks at anything else: about a millisecond.
 BUILD_RECORDS = 400
-MAX_BEHIND_BYTES = 256 * 1024 * 1024
+# What came so lately is in memory for sure; a slave whose queues are further behind reads with care.
+NEAR_BYTES = 4 * 1024 * 1024
+MAX_BEHIND_BYTES = 1024 * 1024 * 1024
 
 
 class Slave:
@@ -186,7 +189,8 @@ class Slave:
             if self._flush is None and not replica.is_empty:
                 link.report(replica.raw_end, now)
                 await self._send(link, stream)
-            self._step()
+            if replica.behind < NEAR_BYTES:
+                self._step()
             if replica.behind:
                 self._to_build.set()
             while replica.behind > MAX_BEHIND_BYTES:
@@ -245,7 +249,13 @@ class Slave:
             self._built.set()
 
     async def _build_rest(self) -> None:
-        while self._step():
+        while True:
+            try:
+                with resident_only():
+                    if not self._step():
+                        return
+            except NotResident as cold:
+                await trio.to_thread.run_sync(warm, cold)
             await trio.lowlevel.checkpoint()
 
 

@@ -8,8 +8,10 @@ Neighbours: commitlog.py (`copy_in`), recovery.py (the same after a crash), repl
 
 import struct
 
-from broker.store.consumequeue import ConsumeQueue
+from broker.store.consumequeue import ENTRY_BYTES, ConsumeQueue
 from broker.store.rebuild import is_queued
+from broker.store.replica_runs import MIN_RUN, Run, RunReader
+from broker.store.residency import check_resident
 from broker.store.store import MessageStore
 from broker.store.tags import TagCodes
 from common.errors import ProtocolError, StoreCorrupt
@@ -33,6 +35,8 @@ class Replica:
         self.log = store.log
         self._queues = store.queues
         self._tag_codes = TagCodes()
+        self._runs = RunReader(self._tag_codes)
+        self._next_try = 0
         self._topics: dict[bytes, str] = {}
 
     @property
@@ -89,7 +93,9 @@ class Replica:
             if segment is None:
                 break
             at, end = log.end, min(log.raw_end, segment.end)
-            data = segment.file.view[at - segment.base : min(at + STEP_BYTES, end) - segment.base]
+            step_end = min(at + STEP_BYTES, end)
+            check_resident(segment.file, at - segment.base, step_end - at)
+            data = segment.file.view[at - segment.base : step_end - segment.base]
             size, magic = SIZE_MAGIC.unpack_from(data) if len(data) >= BLANK_BYTES else (0, 0)
             if magic == BLANK_MAGIC or segment.end - at < BLANK_BYTES:
                 if magic == BLANK_MAGIC and at + size != segment.end:
@@ -116,6 +122,7 @@ class Replica:
     def _build_from(self, data: bytes, start: int, room: int, limit: int) -> int:
         """Queue the whole records at the beginning of ``data``, which lies at ``start``; how many."""
         at, done, total = 0, 0, len(data)
+        self._next_try = 0
         latest = 0
         unpack, topics, queues = _HEAD.unpack_from, self._topics, self._queues
         try:
@@ -133,6 +140,14 @@ class Replica:
                         data[at : at + size], start + at
                     )
                 else:
+                    if done >= self._next_try and is_queued(sys_flag):
+                        run = self._runs.read(data, at, size, body_bytes, start + at, limit - done)
+                        if run is not None and self._queue_run(run, start + at):
+                            at += run.count * size
+                            done += run.count
+                            latest = max(latest, run.latest_ms)
+                            continue
+                        self._next_try = done + MIN_RUN
                     topic_end = tail_at + 1 + data[tail_at]
                     raw = data[tail_at + 1 : topic_end]
                     properties = data[topic_end + 2 : at + size]
@@ -149,10 +164,7 @@ class Replica:
                     if queue_offset != queue.next_offset:
                         self._move(queue, queue_offset, physical)
                     queue.append(physical, size, self._tag_codes.of(properties))
-                    if not queue.dirty:
-                        queues.touch(queue)
-                    if queue.waiters:
-                        self._store.arrived.add(queue)
+                    self._written(queue)
                 latest = stored_ms if stored_ms > latest else latest
                 at += size
                 done += 1
@@ -161,6 +173,25 @@ class Replica:
             self.log.end = start + at
             self._store.follow_time(latest)
         return done
+
+    def _queue_run(self, run: Run, physical: int) -> bool:
+        """Give the run's entries to their queues; whether that could be done at once."""
+        topic = self._topics.get(run.topic) or self._topic(run.topic, physical)
+        queues = [(self._queues.get(topic, one.queue_id), one) for one in run.queues]
+        if any(queue.next_offset != one.first for queue, one in queues):
+            return False
+        for queue, one in queues:
+            queue.reserve(len(one.entries) // ENTRY_BYTES)
+        for queue, one in queues:
+            queue.append_many(one.entries)
+            self._written(queue)
+        return True
+
+    def _written(self, queue: ConsumeQueue) -> None:
+        if not queue.dirty:
+            self._queues.touch(queue)
+        if queue.waiters:
+            self._store.arrived.add(queue)
 
     def _unusual(self, raw: bytes, physical: int) -> tuple[int, int, int, int, int, str, bytes]:
         try:

@@ -32,12 +32,26 @@ def master(random: Random, count: int = 120) -> MessageStore:
             flag = random.choice([0x8, 0x10])
             host = BORN_HOST_V6 if flag == 0x10 else BORN_HOST
             store.put("X", 1, body, b"TAGS\x01t\x02", sys_flag=flag, born_timestamp=1, born_host=host)
-        elif kind < 0.23:
+        elif kind < 0.3:
+            burst(store, topic, random)
+        elif kind < 0.33:
             store.delete_topic(topic)
         else:
             properties = random.choice([b"", b"TAGS\x01one\x02", b"KEYS\x01k\x02TAGS\x01two"])
             put(store, topic, random.randrange(3), body, properties)
     return store
+
+
+def burst(store: MessageStore, topic: str, random: Random) -> None:
+    """Messages that look alike, but for one thing now and then."""
+    size = random.randrange(60)
+    properties = random.choice([b"", b"TAGS\x01one\x02", b"KEYS\x01%02d\x02TAGS\x01two", b"TAGS\x01%02d"])
+    for number in range(random.randrange(5, 40)):
+        mine = properties % number if b"%" in properties else properties
+        body = bytes(size)
+        if random.random() < 0.03:
+            body, mine = random.choice([(b"TAGS\x01x"[:size], mine), (body + b"longer", mine), (body, b"KEYS\x01TAGS")])
+        put(store, topic, number % 3 if random.random() < 0.9 else 0, body, mine)
 
 
 def log_bytes(store: MessageStore, start: int, end: int) -> bytes:
