@@ -21,6 +21,8 @@ logger = logging.getLogger(__name__)
 
 # A NameServer that takes longer is asked anew the next time; one that hangs does not decide who acts.
 TIMEOUT_MS = 1_000
+# Between two questions, however many notices come.
+PAUSE_S = 0.02
 
 
 class Heartbeats:
@@ -59,9 +61,11 @@ class Heartbeats:
                 pass  # a lost connection is told by the registrar, and a late answer counted there all the same
 
     async def _ask(self, namesrv: Namesrv, is_registered: Callable[[], bool], members: Members) -> None:
+        asked = self._asked
         while True:
             with trio.move_on_after(self._options.sync_broker_member_group_period / 1000):
-                await self._asked.wait()
+                await asked.wait()
+            asked = self._asked  # what is asked for from here on is answered by the next question
             addrs = None
             if is_registered():
                 try:
@@ -69,3 +73,4 @@ class Heartbeats:
                 except (RemotingError, BrokerError, ProtocolError):
                     addrs = None  # whoever does not answer has no say
             members.told(namesrv.addr, addrs)
+            await trio.sleep(PAUSE_S)

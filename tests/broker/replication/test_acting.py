@@ -217,8 +217,9 @@ async def test_members_answer_each_other_only_with_acting_masters(slave: dict[st
                 assert answer.code == code
 
 
-async def test_a_frozen_master_is_found_out_by_its_silence() -> None:
+async def test_a_frozen_master_is_found_out_by_its_silence(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its connection stays; that it lives must be told each second."""
+    monkeypatch.setattr(registrar_module.Registrar, "_connection_lost", lambda self, addr: None)
     async with cluster(scan_not_active_broker_interval=20) as here, broker(**here.options, **SLAVE) as slave:
         options = {**here.options, "broker_not_active_timeout_millis": 400}
         async with broker(**{**options, "broker_heartbeat_interval": 100_000}) as master:

@@ -18,6 +18,7 @@ from broker.replication.members import Members
 from remoting.net.client import open_client
 from remoting.protocol.bodies.cluster import BrokerMemberGroup, MemberGroupAnswer
 from remoting.protocol.codes import RequestCode
+from remoting.protocol.command import Command
 from tests.broker.meta.support import Room, options
 from tests.sdk.fakes import Fake, serving
 from tests.support.waiting import until
@@ -92,6 +93,26 @@ async def test_a_notice_makes_it_ask_at_once() -> None:
         await trio.testing.wait_all_tasks_blocked()
         made.heartbeats.ask_soon()
         await until(lambda: made.members.is_acting, "acts")
+
+
+async def test_notices_that_come_while_it_asks_are_heard_once_more_and_not_each() -> None:
+    async with slave(**NEVER) as made:
+        left = [10]
+
+        def answer(request: Command) -> MemberGroupAnswer:
+            if left[0]:  # whoever answers notices that something changed, and a flood of notices comes
+                for _ in range(left[0]):
+                    made.heartbeats.ask_soon()
+                left[0] = 0
+                return told(0, 1)
+            return told(1)
+
+        made.namesrv.on(RequestCode.GET_BROKER_MEMBER_GROUP, answer)
+        await trio.testing.wait_all_tasks_blocked()
+        made.heartbeats.ask_soon()
+        await until(lambda: made.members.is_acting, "acts")
+        await trio.testing.wait_all_tasks_blocked(0.03)
+        assert len(made.namesrv.asked(RequestCode.GET_BROKER_MEMBER_GROUP)) == 2
 
 
 async def test_where_it_is_not_registered_it_is_silent_and_nobody_has_a_say() -> None:
