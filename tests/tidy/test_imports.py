@@ -21,7 +21,7 @@ OURS = {*PACKAGES, "tests", "bench", "scripts", "pyspark_rocketmq"}
 PURE = (
     *("common/message", "remoting/protocol", "namesrv/routes.py", "namesrv/min_broker.py"),
     *("broker/replication/acks.py", "broker/replication/frames.py", "broker/replication/hello.py"),
-    "broker/replication/link.py",
+    *("broker/replication/link.py", "broker/replication/members.py"),
 )
 PURE_OURS = (
     "common.errors",
