@@ -94,6 +94,8 @@ class Replica:
                 break
             at, end = log.end, min(log.raw_end, segment.end)
             step_end = min(at + STEP_BYTES, end)
+            if step_end == at < segment.end:
+                break
             check_resident(segment.file, at - segment.base, step_end - at)
             data = segment.file.view[at - segment.base : step_end - segment.base]
             size, magic = SIZE_MAGIC.unpack_from(data) if len(data) >= BLANK_BYTES else (0, 0)
@@ -143,8 +145,8 @@ class Replica:
                     if done >= self._next_try and is_queued(sys_flag):
                         run = self._runs.read(data, at, size, body_bytes, start + at, limit - done)
                         if run is not None and self._queue_run(run, start + at):
-                            at += run.count * size
-                            done += run.count
+                            at += run.records * size
+                            done += run.records
                             latest = max(latest, run.latest_ms)
                             continue
                         self._next_try = done + MIN_RUN

@@ -30,9 +30,9 @@ class QueueRun(NamedTuple):
 
 
 class Run(NamedTuple):
-    """``count`` records of one topic, and the latest store time of them."""
+    """``records`` records of one topic, and the latest store time of them."""
 
-    count: int
+    records: int
     topic: bytes
     queues: list[QueueRun]
     latest_ms: int
@@ -69,7 +69,7 @@ class RunReader:
         if layout is None:
             return None
         part = data[at : at + most * size]
-        heads, ids, offsets, places, flags, times, lengths, topics, tags = zip(
+        heads, ids, offsets, places, flags, times, lengths, topics, before, tags, behind = zip(
             *layout.record.iter_unpack(part), strict=True
         )
         count = most
@@ -80,14 +80,14 @@ class RunReader:
             self._reach = _FIRST_REACH
             if count < MIN_RUN:
                 return None
-            part = part[: count * size]
         else:
             self._reach = min(2 * self._reach, _MAX_REACH)
         places = places[:count]
         if (
             places != tuple(range(physical, physical + count * size, size))
-            # Elsewhere in a record there may be something that looks like a tag, or is one.
-            or part.count(TAGS) != (count if layout.tag else 0)
+            # Elsewhere in the properties there may be something that looks like a tag, or is one.
+            or b"".join(before[:count]).find(TAGS) >= 0
+            or b"".join(behind[:count]).find(TAGS) >= 0
         ):
             return None
         queues = _by_queue(ids[:count], offsets[:count], places, size, layout.tag_code)
@@ -121,7 +121,7 @@ class RunReader:
             tag = properties[at : end + 1 if end >= 0 else None]
             tag_at += at
         rest = len(tail) - tag_at - len(tag)
-        record = struct.Struct(f"{_COLUMNS}{body_bytes}x{head_bytes}s{tag_at - head_bytes}x{len(tag)}s{rest}x")
+        record = struct.Struct(f"{_COLUMNS}{body_bytes}x{head_bytes}s{tag_at - head_bytes}s{len(tag)}s{rest}s")
         return _Layout(record, head, head[1:-2], tag, tag_at, self._tag_codes.of(properties))
 
 

@@ -29,6 +29,8 @@ ENDS_INTERVAL_S = 10.0
 INDEX_STEP_IDLE = 200
 INDEX_STEP_BUSY = 100
 MAX_INDEX_BEHIND_BYTES = 256 * 1024 * 1024
+# A slave that catches up copies first.
+MAX_SLAVE_INDEX_BEHIND_BYTES = 4 * 1024 * 1024 * 1024
 INDEX_PAUSE_BUSY_S = 0.002
 INDEX_PAUSE_DONE_S = 0.05
 INDEX_PAUSE_FULL_S = 10.0
@@ -55,6 +57,7 @@ class Flusher:
         self.one_at_a_time = trio.Lock()
         self._waiting = trio.Event()
         self._busy = False
+        self._may_be_behind = MAX_SLAVE_INDEX_BEHIND_BYTES if options.is_slave else MAX_INDEX_BEHIND_BYTES
         self._most_behind = 0
         self._next_ends = 0.0
 
@@ -149,7 +152,7 @@ class Flusher:
                 logger.warning("flush took longer than syncFlushTimeout: %d sends answered FLUSH_DISK_TIMEOUT", late)
 
     async def _build_index(self) -> None:
-        self._most_behind = max(self._store.index_behind, MAX_INDEX_BEHIND_BYTES)
+        self._most_behind = max(self._store.index_behind, self._may_be_behind)
         while True:
             busy, self._busy = self._busy, False
             try:
@@ -163,7 +166,7 @@ class Flusher:
                 logger.error("the index waits for room: %s", error)
                 await trio.sleep(INDEX_PAUSE_FULL_S)
                 built = 0
-            self._most_behind = max(self._store.index_behind, MAX_INDEX_BEHIND_BYTES)
+            self._most_behind = max(self._store.index_behind, self._may_be_behind)
             if not built:
                 await trio.sleep(INDEX_PAUSE_DONE_S)
             elif busy:
