@@ -4,11 +4,12 @@ Ends are fixed here, once: a message that arrives while the read runs is not del
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, TypeVar
 
 from common.message.queue import MessageQueue
+from common.names import MASTER_ID
 from spark_connector.offsets import (
     DataLost,
     LostRange,
@@ -21,6 +22,7 @@ from spark_connector.offsets import (
     spread,
 )
 from spark_connector.options import ReadOptions
+from spark_connector.pulling import Pulled, SlaveBehind
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +38,7 @@ class QueueDirectory(Protocol):
     def min_offset(self, mq: MessageQueue) -> int: ...
     def max_offset(self, mq: MessageQueue) -> int: ...
     def search_offset(self, mq: MessageQueue, timestamp_ms: int) -> int: ...
+    def pull_bytes(self, mq: MessageQueue, offset: int, *, max_count: int, max_bytes: int, wait_ms: int) -> Pulled: ...
 
 
 def plan(directory: QueueDirectory, options: ReadOptions) -> list[OffsetRange]:
@@ -52,8 +55,23 @@ def plan(directory: QueueDirectory, options: ReadOptions) -> list[OffsetRange]:
     ends = resolve(options.wanted_end, bounds, "endingOffsets")
     ranges, lost = cut(starts, ends, bounds)
     if lost:
+        _check_masters(directory, [one.queue for one in lost if one.end > bounds[one.queue].maximum], bounds)
         report_lost(lost, fail=options.fail_on_data_loss)
     return spread(split(ranges, options.min_partitions, options.max_records_per_partition))
+
+
+def _check_masters(
+    directory: QueueDirectory, queues: Iterable[MessageQueue], bounds: Mapping[MessageQueue, QueueBounds]
+) -> None:
+    """SlaveBehind when it was a slave that told where one of ``queues`` ends: what lies behind may be at the master."""
+    for queue in queues:
+        end = bounds[queue].maximum
+        told = directory.pull_bytes(queue, end, max_count=1, max_bytes=1, wait_ms=0)
+        if told.broker_id != MASTER_ID:
+            raise SlaveBehind(
+                f"topic {queue.topic}, broker {queue.broker_name}, queue {queue.queue_id}: the master is away, and the"
+                f" slave with id {told.broker_id} has messages up to offset {end} only; run the job when it is back"
+            )
 
 
 def report_lost(lost: Iterable[LostRange], *, fail: bool) -> None:

@@ -8,7 +8,8 @@ from common.message.queue import MessageQueue
 from spark_connector.offsets import DataLost, OffsetRange
 from spark_connector.options import ReadOptions
 from spark_connector.planning import plan
-from tests.spark_connector.cluster import MemoryCluster
+from spark_connector.pulling import SlaveBehind
+from tests.spark_connector.cluster import MemoryCluster, Pulled
 
 A0, A1, B0 = MessageQueue("t", "a", 0), MessageQueue("t", "a", 1), MessageQueue("t", "b", 0)
 
@@ -87,6 +88,25 @@ def test_a_start_beyond_the_queue_is_a_loss(cluster: MemoryCluster) -> None:
     starts = json.dumps({"t": {"a": {"0": 15, "1": -2}, "b": {"0": -2}}})
     with pytest.raises(DataLost, match="not there: the queue ends at 10, before the start"):
         plan(cluster, options(startingOffsets=starts))
+
+
+class SlaveOnly(MemoryCluster):
+    """Answers as a slave does whose master is away."""
+
+    def pull_bytes(self, mq: MessageQueue, offset: int, *, max_count: int, max_bytes: int, wait_ms: int) -> Pulled:
+        pulled = super().pull_bytes(mq, offset, max_count=max_count, max_bytes=max_bytes, wait_ms=wait_ms)
+        return pulled._replace(broker_id=1)
+
+
+@pytest.mark.parametrize("fail", ["true", "false"])
+@pytest.mark.parametrize("option", ["startingOffsets", "endingOffsets"])
+def test_what_a_slave_has_not_got_is_not_lost(option: str, fail: str) -> None:
+    cluster = SlaveOnly()
+    cluster.add(A0, 10)
+    wanted = {option: json.dumps({"t": {"a": {"0": 11}}})}
+    with pytest.raises(SlaveBehind, match=r"queue 0: the master is away, and the slave with id 1 .* offset 10 only"):
+        plan(cluster, options(failOnDataLoss=fail, **wanted))
+    assert plan(cluster, options()) == [OffsetRange(A0, 0, 10)]
 
 
 def test_an_unknown_topic_is_told(cluster: MemoryCluster) -> None:
