@@ -2,7 +2,8 @@
 
 A wait is a row (end that must be copied, slaves needed, deadline, what to call). Rows that need equally many slaves
 stand in the order of the log, so whoever reports pops those that enough slaves have reached; a sweep answers those
-whose time is over. Only slaves that are connected count, each once, however many connections it has.
+whose time is over. Only slaves that are connected count, each once, however many connections it has: the one that began
+last. A slave whose log begins behind a message has not got it, so it does not count while such a wait goes on.
 Times are seconds of one clock, given by the caller. Neighbours: master.py tells what slaves report; confirm.py waits.
 """
 
@@ -20,6 +21,7 @@ class Slave:
     addr: str
     identity: str
     since: float
+    start: int  # its log has nothing before
     acked: int = -1  # nothing reported yet
     reported: float = 0.0
     next_offset: int = 0
@@ -33,9 +35,11 @@ class AckLedger:
         """A slave that is ``max_gap_bytes`` behind, or more, is not in sync."""
         self._max_gap_bytes = max_gap_bytes
         self._slaves: dict[str, Slave] = {}
-        self._ends: list[int] = []  # what slaves have reported, largest first
+        self._acked: list[int] = []  # what slaves have reported
+        self._ends: list[int] = []  # the same of those that count for all who wait, largest first
         self._rows: dict[int, deque[tuple[int, float, Done]]] = {}  # by slaves needed
         self._waiting = 0
+        self._left_out = False  # some slave lacks what somebody waits for
 
     def __len__(self) -> int:
         """Waits that are not over."""
@@ -43,12 +47,16 @@ class AckLedger:
 
     # --- slaves
 
-    def connected(self, addr: str, now: float, identity: str = "") -> Slave:
-        """A slave connected from ``addr``; an older connection of the same ``identity`` counts no more."""
+    def connected(self, addr: str, since: float, identity: str = "", start: int = 0) -> Slave:
+        """A slave that connected at ``since``, with a log from ``start`` on; of one ``identity`` the last counts."""
+        slave = Slave(addr, identity, since, start)
         if identity:
-            for old in [slave.addr for slave in self._slaves.values() if slave.identity == identity]:
-                del self._slaves[old]
-        slave = self._slaves[addr] = Slave(addr, identity, now)
+            others = [other for other in self._slaves.values() if other.identity == identity]
+            if any(other.since > since for other in others):
+                return slave  # a connection that was given up, and took longer to say who it is
+            for other in others:
+                del self._slaves[other.addr]
+        self._slaves[addr] = slave
         self._count()
         return slave
 
@@ -79,7 +87,7 @@ class AckLedger:
     def in_sync(self, end: int) -> int:
         """How many slaves are close enough behind ``end``."""
         least = end - self._max_gap_bytes
-        return sum([acked > least for acked in self._ends])
+        return sum([acked > least for acked in self._acked])
 
     def reached(self, needed: int) -> int:
         """The end that ``needed`` slaves have; -1 when there are fewer."""
@@ -106,14 +114,28 @@ class AckLedger:
                 self._waiting -= 1
                 late += 1
                 rows.popleft()[2](False)
+                if self._left_out:
+                    self._count()
+                    self._pop_reached()
         return late
 
     def _pop_reached(self) -> None:
-        for needed, rows in list(self._rows.items()):
-            reached = self.reached(needed)
-            while rows and rows[0][0] <= reached:
-                self._waiting -= 1
-                rows.popleft()[2](True)
+        while True:
+            for needed, rows in list(self._rows.items()):
+                reached = self.reached(needed)
+                while rows and rows[0][0] <= reached:
+                    self._waiting -= 1
+                    rows.popleft()[2](True)
+            before = self._ends
+            if self._left_out:
+                self._count()
+            if self._ends == before:
+                return
 
     def _count(self) -> None:
-        self._ends = sorted((slave.acked for slave in self._slaves.values() if slave.acked >= 0), reverse=True)
+        counted = [slave for slave in self._slaves.values() if slave.acked >= 0]
+        oldest = min((rows[0][0] for rows in self._rows.values() if rows), default=None)
+        having = counted if oldest is None else [slave for slave in counted if slave.start < oldest]
+        self._left_out = len(having) < len(counted)
+        self._acked = [slave.acked for slave in counted]
+        self._ends = sorted((slave.acked for slave in having), reverse=True)

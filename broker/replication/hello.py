@@ -155,14 +155,21 @@ def is_proof(given: bytes, secret: bytes, role: bytes, hello: Hello, master_nonc
     return hmac.compare_digest(given, proof(secret, role, hello, master_nonce))
 
 
-def tail_places(start: int, end: int) -> list[tuple[int, int]]:
-    """(offset, size) of the pieces that a slave with bytes ``start`` to ``end`` tells the CRC of."""
+def tail_places(start: int, end: int, file_bytes: int) -> list[tuple[int, int]]:
+    """(offset, size) of the pieces that a slave with bytes ``start`` to ``end`` tells the CRC of.
+
+    Each lies within one file: a master that has deleted old files has a piece as a whole, or nothing of it.
+    """
     places: list[tuple[int, int]] = []
     for back in _TAILS_AT:
-        size = min(TAIL_BYTES, end - back - start)
-        if size <= 0:
+        last = end - back
+        if last <= start:
             break
-        places.append((end - back - size, size))
+        first = max(last - TAIL_BYTES, start)
+        file_start = max((last - 1) // file_bytes * file_bytes, first)
+        places.append((file_start, last - file_start))
+        if first < file_start:
+            places.append((first, file_start - first))
     return places
 
 

@@ -93,6 +93,8 @@ class MasterLink:
         self.next_offset = -1
         # How far the slave has the log; -1 until it told.
         self.acked = -1
+        # Where its log begins, as far as that is known.
+        self.start = 0
         self.hello: Hello | None = None
         self.claim: Claim | None = None
         # The slave was told why it gets nothing: close the connection when that is sent.
@@ -177,6 +179,7 @@ class MasterLink:
             start = bounds.last_file if claim.last_file else bounds.start
         if not self.refusal:
             self.next_offset = start
+            self.start = min(claim.start, start) if claim.end > claim.start else start
         self._said = now
         self._output += encode(Welcome(start, self.refusal))
 
@@ -196,7 +199,7 @@ class MasterLink:
                 " no slave of this broker, or one whose log is another one"
             )
         self._chunk_bytes = self._terms.plain_chunk_bytes
-        self.next_offset = offset or bounds.last_file
+        self.next_offset = self.start = offset or bounds.last_file
 
     def _shake_hands(self, data: bytes) -> bytes:
         """The handshake's next step; returns what follows it."""

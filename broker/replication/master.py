@@ -106,7 +106,8 @@ class _Connection:
         self._log = log
         self._acks = acks
         self._rate = rate
-        self._link = MasterLink(terms, self._bounds, os.urandom(NONCE_BYTES), trio.current_time())
+        self._since = trio.current_time()
+        self._link = MasterLink(terms, self._bounds, os.urandom(NONCE_BYTES), self._since)
         self._something = trio.Event()
         self._slave: Slave | None = None
         self._acked = -1
@@ -140,16 +141,16 @@ class _Connection:
                 return
             link.receive(data, now)
             if link.ready and self._slave is None:
-                self._connected(now)
+                self._connected()
             if link.acked >= 0:
                 self._acks.acked(self._addr, link.acked, now)
             if not self._something.is_set() and not link.idle:
                 self._something.set()
 
-    def _connected(self, now: float) -> None:
+    def _connected(self) -> None:
         hello = self._link.hello
         identity = hello.addr if hello else ""
-        self._slave = self._acks.connected(self._addr, now, identity)
+        self._slave = self._acks.connected(self._addr, self._since, identity, self._link.start)
         who = f"broker {hello.broker_id} at {hello.addr}" if hello else "a plain peer"
         logger.info("slave %s (%s) follows from offset %d", self._addr, who, self._link.next_offset)
 
@@ -164,7 +165,7 @@ class _Connection:
                 difference = await trio.to_thread.run_sync(partial(self._compare, link.claim))
                 link.judge(difference, trio.current_time())
                 if link.ready:
-                    self._connected(trio.current_time())
+                    self._connected()
                 continue
             now = trio.current_time()
             found = link.next_range(now)

@@ -159,7 +159,7 @@ class Slave:
     def _tails(self, start: int, end: int) -> tuple[Tail, ...]:
         chain = self._replica.log.chain
         tails = []
-        for offset, size in tail_places(start, end):
+        for offset, size in tail_places(start, end, chain.segment_bytes):
             data = b""
             while len(data) < size and (more := chain.read_file(offset + len(data), size - len(data))):
                 data += more

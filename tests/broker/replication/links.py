@@ -40,7 +40,7 @@ def slave_link(
 ) -> SlaveLink:
     if not hello:
         return SlaveLink(terms, now, start=log.start, end=log.end)
-    tails = tuple(Tail(at, size, log.crc(at, size)) for at, size in tail_places(log.start, log.end))
+    tails = tuple(Tail(at, size, log.crc(at, size)) for at, size in tail_places(log.start, log.end, FILE_BYTES))
     who = Hello(1, terms.cluster, terms.broker, 1, "127.0.0.1:10911", b"slave's nonce...")
     claim = Claim(b"", log.start, log.end, FILE_BYTES, last_file, tails)
     return SlaveLink(terms, now, start=log.start, end=log.end, hello=who, claim=claim)

@@ -118,3 +118,39 @@ def test_a_slave_that_has_not_reported_is_no_copy() -> None:
     assert ledger.in_sync(0) == 0
     ledger.acked("10.0.0.1:1", 0, 0.0)
     assert ledger.in_sync(0) == 1
+
+
+def test_a_connection_that_was_given_up_does_not_take_the_place_of_the_next() -> None:
+    ledger = AckLedger(GAP)
+    ledger.connected("10.0.0.1:2", 2.0, "slave 1")
+    ledger.connected("10.0.0.1:1", 1.0, "slave 1")
+    ledger.acked("10.0.0.1:1", 5, 2.5)
+    ledger.gone("10.0.0.1:1")
+    ledger.acked("10.0.0.1:2", 10, 3.0)
+    assert [(slave.addr, slave.acked) for slave in ledger.slaves()] == [("10.0.0.1:2", 10)]
+    assert ledger.reached(1) == 10
+
+
+def test_a_slave_whose_log_begins_later_does_not_count_for_what_came_before() -> None:
+    ledger = AckLedger(GAP)
+    heard: list[tuple[int, bool]] = []
+    ledger.connected("old", 0.0)
+    ledger.acked("old", 0, 0.0)
+    for end in (10, 30):
+        ledger.wait(end, 1, 3.0, lambda in_time, end=end: heard.append((end, in_time)))
+    ledger.connected("new", 1.0, start=20)
+    ledger.acked("new", 30, 1.0)
+    assert heard == [] and ledger.reached(1) == 0
+    ledger.acked("old", 10, 1.0)
+    assert heard == [(10, True), (30, True)]
+
+
+def test_it_counts_when_what_came_before_is_over() -> None:
+    ledger = AckLedger(GAP)
+    heard: list[tuple[int, bool]] = []
+    ledger.wait(10, 1, 3.0, lambda in_time: heard.append((10, in_time)))
+    ledger.wait(30, 1, 4.0, lambda in_time: heard.append((30, in_time)))
+    ledger.connected("new", 1.0, start=20)
+    ledger.acked("new", 30, 1.0)
+    assert heard == [] and ledger.expire(3.0) == 1
+    assert heard == [(10, False), (30, True)]

@@ -178,6 +178,14 @@ def test_a_slave_with_other_bytes_is_refused(changed: int) -> None:
         converse(master_link(master_log), master_log, slave_link(slave_log), slave_log)
 
 
+def test_other_bytes_are_found_when_the_master_has_deleted_what_came_before() -> None:
+    data = text(12_000)
+    master_log, slave_log = Log(data[4096:], start=4096), Log(data[:5000])
+    slave_log.data[4999] ^= 1
+    with pytest.raises(ReplicationRefused, match="other bytes than the master at offset 4096"):
+        converse(master_link(master_log), master_log, slave_link(slave_log), slave_log)
+
+
 def test_a_slave_that_the_masters_cleaning_left_behind_is_refused() -> None:
     master_log, slave_log = Log(text(9000), start=8192), Log(text(4096))
     with pytest.raises(ReplicationRefused, match="up to 4096, and the master's begins at 8192"):
