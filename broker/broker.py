@@ -151,6 +151,7 @@ class Broker:
                 await _no_send_waits(rooms)
                 await rooms.server.drain(DRAIN_TIMEOUT_MS)
                 await rooms.flusher.flush()
+                await rooms.replication.drain(DRAIN_TIMEOUT_MS / 1000)
                 nursery.cancel_scope.cancel()
         finally:
             await rooms.persister.close()

@@ -278,9 +278,14 @@ class BrokerOptions:
                 f"inSyncReplicas: {self.in_sync_replicas} is not between minInSyncReplicas={self.min_in_sync_replicas}"
                 f" and totalReplicas={self.total_replicas}; set the three so that it is"
             )
+        if self.listen_port == 65535 and not self.ha_listen_port and not self.is_slave:
+            raise ConfigError("haListenPort: listenPort + 1 is no port; set another one")
+        if self.ha_master_address and not _is_address(self.ha_master_address):
+            raise ConfigError(
+                f"haMasterAddress: {self.ha_master_address!r} is no address; give host:port of the master's HA port"
+            )
         for addr in self.namesrv_addrs:
-            host, _, port = addr.rpartition(":")
-            if not host or not port.isdigit() or not 0 < int(port) < 65536:
+            if not _is_address(addr):
                 raise ConfigError(f"namesrvAddr: {addr!r} is no address; give host:port, several separated by ;")
         try:
             delete_hours(self.delete_when)
@@ -345,3 +350,8 @@ class BrokerOptions:
     def queue_file_bytes(self) -> int:
         """``mappedFileSizeConsumeQueue`` in whole entries."""
         return -(-self.mapped_file_size_consume_queue // QUEUE_ENTRY_BYTES) * QUEUE_ENTRY_BYTES
+
+
+def _is_address(text: str) -> bool:
+    host, _, port = text.rpartition(":")
+    return bool(host) and port.isdigit() and 0 < int(port) < 65536

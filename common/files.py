@@ -71,6 +71,12 @@ class MappedFile(Protocol):
         For any thread, also while the file is closed or removed; FileClosed when it was closed before.
         """
 
+    def pwrite(self, at: int, data: memoryview) -> None:
+        """Write these bytes, as by ``view``, but many at a time: no page is zeroed before. Blocks; as ``pread``."""
+
+    def send(self, socket_fd: int, at: int, size: int) -> int:
+        """Give these bytes to a non-blocking socket; returns how many it took. Blocks for the disk, as ``pread``."""
+
     def close(self) -> None:
         """Give up file and map; a memoryview that is still held keeps its bytes readable."""
 
@@ -315,6 +321,19 @@ class OsMappedFile:
             while len(data) < size and (more := os.pread(fd, size - len(data), at + len(data))):
                 data += more
         return data
+
+    def pwrite(self, at: int, data: memoryview) -> None:
+        with self._reading() as fd:
+            done = 0
+            while done < len(data):
+                done += os.pwrite(fd, data[done:], at + done)
+
+    def send(self, socket_fd: int, at: int, size: int) -> int:
+        with self._reading() as fd:
+            try:
+                return os.sendfile(socket_fd, fd, at, size)
+            except BlockingIOError:
+                return 0
 
     def close(self) -> None:
         view: mmap.mmap | None = getattr(self, "view", None)

@@ -13,7 +13,9 @@ from broker.options import BrokerOptions
 from broker.replication.known_master import KnownMaster
 from common.errors import ProtocolError, RemotingError
 from remoting.net.client import open_client, split_address
-from remoting.protocol.codes import RequestCode
+from remoting.protocol.bodies import decode_body
+from remoting.protocol.bodies.kvtable import KVTable
+from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
 
 ASK_TIMEOUT_MS = 3_000
@@ -22,10 +24,14 @@ GUESSES = 4
 
 
 class Target(NamedTuple):
-    """The master's HA address; ``hello``: it is one of ours."""
+    """The master's HA address; ``hello``: it is one of ours.
+
+    ``begin``: where its log begins; None when that is not known, or the log is empty.
+    """
 
     ha_addr: str
     hello: bool
+    begin: int | None = None
 
 
 class MasterFinder:
@@ -51,27 +57,36 @@ class MasterFinder:
         if self._options.ha_shared_secret:
             return Target(ha_addr, hello=True)
         if known.address is not None and known.address.ha_addr == ha_addr:
-            return Target(ha_addr, await _is_ours(known.address.addr))
+            return await _ask(known.address.addr, ha_addr)
         # RocketMQ's own default: the HA port follows the other one.
         host, port = split_address(ha_addr)
         guess = f"[{host}]:{port - 1}" if ":" in host else f"{host}:{port - 1}"
         try:
-            hello, self._guesses = await _is_ours(guess), 0
+            target, self._guesses = await _ask(guess, ha_addr), 0
         except OSError:
             self._guesses += 1
             if self._guesses < GUESSES:
                 raise
-            hello = False
-        return Target(ha_addr, hello)
+            return Target(ha_addr, hello=False)
+        return target
 
     def _on_change(self) -> None:
         self._changed.set()
 
 
-async def _is_ours(addr: str) -> bool:
+async def _ask(addr: str, ha_addr: str) -> Target:
+    """What the master at ``addr`` is. OSError when it does not answer."""
+    failure = ""
     async with open_client() as client:
         try:
-            await client.invoke(addr, Command(RequestCode.GET_BROKER_RUNTIME_INFO), ASK_TIMEOUT_MS)
+            answer = await client.invoke(addr, Command(RequestCode.GET_BROKER_RUNTIME_INFO), ASK_TIMEOUT_MS)
+            ours = client.speaks_cbor(addr)
+            found = answer.code == ResponseCode.SUCCESS
+            table = decode_body(KVTable, answer.body, answer.codec).table if found else {}
         except (RemotingError, ProtocolError) as error:
-            raise OSError(f"whether the master at {addr} is a Skylark broker is not known: {error}") from None
-        return client.speaks_cbor(addr)
+            failure = str(error)
+    if failure:
+        raise OSError(f"whether the master at {addr} is a Skylark broker is not known: {failure}")
+    begin, end = table.get("commitLogMinOffset", ""), table.get("commitLogMaxOffset", "")
+    known = begin.isdigit() and end.isdigit() and int(begin) < int(end)
+    return Target(ha_addr, ours, int(begin) if known else None)

@@ -135,8 +135,8 @@ class MasterLink:
         output, self._output = self._output, b""
         return output
 
-    def next_range(self, now: float) -> Range | None:
-        """What to send now: a piece of the log, a heartbeat (size 0), or nothing."""
+    def next_range(self, now: float, most: int = CHUNK_BYTES) -> Range | None:
+        """What to send now: a piece of the log of up to ``most`` bytes, a heartbeat (size 0), or nothing."""
         at = self.next_offset
         if at < 0:
             return None
@@ -147,7 +147,7 @@ class MasterLink:
         if at < bounds.start:
             raise ProtocolError(f"the slave is at {at}, and the log before {bounds.start} was deleted meanwhile")
         file_left = bounds.file_bytes - (at - bounds.start) % bounds.file_bytes
-        size = min(bounds.end - at, self._chunk_bytes, file_left)
+        size = min(bounds.end - at, self._chunk_bytes, most, file_left)
         if size <= 0:
             return None
         self._said = now
@@ -260,11 +260,12 @@ def _refusal(claim: Claim, bounds: Bounds, difference: int | None) -> str:
 class SlaveLink:
     """The slave's end. ``end`` is where its log ends; ``claim`` makes it begin with a handshake.
 
+    ``begin``: where an empty log begins, if a plain master has that; 0: with the master's last file.
     `receive` gives the pieces to append; `report` and `tick` make what is to be sent: `take_output`.
     """
 
     def __init__(
-        self, terms: LinkTerms, now: float, *, start: int, end: int, hello: Hello | None = None,
+        self, terms: LinkTerms, now: float, *, start: int, end: int, begin: int = 0, hello: Hello | None = None,
         claim: Claim | None = None,
     ) -> None:  # fmt: skip
         self._terms = terms
@@ -280,7 +281,7 @@ class SlaveLink:
         self._output = b""
         self.ready = hello is None
         if hello is None:
-            self._report(end if self._end is not None else 0, now)
+            self._report(end if self._end is not None else begin, now)
         else:
             self._output = encode(hello)
 

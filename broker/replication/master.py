@@ -9,14 +9,14 @@ Neighbours: link.py (what is said), acks.py (who waits for copies), broker.py (r
 import logging
 import os
 from collections.abc import Callable
-from functools import partial
-from zlib import crc32
 
 import trio
 
 from broker.replication.acks import AckLedger, Slave
-from broker.replication.hello import NONCE_BYTES, Claim, first_difference
-from broker.replication.link import Bounds, LinkTerms, MasterLink
+from broker.replication.frames import CHUNK_BYTES
+from broker.replication.hello import NONCE_BYTES
+from broker.replication.link import Bounds, LinkTerms, MasterLink, Range
+from broker.replication.pieces import other_bytes_at
 from broker.store.commitlog import CommitLog
 from common.errors import FileClosed, ProtocolError
 from remoting.net.server import address_of
@@ -26,6 +26,8 @@ logger = logging.getLogger(__name__)
 # A set has a few at the most; what else connects is a mistake or worse.
 MAX_CONNECTIONS = 100
 RECEIVE_BYTES = 4096
+# Where a rate is set, it comes in pieces: heartbeats come in time.
+PIECES_A_SECOND = 10
 
 
 class Master:
@@ -55,6 +57,13 @@ class Master:
             self._told = self._log.end
             for connection in self._connections:
                 connection.wake()
+
+    async def drain(self, timeout_s: float) -> None:
+        """Wait until all slaves that follow have all, at most so long: for a stop."""
+        with trio.move_on_after(timeout_s):
+            # Looked at once in a process's life: not worth an event that every report would have to keep.
+            while any(connection.behind for connection in self._connections):  # noqa: ASYNC110
+                await trio.sleep(0.005)
 
     async def _serve(self, stream: trio.SocketStream) -> None:
         try:
@@ -110,11 +119,20 @@ class _Connection:
         self._link = MasterLink(terms, self._bounds, os.urandom(NONCE_BYTES), self._since)
         self._something = trio.Event()
         self._slave: Slave | None = None
-        self._acked = -1
+        # The sender has nothing to do; part of a frame that the socket did not take.
+        self._idle = False
+        self._rest = b""
         self._free_at = 0.0
 
+    @property
+    def behind(self) -> bool:
+        """Whether the slave follows, and lacks something."""
+        return self._link.ready and self._link.acked < self._log.end
+
     def wake(self) -> None:
-        self._something.set()
+        """There is more to send."""
+        if not self._send_now():
+            self._something.set()
 
     async def run(self) -> None:
         """Until the slave closes the connection. ProtocolError when it must be closed."""
@@ -157,49 +175,71 @@ class _Connection:
     async def _send(self) -> None:
         link, stream = self._link, self._stream
         while True:
-            if output := link.take_output():
+            rest, self._rest = self._rest, b""
+            if output := rest + link.take_output():
                 await stream.send_all(output)
             if link.refusal:
                 raise ProtocolError(f"refused: {link.refusal}")
             if link.claim is not None:
-                difference = await trio.to_thread.run_sync(partial(self._compare, link.claim))
+                difference = await trio.to_thread.run_sync(other_bytes_at, self._log, link.claim.tails)
                 link.judge(difference, trio.current_time())
                 if link.ready:
                     self._connected()
                 continue
-            now = trio.current_time()
-            found = link.next_range(now)
+            now, rate = trio.current_time(), self._rate()
+            found = link.next_range(now, max(rate // PIECES_A_SECOND, 1) if rate else CHUNK_BYTES)
             if found is None:
+                self._idle = True
                 with trio.move_on_at(link.beat_at()):
                     await self._something.wait()
+                self._idle = False
                 self._something = trio.Event()
                 continue
-            data = await self._read(found.offset, found.size) if found.size else b""
-            await stream.send_all(b"".join((found.header, data)))
-            if self._slave is not None:
-                self._slave.next_offset = link.next_offset
-                self._slave.sent_bytes += found.size
-            if rate := self._rate():
+            if self._log.is_recent(found.offset):
+                await stream.send_all(found.header + self._log.copy(found.offset, found.size))
+            else:
+                await self._send_file(found)
+            self._sent(found.size)
+            if rate:
                 self._free_at = max(self._free_at, now) + found.size / rate
                 await trio.sleep_until(self._free_at)
 
-    async def _read(self, offset: int, size: int) -> bytes:
-        if self._log.is_recent(offset):
-            return self._log.copy(offset, size)
-        file, at, size = self._log.span(offset, offset + size)
+    async def _send_file(self, found: Range) -> None:
+        """Out of the file, in a thread."""
+        socket = self._stream.socket
+        file, at, left = self._log.span(found.offset, found.offset + found.size)
+        await self._stream.send_all(found.header)
+        while left:
+            try:
+                taken = await trio.to_thread.run_sync(file.send, socket.fileno(), at, left)
+            except FileClosed as error:
+                raise ProtocolError(f"what it needs was deleted: {error}") from None
+            except OSError as error:
+                raise trio.BrokenResourceError(str(error)) from None
+            if not taken:
+                await trio.lowlevel.wait_writable(socket)
+            at, left = at + taken, left - taken
+
+    def _send_now(self) -> bool:
+        """Send what was appended without a turn of the loop; False when that is not for now."""
+        link, log = self._link, self._log
+        if not self._idle or self._something.is_set() or self._rate() or not log.is_recent(link.next_offset):
+            return False
+        found = link.next_range(trio.current_time())
+        if found is None:
+            return False
+        data = found.header + log.copy(found.offset, found.size)
         try:
-            return await trio.to_thread.run_sync(file.pread, at, size)
-        except FileClosed as error:
-            raise ProtocolError(f"what it needs was deleted: {error}") from None
+            taken = os.write(self._stream.socket.fileno(), data)
+        except BlockingIOError:
+            taken = 0
+        except OSError:
+            taken = 0  # whoever sends the rest meets it, too
+        self._sent(found.size)
+        self._rest = data[taken:]
+        return not self._rest and link.next_offset == log.end
 
-    def _compare(self, claim: Claim) -> int | None:
-        """Where the slave has other bytes. Blocks: in a thread."""
-        chain = self._log.chain
-
-        def crc_of(offset: int, size: int) -> int:
-            data = b""
-            while len(data) < size and (more := chain.read_file(offset + len(data), size - len(data))):
-                data += more
-            return crc32(data)
-
-        return first_difference(claim.tails, self._log.start, self._log.end, crc_of)
+    def _sent(self, size: int) -> None:
+        if self._slave is not None:
+            self._slave.next_offset = self._link.next_offset
+            self._slave.sent_bytes += size

@@ -11,14 +11,13 @@ import logging
 import os
 import random
 from collections.abc import Awaitable, Callable
-from functools import partial
-from zlib import crc32
 
 import trio
 
 from broker.replication.find_master import Target
-from broker.replication.hello import NONCE_BYTES, VERSION, Claim, Hello, Tail, tail_places
+from broker.replication.hello import NONCE_BYTES, VERSION, Claim, Hello
 from broker.replication.link import RESYNC, LinkTerms, SlaveLink
+from broker.replication.pieces import tails_of
 from broker.replication.progress import SlaveProgress
 from broker.store.replica import Replica
 from broker.store.residency import NotResident, resident_only, warm
@@ -29,6 +28,8 @@ from remoting.net.client import connect_reason, split_address
 logger = logging.getLogger(__name__)
 
 RECEIVE_BYTES = 1024 * 1024
+# So much at once is written in a thread: the loop turns meanwhile.
+THREAD_BYTES = 128 * 1024
 CONNECT_TIMEOUT_S = 5.0
 FIRST_PAUSE_S = 0.1
 MAX_PAUSE_S = 5.0
@@ -138,7 +139,9 @@ class Slave:
                         nursery.start_soon(self._report_flushed, self._flush, link, stream)
                     await self._receive(link, stream, target)
                     nursery.cancel_scope.cancel()
-        except (OSError, trio.TooSlowError) as error:
+        except trio.TooSlowError:
+            return f"no connection to {self._progress.master_addr} in {CONNECT_TIMEOUT_S:.0f} s"
+        except (OSError, ProtocolError, DiskFull) as error:
             return connect_reason(error)
         except BaseExceptionGroup as group:
             return _reason_of(group)
@@ -146,25 +149,25 @@ class Slave:
 
     async def _new_link(self, target: Target) -> SlaveLink:
         log = self._replica.log
-        start, end, now = log.start, log.raw_end, trio.current_time()
         if not target.hello:
-            return SlaveLink(self._terms, now, start=start, end=end)
-        tails = await trio.to_thread.run_sync(partial(self._tails, start, end))
+            if self._replica.is_empty and not self._last_file and target.begin is not None:
+                await trio.to_thread.run_sync(self._begin_plain, target.begin)
+            begin = log.start if log.chain.segments else 0
+            return SlaveLink(self._terms, trio.current_time(), start=log.start, end=log.raw_end, begin=begin)
+        start, end = log.start, log.raw_end
+        tails = await trio.to_thread.run_sync(tails_of, log, start, end)
         claim = Claim(b"", start, end, log.chain.segment_bytes, self._last_file, tails)
         hello = Hello(
             VERSION, self._who.cluster, self._who.broker, self._who.broker_id, self._who.addr, os.urandom(NONCE_BYTES)
         )
         return SlaveLink(self._terms, trio.current_time(), start=start, end=end, hello=hello, claim=claim)
 
-    def _tails(self, start: int, end: int) -> tuple[Tail, ...]:
-        chain = self._replica.log.chain
-        tails = []
-        for offset, size in tail_places(start, end, chain.segment_bytes):
-            data = b""
-            while len(data) < size and (more := chain.read_file(offset + len(data), size - len(data))):
-                data += more
-            tails.append(Tail(offset, size, crc32(data)))
-        return tuple(tails)
+    def _begin_plain(self, begin: int) -> None:
+        """Copy all that a RocketMQ master has, and not only its last file."""
+        self._replica.begin_at(begin)
+        if not begin:
+            # Offset 0 stands for the last file. The first byte of a log is the first of a size below 16 MiB.
+            self._replica.append(memoryview(b"\0"))
 
     async def _receive(self, link: SlaveLink, stream: trio.SocketStream, target: Target) -> None:
         replica = self._replica
@@ -204,7 +207,13 @@ class Slave:
         while data:
             if replica.needs_file:
                 await trio.to_thread.run_sync(replica.make_file)
-            data = data[replica.append(data) :]
+            if len(data) < THREAD_BYTES:
+                data = data[replica.append(data) :]
+                continue
+            file, at, size = replica.room(len(data))
+            await trio.to_thread.run_sync(file.pwrite, at, data[:size])
+            replica.copied(size)
+            data = data[size:]
         self._to_flush.set()
 
     async def _send(self, link: SlaveLink, stream: trio.SocketStream) -> None:

@@ -1,7 +1,7 @@
 """All messages of the broker in one log, whatever their topic.
 
 An append is a copy into the mapped file. `flush` makes it durable; it may run in a thread while appends go on.
-A slave's log gets its master's bytes by `copy_in`, which may end within a record; replica.py moves ``end`` after them.
+A slave's log gets its master's bytes into `room`, which may end within a record; replica.py moves ``end`` after them.
 """
 
 import mmap
@@ -83,22 +83,23 @@ class CommitLog:
 
     @property
     def needs_file(self) -> bool:
-        """Whether `copy_in` would have to make a file first."""
+        """Whether `room` needs a file to be made first."""
         return self.chain.at(self.raw_end) is None
 
     def make_file(self) -> None:
-        """Make the next file, for `copy_in`. Blocks; DiskFull when there is no room."""
+        """Make the next file. Blocks; DiskFull when there is no room."""
         self.chain.extend(self.raw_end)
 
-    def copy_in(self, data: memoryview) -> int:
-        """Append bytes that a master has at this offset, whatever they are; returns how many fit into the file."""
+    def room(self, size: int) -> Span:
+        """Where the next ``size`` bytes of a master's go, or as many of them as fit into the file."""
         at = self.raw_end
         segment = self.chain.at(at)
         assert segment is not None
-        count = min(len(data), segment.end - at)
-        segment.file.view[at - segment.base : at - segment.base + count] = data[:count]
-        self._copied = at + count
-        return count
+        return Span(segment.file, at - segment.base, min(size, segment.end - at))
+
+    def copied(self, size: int) -> None:
+        """So many bytes were written where `room` said."""
+        self._copied = self.raw_end + size
 
     def read(self, offset: int, size: int) -> bytes:
         """``size`` bytes at ``offset``, which must lie in one segment."""

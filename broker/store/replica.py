@@ -3,7 +3,7 @@
 `append` takes bytes as they come, and they may end within a record; ``raw_end`` is how far they go. `build` gives
 whole records to their queues, in steps, and moves the log's end behind them: readers see nothing before that.
 `finish` makes it an ordinary store again. What a crash leaves behind the last whole record is a torn tail for recovery.
-Neighbours: commitlog.py (`copy_in`), recovery.py (the same after a crash), replication/slave.py (owns this).
+Neighbours: commitlog.py (`room`), recovery.py (the same after a crash), replication/slave.py (owns this).
 """
 
 import struct
@@ -11,7 +11,7 @@ import struct
 from broker.store.consumequeue import ENTRY_BYTES, ConsumeQueue
 from broker.store.rebuild import is_queued
 from broker.store.replica_runs import MIN_RUN, Run, RunReader
-from broker.store.residency import check_resident
+from broker.store.residency import Span, check_resident
 from broker.store.store import MessageStore
 from broker.store.tags import TagCodes
 from common.errors import ProtocolError, StoreCorrupt
@@ -79,7 +79,20 @@ class Replica:
 
     def append(self, data: memoryview) -> int:
         """Add bytes at ``raw_end``; returns how many: what does not fit needs `make_file` first."""
-        return 0 if self.log.needs_file else self.log.copy_in(data)
+        if self.log.needs_file:
+            return 0
+        file, at, size = self.log.room(len(data))
+        file.view[at : at + size] = data[:size]
+        self.log.copied(size)
+        return size
+
+    def room(self, size: int) -> Span:
+        """Where the next ``size`` bytes go, or as many of them as fit: for writing many in a thread, then `copied`."""
+        return self.log.room(size)
+
+    def copied(self, size: int) -> None:
+        """So many bytes were written where `room` said."""
+        self.log.copied(size)
 
     def build(self, limit: int) -> int:
         """Give up to ``limit`` whole records to their queues; returns how many.

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -243,6 +244,33 @@ def test_pread_gives_what_the_map_holds(fs: OsFiles, tmp_path: Path) -> None:
     file.close()
     with pytest.raises(FileClosed, match="was closed, and perhaps removed"):
         file.pread(0, 1)
+
+
+def test_what_is_written_beside_the_map_is_in_it(fs: OsFiles, tmp_path: Path) -> None:
+    file = fs.open_map(str(tmp_path / "map"), 4 * PAGE, create=True)
+    file.pwrite(PAGE - 2, memoryview(b"abcd"))
+    assert file.view[PAGE - 2 : PAGE + 2] == b"abcd" and len(file.view) == file.size == 4 * PAGE
+    file.close()
+    with pytest.raises(FileClosed):
+        file.pwrite(0, memoryview(b"x"))
+
+
+def test_a_file_goes_into_a_socket_as_far_as_that_has_room(fs: OsFiles, tmp_path: Path) -> None:
+    size = 1 << 23
+    file = fs.open_map(str(tmp_path / "map"), size, create=True)
+    file.view[PAGE : PAGE + 4] = b"abcd"
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    with ours, theirs:
+        assert file.send(ours.fileno(), PAGE, 4) == 4
+        assert theirs.recv(100) == b"abcd"
+        sent = 0
+        while taken := file.send(ours.fileno(), sent, size - sent):
+            sent += taken
+        assert 0 < sent < size
+        file.close()
+        with pytest.raises(FileClosed):
+            file.send(ours.fileno(), 0, 1)
 
 
 def test_a_file_that_is_closed_and_removed_is_read_to_the_end(

@@ -9,6 +9,7 @@ Operations: mkdirs create open read allocate write sync truncate rename remove f
 import contextlib
 import errno
 import mmap
+import os
 import posixpath
 from collections import Counter
 from collections.abc import Callable
@@ -303,6 +304,18 @@ class MemoryMappedFile:
         self._check_open()
         self._fs.cold.read(self.path, at, size)
         return self._node.content()[at : at + size]
+
+    def pwrite(self, at: int, data: memoryview) -> None:
+        self._check_open()
+        self.view[at : at + len(data)] = data
+
+    def send(self, socket_fd: int, at: int, size: int) -> int:
+        self._check_open()
+        self._fs.cold.read(self.path, at, size)
+        try:
+            return os.write(socket_fd, self._node.content()[at : at + size])
+        except BlockingIOError:
+            return 0
 
     def _check_open(self) -> None:
         if self.view.closed:

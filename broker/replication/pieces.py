@@ -1,0 +1,31 @@
+"""CRCs of pieces of a log, by which master and slave see whether they have the same. Blocks: for a thread."""
+
+from zlib import crc32
+
+from broker.replication.hello import Tail, first_difference, tail_places
+from broker.store.commitlog import CommitLog
+from common.errors import ProtocolError
+
+
+def tails_of(log: CommitLog, start: int, end: int) -> tuple[Tail, ...]:
+    """What a slave tells of its log from ``start`` to ``end``."""
+    return tuple(
+        Tail(offset, size, _crc(log, offset, size)) for offset, size in tail_places(start, end, log.chain.segment_bytes)
+    )
+
+
+def other_bytes_at(log: CommitLog, tails: tuple[Tail, ...]) -> int | None:
+    """Where a slave has other bytes than the master's ``log``; None when all that it told is the same."""
+    return first_difference(tails, log.start, log.end, lambda offset, size: _crc(log, offset, size))
+
+
+def _crc(log: CommitLog, offset: int, size: int) -> int:
+    data = b""
+    try:
+        while len(data) < size and (more := log.chain.read_file(offset + len(data), size - len(data))):
+            data += more
+    except FileNotFoundError:
+        data = b""
+    if len(data) < size:
+        raise ProtocolError(f"the log around {offset} was deleted meanwhile")
+    return crc32(data)

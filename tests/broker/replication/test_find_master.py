@@ -1,0 +1,71 @@
+"""Where a slave connects to, and whether it says hello there."""
+
+from typing import Any
+
+import pytest
+import trio
+
+from broker.options import BrokerOptions
+from broker.replication.find_master import GUESSES, MasterFinder, Target
+from broker.replication.known_master import KnownMaster, MasterAddress
+from remoting.net.channel import Channel
+from remoting.net.server import Server
+from remoting.protocol.bodies import dumps
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.command import Command
+from tests.broker.replication.sets import broker
+
+
+def finder(known: KnownMaster, **options: Any) -> MasterFinder:
+    return MasterFinder(known, BrokerOptions(broker_role="SLAVE", broker_id=1, **options))
+
+
+async def test_a_skylark_master_is_told_by_its_answer() -> None:
+    async with broker() as master:
+        known = KnownMaster()
+        known.told("namesrv", MasterAddress(master.addr, master.broker.ha_addr))
+        assert await finder(known).find() == Target(master.broker.ha_addr, hello=True)
+        await master.send("T", b"one")
+        assert await finder(known).find() == Target(master.broker.ha_addr, hello=True, begin=0)
+
+
+async def test_a_rocketmq_master_gets_no_hello(nursery: trio.Nursery) -> None:
+    def runtime(channel: Channel, request: Command) -> Command:
+        channel.attachments.clear()  # as one that knows of no offers
+        offsets = {"commitLogMinOffset": "1073741824", "commitLogMaxOffset": "1073741900"}
+        return request.respond(ResponseCode.SUCCESS, body=dumps({"table": offsets}))
+
+    server = Server({RequestCode.GET_BROKER_RUNTIME_INFO: runtime})
+    addr = await nursery.start(server.serve, "127.0.0.1", 0)
+    known = KnownMaster()
+    known.told("namesrv", MasterAddress(addr, "127.0.0.1:10912"))
+    assert await finder(known).find() == Target("127.0.0.1:10912", hello=False, begin=1073741824)
+
+
+async def test_with_a_secret_nobody_is_asked() -> None:
+    found = await finder(KnownMaster(), ha_master_address="127.0.0.1:2", ha_shared_secret="x").find()
+    assert found == Target("127.0.0.1:2", hello=True)
+
+
+async def test_where_only_the_ha_address_is_known_the_other_is_guessed_a_few_times() -> None:
+    wanted = finder(KnownMaster(), ha_master_address="127.0.0.1:2")
+    for _ in range(GUESSES - 1):
+        with pytest.raises(OSError, match=r"127.0.0.1:1 is a Skylark broker is not known"):
+            await wanted.find()
+    assert await wanted.find() == Target("127.0.0.1:2", hello=False)
+
+
+async def test_an_unknown_master_is_waited_for(autojump_clock: trio.testing.MockClock) -> None:
+    known = KnownMaster()
+    wanted = finder(known, ha_shared_secret="x")
+    found: list[Target] = []
+
+    async def find() -> None:
+        found.append(await wanted.find())
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(find)
+        await trio.testing.wait_all_tasks_blocked()
+        assert not found
+        known.told("namesrv", MasterAddress("10.0.0.1:10911", "10.0.0.1:10912"))
+    assert found == [Target("10.0.0.1:10912", hello=True)]

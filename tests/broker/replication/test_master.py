@@ -1,0 +1,98 @@
+"""The HA port of a broker: strangers, slaves that are slow or silent, and stops."""
+
+import struct
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+import trio
+
+from broker.replication.frames import HEADER_BYTES, encode_report
+from tests.broker.replication.sets import SLAVE, Running, broker, namesrv
+from tests.broker.replication.test_following import bodies
+from tests.support.waiting import until
+
+
+@pytest.fixture
+async def its_master() -> AsyncIterator[Running]:
+    async with broker(ha_housekeeping_interval=300, ha_send_heartbeat_interval=50) as running:
+        await running.send("T", b"one")
+        yield running
+
+
+async def connect(running: Running) -> trio.SocketStream:
+    ip, _, port = running.broker.ha_addr.rpartition(":")
+    return await trio.open_tcp_stream(ip, int(port))
+
+
+@pytest.mark.parametrize(
+    "first",
+    [b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"\x16\x03\x01" + bytes(100), b"\xff" * 64, b"\xffSKYLARK" + b"\xff" * 60],
+)
+async def test_strangers_are_turned_away_with_one_line(
+    its_master: Running, first: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    stream = await connect(its_master)
+    await stream.send_all(first)
+    # It is reset when the master had not read all that was sent.
+    with trio.fail_after(10), suppress(trio.BrokenResourceError):
+        assert await stream.receive_some() == b""
+    await until(lambda: caplog.text.count("connection of slave") > 0, "the line")
+    assert caplog.text.count("connection of slave") == 1 and "Traceback" not in caplog.text
+    await its_master.send("T", b"two")
+    assert await its_master.bodies("T") == [b"one", b"two"]
+
+
+async def test_a_silent_peer_is_given_up(its_master: Running) -> None:
+    silent, scan = await connect(its_master), await connect(its_master)
+    await silent.send_all(b"\0\0\0")
+    with trio.fail_after(10):
+        assert await scan.receive_some() == b"" == await silent.receive_some()
+
+
+async def test_a_plain_slave_gets_what_is_appended_and_heartbeats(its_master: Running) -> None:
+    stream = await connect(its_master)
+    await stream.send_all(encode_report(1))
+    data = b""
+    with trio.fail_after(10):
+        while len(data) < HEADER_BYTES or len(data) < HEADER_BYTES + struct.unpack_from(">qi", data)[1]:
+            data += await stream.receive_some()
+    offset, size = struct.unpack_from(">qi", data)
+    assert offset == 1 and its_master.log()[1 : 1 + size] == data[HEADER_BYTES : HEADER_BYTES + size]
+    end = offset + size
+    rest = data[HEADER_BYTES + size :]
+    await stream.send_all(encode_report(end))
+    with trio.fail_after(10):
+        while len(rest) < HEADER_BYTES:
+            rest += await stream.receive_some()
+    assert rest[:HEADER_BYTES] == struct.pack(">qi", end, 0)
+
+
+async def test_a_master_that_stops_gently_leaves_its_slave_complete() -> None:
+    async with namesrv() as addr, broker(namesrv_addr=addr, **SLAVE) as slave:
+        async with broker(namesrv_addr=addr) as its_master:
+            await its_master.send("T", b"first")
+            await slave.has("T", 1)
+            async with trio.open_nursery() as nursery:
+                for body in bodies(200):
+                    nursery.start_soon(its_master.send, "T", body)
+        assert sorted(await slave.has("T", 201)) == sorted([b"first", *bodies(200)])
+
+
+async def test_old_files_are_sent_as_they_lie_on_disk() -> None:
+    options: dict[str, Any] = {"mapped_file_size_commit_log": 1024 * 1024}
+    large = [bytes([number]) * 60_000 for number in range(60)]
+    async with namesrv() as addr:
+        async with broker(namesrv_addr=addr, **options) as its_master:
+            for body in large:
+                await its_master.send("T", body)
+        # What a broker has not written itself is not known to be in memory.
+        async with (
+            broker(its_master.fs, namesrv_addr=addr, **options) as again,
+            broker(namesrv_addr=addr, **SLAVE, **options) as slave,
+        ):
+            assert await slave.has("T", 60) == large
+            await again.send("T", b"new")
+            assert await slave.has("T", 61) == [*large, b"new"]
+            assert slave.log() == again.log()

@@ -1,0 +1,196 @@
+"""A slave's shell against a master that is a few lines of a test, and against a broker without a hello."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from random import Random
+
+import pytest
+import trio
+
+from broker.replication.find_master import Target
+from broker.replication.frames import ReportReader, encode_header
+from broker.replication.hello import VERSION, Hello
+from broker.replication.link import LinkTerms
+from broker.replication.progress import SlaveProgress
+from broker.replication.slave import Slave
+from broker.store.replica import Replica
+from broker.store.store import MessageStore
+from common.clock import ManualClock
+from tests.broker.replication.sets import broker
+from tests.broker.replication.test_following import bodies
+from tests.broker.store.support import SMALL, open_store, put
+from tests.broker.store.test_replica import assert_same, entries, log_bytes, master
+from tests.support.memory_files import MemoryFiles
+from tests.support.waiting import until
+
+# As in sets.py.
+SMALL_FILES = replace(SMALL, commitlog_segment_bytes=16 * 1024)
+Conversation = Callable[[trio.SocketStream], Awaitable[None]]
+
+
+@asynccontextmanager
+async def listening(converse: Conversation) -> AsyncIterator[Target]:
+    """A master that says what ``converse`` says."""
+    async with trio.open_nursery() as nursery:
+        listeners = await nursery.start(trio.serve_tcp, converse, 0)
+        _, port, *_ = listeners[0].socket.getsockname()
+        yield Target(f"127.0.0.1:{port}", hello=False)
+        nursery.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def following(
+    store: MessageStore, target: Target, *, sync_flush: bool = False, last_file: bool = False
+) -> AsyncIterator[Slave]:
+    """A slave that follows ``target`` until the end of the block."""
+
+    async def find() -> Target:
+        return target
+
+    async def flush() -> None:
+        await trio.to_thread.run_sync(store.flush)
+
+    slave = Slave(
+        Replica(store),
+        LinkTerms(),
+        Hello(VERSION, "c", "b", 1, "127.0.0.1:1", b""),
+        find,
+        lambda: None,
+        lambda: None,
+        flush if sync_flush else None,
+        SlaveProgress(),
+        ManualClock(),
+        last_file=last_file,
+    )
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(slave.run)
+        yield slave
+        nursery.cancel_scope.cancel()
+    await slave.finish()
+
+
+async def next_reports(stream: trio.SocketStream, reader: ReportReader) -> list[int]:
+    """Some that come; none when the slave is gone."""
+    while data := await stream.receive_some():
+        if found := reader.receive(data):
+            return found
+    return []
+
+
+def frame(store: MessageStore, start: int, end: int) -> bytes:
+    return encode_header(start, end - start) + log_bytes(store, start, end)
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_what_a_slave_with_sync_flush_reports_survives_power_loss(seed: int) -> None:
+    random = Random(seed)
+    its_master = master(random, 40)
+    whole = sorted({sum(entry[:2]) for queue in entries(its_master).values() for entry in queue})
+    fs = MemoryFiles()
+    store = open_store(fs)
+    reported: list[int] = []
+
+    async def converse(stream: trio.SocketStream) -> None:
+        reader = ReportReader()
+        assert await next_reports(stream, reader) == [0]
+        at = 0
+        while at < its_master.log.end:
+            end = min(at + random.randrange(1, 2500), its_master.log.end)
+            await stream.send_all(frame(its_master, at, end))
+            at = end
+            while not reported or reported[-1] < at:
+                reported.extend(await next_reports(stream, reader))
+                left = open_store(fs.crash(random))
+                assert left.log.end >= max([end for end in whole if end <= reported[-1]], default=0)
+
+    async with listening(converse) as target, following(store, target, sync_flush=True):
+        await until(lambda: bool(reported) and reported[-1] == its_master.log.end, "the last report")
+    assert_same(store, its_master)
+
+
+async def test_a_slave_goes_on_where_its_disk_was_full() -> None:
+    its_master = master(Random(1))
+    fs = MemoryFiles()
+    store = open_store(fs)
+    room, fs.capacity = fs.capacity, fs.used() + 3 * SMALL.commitlog_segment_bytes
+    starts: list[int] = []
+
+    async def converse(stream: trio.SocketStream) -> None:
+        reader = ReportReader()
+        (at,) = await next_reports(stream, reader)
+        starts.append(at)
+        if at:
+            fs.capacity = room
+        await stream.send_all(frame(its_master, at, its_master.log.end))
+        while await next_reports(stream, reader):
+            pass
+
+    async with listening(converse) as target, following(store, target):
+        await until(lambda: store.log.end == its_master.log.end, "the end of the log")
+    assert starts[0] == 0 < starts[1]
+    assert_same(store, its_master)
+
+
+async def test_a_gap_or_garbage_costs_a_connection_and_no_byte(caplog: pytest.LogCaptureFixture) -> None:
+    its_master = master(Random(2), 30)
+    store = open_store(MemoryFiles())
+    middle = its_master.log.end // 2
+    wrongs: list[Callable[[int], bytes]] = [
+        lambda at: frame(its_master, at, middle) + frame(its_master, middle + 1, its_master.log.end),
+        lambda at: b"HTTP/1.1 400 Bad Request\r\n\r\n",
+        lambda at: encode_header(at, -1),
+        lambda at: frame(its_master, at, its_master.log.end),
+    ]
+
+    async def converse(stream: trio.SocketStream) -> None:
+        reader = ReportReader()
+        (at,) = await next_reports(stream, reader)
+        await stream.send_all(wrongs.pop(0)(at))
+        while await next_reports(stream, reader):
+            pass
+
+    async with listening(converse) as target, following(store, target):
+        await until(lambda: store.log.end == its_master.log.end, "the end of the log")
+    assert_same(store, its_master)
+    assert "the master goes on at" in caplog.text
+
+
+async def test_what_is_no_log_stops_a_slave_for_good(caplog: pytest.LogCaptureFixture) -> None:
+    its_master = open_store(MemoryFiles())
+    put(its_master, "A", 0, b"one")
+    store = open_store(MemoryFiles())
+
+    async def converse(stream: trio.SocketStream) -> None:
+        reader = ReportReader()
+        await next_reports(stream, reader)
+        end = its_master.log.end
+        await stream.send_all(frame(its_master, 0, end) + encode_header(end, 100) + bytes(99) + b"x")
+        while await next_reports(stream, reader):
+            pass
+
+    async with listening(converse) as target, following(store, target) as slave:
+        await until(lambda: bool(slave.stopped), "the slave's word")
+        assert "the master sent no record" in slave.stopped and "broker resyncSlave" in slave.stopped
+    assert store.max_offset("A", 0) == 1
+    assert sum("replication stopped" in record.message for record in caplog.records) == 1
+
+
+@pytest.mark.parametrize("last_file", [True, False])
+async def test_an_empty_slave_of_a_plain_master_copies_all_that_it_has(last_file: bool) -> None:
+    async with broker() as its_master:
+        for body in bodies(100):
+            await its_master.send("T", body)
+        store = open_store(MemoryFiles(), options=SMALL_FILES)
+        target = Target(its_master.broker.ha_addr, hello=False, begin=0)
+        async with following(store, target, last_file=last_file):
+            await until(lambda: store.log.end == its_master.log_end, "the end of the log")
+        assert (store.log.start == 0) is not last_file
+        if not last_file:
+            assert store.max_offset("T", 0) == 100 and store.min_offset("T", 0) == 0
+        assert its_master.log().endswith(store_bytes(store))
+
+
+def store_bytes(store: MessageStore) -> bytes:
+    fs = store._fs
+    return b"".join(fs.read(segment.path) for segment in store.log.chain.segments)
