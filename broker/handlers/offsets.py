@@ -9,10 +9,13 @@ from broker.store.store import MessageStore
 from common.errors import RequestRefused
 from remoting.net.channel import Channel
 from remoting.net.server import Handler
+from remoting.protocol.bodies.data_version import DataVersion
 from remoting.protocol.bodies.offsets import ConsumerOffsetTable
 from remoting.protocol.codes import RequestCode, ResponseCode
-from remoting.protocol.command import Command
+from remoting.protocol.command import CBOR, Command
 from remoting.protocol.headers.offsets import (
+    GetAllConsumerOffsetRequestHeader,
+    GetAllConsumerOffsetResponseHeader,
     GetMaxOffsetRequestHeader,
     OffsetResponseHeader,
     QueryConsumerOffsetRequestHeader,
@@ -105,8 +108,19 @@ class OffsetHandlers:
         return request.respond(ext=TimestampResponseHeader(timestamp).to_ext())
 
     def get_all(self, channel: Channel, request: Command) -> Command:
-        """43: what consumerOffset.json holds."""
-        return answer_with(request, ConsumerOffsetTable(self._offsets.table(), {}, self._offsets.data_version))
+        """43: what consumerOffset.json holds; to a Skylark slave what has changed since it last asked, if it can be."""
+        header, offsets = GetAllConsumerOffsetRequestHeader.from_ext(request.ext), self._offsets
+        part = None
+        if header.known_run is not None and header.known_changes is not None:
+            part = offsets.changed_since(DataVersion(0, header.known_run, header.known_changes))
+        table = offsets.table() if part is None else part
+        answer = answer_with(request, ConsumerOffsetTable(table, {}, offsets.data_version))
+        if request.codec == CBOR:
+            version = offsets.live_version
+            answer.ext = GetAllConsumerOffsetResponseHeader(
+                version.timestamp, version.counter, part is not None
+            ).to_ext()
+        return answer
 
     def get_all_delay(self, channel: Channel, request: Command) -> Command:
         """45: what delayOffset.json holds."""

@@ -16,7 +16,6 @@ from broker.meta.metadata import Metadata
 from common.errors import RequestRefused
 from remoting.net.channel import Channel
 from remoting.net.server import Handler
-from remoting.protocol.bodies.data_version import DataVersion
 from remoting.protocol.bodies.metadata_versions import MetadataVersions
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
@@ -39,10 +38,8 @@ class _Held:
 class MetadataWatch:
     """See the module. Call `tick` every TICK_MS."""
 
-    def __init__(self, metadata: Metadata, started_ms: int) -> None:
-        """``started_ms`` makes the versions of this run's offsets unlike those of any other."""
+    def __init__(self, metadata: Metadata) -> None:
         self._metadata = metadata
-        self._started_ms = started_ms
         self._held: list[_Held] = []
         for table in (metadata.topics, metadata.groups, metadata.delay_offsets):
             table.on_change.append(self._changed)
@@ -59,7 +56,7 @@ class MetadataWatch:
         return MetadataVersions(
             metadata.topics.data_version,
             metadata.groups.data_version,
-            DataVersion(0, self._started_ms, metadata.consumer_offsets.changes),
+            metadata.consumer_offsets.live_version,
             metadata.delay_offsets.table.data_version,
         )
 

@@ -6,8 +6,9 @@ Removals are journalled at once: they must not be undone by an older offset.
 Neighbours: journal.py, tasks/persist.py, handlers/offsets.py and pull.py (commits).
 """
 
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
+from itertools import chain, islice
 from typing import Any
 
 from broker.meta.journal import Journal
@@ -16,6 +17,8 @@ from remoting.protocol.bodies.data_version import DataVersion
 PUT, GONE, VERSION = "offsets", "offsets-gone", "offsets-version"
 # Offsets a journal record: to encode and append them takes well under a millisecond.
 SLICE = 500
+# So many of the last changes are told one by one to slaves; who missed more gets the whole table.
+RECENT = 65_536
 
 Changed = tuple[str, int]
 
@@ -23,15 +26,20 @@ Changed = tuple[str, int]
 class ConsumerOffsets:
     """See the module."""
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: Journal, run_ms: int) -> None:
+        """``run_ms``, the time now, tells the changes of this run from those of others."""
         self._journal = journal
+        self._run_ms = run_ms
         self._table: dict[str, dict[int, int]] = {}
         # an ordered set
         self._changed: dict[Changed, None] = {}
         # Of what the journal has; a Java broker that gets the offsets back, and its slaves, compare it.
         self.data_version = DataVersion()
-        #: Goes up with each commit and removal, whether the journal has it yet or not.
+        #: Goes up with each change, whether the journal has it yet or not.
         self.changes = 0
+        # What each of the last changes was of, and since when that is all of them.
+        self._recent: deque[Changed] = deque(maxlen=RECENT)
+        self._recent_since = 0
 
     def query(self, group: str, topic: str, queue_id: int) -> int:
         """The committed offset, -1 when there is none."""
@@ -49,8 +57,7 @@ class ConsumerOffsets:
         elif queues.get(queue_id) == offset:
             return
         queues[queue_id] = offset
-        self._changed[key, queue_id] = None
-        self.changes += 1
+        self._note((key, queue_id))
 
     def table(self) -> dict[str, dict[int, int]]:
         """The table itself, for reading."""
@@ -77,18 +84,47 @@ class ConsumerOffsets:
         for key in keys:
             del self._table[key]
         self.changes += 1
+        self._recent.clear()
+        self._recent_since = self.changes
         self._raise_version()
 
-    def mirror(self, table: Mapping[str, Mapping[int, int]]) -> None:
-        """Make this table that of a master. What differs counts as changed: append it, then `take_version`."""
-        self._remove([key for key, queues in self._table.items() if key not in table or queues.keys() - table[key]])
+    def _note(self, changed: Changed) -> None:
+        self._changed[changed] = None
+        self._recent.append(changed)
+        self.changes += 1
+
+    # --- slaves
+
+    @property
+    def live_version(self) -> DataVersion:
+        """Unlike any before when something has changed, whether the journal has it or not."""
+        return DataVersion(0, self._run_ms, self.changes)
+
+    def changed_since(self, version: DataVersion) -> dict[str, dict[int, int]] | None:
+        """The present offsets that changed since `live_version` was that; None when only the whole table will do."""
+        count = self.changes - version.counter
+        if version.timestamp != self._run_ms or version.counter < self._recent_since or not 0 <= count <= RECENT:
+            return None
+        found: dict[str, dict[int, int]] = {}
+        for key, queue_id in islice(reversed(self._recent), count):
+            found.setdefault(key, {})[queue_id] = self._table[key][queue_id]
+        return found
+
+    def mirror(self, table: Mapping[str, Mapping[int, int]], *, is_part: bool = False) -> None:
+        """Make this table that of a master, or take over what changed there when ``table`` is a part of it.
+
+        What differs counts as changed: append it, then `take_version`.
+        """
+        if not is_part:
+            self._remove([key for key, queues in self._table.items() if key not in table or queues.keys() - table[key]])
         for key, queues in table.items():
-            known = self._table.get(key, {})
-            differing = {queue_id: offset for queue_id, offset in queues.items() if known.get(queue_id) != offset >= 0}
-            if differing:
-                self._table[key] = known | differing
-                self._changed.update(dict.fromkeys((key, queue_id) for queue_id in differing))
-                self.changes += 1
+            known = self._table.get(key)
+            for queue_id, offset in queues.items():
+                if offset >= 0 and (known is None or known.get(queue_id) != offset):
+                    if known is None:
+                        known = self._table[key] = {}
+                    known[queue_id] = offset
+                    self._note((key, queue_id))
 
     def advance(self, table: Mapping[str, Mapping[int, int]]) -> None:
         """Commit what is further in ``table``, that of a slave which acted for this master."""

@@ -42,7 +42,7 @@ class Metadata:
         self.fresh = True
         self.topics = Topics(self.journal, clock, options)
         self.groups = Groups(self.journal, clock, options)
-        self.consumer_offsets = ConsumerOffsets(self.journal)
+        self.consumer_offsets = ConsumerOffsets(self.journal, clock.now_ms())
         self.delay_offsets = DelayOffsets(self.journal)
         self.json_files = JsonFiles(fs, directory, self.journal)
         self._appliers = {

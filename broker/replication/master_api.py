@@ -5,13 +5,14 @@ The bodies are RocketMQ's, so a Java master answers as well, all but the last. A
 BrokerError one with an error code, a ProtocolError one that cannot be read. Neighbour: slave_sync.py.
 """
 
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import trio
 
 from common.errors import BrokerError, ProtocolError
 from remoting.net.client import RemotingClient
 from remoting.protocol.bodies import Body, decode_body, loads
+from remoting.protocol.bodies.data_version import DataVersion
 from remoting.protocol.bodies.group import SubscriptionGroupTable
 from remoting.protocol.bodies.kvtable import KVTable
 from remoting.protocol.bodies.metadata_versions import MetadataVersions
@@ -22,7 +23,11 @@ from remoting.protocol.command import CBOR, Command
 from remoting.protocol.frame import MAX_FRAME_BYTES
 from remoting.protocol.headers.header import Header
 from remoting.protocol.headers.members import ExchangeHAInfoHeader
-from remoting.protocol.headers.offsets import UpdateConsumerOffsetRequestHeader
+from remoting.protocol.headers.offsets import (
+    GetAllConsumerOffsetRequestHeader,
+    GetAllConsumerOffsetResponseHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
 from remoting.protocol.headers.watch import WatchMetadataRequestHeader
 
 TIMEOUT_MS = 3_000
@@ -30,6 +35,14 @@ TIMEOUT_MS = 3_000
 LARGE_BYTES = 128 * 1024
 
 B = TypeVar("B", bound=Body)
+
+
+class ChangedOffsets(NamedTuple):
+    """``version`` is what to ask the next time with, None at a Java master; ``is_part``: only what has changed."""
+
+    table: ConsumerOffsetTable
+    version: DataVersion | None
+    is_part: bool
 
 
 class Master:
@@ -59,7 +72,19 @@ class Master:
 
     async def consumer_offsets(self) -> ConsumerOffsetTable:
         """43."""
-        return await self._ask(ConsumerOffsetTable, RequestCode.GET_ALL_CONSUMER_OFFSET)
+        return (await self.changed_offsets(None)).table
+
+    async def changed_offsets(self, known: DataVersion | None) -> ChangedOffsets:
+        """43: all, or from one of ours only what has changed since it told ``known``."""
+        header = None
+        if known is not None:
+            header = GetAllConsumerOffsetRequestHeader(known.timestamp, known.counter)
+        answer = await self._answer(RequestCode.GET_ALL_CONSUMER_OFFSET, header)
+        told = GetAllConsumerOffsetResponseHeader.from_ext(answer.ext)
+        version = None
+        if told.run is not None and told.changes is not None:
+            version = DataVersion(0, told.run, told.changes)
+        return ChangedOffsets(await _body(ConsumerOffsetTable, answer), version, told.is_part)
 
     async def delay_offsets(self) -> DelayOffsetTable:
         """45."""
@@ -89,10 +114,7 @@ class Master:
     async def _ask(
         self, cls: type[B], code: int, header: Header | None = None, body: Body | None = None, hold_ms: int = 0
     ) -> B:
-        answer = await self._answer(code, header, body, hold_ms)
-        if len(answer.body) < LARGE_BYTES:
-            return _decode(cls, answer)
-        return await trio.to_thread.run_sync(_decode, cls, answer)
+        return await _body(cls, await self._answer(code, header, body, hold_ms))
 
     async def _answer(
         self, code: int, header: Header | None = None, body: Body | None = None, hold_ms: int = 0
@@ -102,6 +124,12 @@ class Master:
         if answer.code != ResponseCode.SUCCESS:
             raise BrokerError(answer.code, answer.remark, self.addr)
         return answer
+
+
+async def _body(cls: type[B], answer: Command) -> B:
+    if len(answer.body) < LARGE_BYTES:
+        return _decode(cls, answer)
+    return await trio.to_thread.run_sync(_decode, cls, answer)
 
 
 def _decode(cls: type[B], answer: Command) -> B:

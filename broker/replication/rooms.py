@@ -80,6 +80,11 @@ class Replication:
                 nursery.start_soon(self.acting.hand_over.run)
             task_status.started()
 
+    async def drain(self, timeout_s: float) -> None:
+        """Before a stop: a master's slaves get what was written last, if they take it in time."""
+        if self.master is not None:
+            await self.master.drain(timeout_s)
+
     async def finish(self) -> None:
         """After `run` was cancelled."""
         if self.slave is not None:
@@ -115,7 +120,7 @@ def build_replication(
         double_write=double_write,
         stats=stats,
         ha_handlers=HaHandlers(options, store, stats, progress, clock),
-        metadata_watch=MetadataWatch(metadata, clock.now_ms()),
+        metadata_watch=MetadataWatch(metadata),
         acting=acting,
         master=build_master(options, store, acks) if known is None else None,
         known_master=known,

@@ -9,6 +9,7 @@ Neighbours: known_master.py (whom to ask), master_api.py (the requests), meta/ (
 """
 
 import logging
+import math
 from collections.abc import Awaitable, Callable, Iterator
 
 import trio
@@ -19,6 +20,7 @@ from broker.replication.master_api import Master
 from broker.tasks.persist import Persister
 from common.errors import BrokerError, ProtocolError, RemotingError, ReplicationRefused, RequestTimeout, StoreError
 from remoting.net.client import RemotingClient, open_client
+from remoting.protocol.bodies.data_version import DataVersion
 from remoting.protocol.bodies.metadata_versions import MetadataVersions
 from remoting.protocol.codes import ResponseCode
 
@@ -31,7 +33,8 @@ RETRY_S = 3.0
 # Between two copies from a Skylark master; more, by this factor, when they take long.
 PAUSE_S = 0.05
 PAUSE_FACTOR = 10
-
+# Consumer offsets that have changed are copied alone; all of them after this time.
+WHOLE_S = 60
 
 _Failures = (RemotingError, BrokerError, ProtocolError, StoreError, ReplicationRefused)
 
@@ -55,6 +58,7 @@ class SlaveSync:
         self._online = online
         self._moved = trio.Event()
         self._failures = 0
+        self._whole_at = -math.inf
         #: How often all that the master had was here.
         self.rounds = 0
         known.on_change.append(self._master_moved)
@@ -122,7 +126,8 @@ class SlaveSync:
         if known is None or versions.groups != known.groups:
             await self._copy_groups(master)
         if known is None or versions.consumer_offsets != known.consumer_offsets:
-            await self._copy_consumer_offsets(master)
+            version = await self._copy_consumer_offsets(master, None if known is None else known.consumer_offsets)
+            versions.consumer_offsets = version or versions.consumer_offsets
         if known is None or versions.delay_offsets != known.delay_offsets:
             await self._copy_delay_offsets(master)
         took = trio.current_time() - started
@@ -137,12 +142,18 @@ class SlaveSync:
         groups = self._metadata.groups
         await _in_slices(groups.mirror(table.subscription_group_table, table.forbidden_table, table.data_version))
 
-    async def _copy_consumer_offsets(self, master: Master) -> None:
-        table = await master.consumer_offsets()
+    async def _copy_consumer_offsets(self, master: Master, known: DataVersion | None) -> DataVersion | None:
+        """What has changed since ``known``, or all; returns which version that is, None at a Java master."""
+        if trio.current_time() > self._whole_at + WHOLE_S:  # a client may have committed here
+            known = None
+        table, version, is_part = await master.changed_offsets(known)
         offsets = self._metadata.consumer_offsets
-        offsets.mirror(table.offset_table)
+        offsets.mirror(table.offset_table, is_part=is_part)
+        if not is_part:
+            self._whole_at = trio.current_time()
         await self._persister.append_offsets()
         offsets.take_version(table.data_version)
+        return version
 
     async def _copy_delay_offsets(self, master: Master) -> None:
         try:

@@ -27,6 +27,23 @@ class UpdateConsumerOffsetRequestHeader(Header):
 
 
 @dataclass(slots=True)
+class GetAllConsumerOffsetRequestHeader(Header):
+    """43; a Skylark slave says which version of a Skylark master's offsets it has."""
+
+    known_run: int | None = optional(read_long)
+    known_changes: int | None = optional(read_long)
+
+
+@dataclass(slots=True)
+class GetAllConsumerOffsetResponseHeader(Header):
+    """The answer to it: which version this is, and whether it is only what has changed."""
+
+    run: int | None = optional(read_long)
+    changes: int | None = optional(read_long)
+    is_part: bool = optional(read_flag, False)
+
+
+@dataclass(slots=True)
 class SearchOffsetRequestHeader(Header):
     """29: the offset of a time. ``boundary_type`` is LOWER or UPPER."""
 

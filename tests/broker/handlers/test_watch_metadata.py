@@ -18,6 +18,7 @@ from remoting.protocol.bodies.offsets import ConsumerOffsetTable, DelayOffsetTab
 from remoting.protocol.bodies.topic import TopicConfig
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import CBOR, Command
+from remoting.protocol.headers.offsets import GetAllConsumerOffsetRequestHeader, GetAllConsumerOffsetResponseHeader
 from tests.broker.handlers.support import Desk
 from tests.broker.meta.support import Room
 from tests.broker.meta.test_consumer_offsets import flush
@@ -28,7 +29,7 @@ class Watching:
 
     def __init__(self) -> None:
         self.room = Room()
-        self.watch = MetadataWatch(self.room.metadata, 1_000)
+        self.watch = MetadataWatch(self.room.metadata)
         self.answers: list[MetadataVersions] = []
 
     def reply(self, request: Command, answer: Command) -> None:
@@ -51,7 +52,7 @@ async def test_who_knows_nothing_is_told_at_once() -> None:
     watching.ask(MetadataVersions())
     assert watching.answers == [watching.watch.versions()]
     assert watching.answers[0].topics == watching.room.topics.data_version
-    assert watching.answers[0].consumer_offsets.timestamp == 1_000
+    assert watching.answers[0].consumer_offsets == watching.room.offsets.live_version
 
 
 @pytest.mark.parametrize(
@@ -102,7 +103,8 @@ async def test_offsets_of_another_run_of_the_master_are_news() -> None:
     watching = Watching()
     commit(watching.room)
     known = watching.watch.versions()
-    known.consumer_offsets = DataVersion(0, 999, known.consumer_offsets.counter)
+    run_ms, changes = known.consumer_offsets.timestamp, known.consumer_offsets.counter
+    known.consumer_offsets = DataVersion(0, run_ms - 1, changes)
     watching.ask(known)
     assert watching.answers == [watching.watch.versions()]
 
@@ -158,3 +160,25 @@ async def test_all_consumer_offsets() -> None:
     assert b'"0":7' in answer.body
     java_4_9 = await desk.ask(RequestCode.GET_ALL_CONSUMER_OFFSET, version=395)
     assert b"{0:7,11:8}" in java_4_9.body
+
+
+async def test_what_has_changed_since_the_slave_asked_last() -> None:
+    desk = Desk()
+    offsets = desk.room.offsets
+    offsets.commit("g", "T", 0, 7)
+    offsets.commit("h", "T", 0, 7)
+    whole = await desk.ask(RequestCode.GET_ALL_CONSUMER_OFFSET, codec=CBOR)
+    told = GetAllConsumerOffsetResponseHeader.from_ext(whole.ext)
+    assert (told.run, told.changes, told.is_part) == (offsets.live_version.timestamp, 2, False)
+    offsets.commit("g", "T", 0, 8)
+    offsets.commit("g", "T", 0, 9)
+    ask = GetAllConsumerOffsetRequestHeader(told.run, told.changes).to_ext()
+    part = await desk.ask(RequestCode.GET_ALL_CONSUMER_OFFSET, ask, codec=CBOR)
+    assert decode_body(ConsumerOffsetTable, part.body, CBOR).offset_table == {"T@g": {0: 9}}
+    assert GetAllConsumerOffsetResponseHeader.from_ext(part.ext).is_part
+    offsets.remove_group("h")
+    again = await desk.ask(RequestCode.GET_ALL_CONSUMER_OFFSET, ask, codec=CBOR)
+    assert decode_body(ConsumerOffsetTable, again.body, CBOR).offset_table == {"T@g": {0: 9}}
+    assert not GetAllConsumerOffsetResponseHeader.from_ext(again.ext).is_part
+    java = await desk.ask(RequestCode.GET_ALL_CONSUMER_OFFSET)
+    assert java.ext is None

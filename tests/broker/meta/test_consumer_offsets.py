@@ -1,14 +1,17 @@
 """Offsets: commits are cheap, changes go to the journal by interval, removals are not undone."""
 
 from random import Random
+from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
+from broker.meta import consumer_offsets
 from broker.meta.consumer_offsets import SLICE
 from common.errors import DiskFull
+from remoting.protocol.bodies.data_version import DataVersion
 from tests.broker.meta.support import Room
 
 
@@ -187,3 +190,47 @@ class OffsetsModel(RuleBasedStateMachine):
 
 OffsetsModel.TestCase.settings = settings(stateful_step_count=30)
 TestOffsetsModel = OffsetsModel.TestCase
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(GROUPS, TOPICS, st.integers(0, 2), st.integers(-1, 5)),
+            st.tuples(st.just("remove"), TOPICS),
+            st.just("copy"),
+        ),
+        max_size=40,
+    ),
+    st.integers(1, 6),
+)
+def test_a_copy_that_is_kept_up_with_what_changed_is_the_whole(steps: list[Any], recent: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(consumer_offsets, "RECENT", recent)
+        master, slave = Room().offsets, Room().offsets
+        known = DataVersion()
+        for step in [*steps, "copy"]:
+            if step == "copy":
+                part = master.changed_since(known)
+                slave.mirror(master.table() if part is None else part, is_part=part is not None)
+                known = master.live_version
+                assert slave.table() == master.table()
+            elif step[0] == "remove":
+                master.remove_topic(step[1])
+            else:
+                group, topic, queue_id, offset = step
+                master.commit(group, topic, queue_id, offset)
+
+
+def test_changes_that_are_too_many_or_of_another_run_need_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consumer_offsets, "RECENT", 3)
+    offsets = Room().offsets
+    start = offsets.live_version
+    for number in range(3):
+        offsets.commit("g", "T", number, 1)
+    assert offsets.changed_since(start) == {"T@g": {0: 1, 1: 1, 2: 1}}
+    assert offsets.changed_since(offsets.live_version) == {}
+    offsets.commit("g", "T", 0, 2)
+    assert offsets.changed_since(start) is None
+    now = offsets.live_version
+    assert offsets.changed_since(DataVersion(0, now.timestamp - 1, now.counter)) is None
+    assert offsets.changed_since(DataVersion(0, now.timestamp, now.counter + 1)) is None

@@ -22,6 +22,7 @@ from remoting.protocol.bodies.offsets import DelayOffsetTable
 from remoting.protocol.bodies.topic import TopicConfig, TopicConfigTable
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import Command
+from remoting.protocol.headers.offsets import GetAllConsumerOffsetResponseHeader
 from tests.broker.handlers.support import Desk
 from tests.broker.meta.support import Room, options
 from tests.broker.meta.test_mirror import tables, versions
@@ -48,8 +49,12 @@ class SkylarkMaster:
     def __init__(self) -> None:
         self.desk = Desk()
         self.room = self.desk.room
-        self.watch = MetadataWatch(self.room.metadata, 1_000)
+        self.watch = MetadataWatch(self.room.metadata)
         self.asked: list[int] = []
+        self.serve()
+
+    def serve(self) -> None:
+        """With the handlers as they are now."""
         handlers = {**self.desk.handlers, **self.watch.handlers()}
         self.server = Server({code: self._noting(code, handler) for code, handler in handlers.items()})
 
@@ -150,6 +155,46 @@ async def test_a_change_comes_while_nothing_else_is_asked_for(monkeypatch: pytes
         await until(lambda: copy.room.offsets.query("g", "T", 0) == 7)
         await until(lambda: len(master.watch) == 1)
         assert versions(copy.room) == versions(master.room)
+
+
+async def test_offsets_that_changed_are_copied_alone_and_all_of_them_now_and_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    master = SkylarkMaster()
+    for number in range(100):
+        master.room.offsets.commit("g", f"T{number}", 0, number)
+    asked: list[bool] = []
+    answer = master.desk.handlers[RequestCode.GET_ALL_CONSUMER_OFFSET]
+
+    def noted(channel: Any, request: Command) -> Any:
+        answered = answer(channel, request)
+        asked.append(GetAllConsumerOffsetResponseHeader.from_ext(answered.ext).is_part)
+        return answered
+
+    master.desk.handlers[RequestCode.GET_ALL_CONSUMER_OFFSET] = noted
+    master.serve()
+    async with serving_master(master) as addr, slave() as copy:
+        copy.follow(addr)
+
+        async def commit(offset: int) -> None:
+            await until(lambda: len(master.watch) == 1)
+            master.room.offsets.commit("g", "T7", 0, offset)
+            master.watch.tick()
+            await until(lambda: copy.room.offsets.query("g", "T7", 0) == offset)
+
+        await commit(1_000)
+        await commit(1_001)
+        assert asked == [False, True, True]
+        copy.room.offsets.commit("stray", "T7", 0, 5)  # of a client that took the slave for its master
+        monkeypatch.setattr(slave_sync_module, "WHOLE_S", -1)
+        await commit(1_002)
+        assert asked == [False, True, True, False]
+        assert copy.room.offsets.table() == master.room.offsets.table()
+        monkeypatch.setattr(slave_sync_module, "WHOLE_S", 60)
+        await until(lambda: len(master.watch) == 1)
+        master.room.offsets.remove_topic("T9")
+        master.watch.tick()
+        await until(lambda: copy.room.offsets.table() == master.room.offsets.table())
 
 
 async def test_a_master_that_is_away_is_asked_until_it_is_back(caplog: pytest.LogCaptureFixture) -> None:
