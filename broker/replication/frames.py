@@ -61,8 +61,11 @@ class FrameReader:
         self._offset = 0
         self._left = 0
 
-    def receive(self, data: bytes) -> list[Piece]:
-        """Pieces of the log and heartbeats, in order; a frame may come in several pieces. ProtocolError on garbage."""
+    def receive(self, data: bytes | memoryview) -> list[Piece]:
+        """Pieces of the log and heartbeats, in order; a frame may come in several pieces. ProtocolError on garbage.
+
+        Pieces are parts of ``data``, not copies.
+        """
         pieces: list[Piece] = []
         view = memoryview(data)
         at, end = 0, len(data)

@@ -285,11 +285,11 @@ class SlaveLink:
         else:
             self._output = encode(hello)
 
-    def receive(self, data: bytes, now: float) -> list[Piece]:
-        """Pieces that follow each other, without a gap. ReplicationRefused: this master will give us nothing."""
+    def receive(self, data: bytes | memoryview, now: float) -> list[Piece]:
+        """Pieces of ``data`` that follow each other without a gap. ReplicationRefused: this master gives us nothing."""
         self._heard = now
         if not self.ready:
-            data = self._shake_hands(data, now)
+            data = self._shake_hands(bytes(data), now)
             if not data:
                 return []
         pieces: list[Piece] = []

@@ -171,17 +171,20 @@ class Slave:
 
     async def _receive(self, link: SlaveLink, stream: trio.SocketStream, target: Target) -> None:
         replica = self._replica
+        # One for all: the kernel zeroes the pages of a new one.
+        buffer = memoryview(bytearray(RECEIVE_BYTES))
         while True:
             await self._send(link, stream)
-            data = None
+            size = None
             with trio.move_on_at(link.wake_at()):
-                data = await stream.receive_some(RECEIVE_BYTES)
+                size = await stream.socket.recv_into(buffer)
             now = trio.current_time()
-            if data is None:
+            if size is None:
                 link.tick(now)
                 continue
-            if not data:
+            if not size:
                 return
+            data = buffer[:size]
             self._progress.received_bytes += len(data)
             self._progress.last_read_ms = self._clock.now_ms()
             for piece in link.receive(data, now):
