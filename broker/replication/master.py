@@ -195,7 +195,9 @@ class _Connection:
                 self._idle = False
                 self._something = trio.Event()
                 continue
-            if self._log.is_recent(found.offset):
+            if not found.size:
+                await stream.send_all(found.header)
+            elif self._log.is_recent(found.offset):
                 await stream.send_all(found.header + self._log.copy(found.offset, found.size))
             else:
                 await self._send_file(found)
@@ -228,7 +230,7 @@ class _Connection:
         found = link.next_range(trio.current_time())
         if found is None:
             return False
-        data = found.header + log.copy(found.offset, found.size)
+        data = found.header + (log.copy(found.offset, found.size) if found.size else b"")
         try:
             taken = os.write(self._stream.socket.fileno(), data)
         except BlockingIOError:

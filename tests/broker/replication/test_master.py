@@ -69,6 +69,16 @@ async def test_a_plain_slave_gets_what_is_appended_and_heartbeats(its_master: Ru
     assert rest[:HEADER_BYTES] == struct.pack(">qi", end, 0)
 
 
+async def test_a_log_without_a_byte_has_heartbeats_too() -> None:
+    async with broker(ha_send_heartbeat_interval=50) as empty:
+        stream = await connect(empty)
+        await stream.send_all(encode_report(0))
+        with trio.fail_after(10):
+            assert await stream.receive_some() == struct.pack(">qi", 0, 0)
+        await empty.send("T", b"one")
+        assert await empty.bodies("T") == [b"one"]
+
+
 async def test_a_master_that_stops_gently_leaves_its_slave_complete() -> None:
     async with namesrv() as addr, broker(namesrv_addr=addr, **SLAVE) as slave:
         async with broker(namesrv_addr=addr) as its_master:
