@@ -4,12 +4,11 @@
 What is written survives the death of this process at once, and power loss after ``sync()``. The first ``sync()`` of
 an open file also syncs its directory: it may be new, or left by a process that was killed before it synced anything.
 A full disk is ``DiskFull``, never a SIGBUS: maps are allocated before they are mapped.
-Neighbours: atomic.py (whole small files), broker/store and broker/meta (segments, the journal).
+Neighbours: file_lock.py, atomic.py (whole small files), broker/store and broker/meta (segments, the journal).
 """
 
 import contextlib
 import errno
-import fcntl
 import mmap
 import os
 import shutil
@@ -17,7 +16,8 @@ import threading
 from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
-from common.errors import DiskFull, FileClosed, StoreCorrupt, StoreLocked
+from common.errors import DiskFull, FileClosed, StoreCorrupt
+from common.file_lock import OsFileLock
 from common.page_cache import address_of, resident
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
@@ -359,33 +359,6 @@ class OsMappedFile:
 
     def _close_when_unused(self) -> None:
         if self._closed and not self._readers and self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
-
-
-class OsFileLock:
-    """An exclusive lock on a file, with the holder's pid in it.
-
-    Two locks, because they see different rivals: a POSIX record lock is what RocketMQ's Java broker takes, but it
-    does not hold against another open of the same process; flock does.
-    """
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            holder = os.pread(self._fd, 20, 0).strip()
-            os.close(self._fd)
-            who = f"process {holder.decode()}" if holder.isdigit() else "another process"
-            raise StoreLocked(f"{path} is held by {who}: stop it, or give this broker another directory") from error
-        os.ftruncate(self._fd, 0)
-        os.pwrite(self._fd, str(os.getpid()).encode(), 0)
-
-    def close(self) -> None:
-        if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 
