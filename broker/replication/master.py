@@ -160,6 +160,8 @@ class _Connection:
             link.receive(data, now)
             if link.ready and self._slave is None:
                 self._connected()
+                # From now on it gets heartbeats.
+                self._something.set()
             if link.acked >= 0:
                 self._acks.acked(self._addr, link.acked, now)
             if not self._something.is_set() and not link.idle:
