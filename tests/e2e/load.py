@@ -56,7 +56,6 @@ class Load:
         wanted = self.by_broker[broker_name] + count
         await until(lambda: self.by_broker[broker_name] >= wanted, f"{broker_name} acknowledges {count} more sends")
 
-
     def say_worst(self) -> None:
         """For those who run pytest -s; bench/failover.py measures it."""
         sys.stdout.write(f"\nworst send: {self.worst_s * 1000:.0f} ms\n")
@@ -101,3 +100,15 @@ def check_acknowledged(acked: Sequence[Acked], found: dict[MessageQueue, list[by
     assert len({(queue, offset) for queue, offset, _ in acked}) == len(acked)
     lost = [(queue, offset) for queue, offset, body in acked if found[queue][offset : offset + 1] != [body]]
     assert lost == []
+
+
+def check_order_and_uniqueness(found: dict[MessageQueue, list[bytes]]) -> None:
+    """No body is stored twice; in each queue a sender's messages stand in the order in which it sent them."""
+    counts = Counter(body for queue in found.values() for body in queue)
+    assert [body for body, count in counts.items() if count > 1] == []
+    for queue, stored_bodies in found.items():
+        last: dict[tuple[bytes, bytes], int] = {}
+        for body in stored_bodies:
+            name, sender, number = body.split(b"/")
+            assert last.get((name, sender), -1) < int(number), f"{queue}: {body!r} after {last[name, sender]}"
+            last[name, sender] = int(number)

@@ -71,4 +71,3 @@ class OffsetsModel:
         offset = -1 if found is None else found
         assert self.seen <= offset <= self.last
         self.seen = offset
-

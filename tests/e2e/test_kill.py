@@ -5,7 +5,6 @@ A failure prints its seed; SKYLARK_KILL_SEED repeats it, as far as the moments o
 
 import os
 import sys
-from collections import Counter
 from pathlib import Path
 from random import Random
 
@@ -16,7 +15,7 @@ from common.message.queue import MessageQueue
 from remoting.protocol.bodies.topic import TopicConfig
 from scripts.daemons import POLL_S, Daemon
 from sdk import Admin, Producer, PullConsumer
-from tests.e2e.load import Load, bodies, check_acknowledged, stored
+from tests.e2e.load import Load, bodies, check_acknowledged, check_order_and_uniqueness, stored
 from tests.e2e.metadata import SHARES, MetadataModel, OffsetsModel
 from tests.support.cluster import SMALL, Cluster, make_topic, running, until_route
 from tests.support.waiting import until
@@ -100,18 +99,6 @@ class Rounds:
         check_acknowledged(load.acked, self.read)
         async with Admin(self._cluster.nameserver) as admin:
             await self._metadata.check(admin, self.broker.addr)
-
-
-def check_order_and_uniqueness(found: dict[MessageQueue, list[bytes]]) -> None:
-    """No body is stored twice; in each queue a sender's messages stand in the order in which it sent them."""
-    counts = Counter(body for queue in found.values() for body in queue)
-    assert [body for body, count in counts.items() if count > 1] == []
-    for queue, stored_bodies in found.items():
-        last: dict[tuple[bytes, bytes], int] = {}
-        for body in stored_bodies:
-            name, sender, number = body.split(b"/")
-            assert last.get((name, sender), -1) < int(number), f"{queue}: {body!r} after {last[name, sender]}"
-            last[name, sender] = int(number)
 
 
 async def test_what_was_acknowledged_survives_kill_9_at_any_moment(tmp_path: Path) -> None:
