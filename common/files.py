@@ -149,7 +149,8 @@ class OsFiles:
             return []
 
     def mkdirs(self, path: str) -> None:
-        os.makedirs(path, exist_ok=True)
+        with _disk_full_without_room(path):
+            os.makedirs(path, exist_ok=True)
 
     def remove(self, path: str) -> None:
         os.remove(path)
@@ -207,7 +208,8 @@ class OsAppendFile:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        with _disk_full_without_room(path):
+            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         self._size = os.fstat(self._fd).st_size
         self._directory_synced = False
 
@@ -254,7 +256,8 @@ class OsMappedFile:
         self._readers = 0
         self._closed = False
         created = create and not os.path.exists(path)
-        self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644)
+        with _disk_full_without_room(path):
+            self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644)
         self._directory_synced = False
         try:
             self.size = self._prepare(size, create, allocated)
@@ -377,6 +380,17 @@ def _fsync_dir(path: str) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+@contextlib.contextmanager
+def _disk_full_without_room(path: str) -> Iterator[None]:
+    """A new name needs room too, in its directory and for its node."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _NO_ROOM:
+            raise DiskFull(f"{path}: no room for another name: make room or move the store") from error
+        raise
 
 
 def _disk_full(path: str, needed: int) -> DiskFull:

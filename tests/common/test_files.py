@@ -116,6 +116,18 @@ def test_a_full_disk_leaves_no_new_file(fs: OsFiles, tmp_path: Path, monkeypatch
     assert fs.listdir(str(tmp_path)) == []
 
 
+def test_a_full_disk_has_no_room_for_names_either(fs: OsFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "open", no_room)
+    monkeypatch.setattr(os, "mkdir", no_room)
+    for make in (
+        lambda: fs.mkdirs(str(tmp_path / "topic" / "0")),
+        lambda: fs.open_append(str(tmp_path / "journal")),
+        lambda: fs.open_map(str(tmp_path / "segment"), PAGE, create=True),
+    ):
+        with pytest.raises(DiskFull, match="no room for another name"):
+            make()
+
+
 def test_a_full_disk_leaves_an_old_file_as_it_was(fs: OsFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def half(fd: int, offset: int, length: int) -> None:
         os.truncate(fd, length // 2)
