@@ -128,7 +128,7 @@ class Schedule:
         removal = Removal(self.fs, SMALL.directory, self.store)
         self._checkpoint(with_ends=True)
         for _ in range(self.random.randint(1, 3)):
-            removal.retire_log_file()
+            removal.retire_log_file(self.store.durable_end)
             self.model.clean(self.store.log.start)
             removal.remove_log_files()
         queues = list(self.store.queues)
