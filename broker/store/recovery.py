@@ -202,7 +202,7 @@ class Recovery:
             if not self._has(queue, record):
                 self._judge_other(queue, record)
             return
-        queue.put_at(record.queue_offset, record.physical_offset, record.size, self._tag_codes.of(record.properties))
+        queue.put_at(record.queue_offset, record.physical_offset, record.size, self._tag_codes.of_record(record))
 
     def _judge_other(self, queue: ConsumeQueue, record: Record) -> None:
         """The queue has another message in this place. StoreCorrupt when no deletion of the topic explains that."""
