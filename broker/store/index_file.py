@@ -19,6 +19,7 @@ _HEADER = struct.Struct(">qqqqii")
 _ENTRY = struct.Struct(">iqii")
 SLOTS_AT = _HEADER.size
 SLOT_BYTES = 4
+MAX_SECONDS = 0x7FFFFFFF
 
 
 def index_file_bytes(slots: int, capacity: int) -> int:
@@ -103,6 +104,10 @@ class IndexFile:
                 return
             at = previous
 
+    def newest_entries(self) -> "array[int]":
+        """The newest entry of each slot; 0 where it has none."""
+        return array("i", map(self._known, _swapped(self._slots)))
+
     def _check_slots(self) -> None:
         """NotResident when the slots are on disk only, as they may be after a start: entries go anywhere in them."""
         if not self._slots_resident:
@@ -141,9 +146,10 @@ class IndexFile:
         """The times as entries hold them."""
         begin_ms = self.begin_ms
         earliest, latest = (min(times_ms) - begin_ms) // 1000, (max(times_ms) - begin_ms) // 1000
-        if earliest == latest >= 0:
+        if earliest == latest and 0 <= earliest <= MAX_SECONDS:
             return repeat(earliest)
-        return [max((time_ms - begin_ms) // 1000, 0) for time_ms in times_ms]
+        # A record's time has no CRC: it may be anything.
+        return [min(max((time_ms - begin_ms) // 1000, 0), MAX_SECONDS) for time_ms in times_ms]
 
     def _write_header(self) -> None:
         times_and_places = (self.begin_ms, self.end_ms, self.begin_physical, self.end_physical)

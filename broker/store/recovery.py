@@ -90,7 +90,7 @@ class Recovery:
         log.end = log.chain.end
         scan_from = self._scan_from(state, last_stop)
         self._load_queues(scan_from, last_stop, ends)
-        furthest, known_end = self._furthest()
+        furthest, known_end = self._furthest(last_stop)
         if last_stop is LastStop.CLEAN and state.log_offset is None:
             # RocketMQ's: its queues tell how far the log was whole.
             scan_from = max(scan_from, known_end)
@@ -174,10 +174,15 @@ class Recovery:
             return False
         return (record.topic, record.queue_id, record.queue_offset) == (queue.topic, queue.queue_id, offset)
 
-    def _furthest(self) -> tuple[int, int]:
-        """(physical offset, one past its end) of the furthest record that a queue knows."""
-        ends = [queue.last_entry()[1:] for queue in self._queues if queue not in self._broken]
-        return max(((physical, physical + size) for physical, size in ends if size), default=(0, 0))
+    def _furthest(self, last_stop: LastStop) -> tuple[int, int]:
+        """(physical offset, one past its end) of the furthest record that a queue knows.
+
+        A process that was killed wrote no entry before its record: where the record is not, the log lost it.
+        """
+        killed = last_stop is LastStop.KILLED
+        ends = [queue.last_entry()[1:] for queue in self._queues if killed or queue not in self._broken]
+        within = [(physical, physical + size) for physical, size in ends if size and physical < self._log.end]
+        return max(within, default=(0, 0))
 
     # --- the scan
 
@@ -238,8 +243,8 @@ class Recovery:
             raise StoreCorrupt(where.path, physical - where.base, f"{reason}. Look with: broker verifyStore")
 
     def _judge_end(self, report: RecoveryReport, known_end: int) -> None:
-        """Queues know more than the log: StoreCorrupt when those records are sound, or the stop was clean."""
-        if report.last_stop is LastStop.CLEAN or self._is_followed(report.end):
+        """Queues know more than the log: rot, but for a power loss, which may have torn what was not flushed."""
+        if report.last_stop is not LastStop.POWER_LOSS:
             where = self._log.chain.at(report.end)
             raise StoreCorrupt(
                 where.path if where else self._log.chain.directory,
@@ -249,19 +254,6 @@ class Recovery:
             )
         for queue in self._queues:
             queue.drop_behind(report.end)
-
-    def _is_followed(self, end: int) -> bool:
-        """Whether a queue knows a sound record behind ``end``."""
-        return any(
-            self._points_to_sound_record(physical)
-            for queue in self._queues
-            if queue not in self._broken
-            for physical in queue.physical_offsets_behind(end)
-        )
-
-    def _points_to_sound_record(self, physical: int) -> bool:
-        raw = self._log.record_at(physical)
-        return raw is not None and sound_record(raw, physical)[0] is not None
 
     # --- after the scan
 

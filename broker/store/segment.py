@@ -141,10 +141,11 @@ class SegmentChain:
         # Out of the chain, not yet off the disk; oldest first.
         self.retired: list[Segment] = []
 
-    def load(self) -> bool:
+    def load(self, durable_end: int = 0) -> bool:
         """Find the segments on disk. StoreCorrupt when one is missing or of another size, and that matters.
 
-        Where it does not, what lies behind the gap is dropped, and the answer is False.
+        Where it does not, what lies behind the gap is dropped, and the answer is False. ``durable_end``: all before it
+        was on disk once.
         """
         names = [n for n in self._fs.listdir(self.directory) if len(n) == NAME_DIGITS and n.isdigit()]
         for number, name in enumerate(names):
@@ -157,10 +158,16 @@ class SegmentChain:
                     self._fs.remove(f"{self.directory}/{dropped}")
                 return False
             segment = Segment(self._fs, path, int(name), self.segment_bytes, self._on_map)
-            if self._fs.size(path) < self.segment_bytes:
+            size = self._fs.size(path)
+            if size < min(durable_end - segment.base, self.segment_bytes):
+                raise StoreCorrupt(path, size, f"the file ends here, and all before {durable_end} was on disk")
+            if size < self.segment_bytes:
                 # A crash before the file was allocated, or between cutting a torn tail and allocating it again.
                 self._allocate(segment)
             self.segments.append(segment)
+        if self.segments and self.end < durable_end:
+            missing = f"{self.directory}/{self.end:0{NAME_DIGITS}d}"
+            raise StoreCorrupt(missing, 0, f"the file is missing, and all before {durable_end} was on disk")
         return True
 
     @property

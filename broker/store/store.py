@@ -95,7 +95,7 @@ class MessageStore:
         self._checkpoint = Checkpoint(fs, f"{directory}/checkpoint")
         ours = self._checkpoint.state.log_offset is not None
         refuse_other_size(fs, self.log.chain.directory, self._options.commitlog_segment_bytes, ours=ours)
-        self.log.chain.load()
+        self.log.chain.load(self._checkpoint.state.log_offset or 0)
         self.index.load()
         last_stop = read_abort(fs, directory)
         if last_stop is LastStop.CLEAN and self._checkpoint.state.crashed:

@@ -151,7 +151,7 @@ def test_a_cleaned_queue_that_is_begun_anew_is_rebuilt() -> None:
     store.finish_checkpoint(store.begin_checkpoint(with_ends=True))
     removal = Removal(fs, "/store", store)
     for _ in range(2):
-        removal.retire_log_file()
+        removal.retire_log_file(store.log.flushed)
     removal.remove_log_files()
     first_kept = store.queues.get("t", 0).find_start(store.log.start)
     assert first_kept > 16
