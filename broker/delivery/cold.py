@@ -1,4 +1,4 @@
-"""Requests that need bytes which are on disk only wait here until a thread has brought these into memory.
+"""Requests that need bytes which are on disk only, or very many, wait here until a thread has read these.
 
 A handler runs on the loop within `resident_only`; where it would wait for the disk it is stopped, a thread reads, and
 the handler runs again from its start. So sends go on meanwhile. Clients take turns, whatever each of them asks for.
@@ -28,7 +28,7 @@ TIMEOUT_S = 10.0
 # gone again before they are looked at.
 MAX_ATTEMPTS = 256
 
-# Given True when it runs again, after a wait for the disk.
+# Given True when it runs after a wait for the disk.
 Attempt = Callable[[bool], Command | None]
 
 
@@ -40,6 +40,7 @@ class _Waiting:
     cold: NotResident
     deadline: float
     attempts: int = 1
+    waited: bool = False
 
 
 class ColdReads:
@@ -134,13 +135,14 @@ class ColdReads:
             return _refusal(waiting.request, stopping=False)
         try:
             # The files live as long as the thread needs them: it may be left behind at the stop.
-            await trio.to_thread.run_sync(warm, waiting.cold, limiter=self._threads, abandon_on_cancel=True)
+            got = await trio.to_thread.run_sync(warm, waiting.cold, limiter=self._threads, abandon_on_cancel=True)
             waiting.attempts += 1
+            waiting.waited |= waiting.cold.on_disk
             async with self._turn:
                 # One answer a turn of the loop: together they would hold others up.
                 await trio.lowlevel.checkpoint()
-                with resident_only() if waiting.attempts < MAX_ATTEMPTS else nullcontext():
-                    return waiting.attempt(True)
+                with resident_only(got) if waiting.attempts < MAX_ATTEMPTS else nullcontext():
+                    return waiting.attempt(waiting.waited)
         except NotResident as cold:
             if cold.spans == waiting.cold.spans:
                 waiting.attempts = MAX_ATTEMPTS
