@@ -78,6 +78,7 @@ class Recovery:
         self._say = progress
         self._next_progress_ms = clock.monotonic_ms() + PROGRESS_INTERVAL_MS
         self._broken: dict[ConsumeQueue, None] = {}
+        self._end_noted = False
         # The latest store time that is known of.
         self.last_timestamp = 0
 
@@ -86,6 +87,7 @@ class Recovery:
         log = self._log
         report = RecoveryReport(last_stop)
         self.last_timestamp = state.log_timestamp
+        self._end_noted = state.log_offset is not None
         # Until the true end is known, all that has a place on disk may be read.
         log.end = log.chain.end
         scan_from = self._scan_from(state, last_stop)
@@ -132,7 +134,7 @@ class Recovery:
             low, high = known.get(queue.topic, {}).get(queue.queue_id, (0, 0))
             if last_stop is LastStop.CLEAN and same_start and high and whole and queue.resume(low, high):
                 # What it says of the log can be true, or it must be made anew.
-                if sum(queue.last_entry()[1:]) > scan_from:
+                if self._end_noted and sum(queue.last_entry()[1:]) > scan_from:
                     self._broken[queue] = None
                 continue
             reached = high if ends else None
