@@ -282,3 +282,21 @@ async def test_large_answers_let_others_have_their_turn(monkeypatch: pytest.Monk
                 answered += len(connection.receive_data(await bulk.receive_some(1 << 20)))
         await bulk.aclose()
         await other.aclose()
+
+
+async def test_large_and_small_answers_come_whole_and_in_order() -> None:
+    """Large bodies are sent beside their headers, in as many calls as the socket takes."""
+    async with serving() as (_, addr):
+        host, _, port = addr.rpartition(":")
+        stream = await trio.open_tcp_stream(host, int(port))
+        bodies = [bytes([n]) * size for n, size in enumerate((0, 70_000, 10, 400_000, 65_535, 65_536, 3_000_000, 1))]
+        async with trio.open_nursery() as nursery:
+            frames = b"".join(encode(Command(ECHO, body=body, opaque=n)) for n, body in enumerate(bodies))
+            nursery.start_soon(stream.send_all, frames)
+            found: list[Command] = []
+            connection = Connection()
+            with trio.fail_after(10):
+                while len(found) < len(bodies):
+                    found += connection.receive_data(await stream.receive_some(50_000))
+        assert [(answer.opaque, answer.body) for answer in found] == list(enumerate(bodies))
+        await stream.aclose()
