@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from common.errors import DiskFull
 
 # Where OsFiles turns ENOSPC into DiskFull.
-_TAKES_ROOM = ("allocate", "write")
+_TAKES_ROOM = ("allocate", "create", "mkdirs", "open", "write")
 
 
 @dataclass
