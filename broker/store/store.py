@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence, Set
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
-from broker.store.abort import ABORT, read_abort, write_abort
+from broker.store.abort import read_abort, remove_abort, write_abort
 from broker.store.batch_records import columns_of, make_batch_records
 from broker.store.checkpoint import Checkpoint, CheckpointMark
 from broker.store.commitlog import CommitLog
@@ -117,7 +117,7 @@ class MessageStore:
         try:
             if not self._sync_failed:
                 self.finish_checkpoint(self.begin_checkpoint(with_ends=True), clean=True)
-                self._fs.remove(f"{self._options.directory}/{ABORT}")
+                remove_abort(self._fs, self._options.directory)
         finally:
             self.queues.close()
             self.index.close()

@@ -124,6 +124,28 @@ async def test_a_disk_full_to_the_last_block_refuses_sends_and_nothing_else(batc
     assert store.max_offset("t", 0) == stored + 5
 
 
+@pytest.mark.parametrize("how", ["stopped", "killed"])
+async def test_a_broker_stops_and_starts_on_a_full_disk(how: str) -> None:
+    fs = MemoryFiles()
+    async with running(fs, clean_resource_interval=3_600_000, clean_file_forcibly_enable=False) as (client, addr):
+        await client.invoke(addr, send_request("t", b"first"))
+        fs.capacity = fs.used() + 100_000
+        stored = 1 + [answer.code for answer in await fill(client, addr, "t", 40)].count(0)
+        fs.capacity = fs.used()
+        killed = fs.killed()
+    fs = killed if how == "killed" else fs
+    fs.capacity = fs.used()
+    async with running(fs, clean_resource_interval=10, clean_file_forcibly_enable=False) as (client, addr):
+        assert await offset_of(client, addr, RequestCode.GET_MAX_OFFSET, "t") == stored
+        assert (await client.invoke(addr, pull_request("t", 0))).code == ResponseCode.SUCCESS
+        refused = await client.invoke(addr, send_request("t", b"x"))
+        assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        fs.capacity *= 2
+        while refused.code:
+            refused = await client.invoke(addr, send_request("t", b"x"))
+        assert await offset_of(client, addr, RequestCode.GET_MAX_OFFSET, "t") == stored + 1
+
+
 async def test_above_90_percent_sends_are_refused_until_there_is_room() -> None:
     fs = MemoryFiles()
     async with running(fs, clean_resource_interval=10, clean_file_forcibly_enable=False) as (client, addr):

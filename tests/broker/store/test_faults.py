@@ -184,3 +184,21 @@ def test_a_store_opens_when_the_disk_is_full() -> None:
     fs = fs.killed()
     fs.faults.fail("write", times=100, code=errno.ENOSPC)
     assert bodies(open_store(fs), "t", 0) == [b"x"]
+
+
+def test_a_store_opens_without_room_for_its_mark_and_knows_of_a_crash_all_the_same() -> None:
+    fs = MemoryFiles()
+    store = open_store(fs)
+    put(store, "t", 0, b"x")
+    store.close()
+    fs.faults.fail("create", path_part="abort", code=errno.ENOSPC)
+    store = open_store(fs)
+    assert not fs.exists("/store/abort")
+    put(store, "t", 0, b"y")
+    store = new_store(fs.killed())
+    assert not store.open().clean
+    assert bodies(store, "t", 0) == [b"x", b"y"]
+    fs = fs.killed()
+    fs.faults.fail("create", path_part="abort", code=errno.ENOSPC)
+    open_store(fs).close()
+    assert new_store(fs).open().clean
