@@ -10,7 +10,7 @@ Neighbours: scan.py (reading the log), rebuild.py (queues from the whole log), q
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
 
@@ -68,7 +68,14 @@ class Recovery:
     """Recovers the parts of one store, once."""
 
     def __init__(
-        self, log: CommitLog, queues: Queues, index: Index, tag_codes: TagCodes, clock: Clock, progress: Progress
+        self,
+        log: CommitLog,
+        queues: Queues,
+        index: Index,
+        tag_codes: TagCodes,
+        clock: Clock,
+        progress: Progress,
+        note_ends: Callable[[QueueEnds], None],
     ) -> None:
         self._log = log
         self._queues = queues
@@ -76,6 +83,7 @@ class Recovery:
         self._tag_codes = tag_codes
         self._clock = clock
         self._say = progress
+        self._note_ends = note_ends
         self._next_progress_ms = clock.monotonic_ms() + PROGRESS_INTERVAL_MS
         self._broken: dict[ConsumeQueue, None] = {}
         self._end_noted = False
@@ -128,9 +136,6 @@ class Recovery:
         same_start = ends is not None and ends.log_start == log.start
         for queue in self._queues.load():
             whole = queue.load()
-            if not queue.chain.segments:
-                # Removed, as far as is known; a power loss must not bring the files back.
-                self._queues.clear(queue)
             low, high = known.get(queue.topic, {}).get(queue.queue_id, (0, 0))
             if last_stop is LastStop.CLEAN and same_start and high and whole and queue.resume(low, high):
                 # What it says of the log can be true, or it must be made anew.
@@ -139,7 +144,11 @@ class Recovery:
                 continue
             reached = high if ends else None
             is_sound = partial(self._is_sound, queue, scan_from, reached) if last_stop is LastStop.POWER_LOSS else None
-            queue.find_ends(log.start, (low, high), is_sound)
+            if queue.find_ends(log.start, (low, high), is_sound):
+                self._queues.touch(queue)
+            if not queue.chain.segments:
+                # Removed, as far as is known; a power loss must not bring the files back.
+                self._queues.clear(queue)
             lacks = queue.next_offset < high or (same_start and low < queue.min_offset)
             if lacks or (last_stop is not LastStop.POWER_LOSS and not self._is_right(queue, whole)):
                 self._broken[queue] = None
@@ -147,6 +156,8 @@ class Recovery:
             for queue_id in by_id:
                 if self._queues.find(topic, queue_id) is None:
                     self._broken[self._queues.get(topic, queue_id)] = None
+        for topic, queue_id in ends.unfinished if ends else ():
+            self._broken[self._queues.get(topic, queue_id)] = None
 
     def _is_sound(
         self, queue: ConsumeQueue, scan_from: int, reached: int | None, offset: int, physical: int, size: int
@@ -269,6 +280,10 @@ class Recovery:
                 self._broken.update(dict.fromkeys(found))
         if not self._broken:
             return
+        if ends is not None or report.unchecked:
+            # A start that finds them half made must not take them as they are.
+            unfinished = tuple((queue.topic, queue.queue_id) for queue in self._broken)
+            self._note_ends(replace(ends or QueueEnds(log.start), unfinished=unfinished))
         rebuild_queues(log, self._queues, self._broken, self._tag_codes, self._progress("queues made from", log.start))
         for queue in self._broken:
             known = ends.next_offset(queue.topic, queue.queue_id) if ends else 0

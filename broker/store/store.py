@@ -8,6 +8,7 @@ power loss.
 from collections.abc import Iterator, Sequence, Set
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 
 from broker.store.abort import read_abort, remove_abort, write_abort
 from broker.store.batch_records import columns_of, make_batch_records
@@ -100,7 +101,8 @@ class MessageStore:
         last_stop = read_abort(fs, directory)
         if last_stop is LastStop.CLEAN and self._checkpoint.state.crashed:
             last_stop = LastStop.POWER_LOSS
-        recovery = Recovery(self.log, self.queues, self.index, self._tag_codes, self._clock, progress)
+        note_ends = partial(write_queue_ends, fs, directory)
+        recovery = Recovery(self.log, self.queues, self.index, self._tag_codes, self._clock, progress, note_ends)
         report = recovery.run(self._checkpoint.state, last_stop, read_queue_ends(fs, directory))
         self._last_timestamp = self._flushed_timestamp = min(recovery.last_timestamp, self._clock.now_ms())
         write_abort(fs, directory)

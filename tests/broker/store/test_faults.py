@@ -76,6 +76,32 @@ def test_a_deletion_that_power_loss_undid_hides_no_new_message() -> None:
         assert bodies(open_store(fs.crash(Random(seed))), "t", 0) == [b"new"]
 
 
+@pytest.mark.parametrize("power_loss", [False, True])
+def test_a_queue_whose_making_anew_was_broken_off_is_made_anew_again(power_loss: bool) -> None:
+    fs = MemoryFiles()
+    store = open_store(fs)
+    sent = [b"%d" % n for n in range(50)]
+    for n, body in enumerate(sent):
+        put(store, "t", 0, body)
+        if n in (20, 49):
+            store.finish_checkpoint(store.begin_checkpoint(with_ends=n == 20))
+    fs = fs.killed()
+    for path in [path for path in fs.paths() if "consumequeue" in path]:
+        fs.remove(path)
+    fs.fsync_dir("/store/consumequeue/t/0")
+    images: list[MemoryFiles] = []
+
+    def before_call(operation: str, path: str) -> None:
+        images.extend(fs.crash(Random(seed)) for seed in SEEDS if power_loss)
+        images.extend([] if power_loss else [fs.killed()])
+
+    fs.before_call = before_call
+    assert bodies(open_store(fs), "t", 0) == sent
+    assert len(images) > 10
+    for image in images:
+        assert bodies(open_store(image), "t", 0) == sent
+
+
 def test_power_loss_while_a_torn_tail_is_cut_leaves_no_gap_in_the_log() -> None:
     fs = MemoryFiles()
     store = open_store(fs)
