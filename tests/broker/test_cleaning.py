@@ -1,6 +1,8 @@
 """Retention and full disks as clients see them: codes, corrections, requests of administrators."""
 
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Any
 
 import pytest
 import trio
@@ -34,6 +36,12 @@ def open_store(fs: MemoryFiles) -> MessageStore:
     return open_store_(fs, options=store_options(BrokerOptions(**SMALL)))
 
 
+def cleaning(fs: MemoryFiles, **options: Any) -> AbstractAsyncContextManager[tuple[RemotingClient, str]]:
+    """A broker that looks at its disk as one does by default."""
+    by_default = {"disk_space_warning_level_ratio": 90, "clean_file_forcibly_enable": True, "file_reserved_time": 72}
+    return running(fs, **{**by_default, **options})
+
+
 async def until(condition: Callable[[], bool]) -> None:
     with trio.fail_after(10):
         while not condition():  # noqa: ASYNC110  what is waited for happens in threads
@@ -59,7 +67,7 @@ def corrected(answer: Command) -> tuple[int, str | None, int]:
 
 async def test_readers_of_what_is_gone_are_told_where_to_go_on() -> None:
     fs = MemoryFiles()
-    async with running(fs, clean_resource_interval=10) as (client, addr):
+    async with cleaning(fs, clean_resource_interval=10) as (client, addr):
         await fill(client, addr, "gone", 3)
         await fill(client, addr, "t", 60)
         offset = {"consumerGroup": "group", "topic": "t", "queueId": 0, "commitOffset": 2}
@@ -98,7 +106,7 @@ async def test_readers_of_what_is_gone_are_told_where_to_go_on() -> None:
 @pytest.mark.parametrize("batch", [False, True])
 async def test_a_disk_full_to_the_last_block_refuses_sends_and_nothing_else(batch: bool) -> None:
     fs = MemoryFiles()
-    async with running(fs, clean_resource_interval=3_600_000) as (client, addr):
+    async with cleaning(fs, clean_resource_interval=3_600_000) as (client, addr):
         await client.invoke(addr, send_request("t", b"first"))
         fs.capacity = fs.used() + 100_000
         answers = await fill(client, addr, "t", 40, batch)
@@ -127,7 +135,7 @@ async def test_a_disk_full_to_the_last_block_refuses_sends_and_nothing_else(batc
 @pytest.mark.parametrize("how", ["stopped", "killed"])
 async def test_a_broker_stops_and_starts_on_a_full_disk(how: str) -> None:
     fs = MemoryFiles()
-    async with running(fs, clean_resource_interval=3_600_000, clean_file_forcibly_enable=False) as (client, addr):
+    async with cleaning(fs, clean_resource_interval=3_600_000, clean_file_forcibly_enable=False) as (client, addr):
         await client.invoke(addr, send_request("t", b"first"))
         fs.capacity = fs.used() + 100_000
         stored = 1 + [answer.code for answer in await fill(client, addr, "t", 40)].count(0)
@@ -135,7 +143,7 @@ async def test_a_broker_stops_and_starts_on_a_full_disk(how: str) -> None:
         killed = fs.killed()
     fs = killed if how == "killed" else fs
     fs.capacity = fs.used()
-    async with running(fs, clean_resource_interval=10, clean_file_forcibly_enable=False) as (client, addr):
+    async with cleaning(fs, clean_resource_interval=10, clean_file_forcibly_enable=False) as (client, addr):
         assert await offset_of(client, addr, RequestCode.GET_MAX_OFFSET, "t") == stored
         assert (await client.invoke(addr, pull_request("t", 0))).code == ResponseCode.SUCCESS
         refused = await client.invoke(addr, send_request("t", b"x"))
@@ -148,7 +156,7 @@ async def test_a_broker_stops_and_starts_on_a_full_disk(how: str) -> None:
 
 async def test_above_90_percent_sends_are_refused_until_there_is_room() -> None:
     fs = MemoryFiles()
-    async with running(fs, clean_resource_interval=10, clean_file_forcibly_enable=False) as (client, addr):
+    async with cleaning(fs, clean_resource_interval=10, clean_file_forcibly_enable=False) as (client, addr):
         await fill(client, addr, "t", 10)
         fs.capacity = fs.used() * 100 // 95
         refused = Command(0)
@@ -166,7 +174,7 @@ async def test_above_90_percent_sends_are_refused_until_there_is_room() -> None:
 
 async def test_deletion_on_request() -> None:
     fs = MemoryFiles()
-    async with running(fs, clean_resource_interval=3_600_000) as (client, addr):
+    async with cleaning(fs, clean_resource_interval=3_600_000) as (client, addr):
         await fill(client, addr, "t", 60)
         before = log_files(fs)
         answer = await client.invoke(addr, Command(RequestCode.DELETE_EXPIRED_COMMITLOG))
@@ -182,7 +190,7 @@ async def test_queues_of_topics_that_are_not_there_go_on_request() -> None:
     for topic in ("unknown", "SCHEDULE_TOPIC_XXXX"):
         put(store, topic, 0, b"x")
     store.close()
-    async with running(fs) as (client, addr):
+    async with cleaning(fs) as (client, addr):
         await fill(client, addr, "known", 1)
         assert (await client.invoke(addr, Command(RequestCode.CLEAN_UNUSED_TOPIC))).code == ResponseCode.SUCCESS
         left = {path.split("/")[3] for path in fs.paths() if path.startswith("/store/consumequeue/")}
@@ -196,7 +204,7 @@ async def test_queues_of_topics_that_are_not_there_go_on_request() -> None:
 async def test_a_file_that_cannot_be_removed_is_told_to_who_asked(caplog: pytest.LogCaptureFixture) -> None:
     fs = MemoryFiles()
     options = {"clean_resource_interval": 3_600_000, "mapped_file_size_consume_queue": 20 * 10}
-    async with running(fs, **options) as (client, addr):
+    async with cleaning(fs, **options) as (client, addr):
         await fill(client, addr, "t", 200)
         fs.capacity = fs.used() * 100 // 99
         fs.faults.fail("remove", path_part="consumequeue", times=2)
