@@ -183,7 +183,7 @@ class Index:
         while self._fs.exists(f"{self._directory}/{name}"):
             name = str(int(name) + 1)
         size = index_file_bytes(self._slots, self._capacity)
-        map_ = self._fs.open_map(f"{self._directory}/{name}", size, create=True)
+        map_ = self._fs.open_map(f"{self._directory}/{name}", size, create=True, allocated=0)
         file = IndexFile(map_, self._slots, self._capacity)
         self.files.append(file)
         return file

@@ -17,6 +17,8 @@ from common.files import MappedFile
 
 _HEADER = struct.Struct(">qqqqii")
 _ENTRY = struct.Struct(">iqii")
+# A file has its full size at once, as RocketMQ's (420 MB); its blocks come as entries need them.
+ALLOCATED_BYTES = 4 * 1024 * 1024
 SLOTS_AT = _HEADER.size
 SLOT_BYTES = 4
 MAX_SECONDS = 0x7FFFFFFF
@@ -64,6 +66,7 @@ class IndexFile:
     def put_many(self, hashes: Sequence[int], physicals: Sequence[int], times_ms: Sequence[int]) -> None:
         """Add entries (key hash, physical offset, store time), as many as there is room for, and write the header.
 
+        DiskFull when there is no room for them: nothing is changed.
         First the entries, then the slots that point at them, then the header: a process that is killed in between
         leaves slots that are ahead of the header, but no slot that has lost its older entries.
         """
@@ -71,6 +74,8 @@ class IndexFile:
             return
         self._check_slots()
         first = self.count
+        end = self.entries_at + (first + len(hashes)) * _ENTRY.size
+        self.file.allocate(min(-(-end // ALLOCATED_BYTES) * ALLOCATED_BYTES, self.file.size))
         if first == 1:
             self.begin_physical, self.begin_ms = physicals[0], times_ms[0]
         places = [key_hash % self.slots for key_hash in hashes]
