@@ -94,6 +94,9 @@ class QueueCheck:
             return
         queue = self._queues.get((record.topic, record.queue_id)) or self._add(record.topic, record.queue_id)
         offset = record.queue_offset
+        if offset == 0:
+            # Whatever came before was of a topic that was deleted, and made again.
+            queue.wrong = 0
         queue.next_offset = offset + 1
         found = queue.entry(offset)
         # In the queues of delay levels it is a time, which follows from the conf of the broker that wrote it.

@@ -11,6 +11,7 @@ from random import Random
 
 from broker.store.queue_ends import FILE_NAME
 from broker.store.removal import Removal
+from broker.verify_store import verify
 from common.clock import ManualClock
 from common.errors import DiskFull, StoreError
 from tests.broker.store.model import Queue, Sent, StoreModel
@@ -35,7 +36,7 @@ class Schedule:
         self.random = Random(seed)
         self.trace: list[str] = []
         self._use(MemoryFiles())
-        self._beside = False
+        self._beside: list[Callable[[], object]] = []
         self.model = StoreModel()
         self._clock = ManualClock()
         self._latest_ms = 0
@@ -68,6 +69,9 @@ class Schedule:
         self._kill()
         self._lose_power()
         self._stop()
+        self.store.close()
+        said: list[str] = []
+        assert verify(self.fs, SMALL, repair=False, say=said.append), said
 
     # --- work
 
@@ -108,9 +112,13 @@ class Schedule:
             self.model.durable_end = self.store.flush()
 
     def _checkpoint(self, *, with_ends: bool = False) -> None:
+        """As tasks/flush.py does it."""
         self._build_index()
-        mark = self.store.begin_checkpoint(with_ends=with_ends or self.random.random() < 0.2)
-        with self._work_beside():
+        with_ends = with_ends or self.random.random() < 0.2
+        mark = self.store.begin_checkpoint(with_ends=with_ends, as_flushed=not with_ends)
+        if with_ends:
+            self._flush()
+        with self._work_beside(self.store.flush):
             self.store.finish_checkpoint(mark)
         self.model.durable_end = self.store.log.flushed
         if mark.ends:
@@ -210,8 +218,7 @@ class Schedule:
         """Start on ``fs``, now and then twice, because the first start dies; ``cut``: the power was lost."""
         self._use(fs)
         if not fs.exists(ENDS):
-            # A full disk had no room for it: a start can't tell a deleted queue from a lost one then.
-            self.model.deleting |= self.model.deleted
+            self.model.forget_ends()
         # Store times never go back while the broker runs; when the clock does in between, they may.
         self._latest_ms = max(self._latest_ms, self._clock.now_ms())
         self._clock.advance(self._latest_ms - self._clock.now_ms())
@@ -251,13 +258,13 @@ class Schedule:
         fs.before_call = self._before_call
 
     @contextmanager
-    def _work_beside(self) -> Iterator[None]:
-        """Puts go on while another thread syncs."""
-        self._beside = True
+    def _work_beside(self, *more: Callable[[], object]) -> Iterator[None]:
+        """Puts go on while another thread syncs; and ``more``."""
+        self._beside = [self._put, self._put, self._batch, self._build_index, *more]
         try:
             yield
         finally:
-            self._beside = False
+            self._beside = []
 
     def _before_call(self, operation: str, path: str) -> None:
         if self.fs.calls.total() >= self._death_at:
@@ -265,6 +272,6 @@ class Schedule:
             self._image = self.fs.crash(self.random) if self._power_loss else self.fs.killed()
             raise Death
         if self._beside and operation == "sync" and self.random.random() < 0.5:
-            self._beside = False
-            self.random.choice((self._put, self._put, self._batch, self._build_index))()
-            self._beside = True
+            beside, self._beside = self._beside, []
+            self.random.choice(beside)()
+            self._beside = beside

@@ -6,9 +6,10 @@ from random import Random
 import pytest
 
 from broker.store.removal import Removal
+from broker.verify_store import verify
 from common.clock import ManualClock
 from common.errors import StoreError
-from tests.broker.store.support import bodies, new_store, open_store, put
+from tests.broker.store.support import SMALL, bodies, new_store, open_store, put
 from tests.support.memory_files import MemoryFiles
 
 SEEDS = range(20)
@@ -228,3 +229,18 @@ def test_a_store_opens_without_room_for_its_mark_and_knows_of_a_crash_all_the_sa
     fs.faults.fail("create", path_part="abort", code=errno.ENOSPC)
     open_store(fs).close()
     assert new_store(fs).open().clean
+
+
+def test_verify_store_finds_no_damage_in_topics_that_were_deleted_and_made_again() -> None:
+    fs = MemoryFiles()
+    store = open_store(fs)
+    for topic in ("t", "u"):
+        for _ in range(9):
+            put(store, topic, 0, b"old")
+        store.delete_topic(topic)
+    for _ in range(3):
+        put(store, "t", 0, b"new")
+    store.close()
+    open_store(fs).close()
+    said: list[str] = []
+    assert verify(fs, SMALL, repair=False, say=said.append), said
