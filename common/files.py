@@ -149,7 +149,7 @@ class OsFiles:
             return []
 
     def mkdirs(self, path: str) -> None:
-        with _disk_full_without_room(path):
+        with _full_disk_is_told(path):
             os.makedirs(path, exist_ok=True)
 
     def remove(self, path: str) -> None:
@@ -208,7 +208,7 @@ class OsAppendFile:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        with _disk_full_without_room(path):
+        with _full_disk_is_told(path):
             self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         self._size = os.fstat(self._fd).st_size
         self._directory_synced = False
@@ -216,13 +216,12 @@ class OsAppendFile:
     def write(self, data: bytes) -> None:
         rest = memoryview(data)
         try:
-            while rest:
-                rest = rest[os.write(self._fd, rest) :]
-        except OSError as error:
+            with _full_disk_is_told(self.path, len(data)):
+                while rest:
+                    rest = rest[os.write(self._fd, rest) :]
+        except (OSError, DiskFull):
             with contextlib.suppress(OSError):  # the first error is the one to tell
                 os.ftruncate(self._fd, self._size)
-            if error.errno in _NO_ROOM:
-                raise _disk_full(self.path, len(data)) from error
             raise
         self._size += len(data)
 
@@ -256,7 +255,7 @@ class OsMappedFile:
         self._readers = 0
         self._closed = False
         created = create and not os.path.exists(path)
-        with _disk_full_without_room(path):
+        with _full_disk_is_told(path):
             self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644)
         self._directory_synced = False
         try:
@@ -292,12 +291,11 @@ class OsMappedFile:
         # A hole in a mapped file is filled when its page is first written, and on a full disk that is a SIGBUS.
         if end <= self._allocated:
             return
-        try:
+        missing, room = end - os.fstat(self._fd).st_blocks * 512, os.fstatvfs(self._fd)
+        with _full_disk_is_told(self.path, end - self._allocated):
+            if missing > room.f_bavail * room.f_frsize:  # to try all the same takes ms, at each send that is refused
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             os.posix_fallocate(self._fd, self._allocated, end - self._allocated)
-        except OSError as error:
-            if error.errno not in _NO_ROOM:
-                raise
-            raise _disk_full(self.path, end - self._allocated) from error
         self._allocated = end
 
     def sync(self) -> None:
@@ -383,16 +381,13 @@ def _fsync_dir(path: str) -> None:
 
 
 @contextlib.contextmanager
-def _disk_full_without_room(path: str) -> Iterator[None]:
-    """A new name needs room too, in its directory and for its node."""
+def _full_disk_is_told(path: str, needed: int = 0) -> Iterator[None]:
+    """DiskFull when there is no room for so many bytes; 0: for a new name, which needs some too."""
     try:
         yield
     except OSError as error:
-        if error.errno in _NO_ROOM:
-            raise DiskFull(f"{path}: no room for another name: make room or move the store") from error
-        raise
-
-
-def _disk_full(path: str, needed: int) -> DiskFull:
-    free = shutil.disk_usage(os.path.dirname(path) or ".").free
-    return DiskFull(f"{path}: no room for {needed:,} bytes, {free:,} are free: make room or move the store")
+        if error.errno not in _NO_ROOM:
+            raise
+        free = f", {shutil.disk_usage(os.path.dirname(path) or '.').free:,} are free" if needed else ""
+        what = f"{needed:,} bytes" if needed else "another name"
+        raise DiskFull(f"{path}: no room for {what}{free}: make room or move the store") from error

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -279,3 +280,16 @@ def test_a_file_that_is_closed_and_removed_is_read_to_the_end(
     still_open = [os.path.realpath(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")]
     assert not [path for path in still_open if path.startswith(str(tmp_path / "log"))]
     os.close(others[0])
+
+
+def test_what_has_no_room_for_sure_is_not_tried(fs: OsFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = str(tmp_path / "there")
+    fs.open_map(path, PAGE, create=True).close()
+    tried: list[int] = []
+    monkeypatch.setattr(os, "posix_fallocate", lambda fd, offset, length: tried.append(length))
+    monkeypatch.setattr(os, "fstatvfs", lambda fd: SimpleNamespace(f_bavail=0, f_frsize=PAGE))
+    with pytest.raises(DiskFull, match="no room for 4,096 bytes"):
+        fs.open_map(str(tmp_path / "new"), PAGE, create=True)
+    assert tried == []
+    fs.open_map(path, PAGE, create=True).close()
+    assert tried == [PAGE], "it has its blocks"
