@@ -33,6 +33,11 @@ class Faults:
         """Nothing fails any more."""
         self._planned.clear()
 
+    @property
+    def pending(self) -> bool:
+        """Whether some planned failure has not come yet."""
+        return bool(self._planned)
+
     def check(self, operation: str, path: str) -> None:
         """Raise what is planned for this call, as OsFiles would."""
         for fault in self._planned:
