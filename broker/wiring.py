@@ -27,6 +27,7 @@ from broker.store.removal import Removal
 from broker.store.store import MessageStore
 from broker.tasks.clean import Cleaner
 from broker.tasks.flush import Flusher
+from broker.tasks.pages import PagesAhead
 from broker.tasks.persist import Persister
 from common.clock import Clock
 from common.files import FileSystem
@@ -61,6 +62,7 @@ class Rooms:
     persister: Persister
     held: HeldPulls
     cold: ColdReads
+    pages: PagesAhead
     stats: BrokerStats
     client_handlers: ClientHandlers
 
@@ -71,7 +73,7 @@ def build_rooms(
     """The rooms around an open store and open metadata."""
     stats, clients, commits, held, cold = BrokerStats(clock), Clients(), GroupCommit(), HeldPulls(), ColdReads()
     persister = Persister(metadata, options)
-    flusher = Flusher(store, commits, options, persister.settle)
+    flusher, pages = Flusher(store, commits, options, persister.settle), PagesAhead(store.log)
     cleaner = Cleaner(store, Removal(fs, options.store_path_root_dir, store), flusher, options, clock)
     topics, groups, offsets = metadata.topics, metadata.groups, metadata.consumer_offsets
     ip, port = split_address(identity.addr)
@@ -104,6 +106,7 @@ def build_rooms(
             store.arrived.clear()
             held.arrived(arrived)
         flusher.wake()
+        pages.wake()
 
     def on_close(channel: Channel) -> None:
         client_handlers.closed(channel)
@@ -118,4 +121,4 @@ def build_rooms(
         after_turn=after_turn,
     )
     registrar = Registrar(identity, topics, options)
-    return Rooms(server, registrar, flusher, cleaner, persister, held, cold, stats, client_handlers)
+    return Rooms(server, registrar, flusher, cleaner, persister, held, cold, pages, stats, client_handlers)

@@ -9,7 +9,6 @@ Neighbours: atomic.py (whole small files), broker/store and broker/meta (segment
 
 import contextlib
 import errno
-import fcntl
 import mmap
 import os
 import shutil
@@ -17,8 +16,9 @@ import threading
 from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
-from common.errors import DiskFull, FileClosed, StoreCorrupt, StoreLocked
-from common.page_cache import address_of, resident
+from common.errors import DiskFull, FileClosed, StoreCorrupt
+from common.file_lock import OsFileLock
+from common.page_cache import address_of, populate, resident
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
@@ -70,6 +70,9 @@ class MappedFile(Protocol):
 
         For any thread, also while the file is closed or removed; FileClosed when it was closed before.
         """
+
+    def populate(self, at: int, size: int) -> None:
+        """Make the pages of these bytes ready, so that writing to them is cheap. For any thread, as `pread`."""
 
     def close(self) -> None:
         """Give up file and map; a memoryview that is still held keeps its bytes readable."""
@@ -199,7 +202,7 @@ class OsFiles:
         usage = self.disk_usage(path)
         return usage.free / ((usage.used + usage.free) or 1)
 
-    def lock(self, path: str) -> "OsFileLock":
+    def lock(self, path: str) -> OsFileLock:
         return OsFileLock(path)
 
 
@@ -317,11 +320,11 @@ class OsMappedFile:
                 data += more
         return data
 
+    def populate(self, at: int, size: int) -> None:
+        with self._reading():
+            populate(self._address + at, size)
+
     def close(self) -> None:
-        view: mmap.mmap | None = getattr(self, "view", None)
-        if view is not None:
-            with contextlib.suppress(BufferError):  # someone still reads: the map goes with the last memoryview
-                view.close()
         with self._lock:
             self._closed = True
             self._close_when_unused()
@@ -340,33 +343,12 @@ class OsMappedFile:
                 self._close_when_unused()
 
     def _close_when_unused(self) -> None:
-        if self._closed and not self._readers and self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
-
-
-class OsFileLock:
-    """An exclusive lock on a file, with the holder's pid in it.
-
-    Two locks, because they see different rivals: a POSIX record lock is what RocketMQ's Java broker takes, but it
-    does not hold against another open of the same process; flock does.
-    """
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            holder = os.pread(self._fd, 20, 0).strip()
-            os.close(self._fd)
-            who = f"process {holder.decode()}" if holder.isdigit() else "another process"
-            raise StoreLocked(f"{path} is held by {who}: stop it, or give this broker another directory") from error
-        os.ftruncate(self._fd, 0)
-        os.pwrite(self._fd, str(os.getpid()).encode(), 0)
-
-    def close(self) -> None:
+        if not self._closed or self._readers:
+            return
+        view: mmap.mmap | None = getattr(self, "view", None)
+        if view is not None:
+            with contextlib.suppress(BufferError):  # someone still reads: the map goes with the last memoryview
+                view.close()
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1

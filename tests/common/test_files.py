@@ -293,3 +293,14 @@ def test_what_has_no_room_for_sure_is_not_tried(fs: OsFiles, tmp_path: Path, mon
     assert tried == []
     fs.open_map(path, PAGE, create=True).close()
     assert tried == [PAGE], "it has its blocks"
+
+
+def test_populated_bytes_are_resident_and_as_they_were(fs: OsFiles, tmp_path: Path) -> None:
+    file = fs.open_map(str(tmp_path / "log"), 8192 * PAGE, create=True)
+    file.view[5:10] = b"hello"
+    file.populate(3, 7000 * PAGE)
+    assert file.resident(0, 7000 * PAGE)
+    assert file.view[:12] == b"\0\0\0\0\0hello\0\0"
+    file.close()
+    with pytest.raises(FileClosed):
+        file.populate(0, PAGE)

@@ -304,6 +304,10 @@ class MemoryMappedFile:
         self._fs.cold.read(self.path, at, size)
         return self._node.content()[at : at + size]
 
+    def populate(self, at: int, size: int) -> None:
+        self._check_open()
+        self._fs.cold.populated.append((self.path, at, size))
+
     def _check_open(self) -> None:
         if self.view.closed:
             raise FileClosed(f"{self.path} was closed, and perhaps removed")
