@@ -1,6 +1,5 @@
-"""A very small store, every way to damage one of its files, and what may be there afterwards."""
+"""A very small store to damage, and what may be there afterwards."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
@@ -75,27 +74,6 @@ def damaged(fs: MemoryFiles, path: str, data: bytes) -> MemoryFiles:
     after.boots = fs.boots
     after.overwrite(path, data)
     return after
-
-
-def cut_anywhere(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Every shorter beginning; of many that end in the same zeros the shortest and the longest."""
-    for at in range(len(data)):
-        if at == len(data) - 1 or any(data[max(at - 1, 0) : at + 1]):
-            yield at, data[:at]
-
-
-def zeroed_anywhere(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Zeros from each byte on that is none."""
-    for at in range(len(data)):
-        if data[at]:
-            yield at, data[:at] + bytes(len(data) - at)
-
-
-def flipped_anywhere(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """One bit of each byte that holds something, or stands beside such a byte."""
-    for at in range(len(data)):
-        if any(data[max(at - 1, 0) : at + 2]):
-            yield at, data[:at] + bytes([data[at] ^ (1 << at % 8)]) + data[at + 1 :]
 
 
 @dataclass(frozen=True)

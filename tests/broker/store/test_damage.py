@@ -4,8 +4,6 @@ After each the store opens with all that was durable, or StoreCorrupt names file
 looks for, because it reads only what is behind the checkpoint) ``verifyStore`` tells it. Never anything else.
 """
 
-from collections.abc import Callable, Iterator
-
 import pytest
 
 from broker.verify_store import verify
@@ -16,17 +14,13 @@ from tests.broker.store.damage import (
     Opened,
     Whole,
     check,
-    cut_anywhere,
     damaged,
-    flipped_anywhere,
     open_or_refuse,
     unprotected,
     whole,
-    zeroed_anywhere,
 )
 from tests.support.memory_files import MemoryFiles
-
-Ways = Callable[[bytes], Iterator[tuple[int, bytes]]]
+from tests.support.rot import Ways, cut_anywhere, flipped_anywhere, zeroed_anywhere
 
 LAST_STOPS = pytest.mark.parametrize("last_stop", list(LastStop), ids=lambda last_stop: last_stop.value)
 KINDS = ("commitlog/", "consumequeue/", "index/", "checkpoint", "queueEnds", "abort", "lock")
