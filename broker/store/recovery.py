@@ -86,6 +86,8 @@ class Recovery:
         self._note_ends = note_ends
         self._next_progress_ms = clock.monotonic_ms() + PROGRESS_INTERVAL_MS
         self._broken: dict[ConsumeQueue, None] = {}
+        # Where the newest message lies that a queue knew before the scan.
+        self._newest: dict[ConsumeQueue, int] = {}
         self._end_noted = False
         # The latest store time that is known of.
         self.last_timestamp = 0
@@ -212,6 +214,11 @@ class Recovery:
         if queue in self._broken or not is_queued(record.sys_flag):
             return
         gap = record.queue_offset - queue.next_offset
+        if queue not in self._newest:
+            self._newest[queue] = queue.last_entry()[1]
+        if gap >= 0 and record.physical_offset < self._newest[queue]:
+            # Of a deleted topic: what the queue has was put later, though at lower offsets.
+            return
         if gap > 0 and (queue.next_offset or record.physical_offset > self._log.start):
             self._broken[queue] = None
             return

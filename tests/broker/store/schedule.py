@@ -35,9 +35,9 @@ class Schedule:
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
         self.trace: list[str] = []
-        self._use(MemoryFiles())
-        self._beside: list[Callable[[], object]] = []
         self.model = StoreModel()
+        self._beside: list[Callable[[], object]] = []
+        self._use(MemoryFiles())
         self._clock = ManualClock()
         self._latest_ms = 0
         self._number = 0
@@ -217,8 +217,6 @@ class Schedule:
     def _reopen(self, fs: MemoryFiles, *, cut: bool = False) -> None:
         """Start on ``fs``, now and then twice, because the first start dies; ``cut``: the power was lost."""
         self._use(fs)
-        if not fs.exists(ENDS):
-            self.model.forget_ends()
         # Store times never go back while the broker runs; when the clock does in between, they may.
         self._latest_ms = max(self._latest_ms, self._clock.now_ms())
         self._clock.advance(self._latest_ms - self._clock.now_ms())
@@ -256,6 +254,8 @@ class Schedule:
         self.fs = fs
         self._death_at = NEVER
         fs.before_call = self._before_call
+        if not fs.exists(ENDS):
+            self.model.forget_ends()
 
     @contextmanager
     def _work_beside(self, *more: Callable[[], object]) -> Iterator[None]:

@@ -64,6 +64,17 @@ def test_a_topic_made_again_while_its_deletion_was_cut_off_keeps_the_new_message
     assert bodies(open_store(fs.killed()), "t", 0) == [b"new"]
 
 
+def test_messages_of_a_deleted_topic_do_not_follow_the_new_ones() -> None:
+    fs = MemoryFiles()
+    store = open_store(fs)
+    for number in range(5):
+        put(store, "t", 0, b"old %d" % number)
+    store.delete_topic("t")
+    for number in range(3):
+        put(store, "t", 0, b"new %d" % number)
+    assert bodies(open_store(fs.killed()), "t", 0) == [b"new 0", b"new 1", b"new 2"]
+
+
 def test_a_deletion_that_power_loss_undid_hides_no_new_message() -> None:
     fs = MemoryFiles()
     store = open_store(fs)
