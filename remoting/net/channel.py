@@ -14,7 +14,7 @@ import outcome
 import trio
 
 from common.errors import ConnectionLost, RemotingError, RequestTimeout, TooManyRequests
-from remoting.protocol.command import Command
+from remoting.protocol.command import OFFER_CBOR, OFFER_FIELD, Command
 from remoting.protocol.connection import Connection
 from remoting.protocol.frame import encode, encode_head
 
@@ -68,9 +68,15 @@ class Channel:
     # --- sending
 
     def reply(self, request: Command, response: Command) -> None:
-        """Queue the answer of ``request``; nothing when it was oneway or the channel is closed."""
+        """Queue the answer of ``request``; nothing when it was oneway or the channel is closed.
+
+        At once or later, an offer to speak CBOR that came with the request is accepted by its answer.
+        """
         if request.is_oneway:
             return
+        if self.attachments and self.attachments.get(OFFER_FIELD) == request.opaque:
+            del self.attachments[OFFER_FIELD]
+            response.ext = {**(response.ext or {}), OFFER_FIELD: OFFER_CBOR}
         if len(response.body) < APART_BYTES:
             self.queue(encode(response))
         elif self.closed_reason is None:

@@ -100,6 +100,18 @@ async def test_skylark_speaks_cbor_after_the_first_answer_and_json_to_others() -
         assert second.codec == CBOR and second.ext == {"n": 1}
 
 
+async def test_an_offer_of_cbor_is_accepted_also_by_an_answer_that_comes_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[Channel, Command]] = []
+    monkeypatch.setitem(QUICK, SILENT, lambda channel, request: asked.append((channel, request)))
+    async with pair() as (client, addr, _), trio.open_nursery() as nursery:
+        nursery.start_soon(client.invoke, addr, Command(SILENT))
+        await until(lambda: bool(asked))
+        channel, request = asked[0]
+        channel.reply(request, request.respond())
+        await until(lambda: client.speaks_cbor(addr))
+        assert (await client.invoke(addr, Command(ECHO))).codec == CBOR
+
+
 async def test_refusals_and_failures_are_answers(caplog: pytest.LogCaptureFixture) -> None:
     async with pair() as (client, addr, _):
         refused = await client.invoke(addr, Command(REFUSE))
