@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from broker.store.abort import read_abort, remove_abort, write_abort
-from broker.store.batch_records import columns_of, make_batch_records
+from broker.store.batch_records import make_batch_records
 from broker.store.checkpoint import Checkpoint, CheckpointMark
 from broker.store.commitlog import CommitLog
 from broker.store.consumequeue import ConsumeQueue
@@ -199,10 +199,11 @@ class MessageStore:
             raise DiskFull(self.refusal)
         queue = self.queues.get(topic, queue_id)
         overhead = queue.record_overhead + len(suffix) + (12 if len(born_host) > 8 else 0)
-        batch = columns_of(messages)
-        total = overhead * len(messages) + sum(batch.body_lengths) + sum(batch.property_lengths)
+        lengths = [len(properties) for _, _, properties in messages]
+        sizes = [overhead + len(body) + length for (_, body, _), length in zip(messages, lengths, strict=True)]
+        total = sum(sizes)
         log = self.log
-        most_properties = max(batch.property_lengths) + len(suffix)
+        most_properties = max(lengths) + len(suffix)
         if total > log.max_record_bytes or most_properties > MAX_PROPERTIES:
             raise self._too_large(total, most_properties)
         start = log.reserve(total)
@@ -211,7 +212,7 @@ class MessageStore:
         queue_offset = queue.next_offset
         head = BatchHead(queue.magic, queue_id, sys_flag, born_timestamp, born_host, now, self._host, reconsume_times)
         made = make_batch_records(
-            head, queue.topic_tail, batch, overhead, suffix, start, queue_offset, self._tag_codes.of
+            head, queue.topic_tail, messages, sizes, lengths, suffix, start, queue_offset, self._tag_codes.of
         )
         log.write(start, made.records)
         queue.append_many(made.entries)
