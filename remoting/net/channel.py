@@ -53,6 +53,7 @@ class Channel:
         self._backpressure = backpressure
         self._in_turn = False
         self._sending = False
+        self._waiting_for_sent = trio.lowlevel.ParkingLot()
         self._pending: dict[int, tuple[float, float, int, Answered]] = {}
         self._next_opaque = 0
         self._cancel_scope = trio.CancelScope()
@@ -139,6 +140,7 @@ class Channel:
                 self._wake.set()
                 return False
             taken -= len(piece)
+        self._waiting_for_sent.unpark_all()
         return True
 
     async def flush(self) -> None:
@@ -155,6 +157,12 @@ class Channel:
         finally:
             self.blocked_since = 0.0
             self._sending = False
+            self._waiting_for_sent.unpark_all()
+
+    async def sent(self) -> None:
+        """Return when nothing waits to be sent, or the channel is closed."""
+        while (self._outbox or self._sending) and self.closed_reason is None:
+            await self._waiting_for_sent.park()
 
     def _pieces(self) -> list[bytes | memoryview]:
         """Take what waits to be sent: small frames in one piece, large bodies as they are."""
@@ -242,6 +250,7 @@ class Channel:
             self._cancel_scope.cancel()
             self._outbox.clear()
             self._outbox_bytes = 0
+            self._waiting_for_sent.unpark_all()
             pending, self._pending = self._pending, {}
             for _, _, _, answered in pending.values():
                 answered(ConnectionLost(self.remote, reason))

@@ -34,6 +34,12 @@ class Peer:
 
     def __init__(self) -> None:
         self.answers: list[Command] = []
+        self.buffered_bytes = 0
+        self.taken = trio.Event()
+
+    async def sent(self) -> None:
+        await self.taken.wait()
+        self.buffered_bytes = 0
 
     def reply(self, request: Command, response: Command) -> None:
         self.answers.append(response)
@@ -206,6 +212,20 @@ async def test_clients_take_turns_however_much_each_asks_for() -> None:
         await until(lambda: len(disk.reads) == 0, "all is served")
         assert sorted(disk.served) == [*range(20), 100]
         assert disk.served.index(100) <= 2 * THREADS
+
+
+async def test_a_peer_that_does_not_take_large_answers_is_not_made_more_and_others_are() -> None:
+    async with serving() as disk:
+        slow, other = Peer(), Peer()
+        slow.buffered_bytes = 1 << 20
+        for number in range(THREADS + 6):
+            disk.ask(slow, number)
+            disk.ask(other, 100 + number)
+        await until(lambda: len(other.answers) == THREADS + 6, "answers")
+        made = len(slow.answers)
+        assert made <= THREADS
+        slow.taken.set()
+        await until(lambda: len(slow.answers) == THREADS + 6, "answers")
 
 
 async def test_too_many_are_refused_with_a_code_that_consumers_retry_later() -> None:

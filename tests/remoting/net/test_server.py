@@ -312,3 +312,31 @@ async def test_large_and_small_answers_come_whole_and_in_order() -> None:
                     found += connection.receive_data(await stream.receive_some(50_000))
         assert [(answer.opaque, answer.body) for answer in found] == list(enumerate(bodies))
         await stream.aclose()
+
+
+async def test_sent_returns_when_the_peer_has_taken_all_or_is_gone() -> None:
+    async with serving() as (server, addr), trio.open_nursery() as nursery:
+        host, _, port = addr.rpartition(":")
+        stream = await trio.open_tcp_stream(host, int(port))
+        await until(lambda: bool(server.channels))
+        (channel,) = server.channels
+        await channel.sent()
+        sent: list[int] = []
+
+        async def wait() -> None:
+            await channel.sent()
+            sent.append(channel.buffered_bytes)
+
+        channel.queue(bytes(20 << 20))
+        nursery.start_soon(wait)
+        await trio.testing.wait_all_tasks_blocked()
+        assert not sent
+        left = 20 << 20
+        while left:
+            left -= len(await stream.receive_some(1 << 20))
+        await until(lambda: sent == [0])
+        channel.queue(bytes(20 << 20))
+        nursery.start_soon(wait)
+        await trio.testing.wait_all_tasks_blocked()
+        await trio.aclose_forcefully(stream)
+        await until(lambda: len(sent) == 2)
