@@ -48,8 +48,9 @@ class MemoryFiles:
         return path in self._directories
 
     def listdir(self, path: str) -> list[str]:
-        entries = [*self._names, *self._directories]
-        return sorted({posixpath.basename(e) for e in entries if e and posixpath.dirname(e) == path and e != path})
+        start = f"{path.rstrip('/')}/" if path else ""
+        names = {entry.removeprefix(start) for entry in (*self._names, *self._directories) if entry.startswith(start)}
+        return sorted(name for name in names if name and "/" not in name)
 
     def mkdirs(self, path: str) -> None:
         if path not in self._directories:
