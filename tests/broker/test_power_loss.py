@@ -16,6 +16,7 @@ import pytest
 import trio
 import trio.testing
 
+from common.errors import RemotingError, StoreError
 from common.message.batch import encode_batch
 from common.message.message import decode_messages
 from remoting.net.client import RemotingClient, open_client
@@ -189,3 +190,23 @@ async def test_what_was_acknowledged_survives_power_loss() -> None:
 async def test_what_was_acknowledged_survives_many_power_losses() -> None:
     for _ in range(20):
         await run(25)
+
+
+async def test_a_disk_that_breaks_stops_the_broker_and_loses_nothing_acknowledged() -> None:
+    fs = MemoryFiles()
+    acked: list[bytes] = []
+    with pytest.RaisesGroup(pytest.RaisesExc(StoreError, match="the broker stops"), flatten_subgroups=True):
+        async with running(fs, flush_disk_type="SYNC_FLUSH") as (client, addr):
+            for number in range(1_000):
+                if number == 20:
+                    fs.faults.fail("sync", path_part="/commitlog/")
+                try:
+                    answer = await client.invoke(addr, send_request(TOPIC, b"%d" % number))
+                except RemotingError:
+                    break
+                if answer.code == 0:
+                    acked.append(b"%d" % number)
+    assert len(acked) == 20
+    for after in [fs.killed(), *(fs.crash(Random(seed)) for seed in range(5))]:
+        async with running(after, flush_disk_type="SYNC_FLUSH") as (client, addr):
+            assert (await _bodies(client, addr, 0))[:20] == acked
