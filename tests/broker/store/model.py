@@ -40,6 +40,8 @@ class StoreModel:
         #: Deleted, but no checkpoint since: after a crash their messages may be back, or some of them.
         self.deleting: set[str] = set()
         self.deleted: set[str] = set()
+        #: Some deletion was cut off: verifyStore may miss some of what is back.
+        self.half_deleted = False
         self._ends_are_lost = False
 
     def put(self, sent: Sent) -> None:
@@ -78,6 +80,7 @@ class StoreModel:
     def reopened(self, store: MessageStore) -> None:
         """A half-deleted topic is taken as it was found, if no message in it is made up; the rest must be there."""
         known = {sent.physical_offset: sent for sent in self.log}
+        self.half_deleted |= bool(self.deleting)
         for topic in self.deleting:
             self.delete(topic)
             for queue_id in store.queues.ids(topic):
