@@ -203,7 +203,7 @@ async def test_a_send_that_waits_too_long_is_answered_10_and_its_message_is_ther
         answer = await client.invoke(addr, send_request("t", b"late"))
         gate.open.set()
         assert answer.code == ResponseCode.FLUSH_DISK_TIMEOUT
-        assert answer.ext is not None and answer.ext["queueOffset"] == "1"
+        assert answer.ext is not None and int(answer.ext["queueOffset"]) == 1
         pulled = await client.invoke(addr, pull_request("t", 1))
         assert [message.body for message in decode_messages(pulled.body)] == [b"late"]
 
