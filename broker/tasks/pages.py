@@ -17,6 +17,8 @@ class PagesAhead:
     def __init__(self, log: CommitLog) -> None:
         self._log = log
         self._wanted = trio.Event()
+        # A thread of its own: it may wait for the disk while others want to be quick.
+        self._thread = trio.CapacityLimiter(1)
 
     def wake(self) -> None:
         """After a turn of the loop: the log may have grown."""
@@ -29,4 +31,6 @@ class PagesAhead:
             self._wanted = trio.Event()
             while span := self._log.take_unpopulated():
                 with suppress(FileClosed):  # the log has rolled on, and the file was removed
-                    await trio.to_thread.run_sync(span.file.populate, span.at, span.size, abandon_on_cancel=True)
+                    await trio.to_thread.run_sync(
+                        span.file.populate, span.at, span.size, abandon_on_cancel=True, limiter=self._thread
+                    )
