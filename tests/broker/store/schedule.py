@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from random import Random
 
+from broker.store.checkpoint import CHECKPOINT_BYTES
 from broker.store.queue_ends import FILE_NAME
 from broker.store.removal import Removal
 from broker.verify_store import verify
@@ -44,7 +45,14 @@ class Schedule:
         self.store = new_store(self.fs, self._clock)
         self.store.open()
         work = [self._put, self._batch, self._build_index, self._flush, self._checkpoint]
-        self._deaths = [self._kill, self._lose_power, self._stop, self._die_within, self._disk_breaks]
+        deaths = [
+            self._kill,
+            self._lose_power,
+            self._stop,
+            self._die_within,
+            self._disk_breaks,
+            self._leave_as_rocketmq,
+        ]
         rare = [
             self._delete_topic,
             self._clean,
@@ -54,11 +62,11 @@ class Schedule:
             self._time_goes_on,
             self._read,
         ]
-        self._steps: list[Callable[[], None]] = [*work, *rare, *self._deaths]
+        self._steps: list[Callable[[], None]] = [*work, *rare, *deaths]
         # Schedules differ in what happens often in them.
         self._weights = [2 * self.random.random() ** 2 for _ in work]
         self._weights += [0.5 * self.random.random() ** 2 for _ in rare]
-        self._weights += [0.4 * self.random.random() ** 2 for _ in self._deaths]
+        self._weights += [0.4 * self.random.random() ** 2 for _ in deaths]
         self._weights[0] += 1
 
     def run(self) -> None:
@@ -192,6 +200,20 @@ class Schedule:
 
     def _kill(self) -> None:
         self._reopen(self.fs.killed())
+
+    def _leave_as_rocketmq(self) -> None:
+        """Stopped or killed, with files of RocketMQ's only: no offset in the checkpoint, no ends of queues."""
+        clean = self.random.random() < 0.5
+        if clean:
+            self.store.close()
+        fs = self.fs.killed()
+        path = f"{SMALL.directory}/checkpoint"
+        fs.overwrite(path, fs.read(path)[:40].ljust(CHECKPOINT_BYTES, b"\0"))
+        if fs.exists(ENDS):
+            fs.remove(ENDS)
+        if not clean:
+            fs.overwrite(f"{SMALL.directory}/abort", b"")
+        self._reopen(fs)
 
     def _lose_power(self) -> None:
         self._reopen(self.fs.crash(self.random), cut=True)
