@@ -44,7 +44,7 @@ class Schedule:
         self._number = 0
         self.store = new_store(self.fs, self._clock)
         self.store.open()
-        work = [self._put, self._batch, self._build_index, self._flush, self._checkpoint]
+        work = [self._put, self._batch, self._make_file, self._build_index, self._flush, self._checkpoint]
         deaths = [
             self._kill,
             self._lose_power,
@@ -110,6 +110,11 @@ class Schedule:
         self._number += 1
         body = b"%d-" % self._number + bytes(self.random.choice((0, 20, 300, 1500)))
         return body, (f"id{self._number}", f"k{self._number % 3}", "all")[: self.random.randint(1, 3)]
+
+    def _make_file(self) -> None:
+        if self.store.log.wants_file:
+            with suppress(DiskFull):
+                self.store.log.make_file()
 
     def _build_index(self) -> None:
         with suppress(DiskFull):
@@ -220,9 +225,8 @@ class Schedule:
 
     def _die_within(self) -> None:
         """The end comes at one of the next calls to the disk, in whatever the store does then."""
-        what = self.random.choice(
-            (self._put, self._batch, self._flush, self._checkpoint, self._clean, self.store.close)
-        )
+        work = (self._put, self._batch, self._make_file, self._flush, self._checkpoint, self._clean, self.store.close)
+        what = self.random.choice(work)
         self.trace[-1] += f"({what.__name__.strip('_')})"
         self._death_is_near()
         try:
@@ -282,7 +286,7 @@ class Schedule:
     @contextmanager
     def _work_beside(self, *more: Callable[[], object]) -> Iterator[None]:
         """Puts go on while another thread syncs; and ``more``."""
-        self._beside = [self._put, self._put, self._batch, self._build_index, *more]
+        self._beside = [self._put, self._put, self._batch, self._make_file, self._build_index, *more]
         try:
             yield
         finally:
