@@ -32,6 +32,7 @@ QUEUES = 2
 CONNECTIONS = 3
 SENDERS = 3
 SEED = "SKYLARK_POWER_SEED"
+HELD_UP_S = 1
 
 # (queue, offset in it, body)
 Acked = tuple[int, int, bytes]
@@ -46,6 +47,8 @@ class Plug:
         self._fs = fs
         self._rounds = rounds
         self._at = fs.calls.total() + calls
+        self._token = trio.lowlevel.current_trio_token()
+        self._done = threading.Event()
         fs.before_call = self._before_call
 
     def _before_call(self, operation: str, path: str) -> None:
@@ -56,13 +59,22 @@ class Plug:
             self._pull()
             return
         # A thread syncs. Whoever is answered too early hears of it before the power goes.
-        trio.from_thread.run(trio.testing.wait_all_tasks_blocked)
-        trio.from_thread.run_sync(self._pull)
+        self._token.run_sync_soon(trio.lowlevel.spawn_system_task, self._pull_when_quiet)
+        if not self._done.wait(HELD_UP_S):
+            # The loop waits for this very thread.
+            self._pull()
+
+    async def _pull_when_quiet(self) -> None:
+        await trio.testing.wait_all_tasks_blocked()
+        self._pull()
 
     def _pull(self) -> None:
+        if self._done.is_set():
+            return
         self._rounds.note_answered()
         self.image = self._fs.crash(self._rounds.random)
-        self.pulled.set()
+        self._done.set()
+        self._token.run_sync_soon(self.pulled.set)
 
 
 class Rounds:
