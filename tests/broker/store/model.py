@@ -42,6 +42,7 @@ class StoreModel:
         self.deleted: set[str] = set()
         #: Some deletion was cut off: verifyStore may miss some of what is back.
         self.half_deleted = False
+        self._haunted: set[str] = set()
         self._ends_are_lost = False
 
     def put(self, sent: Sent) -> None:
@@ -61,7 +62,7 @@ class StoreModel:
     def forget_ends(self) -> None:
         """A full disk had no room for the queues' ends: a start can't tell a deleted queue from a lost one then, and
         does not know where a queue was whose messages were all cleaned away."""
-        self.deleting |= self.deleted
+        self._haunted |= self.deleted
         self._ends_are_lost = True
 
     def clean(self, start: int) -> None:
@@ -80,6 +81,7 @@ class StoreModel:
     def reopened(self, store: MessageStore) -> None:
         """A half-deleted topic is taken as it was found, if no message in it is made up; the rest must be there."""
         known = {sent.physical_offset: sent for sent in self.log}
+        self.deleting |= self._haunted
         self.half_deleted |= bool(self.deleting)
         for topic in self.deleting:
             self.delete(topic)
