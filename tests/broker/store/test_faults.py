@@ -5,10 +5,11 @@ from random import Random
 
 import pytest
 
+from broker.store.file_size import refuse_other_size
 from broker.store.removal import Removal
 from broker.verify_store import verify
 from common.clock import ManualClock
-from common.errors import StoreError
+from common.errors import ConfigError, StoreError
 from tests.broker.store.support import SMALL, bodies, new_store, open_store, put
 from tests.support.memory_files import MemoryFiles
 
@@ -255,3 +256,12 @@ def test_verify_store_finds_no_damage_in_topics_that_were_deleted_and_made_again
     open_store(fs).close()
     said: list[str] = []
     assert verify(fs, SMALL, repair=False, say=said.append), said
+
+
+def test_a_file_whose_tail_was_being_cut_is_not_taken_for_one_of_another_size() -> None:
+    fs = MemoryFiles()
+    fs.overwrite("/store/commitlog/00000000000000008192", bytes(4016))
+    refuse_other_size(fs, "/store/commitlog", 4096, ours=False)
+    fs.overwrite("/store/commitlog/00000000000000008192", bytes(2048))
+    with pytest.raises(ConfigError, match="mappedFileSizeCommitLog=2048"):
+        refuse_other_size(fs, "/store/commitlog", 4096, ours=False)
