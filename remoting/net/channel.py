@@ -19,6 +19,8 @@ from remoting.protocol.connection import Connection
 from remoting.protocol.frame import encode, encode_head
 
 RECEIVE_BYTES = 65_536
+# A burst of requests is taken in pieces that grow: the peer works on the first answers while we work on the rest.
+RECEIVE_BYTES_FIRST = 8_192
 # A large frame is read in larger pieces, so that a bulk send costs few turns of the loop.
 RECEIVE_BYTES_BULK = 1_048_576
 # So large a body is not copied to stand behind its header.
@@ -258,7 +260,7 @@ class Channel:
     async def _read(self, dispatch: Dispatch, after_turn: Callable[[], None] | None) -> None:
         receive = self._socket.recv
         connection = self._connection
-        size = RECEIVE_BYTES
+        size = RECEIVE_BYTES_FIRST
         while True:
             try:
                 data = await receive(size)
@@ -288,7 +290,10 @@ class Channel:
                 self._in_turn = False
             if self._outbox and not self.flush_now() and self._backpressure:
                 await self.flush()
-            size = RECEIVE_BYTES_BULK if connection.pending_bytes > RECEIVE_BYTES else RECEIVE_BYTES
+            if connection.pending_bytes > RECEIVE_BYTES:
+                size = RECEIVE_BYTES_BULK
+            else:
+                size = min(2 * size, RECEIVE_BYTES) if len(data) == size else RECEIVE_BYTES_FIRST
 
     async def _write_queued(self) -> None:
         while True:
