@@ -23,7 +23,7 @@ from statistics import median
 
 import trio
 
-from bench.harness import Cluster, Row, cluster_at, row, show
+from bench.harness import BROKER, Cluster, Row, cluster_at, row, show
 from bench.send_pull import TOPIC, make_topic
 from common.message.message import Message
 from common.message.queue import MessageQueue
@@ -164,7 +164,7 @@ async def fill(at: Cluster, mib: int) -> None:
 
 def drop(home: str) -> float:
     """Put all files of the store out of the page cache, which works while nobody maps them; MB/s of a cold read."""
-    paths = [path for path in Path(home, "store").rglob("*") if path.is_file() and path.stat().st_size]
+    paths = [path for path in Path(home, BROKER).rglob("*") if path.is_file() and path.stat().st_size]
     done = seconds = 0.0
     for path in paths:
         fd = os.open(path, os.O_RDWR)

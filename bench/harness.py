@@ -1,17 +1,19 @@
 """What the benches share: daemons on loopback, medians, the table."""
 
 import json
-import os
-import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
+
+from scripts.daemons import broker_daemon, namesrv_daemon, stop, wait_ready
+
+# The broker's name, and that of its store's directory.
+BROKER = "bench"
 
 
 @dataclass(frozen=True)
@@ -47,13 +49,6 @@ def show(rows: Iterator[Row], as_json: bool) -> None:
             )
 
 
-def free_port() -> int:
-    """A port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @contextmanager
 def echo_server() -> Iterator[str]:
     """The limit's address."""
@@ -84,45 +79,18 @@ def cluster(*, store_dir: str | None = None, options: tuple[str, ...] = ()) -> I
 
 @contextmanager
 def cluster_at(home: str, options: tuple[str, ...] = ()) -> Iterator[Cluster]:
-    """As `cluster`, on the store that is in the directory ``home``, or comes to be there."""
-    nameserver, broker = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
-    bin_dir = Path(sys.executable).parent
-    name_port, broker_port = nameserver.rpartition(":")[2], broker.rpartition(":")[2]
-    env = {**os.environ, "HOME": home}
-    processes = [
-        subprocess.Popen(
-            [bin_dir / "namesrv", "--listen-port", name_port, "--bind-address", "127.0.0.1"],
-            env=env, stderr=subprocess.DEVNULL,
-        ),
-        subprocess.Popen(
-            [bin_dir / "broker", "--listen-port", broker_port, "--bind-address", "127.0.0.1",
-             "--broker-ip1", "127.0.0.1", "--namesrv-addr", nameserver, "--store-path-root-dir", f"{home}/store",
-             "--broker-name", "bench", *options],
-            env=env, stderr=subprocess.DEVNULL,
-        ),
-    ]  # fmt: skip
+    """As `cluster`, on the store that is in the directory `BROKER` of ``home``, or comes to be there."""
+    namesrv = namesrv_daemon(Path(home))
+    broker = broker_daemon(Path(home), BROKER, namesrv.addr, 0, *options)
+    daemons = [namesrv, broker]
     try:
-        for addr in (nameserver, broker):
-            wait_for_port(addr)
-        yield Cluster(nameserver, broker, processes[1].pid)
+        for daemon in daemons:
+            daemon.start()
+        wait_ready(daemons)
+        yield Cluster(namesrv.addr, broker.addr, broker.pid)
     finally:
-        for process in reversed(processes):
-            process.terminate()
-        for process in processes:
-            process.wait(20)
-
-
-def wait_for_port(addr: str, timeout_s: float = 10) -> float:
-    """Seconds until somebody listens at ``addr``."""
-    host, _, port = addr.rpartition(":")
-    started = time.perf_counter()
-    while time.perf_counter() - started < timeout_s:
-        try:
-            socket.create_connection((host, int(port)), 1).close()
-            return time.perf_counter() - started
-        except OSError:
-            time.sleep(0.002)
-    raise SystemExit(f"nobody listens at {addr} after {timeout_s:.0f} s")
+        for problem in stop(reversed(daemons)):
+            print(problem, file=sys.stderr)
 
 
 def in_turn(rounds: int, ours: Callable[[], float], limit: Callable[[], float]) -> tuple[list[float], list[float]]:

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from zlib import crc32
 
-from bench.harness import Row, free_port, row, show
+from bench.harness import Row, row, show
 from bench.startup import start_and_ask
 from broker.store.abort import ABORT
 from broker.store.checkpoint import Checkpoint
@@ -32,6 +32,7 @@ from common.message.ids import UniqueKeys, encode_host
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import Command
 from remoting.protocol.frame import encode
+from scripts.daemons import free_port
 
 GIB, MIB = 1 << 30, 1 << 20
 HOST = encode_host("127.0.0.1", 10911)

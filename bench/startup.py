@@ -15,10 +15,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from bench.harness import Row, free_port, row, show
+from bench.harness import Row, row, show
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import Command
 from remoting.protocol.frame import encode
+from scripts.daemons import free_port
 
 IDLE_S = 2.0
 

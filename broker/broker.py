@@ -134,6 +134,7 @@ class Broker:
                 nursery.start_soon(rooms.persister.run)
                 await nursery.start(rooms.cleaner.run)
                 nursery.start_soon(rooms.cold.run)
+                nursery.start_soon(rooms.pages.run)
                 nursery.start_soon(repeat, HELD_PULLS_INTERVAL_MS, lambda: rooms.held.expire(trio.current_time()))
                 nursery.start_soon(repeat, STATS_INTERVAL_MS, rooms.stats.sample)
                 nursery.start_soon(repeat, CLIENTS_INTERVAL_MS, rooms.client_handlers.expire)

@@ -189,14 +189,14 @@ class BrokerOptions:
         minimum=10, maximum=95, mutable=True,
     )  # fmt: skip
     disk_space_clean_forcibly_ratio: int = option(
-        85, "percent of the disk in use above which the oldest files go, however young; at least 30, at most 85 count",
+        85, "percent of the disk in use above which the oldest files go, however young; at least 30 count",
         minimum=1, maximum=100, mutable=True,
     )  # fmt: skip
     clean_file_forcibly_enable: bool = option(
         True, "do that; false: on a full disk sends are refused, and nothing young is deleted", mutable=True
     )
     disk_space_warning_level_ratio: int = option(
-        90, "percent of the disk in use above which sends are refused; at least 35, at most 90 count",
+        90, "percent of the disk in use above which sends are refused; at least 35 count; 100: when no file fits",
         minimum=1, maximum=100, mutable=True,
     )  # fmt: skip
     clean_resource_interval: int = option(
@@ -335,13 +335,17 @@ class BrokerOptions:
 
     @property
     def retention_rules(self) -> RetentionRules:
-        """What of the options says what may go; ratios within RocketMQ's bounds."""
+        """What of the options says what may go.
+
+        Ratios have RocketMQ's lower bounds, and not its upper ones (85 and 90): here a full disk is an error to whoever
+        sends, and ends nothing, so that those who have a large disk may use it.
+        """
         return RetentionRules(
             reserved_ms=self.file_reserved_time * HOUR_MS,
             hours=delete_hours(self.delete_when),
             clean_ratio=self.disk_max_used_space_ratio,
-            force_ratio=min(max(self.disk_space_clean_forcibly_ratio, 30), 85),
-            refuse_ratio=min(max(self.disk_space_warning_level_ratio, 35), 90),
+            force_ratio=max(self.disk_space_clean_forcibly_ratio, 30),
+            refuse_ratio=max(self.disk_space_warning_level_ratio, 35),
             force=self.clean_file_forcibly_enable,
             batch_max=self.delete_file_batch_max,
         )

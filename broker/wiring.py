@@ -28,6 +28,7 @@ from broker.store.removal import Removal
 from broker.store.store import MessageStore
 from broker.tasks.clean import Cleaner
 from broker.tasks.flush import Flusher
+from broker.tasks.pages import PagesAhead
 from broker.tasks.persist import Persister
 from common.clock import Clock
 from common.files import FileSystem
@@ -62,6 +63,7 @@ class Rooms:
     persister: Persister
     held: HeldPulls
     cold: ColdReads
+    pages: PagesAhead
     stats: BrokerStats
     client_handlers: ClientHandlers
     replication: Replication
@@ -74,7 +76,7 @@ def build_rooms(
     stats, clients, commits, held, cold = BrokerStats(clock), Clients(), GroupCommit(), HeldPulls(), ColdReads()
     in_memory_bytes = memory_bytes() * options.access_message_in_memory_max_ratio // 100
     persister = Persister(metadata, options)
-    flusher = Flusher(store, commits, options, persister.settle)
+    flusher, pages = Flusher(store, commits, options, persister.settle), PagesAhead(store.log)
     cleaner = Cleaner(store, Removal(fs, options.store_path_root_dir, store), flusher, options, clock)
 
     def after_turn() -> None:
@@ -83,6 +85,7 @@ def build_rooms(
             store.arrived.clear()
             held.arrived(arrived)
         flusher.wake()
+        pages.wake()
         if master is not None:
             master.wake()
 
@@ -136,4 +139,4 @@ def build_rooms(
     )
     prepare = acting.pre_online.prepare if acting.pre_online else None
     registrar = Registrar(identity, topics, options, known_master, acting.heartbeats, prepare)
-    return Rooms(server, registrar, flusher, cleaner, persister, held, cold, stats, client_handlers, replication)
+    return Rooms(server, registrar, flusher, cleaner, persister, held, cold, pages, stats, client_handlers, replication)

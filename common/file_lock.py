@@ -1,4 +1,4 @@
-"""A file that says who has a directory. Neighbour: files.py."""
+"""The lock of the machine's own disk; see FileLock in files.py."""
 
 import fcntl
 import os

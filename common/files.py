@@ -18,7 +18,7 @@ from typing import NamedTuple, Protocol
 
 from common.errors import DiskFull, FileClosed, StoreCorrupt
 from common.file_lock import OsFileLock
-from common.page_cache import address_of, resident
+from common.page_cache import address_of, populate, resident
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
@@ -76,6 +76,9 @@ class MappedFile(Protocol):
 
     def send(self, socket_fd: int, at: int, size: int) -> int:
         """Give these bytes to a non-blocking socket; returns how many it took. Blocks for the disk, as ``pread``."""
+
+    def populate(self, at: int, size: int) -> None:
+        """Make the pages of these bytes ready, so that writing to them is cheap. For any thread, as `pread`."""
 
     def close(self) -> None:
         """Give up file and map; a memoryview that is still held keeps its bytes readable."""
@@ -155,7 +158,8 @@ class OsFiles:
             return []
 
     def mkdirs(self, path: str) -> None:
-        os.makedirs(path, exist_ok=True)
+        with _full_disk_is_told(path):
+            os.makedirs(path, exist_ok=True)
 
     def remove(self, path: str) -> None:
         os.remove(path)
@@ -204,7 +208,7 @@ class OsFiles:
         usage = self.disk_usage(path)
         return usage.free / ((usage.used + usage.free) or 1)
 
-    def lock(self, path: str) -> "OsFileLock":
+    def lock(self, path: str) -> OsFileLock:
         return OsFileLock(path)
 
 
@@ -213,20 +217,20 @@ class OsAppendFile:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        with _full_disk_is_told(path):
+            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         self._size = os.fstat(self._fd).st_size
         self._directory_synced = False
 
     def write(self, data: bytes) -> None:
         rest = memoryview(data)
         try:
-            while rest:
-                rest = rest[os.write(self._fd, rest) :]
-        except OSError as error:
+            with _full_disk_is_told(self.path, len(data)):
+                while rest:
+                    rest = rest[os.write(self._fd, rest) :]
+        except (OSError, DiskFull):
             with contextlib.suppress(OSError):  # the first error is the one to tell
                 os.ftruncate(self._fd, self._size)
-            if error.errno in _NO_ROOM:
-                raise _disk_full(self.path, len(data)) from error
             raise
         self._size += len(data)
 
@@ -260,7 +264,8 @@ class OsMappedFile:
         self._readers = 0
         self._closed = False
         created = create and not os.path.exists(path)
-        self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644)
+        with _full_disk_is_told(path):
+            self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644)
         self._directory_synced = False
         try:
             self.size = self._prepare(size, create, allocated)
@@ -295,12 +300,11 @@ class OsMappedFile:
         # A hole in a mapped file is filled when its page is first written, and on a full disk that is a SIGBUS.
         if end <= self._allocated:
             return
-        try:
+        missing, room = end - os.fstat(self._fd).st_blocks * 512, os.fstatvfs(self._fd)
+        with _full_disk_is_told(self.path, end - self._allocated):
+            if missing > room.f_bavail * room.f_frsize:  # to try all the same takes ms, at each send that is refused
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             os.posix_fallocate(self._fd, self._allocated, end - self._allocated)
-        except OSError as error:
-            if error.errno not in _NO_ROOM:
-                raise
-            raise _disk_full(self.path, end - self._allocated) from error
         self._allocated = end
 
     def sync(self) -> None:
@@ -335,11 +339,11 @@ class OsMappedFile:
             except BlockingIOError:
                 return 0
 
+    def populate(self, at: int, size: int) -> None:
+        with self._reading():
+            populate(self._address + at, size)
+
     def close(self) -> None:
-        view: mmap.mmap | None = getattr(self, "view", None)
-        if view is not None:
-            with contextlib.suppress(BufferError):  # someone still reads: the map goes with the last memoryview
-                view.close()
         with self._lock:
             self._closed = True
             self._close_when_unused()
@@ -358,7 +362,13 @@ class OsMappedFile:
                 self._close_when_unused()
 
     def _close_when_unused(self) -> None:
-        if self._closed and not self._readers and self._fd >= 0:
+        if not self._closed or self._readers:
+            return
+        view: mmap.mmap | None = getattr(self, "view", None)
+        if view is not None:
+            with contextlib.suppress(BufferError):  # someone still reads: the map goes with the last memoryview
+                view.close()
+        if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 
@@ -371,6 +381,14 @@ def _fsync_dir(path: str) -> None:
         os.close(fd)
 
 
-def _disk_full(path: str, needed: int) -> DiskFull:
-    free = shutil.disk_usage(os.path.dirname(path) or ".").free
-    return DiskFull(f"{path}: no room for {needed:,} bytes, {free:,} are free: make room or move the store")
+@contextlib.contextmanager
+def _full_disk_is_told(path: str, needed: int = 0) -> Iterator[None]:
+    """DiskFull when there is no room for so many bytes; 0: for a new name, which needs some too."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            raise
+        free = f", {shutil.disk_usage(os.path.dirname(path) or '.').free:,} are free" if needed else ""
+        what = f"{needed:,} bytes" if needed else "another name"
+        raise DiskFull(f"{path}: no room for {what}{free}: make room or move the store") from error

@@ -1,4 +1,4 @@
-"""Whether bytes of a map are in memory, asked of the kernel (mincore).
+"""What the kernel knows of a map's bytes: whether they are in memory (mincore); and a wish (madvise).
 
 A page fault inside a copy out of a map waits for the disk with Python's lock held, and so stops every thread of the
 process; who asks first can read such bytes with pread in a thread instead, which lets the others run.
@@ -10,10 +10,16 @@ import ctypes
 import mmap
 
 _PAGE_BYTES = mmap.PAGESIZE
+# Linux 5.14; older kernels refuse it, and the pages come one by one as they are written to.
+_MADV_POPULATE_WRITE = 23
 # PyDLL keeps Python's lock: the call never waits, and giving the lock away costs more than it takes.
 _LIBC = ctypes.PyDLL(None)
 _MINCORE = _LIBC.mincore
 _MINCORE.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
+# CDLL gives it away: this call may wait for the disk.
+_WAITING_LIBC = ctypes.CDLL(None)
+_MADVISE = _WAITING_LIBC.madvise
+_MADVISE.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 
 
 def address_of(view: mmap.mmap) -> int:
@@ -28,3 +34,9 @@ def resident(address: int, size: int) -> bool:
     vector = bytearray(pages)
     found: int = _MINCORE(start, pages * _PAGE_BYTES, ctypes.byref(ctypes.c_char.from_buffer(vector)))
     return found != 0 or 0 not in vector
+
+
+def populate(address: int, size: int) -> None:
+    """Bring the pages of these bytes into the map, ready to be written to. Blocks, and lets other threads run."""
+    start = address & -_PAGE_BYTES
+    _MADVISE(start, address + size - start, _MADV_POPULATE_WRITE)

@@ -141,7 +141,10 @@ def broker_daemon(home: Path, name: str, nameserver: str, port: int = 0, *option
     port = port or free_port()
     command = [
         str(BIN / "broker"), "--listen-port", str(port), "--bind-address", HOST, "--broker-ip1", HOST,
-        "--broker-name", name, "--namesrv-addr", nameserver, "--store-path-root-dir", str(home / name), *options,
+        "--broker-name", name, "--namesrv-addr", nameserver, "--store-path-root-dir", str(home / name),
+        # Neither what else fills this machine's disk nor the hour is to matter.
+        "--disk-space-warning-level-ratio", "100", "--clean-file-forcibly-enable", "false",
+        "--file-reserved-time", "1000000", *options,
     ]  # fmt: skip
     return Daemon(name, command, port, home / f"{name}.log")
 

@@ -1,7 +1,8 @@
-"""Requests that need bytes which are on disk only wait here until a thread has brought these into memory.
+"""Requests that need bytes which are on disk only, or very many, wait here until a thread has read these.
 
 A handler runs on the loop within `resident_only`; where it would wait for the disk it is stopped, a thread reads, and
-the handler runs again from its start. So sends go on meanwhile. Clients take turns, whatever each of them asks for.
+the handler runs again from its start. So sends go on meanwhile. Clients take turns, whatever each of them asks for;
+one that does not take large answers is not made more.
 Bounds: threads, requests that wait, the time that one may take, and how often it is run again.
 Neighbours: store/residency.py, wiring.py (which handlers), broker.py (runs and stops this).
 """
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 import trio
 
 from broker.store.residency import NotResident, resident_only, warm
-from remoting.net.channel import Channel
+from remoting.net.channel import BULK_BYTES, Channel
 from remoting.net.server import Handler, failure
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
@@ -28,7 +29,7 @@ TIMEOUT_S = 10.0
 # gone again before they are looked at.
 MAX_ATTEMPTS = 256
 
-# Given True when it runs again, after a wait for the disk.
+# Given True when it runs after a wait for the disk.
 Attempt = Callable[[bool], Command | None]
 
 
@@ -40,6 +41,7 @@ class _Waiting:
     cold: NotResident
     deadline: float
     attempts: int = 1
+    waited: bool = False
 
 
 class ColdReads:
@@ -50,7 +52,9 @@ class ColdReads:
         self._by_channel: dict[Channel, deque[_Waiting]] = {}
         self._count = 0
         self._running = 0
-        self._wanted = trio.Semaphore(0)
+        self._free = trio.lowlevel.ParkingLot()
+        # Channels that have not taken large answers yet: their next requests wait.
+        self._sending: set[Channel] = set()
         self._threads = trio.CapacityLimiter(THREADS)
         self._turn = trio.Lock()
         self._stopping = False
@@ -82,11 +86,12 @@ class ColdReads:
         """Serve what waits, until cancelled."""
         async with trio.open_nursery() as nursery:
             for _ in range(THREADS):
-                nursery.start_soon(self._work)
+                nursery.start_soon(self._work, nursery)
 
     async def stop(self) -> None:
         """Refuse what waits and what comes; return when nothing is being read any more."""
         self._stopping = True
+        self._sending.clear()
         while waiting := self._take():
             self._answer(waiting, _refusal(waiting.request, stopping=True))
         if self._running:
@@ -98,14 +103,14 @@ class ColdReads:
             return _refusal(waiting.request, stopping=self._stopping)
         self._by_channel.setdefault(waiting.channel, deque()).append(waiting)
         self._count += 1
-        self._wanted.release()
+        self._free.unpark()
         return None
 
     def _take(self) -> _Waiting | None:
         """The oldest request of the channel whose turn it is."""
-        if not self._by_channel:
+        channel = next((channel for channel in self._by_channel if channel not in self._sending), None)
+        if channel is None:
             return None
-        channel = next(iter(self._by_channel))
         requests = self._by_channel.pop(channel)
         waiting = requests.popleft()
         if requests:
@@ -113,11 +118,11 @@ class ColdReads:
         self._count -= 1
         return waiting
 
-    async def _work(self) -> None:
+    async def _work(self, nursery: trio.Nursery) -> None:
         while True:
-            await self._wanted.acquire()
             waiting = self._take()
-            if waiting is None:  # its channel is gone
+            if waiting is None:
+                await self._free.park()
                 continue
             self._running += 1
             try:
@@ -125,8 +130,17 @@ class ColdReads:
             finally:
                 self._running -= 1
             self._answer(waiting, response)
+            channel = waiting.channel
+            if channel.buffered_bytes >= BULK_BYTES and channel not in self._sending:
+                self._sending.add(channel)
+                nursery.start_soon(self._go_on_when_sent, channel)
             if self._stopping and not self._running:
                 self._idle.set()
+
+    async def _go_on_when_sent(self, channel: Channel) -> None:
+        await channel.sent()
+        self._sending.discard(channel)
+        self._free.unpark(count=THREADS)
 
     async def _serve(self, waiting: _Waiting) -> Command | None:
         """One more attempt, after the disk was waited for."""
@@ -134,13 +148,14 @@ class ColdReads:
             return _refusal(waiting.request, stopping=False)
         try:
             # The files live as long as the thread needs them: it may be left behind at the stop.
-            await trio.to_thread.run_sync(warm, waiting.cold, limiter=self._threads, abandon_on_cancel=True)
+            got = await trio.to_thread.run_sync(warm, waiting.cold, limiter=self._threads, abandon_on_cancel=True)
             waiting.attempts += 1
+            waiting.waited |= waiting.cold.on_disk
             async with self._turn:
                 # One answer a turn of the loop: together they would hold others up.
                 await trio.lowlevel.checkpoint()
-                with resident_only() if waiting.attempts < MAX_ATTEMPTS else nullcontext():
-                    return waiting.attempt(True)
+                with resident_only(got) if waiting.attempts < MAX_ATTEMPTS else nullcontext():
+                    return waiting.attempt(waiting.waited)
         except NotResident as cold:
             if cold.spans == waiting.cold.spans:
                 waiting.attempts = MAX_ATTEMPTS

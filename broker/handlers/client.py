@@ -6,6 +6,7 @@ Neighbours: meta/clients.py; broker.py calls `closed` for each connection that e
 
 import logging
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 
 from broker.handlers.bodies import answer_with, read_body, refused_when_not_stored
 from broker.meta.clients import Clients, Member
@@ -13,7 +14,7 @@ from broker.meta.groups import Groups
 from broker.meta.topics import Topics
 from broker.options import BrokerOptions
 from common.clock import Clock
-from common.errors import ProtocolError, RemotingError, RequestRefused, RequestTimeout
+from common.errors import DiskFull, ProtocolError, RemotingError, RequestRefused, RequestTimeout
 from common.message.ids import split_offset_msg_id
 from remoting.net.channel import Channel
 from remoting.net.server import Handler, SlowHandler
@@ -212,7 +213,8 @@ class ClientHandlers:
             config = self._groups.get_or_create(consumer.group_name)
             if config is not None and consumer.message_model != "BROADCASTING" and config.retry_queue_nums > 0:
                 sys_flag = UNIT_SUB_FLAG if consumer.unit_mode else 0
-                self._topics.create_retry_topic(consumer.group_name, config.retry_queue_nums, sys_flag)
+                with suppress(DiskFull):  # the group can read without it; a later heartbeat makes it
+                    self._topics.create_retry_topic(consumer.group_name, config.retry_queue_nums, sys_flag)
         return config
 
     def _notify(self, groups: Iterable[str]) -> None:

@@ -7,13 +7,14 @@ Neighbours: journal.py, handlers/pull.py (asks for the group at each pull), hand
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from itertools import chain
 from typing import Any
 
 from broker.meta.journal import Journal
 from broker.options import BrokerOptions
 from common.clock import Clock
-from common.errors import RequestRefused
+from common.errors import DiskFull, RequestRefused
 from common.names import check_group
 from remoting.protocol.bodies.data_version import DataVersion
 from remoting.protocol.bodies.group import SubscriptionGroupConfig
@@ -111,14 +112,16 @@ class Groups:
     def get_or_create(self, name: str) -> SubscriptionGroupConfig | None:
         """The group; made with RocketMQ's settings where ``autoCreateSubscriptionGroup`` allows it.
 
-        A slave serves such a group, too, and leaves it to its master to keep it.
+        A slave serves such a group, too, and leaves it to its master to keep it. A full disk keeps nobody from reading:
+        the group is served as if it were there, and made when there is room.
         """
         config = self._table.get(name)
         if config is None and self._may_create(name):
             config = SubscriptionGroupConfig(name)
             if not self._options.is_slave:
-                self.put(config)
-                logger.info("group %s created on first use", name)
+                with suppress(DiskFull):
+                    self.put(config)
+                    logger.info("group %s created on first use", name)
         return config
 
     def create_system_groups(self) -> None:

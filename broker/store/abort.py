@@ -25,13 +25,21 @@ def read_abort(fs: FileSystem, directory: str) -> LastStop:
 def write_abort(fs: FileSystem, directory: str) -> None:
     """The store is open now. Durable, so that it tells of a power loss too.
 
-    On a full disk the file is empty: a crash counts as a power loss then.
+    On a full disk the file is empty, or missing, and the checkpoint tells: a crash counts as a power loss then.
     """
-    file = fs.open_append(f"{directory}/{ABORT}")
-    try:
-        file.truncate(0)
-        with suppress(DiskFull):
-            file.write(f"{fs.boot_id()}\n".encode())
-        file.sync()
-    finally:
-        file.close()
+    with suppress(DiskFull):
+        file = fs.open_append(f"{directory}/{ABORT}")
+        try:
+            file.truncate(0)
+            with suppress(DiskFull):
+                file.write(f"{fs.boot_id()}\n".encode())
+            file.sync()
+        finally:
+            file.close()
+
+
+def remove_abort(fs: FileSystem, directory: str) -> None:
+    """The store was closed, and all of it is on disk."""
+    path = f"{directory}/{ABORT}"
+    if fs.exists(path):
+        fs.remove(path)

@@ -102,8 +102,8 @@ class ConsumeQueue:
         self.min_offset, self.next_offset = low, high
         return True
 
-    def find_ends(self, log_start: int, known: tuple[int, int], is_sound: IsSound | None) -> None:
-        """Find first and last entry in the files; maps none of them.
+    def find_ends(self, log_start: int, known: tuple[int, int], is_sound: IsSound | None) -> bool:
+        """Find first and last entry in the files; maps none of them. True when entries had to be dropped.
 
         ``known``: (min, next) that the queue had once reached; (0, 0) when nobody noted that.
         ``is_sound`` (offset, physical offset, size): after a power loss, entries at the end that are not sound are
@@ -113,18 +113,19 @@ class ConsumeQueue:
         while len(segments) > 1 and not self._has_entry(segments[-1].base // ENTRY_BYTES):
             self.chain.cut_after(segments[-1].base)
         if not segments:
-            return
+            return False
         first = self.chain.start // ENTRY_BYTES
-        end = self._find_end(known[1])
+        end = found = self._find_end(known[1])
         if is_sound is not None:
-            end = self._last_sound(first, end, is_sound)
+            end = self._last_sound(first, found, is_sound)
             if end == first:
                 # Nothing here is true, not even where it starts: the files before it may be lost.
                 self.chain.remove_all()
-                return
+                return True
             self.chain.zero_from(end * ENTRY_BYTES)
         self.next_offset = end
         self._find_start(log_start, known[0])
+        return end < found
 
     def last_entry(self) -> tuple[int, int, int]:
         """(offset, physical offset, size) of the newest message; size 0 when the queue has none."""

@@ -19,8 +19,8 @@ def refuse_other_size(fs: FileSystem, directory: str, configured: int, *, ours: 
     found = fs.size(path)
     if found in (0, configured) or (found < configured and ours and len(names) == 1):
         return
-    if len(names) > 1 and int(names[1]) - int(names[0]) != found:
-        return  # a damaged file: whoever loads the files tells
+    if int(names[0]) % found or (len(names) > 1 and int(names[1]) - int(names[0]) != found):
+        return  # no size of files: a cut one, or a damaged one, of which whoever loads the files tells
     raise ConfigError(
         f"{path} has {found} bytes, but {KEY} is {configured}: set {KEY}={found} in the conf file; "
         "the size cannot change for a store that has messages"

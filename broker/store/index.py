@@ -18,6 +18,8 @@ from common.message.javahash import KeyHasher
 
 # The most records that are read before their entries are written.
 _STEP = 4096
+# The year 9998: a record's time has no CRC and may be anything, but not every number has a date.
+_LATEST_MS = 253_370_000_000_000
 # How much of the log must be in memory before it is read: more than most steps take.
 _LOOK_BYTES = 1024 * 1024
 
@@ -173,6 +175,7 @@ class Index:
 
     def _add_file(self, store_ms: int) -> IndexFile:
         self._fs.mkdirs(self._directory)
+        store_ms = min(max(store_ms, 0), _LATEST_MS)
         name = datetime.fromtimestamp(store_ms / 1000).strftime("%Y%m%d%H%M%S") + f"{store_ms % 1000:03d}"
         if self.files:
             # A start takes the files in the order of their names, whatever the clock did.
@@ -180,7 +183,7 @@ class Index:
         while self._fs.exists(f"{self._directory}/{name}"):
             name = str(int(name) + 1)
         size = index_file_bytes(self._slots, self._capacity)
-        map_ = self._fs.open_map(f"{self._directory}/{name}", size, create=True)
+        map_ = self._fs.open_map(f"{self._directory}/{name}", size, create=True, allocated=0)
         file = IndexFile(map_, self._slots, self._capacity)
         self.files.append(file)
         return file

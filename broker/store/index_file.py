@@ -17,8 +17,11 @@ from common.files import MappedFile
 
 _HEADER = struct.Struct(">qqqqii")
 _ENTRY = struct.Struct(">iqii")
+# A file has its full size at once, as RocketMQ's (420 MB); its blocks come as entries need them.
+ALLOCATED_BYTES = 4 * 1024 * 1024
 SLOTS_AT = _HEADER.size
 SLOT_BYTES = 4
+MAX_SECONDS = 0x7FFFFFFF
 
 
 def index_file_bytes(slots: int, capacity: int) -> int:
@@ -63,6 +66,7 @@ class IndexFile:
     def put_many(self, hashes: Sequence[int], physicals: Sequence[int], times_ms: Sequence[int]) -> None:
         """Add entries (key hash, physical offset, store time), as many as there is room for, and write the header.
 
+        DiskFull when there is no room for them: nothing is changed.
         First the entries, then the slots that point at them, then the header: a process that is killed in between
         leaves slots that are ahead of the header, but no slot that has lost its older entries.
         """
@@ -70,6 +74,8 @@ class IndexFile:
             return
         self._check_slots()
         first = self.count
+        end = self.entries_at + (first + len(hashes)) * _ENTRY.size
+        self.file.allocate(min(-(-end // ALLOCATED_BYTES) * ALLOCATED_BYTES, self.file.size))
         if first == 1:
             self.begin_physical, self.begin_ms = physicals[0], times_ms[0]
         places = [key_hash % self.slots for key_hash in hashes]
@@ -102,6 +108,10 @@ class IndexFile:
             if previous >= at:
                 return
             at = previous
+
+    def newest_entries(self) -> "array[int]":
+        """The newest entry of each slot; 0 where it has none."""
+        return array("i", map(self._known, _swapped(self._slots)))
 
     def _check_slots(self) -> None:
         """NotResident when the slots are on disk only, as they may be after a start: entries go anywhere in them."""
@@ -141,9 +151,10 @@ class IndexFile:
         """The times as entries hold them."""
         begin_ms = self.begin_ms
         earliest, latest = (min(times_ms) - begin_ms) // 1000, (max(times_ms) - begin_ms) // 1000
-        if earliest == latest >= 0:
+        if earliest == latest and 0 <= earliest <= MAX_SECONDS:
             return repeat(earliest)
-        return [max((time_ms - begin_ms) // 1000, 0) for time_ms in times_ms]
+        # A record's time has no CRC: it may be anything.
+        return [min(max((time_ms - begin_ms) // 1000, 0), MAX_SECONDS) for time_ms in times_ms]
 
     def _write_header(self) -> None:
         times_and_places = (self.begin_ms, self.end_ms, self.begin_physical, self.end_physical)

@@ -6,7 +6,7 @@ from broker.store.scan import sound_record
 from broker.store.segment import NAME_DIGITS
 from common.files import FileSystem, MappedFile
 from common.message.flags import BORN_HOST_V6
-from common.message.record import MAGIC_V1, MAGIC_V2, MIN_RECORD, SIZE_MAGIC, STORE_TIMESTAMP_V4_AT
+from common.message.record import MAGIC_V1, MAGIC_V2, MIN_RECORD, SIZE_MAGIC, STORE_TIMESTAMP_V4_AT, Record
 
 _MAGICS = tuple(magic.to_bytes(4, "big") for magic in (MAGIC_V1, MAGIC_V2))
 _MAGIC_AT = 4
@@ -84,6 +84,15 @@ class LogFiles:
         if magic not in (MAGIC_V1, MAGIC_V2) or written_at != physical:
             return -1
         return int(_LONG.unpack_from(file.view, at + STORE_TIMESTAMP_V4_AT + (12 if sys_flag & BORN_HOST_V6 else 0))[0])
+
+    def record_at(self, physical: int) -> Record | None:
+        """The sound record that starts at ``physical``."""
+        file = self.at(physical)
+        if file is None or not file.base <= physical <= file.end - MIN_RECORD:
+            return None
+        at = physical - file.base
+        size, _ = SIZE_MAGIC.unpack_from(file.view, at)
+        return sound_record(file.view[at : min(at + size, file.size)], physical)[0]
 
     def close(self) -> None:
         for file in self.files:

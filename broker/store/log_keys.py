@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from common.errors import ProtocolError
 from common.message.flags import BORN_HOST_V6, STORE_HOST_V6, TRANSACTION_MASK, TRANSACTION_ROLLBACK
-from common.message.javahash import TAIL, KeyHasher
+from common.message.javahash import TAIL, KeyHasher, head_hash
 from common.message.properties import find_property
 from common.message.record import MAGIC_V1, MAGIC_V2, MIN_RECORD, decode_record
 
@@ -27,7 +27,7 @@ _MIN_RUN = 8
 _MAX_RUN = 256
 _FIRST_RUN = 32
 _MAX_LAYOUTS = 256
-_MAX_HEADS = 4096
+_MAX_STARTS = 4096
 
 
 class Entries(NamedTuple):
@@ -53,8 +53,7 @@ class LogKeys:
         self._layouts: dict[tuple[int, int], _Layout] = {}
         # How many records to look at for the next run.
         self._reach = _FIRST_RUN
-        # All from the topic to the key without its last characters -> the hash of that part of "topic#key".
-        self._heads: dict[bytes, int] = {}
+        self._starts = _Starts()
 
     def read(self, view: mmap.mmap, at: int, end: int, base: int, limit: int) -> tuple[Entries, int, int]:
         """(entries of up to ``limit`` records from ``at`` on, where the next record is, how many records).
@@ -124,31 +123,30 @@ class LogKeys:
             layout = self._learn_layout(data[:size], body_bytes)
             if layout is None:
                 return 0
-        sizes, flags, times_ms, body_lengths, heads, tails, rests = zip(*layout.record.iter_unpack(data), strict=True)
+        columns = zip(*layout.record.iter_unpack(data), strict=True)
+        sizes, flags, times_ms, body_lengths, heads, high, low, rests = columns
         count = len(sizes)
         for column in (sizes, flags, body_lengths, rests):
             if column.count(column[0]) < count:
                 count = min(count, next(number for number, value in enumerate(column) if value != column[0]))
         if count < _MIN_RUN:
             return 0
-        hashes = self._hashes(heads[:count], tails[:count])
-        if hashes is None:
+        try:
+            hashes = self._hashes(heads[:count], high[:count], low[:count])
+        except KeyError:
             return 0
         entries.hashes.extend(hashes)
         entries.physicals.extend(range(physical, physical + count * size, size))
         entries.times_ms.extend(times_ms[:count])
         return count
 
-    def _hashes(self, heads: Sequence[bytes], tails: Sequence[bytes]) -> list[int] | None:
-        """The hashes of the keys that ``heads`` end in and ``tails`` end; None when some are not plain."""
-        known, ends = self._heads, self._hasher.tails
-        try:
-            raw = [known[head] + ends[tail] & 0xFFFFFFFF for head, tail in zip(heads, tails, strict=True)]
-        except KeyError:
-            if not self._learn_heads(set(heads)) or not self._hasher.learn_tails(set(tails)):
-                return None
-            raw = [known[head] + ends[tail] & 0xFFFFFFFF for head, tail in zip(heads, tails, strict=True)]
-        return [h if h < 0x80000000 else 0x100000000 - h & 0x7FFFFFFF for h in raw]
+    def _hashes(self, heads: Sequence[bytes], high: Sequence[bytes], low: Sequence[bytes]) -> list[int]:
+        """The hashes of the keys whose starts ``heads`` end in, with their last two pairs; KeyError if not plain."""
+        starts, pairs, last_pairs = self._starts, self._hasher.high, self._hasher.low
+        return [
+            h if (h := starts[a] + pairs[b] + last_pairs[c] & 0xFFFFFFFF) < 0x80000000 else 0x100000000 - h & 0x7FFFFFFF
+            for a, b, c in zip(heads, high, low, strict=True)
+        ]
 
     def _learn_layout(self, raw: bytes, body_bytes: int) -> _Layout | None:
         tail = raw[_BODY_AT + body_bytes :]
@@ -158,24 +156,24 @@ class LogKeys:
             return None
         rest = tail[key_end:]
         head_bytes = key_end - TAIL
-        record = struct.Struct(f">8s28x4s16xq20x4s{body_bytes}x{head_bytes}s{TAIL}s{len(rest)}s")
+        record = struct.Struct(f">8s28x4s16xq20x4s{body_bytes}x{head_bytes}s2s2s{len(rest)}s")
         if len(self._layouts) >= _MAX_LAYOUTS:
             self._layouts.clear()
         layout = self._layouts[len(raw), body_bytes] = _Layout(record, rest)
         return layout
 
-    def _learn_heads(self, heads: set[bytes]) -> bool:
-        if len(self._heads) + len(heads) > _MAX_HEADS:
-            self._heads.clear()
-        for head in heads:
-            if head in self._heads:
-                continue
-            key_at = _unique_key_at(head)
-            key = head[1 : head[0] + 1] + b"#" + head[key_at:]
-            if key_at < 0 or head.find(b"\x02", key_at) >= 0 or head.find(_KEYS) >= 0 or not key.isascii():
-                return False
-            self._heads[head] = self._hasher.head_hash(key)
-        return True
+
+class _Starts(dict[bytes, int]):
+    """From the topic to the key without its tail -> what that part of "topic#key" adds; KeyError if not plain."""
+
+    def __missing__(self, head: bytes) -> int:
+        key_at = _unique_key_at(head)
+        if key_at < 0 or head.find(b"\x02", key_at) >= 0 or head.find(_KEYS) >= 0:
+            raise KeyError(head)
+        if len(self) >= _MAX_STARTS:
+            self.clear()
+        self[head] = found = head_hash(head[1 : head[0] + 1] + b"#" + head[key_at:])
+        return found
 
 
 def _unique_key_at(tail: bytes) -> int:

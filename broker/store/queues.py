@@ -86,9 +86,9 @@ class Queues:
         return emptied
 
     def ends(self) -> dict[str, dict[int, tuple[int, int]]]:
-        """Topic -> queue -> (min offset, next offset)."""
+        """Topic -> queue -> (min offset, next offset), of all queues that ever had a message."""
         return {
-            topic: {number: (queue.min_offset, queue.next_offset) for number, queue in queues.items()}
+            topic: {n: (queue.min_offset, queue.next_offset) for n, queue in queues.items() if queue.next_offset}
             for topic, queues in self._by_topic.items()
         }
 

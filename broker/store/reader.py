@@ -4,13 +4,13 @@ Messages of a queue that lie side by side in the commit log are copied out in on
 no message, are passed over.
 """
 
-from collections.abc import Set
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from enum import Enum
 
 from broker.store.commitlog import CommitLog
 from broker.store.consumequeue import BLANK_SIZE, ConsumeQueue
-from broker.store.residency import NotResident, is_checked
+from broker.store.residency import NotResident, Span, bytes_got
 
 # How many entries one read looks at for matches, at the most.
 MAX_SCAN = 16_000
@@ -21,6 +21,11 @@ MAX_RANGES = 2_048
 GAP_BYTES = 32 * 1024
 # The most that one pull brings into memory, what lies between its messages included; it gets what is in that.
 COLD_BYTES = 8 * 1024 * 1024
+# So much of what was not written lately is copied by a thread, also from memory: the loop has better things to do.
+THREAD_BYTES = 128 * 1024
+
+# Physical offsets: from the first to behind the last byte.
+Range = tuple[int, int]
 
 
 class GetStatus(Enum):
@@ -70,34 +75,30 @@ def read_queue(
         return GetResult(GetStatus.OFFSET_OVERFLOW_ONE, offset, low, high)
     if offset > high:
         return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, high, low, high)
-    ranges, count, scanned = _choose(log, queue, offset, max_count, max_bytes, tag_codes)
-    next_offset = offset + scanned
+    ranges, count, scanned, size = _choose(log, queue, offset, max_count, max_bytes, tag_codes)
     if not scanned:
         return GetResult(GetStatus.OFFSET_FOUND_NULL, _next_file(queue, offset), low, high)
     if not count:
-        return GetResult(GetStatus.NO_MATCHED_MESSAGE, next_offset, low, high)
+        return GetResult(GetStatus.NO_MATCHED_MESSAGE, offset + scanned, low, high)
     if ranges[0][0] < log.start:
         # Its file has gone, and the cleaner is still going through the queues.
         low = queue.min_offset = queue.find_start(log.start)
         return GetResult(GetStatus.OFFSET_TOO_SMALL, low, low, high)
-    if is_checked() and not log.is_recent(ranges[0][0]):
-        at_hand = _resident_bytes(log, ranges)
-        if at_hand is not None:
-            ranges, count, scanned = _choose(log, queue, offset, max_count, at_hand, tag_codes)
-            next_offset = offset + scanned
-    if len(ranges) == 1:
-        start, end = ranges[0]
-        records = log.copy(start, end - start)
-    else:
-        records = b"".join([log.copy(start, end - start) for start, end in ranges])
-    return GetResult(GetStatus.FOUND, next_offset, low, high, records, count)
+    got = bytes_got()
+    if got is None or log.is_recent(ranges[0][0]) or (size < THREAD_BYTES and _is_resident(log, ranges)):
+        return GetResult(GetStatus.FOUND, offset + scanned, low, high, _copied(log, ranges), count)
+    pieces, near = _pieces(ranges, log.chain.segment_bytes)
+    if near < size:
+        ranges, count, scanned, size = _choose(log, queue, offset, max_count, near, tag_codes)
+    records = _records(log, ranges, pieces, size, got)
+    return GetResult(GetStatus.FOUND, offset + scanned, low, high, records, count)
 
 
 def _choose(
     log: CommitLog, queue: ConsumeQueue, offset: int, max_count: int, max_bytes: int, tag_codes: Set[int] | None
-) -> tuple[list[tuple[int, int]], int, int]:
-    """(ranges of the log, number of messages in them, number of entries looked at)."""
-    ranges: list[tuple[int, int]] = []
+) -> tuple[list[Range], int, int, int]:
+    """(ranges of the log, number of messages in them, number of entries looked at, bytes in the ranges)."""
+    ranges: list[Range] = []
     count = scanned = 0
     left = max_bytes
     start = end = -1
@@ -118,40 +119,71 @@ def _choose(
         if end >= 0:
             ranges.append((start, end))
             if len(ranges) == MAX_RANGES:
-                scanned, count, end = scanned - 1, count - 1, -1
+                scanned, count, left, end = scanned - 1, count - 1, left + size, -1
                 break
         start, end = physical, physical + size
     if end >= 0:
         ranges.append((start, end))
-    return ranges, count, scanned
+    return ranges, count, scanned, max_bytes - left
 
 
-def _resident_bytes(log: CommitLog, ranges: list[tuple[int, int]]) -> int | None:
-    """How many bytes of the ranges are near enough to be given; None is all of them. NotResident if not in memory."""
-    segment_bytes = log.chain.segment_bytes
+def _copied(log: CommitLog, ranges: list[Range]) -> bytes:
+    if len(ranges) == 1:
+        start, end = ranges[0]
+        return log.copy(start, end - start)
+    return b"".join([log.copy(start, end - start) for start, end in ranges])
+
+
+def _is_resident(log: CommitLog, ranges: list[Range]) -> bool:
+    """Whether all that lies between the first and the last is in memory; False also when that is too much to ask."""
     first, last = ranges[0][0], ranges[-1][1]
-    if first // segment_bytes == (last - 1) // segment_bytes and last - first <= COLD_BYTES:
-        file, at, size = log.span(first, last)
-        if file.resident(at, size):
-            return None
-    pieces: list[tuple[int, int]] = []
-    given = covered = 0
-    for start, end in ranges:
-        begin, before = pieces[-1] if pieces else (start, start)
-        joined = start - before < GAP_BYTES and start // segment_bytes == begin // segment_bytes
-        more = end - (before if joined else start)
-        if given and covered + more > COLD_BYTES:
+    if last - first > COLD_BYTES or not _in_one_file(first, last - 1, log.chain.segment_bytes):
+        return False
+    file, at, size = log.span(first, last)
+    return file.resident(at, size)
+
+
+def _pieces(ranges: list[Range], segment_bytes: int) -> tuple[list[Range], int]:
+    """The ranges, joined where they lie near each other, as far as COLD_BYTES go; and how many bytes of the ranges."""
+    pieces = [ranges[0]]
+    near = covered = ranges[0][1] - ranges[0][0]
+    for start, end in ranges[1:]:
+        begin, before = pieces[-1]
+        joined = start - before < GAP_BYTES and _in_one_file(begin, start, segment_bytes)
+        covered += end - (before if joined else start)
+        if covered > COLD_BYTES:
             break
-        if joined and pieces:
+        near += end - start
+        if joined:
             pieces[-1] = (begin, end)
         else:
             pieces.append((start, end))
-        covered += more
-        given += end - start
-    cold = [span for start, end in pieces if not (span := log.span(start, end)).file.resident(span.at, span.size)]
-    if cold:
-        raise NotResident(cold)
-    return given if pieces[-1][1] < last else None
+    return pieces, near
+
+
+def _records(log: CommitLog, ranges: list[Range], pieces: list[Range], size: int, got: Mapping[Span, bytes]) -> bytes:
+    """The bytes of the ranges, cut out of what a thread has read; NotResident when one must."""
+    spans = [log.span(start, end) for start, end in pieces]
+    if not all(span in got for span in spans):
+        on_disk = not all(span.file.resident(span.at, span.size) for span in spans)
+        if on_disk or size >= THREAD_BYTES:
+            raise NotResident(spans, on_disk=on_disk)
+        return _copied(log, ranges)
+    if len(ranges) == 1:
+        return got[spans[0]]
+    parts: list[bytes] = []
+    left = iter(zip(pieces, spans, strict=True))
+    begin = stop = -1
+    for start, end in ranges:
+        if start >= stop:
+            (begin, stop), span = next(left)
+            data = got[span]
+        parts.append(data[start - begin : end - begin])
+    return b"".join(parts)
+
+
+def _in_one_file(first: int, last: int, segment_bytes: int) -> bool:
+    return first // segment_bytes == last // segment_bytes
 
 
 def _next_file(queue: ConsumeQueue, offset: int) -> int:

@@ -59,7 +59,7 @@ def rebuild_queues(
                 f"the record says it is message {offset} of {queue.topic}/{queue.queue_id}, where {high} is expected."
                 " Look with: broker verifyStore",
             )
-        queue.put_at(offset, record.physical_offset, record.size, tag_codes.of(record.properties))
+        queue.put_at(offset, record.physical_offset, record.size, tag_codes.of_record(record))
         queues.touch(queue)
 
     _scan_all(log, put, on_progress)

@@ -10,7 +10,7 @@ Neighbours: scan.py (reading the log), rebuild.py (queues from the whole log), q
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
 
@@ -68,7 +68,14 @@ class Recovery:
     """Recovers the parts of one store, once."""
 
     def __init__(
-        self, log: CommitLog, queues: Queues, index: Index, tag_codes: TagCodes, clock: Clock, progress: Progress
+        self,
+        log: CommitLog,
+        queues: Queues,
+        index: Index,
+        tag_codes: TagCodes,
+        clock: Clock,
+        progress: Progress,
+        note_ends: Callable[[QueueEnds], None],
     ) -> None:
         self._log = log
         self._queues = queues
@@ -76,10 +83,12 @@ class Recovery:
         self._tag_codes = tag_codes
         self._clock = clock
         self._say = progress
+        self._note_ends = note_ends
         self._next_progress_ms = clock.monotonic_ms() + PROGRESS_INTERVAL_MS
         self._broken: dict[ConsumeQueue, None] = {}
-        # Physical offset of the last message of each queue that the scan met.
-        self._last: dict[ConsumeQueue, int] = {}
+        # Where the newest message lies that a queue knew before the scan.
+        self._newest: dict[ConsumeQueue, int] = {}
+        self._end_noted = False
         # The latest store time that is known of.
         self.last_timestamp = 0
 
@@ -88,11 +97,12 @@ class Recovery:
         log = self._log
         report = RecoveryReport(last_stop)
         self.last_timestamp = state.log_timestamp
+        self._end_noted = state.log_offset is not None
         # Until the true end is known, all that has a place on disk may be read.
         log.end = log.chain.end
         scan_from = self._scan_from(state, last_stop)
         self._load_queues(scan_from, last_stop, ends)
-        furthest, known_end = self._furthest()
+        furthest, known_end = self._furthest(last_stop)
         if last_stop is LastStop.CLEAN and state.log_offset is None:
             # RocketMQ's: its queues tell how far the log was whole.
             scan_from = max(scan_from, known_end)
@@ -128,18 +138,19 @@ class Recovery:
         same_start = ends is not None and ends.log_start == log.start
         for queue in self._queues.load():
             whole = queue.load()
-            if not queue.chain.segments:
-                # Removed, as far as is known; a power loss must not bring the files back.
-                self._queues.clear(queue)
             low, high = known.get(queue.topic, {}).get(queue.queue_id, (0, 0))
             if last_stop is LastStop.CLEAN and same_start and high and whole and queue.resume(low, high):
                 # What it says of the log can be true, or it must be made anew.
-                if sum(queue.last_entry()[1:]) > scan_from:
+                if self._end_noted and sum(queue.last_entry()[1:]) > scan_from:
                     self._broken[queue] = None
                 continue
             reached = high if ends else None
             is_sound = partial(self._is_sound, queue, scan_from, reached) if last_stop is LastStop.POWER_LOSS else None
-            queue.find_ends(log.start, (low, high), is_sound)
+            if queue.find_ends(log.start, (low, high), is_sound):
+                self._queues.touch(queue)
+            if not queue.chain.segments:
+                # Removed, as far as is known; a power loss must not bring the files back.
+                self._queues.clear(queue)
             lacks = queue.next_offset < high or (same_start and low < queue.min_offset)
             if lacks or (last_stop is not LastStop.POWER_LOSS and not self._is_right(queue, whole)):
                 self._broken[queue] = None
@@ -147,6 +158,8 @@ class Recovery:
             for queue_id in by_id:
                 if self._queues.find(topic, queue_id) is None:
                     self._broken[self._queues.get(topic, queue_id)] = None
+        for topic, queue_id in ends.unfinished if ends else ():
+            self._broken[self._queues.get(topic, queue_id)] = None
 
     def _is_sound(
         self, queue: ConsumeQueue, scan_from: int, reached: int | None, offset: int, physical: int, size: int
@@ -176,10 +189,15 @@ class Recovery:
             return False
         return (record.topic, record.queue_id, record.queue_offset) == (queue.topic, queue.queue_id, offset)
 
-    def _furthest(self) -> tuple[int, int]:
-        """(physical offset, one past its end) of the furthest record that a queue knows."""
-        ends = [queue.last_entry()[1:] for queue in self._queues if queue not in self._broken]
-        return max(((physical, physical + size) for physical, size in ends if size), default=(0, 0))
+    def _furthest(self, last_stop: LastStop) -> tuple[int, int]:
+        """(physical offset, one past its end) of the furthest record that a queue knows.
+
+        A process that was killed wrote no entry before its record: where the record is not, the log lost it.
+        """
+        killed = last_stop is LastStop.KILLED
+        ends = [queue.last_entry()[1:] for queue in self._queues if killed or queue not in self._broken]
+        within = [(physical, physical + size) for physical, size in ends if size and physical < self._log.end]
+        return max(within, default=(0, 0))
 
     # --- the scan
 
@@ -196,6 +214,11 @@ class Recovery:
         if queue in self._broken or not is_queued(record.sys_flag):
             return
         gap = record.queue_offset - queue.next_offset
+        if queue not in self._newest:
+            self._newest[queue] = queue.last_entry()[1]
+        if gap >= 0 and record.physical_offset < self._newest[queue]:
+            # Of a deleted topic: what the queue has was put later, though at lower offsets.
+            return
         if gap > 0 and (queue.next_offset or record.physical_offset > self._log.start):
             self._broken[queue] = None
             return
@@ -204,13 +227,7 @@ class Recovery:
             if not self._has(queue, record):
                 self._judge_other(queue, record)
             return
-        if queue not in self._last:
-            self._last[queue] = queue.last_entry()[1] if not queue.is_empty else -1
-        if record.physical_offset < self._last[queue]:
-            # Of a topic that was deleted, and made again since.
-            return
-        self._last[queue] = record.physical_offset
-        queue.put_at(record.queue_offset, record.physical_offset, record.size, self._tag_codes.of(record.properties))
+        queue.put_at(record.queue_offset, record.physical_offset, record.size, self._tag_codes.of_record(record))
 
     def _judge_other(self, queue: ConsumeQueue, record: Record) -> None:
         """The queue has another message in this place. StoreCorrupt when no deletion of the topic explains that."""
@@ -246,8 +263,8 @@ class Recovery:
             raise StoreCorrupt(where.path, physical - where.base, f"{reason}. Look with: broker verifyStore")
 
     def _judge_end(self, report: RecoveryReport, known_end: int) -> None:
-        """Queues know more than the log: StoreCorrupt when those records are sound, or the stop was clean."""
-        if report.last_stop is LastStop.CLEAN or self._is_followed(report.end):
+        """Queues know more than the log: rot, but for a power loss, which may have torn what was not flushed."""
+        if report.last_stop is not LastStop.POWER_LOSS:
             where = self._log.chain.at(report.end)
             raise StoreCorrupt(
                 where.path if where else self._log.chain.directory,
@@ -257,19 +274,6 @@ class Recovery:
             )
         for queue in self._queues:
             queue.drop_behind(report.end)
-
-    def _is_followed(self, end: int) -> bool:
-        """Whether a queue knows a sound record behind ``end``."""
-        return any(
-            self._points_to_sound_record(physical)
-            for queue in self._queues
-            if queue not in self._broken
-            for physical in queue.physical_offsets_behind(end)
-        )
-
-    def _points_to_sound_record(self, physical: int) -> bool:
-        raw = self._log.record_at(physical)
-        return raw is not None and sound_record(raw, physical)[0] is not None
 
     # --- after the scan
 
@@ -283,6 +287,10 @@ class Recovery:
                 self._broken.update(dict.fromkeys(found))
         if not self._broken:
             return
+        if ends is not None or report.unchecked:
+            # A start that finds them half made must not take them as they are.
+            unfinished = tuple((queue.topic, queue.queue_id) for queue in self._broken)
+            self._note_ends(replace(ends or QueueEnds(log.start), unfinished=unfinished))
         rebuild_queues(log, self._queues, self._broken, self._tag_codes, self._progress("queues made from", log.start))
         for queue in self._broken:
             known = ends.next_offset(queue.topic, queue.queue_id) if ends else 0

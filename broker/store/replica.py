@@ -75,7 +75,7 @@ class Replica:
 
     def make_file(self) -> None:
         """Make the next file of the log. Blocks; DiskFull."""
-        self.log.make_file()
+        self.log.add_file()
 
     def append(self, data: memoryview) -> int:
         """Add bytes at ``raw_end``; returns how many: what does not fit needs `make_file` first."""

@@ -1,24 +1,18 @@
 """Reads that refuse to wait for the disk.
 
 Within `resident_only`, a read of bytes that are not in memory raises NotResident instead, which names them. Whoever
-asked brings them in with `warm`, in a thread, and asks again. So everything that reads the store stays plain code,
-and the event loop never stands still for a page fault. Reads outside are not looked at.
+asked lets a thread `warm` them, and asks again, with the bytes that the thread got. So everything that reads the store
+stays plain code, and the event loop never stands still for a page fault. Reads outside are not looked at.
 Neighbour: delivery/cold.py (asks again).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from typing import NamedTuple
 
 from common.errors import FileClosed, SkylarkError
 from common.files import MappedFile
-
-# Bytes are copied out in pieces of this size, and thrown away. What follows them the kernel reads ahead by itself;
-# posix_fadvise(WILLNEED) on top of that halved the rate (measured).
-STEP_BYTES = 1024 * 1024
-
-_CHECKED: ContextVar[bool] = ContextVar("resident_only", default=False)
 
 
 class Span(NamedTuple):
@@ -30,28 +24,39 @@ class Span(NamedTuple):
 
 
 class NotResident(SkylarkError):
-    """``spans`` are on disk only."""
+    """``spans`` are on disk only; or, when not ``on_disk``, so many bytes that a thread should copy them."""
 
-    def __init__(self, spans: Sequence[Span]) -> None:
+    def __init__(self, spans: Sequence[Span], *, on_disk: bool = True) -> None:
         super().__init__(f"{len(spans)} ranges are not in memory, the first of {spans[0].file.path} at {spans[0].at}")
         self.spans = spans
+        self.on_disk = on_disk
+
+
+# None outside of `resident_only`.
+_GOT: ContextVar[Mapping[Span, bytes] | None] = ContextVar("resident_only", default=None)
 
 
 class resident_only:
-    """``with resident_only():`` reads within raise NotResident when they would wait for the disk."""
+    """``with resident_only(got):`` reads within raise NotResident when they would wait for the disk.
 
-    __slots__ = ("_token",)
+    ``got``: what a thread has read for them.
+    """
+
+    __slots__ = ("_got", "_token")
+
+    def __init__(self, got: Mapping[Span, bytes] | None = None) -> None:
+        self._got = got or {}
 
     def __enter__(self) -> None:
-        self._token = _CHECKED.set(True)
+        self._token = _GOT.set(self._got)
 
     def __exit__(self, *_: object) -> None:
-        _CHECKED.reset(self._token)
+        _GOT.reset(self._token)
 
 
-def is_checked() -> bool:
-    """Whether this is within `resident_only`."""
-    return _CHECKED.get()
+def bytes_got() -> Mapping[Span, bytes] | None:
+    """What a thread has read; None outside of `resident_only`."""
+    return _GOT.get()
 
 
 def check_resident(file: MappedFile, at: int, size: int, *, around: int = 0) -> None:
@@ -59,16 +64,20 @@ def check_resident(file: MappedFile, at: int, size: int, *, around: int = 0) -> 
 
     ``around``: the blocks of this size that hold the bytes are brought in with them, where others near are read soon.
     """
-    if _CHECKED.get() and not file.resident(at, size):
+    if _GOT.get() is not None and not file.resident(at, size):
         if around:
             start = at // around * around
             at, size = start, min(-(-(at + size) // around) * around, file.size) - start
         raise NotResident([Span(file, at, size)])
 
 
-def warm(cold: NotResident) -> None:
-    """Bring the bytes into memory. Blocks; for a thread."""
-    for file, start, size in cold.spans:
-        with suppress(FileClosed):
-            for at in range(start, start + size, STEP_BYTES):
-                file.pread(at, min(STEP_BYTES, start + size - at))
+def warm(cold: NotResident) -> dict[Span, bytes]:
+    """Bring the bytes into memory, and give them. Blocks; for a thread.
+
+    The kernel reads ahead by itself: with posix_fadvise(WILLNEED) for what follows the rate was half (measured).
+    """
+    got: dict[Span, bytes] = {}
+    for span in cold.spans:
+        with suppress(FileClosed):  # it is gone by now: who asks again learns that
+            got[span] = span.file.pread(span.at, span.size)
+    return got

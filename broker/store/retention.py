@@ -123,7 +123,13 @@ def first_in_log(physical_at: Callable[[int], int | None], low: int, high: int, 
     ``physical_at`` tells where an entry points, None for a blank. Physical offsets rise along a queue, blanks may
     stand anywhere.
     """
-    end = high
+    end, step = high, 1
+    # In steps that grow, as most often little is gone; a blank says nothing.
+    while low + step < high and (physical := physical_at(low + step)) is not None:
+        if physical >= log_start:
+            high = low + step
+        else:
+            low, step = low + step + 1, step * 2
     while low < high:
         place = middle = (low + high) // 2
         physical = physical_at(place)

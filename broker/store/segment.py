@@ -4,6 +4,7 @@ Old segments are mapped when they are first read. A new one is allocated on disk
 disk is an error here and never a SIGBUS later.
 """
 
+import threading
 from collections.abc import Callable
 
 from common.errors import FileClosed, StoreCorrupt
@@ -140,11 +141,15 @@ class SegmentChain:
         self.segments: list[Segment] = []
         # Out of the chain, not yet off the disk; oldest first.
         self.retired: list[Segment] = []
+        # Made ahead by `prepare`, not yet in the chain.
+        self._next: Segment | None = None
+        self._making = threading.Lock()
 
-    def load(self) -> bool:
+    def load(self, durable_end: int = 0) -> bool:
         """Find the segments on disk. StoreCorrupt when one is missing or of another size, and that matters.
 
-        Where it does not, what lies behind the gap is dropped, and the answer is False.
+        Where it does not, what lies behind the gap is dropped, and the answer is False. ``durable_end``: all before it
+        was on disk once.
         """
         names = [n for n in self._fs.listdir(self.directory) if len(n) == NAME_DIGITS and n.isdigit()]
         for number, name in enumerate(names):
@@ -157,10 +162,16 @@ class SegmentChain:
                     self._fs.remove(f"{self.directory}/{dropped}")
                 return False
             segment = Segment(self._fs, path, int(name), self.segment_bytes, self._on_map)
-            if self._fs.size(path) < self.segment_bytes:
+            size = self._fs.size(path)
+            if size < min(durable_end - segment.base, self.segment_bytes):
+                raise StoreCorrupt(path, size, f"the file ends here, and all before {durable_end} was on disk")
+            if size < self.segment_bytes:
                 # A crash before the file was allocated, or between cutting a torn tail and allocating it again.
                 self._allocate(segment)
             self.segments.append(segment)
+        if self.segments and self.end < durable_end:
+            missing = f"{self.directory}/{self.end:0{NAME_DIGITS}d}"
+            raise StoreCorrupt(missing, 0, f"the file is missing, and all before {durable_end} was on disk")
         return True
 
     @property
@@ -211,10 +222,26 @@ class SegmentChain:
         if not self.segments:
             self._fs.mkdirs(self.directory)
         at = self.end if self.segments else (base or 0)
+        with self._making:
+            segment, self._next = self._next or self._new_segment(at), None
+        self.segments.append(segment)
+        return segment
+
+    @property
+    def is_prepared(self) -> bool:
+        """Whether the file that `extend` will need is there."""
+        return self._next is not None
+
+    def prepare(self) -> None:
+        """Make the file behind the last one, so that `extend` need not wait for the disk. For any thread; DiskFull."""
+        with self._making:
+            if self.segments and self._next is None:
+                self._next = self._new_segment(self.end)
+
+    def _new_segment(self, at: int) -> Segment:
         path = f"{self.directory}/{at:0{NAME_DIGITS}d}"
         segment = Segment(self._fs, path, at, self.segment_bytes, self._on_map)
         self._allocate(segment)
-        self.segments.append(segment)
         return segment
 
     def touched(self, offset: int) -> None:
@@ -294,5 +321,9 @@ class SegmentChain:
             self._fs.fsync_dir(self.directory)
 
     def close(self) -> None:
+        with self._making:
+            if self._next is not None:
+                self._remove(self._next)
+                self._next = None
         for segment in self.segments:
             segment.close()

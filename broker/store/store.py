@@ -8,9 +8,10 @@ power loss.
 from collections.abc import Iterator, Sequence, Set
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 
-from broker.store.abort import ABORT, read_abort, write_abort
-from broker.store.batch_records import columns_of, make_batch_records
+from broker.store.abort import read_abort, remove_abort, write_abort
+from broker.store.batch_records import make_batch_records
 from broker.store.checkpoint import Checkpoint, CheckpointMark
 from broker.store.commitlog import CommitLog
 from broker.store.consumequeue import ConsumeQueue
@@ -95,12 +96,13 @@ class MessageStore:
         self._checkpoint = Checkpoint(fs, f"{directory}/checkpoint")
         ours = self._checkpoint.state.log_offset is not None
         refuse_other_size(fs, self.log.chain.directory, self._options.commitlog_segment_bytes, ours=ours)
-        self.log.chain.load()
+        self.log.chain.load(self._checkpoint.state.log_offset or 0)
         self.index.load()
         last_stop = read_abort(fs, directory)
         if last_stop is LastStop.CLEAN and self._checkpoint.state.crashed:
             last_stop = LastStop.POWER_LOSS
-        recovery = Recovery(self.log, self.queues, self.index, self._tag_codes, self._clock, progress)
+        note_ends = partial(write_queue_ends, fs, directory)
+        recovery = Recovery(self.log, self.queues, self.index, self._tag_codes, self._clock, progress, note_ends)
         report = recovery.run(self._checkpoint.state, last_stop, read_queue_ends(fs, directory))
         self._last_timestamp = self._flushed_timestamp = min(recovery.last_timestamp, self._clock.now_ms())
         write_abort(fs, directory)
@@ -117,7 +119,7 @@ class MessageStore:
         try:
             if not self._sync_failed:
                 self.finish_checkpoint(self.begin_checkpoint(with_ends=True), clean=True)
-                self._fs.remove(f"{self._options.directory}/{ABORT}")
+                remove_abort(self._fs, self._options.directory)
         finally:
             self.queues.close()
             self.index.close()
@@ -197,10 +199,11 @@ class MessageStore:
             raise DiskFull(self.refusal)
         queue = self.queues.get(topic, queue_id)
         overhead = queue.record_overhead + len(suffix) + (12 if len(born_host) > 8 else 0)
-        batch = columns_of(messages)
-        total = overhead * len(messages) + sum(batch.body_lengths) + sum(batch.property_lengths)
+        lengths = [len(properties) for _, _, properties in messages]
+        sizes = [overhead + len(body) + length for (_, body, _), length in zip(messages, lengths, strict=True)]
+        total = sum(sizes)
         log = self.log
-        most_properties = max(batch.property_lengths) + len(suffix)
+        most_properties = max(lengths) + len(suffix)
         if total > log.max_record_bytes or most_properties > MAX_PROPERTIES:
             raise self._too_large(total, most_properties)
         start = log.reserve(total)
@@ -209,7 +212,7 @@ class MessageStore:
         queue_offset = queue.next_offset
         head = BatchHead(queue.magic, queue_id, sys_flag, born_timestamp, born_host, now, self._host, reconsume_times)
         made = make_batch_records(
-            head, queue.topic_tail, batch, overhead, suffix, start, queue_offset, self._tag_codes.of
+            head, queue.topic_tail, messages, sizes, lengths, suffix, start, queue_offset, self._tag_codes.of
         )
         log.write(start, made.records)
         queue.append_many(made.entries)

@@ -1,9 +1,14 @@
-"""What a consume queue holds of a message's tag."""
+"""What a consume queue holds of a message besides its place: the hash of its tag, or when it is due."""
 
 from common.message.javahash import java_hash
 from common.message.properties import find_property
+from common.message.record import Record
+from common.names import SCHEDULE_TOPIC
 
 TAGS = b"TAGS"
+DELAY = b"DELAY"
+# RocketMQ's default messageDelayLevel: 1s 5s 10s 30s 1m ... 2h, in seconds; the first is level 1.
+DELAY_SECONDS = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
 _MAX_MEMO = 10_000
 
 
@@ -12,6 +17,14 @@ class TagCodes:
 
     def __init__(self) -> None:
         self._codes: dict[bytes, int] = {}
+
+    def of_record(self, record: Record) -> int:
+        """The code for a stored message; of one that waits in a delay level, the time when it is due (ms)."""
+        if record.topic == SCHEDULE_TOPIC:
+            level = find_property(record.properties, DELAY) or b""
+            if level.isdigit() and int(level) > 0:
+                return record.store_timestamp + DELAY_SECONDS[min(int(level), len(DELAY_SECONDS)) - 1] * 1000
+        return self.of(record.properties)
 
     def of(self, properties: bytes) -> int:
         """The code for a message with these properties; 0 without a tag."""

@@ -1,13 +1,24 @@
-"""Index files: whether their headers can be true and their entries point at records; read only."""
+"""Index files: whether headers, slots and entries are what the keys of the messages make; read only."""
 
 import struct
+from array import array
 from collections.abc import Iterator
+from typing import NamedTuple
 
-from broker.store.index_file import IndexFile, index_file_bytes
+from broker.store.index_file import MAX_SECONDS, SLOT_BYTES, SLOTS_AT, IndexFile, index_file_bytes
 from broker.store.log_files import LogFiles
+from broker.store.log_keys import index_keys
 from common.files import FileSystem
+from common.message.javahash import KeyHasher
 
 _ENTRY = struct.Struct(">iqii")
+
+
+class _Facts(NamedTuple):
+    """What the entries of a message must say."""
+
+    hashes: frozenset[int]
+    seconds: int
 
 
 class IndexCheck:
@@ -18,6 +29,7 @@ class IndexCheck:
         self._directory = directory
         self._slots = slots
         self._capacity = capacity
+        self._hasher = KeyHasher()
         self.count = 0
         self.unchecked: list[str] = []
 
@@ -54,10 +66,39 @@ class IndexCheck:
             if file.count > 1 and physical >= log_start and log.store_time_at(physical) != stored_ms:
                 yield path, 0, f"its header says that the message at {physical} was stored at {stored_ms}"
                 return
+        yield from self._check_entries(file, path, log, log_start)
+
+    def _check_entries(
+        self, file: IndexFile, path: str, log: LogFiles, log_start: int
+    ) -> Iterator[tuple[str, int, str]]:
+        """The first entry or slot that is wrong: each message must be found by what is in it."""
+        newest = array("i", bytes(file.slots * SLOT_BYTES))
+        physical, facts = -1, None
         for number in range(1, file.count):
-            at = file.entries_at + number * _ENTRY.size
-            _, physical, seconds, previous = _ENTRY.unpack_from(file.view, at)
-            pointed = physical < log_start or log.store_time_at(physical) >= 0
-            if not pointed or previous >= number or previous < 0 or seconds < 0:
+            at, known = file.entries_at + number * _ENTRY.size, physical
+            key_hash, physical, seconds, previous = _ENTRY.unpack_from(file.view, at)
+            if physical >= log_start and log.store_time_at(physical) < 0:
                 yield path, at, f"entry {number} points at {physical}, where no record begins"
                 return
+            if physical != known:
+                facts = self._facts(file, log, physical) if physical >= log_start else None
+            is_right = facts is None or (key_hash in facts.hashes and seconds == facts.seconds)
+            if not is_right or key_hash < 0 or previous != newest[key_hash % file.slots]:
+                yield path, at, f"entry {number} is not what a key of the message at {physical} makes"
+                return
+            newest[key_hash % file.slots] = number
+        if file.count > 1 and physical != file.end_physical:
+            yield path, 0, f"its header says that its last message is at {file.end_physical}, not at {physical}"
+        slots = file.newest_entries()
+        if slots != newest:
+            place = next(place for place, number in enumerate(newest) if slots[place] != number)
+            yield path, SLOTS_AT + place * SLOT_BYTES, f"slot {place} does not point at entry {newest[place]}"
+
+    def _facts(self, file: IndexFile, log: LogFiles, physical: int) -> "_Facts | None":
+        """None when the record is damaged, which the log's check tells."""
+        record = log.record_at(physical)
+        if record is None:
+            return None
+        prefix = record.topic.encode() + b"#"
+        hashes = frozenset(self._hasher.index_hash(prefix + key) for key in index_keys(record.properties))
+        return _Facts(hashes, min(max((record.store_timestamp - file.begin_ms) // 1000, 0), MAX_SECONDS))

@@ -10,6 +10,7 @@ from broker.store.segment import NAME_DIGITS
 from broker.store.tags import TagCodes
 from common.files import FileSystem, MappedFile
 from common.message.record import Record
+from common.names import SCHEDULE_TOPIC
 
 # Queue files that are mapped at one time.
 MAX_MAPPED = 500
@@ -93,9 +94,14 @@ class QueueCheck:
             return
         queue = self._queues.get((record.topic, record.queue_id)) or self._add(record.topic, record.queue_id)
         offset = record.queue_offset
+        if offset == 0:
+            # Whatever came before was of a topic that was deleted, and made again.
+            queue.wrong = 0
         queue.next_offset = offset + 1
-        wanted = record.physical_offset, record.size, self._tag_codes.of(record.properties)
         found = queue.entry(offset)
+        # In the queues of delay levels it is a time, which follows from the conf of the broker that wrote it.
+        code = found[2] if record.topic == SCHEDULE_TOPIC else self._tag_codes.of_record(record)
+        wanted = record.physical_offset, record.size, code
         # A topic that was deleted and made again: its queue has later messages in the places of the earlier ones.
         later = found[0] > record.physical_offset and self._log.store_time_at(found[0]) >= 0
         if found != wanted and not later:

@@ -113,10 +113,11 @@ class Cleaner:
             logger.error("sends are refused: the disk is too full: %s", store.refusal)
         elif before and not store.refusal:
             logger.info("sends are taken again: %.1f%% of the disk are in use", decision.used * 100)
-        nothing_to_do = decision.too_full and not decision.files
-        if nothing_to_do and not self._told_full:
+        if not decision.too_full:
+            self._told_full = False
+        elif not decision.files and not self._told_full:
             logger.warning("%.1f%% of the disk are in use, and no file may go yet", decision.used * 100)
-        self._told_full = nothing_to_do
+            self._told_full = True
 
     async def _clean(self, decision: Decision) -> int:
         """Do it; returns how many files of the log are gone."""

@@ -21,6 +21,8 @@ logger = logging.getLogger(__name__)
 PAGE_BYTES = 4096
 CHECKPOINT_INTERVAL_S = 1.0
 EXPIRE_INTERVAL_S = 0.1
+# The last quarter of a file of 1 GiB takes seconds to fill.
+NEXT_FILE_INTERVAL_S = 0.1
 # The ends of 10,000 queues take some 10 ms to note.
 ENDS_INTERVAL_S = 10.0
 # The index follows in what time is left: large steps while nobody asks for anything, small ones (some 5 % of the
@@ -33,7 +35,8 @@ MAX_INDEX_BEHIND_BYTES = 256 * 1024 * 1024
 MAX_SLAVE_INDEX_BEHIND_BYTES = 4 * 1024 * 1024 * 1024
 INDEX_PAUSE_BUSY_S = 0.002
 INDEX_PAUSE_DONE_S = 0.05
-INDEX_PAUSE_FULL_S = 10.0
+# With no room on the disk.
+PAUSE_FULL_S = 10.0
 
 
 class Flusher:
@@ -114,6 +117,7 @@ class Flusher:
             nursery.start_soon(self._checkpoint_often)
             nursery.start_soon(self._expire_often)
             nursery.start_soon(self._build_index)
+            nursery.start_soon(self._make_files)
 
     async def _flush_waiting(self) -> None:
         while True:
@@ -151,6 +155,17 @@ class Flusher:
             if late := self._commits.expire(trio.current_time()):
                 logger.warning("flush took longer than syncFlushTimeout: %d sends answered FLUSH_DISK_TIMEOUT", late)
 
+    async def _make_files(self) -> None:
+        while True:
+            await trio.sleep(NEXT_FILE_INTERVAL_S)
+            if self._store.log.wants_file:
+                try:
+                    await trio.to_thread.run_sync(self._store.log.make_file)
+                except (DiskFull, OSError) as error:
+                    # Sends are refused only when the log gets there.
+                    logger.warning("the next file of the commit log cannot be made yet: %s", error)
+                    await trio.sleep(PAUSE_FULL_S)
+
     async def _build_index(self) -> None:
         self._most_behind = max(self._store.index_behind, self._may_be_behind)
         while True:
@@ -164,7 +179,7 @@ class Flusher:
             except DiskFull as error:
                 # Messages are stored and read without it; it goes on from where it is when there is room.
                 logger.error("the index waits for room: %s", error)
-                await trio.sleep(INDEX_PAUSE_FULL_S)
+                await trio.sleep(PAUSE_FULL_S)
                 built = 0
             self._most_behind = max(self._store.index_behind, self._may_be_behind)
             if not built:

@@ -1,7 +1,7 @@
 """Java's ``String.hashCode``: tag codes and index slots are made of it.
 
 h = sum(unit[i] * 31**(n-1-i)) in 32 bits over the UTF-16 units. The products are summed by C code, and the
-two halves of a long key are remembered: unique keys differ in their last four characters only.
+parts of a long key are remembered: unique keys differ in their last four characters only.
 """
 
 from operator import mul
@@ -9,7 +9,7 @@ from operator import mul
 _POWERS_COUNT = 512
 _POWERS: tuple[int, ...] = tuple(pow(31, i, 1 << 32) for i in range(_POWERS_COUNT, -1, -1))
 _MAX_HEADS = 4096
-_MAX_TAILS = 100_000
+# The last characters of a key, in two pairs: a counter in hex has 65,536 ends, but 256 pairs, and those stay at hand.
 TAIL = 4
 _TAIL_POWER: int = 31**TAIL & 0xFFFFFFFF
 
@@ -38,49 +38,53 @@ def java_hash(text: str) -> int:
 class KeyHasher:
     """Index hashes of many ASCII keys that share their beginnings, as unique keys do.
 
-    The hash of a key is that of its head, as `head_hash` gives it, plus that of its last ``TAIL`` characters.
-    Not thread-safe; memory is bounded by ``_MAX_HEADS`` and ``_MAX_TAILS`` short strings.
+    The hash of a key is the sum of what its head and its last two pairs of characters add, and these are remembered.
+    Not thread-safe; memory is bounded by ``_MAX_HEADS`` short strings.
     """
 
-    __slots__ = ("_heads", "tails")
+    __slots__ = ("_heads", "high", "low")
 
     def __init__(self) -> None:
-        self._heads: dict[bytes, int] = {}
-        # A counter in hex has 65,536 of them.
-        self.tails: dict[bytes, int] = {}
+        self._heads = _Heads()
+        # The last pair but one, and the last.
+        self.high = _Pairs(31 * 31)
+        self.low = _Pairs(1)
 
     def index_hash(self, key: bytes) -> int:
         """``abs(hashCode(key))`` as RocketMQ's index stores it (``Integer.MIN_VALUE`` becomes 0)."""
-        head = key[:-TAIL]
-        tail = key[-TAIL:]
         try:
-            h = self._heads[head] + self.tails[tail] & 0xFFFFFFFF
+            h = self._heads[key[:-4]] + self.high[key[-4:-2]] + self.low[key[-2:]] & 0xFFFFFFFF
         except KeyError:
-            h = self._learn(head, tail)
+            h = java_hash(key.decode("utf-8", "replace")) & 0xFFFFFFFF
         if h & 0x80000000:
             return 0x100000000 - h & 0x7FFFFFFF
         return h
 
-    def head_hash(self, head: bytes) -> int:
-        """What an ASCII key's characters before its tail add to its hash."""
-        return _unsigned(head) * _TAIL_POWER & 0xFFFFFFFF
 
-    def learn_tails(self, tails: set[bytes]) -> bool:
-        """Put ``tails`` into the table of that name; False when one of them ends no plain ASCII key."""
-        if len(self.tails) + len(tails) > _MAX_TAILS:
-            self.tails.clear()
-        for tail in tails:
-            if tail in self.tails:
-                continue
-            if len(tail) != TAIL or not tail.isascii() or min(tail) < 0x20:
-                return False
-            self.tails[tail] = _unsigned(tail)
-        return True
+def head_hash(head: bytes) -> int:
+    """What a key's characters before its tail add to its hash; KeyError when they are not plain."""
+    if not head.isascii():
+        raise KeyError(head)
+    return _unsigned(head) * _TAIL_POWER & 0xFFFFFFFF
 
-    def _learn(self, head: bytes, tail: bytes) -> int:
-        if not head.isascii() or not self.learn_tails({tail}):
-            return java_hash((head + tail).decode("utf-8", "replace")) & 0xFFFFFFFF
-        if len(self._heads) >= _MAX_HEADS:
-            self._heads.clear()
-        self._heads[head] = self.head_hash(head)
-        return self._heads[head] + self.tails[tail] & 0xFFFFFFFF
+
+class _Heads(dict[bytes, int]):
+    def __missing__(self, head: bytes) -> int:
+        if len(self) >= _MAX_HEADS:
+            self.clear()
+        self[head] = found = head_hash(head)
+        return found
+
+
+class _Pairs(dict[bytes, int]):
+    """Two characters -> what they add; KeyError for what is no pair, or not plain ASCII."""
+
+    def __init__(self, power: int) -> None:
+        self._power = power
+
+    def __missing__(self, pair: bytes) -> int:
+        if len(pair) != 2 or not pair.isascii() or min(pair) < 0x20:
+            raise KeyError(pair)
+        # There are no more than 128 * 128 of them.
+        self[pair] = found = (pair[0] * 31 + pair[1]) * self._power
+        return found

@@ -14,13 +14,20 @@ import outcome
 import trio
 
 from common.errors import ConnectionLost, RemotingError, RequestTimeout, TooManyRequests
-from remoting.protocol.command import Command
+from remoting.protocol.command import OFFER_CBOR, OFFER_FIELD, Command
 from remoting.protocol.connection import Connection
-from remoting.protocol.frame import encode
+from remoting.protocol.frame import encode, encode_head
 
 RECEIVE_BYTES = 65_536
+# A burst of requests is taken in pieces that grow: the peer works on the first answers while we work on the rest.
+RECEIVE_BYTES_FIRST = 8_192
 # A large frame is read in larger pieces, so that a bulk send costs few turns of the loop.
 RECEIVE_BYTES_BULK = 1_048_576
+# So large a body is not copied to stand behind its header.
+APART_BYTES = 65_536
+# What is smaller on the average is put together before it is sent; and the system takes no more pieces in one call.
+PIECE_BYTES = 16_384
+MAX_PIECES = 1_000
 # With so much to send, a server lets other connections have their turn before it handles more of this one's requests.
 BULK_BYTES = 262_144
 MAX_OUTBOX_BYTES = 64 * 1024 * 1024
@@ -48,6 +55,7 @@ class Channel:
         self._backpressure = backpressure
         self._in_turn = False
         self._sending = False
+        self._waiting_for_sent = trio.lowlevel.ParkingLot()
         self._pending: dict[int, tuple[float, float, int, Answered]] = {}
         self._next_opaque = 0
         self._cancel_scope = trio.CancelScope()
@@ -63,9 +71,22 @@ class Channel:
     # --- sending
 
     def reply(self, request: Command, response: Command) -> None:
-        """Queue the answer of ``request``; nothing when it was oneway or the channel is closed."""
-        if not request.is_oneway:
+        """Queue the answer of ``request``; nothing when it was oneway or the channel is closed.
+
+        At once or later, an offer to speak CBOR that came with the request is accepted by its answer.
+        """
+        if request.is_oneway:
+            return
+        if self.attachments and self.attachments.get(OFFER_FIELD) == request.opaque:
+            del self.attachments[OFFER_FIELD]
+            response.ext = {**(response.ext or {}), OFFER_FIELD: OFFER_CBOR}
+        if len(response.body) < APART_BYTES:
             self.queue(encode(response))
+        elif self.closed_reason is None:
+            head = encode_head(response)
+            self._outbox.append(head)
+            self._outbox_bytes += len(head)
+            self.queue(response.body)
 
     def push(self, command: Command) -> None:
         """Queue a request of ours that no answer is awaited for."""
@@ -105,22 +126,24 @@ class Channel:
             return False
         if not self._outbox:
             return True
-        data = self._outbox[0] if len(self._outbox) == 1 else b"".join(self._outbox)
-        self._outbox.clear()
+        pieces = self._pieces()
         try:
             # The socket is non-blocking; this spares a turn of the loop that awaiting it would take.
-            taken = os.write(self._fd, data)
+            taken = os.writev(self._fd, pieces) if len(pieces) > 1 else os.write(self._fd, pieces[0])
         except BlockingIOError:
             taken = 0
         except OSError as error:
             self.close(error.strerror or "broken")
             return True
         self._outbox_bytes -= taken
-        if taken == len(data):
-            return True
-        self._outbox.append(memoryview(data)[taken:])
-        self._wake.set()
-        return False
+        for number, piece in enumerate(pieces):
+            if taken < len(piece):
+                self._outbox = [memoryview(piece)[taken:], *pieces[number + 1 :]]
+                self._wake.set()
+                return False
+            taken -= len(piece)
+        self._waiting_for_sent.unpark_all()
+        return True
 
     async def flush(self) -> None:
         """Send all that waits; returns at once when another task is sending (it will take the rest)."""
@@ -129,14 +152,27 @@ class Channel:
         self._sending = True
         try:
             while self._outbox:
-                data = self._outbox[0] if len(self._outbox) == 1 else b"".join(self._outbox)
-                self._outbox.clear()
-                self.blocked_since = trio.current_time()
-                await self._stream.send_all(data)
-                self._outbox_bytes -= len(data)
+                for piece in self._pieces():
+                    self.blocked_since = trio.current_time()
+                    await self._stream.send_all(piece)
+                    self._outbox_bytes -= len(piece)
         finally:
             self.blocked_since = 0.0
             self._sending = False
+            self._waiting_for_sent.unpark_all()
+
+    async def sent(self) -> None:
+        """Return when nothing waits to be sent, or the channel is closed."""
+        while (self._outbox or self._sending) and self.closed_reason is None:
+            await self._waiting_for_sent.park()
+
+    def _pieces(self) -> list[bytes | memoryview]:
+        """Take what waits to be sent: small frames in one piece, large bodies as they are."""
+        pieces, self._outbox = self._outbox, []
+        count = len(pieces)
+        if count > 1 and (self._outbox_bytes < count * PIECE_BYTES or count > MAX_PIECES):
+            return [b"".join(pieces)]
+        return pieces
 
     # --- requests of ours
 
@@ -216,6 +252,7 @@ class Channel:
             self._cancel_scope.cancel()
             self._outbox.clear()
             self._outbox_bytes = 0
+            self._waiting_for_sent.unpark_all()
             pending, self._pending = self._pending, {}
             for _, _, _, answered in pending.values():
                 answered(ConnectionLost(self.remote, reason))
@@ -223,7 +260,7 @@ class Channel:
     async def _read(self, dispatch: Dispatch, after_turn: Callable[[], None] | None) -> None:
         receive = self._socket.recv
         connection = self._connection
-        size = RECEIVE_BYTES
+        size = RECEIVE_BYTES_FIRST
         while True:
             try:
                 data = await receive(size)
@@ -253,7 +290,10 @@ class Channel:
                 self._in_turn = False
             if self._outbox and not self.flush_now() and self._backpressure:
                 await self.flush()
-            size = RECEIVE_BYTES_BULK if connection.pending_bytes > RECEIVE_BYTES else RECEIVE_BYTES
+            if connection.pending_bytes > RECEIVE_BYTES:
+                size = RECEIVE_BYTES_BULK
+            else:
+                size = min(2 * size, RECEIVE_BYTES) if len(data) == size else RECEIVE_BYTES_FIRST
 
     async def _write_queued(self) -> None:
         while True:

@@ -161,7 +161,7 @@ class Server:
             except Exception as error:
                 response = failure(request, error)
         if response is not None:
-            self._answer(channel, request, response)
+            channel.reply(request, response)
 
     def _start_slow(self, channel: Channel, request: Command) -> Command | None:
         handler = self._slow_handlers.get(request.code)
@@ -184,13 +184,7 @@ class Server:
         finally:
             self._slow_running -= 1
         if response is not None:
-            self._answer(channel, request, response)
-
-    def _answer(self, channel: Channel, request: Command, response: Command) -> None:
-        if channel.attachments and channel.attachments.get(OFFER_FIELD) == request.opaque:
-            del channel.attachments[OFFER_FIELD]
-            response.ext = {**(response.ext or {}), OFFER_FIELD: OFFER_CBOR}
-        channel.reply(request, response)
+            channel.reply(request, response)
 
     async def _scan(self) -> None:
         """Close connections that are silent or do not read, and the largest ones when memory is short."""

@@ -33,15 +33,19 @@ DECODERS: Final[Mapping[int, Callable[[bytes], Command]]] = {
 
 def encode(command: Command) -> bytes:
     """The frame of ``command`` in its own header type. ValueError when no peer could take it."""
+    head = encode_head(command)
+    return head + command.body if command.body else head
+
+
+def encode_head(command: Command) -> bytes:
+    """What stands before the body in the frame of ``command``. ValueError when no peer could take it."""
     codec = command.codec
     header = _ENCODERS[codec](command)
-    body = command.body
     header_size = len(header)
-    size = 4 + header_size + len(body)
+    size = 4 + header_size + len(command.body)
     if size + 4 > MAX_FRAME_BYTES or header_size > MAX_HEADER_BYTES:
         raise ValueError(f"frame of {size + 4} bytes is longer than {MAX_FRAME_BYTES}")
-    prefix = PREFIX.pack(size, codec << 24 | header_size)
-    return b"".join((prefix, header, body)) if body else prefix + header
+    return PREFIX.pack(size, codec << 24 | header_size) + header
 
 
 def decode_frame(header_type: int, header: bytes, body: bytes) -> Command:

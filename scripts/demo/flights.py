@@ -43,9 +43,7 @@ def flight_messages(topic: str) -> Iterator[Message]:
             }
             carrier = flight["carrier"]
             date = f"{flight['year']}-{flight['month']:02}-{flight['day']:02}"
-            yield Message(
-                topic, orjson.dumps(flight), tags=str(carrier), keys=[f"{carrier}{flight['flight']}", date]
-            )
+            yield Message(topic, orjson.dumps(flight), tags=str(carrier), keys=[f"{carrier}{flight['flight']}", date])
 
 
 def carriers_of_csv() -> dict[str, Carrier]:

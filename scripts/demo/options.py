@@ -34,9 +34,7 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
     given = parser.parse_args(arguments)
     if len({*given.namesrv_ports, *given.broker_ports}) < 4:
         parser.error("the four ports must differ")
-    return Options(
-        given.namesrv_ports, given.broker_ports, given.dir, given.keep, given.tasks, not given.without_spark
-    )
+    return Options(given.namesrv_ports, given.broker_ports, given.dir, given.keep, given.tasks, not given.without_spark)
 
 
 def _ports(text: str) -> tuple[int, ...]:

@@ -23,6 +23,10 @@ SMALL: dict[str, Any] = {
     "mapped_file_size_consume_queue": 20 * 100,
     "max_hash_slot_num": 100,
     "max_index_num": 400,
+    # Neither how full the machine's disk is nor the hour is to matter to a test of something else.
+    "disk_space_warning_level_ratio": 100,
+    "clean_file_forcibly_enable": False,
+    "file_reserved_time": 1_000_000,
 }
 
 

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -115,6 +116,18 @@ def test_a_full_disk_leaves_no_new_file(fs: OsFiles, tmp_path: Path, monkeypatch
     with pytest.raises(DiskFull, match=r"segment: no room for 4,096 bytes, [\d,]+ are free: make room"):
         fs.open_map(str(tmp_path / "segment"), PAGE, create=True)
     assert fs.listdir(str(tmp_path)) == []
+
+
+def test_a_full_disk_has_no_room_for_names_either(fs: OsFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "open", no_room)
+    monkeypatch.setattr(os, "mkdir", no_room)
+    for make in (
+        lambda: fs.mkdirs(str(tmp_path / "topic" / "0")),
+        lambda: fs.open_append(str(tmp_path / "journal")),
+        lambda: fs.open_map(str(tmp_path / "segment"), PAGE, create=True),
+    ):
+        with pytest.raises(DiskFull, match="no room for another name"):
+            make()
 
 
 def test_a_full_disk_leaves_an_old_file_as_it_was(fs: OsFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -295,3 +308,27 @@ def test_a_file_that_is_closed_and_removed_is_read_to_the_end(
     still_open = [os.path.realpath(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")]
     assert not [path for path in still_open if path.startswith(str(tmp_path / "log"))]
     os.close(others[0])
+
+
+def test_what_has_no_room_for_sure_is_not_tried(fs: OsFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = str(tmp_path / "there")
+    fs.open_map(path, PAGE, create=True).close()
+    tried: list[int] = []
+    monkeypatch.setattr(os, "posix_fallocate", lambda fd, offset, length: tried.append(length))
+    monkeypatch.setattr(os, "fstatvfs", lambda fd: SimpleNamespace(f_bavail=0, f_frsize=PAGE))
+    with pytest.raises(DiskFull, match="no room for 4,096 bytes"):
+        fs.open_map(str(tmp_path / "new"), PAGE, create=True)
+    assert tried == []
+    fs.open_map(path, PAGE, create=True).close()
+    assert tried == [PAGE], "it has its blocks"
+
+
+def test_populated_bytes_are_resident_and_as_they_were(fs: OsFiles, tmp_path: Path) -> None:
+    file = fs.open_map(str(tmp_path / "log"), 8192 * PAGE, create=True)
+    file.view[5:10] = b"hello"
+    file.populate(3, 7000 * PAGE)
+    assert file.resident(0, 7000 * PAGE)
+    assert file.view[:12] == b"\0\0\0\0\0hello\0\0"
+    file.close()
+    with pytest.raises(FileClosed):
+        file.populate(0, PAGE)

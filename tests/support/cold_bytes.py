@@ -11,6 +11,8 @@ class ColdBytes:
         self._ranges: dict[str, list[range]] = defaultdict(list)
         #: (path, at, size) of all reads from disk
         self.reads: list[tuple[str, int, int]] = []
+        #: (path, at, size) of what was made ready to be written to
+        self.populated: list[tuple[str, int, int]] = []
         #: called in the reading thread, before it reads
         self.before_read: Callable[[str], None] | None = None
 

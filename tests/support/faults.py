@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from common.errors import DiskFull
 
 # Where OsFiles turns ENOSPC into DiskFull.
-_TAKES_ROOM = ("allocate", "write")
+_TAKES_ROOM = ("allocate", "create", "mkdirs", "open", "write")
 
 
 @dataclass
@@ -32,6 +32,11 @@ class Faults:
     def clear(self) -> None:
         """Nothing fails any more."""
         self._planned.clear()
+
+    @property
+    def pending(self) -> bool:
+        """Whether some planned failure has not come yet."""
+        return bool(self._planned)
 
     def check(self, operation: str, path: str) -> None:
         """Raise what is planned for this call, as OsFiles would."""

@@ -49,8 +49,9 @@ class MemoryFiles:
         return path in self._directories
 
     def listdir(self, path: str) -> list[str]:
-        entries = [*self._names, *self._directories]
-        return sorted({posixpath.basename(e) for e in entries if e and posixpath.dirname(e) == path and e != path})
+        start = f"{path.rstrip('/')}/" if path else ""
+        names = {entry.removeprefix(start) for entry in (*self._names, *self._directories) if entry.startswith(start)}
+        return sorted(name for name in names if name and "/" not in name)
 
     def mkdirs(self, path: str) -> None:
         if path not in self._directories:
@@ -316,6 +317,10 @@ class MemoryMappedFile:
             return os.write(socket_fd, self._node.content()[at : at + size])
         except BlockingIOError:
             return 0
+
+    def populate(self, at: int, size: int) -> None:
+        self._check_open()
+        self._fs.cold.populated.append((self.path, at, size))
 
     def _check_open(self) -> None:
         if self.view.closed:

@@ -14,7 +14,7 @@ from broker import broker as broker_module
 from broker.delivery import cold as cold_module
 from broker.delivery.cold import THREADS, ColdReads
 from broker.store.reader import GetStatus, read_queue
-from broker.store.residency import NotResident, Span, check_resident, is_checked
+from broker.store.residency import NotResident, Span, bytes_got, check_resident
 from broker.store.store import MessageStore
 from common.files import MappedFile
 from remoting.net.channel import Channel
@@ -34,6 +34,12 @@ class Peer:
 
     def __init__(self) -> None:
         self.answers: list[Command] = []
+        self.buffered_bytes = 0
+        self.taken = trio.Event()
+
+    async def sent(self) -> None:
+        await self.taken.wait()
+        self.buffered_bytes = 0
 
     def reply(self, request: Command, response: Command) -> None:
         self.answers.append(response)
@@ -208,6 +214,20 @@ async def test_clients_take_turns_however_much_each_asks_for() -> None:
         assert disk.served.index(100) <= 2 * THREADS
 
 
+async def test_a_peer_that_does_not_take_large_answers_is_not_made_more_and_others_are() -> None:
+    async with serving() as disk:
+        slow, other = Peer(), Peer()
+        slow.buffered_bytes = 1 << 20
+        for number in range(THREADS + 6):
+            disk.ask(slow, number)
+            disk.ask(other, 100 + number)
+        await until(lambda: len(other.answers) == THREADS + 6, "answers")
+        made = len(slow.answers)
+        assert made <= THREADS
+        slow.taken.set()
+        await until(lambda: len(slow.answers) == THREADS + 6, "answers")
+
+
 async def test_too_many_are_refused_with_a_code_that_consumers_retry_later() -> None:
     async with serving(max_waiting=3) as disk:
         gate, peer = Gate(disk.fs), Peer()
@@ -342,8 +362,8 @@ async def test_the_loop_waits_in_the_end(step: int, expected: list[bool], monkey
         peer, request = Peer(), Command(1)
 
         def attempt(_: bool) -> Command:
-            attempts.append(is_checked())
-            if is_checked():
+            attempts.append(bytes_got() is not None)
+            if attempts[-1]:
                 raise NotResident([Span(disk.file, step * len(attempts), 10)])
             return request.respond()
 

@@ -269,8 +269,12 @@ async def test_a_full_disk_is_no_reason_to_forget_who_came() -> None:
     data = beat(group="known", topic="U")
     data.consumer_data_set += beat(group="new").consumer_data_set
     answer = await desk.ask(HEART_BEAT, body=data, channel=channel)
-    assert answer.code == ResponseCode.SYSTEM_ERROR
-    assert notices(channel) == ["known"]
+    assert answer.code == ResponseCode.SUCCESS
+    assert notices(channel) == ["known", "new"]
+    assert desk.room.topics.get("%RETRY%new") is None
+    desk.room.fs.capacity += 100_000
+    await desk.ask(HEART_BEAT, body=data, channel=channel)
+    assert desk.room.topics.get("%RETRY%new") is not None
 
 
 async def test_the_golden_cpp_heartbeat_with_wrong_codes() -> None:

@@ -59,5 +59,16 @@ def test_a_change_that_cannot_be_written_does_not_happen() -> None:
     room = Room()
     room.fs.capacity = room.fs.used()
     with pytest.raises(DiskFull):
-        room.groups.get_or_create("g")
+        room.groups.put(SubscriptionGroupConfig("g"))
     assert room.groups.get("g") is None
+
+
+def test_a_full_disk_keeps_no_new_group_from_reading() -> None:
+    room = Room()
+    room.fs.capacity = room.fs.used()
+    assert room.groups.get_or_create("g") == SubscriptionGroupConfig("g")
+    assert room.groups.get("g") is None
+    room.fs.capacity += 100_000
+    room.groups.get_or_create("g")
+    room.kill()
+    assert room.groups.get("g") is not None

@@ -40,6 +40,10 @@ class StoreModel:
         #: Deleted, but no checkpoint since: after a crash their messages may be back, or some of them.
         self.deleting: set[str] = set()
         self.deleted: set[str] = set()
+        #: Some deletion was cut off: verifyStore may miss some of what is back.
+        self.half_deleted = False
+        self._haunted: set[str] = set()
+        self._ends_are_lost = False
 
     def put(self, sent: Sent) -> None:
         assert sent.queue_offset == self.next_offsets.get(sent.queue, 0), f"{sent} has another queue offset"
@@ -54,6 +58,12 @@ class StoreModel:
             del self.next_offsets[queue]
         self.deleting.add(topic)
         self.deleted.add(topic)
+
+    def forget_ends(self) -> None:
+        """A full disk had no room for the queues' ends: a start can't tell a deleted queue from a lost one then, and
+        does not know where a queue was whose messages were all cleaned away."""
+        self._haunted |= self.deleted
+        self._ends_are_lost = True
 
     def clean(self, start: int) -> None:
         self.log_start = max(self.log_start, start)
@@ -71,6 +81,8 @@ class StoreModel:
     def reopened(self, store: MessageStore) -> None:
         """A half-deleted topic is taken as it was found, if no message in it is made up; the rest must be there."""
         known = {sent.physical_offset: sent for sent in self.log}
+        self.deleting |= self._haunted
+        self.half_deleted |= bool(self.deleting)
         for topic in self.deleting:
             self.delete(topic)
             for queue_id in store.queues.ids(topic):
@@ -78,6 +90,11 @@ class StoreModel:
                 self.queues[topic, queue_id] = found
                 self.next_offsets[topic, queue_id] = store.max_offset(topic, queue_id)
         self.deleting.clear()
+        if self._ends_are_lost:
+            for queue in self.next_offsets:
+                if not _kept(store, self.queues.get(queue, [])) and not store.max_offset(*queue):
+                    self.queues[queue], self.next_offsets[queue] = [], 0
+        self._ends_are_lost = False
         self.durable_end = max(self.durable_end, store.log.flushed)
         self.check(store)
 

@@ -9,8 +9,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from random import Random
 
+from broker.store.checkpoint import CHECKPOINT_BYTES
 from broker.store.queue_ends import FILE_NAME
 from broker.store.removal import Removal
+from broker.verify_store import verify
 from common.clock import ManualClock
 from common.errors import DiskFull, StoreError
 from tests.broker.store.model import Queue, Sent, StoreModel
@@ -34,16 +36,23 @@ class Schedule:
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
         self.trace: list[str] = []
-        self._use(MemoryFiles())
-        self._beside = False
         self.model = StoreModel()
+        self._beside: list[Callable[[], object]] = []
+        self._use(MemoryFiles())
         self._clock = ManualClock()
         self._latest_ms = 0
         self._number = 0
         self.store = new_store(self.fs, self._clock)
         self.store.open()
-        work = [self._put, self._batch, self._build_index, self._flush, self._checkpoint]
-        self._deaths = [self._kill, self._lose_power, self._stop, self._die_within, self._disk_breaks]
+        work = [self._put, self._batch, self._make_file, self._build_index, self._flush, self._checkpoint]
+        deaths = [
+            self._kill,
+            self._lose_power,
+            self._stop,
+            self._die_within,
+            self._disk_breaks,
+            self._leave_as_rocketmq,
+        ]
         rare = [
             self._delete_topic,
             self._clean,
@@ -53,11 +62,11 @@ class Schedule:
             self._time_goes_on,
             self._read,
         ]
-        self._steps: list[Callable[[], None]] = [*work, *rare, *self._deaths]
+        self._steps: list[Callable[[], None]] = [*work, *rare, *deaths]
         # Schedules differ in what happens often in them.
         self._weights = [2 * self.random.random() ** 2 for _ in work]
         self._weights += [0.5 * self.random.random() ** 2 for _ in rare]
-        self._weights += [0.4 * self.random.random() ** 2 for _ in self._deaths]
+        self._weights += [0.4 * self.random.random() ** 2 for _ in deaths]
         self._weights[0] += 1
 
     def run(self) -> None:
@@ -68,6 +77,9 @@ class Schedule:
         self._kill()
         self._lose_power()
         self._stop()
+        self.store.close()
+        said: list[str] = []
+        assert verify(self.fs, SMALL, repair=False, say=said.append) or self.model.half_deleted, said
 
     # --- work
 
@@ -99,6 +111,11 @@ class Schedule:
         body = b"%d-" % self._number + bytes(self.random.choice((0, 20, 300, 1500)))
         return body, (f"id{self._number}", f"k{self._number % 3}", "all")[: self.random.randint(1, 3)]
 
+    def _make_file(self) -> None:
+        if self.store.log.wants_file:
+            with suppress(DiskFull):
+                self.store.log.make_file()
+
     def _build_index(self) -> None:
         with suppress(DiskFull):
             self.store.build_index(self.random.choice((1, 7, 1000)))
@@ -108,9 +125,13 @@ class Schedule:
             self.model.durable_end = self.store.flush()
 
     def _checkpoint(self, *, with_ends: bool = False) -> None:
+        """As tasks/flush.py does it."""
         self._build_index()
-        mark = self.store.begin_checkpoint(with_ends=with_ends or self.random.random() < 0.2)
-        with self._work_beside():
+        with_ends = with_ends or self.random.random() < 0.2
+        mark = self.store.begin_checkpoint(with_ends=with_ends, as_flushed=not with_ends)
+        if with_ends:
+            self._flush()
+        with self._work_beside(self.store.flush):
             self.store.finish_checkpoint(mark)
         self.model.durable_end = self.store.log.flushed
         if mark.ends:
@@ -128,7 +149,7 @@ class Schedule:
         removal = Removal(self.fs, SMALL.directory, self.store)
         self._checkpoint(with_ends=True)
         for _ in range(self.random.randint(1, 3)):
-            removal.retire_log_file()
+            removal.retire_log_file(self.store.durable_end)
             self.model.clean(self.store.log.start)
             removal.remove_log_files()
         queues = list(self.store.queues)
@@ -185,14 +206,28 @@ class Schedule:
     def _kill(self) -> None:
         self._reopen(self.fs.killed())
 
+    def _leave_as_rocketmq(self) -> None:
+        """Stopped or killed, with files of RocketMQ's only: no offset in the checkpoint, no ends of queues."""
+        clean = self.random.random() < 0.5
+        if clean:
+            self.store.close()
+        fs = self.fs.killed()
+        path = f"{SMALL.directory}/checkpoint"
+        fs.overwrite(path, fs.read(path)[:40].ljust(CHECKPOINT_BYTES, b"\0"))
+        if fs.exists(ENDS):
+            fs.remove(ENDS)
+        if not clean:
+            fs.overwrite(f"{SMALL.directory}/abort", b"")
+        # Were the first start to die while it cuts the only file, the next one would take that for one of another size.
+        self._reopen(fs, may_die=False)
+
     def _lose_power(self) -> None:
         self._reopen(self.fs.crash(self.random), cut=True)
 
     def _die_within(self) -> None:
         """The end comes at one of the next calls to the disk, in whatever the store does then."""
-        what = self.random.choice(
-            (self._put, self._batch, self._flush, self._checkpoint, self._clean, self.store.close)
-        )
+        work = (self._put, self._batch, self._make_file, self._flush, self._checkpoint, self._clean, self.store.close)
+        what = self.random.choice(work)
         self.trace[-1] += f"({what.__name__.strip('_')})"
         self._death_is_near()
         try:
@@ -206,16 +241,13 @@ class Schedule:
         self._death_at = self.fs.calls.total() + self.random.choice((1, 2, 3, 5, 8, 13))
         self._power_loss = self.random.random() < 0.7
 
-    def _reopen(self, fs: MemoryFiles, *, cut: bool = False) -> None:
+    def _reopen(self, fs: MemoryFiles, *, cut: bool = False, may_die: bool = True) -> None:
         """Start on ``fs``, now and then twice, because the first start dies; ``cut``: the power was lost."""
         self._use(fs)
-        if not fs.exists(ENDS):
-            # A full disk had no room for it: a start can't tell a deleted queue from a lost one then.
-            self.model.deleting |= self.model.deleted
         # Store times never go back while the broker runs; when the clock does in between, they may.
         self._latest_ms = max(self._latest_ms, self._clock.now_ms())
         self._clock.advance(self._latest_ms - self._clock.now_ms())
-        if self.random.random() < 0.15:
+        if may_die and self.random.random() < 0.15:
             self._death_is_near()
         try:
             self._open()
@@ -249,15 +281,17 @@ class Schedule:
         self.fs = fs
         self._death_at = NEVER
         fs.before_call = self._before_call
+        if not fs.exists(ENDS):
+            self.model.forget_ends()
 
     @contextmanager
-    def _work_beside(self) -> Iterator[None]:
-        """Puts go on while another thread syncs."""
-        self._beside = True
+    def _work_beside(self, *more: Callable[[], object]) -> Iterator[None]:
+        """Puts go on while another thread syncs; and ``more``."""
+        self._beside = [self._put, self._put, self._batch, self._make_file, self._build_index, *more]
         try:
             yield
         finally:
-            self._beside = False
+            self._beside = []
 
     def _before_call(self, operation: str, path: str) -> None:
         if self.fs.calls.total() >= self._death_at:
@@ -265,6 +299,6 @@ class Schedule:
             self._image = self.fs.crash(self.random) if self._power_loss else self.fs.killed()
             raise Death
         if self._beside and operation == "sync" and self.random.random() < 0.5:
-            self._beside = False
-            self.random.choice((self._put, self._put, self._batch, self._build_index))()
-            self._beside = True
+            beside, self._beside = self._beside, []
+            self.random.choice(beside)()
+            self._beside = beside

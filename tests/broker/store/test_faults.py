@@ -5,10 +5,12 @@ from random import Random
 
 import pytest
 
+from broker.store.file_size import refuse_other_size
 from broker.store.removal import Removal
+from broker.verify_store import verify
 from common.clock import ManualClock
-from common.errors import StoreError
-from tests.broker.store.support import bodies, new_store, open_store, put
+from common.errors import ConfigError, StoreError
+from tests.broker.store.support import SMALL, bodies, new_store, open_store, put
 from tests.support.memory_files import MemoryFiles
 
 SEEDS = range(20)
@@ -63,6 +65,17 @@ def test_a_topic_made_again_while_its_deletion_was_cut_off_keeps_the_new_message
     assert bodies(open_store(fs.killed()), "t", 0) == [b"new"]
 
 
+def test_messages_of_a_deleted_topic_do_not_follow_the_new_ones() -> None:
+    fs = MemoryFiles()
+    store = open_store(fs)
+    for number in range(5):
+        put(store, "t", 0, b"old %d" % number)
+    store.delete_topic("t")
+    for number in range(3):
+        put(store, "t", 0, b"new %d" % number)
+    assert bodies(open_store(fs.killed()), "t", 0) == [b"new 0", b"new 1", b"new 2"]
+
+
 def test_a_deletion_that_power_loss_undid_hides_no_new_message() -> None:
     fs = MemoryFiles()
     store = open_store(fs)
@@ -74,6 +87,32 @@ def test_a_deletion_that_power_loss_undid_hides_no_new_message() -> None:
     store.flush()
     for seed in SEEDS:
         assert bodies(open_store(fs.crash(Random(seed))), "t", 0) == [b"new"]
+
+
+@pytest.mark.parametrize("power_loss", [False, True])
+def test_a_queue_whose_making_anew_was_broken_off_is_made_anew_again(power_loss: bool) -> None:
+    fs = MemoryFiles()
+    store = open_store(fs)
+    sent = [b"%d" % n for n in range(50)]
+    for n, body in enumerate(sent):
+        put(store, "t", 0, body)
+        if n in (20, 49):
+            store.finish_checkpoint(store.begin_checkpoint(with_ends=n == 20))
+    fs = fs.killed()
+    for path in [path for path in fs.paths() if "consumequeue" in path]:
+        fs.remove(path)
+    fs.fsync_dir("/store/consumequeue/t/0")
+    images: list[MemoryFiles] = []
+
+    def before_call(operation: str, path: str) -> None:
+        images.extend(fs.crash(Random(seed)) for seed in SEEDS if power_loss)
+        images.extend([] if power_loss else [fs.killed()])
+
+    fs.before_call = before_call
+    assert bodies(open_store(fs), "t", 0) == sent
+    assert len(images) > 10
+    for image in images:
+        assert bodies(open_store(image), "t", 0) == sent
 
 
 def test_power_loss_while_a_torn_tail_is_cut_leaves_no_gap_in_the_log() -> None:
@@ -151,7 +190,7 @@ def test_a_cleaned_queue_that_is_begun_anew_is_rebuilt() -> None:
     store.finish_checkpoint(store.begin_checkpoint(with_ends=True))
     removal = Removal(fs, "/store", store)
     for _ in range(2):
-        removal.retire_log_file()
+        removal.retire_log_file(store.log.flushed)
     removal.remove_log_files()
     first_kept = store.queues.get("t", 0).find_start(store.log.start)
     assert first_kept > 16
@@ -184,3 +223,45 @@ def test_a_store_opens_when_the_disk_is_full() -> None:
     fs = fs.killed()
     fs.faults.fail("write", times=100, code=errno.ENOSPC)
     assert bodies(open_store(fs), "t", 0) == [b"x"]
+
+
+def test_a_store_opens_without_room_for_its_mark_and_knows_of_a_crash_all_the_same() -> None:
+    fs = MemoryFiles()
+    store = open_store(fs)
+    put(store, "t", 0, b"x")
+    store.close()
+    fs.faults.fail("create", path_part="abort", code=errno.ENOSPC)
+    store = open_store(fs)
+    assert not fs.exists("/store/abort")
+    put(store, "t", 0, b"y")
+    store = new_store(fs.killed())
+    assert not store.open().clean
+    assert bodies(store, "t", 0) == [b"x", b"y"]
+    fs = fs.killed()
+    fs.faults.fail("create", path_part="abort", code=errno.ENOSPC)
+    open_store(fs).close()
+    assert new_store(fs).open().clean
+
+
+def test_verify_store_finds_no_damage_in_topics_that_were_deleted_and_made_again() -> None:
+    fs = MemoryFiles()
+    store = open_store(fs)
+    for topic in ("t", "u"):
+        for _ in range(9):
+            put(store, topic, 0, b"old")
+        store.delete_topic(topic)
+    for _ in range(3):
+        put(store, "t", 0, b"new")
+    store.close()
+    open_store(fs).close()
+    said: list[str] = []
+    assert verify(fs, SMALL, repair=False, say=said.append), said
+
+
+def test_a_file_whose_tail_was_being_cut_is_not_taken_for_one_of_another_size() -> None:
+    fs = MemoryFiles()
+    fs.overwrite("/store/commitlog/00000000000000008192", bytes(4016))
+    refuse_other_size(fs, "/store/commitlog", 4096, ours=False)
+    fs.overwrite("/store/commitlog/00000000000000008192", bytes(2048))
+    with pytest.raises(ConfigError, match="mappedFileSizeCommitLog=2048"):
+        refuse_other_size(fs, "/store/commitlog", 4096, ours=False)

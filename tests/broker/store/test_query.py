@@ -10,6 +10,7 @@ from broker.store.consumequeue import BLANK_SIZE, ENTRY, ENTRY_BYTES
 from broker.store.store import MessageStore
 from common.clock import ManualClock
 from common.message.message import MessageExt
+from tests.broker.store.cleaning import clean
 from tests.broker.store.support import HOST, open_store, put, put_batch
 from tests.support.memory_files import MemoryFiles
 
@@ -17,10 +18,10 @@ START_MS = 1_000_000
 PER_FILE = 16  # places in a consume queue file of the small store
 
 
-def stored_at(times_ms: list[int]) -> MessageStore:
+def stored_at(times_ms: list[int], fs: MemoryFiles | None = None) -> MessageStore:
     """A store whose queue t 0 has a message of each of these times."""
     clock = ManualClock(START_MS)
-    store = open_store(MemoryFiles(), clock)
+    store = open_store(fs or MemoryFiles(), clock)
     for time_ms in times_ms:
         clock.advance(time_ms - clock.now_ms())
         put(store, "t", 0, b"x" * 50)
@@ -74,29 +75,36 @@ def test_a_batch_has_one_time() -> None:
 
 
 def test_a_queue_whose_begin_was_cleaned_starts_where_it_starts() -> None:
-    store = stored_at([START_MS + n for n in range(60)])
-    queue = store.queues.get("t", 0)
-    queue.min_offset = 20
-    assert bounds(store, START_MS) == (20, 20)
-    assert bounds(store, START_MS + 20) == (20, 20)
-    assert bounds(store, START_MS + 30) == (30, 30)
-    assert store.first_store_time("t", 0) == START_MS + 20
-    assert store.store_time("t", 0, 19) == -1
+    fs = MemoryFiles()
+    store = stored_at([START_MS + n for n in range(60)], fs)
+    assert clean(fs, store, 1) == 1
+    first = store.min_offset("t", 0)
+    assert 0 < first < 59
+    assert bounds(store, START_MS) == (first, first)
+    assert bounds(store, START_MS + first) == (first, first)
+    assert bounds(store, START_MS + 59) == (59, 59)
+    assert store.first_store_time("t", 0) == START_MS + first
+    assert store.store_time("t", 0, first - 1) == -1
+    assert store.earliest_store_time() == START_MS + first
 
 
 def test_what_the_log_has_lost_counts_as_older_until_the_queue_knows_of_it() -> None:
     store = stored_at([START_MS + n for n in range(60)])
-    store.log.chain.segments.pop(0)
+    store.log.chain.retire_before(store.log.chain.segments[0].end)
     queue = store.queues.get("t", 0)
     first = next(n for n in range(60) if queue.entry(n)[0] >= store.log.start)
-    assert 0 < first < 59
+    assert 0 == queue.min_offset < first < 59
     assert bounds(store, START_MS)[0] == first
     assert bounds(store, START_MS + 59) == (59, 59)
 
 
 def test_a_queue_without_any_message_left() -> None:
-    store = stored_at([START_MS] * 3)
-    store.queues.get("t", 0).min_offset = 3
+    fs = MemoryFiles()
+    store = stored_at([START_MS] * 3, fs)
+    for _ in range(100):
+        put(store, "other", 0, b"x" * 50)
+    clean(fs, store, 1)
+    assert store.min_offset("t", 0) == store.max_offset("t", 0) == 3
     assert bounds(store, START_MS) == (3, 3)
     assert store.first_store_time("t", 0) == -1
 
@@ -187,3 +195,15 @@ def test_no_more_than_asked_for(max_num: int) -> None:
     store = open_store(MemoryFiles())
     keyed(store, b"1", "KEYS\x01k\x02")
     assert store.query("t", "k", max_num, 0, 1 << 62).records == []
+
+
+def test_a_message_that_was_cleaned_away_is_not_found() -> None:
+    fs = MemoryFiles()
+    store = open_store(fs)
+    keyed(store, b"gone", "KEYS\x01k\x02")
+    for _ in range(60):
+        put(store, "t", 0, b"x" * 50)
+    keyed(store, b"kept", "KEYS\x01k\x02")
+    assert found(store, "k") == [b"kept", b"gone"]
+    clean(fs, store, 1)
+    assert found(store, "k") == [b"kept"]

@@ -120,3 +120,12 @@ def test_a_long_recovery_says_how_far_it_is() -> None:
     lines: list[str] = []
     new_store(fs.killed(), Slow(), options).open(lines.append)
     assert lines and all("of the commit log" in line for line in lines)
+
+
+def test_without_a_checkpoint_the_queues_tell_where_a_clean_log_ends() -> None:
+    fs = stored(stopped=True)
+    fs.remove("/store/checkpoint")
+    store = new_store(fs)
+    report = store.open()
+    assert report.records == 0 and report.rebuilt == ()
+    check_all(store)

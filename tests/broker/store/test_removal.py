@@ -11,10 +11,11 @@ from broker.store.reader import GetStatus
 from broker.store.removal import Removal
 from broker.store.retention import HOUR_MS
 from broker.store.store import MessageStore
+from broker.verify_store import verify
 from common.clock import ManualClock
 from common.message.message import MessageExt
 from tests.broker.store.cleaning import RULES, clean, follow
-from tests.broker.store.support import bodies, new_store, open_store, put, put_batch, read_all
+from tests.broker.store.support import SMALL, bodies, new_store, open_store, put, put_batch, read_all
 from tests.support.memory_files import MemoryFiles
 
 SEEDS = range(30)
@@ -118,6 +119,16 @@ def test_a_queue_whose_messages_are_all_gone_keeps_its_offset(how: str) -> None:
         assert bodies(store, "gone", 0) == [b"back"]
         if how == "stop":
             break
+
+
+def test_verify_store_finds_nothing_wrong_with_a_store_that_was_cleaned() -> None:
+    fs = MemoryFiles()
+    store, _ = filled(fs)
+    put(store, "gone", 0, b"x")
+    clean(fs, store, 3)
+    store.close()
+    lines: list[str] = []
+    assert verify(fs, SMALL, repair=False, say=lines.append), lines
 
 
 def test_a_reader_of_a_file_that_has_just_gone_is_told_where_to_go_on() -> None:

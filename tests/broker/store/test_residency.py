@@ -8,7 +8,7 @@ import pytest
 from broker.store import reader
 from broker.store.consumequeue import BLANK_SIZE
 from broker.store.reader import GetStatus, read_queue
-from broker.store.residency import NotResident, resident_only, warm
+from broker.store.residency import NotResident, Span, resident_only, warm
 from broker.store.store import MessageStore
 from common.clock import ManualClock
 from common.message.record import decode_record, split_records
@@ -42,12 +42,13 @@ def filled(bodies: list[bytes], queues: int = 1) -> MemoryFiles:
 
 def asked_again(read: Callable[[], T]) -> tuple[T, int]:
     """The result, and how often the disk was waited for."""
+    got: dict[Span, bytes] = {}
     for times in range(100):
         try:
-            with resident_only():
+            with resident_only(got):
                 return read(), times
         except NotResident as cold:
-            warm(cold)
+            got = warm(cold)
     raise AssertionError("never resident")
 
 
@@ -111,6 +112,21 @@ def test_a_pull_whose_messages_lie_far_apart_gets_the_first_of_them(monkeypatch:
     assert sum(size for path, _, size in fs.cold.reads if path == LOG) <= 1_500
 
 
+def test_many_bytes_are_copied_by_a_thread_though_they_are_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "THREAD_BYTES", 1_000)
+    fs = filled([b"%02d" % n + bytes(200) for n in range(12)], queues=3)
+    store = reopened(fs, cold=False)
+    with pytest.raises(NotResident) as raised, resident_only():
+        pulled(store, 0)
+    assert not raised.value.on_disk
+    assert [body[:2] for body in asked_again(lambda: pulled(store, 0))[0]] == [b"00", b"03", b"06", b"09"]
+    assert asked_again(lambda: pulled(store, 2))[1] == 0, "few bytes are copied at once"
+    fs.cold.mark(LOG)
+    with pytest.raises(NotResident) as raised, resident_only():
+        pulled(store, 0)
+    assert raised.value.on_disk
+
+
 def test_a_pull_across_two_files_of_the_log() -> None:
     fs = filled([b"%02d" % n + bytes(1_500) for n in range(4)])
     store = reopened(fs)
@@ -127,8 +143,7 @@ def test_a_file_that_is_removed_before_it_is_read_is_left_out() -> None:
     segment = store.log.chain.segments[0]
     segment.close()
     fs.remove(segment.path)
-    warm(raised.value)
-    assert fs.cold.reads == []
+    assert warm(raised.value) == {} and fs.cold.reads == []
 
 
 def test_blank_entries_are_passed_over_and_never_read() -> None:

@@ -141,9 +141,10 @@ def test_no_hours(text: str) -> None:
         BrokerOptions(delete_when=text)
 
 
-def test_ratios_stay_within_rocketmqs_bounds() -> None:
-    loose = BrokerOptions(disk_space_clean_forcibly_ratio=99, disk_space_warning_level_ratio=99).retention_rules
-    assert (loose.force_ratio, loose.refuse_ratio) == (85, 90)
+def test_ratios_have_rocketmqs_lower_bounds_and_none_above() -> None:
+    loose = BrokerOptions(disk_space_clean_forcibly_ratio=97, disk_space_warning_level_ratio=100).retention_rules
+    assert (loose.force_ratio, loose.refuse_ratio) == (97, 100)
+    assert not now([NOW], Disk(GIB, GIB), loose).refuse
     tight = BrokerOptions(disk_space_clean_forcibly_ratio=1, disk_space_warning_level_ratio=1).retention_rules
     assert (tight.force_ratio, tight.refuse_ratio) == (30, 35)
 

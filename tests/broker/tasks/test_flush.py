@@ -135,6 +135,54 @@ async def test_no_fsync_runs_on_the_loop(flush_disk_type: str, autojump_clock: t
     assert gate.threads and threading.get_ident() not in gate.threads
 
 
+async def test_a_roll_of_the_log_does_not_wait_for_the_disk(autojump_clock: trio.testing.MockClock) -> None:
+    room = Room()
+    log = room.store.log
+    gate = Gate(room.fs, "", closed=False)
+    async with room.running():
+        put_pages(room, 47)
+        await trio.sleep(1)
+        assert len(room.fs.listdir("/store/commitlog")) == 1
+        put_pages(room, 2)
+        while log.wants_file:  # noqa: ASYNC110  ends in a thread
+            await trio.sleep(0.1)
+        assert len(room.fs.listdir("/store/commitlog")) == 2
+        put_pages(room, 20)
+    assert len(log.chain.segments) == 2
+    assert gate.threads and threading.get_ident() not in gate.threads
+    assert len(open_store(room.fs.killed(), options=OPTIONS).log.chain.segments) == 2
+
+
+async def test_a_file_made_ahead_does_not_stay(autojump_clock: trio.testing.MockClock) -> None:
+    room = Room()
+    async with room.running():
+        put_pages(room, 50)
+        while room.store.log.wants_file:  # noqa: ASYNC110  ends in a thread
+            await trio.sleep(0.1)
+    after_kill = open_store(room.fs.killed(), options=OPTIONS)
+    assert len(after_kill.log.chain.segments) == 1
+    assert bodies(after_kill, "t", 0) == bodies(room.store, "t", 0)
+    room.store.close()
+    assert len(room.fs.listdir("/store/commitlog")) == 1
+
+
+async def test_no_room_for_the_next_file_is_told_when_the_log_gets_there(
+    autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    room = Room()
+    room.fs.capacity = room.fs.used() + 40 * PAGE_BYTES
+    async with room.running():
+        put_pages(room, 50)
+        while not caplog.text:  # noqa: ASYNC110  comes from a thread
+            await trio.sleep(0.1)
+        put_pages(room, 10)
+        room.fs.capacity *= 2
+        while room.store.log.wants_file:  # noqa: ASYNC110  ends in a thread
+            await trio.sleep(0.1)
+        put_pages(room, 10)
+    assert "the next file of the commit log cannot be made yet" in caplog.text
+
+
 async def test_a_wait_ends_at_its_deadline_and_the_message_stays(autojump_clock: trio.testing.MockClock) -> None:
     room = Room(flush_disk_type="SYNC_FLUSH")
     gate = Gate(room.fs, "commitlog")
@@ -155,7 +203,7 @@ async def test_a_send_that_waits_too_long_is_answered_10_and_its_message_is_ther
         answer = await client.invoke(addr, send_request("t", b"late"))
         gate.open.set()
         assert answer.code == ResponseCode.FLUSH_DISK_TIMEOUT
-        assert answer.ext is not None and answer.ext["queueOffset"] == "1"
+        assert answer.ext is not None and int(answer.ext["queueOffset"]) == 1
         pulled = await client.invoke(addr, pull_request("t", 1))
         assert [message.body for message in decode_messages(pulled.body)] == [b"late"]
 

@@ -100,6 +100,18 @@ async def test_skylark_speaks_cbor_after_the_first_answer_and_json_to_others() -
         assert second.codec == CBOR and second.ext == {"n": 1}
 
 
+async def test_an_offer_of_cbor_is_accepted_also_by_an_answer_that_comes_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[Channel, Command]] = []
+    monkeypatch.setitem(QUICK, SILENT, lambda channel, request: asked.append((channel, request)))
+    async with pair() as (client, addr, _), trio.open_nursery() as nursery:
+        nursery.start_soon(client.invoke, addr, Command(SILENT))
+        await until(lambda: bool(asked))
+        channel, request = asked[0]
+        channel.reply(request, request.respond())
+        await until(lambda: client.speaks_cbor(addr))
+        assert (await client.invoke(addr, Command(ECHO))).codec == CBOR
+
+
 async def test_refusals_and_failures_are_answers(caplog: pytest.LogCaptureFixture) -> None:
     async with pair() as (client, addr, _):
         refused = await client.invoke(addr, Command(REFUSE))
@@ -282,3 +294,49 @@ async def test_large_answers_let_others_have_their_turn(monkeypatch: pytest.Monk
                 answered += len(connection.receive_data(await bulk.receive_some(1 << 20)))
         await bulk.aclose()
         await other.aclose()
+
+
+async def test_large_and_small_answers_come_whole_and_in_order() -> None:
+    """Large bodies are sent beside their headers, in as many calls as the socket takes."""
+    async with serving() as (_, addr):
+        host, _, port = addr.rpartition(":")
+        stream = await trio.open_tcp_stream(host, int(port))
+        bodies = [bytes([n]) * size for n, size in enumerate((0, 70_000, 10, 400_000, 65_535, 65_536, 3_000_000, 1))]
+        async with trio.open_nursery() as nursery:
+            frames = b"".join(encode(Command(ECHO, body=body, opaque=n)) for n, body in enumerate(bodies))
+            nursery.start_soon(stream.send_all, frames)
+            found: list[Command] = []
+            connection = Connection()
+            with trio.fail_after(10):
+                while len(found) < len(bodies):
+                    found += connection.receive_data(await stream.receive_some(50_000))
+        assert [(answer.opaque, answer.body) for answer in found] == list(enumerate(bodies))
+        await stream.aclose()
+
+
+async def test_sent_returns_when_the_peer_has_taken_all_or_is_gone() -> None:
+    async with serving() as (server, addr), trio.open_nursery() as nursery:
+        host, _, port = addr.rpartition(":")
+        stream = await trio.open_tcp_stream(host, int(port))
+        await until(lambda: bool(server.channels))
+        (channel,) = server.channels
+        await channel.sent()
+        sent: list[int] = []
+
+        async def wait() -> None:
+            await channel.sent()
+            sent.append(channel.buffered_bytes)
+
+        channel.queue(bytes(20 << 20))
+        nursery.start_soon(wait)
+        await trio.testing.wait_all_tasks_blocked()
+        assert not sent
+        left = 20 << 20
+        while left:
+            left -= len(await stream.receive_some(1 << 20))
+        await until(lambda: sent == [0])
+        channel.queue(bytes(20 << 20))
+        nursery.start_soon(wait)
+        await trio.testing.wait_all_tasks_blocked()
+        await trio.aclose_forcefully(stream)
+        await until(lambda: len(sent) == 2)

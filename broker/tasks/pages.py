@@ -1,0 +1,36 @@
+"""The loop that makes pages of the commit log ready ahead of its end, in a thread: appends do not wait for them.
+
+Neighbours: store/commitlog.py (which pages), wiring.py (wakes it).
+"""
+
+from contextlib import suppress
+
+import trio
+
+from broker.store.commitlog import CommitLog
+from common.errors import FileClosed
+
+
+class PagesAhead:
+    """Serves one log; `run` until cancelled."""
+
+    def __init__(self, log: CommitLog) -> None:
+        self._log = log
+        self._wanted = trio.Event()
+        # A thread of its own: it may wait for the disk while others want to be quick.
+        self._thread = trio.CapacityLimiter(1)
+
+    def wake(self) -> None:
+        """After a turn of the loop: the log may have grown."""
+        if self._log.end > self._log.populate_at:
+            self._wanted.set()
+
+    async def run(self) -> None:
+        while True:
+            await self._wanted.wait()
+            self._wanted = trio.Event()
+            while span := self._log.take_unpopulated():
+                with suppress(FileClosed):  # the log has rolled on, and the file was removed
+                    await trio.to_thread.run_sync(
+                        span.file.populate, span.at, span.size, abandon_on_cancel=True, limiter=self._thread
+                    )

@@ -1,0 +1,207 @@
+"""The loop around the removal: hours, requests, full disks, files that cannot be removed."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import datetime
+from typing import Any
+
+import pytest
+import trio
+
+from broker.options import BrokerOptions
+from broker.store.group_commit import GroupCommit
+from broker.store.removal import Removal
+from broker.store.retention import HOUR_MS, Decision
+from broker.store.store import MessageStore
+from broker.tasks.clean import Cleaner
+from broker.tasks.flush import Flusher
+from common.clock import ManualClock
+from common.errors import DiskFull
+from tests.broker.store.support import bodies, open_store, put
+from tests.support.memory_files import MemoryFiles
+
+FILES = 30
+
+
+async def settled() -> None:
+    """There is no metadata to wait for."""
+
+
+class CountingRemoval(Removal):
+    """Counts how often the disk was looked at."""
+
+    looks = 0
+
+    def decide(self, *args: Any, **kwargs: Any) -> Decision:
+        self.looks += 1
+        return super().decide(*args, **kwargs)
+
+
+class Room:
+    """A store of some files, and its cleaner."""
+
+    def __init__(self, **changes: Any) -> None:
+        self.fs = MemoryFiles()
+        self.clock = ManualClock()
+        self.store: MessageStore = open_store(self.fs, self.clock)
+        while len(self.log_files()) < FILES:
+            put(self.store, "t", 0, bytes(1000))
+        self.options = BrokerOptions(
+            **{"clean_resource_interval": 10, "delete_commit_log_files_interval": 0, "delete_when": "00", **changes}
+        )
+        self.flusher = Flusher(self.store, GroupCommit(), self.options, settled)
+        self.removal = CountingRemoval(self.fs, "/store", self.store)
+        self.cleaner = Cleaner(self.store, self.removal, self.flusher, self.options, self.clock)
+
+    def log_files(self) -> list[str]:
+        return [path for path in self.fs.paths() if path.startswith("/store/commitlog/")]
+
+    def fill_to(self, percent: int) -> None:
+        self.fs.capacity = self.fs.used() * 100 // percent
+
+    def go_to_hour(self, hour: int) -> None:
+        """The next time that the local clock shows it."""
+        while datetime.fromtimestamp(self.clock.now_ms() / 1000).hour != hour:
+            self.clock.advance(HOUR_MS)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        with trio.fail_after(10):
+            async with trio.open_nursery() as nursery:
+                await nursery.start(self.cleaner.run)
+                yield
+                nursery.cancel_scope.cancel()
+
+    async def rounds(self, count: int = 3) -> None:
+        """Wait until the cleaner has looked so often."""
+        wanted = self.removal.looks + count
+        await until(lambda: self.removal.looks >= wanted)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():  # noqa: ASYNC110  what is waited for happens in threads
+        await trio.sleep(0.002)
+
+
+async def test_old_files_go_at_their_hour() -> None:
+    room = Room(delete_when="03;15")
+    room.clock.advance(100 * HOUR_MS)
+    room.go_to_hour(14)
+    async with room.running():
+        await room.rounds()
+        assert len(room.log_files()) == FILES
+        room.go_to_hour(15)
+        await until(lambda: len(room.log_files()) == 1)
+    assert room.store.min_offset("t", 0) > 0
+    assert put(room.store, "t", 0, b"more") == room.store.max_offset("t", 0) - 1
+
+
+async def test_young_files_stay_at_any_hour() -> None:
+    room = Room(delete_when=";".join(str(hour) for hour in range(24)))
+    room.clock.advance(71 * HOUR_MS)
+    async with room.running():
+        await room.rounds()
+    assert len(room.log_files()) == FILES
+
+
+async def test_who_asks_waits_for_no_hour_and_for_no_interval() -> None:
+    room = Room(clean_resource_interval=3_600_000)
+    room.clock.advance(100 * HOUR_MS)
+    room.go_to_hour(5)
+    async with room.running():
+        room.cleaner.ask()
+        await until(lambda: len(room.log_files()) == 1)
+
+
+async def test_a_full_disk_is_cleaned_at_any_hour_but_of_old_files_first() -> None:
+    room = Room()
+    room.fill_to(80)
+    async with room.running():
+        await room.rounds()
+        assert len(room.log_files()) == FILES, "80 % is no reason to remove young files"
+        room.clock.advance(100 * HOUR_MS)
+        room.go_to_hour(5)
+        await until(lambda: len(room.log_files()) < FILES)
+
+
+async def test_above_85_percent_the_oldest_go_and_no_more_than_needed(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    room = Room()
+    room.fill_to(89)
+    async with room.running():
+        await until(lambda: room.fs.used() <= room.fs.capacity * 85 // 100)
+        await room.rounds()
+    left = len(room.log_files())
+    assert left > 20
+    low = room.store.min_offset("t", 0)
+    assert low > 0
+    assert len(bodies(room.store, "t", 0)) == room.store.max_offset("t", 0) - low
+    assert "of the disk in use" in caplog.text
+
+
+async def test_above_90_percent_nothing_is_taken_until_there_is_room(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    room = Room(clean_file_forcibly_enable=False)
+    room.fill_to(95)
+    async with room.running():
+        # Known before the first message could come.
+        with pytest.raises(DiskFull, match=r"95\.\d% in use, at most 90%: make room"):
+            put(room.store, "t", 0, b"x")
+        assert len(bodies(room.store, "t", 0)) == room.store.max_offset("t", 0)
+        room.fs.capacity *= 2
+        await until(lambda: not room.store.refusal)
+        put(room.store, "t", 0, b"x")
+    assert len(room.log_files()) == FILES
+    assert caplog.text.count("sends are refused") == 1
+    assert caplog.text.count("sends are taken again") == 1
+
+
+async def test_a_disk_that_nothing_can_be_done_for_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    room = Room(clean_file_forcibly_enable=False)
+    room.fill_to(80)
+    async with room.running():
+        await room.rounds()
+    assert caplog.text.count("no file may go yet") == 1
+
+
+async def test_what_cannot_be_removed_is_tried_again_after_a_while(caplog: pytest.LogCaptureFixture) -> None:
+    room = Room(redelete_hanged_file_interval=50)
+    room.clock.advance(100 * HOUR_MS)
+    room.go_to_hour(0)
+    room.fs.faults.fail("remove")
+    oldest = room.log_files()[0]
+    async with room.running():
+        await until(lambda: "could not be deleted" in caplog.text)
+        assert oldest in room.log_files()
+        await until(lambda: len(room.log_files()) == 1)
+    assert caplog.text.count("could not be deleted, next try in 50 ms") == 1
+    assert room.store.log.chain.retired == []
+
+
+async def test_at_the_start_queues_follow_a_cleaning_that_was_cut_off() -> None:
+    room = Room()
+    store = room.store
+    store.finish_checkpoint(store.begin_checkpoint(with_ends=True))
+    removal = Removal(room.fs, "/store", store)
+    for _ in range(20):
+        removal.retire_log_file(store.durable_end)
+    removal.remove_log_files()
+    before = [path for path in room.fs.paths() if "consumequeue" in path]
+    async with room.running():
+        await until(lambda: [path for path in room.fs.paths() if "consumequeue" in path] != before)
+        await room.cleaner.follow_log()
+    assert store.min_offset("t", 0) > 0
+    assert len(bodies(store, "t", 0)) == store.max_offset("t", 0) - store.min_offset("t", 0)
+
+
+async def test_a_queue_that_is_deleted_meanwhile_is_left_alone() -> None:
+    room = Room()
+    store = room.store
+    for number in range(300):
+        put(store, f"u{number}", 0, b"x")
+    async with room.running(), trio.open_nursery() as nursery:
+        nursery.start_soon(room.cleaner.follow_log)
+        for number in range(0, 300, 7):
+            nursery.start_soon(room.flusher.delete_topic, f"u{number}")
+    assert store.max_offset("u7", 0) == 0
+    assert store.max_offset("u8", 0) == 1
