@@ -5,7 +5,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from broker.replication.master_api import Master as BrokerTables
 from common.errors import BrokerError, RemotingError
+from remoting.net.client import open_client
 from remoting.protocol.bodies.ha import HARuntimeInfo
 from remoting.protocol.bodies.topic import TopicConfig
 from scripts.daemons import Daemon, broker_daemon, free_port, namesrv_daemon
@@ -43,10 +45,17 @@ class BrokerSet:
         return self.home / daemon.name
 
     async def make_topic(self, name: str, queues: int = 4) -> None:
-        """On the master; slaves copy it."""
+        """On the master, and copied by its slaves: what comes before a slave knows the topic cannot be read there."""
         async with Admin(self.nameserver) as admin:
             await admin.create_topic(self.master.addr, TopicConfig(name, queues, queues))
         await until_route(self.cluster, name, [NAME])
+        async with open_client() as client:
+            for slave in self.slaves:
+
+                async def known(addr: str = slave.addr) -> bool:
+                    return name in (await BrokerTables(client, addr).topics()).topic_config_table
+
+                await until(known, f"{slave.name} has topic {name}")
 
     async def ha_status(self, daemon: Daemon | None = None) -> HARuntimeInfo:
         async with Admin(self.nameserver) as admin:
