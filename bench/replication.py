@@ -18,6 +18,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import trio
@@ -111,8 +112,8 @@ def send_rows(n: int, rounds: int) -> Iterator[Row]:
         for window in (1000, 64):
             figures = in_turn(
                 rounds,
-                lambda w=window: run(requests, sync.master.addr, body, n, w, 0),
-                lambda w=window: run(requests, plain.master.addr, body, n, w, 0),
+                partial(run, requests, sync.master.addr, body, n, window, 0),
+                partial(run, requests, plain.master.addr, body, n, window, 0),
             )
             yield row(f"SYNC_MASTER, 128 B, one request each, {window} in flight", "msg/s", *figures, n)
         figures = in_turn(

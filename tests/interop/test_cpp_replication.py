@@ -18,13 +18,3 @@ async def test_it_sends_to_a_sync_master_and_pulls_from_the_slave_when_the_maste
         assert [message["body"] for message in from_master] == [send["body"] for send in sends]
         at.master.kill()
         assert await cpp.pull(at.cluster, TOPIC) == from_master
-
-
-async def test_it_is_told_when_no_slave_has_its_message(tmp_path: Path) -> None:
-    async with broker_set(tmp_path) as at:
-        await at.make_topic(TOPIC)
-        at.slave.kill()
-        await at.until_in_sync(0)
-        (result,) = await cpp.send(at.cluster, [{"how": "sync", "topic": TOPIC, "body": "alone"}])
-        assert result is not None and result["status"] == "SLAVE_NOT_AVAILABLE"
-        assert [message["body"] for message in await cpp.pull(at.cluster, TOPIC)] == ["alone"]

@@ -12,14 +12,13 @@ from remoting.protocol.codes import ResponseCode
 from tests.sim.log import Log
 from tests.sim.master import SWEEP_S, Master, Sent
 from tests.sim.network import Network
-from tests.sim.scheduler import Process, Scheduler
+from tests.sim.scheduler import Scheduler
 from tests.sim.slave import SimSlave
 
 FAULTS = 20
 STEP_S = 4.0
 # Longer than a refused slave waits, and than a silent connection lives.
 CALM_S = 80.0
-NAMES = {"cluster": "DefaultCluster", "broker": "broker-a"}
 
 
 class BrokerSet:
@@ -41,9 +40,10 @@ class BrokerSet:
             flush_disk_type=random.choice(("SYNC_FLUSH", "ASYNC_FLUSH")),
             ha_max_gap_not_in_sync=random.choice((1000, 1 << 28)),
         )
-        terms = LinkTerms(**NAMES, secret=random.choice((b"", b"secret")), plain_chunk_bytes=300)
+        terms = LinkTerms("DefaultCluster", "broker-a", random.choice((b"", b"secret")), plain_chunk_bytes=300)
         self.master = Master(self.scheduler, random, self.options, terms, self._answered)
         self.slaves = [self._new_slave(terms, number) for number in range(1, slaves + 1)]
+        self.brokers: list[Master | SimSlave] = [self.master, *self.slaves]
         faults = [
             self._lose_connection,
             self._network_down,
@@ -88,7 +88,7 @@ class BrokerSet:
             fault()
             self._check()
         self._heal()
-        thawed = max(process.frozen_until for process in (self.master, *self.slaves))
+        thawed = max(process.frozen_until for process in self.brokers)
         scheduler.run_until(max(thawed, scheduler.now) + CALM_S)
         self._sending = False
         scheduler.run_until(scheduler.now + 30)
@@ -177,24 +177,24 @@ class BrokerSet:
             process.start()
 
     def _freeze(self) -> None:
-        process: Process = self.random.choice((self.master, *self.slaves))
+        process = self.random.choice(self.brokers)
         until = self.scheduler.now + 30 * self.random.random() ** 2
         process.frozen_until = max(process.frozen_until, until)
         if process is self.master:
             self._thawed = process.frozen_until
 
     def _slow_disk(self) -> None:
-        self.random.choice((self.master, *self.slaves)).flush_s = self.random.choice((0.01, 0.5, 8.0))
+        self.random.choice(self.brokers).flush_s = self.random.choice((0.01, 0.5, 8.0))
 
     def _retention(self) -> None:
-        self.random.choice((self.master, *self.slaves)).log.drop_file()
+        self.random.choice(self.brokers).log.drop_file()
 
     def _nothing(self) -> None:
         """Time goes on."""
 
     def _heal(self) -> None:
         self.network.heal()
-        for process in (self.master, *self.slaves):
+        for process in self.brokers:
             process.flush_s = 0.01
             self._begin(process)
 
