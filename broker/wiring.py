@@ -1,6 +1,7 @@
 """Every room of a broker, each given what it needs; they know no other."""
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from broker.delivery.cold import ColdReads
@@ -124,19 +125,23 @@ def build_rooms(
     handlers = {code: handler for family in families for code, handler in family.handlers().items()}
     handlers |= {code: cold.guarded(handlers[code]) for code in READ_THE_STORE}
 
-    def on_close(channel: Channel) -> None:
-        client_handlers.closed(channel)
-        held.drop(channel)
-        replication.metadata_watch.drop(channel)
-        cold.drop(channel)
-
     server = Server(
         handlers,
         {code: handler for family in quick_and_slow for code, handler in family.slow_handlers().items()},
         limits=ServerLimits(idle_timeout_ms=options.server_channel_max_idle_time_seconds * 1000),
-        on_close=on_close,
+        on_close=_each(client_handlers.closed, held.drop, replication.metadata_watch.drop, cold.drop),
         after_turn=after_turn,
     )
     prepare = acting.pre_online.prepare if acting.pre_online else None
     registrar = Registrar(identity, topics, options, known_master, acting.heartbeats, prepare)
     return Rooms(server, registrar, flusher, cleaner, persister, held, cold, pages, stats, client_handlers, replication)
+
+
+def _each(*drops: Callable[[Channel], None]) -> Callable[[Channel], None]:
+    """All of them, for a connection that has closed."""
+
+    def on_close(channel: Channel) -> None:
+        for drop in drops:
+            drop(channel)
+
+    return on_close
