@@ -97,7 +97,7 @@ class AckLedger:
 
     def wait(self, end: int, needed: int, deadline: float, done: Done) -> None:
         """Call ``done`` when ``needed`` slaves have all before ``end``, or at ``deadline``; ends come in log order."""
-        if needed <= 0 or self.reached(needed) >= end:
+        if needed <= 0 or (self.reached(needed) >= end and self._having(end) >= needed):
             done(True)
             return
         rows = self._rows.get(needed)
@@ -118,6 +118,10 @@ class AckLedger:
                     self._count()
                     self._pop_reached()
         return late
+
+    def _having(self, end: int) -> int:
+        """How many slaves have what ends there: one may have begun behind it, after the message was stored."""
+        return sum([slave.acked >= end > slave.start for slave in self._slaves.values()])
 
     def _pop_reached(self) -> None:
         while True:

@@ -167,7 +167,8 @@ class SimSlave(Process):
 
         def flushed() -> None:
             self._flushing = False
-            self.log.flushed = max(end, self.log.start)
+            # What a new connection began with was flushed meanwhile.
+            self.log.flushed = max(self.log.flushed, end, self.log.start)
             then()
 
         self.later(self.flush_s * (0.5 + self.random.random()), flushed)

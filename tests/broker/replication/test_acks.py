@@ -154,3 +154,17 @@ def test_it_counts_when_what_came_before_is_over() -> None:
     ledger.acked("new", 30, 1.0)
     assert heard == [] and ledger.expire(3.0) == 1
     assert heard == [(10, False), (30, True)]
+
+
+def test_it_does_not_count_for_a_wait_that_begins_after_its_report() -> None:
+    # With SYNC_FLUSH a send waits for its own disk first.
+    ledger = AckLedger(GAP)
+    ledger.connected("new", 1.0, start=20)
+    ledger.acked("new", 40, 1.0)
+    heard: list[bool] = []
+    ledger.wait(20, 1, 5.0, heard.append)
+    assert heard == []
+    ledger.wait(30, 1, 5.0, heard.append)
+    assert heard == [True]
+    ledger.expire(5.0)
+    assert heard == [True, False]
