@@ -89,18 +89,20 @@ class Connection:
             size = whole - at if random.random() < 0.6 else random.randint(min(1, whole - at), whole - at)
             arrival = max(sender.next_arrival, network.scheduler.now + network.delay()) + size / self.rate
             sender.next_arrival = arrival
-            network.scheduler.at(arrival, partial(self._arrive, sender, data[at : at + size]))
+            number = network.scheduler.next_number()
+            network.scheduler.at(arrival, partial(self._arrive, sender, data[at : at + size], number), number)
             at += size
             if at == whole:
                 return
 
-    def _arrive(self, sender: End, data: bytes) -> None:
+    def _arrive(self, sender: End, data: bytes, number: int) -> None:
         receiver = sender.other
         if self.silent:
             return
         if receiver.owner.frozen_until > self._network.scheduler.now:
             sender.next_arrival = max(sender.next_arrival, receiver.owner.frozen_until)
-            self._network.scheduler.at(receiver.owner.frozen_until, partial(self._arrive, sender, data))
+            # Bytes of a connection keep their order, however often the thaw is put off.
+            self._network.scheduler.at(receiver.owner.frozen_until, partial(self._arrive, sender, data, number), number)
             return
         had_room = sender.has_room
         sender.under_way -= len(data)

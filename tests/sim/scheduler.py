@@ -16,9 +16,13 @@ class Scheduler:
         self._heap: list[tuple[float, int, Event]] = []
         self._number = 0
 
-    def at(self, time: float, event: Event) -> None:
+    def at(self, time: float, event: Event, number: int = 0) -> None:
+        """``event`` at that time, after those of the same time with lower numbers; 0 takes the next."""
+        heappush(self._heap, (max(time, self.now), number or self.next_number(), event))
+
+    def next_number(self) -> int:
         self._number += 1
-        heappush(self._heap, (max(time, self.now), self._number, event))
+        return self._number
 
     def run_until(self, time: float) -> None:
         heap = self._heap
@@ -51,16 +55,18 @@ class Process:
     def at(self, time: float, event: Event) -> None:
         """``event`` at that time, or when it thaws; never after its death."""
         life = self.life
+        # What waits for the thaw keeps its order, however often the time of that changes.
+        number = self.scheduler.next_number()
 
         def come() -> None:
             if not self.alive or self.life != life:
                 return
             if self.frozen_until > self.scheduler.now:
-                self.scheduler.at(self.frozen_until, come)
+                self.scheduler.at(self.frozen_until, come, number)
             else:
                 event()
 
-        self.scheduler.at(time, come)
+        self.scheduler.at(time, come, number)
 
     def later(self, delay: float, event: Event) -> None:
         self.at(self.scheduler.now + delay, event)
