@@ -142,15 +142,6 @@ class ConsumeQueue:
         before, size, _ = ENTRY.unpack(self._read_entry(offset - 1))
         return bool(size == BLANK_SIZE or (size > 0 and before + size <= physical))
 
-    def physical_offsets_behind(self, log_end: int) -> Iterator[int]:
-        """Physical offsets of the newest messages, newest first, while they are at or behind ``log_end``."""
-        for offset in range(self.next_offset - 1, self.min_offset - 1, -1):
-            physical, size, _ = self.entry(offset)
-            if physical < log_end and size != BLANK_SIZE:
-                return
-            if size != BLANK_SIZE:
-                yield physical
-
     def drop_behind(self, log_end: int) -> None:
         """Forget the messages that lie behind the end of the log."""
         end = self.next_offset

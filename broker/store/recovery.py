@@ -2,9 +2,9 @@
 
 After a clean stop the checkpoint says where the log ends; nothing is read. After a crash the log is read from the
 checkpoint on, once: each record is checked, and its queue gets it when it has it not. Where the sound records end:
-- nothing sound follows: a torn tail, which is cut and reported;
-- a queue knows sound records behind it, and the process died on this very boot, so that the page cache is whole: rot,
-  which is StoreCorrupt. After a power loss what was not flushed may be torn anywhere: it is cut, too.
+- no queue knows a record there or behind: a torn tail, which is cut and reported;
+- a queue does, and the process died on this very boot, so that the page cache is whole: rot, which is StoreCorrupt, as
+  no entry is written before its record. After a power loss what was not flushed may be torn anywhere: it is cut, too.
 Queues that lack what they had (or what the log has) are made anew from the whole log; the index catches up by itself.
 Neighbours: scan.py (reading the log), rebuild.py (queues from the whole log), queue_ends.py (what there was).
 """

@@ -220,11 +220,6 @@ class Channel:
             _, timeout_ms, code, answered = self._pending.pop(opaque)
             answered(RequestTimeout(self.remote, code, timeout_ms))
 
-    @property
-    def next_deadline(self) -> float:
-        """When the first request of ours times out, in trio's time; infinity when none waits."""
-        return min((row[0] for row in self._pending.values()), default=float("inf"))
-
     # --- life
 
     async def run(self, dispatch: Dispatch, after_turn: Callable[[], None] | None = None) -> None:

@@ -3,8 +3,6 @@
 Only the codes that a Skylark daemon handles or sends are named; any other number travels as it is.
 """
 
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Final
 
 
@@ -156,21 +154,3 @@ class ResponseCode:
     NOT_LEADER_FOR_QUEUE: Final = 501
     ILLEGAL_OPERATION: Final = 604
     GO_AWAY: Final = 1500
-
-
-def _names(codes: type) -> Mapping[int, str]:
-    return MappingProxyType({value: name for name, value in vars(codes).items() if name.isupper()})
-
-
-_REQUEST_NAMES: Final = _names(RequestCode)
-_RESPONSE_NAMES: Final = _names(ResponseCode)
-
-
-def request_name(code: int) -> str:
-    """RocketMQ's name of a request code, or the number for one that we do not know."""
-    return _REQUEST_NAMES.get(code, str(code))
-
-
-def response_name(code: int) -> str:
-    """RocketMQ's name of a response code, or the number for one that we do not know."""
-    return _RESPONSE_NAMES.get(code, str(code))
