@@ -25,8 +25,8 @@ import trio
 
 from bench.harness import BROKER, Cluster, Row, cluster_at, row, show
 from bench.send_pull import TOPIC, make_topic
-from common.message.message import Message
-from common.message.queue import MessageQueue
+from mqcommon.message.message import Message
+from mqcommon.message.queue import MessageQueue
 from sdk import Producer, PullConsumer
 
 # What is sent while the log is read is not part of it.

@@ -17,7 +17,7 @@ from pathlib import Path
 import trio
 
 from bench.harness import Row, row, show
-from common.errors import BrokerError, RemotingError, RouteNotFound
+from mqcommon.errors import BrokerError, RemotingError, RouteNotFound
 from remoting.protocol.bodies.topic import TopicConfig
 from scripts.daemons import POLL_S, Daemon, broker_daemon, namesrv_daemon, wait_ready
 from sdk import Admin, Message, Producer, SendFailed

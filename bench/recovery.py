@@ -26,9 +26,9 @@ from bench.startup import start_and_ask
 from broker.store.abort import ABORT
 from broker.store.checkpoint import Checkpoint
 from broker.store.store import MessageStore, StoreOptions
-from common.clock import SystemClock
-from common.files import OsFiles
-from common.message.ids import UniqueKeys, encode_host
+from mqcommon.clock import SystemClock
+from mqcommon.files import OsFiles
+from mqcommon.message.ids import UniqueKeys, encode_host
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import Command
 from remoting.protocol.frame import encode

@@ -25,7 +25,7 @@ import trio
 
 from bench.harness import Cluster, Row, in_turn, row, show
 from bench.send_pull import TOPIC, awaited, make_topic, one_by_one, pipeline, requests, run, send_frames
-from common.message.message import Message
+from mqcommon.message.message import Message
 from scripts.daemons import HOST, Daemon, broker_daemon, free_port, namesrv_daemon, stop, wait_ready
 from sdk import Admin, Producer
 

@@ -14,8 +14,8 @@ import orjson
 import trio
 
 from bench.harness import Cluster, Row, cluster, echo_server, in_turn, row, show
-from common.errors import RemotingError, RouteNotFound
-from common.message.message import Message
+from mqcommon.errors import RemotingError, RouteNotFound
+from mqcommon.message.message import Message
 from remoting.net.channel import Channel
 from remoting.net.client import split_address
 from remoting.protocol.bodies.topic import TopicConfig

@@ -22,8 +22,8 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from bench.harness import Row, cluster, in_turn, row, show
-from common.message.queue import MessageQueue
-from common.names import MASTER_ID
+from mqcommon.message.queue import MessageQueue
+from mqcommon.names import MASTER_ID
 from remoting.protocol.bodies.topic import TopicConfig
 from sdk import Message
 from sdk.blocking import Admin, Producer, PullConsumer

@@ -23,9 +23,9 @@ from bench.harness import Cluster, Row, cluster, in_turn, row, show
 from bench.send_pull import make_topic, requests
 from broker.store.index_file import SLOT_BYTES, SLOTS_AT, index_file_bytes
 from broker.store.store import MessageStore, StoreOptions
-from common.clock import SystemClock
-from common.files import OsFiles
-from common.message.ids import UniqueKeys, encode_host
+from mqcommon.clock import SystemClock
+from mqcommon.files import OsFiles
+from mqcommon.message.ids import UniqueKeys, encode_host
 from sdk import Admin
 
 TOPIC = "bench"

@@ -15,10 +15,10 @@ from broker.store.recovery import LastStop
 from broker.store.store import MessageStore, StoreOptions
 from broker.tasks.repeat import repeat
 from broker.wiring import Rooms, build_rooms
-from common.clock import Clock, SystemClock
-from common.errors import UserError
-from common.files import FileSystem, OsFiles
-from common.message.ids import encode_host
+from mqcommon.clock import Clock, SystemClock
+from mqcommon.errors import UserError
+from mqcommon.files import FileSystem, OsFiles
+from mqcommon.message.ids import encode_host
 from remoting.net.client import split_address
 from remoting.net.server import address_of, listen
 

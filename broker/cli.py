@@ -12,9 +12,9 @@ from broker.import_metadata import import_metadata
 from broker.options import BrokerOptions
 from broker.resync_slave import resync_slave
 from broker.verify_store import verify_store
-from common.errors import UserError
-from common.memory import keep_freed_memory
-from common.options import click_options, given_options, load_conf, to_properties
+from mqcommon.errors import UserError
+from mqcommon.memory import keep_freed_memory
+from mqcommon.options import click_options, given_options, load_conf, to_properties
 from remoting.net.daemon import run_daemon
 
 logger = logging.getLogger(__name__)

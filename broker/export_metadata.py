@@ -8,9 +8,9 @@ import click
 from broker.meta.json_export import json_files
 from broker.meta.json_files import write_files
 from broker.offline import absolute, stopped_metadata, told_in_one_line
-from common.clock import Clock, SystemClock
-from common.errors import UserError
-from common.files import FileSystem, OsFiles
+from mqcommon.clock import Clock, SystemClock
+from mqcommon.errors import UserError
+from mqcommon.files import FileSystem, OsFiles
 
 
 @click.command("exportMetadata")

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from broker.options import BrokerOptions
-from common.errors import ConfigError
+from mqcommon.errors import ConfigError
 
 _SIOCGIFADDR = 0x8915
 _LEGAL_NAME = re.compile(r"[%|a-zA-Z0-9_.-]+")

@@ -11,9 +11,9 @@ from broker.meta.json_files import read_tables
 from broker.meta.metadata import Metadata
 from broker.offline import absolute, stopped_metadata, told_in_one_line
 from broker.options import BrokerOptions
-from common.clock import Clock, SystemClock
-from common.errors import UserError
-from common.files import FileSystem, OsFiles
+from mqcommon.clock import Clock, SystemClock
+from mqcommon.errors import UserError
+from mqcommon.files import FileSystem, OsFiles
 
 
 @click.command("importMetadata")

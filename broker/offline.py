@@ -12,9 +12,9 @@ import click
 
 from broker.meta.metadata import Metadata
 from broker.options import BrokerOptions
-from common.clock import Clock
-from common.errors import StoreError, StoreLocked, UserError
-from common.files import FileSystem
+from mqcommon.clock import Clock
+from mqcommon.errors import StoreError, StoreLocked, UserError
+from mqcommon.files import FileSystem
 
 
 @contextmanager

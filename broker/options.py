@@ -12,8 +12,8 @@ from typing import ClassVar
 
 from broker.ignored_keys import IGNORED_KEYS
 from broker.store.retention import HOUR_MS, RetentionRules, delete_hours
-from common.errors import ConfigError
-from common.options import option
+from mqcommon.errors import ConfigError
+from mqcommon.options import option
 
 KIB, MIB = 1024, 1024 * 1024
 QUEUE_ENTRY_BYTES = 20

@@ -6,7 +6,7 @@ BrokerError one with an error code. Neighbours: registrar.py decides when.
 
 from broker.identity import Identity
 from broker.replication.known_master import MasterAddress
-from common.errors import BrokerError, ProtocolError, RequestRefused
+from mqcommon.errors import BrokerError, ProtocolError, RequestRefused
 from remoting.net.client import RemotingClient
 from remoting.protocol.bodies import Body, decode_body
 from remoting.protocol.bodies.cluster import MemberGroupAnswer

@@ -21,8 +21,8 @@ from broker.options import BrokerOptions
 from broker.outer import Namesrv
 from broker.replication.heartbeats import Heartbeats
 from broker.replication.known_master import KnownMaster
-from common.errors import BrokerError, ProtocolError, RemotingError, RequestTimeout
-from common.names import PERM_READ_WRITE
+from mqcommon.errors import BrokerError, ProtocolError, RemotingError, RequestTimeout
+from mqcommon.names import PERM_READ_WRITE
 from remoting.net.client import RemotingClient, open_client
 from remoting.protocol.bodies.data_version import DataVersion
 from remoting.protocol.bodies.register import RegisterBrokerBody

@@ -12,9 +12,9 @@ import click
 from broker.offline import absolute, told_in_one_line
 from broker.store.abort import ABORT
 from broker.store.queue_ends import FILE_NAME as QUEUE_ENDS
-from common.clock import Clock, SystemClock
-from common.errors import StoreLocked, UserError
-from common.files import FileSystem, OsFiles
+from mqcommon.clock import Clock, SystemClock
+from mqcommon.errors import StoreLocked, UserError
+from mqcommon.files import FileSystem, OsFiles
 
 # The log goes last: without the others a start makes them anew.
 PARTS = ("index", "consumequeue", QUEUE_ENDS, "checkpoint", "commitlog", ABORT)

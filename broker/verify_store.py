@@ -18,11 +18,11 @@ from broker.store.log_files import LogFiles
 from broker.store.repair import Repair
 from broker.store.store import MessageStore, StoreOptions
 from broker.store.verify import Verification, VerifyReport
-from common.clock import SystemClock
-from common.errors import StoreError, StoreLocked, UserError
-from common.files import FileSystem, OsFiles
-from common.message.ids import encode_host
-from common.options import load_conf
+from mqcommon.clock import SystemClock
+from mqcommon.errors import StoreError, StoreLocked, UserError
+from mqcommon.files import FileSystem, OsFiles
+from mqcommon.message.ids import encode_host
+from mqcommon.options import load_conf
 
 PROGRESS_INTERVAL_S = 1.0
 

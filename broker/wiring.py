@@ -31,9 +31,9 @@ from broker.tasks.clean import Cleaner
 from broker.tasks.flush import Flusher
 from broker.tasks.pages import PagesAhead
 from broker.tasks.persist import Persister
-from common.clock import Clock
-from common.files import FileSystem
-from common.message.ids import UniqueKeys, encode_host
+from mqcommon.clock import Clock
+from mqcommon.files import FileSystem
+from mqcommon.message.ids import UniqueKeys, encode_host
 from remoting.net.channel import Channel
 from remoting.net.client import split_address
 from remoting.net.server import Server, ServerLimits

@@ -6,8 +6,8 @@ import sys
 import click
 import trio
 
-from common.errors import UserError
-from common.options import click_options, given_options, load_conf, to_properties
+from mqcommon.errors import UserError
+from mqcommon.options import click_options, given_options, load_conf, to_properties
 from namesrv.namesrv import Namesrv
 from namesrv.options import NamesrvOptions
 from remoting.net.daemon import run_daemon

@@ -1,7 +1,7 @@
 """KV config and the NameServer's own options: 100, 101, 102, 219, 318, 319.
 
 Those that change something answer when it is on disk, so they are slow handlers: the fsync runs in a thread.
-Neighbours: kvconfig.py; common/conf_file.py edits the conf file that the NameServer was started with.
+Neighbours: kvconfig.py; mqcommon/conf_file.py edits the conf file that the NameServer was started with.
 """
 
 import logging
@@ -9,9 +9,9 @@ from functools import partial
 
 import trio
 
-from common.conf_file import save_changes
-from common.errors import ConfigError, RequestRefused, StoreError
-from common.options import entries, options_of, to_properties, update, value_text
+from mqcommon.conf_file import save_changes
+from mqcommon.errors import ConfigError, RequestRefused, StoreError
+from mqcommon.options import entries, options_of, to_properties, update, value_text
 from namesrv.options import NamesrvOptions
 from namesrv.state import State
 from remoting.net.channel import Channel

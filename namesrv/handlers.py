@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
-from common.errors import ProtocolError, RequestRefused
+from mqcommon.errors import ProtocolError, RequestRefused
 from namesrv import config_handlers
 from namesrv.kvconfig import ORDER_TOPIC_CONFIG
 from namesrv.routes import DEFAULT_HEARTBEAT_TIMEOUT_MS, Outcome, Registration

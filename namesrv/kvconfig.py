@@ -2,7 +2,7 @@
 
 kvConfig.json is RocketMQ's ``{"configTable":{namespace:{key:value}}}``. A change is on disk before it is
 visible, and before it is acknowledged; a change that could not be written did not happen.
-Neighbours: handlers.py; common/atomic.py does the writing.
+Neighbours: handlers.py; mqcommon/atomic.py does the writing.
 """
 
 import os
@@ -11,9 +11,9 @@ from collections.abc import Mapping
 import orjson
 import trio
 
-from common.atomic import read_or_backup, write_atomic
-from common.errors import StoreCorrupt, UserError
-from common.files import FileSystem
+from mqcommon.atomic import read_or_backup, write_atomic
+from mqcommon.errors import StoreCorrupt, UserError
+from mqcommon.files import FileSystem
 
 ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"
 

@@ -6,7 +6,7 @@ RocketMQ calls it the min broker. Neighbours: routes.py asks after each change, 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from common.names import MASTER_ID
+from mqcommon.names import MASTER_ID
 
 #: Id and address.
 MinBroker = tuple[int, str]

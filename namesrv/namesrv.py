@@ -9,8 +9,8 @@ import logging
 
 import trio
 
-from common.clock import Clock, SystemClock
-from common.files import FileSystem, OsFiles
+from mqcommon.clock import Clock, SystemClock
+from mqcommon.files import FileSystem, OsFiles
 from namesrv.config_handlers import build_slow_handlers
 from namesrv.handlers import build_handlers
 from namesrv.kvconfig import KvConfig

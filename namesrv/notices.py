@@ -9,7 +9,7 @@ import logging
 
 import trio
 
-from common.errors import RemotingError
+from mqcommon.errors import RemotingError
 from namesrv.min_broker import MinBrokerChange
 from namesrv.state import State
 from remoting.net.client import RemotingClient, open_client

@@ -6,7 +6,7 @@ Keys are RocketMQ's. Those that may change while the NameServer runs (``mutable`
 from dataclasses import dataclass
 from typing import ClassVar
 
-from common.options import option
+from mqcommon.options import option
 
 
 @dataclass(frozen=True)

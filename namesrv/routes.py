@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Generic, TypeVar
 
-from common.names import MASTER_ID, MEMBER_GROUP_PREFIX, PERM_READ, PERM_WRITE
+from mqcommon.names import MASTER_ID, MEMBER_GROUP_PREFIX, PERM_READ, PERM_WRITE
 from namesrv.min_broker import MinBroker, MinBrokerChange, change_of, min_broker
 from remoting.protocol.bodies.cluster import ClusterInfo
 from remoting.protocol.bodies.data_version import DataVersion

@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 
 import trio
 
-from common.clock import Clock
-from common.files import FileSystem
+from mqcommon.clock import Clock
+from mqcommon.files import FileSystem
 from namesrv.kvconfig import KvConfig
 from namesrv.options import NamesrvOptions
 from namesrv.routes import RouteTable

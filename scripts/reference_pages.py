@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from common.options import markdown_table, options_of
+from mqcommon.options import markdown_table, options_of
 
 CONF_HEAD = """\
 # Options

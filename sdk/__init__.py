@@ -16,7 +16,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from common.errors import (
+    from mqcommon.errors import (
         BrokerError,
         RemotingError,
         RouteNotFound,
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
         SkylarkError,
         UserError,
     )
-    from common.message.message import Message, MessageExt
-    from common.message.queue import MessageQueue
+    from mqcommon.message.message import Message, MessageExt
+    from mqcommon.message.queue import MessageQueue
     from sdk.admin.client import Admin
     from sdk.consumer.pull import PullConsumer
     from sdk.consumer.result import PullBytes, PullResult, PullStatus
@@ -54,9 +54,9 @@ __all__ = [
 ]
 
 _HOMES = {
-    "common.errors": ("BrokerError", "RemotingError", "RouteNotFound", "SendFailed", "SkylarkError", "UserError"),
-    "common.message.message": ("Message", "MessageExt"),
-    "common.message.queue": ("MessageQueue",),
+    "mqcommon.errors": ("BrokerError", "RemotingError", "RouteNotFound", "SendFailed", "SkylarkError", "UserError"),
+    "mqcommon.message.message": ("Message", "MessageExt"),
+    "mqcommon.message.queue": ("MessageQueue",),
     "sdk.admin.client": ("Admin",),
     "sdk.consumer.pull": ("PullConsumer",),
     "sdk.consumer.result": ("PullBytes", "PullResult", "PullStatus"),

@@ -7,9 +7,9 @@ business. What only admin tools ask is in `sdk.admin.broker_admin_api`.
 
 from dataclasses import dataclass
 
-from common.errors import BrokerError
-from common.message.message import MessageExt, decode_messages
-from common.names import MASTER_ID
+from mqcommon.errors import BrokerError
+from mqcommon.message.message import MessageExt, decode_messages
+from mqcommon.names import MASTER_ID
 from remoting.protocol.bodies.heartbeat import HeartbeatData
 from remoting.protocol.codes import RequestCode, ResponseCode
 from sdk.endpoint import Endpoint, int_field, int_field_or

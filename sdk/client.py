@@ -14,8 +14,8 @@ from typing import Self, TypeVar
 
 import trio
 
-from common.errors import BrokerError, ConnectFailed, RouteNotFound, SkylarkError
-from common.message.queue import MessageQueue
+from mqcommon.errors import BrokerError, ConnectFailed, RouteNotFound, SkylarkError
+from mqcommon.message.queue import MessageQueue
 from remoting.net.client import RemotingClient, open_client
 from remoting.protocol.bodies.route import TopicRouteData
 from remoting.protocol.codes import ResponseCode

@@ -10,7 +10,7 @@ from typing import Any
 
 import trio
 
-from common.errors import BrokerError, ConnectionLost, ProtocolError
+from mqcommon.errors import BrokerError, ConnectionLost, ProtocolError
 from remoting.net.client import RemotingClient
 from remoting.protocol.bodies import Body
 from remoting.protocol.command import Command

@@ -6,7 +6,7 @@ from typing import Generic, TypeVar
 
 import trio
 
-from common.errors import BrokerError, SkylarkError
+from mqcommon.errors import BrokerError, SkylarkError
 
 T = TypeVar("T")
 

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import trio
 
-from common.errors import BrokerError, RemotingError, UserError
+from mqcommon.errors import BrokerError, RemotingError, UserError
 from remoting.net.client import RemotingClient, split_address
 from sdk.endpoint import Endpoint
 

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from common.errors import RemotingError
-from common.names import AUTO_CREATE_TOPIC
+from mqcommon.errors import RemotingError
+from mqcommon.names import AUTO_CREATE_TOPIC
 from remoting.net.client import RemotingClient
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command

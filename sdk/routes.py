@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from common.errors import ProtocolError
-from common.message.queue import MessageQueue
-from common.names import MASTER_ID, PERM_READ, PERM_WRITE
+from mqcommon.errors import ProtocolError
+from mqcommon.message.queue import MessageQueue
+from mqcommon.names import MASTER_ID, PERM_READ, PERM_WRITE
 from remoting.protocol.bodies.route import QueueData, TopicRouteData
 
 # More queues than anyone has; a larger number is damage, and would fill the memory.

@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from common.memory import keep_freed_memory
+from mqcommon.memory import keep_freed_memory
 from spark_connector.decode import check_bodies, check_order, decode
 from spark_connector.landing import pack
 from spark_connector.offsets import OffsetRange

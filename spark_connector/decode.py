@@ -12,10 +12,10 @@ from types import MappingProxyType
 import numpy as np
 import pyarrow as pa
 
-from common.errors import ProtocolError
-from common.message.flags import BORN_HOST_V6, COMPRESSED, STORE_HOST_V6
-from common.message.message import decompressed
-from common.message.properties import KEYS, TAGS, UNIQ_KEY
+from mqcommon.errors import ProtocolError
+from mqcommon.message.flags import BORN_HOST_V6, COMPRESSED, STORE_HOST_V6
+from mqcommon.message.message import decompressed
+from mqcommon.message.properties import KEYS, TAGS, UNIQ_KEY
 from spark_connector.columns import gather, hex_text, hosts, numbers, patched, repeated, text, timestamps
 from spark_connector.property_pairs import PropertyPairs
 from spark_connector.records import DamagedRecord, Ints, Records, all_alike, overlapping

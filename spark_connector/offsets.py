@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from common.errors import SkylarkError, UserError
-from common.message.queue import MessageQueue
+from mqcommon.errors import SkylarkError, UserError
+from mqcommon.message.queue import MessageQueue
 
 EARLIEST = -2
 LATEST = -1

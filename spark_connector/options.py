@@ -2,7 +2,7 @@
 
 Spark hands options over as text with names in any case. An option that is not ours is an error that names the
 nearest one: a misspelt option would otherwise read the wrong messages in silence.
-Neighbours: common/option_fields.py (declaration), docs/spark.md (the table is generated from here).
+Neighbours: mqcommon/option_fields.py (declaration), docs/spark.md (the table is generated from here).
 """
 
 import difflib
@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
-from common.errors import ConfigError, UserError
-from common.option_fields import option, options_of, parse_value
+from mqcommon.errors import ConfigError, UserError
+from mqcommon.option_fields import option, options_of, parse_value
 from spark_connector.offsets import EARLIEST, LATEST, Wanted, check_order, parse_offsets
 
 STARTING_WORDS: Mapping[str, int] = MappingProxyType({"earliest": EARLIEST, "latest": LATEST})

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, TypeVar
 
-from common.message.queue import MessageQueue
-from common.names import MASTER_ID
+from mqcommon.message.queue import MessageQueue
+from mqcommon.names import MASTER_ID
 from spark_connector.offsets import (
     DataLost,
     LostRange,

@@ -1,7 +1,7 @@
 r"""The properties of many records at once: where each ``name \x01 value \x02`` lies, found by numpy.
 
 ``raw`` holds the properties strings of all rows back to back; ``bounds[i]:bounds[i + 1]`` is row i's.
-The rules are `common.message.properties.decode_properties`'s: a pair ends in ``\x02`` or with the row, the first
+The rules are `mqcommon.message.properties.decode_properties`'s: a pair ends in ``\x02`` or with the row, the first
 ``\x01`` in it ends its name, what is no pair is skipped, and of equal names in a row the last counts.
 Messages of one producer mostly have the same names in the same order: `_regular_pairs` finds that out, and a name is
 then looked up once and not row by row.
@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from common.message.properties import decode_properties
+from mqcommon.message.properties import decode_properties
 from spark_connector.columns import gather, is_text, numbers, patched
 from spark_connector.records import Ints, all_alike, overlapping
 

@@ -12,9 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 from random import random
 from typing import NamedTuple, Protocol, TypeVar
 
-from common.errors import BrokerError, RemotingError, RouteNotFound, SkylarkError
-from common.message.queue import MessageQueue
-from common.names import MASTER_ID
+from mqcommon.errors import BrokerError, RemotingError, RouteNotFound, SkylarkError
+from mqcommon.message.queue import MessageQueue
+from mqcommon.names import MASTER_ID
 from spark_connector.offsets import LostRange, OffsetRange
 from spark_connector.options import ReadOptions
 

@@ -1,6 +1,6 @@
 """Where the fields of many stored records lie in one buffer: positions as numpy arrays, no loop over rows.
 
-The layout is common/message/record.py's. A pull's buffer holds whole records back to back, so the 4-byte sizes chain
+The layout is mqcommon/message/record.py's. A pull's buffer holds whole records back to back, so the 4-byte sizes chain
 from one to the next. The fixed part of all records is copied out at once into a structured array, `Records.heads`;
 rows may differ in the length of their hosts (IPv4, IPv6), then each of the four layouts is copied on its own.
 Everything is checked before it is used as a position; `DamagedRecord` names the row.
@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from common.errors import ProtocolError
-from common.message.flags import BORN_HOST_V6, STORE_HOST_V6
-from common.message.record import MAGIC_V1, MAGIC_V2, MIN_RECORD
+from mqcommon.errors import ProtocolError
+from mqcommon.message.flags import BORN_HOST_V6, STORE_HOST_V6
+from mqcommon.message.record import MAGIC_V1, MAGIC_V2, MIN_RECORD
 
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]

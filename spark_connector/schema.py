@@ -17,7 +17,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from common.errors import UserError
+from mqcommon.errors import UserError
 
 PROPERTIES = "properties"
 

@@ -9,7 +9,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader
 from pyspark.sql.types import StructType
 from pyspark.sql.utils import is_remote
 
-from common.errors import UserError
+from mqcommon.errors import UserError
 from spark_connector.batch_reader import RocketMQBatchReader
 from spark_connector.landing import pack
 from spark_connector.options import ReadOptions

@@ -11,8 +11,8 @@ from broker.handlers.bodies import refused_when_not_stored
 from broker.meta.topics import Topics
 from broker.store.store import MessageStore
 from broker.tasks.clean import Cleaner
-from common.errors import RequestRefused
-from common.names import is_system_topic
+from mqcommon.errors import RequestRefused
+from mqcommon.names import is_system_topic
 from remoting.net.channel import Channel
 from remoting.net.server import Handler, SlowHandler
 from remoting.protocol.codes import RequestCode, ResponseCode

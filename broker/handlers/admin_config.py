@@ -2,7 +2,7 @@
 
 There is one BrokerOptions as long as the broker lives, and everybody holds it; only `ConfigHandlers.update` alters it,
 and only the options that are ``mutable``, which are read at each use.
-Neighbours: options.py; common/conf_file.py edits the conf file that the broker was started with.
+Neighbours: options.py; mqcommon/conf_file.py edits the conf file that the broker was started with.
 """
 
 import logging
@@ -13,11 +13,11 @@ import trio
 from broker.handlers.bodies import answer_with
 from broker.meta.topics import Topics
 from broker.options import BrokerOptions
-from common.clock import Clock
-from common.conf_file import save_changes
-from common.errors import ConfigError, RequestRefused, StoreError
-from common.files import FileSystem
-from common.options import entries, options_of, to_properties, update, value_text
+from mqcommon.clock import Clock
+from mqcommon.conf_file import save_changes
+from mqcommon.errors import ConfigError, RequestRefused, StoreError
+from mqcommon.files import FileSystem
+from mqcommon.options import entries, options_of, to_properties, update, value_text
 from remoting.net.channel import Channel
 from remoting.net.server import Handler, SlowHandler
 from remoting.protocol.bodies import encode_body

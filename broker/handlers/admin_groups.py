@@ -10,8 +10,8 @@ from broker.handlers.bodies import Durable, answer_with, read_body, refused_when
 from broker.meta.consumer_offsets import ConsumerOffsets
 from broker.meta.groups import Groups
 from broker.observe.stats import BrokerStats
-from common.errors import RequestRefused
-from common.names import check_group
+from mqcommon.errors import RequestRefused
+from mqcommon.names import check_group
 from remoting.net.channel import Channel
 from remoting.net.server import Handler, SlowHandler
 from remoting.protocol.bodies.group import SubscriptionGroupConfig, SubscriptionGroupTable

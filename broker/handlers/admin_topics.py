@@ -14,8 +14,8 @@ from broker.meta.attributes import TOPIC_ATTRIBUTES, changed, parse_changes
 from broker.meta.consumer_offsets import ConsumerOffsets
 from broker.meta.topics import MAX_QUEUE_NUMS, Topics
 from broker.observe.stats import BrokerStats
-from common.errors import RequestRefused
-from common.names import check_topic, check_topic_is_users, is_system_topic
+from mqcommon.errors import RequestRefused
+from mqcommon.names import check_topic, check_topic_is_users, is_system_topic
 from remoting.net.channel import Channel
 from remoting.net.server import Handler, SlowHandler
 from remoting.protocol.bodies.topic import TOPIC_FILTER_TYPE, TopicConfig, TopicConfigTable, TopicList

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-from common.errors import ProtocolError, RequestRefused, StoreError
+from mqcommon.errors import ProtocolError, RequestRefused, StoreError
 from remoting.protocol.bodies import Body, WireBody, decode_body, dialect_for, encode_body
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command

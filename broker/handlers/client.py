@@ -13,9 +13,9 @@ from broker.meta.clients import Clients, Member
 from broker.meta.groups import Groups
 from broker.meta.topics import Topics
 from broker.options import BrokerOptions
-from common.clock import Clock
-from common.errors import DiskFull, ProtocolError, RemotingError, RequestRefused, RequestTimeout
-from common.message.ids import split_offset_msg_id
+from mqcommon.clock import Clock
+from mqcommon.errors import DiskFull, ProtocolError, RemotingError, RequestRefused, RequestTimeout
+from mqcommon.message.ids import split_offset_msg_id
 from remoting.net.channel import Channel
 from remoting.net.server import Handler, SlowHandler
 from remoting.protocol.bodies import Body, decode_body

@@ -11,8 +11,8 @@ from broker.observe.replication import RATE_SPAN_MS, ReplicationStats
 from broker.options import BrokerOptions
 from broker.replication.progress import SlaveProgress
 from broker.store.store import MessageStore
-from common.clock import Clock
-from common.errors import RequestRefused
+from mqcommon.clock import Clock
+from mqcommon.errors import RequestRefused
 from remoting.net.channel import Channel
 from remoting.net.server import Handler
 from remoting.protocol.bodies.ha import HAClientRuntimeInfo, HAConnectionRuntimeInfo, HARuntimeInfo

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from broker.identity import Identity
 from broker.replication.known_master import KnownMaster, MasterAddress
 from broker.store.store import MessageStore
-from common.names import MASTER_ID
+from mqcommon.names import MASTER_ID
 from remoting.net.channel import Channel
 from remoting.net.server import Handler
 from remoting.protocol.codes import RequestCode

@@ -6,7 +6,7 @@ from broker.meta.delay_offsets import DelayOffsets
 from broker.meta.groups import Groups
 from broker.meta.topics import MAX_QUEUE_NUMS, Topics
 from broker.store.store import MessageStore
-from common.errors import RequestRefused
+from mqcommon.errors import RequestRefused
 from remoting.net.channel import Channel
 from remoting.net.server import Handler
 from remoting.protocol.bodies.data_version import DataVersion

@@ -26,9 +26,9 @@ from broker.replication.known_master import KnownMaster
 from broker.store.consumequeue import ConsumeQueue
 from broker.store.reader import GetResult, GetStatus, read_queue
 from broker.store.store import MessageStore
-from common.errors import RequestRefused
-from common.message.javahash import java_hash
-from common.names import MASTER_ID, PERM_READ
+from mqcommon.errors import RequestRefused
+from mqcommon.message.javahash import java_hash
+from mqcommon.names import MASTER_ID, PERM_READ
 from remoting.net.channel import Channel
 from remoting.net.server import Handler
 from remoting.protocol.bodies.group import SubscriptionGroupConfig

@@ -5,7 +5,7 @@ from broker.meta.clients import Clients
 from broker.options import BrokerOptions
 from broker.store.consumequeue import BLANK_SIZE, ConsumeQueue
 from broker.store.store import MessageStore
-from common.errors import RequestRefused
+from mqcommon.errors import RequestRefused
 from remoting.net.channel import Channel
 from remoting.net.server import Handler
 from remoting.protocol.bodies.consume_queue import ConsumeQueueData, ConsumeQueueEntries

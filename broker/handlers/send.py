@@ -17,14 +17,14 @@ from broker.replication.double_write import DoubleWrite
 from broker.store.group_commit import GroupCommit
 from broker.store.put_result import BatchPutResult, PutResult
 from broker.store.store import MessageStore
-from common.clock import Clock
-from common.errors import DiskFull, ProtocolError, RequestRefused
-from common.message.batch import decode_batch, encode_offsets
-from common.message.flags import BORN_HOST_V6, COMPRESSED, COMPRESSION_MASK, STORE_HOST_V6, TRANSACTION_MASK
-from common.message.ids import UniqueKeys, encode_host, offset_msg_id
-from common.message.message import inflated
-from common.message.properties import find_property
-from common.names import check_topic, check_topic_is_sendable, is_retry_topic
+from mqcommon.clock import Clock
+from mqcommon.errors import DiskFull, ProtocolError, RequestRefused
+from mqcommon.message.batch import decode_batch, encode_offsets
+from mqcommon.message.flags import BORN_HOST_V6, COMPRESSED, COMPRESSION_MASK, STORE_HOST_V6, TRANSACTION_MASK
+from mqcommon.message.ids import UniqueKeys, encode_host, offset_msg_id
+from mqcommon.message.message import inflated
+from mqcommon.message.properties import find_property
+from mqcommon.names import check_topic, check_topic_is_sendable, is_retry_topic
 from remoting.net.channel import Channel
 from remoting.net.client import split_address
 from remoting.net.server import Handler

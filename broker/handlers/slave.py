@@ -6,7 +6,7 @@ Clients try another broker then. Neighbour: wiring.py puts these in place of a m
 
 from typing import NoReturn
 
-from common.errors import RequestRefused
+from mqcommon.errors import RequestRefused
 from remoting.net.channel import Channel
 from remoting.net.server import Handler
 from remoting.protocol.codes import RequestCode, ResponseCode

@@ -7,8 +7,8 @@ from broker.meta.consumer_offsets import ConsumerOffsets
 from broker.meta.topics import Topics
 from broker.observe.stats import BrokerStats
 from broker.store.store import MessageStore
-from common.errors import RequestRefused
-from common.message.queue import MessageQueue
+from mqcommon.errors import RequestRefused
+from mqcommon.message.queue import MessageQueue
 from remoting.net.channel import Channel
 from remoting.net.server import Handler
 from remoting.protocol.bodies.stats import ConsumeOffset, ConsumeStats

@@ -13,7 +13,7 @@ import trio
 
 from broker.handlers.bodies import answer_with, read_body
 from broker.meta.metadata import Metadata
-from common.errors import RequestRefused
+from mqcommon.errors import RequestRefused
 from remoting.net.channel import Channel
 from remoting.net.server import Handler
 from remoting.protocol.bodies.metadata_versions import MetadataVersions

@@ -13,9 +13,9 @@ from typing import Any
 
 from broker.meta.journal import Journal
 from broker.options import BrokerOptions
-from common.clock import Clock
-from common.errors import DiskFull, RequestRefused
-from common.names import check_group
+from mqcommon.clock import Clock
+from mqcommon.errors import DiskFull, RequestRefused
+from mqcommon.names import check_group
 from remoting.protocol.bodies.data_version import DataVersion
 from remoting.protocol.bodies.group import SubscriptionGroupConfig
 

@@ -7,7 +7,7 @@ from broker.meta.delay_offsets import DelayOffsets
 from broker.meta.groups import Groups
 from broker.meta.json_files import CONSUMER_OFFSETS, DELAY_OFFSETS, GROUPS, TOPICS
 from broker.meta.topics import Topics
-from common.fastjson import pretty
+from mqcommon.fastjson import pretty
 
 
 def json_files(

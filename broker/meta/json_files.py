@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 from zlib import crc32
 
 from broker.meta.journal import Journal
-from common.atomic import read_or_backup, write_atomic
-from common.errors import ProtocolError, StoreCorrupt
-from common.files import FileSystem
+from mqcommon.atomic import read_or_backup, write_atomic
+from mqcommon.errors import ProtocolError, StoreCorrupt
+from mqcommon.files import FileSystem
 from remoting.protocol.bodies import Body, loads
 from remoting.protocol.bodies.group import SubscriptionGroupTable
 from remoting.protocol.bodies.offsets import ConsumerOffsetTable, DelayOffsetTable

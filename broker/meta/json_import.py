@@ -8,9 +8,9 @@ from typing import Any
 from broker.meta import consumer_offsets, delay_offsets, groups, topics
 from broker.meta.attributes import TOPIC_ATTRIBUTES
 from broker.meta.json_files import TOPICS, JsonTables, holds_something
-from common.errors import UserError
-from common.files import FileSystem
-from common.names import SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC
+from mqcommon.errors import UserError
+from mqcommon.files import FileSystem
+from mqcommon.names import SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC
 
 # File, its member that holds what would be lost, and what that is.
 _NOT_READ = (

@@ -18,8 +18,8 @@ from broker.meta.journal import Journal, JournalReport
 from broker.meta.json_files import JsonFiles, JsonTables, read_tables
 from broker.meta.topics import Topics
 from broker.options import BrokerOptions
-from common.clock import Clock
-from common.files import FileSystem
+from mqcommon.clock import Clock
+from mqcommon.files import FileSystem
 
 
 @dataclass

@@ -16,8 +16,8 @@ from typing import Any
 
 from broker.meta.journal import Journal
 from broker.options import BrokerOptions
-from common.clock import Clock
-from common.names import (
+from mqcommon.clock import Clock
+from mqcommon.names import (
     AUTO_CREATE_TOPIC,
     PERM_INHERIT,
     PERM_READ_WRITE,

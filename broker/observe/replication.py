@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from broker.observe.meter import SECOND_MS, Window
 from broker.replication.acks import AckLedger, Slave
 from broker.replication.double_write import DoubleWrite
-from common.clock import Clock
+from mqcommon.clock import Clock
 
 # Over an hour.
 MAX_SAMPLES = 4096

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from broker.observe.replication import ReplicationStats
 from broker.observe.stats import BrokerStats
 from broker.store.store import MessageStore
-from common.clock import Clock
-from common.files import FileSystem
+from mqcommon.clock import Clock
+from mqcommon.files import FileSystem
 from remoting.protocol.command import VERSION
 
 VERSION_NAME = "V5_3_3"

@@ -9,7 +9,7 @@ from datetime import date, datetime
 from typing import NamedTuple
 
 from broker.observe.meter import MINUTE_MS, SECOND_MS, Meter, Window
-from common.clock import Clock
+from mqcommon.clock import Clock
 from remoting.protocol.bodies.stats import BrokerStatsData
 
 TEN_SECONDS_MS = 10 * SECOND_MS

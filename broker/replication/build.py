@@ -14,7 +14,7 @@ from broker.replication.progress import SlaveProgress
 from broker.replication.slave import Slave
 from broker.store.replica import Replica
 from broker.store.store import MessageStore
-from common.clock import Clock
+from mqcommon.clock import Clock
 
 
 def link_terms(options: BrokerOptions) -> LinkTerms:

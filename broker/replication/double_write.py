@@ -13,7 +13,7 @@ from collections.abc import Callable
 from broker.options import BrokerOptions
 from broker.replication.acks import AckLedger
 from broker.store.group_commit import GroupCommit
-from common.errors import RequestRefused
+from mqcommon.errors import RequestRefused
 from remoting.protocol.codes import ResponseCode
 
 logger = logging.getLogger(__name__)

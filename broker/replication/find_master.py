@@ -11,7 +11,7 @@ import trio
 
 from broker.options import BrokerOptions
 from broker.replication.known_master import KnownMaster
-from common.errors import ProtocolError, RemotingError
+from mqcommon.errors import ProtocolError, RemotingError
 from remoting.net.client import open_client, split_address
 from remoting.protocol.bodies import decode_body
 from remoting.protocol.bodies.kvtable import KVTable

@@ -10,7 +10,7 @@ Neighbours: hello.py (what our own brokers say before that), link.py.
 import struct
 from typing import NamedTuple
 
-from common.errors import ProtocolError
+from mqcommon.errors import ProtocolError
 
 REPORT_BYTES = 8
 HEADER_BYTES = 12

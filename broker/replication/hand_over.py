@@ -15,7 +15,7 @@ import trio
 from broker.meta.consumer_offsets import ConsumerOffsets
 from broker.replication.master_api import Master
 from broker.replication.members import Members
-from common.errors import BrokerError, ProtocolError, RemotingError
+from mqcommon.errors import BrokerError, ProtocolError, RemotingError
 from remoting.net.client import RemotingClient, open_client
 
 logger = logging.getLogger(__name__)

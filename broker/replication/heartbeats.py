@@ -14,7 +14,7 @@ import trio
 from broker.options import BrokerOptions
 from broker.outer import Namesrv
 from broker.replication.members import Members
-from common.errors import BrokerError, ProtocolError, RemotingError
+from mqcommon.errors import BrokerError, ProtocolError, RemotingError
 from remoting.protocol.codes import ResponseCode
 
 logger = logging.getLogger(__name__)

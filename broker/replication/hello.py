@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple, TypeVar
 
-from common.errors import ProtocolError
+from mqcommon.errors import ProtocolError
 from remoting.protocol import strict_cbor
 
 MAGIC = b"\xffSKYLARK"

@@ -33,7 +33,7 @@ from broker.replication.hello import (
     is_proof,
     proof,
 )
-from common.errors import ProtocolError, ReplicationRefused
+from mqcommon.errors import ProtocolError, ReplicationRefused
 
 RESYNC = "to copy this slave from the master anew, stop it and run: broker resyncSlave STORE_DIR"
 

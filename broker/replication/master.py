@@ -18,7 +18,7 @@ from broker.replication.hello import NONCE_BYTES
 from broker.replication.link import Bounds, LinkTerms, MasterLink, Range
 from broker.replication.pieces import other_bytes_at
 from broker.store.commitlog import CommitLog
-from common.errors import FileClosed, ProtocolError
+from mqcommon.errors import FileClosed, ProtocolError
 from remoting.net.server import address_of
 
 logger = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeVar
 
 import trio
 
-from common.errors import BrokerError, ProtocolError
+from mqcommon.errors import BrokerError, ProtocolError
 from remoting.net.client import RemotingClient
 from remoting.protocol.bodies import Body, decode_body, loads
 from remoting.protocol.bodies.data_version import DataVersion

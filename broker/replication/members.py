@@ -10,7 +10,7 @@ Neighbours: heartbeats.py tells, hand_over.py ends what a slave did while it act
 
 from collections.abc import Callable, Mapping
 
-from common.names import MASTER_ID
+from mqcommon.names import MASTER_ID
 
 
 class Members:

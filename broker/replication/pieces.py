@@ -4,7 +4,7 @@ from zlib import crc32
 
 from broker.replication.hello import Tail, first_difference, tail_places
 from broker.store.commitlog import CommitLog
-from common.errors import ProtocolError
+from mqcommon.errors import ProtocolError
 
 
 def tails_of(log: CommitLog, start: int, end: int) -> tuple[Tail, ...]:

@@ -21,8 +21,8 @@ from broker.replication.heartbeats import TIMEOUT_MS
 from broker.replication.master_api import Master
 from broker.replication.members import Members
 from broker.tasks.persist import Persister
-from common.errors import BrokerError, ProtocolError, RemotingError, StoreError
-from common.names import MASTER_ID
+from mqcommon.errors import BrokerError, ProtocolError, RemotingError, StoreError
+from mqcommon.names import MASTER_ID
 from remoting.net.client import RemotingClient
 from remoting.protocol.codes import ResponseCode
 

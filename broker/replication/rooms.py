@@ -30,7 +30,7 @@ from broker.store.store import MessageStore
 from broker.tasks.flush import Flusher
 from broker.tasks.persist import Persister
 from broker.tasks.repeat import repeat
-from common.clock import Clock
+from mqcommon.clock import Clock
 from remoting.net.server import Handler
 
 WAITING_SENDS_INTERVAL_MS = 100

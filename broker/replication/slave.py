@@ -21,8 +21,8 @@ from broker.replication.pieces import tails_of
 from broker.replication.progress import SlaveProgress
 from broker.store.replica import Replica
 from broker.store.residency import NotResident, resident_only, warm
-from common.clock import Clock
-from common.errors import DiskFull, ProtocolError, ReplicationRefused, StoreCorrupt
+from mqcommon.clock import Clock
+from mqcommon.errors import DiskFull, ProtocolError, ReplicationRefused, StoreCorrupt
 from remoting.net.client import connect_reason, split_address
 
 logger = logging.getLogger(__name__)

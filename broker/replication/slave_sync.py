@@ -18,7 +18,7 @@ from broker.meta.metadata import Metadata
 from broker.replication.known_master import KnownMaster
 from broker.replication.master_api import Master
 from broker.tasks.persist import Persister
-from common.errors import BrokerError, ProtocolError, RemotingError, ReplicationRefused, RequestTimeout, StoreError
+from mqcommon.errors import BrokerError, ProtocolError, RemotingError, ReplicationRefused, RequestTimeout, StoreError
 from remoting.net.client import RemotingClient, open_client
 from remoting.protocol.bodies.data_version import DataVersion
 from remoting.protocol.bodies.metadata_versions import MetadataVersions

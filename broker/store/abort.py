@@ -7,8 +7,8 @@ broker wrote is still in the page cache.
 from contextlib import suppress
 
 from broker.store.recovery import LastStop
-from common.errors import DiskFull
-from common.files import FileSystem
+from mqcommon.errors import DiskFull
+from mqcommon.files import FileSystem
 
 ABORT = "abort"
 

@@ -7,7 +7,7 @@ from zlib import crc32
 
 from broker.store.consumequeue import ENTRY
 from broker.store.tags import TAGS
-from common.message.record import PROPERTIES_LENGTH, BatchHead
+from mqcommon.message.record import PROPERTIES_LENGTH, BatchHead
 
 Row = tuple[int, bytes, bytes]
 

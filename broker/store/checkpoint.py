@@ -15,7 +15,7 @@ from zlib import crc32
 
 from broker.store.consumequeue import ConsumeQueue
 from broker.store.queue_ends import QueueEnds
-from common.files import FileSystem
+from mqcommon.files import FileSystem
 
 CHECKPOINT_BYTES = 4096
 _TIMES = struct.Struct(">qqq")

@@ -9,9 +9,9 @@ import struct
 
 from broker.store.residency import Span, check_resident
 from broker.store.segment import SegmentChain
-from common.errors import StoreError
-from common.files import FileSystem
-from common.message.record import BLANK_BYTES, BLANK_MAGIC, MAGIC_V1, MAGIC_V2, SIZE_MAGIC
+from mqcommon.errors import StoreError
+from mqcommon.files import FileSystem
+from mqcommon.message.record import BLANK_BYTES, BLANK_MAGIC, MAGIC_V1, MAGIC_V2, SIZE_MAGIC
 
 # What was written last is at the young end of the kernel's lists, or not even on disk: a broker that writes this much
 # between two reads of it keeps it in memory, and one that writes less reads little of it. At the worst a read of it

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from broker.store.residency import check_resident
 from broker.store.retention import first_in_log
 from broker.store.segment import SegmentChain
-from common.files import FileSystem
+from mqcommon.files import FileSystem
 
 ENTRY = struct.Struct(">qiq")
 ENTRY_BYTES = ENTRY.size

@@ -1,8 +1,8 @@
 """Whether the commit log on disk has files of the configured size; a Java broker's directory may have any."""
 
 from broker.store.segment import NAME_DIGITS
-from common.errors import ConfigError
-from common.files import FileSystem
+from mqcommon.errors import ConfigError
+from mqcommon.files import FileSystem
 
 KEY = "mappedFileSizeCommitLog"
 

@@ -13,8 +13,8 @@ from broker.store.index_file import IndexFile, index_file_bytes
 from broker.store.log_keys import Entries, LogKeys
 from broker.store.queue_ends import QueueEnds
 from broker.store.residency import check_resident
-from common.files import FileSystem
-from common.message.javahash import KeyHasher
+from mqcommon.files import FileSystem
+from mqcommon.message.javahash import KeyHasher
 
 # The most records that are read before their entries are written.
 _STEP = 4096

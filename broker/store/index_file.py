@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import repeat
 
 from broker.store.residency import check_resident
-from common.files import MappedFile
+from mqcommon.files import MappedFile
 
 _HEADER = struct.Struct(">qqqqii")
 _ENTRY = struct.Struct(">iqii")

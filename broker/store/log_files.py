@@ -4,9 +4,9 @@ import struct
 
 from broker.store.scan import sound_record
 from broker.store.segment import NAME_DIGITS
-from common.files import FileSystem, MappedFile
-from common.message.flags import BORN_HOST_V6
-from common.message.record import MAGIC_V1, MAGIC_V2, MIN_RECORD, SIZE_MAGIC, STORE_TIMESTAMP_V4_AT, Record
+from mqcommon.files import FileSystem, MappedFile
+from mqcommon.message.flags import BORN_HOST_V6
+from mqcommon.message.record import MAGIC_V1, MAGIC_V2, MIN_RECORD, SIZE_MAGIC, STORE_TIMESTAMP_V4_AT, Record
 
 _MAGICS = tuple(magic.to_bytes(4, "big") for magic in (MAGIC_V1, MAGIC_V2))
 _MAGIC_AT = 4

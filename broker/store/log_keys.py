@@ -2,7 +2,7 @@
 
 A producer's messages mostly have one layout: all of one size, the unique key in one place. A run of such records is
 taken apart at once, column by column; all others are read one by one. Both give the same.
-Neighbours: index.py (owns this), common/message/javahash.py.
+Neighbours: index.py (owns this), mqcommon/message/javahash.py.
 """
 
 import mmap
@@ -10,11 +10,11 @@ import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from common.errors import ProtocolError
-from common.message.flags import BORN_HOST_V6, STORE_HOST_V6, TRANSACTION_MASK, TRANSACTION_ROLLBACK
-from common.message.javahash import TAIL, KeyHasher, head_hash
-from common.message.properties import find_property
-from common.message.record import MAGIC_V1, MAGIC_V2, MIN_RECORD, decode_record
+from mqcommon.errors import ProtocolError
+from mqcommon.message.flags import BORN_HOST_V6, STORE_HOST_V6, TRANSACTION_MASK, TRANSACTION_ROLLBACK
+from mqcommon.message.javahash import TAIL, KeyHasher, head_hash
+from mqcommon.message.properties import find_property
+from mqcommon.message.record import MAGIC_V1, MAGIC_V2, MIN_RECORD, decode_record
 
 # size, magic, sysFlag, storeTimestamp, bodyLength of a record with IPv4 hosts.
 _HEAD = struct.Struct(">II28xi16xq20xi")

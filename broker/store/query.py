@@ -12,9 +12,9 @@ from broker.store.consumequeue import BLANK_SIZE, ConsumeQueue
 from broker.store.index import Index
 from broker.store.log_keys import index_keys
 from broker.store.retention import HEAD_BYTES, stored_ms
-from common.errors import ProtocolError
-from common.message.properties import find_property
-from common.message.record import decode_record
+from mqcommon.errors import ProtocolError
+from mqcommon.message.properties import find_property
+from mqcommon.message.record import decode_record
 
 _UNIQUE_KEY = b"UNIQ_KEY"
 # How many places of a queue are looked at in one step behind a blank one.

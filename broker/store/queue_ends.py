@@ -14,9 +14,9 @@ from zlib import crc32
 
 import cbor2
 
-from common.atomic import write_atomic
-from common.errors import DiskFull
-from common.files import FileSystem
+from mqcommon.atomic import write_atomic
+from mqcommon.errors import DiskFull
+from mqcommon.files import FileSystem
 
 FILE_NAME = "queueEnds"
 _VERSION = 2

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from broker.store.consumequeue import ConsumeQueue
-from common.files import FileSystem
-from common.message.record import PROPERTIES_LENGTH, record_head, topic_field
+from mqcommon.files import FileSystem
+from mqcommon.message.record import PROPERTIES_LENGTH, record_head, topic_field
 
 # Each mapped queue holds a file descriptor and some address space.
 MAX_MAPPED = 2000

@@ -7,9 +7,9 @@ from broker.store.consumequeue import ConsumeQueue
 from broker.store.queues import Queues
 from broker.store.scan import OnProgress, OnRecord, scan_log
 from broker.store.tags import TagCodes
-from common.errors import StoreCorrupt
-from common.message.flags import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE
-from common.message.record import MIN_RECORD, Record
+from mqcommon.errors import StoreCorrupt
+from mqcommon.message.flags import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE
+from mqcommon.message.record import MIN_RECORD, Record
 
 
 def is_queued(sys_flag: int) -> bool:

@@ -23,9 +23,9 @@ from broker.store.queues import Queues
 from broker.store.rebuild import find_incomplete, is_queued, rebuild_queues
 from broker.store.scan import scan_log, sound_record
 from broker.store.tags import TagCodes
-from common.clock import Clock
-from common.errors import ProtocolError, StoreCorrupt
-from common.message.record import STORE_TIMESTAMP_V4_AT, Record, decode_record
+from mqcommon.clock import Clock
+from mqcommon.errors import ProtocolError, StoreCorrupt
+from mqcommon.message.record import STORE_TIMESTAMP_V4_AT, Record, decode_record
 
 # A directory without queueEnds (RocketMQ's) is looked through whole up to this size; beyond it, queues are taken as
 # they are.

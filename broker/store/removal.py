@@ -14,7 +14,7 @@ from broker.store.index_file import IndexFile
 from broker.store.retention import HEAD_BYTES, Decision, Disk, RetentionRules, decide, stored_ms
 from broker.store.segment import Segment
 from broker.store.store import MessageStore
-from common.files import FileSystem
+from mqcommon.files import FileSystem
 
 
 class Removal:

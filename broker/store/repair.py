@@ -15,9 +15,9 @@ from broker.store.abort import ABORT
 from broker.store.checkpoint import Checkpoint, read_checkpoint
 from broker.store.queue_ends import QueueEnds, read_queue_ends, write_queue_ends
 from broker.store.verify import Damage, Part, VerifyReport
-from common.files import FileSystem
-from common.message.flags import TRANSACTION_ROLLBACK
-from common.message.record import BLANK_BYTES, BLANK_MAGIC, MIN_RECORD, SIZE_MAGIC, encode_record, topic_field
+from mqcommon.files import FileSystem
+from mqcommon.message.flags import TRANSACTION_ROLLBACK
+from mqcommon.message.record import BLANK_BYTES, BLANK_MAGIC, MIN_RECORD, SIZE_MAGIC, encode_record, topic_field
 
 # Stands in the records that take the place of damage.
 DAMAGED_TOPIC = "DAMAGED"

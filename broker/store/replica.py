@@ -14,9 +14,9 @@ from broker.store.replica_runs import MIN_RUN, Run, RunReader
 from broker.store.residency import Span, check_resident
 from broker.store.store import MessageStore
 from broker.store.tags import TagCodes
-from common.errors import ProtocolError, StoreCorrupt
-from common.message.flags import BORN_HOST_V6, STORE_HOST_V6
-from common.message.record import BLANK_BYTES, BLANK_MAGIC, MAGIC_V1, MAGIC_V2, MIN_RECORD, SIZE_MAGIC, decode_record
+from mqcommon.errors import ProtocolError, StoreCorrupt
+from mqcommon.message.flags import BORN_HOST_V6, STORE_HOST_V6
+from mqcommon.message.record import BLANK_BYTES, BLANK_MAGIC, MAGIC_V1, MAGIC_V2, MIN_RECORD, SIZE_MAGIC, decode_record
 
 # size, magic, queueId, queueOffset, physicalOffset, sysFlag, storeTimestamp, bodyLength of a record with IPv4 hosts.
 _HEAD = struct.Struct(">II4xi4xqqi16xq20xi")

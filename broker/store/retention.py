@@ -13,8 +13,8 @@ import struct
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from common.message.flags import BORN_HOST_V6
-from common.message.record import MAGIC_V1, MAGIC_V2, SIZE_MAGIC, STORE_TIMESTAMP_V4_AT, SYS_FLAG_AT
+from mqcommon.message.flags import BORN_HOST_V6
+from mqcommon.message.record import MAGIC_V1, MAGIC_V2, SIZE_MAGIC, STORE_TIMESTAMP_V4_AT, SYS_FLAG_AT
 
 HOUR_MS = 3_600_000
 # What of a file `stored_ms` needs to see.

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from broker.store.commitlog import CommitLog
-from common.errors import ProtocolError
-from common.message.record import BLANK_BYTES, BLANK_MAGIC, SIZE_MAGIC, Record, decode_record
+from mqcommon.errors import ProtocolError
+from mqcommon.message.record import BLANK_BYTES, BLANK_MAGIC, SIZE_MAGIC, Record, decode_record
 
 # How many records are read between two calls of ``on_progress``.
 PROGRESS_RECORDS = 4096

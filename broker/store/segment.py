@@ -7,8 +7,8 @@ disk is an error here and never a SIGBUS later.
 import threading
 from collections.abc import Callable
 
-from common.errors import FileClosed, StoreCorrupt
-from common.files import FileSystem, MappedFile
+from mqcommon.errors import FileClosed, StoreCorrupt
+from mqcommon.files import FileSystem, MappedFile
 
 NAME_DIGITS = 20
 

@@ -24,10 +24,10 @@ from broker.store.queues import Queues
 from broker.store.reader import GetResult, GetStatus, read_queue
 from broker.store.recovery import LastStop, Progress, Recovery, RecoveryReport
 from broker.store.tags import TagCodes
-from common.clock import Clock
-from common.errors import DiskFull, RequestRefused, StoreError, StoreLocked
-from common.files import FileSystem
-from common.message.record import MAX_PROPERTIES, BatchHead, decode_record, encode_record, record_physical_offset
+from mqcommon.clock import Clock
+from mqcommon.errors import DiskFull, RequestRefused, StoreError, StoreLocked
+from mqcommon.files import FileSystem
+from mqcommon.message.record import MAX_PROPERTIES, BatchHead, decode_record, encode_record, record_physical_offset
 
 # What a query lets the index catch up by: some 50 ms.
 INDEX_CATCH_UP = 20_000

@@ -1,9 +1,9 @@
 """What a consume queue holds of a message besides its place: the hash of its tag, or when it is due."""
 
-from common.message.javahash import java_hash
-from common.message.properties import find_property
-from common.message.record import Record
-from common.names import SCHEDULE_TOPIC
+from mqcommon.message.javahash import java_hash
+from mqcommon.message.properties import find_property
+from mqcommon.message.record import Record
+from mqcommon.names import SCHEDULE_TOPIC
 
 TAGS = b"TAGS"
 DELAY = b"DELAY"

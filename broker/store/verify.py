@@ -16,8 +16,8 @@ from broker.store.queue_ends import read_queue_ends
 from broker.store.scan import PROGRESS_RECORDS, sound_record
 from broker.store.verify_index import IndexCheck
 from broker.store.verify_queues import QueueCheck
-from common.files import FileSystem
-from common.message.record import BLANK_BYTES, BLANK_MAGIC, SIZE_MAGIC, Record
+from mqcommon.files import FileSystem
+from mqcommon.message.record import BLANK_BYTES, BLANK_MAGIC, SIZE_MAGIC, Record
 
 
 class Part(Enum):

@@ -8,8 +8,8 @@ from typing import NamedTuple
 from broker.store.index_file import MAX_SECONDS, SLOT_BYTES, SLOTS_AT, IndexFile, index_file_bytes
 from broker.store.log_files import LogFiles
 from broker.store.log_keys import index_keys
-from common.files import FileSystem
-from common.message.javahash import KeyHasher
+from mqcommon.files import FileSystem
+from mqcommon.message.javahash import KeyHasher
 
 _ENTRY = struct.Struct(">iqii")
 

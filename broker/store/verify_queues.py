@@ -8,9 +8,9 @@ from broker.store.queue_ends import QueueEnds
 from broker.store.rebuild import is_queued
 from broker.store.segment import NAME_DIGITS
 from broker.store.tags import TagCodes
-from common.files import FileSystem, MappedFile
-from common.message.record import Record
-from common.names import SCHEDULE_TOPIC
+from mqcommon.files import FileSystem, MappedFile
+from mqcommon.message.record import Record
+from mqcommon.names import SCHEDULE_TOPIC
 
 # Queue files that are mapped at one time.
 MAX_MAPPED = 500

@@ -19,7 +19,7 @@ from broker.store.removal import Removal
 from broker.store.retention import Decision
 from broker.store.store import MessageStore
 from broker.tasks.flush import Flusher
-from common.clock import Clock
+from mqcommon.clock import Clock
 
 logger = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from broker.options import BrokerOptions
 from broker.store.group_commit import GroupCommit
 from broker.store.residency import NotResident, resident_only, warm
 from broker.store.store import MessageStore
-from common.errors import DiskFull, StoreError
+from mqcommon.errors import DiskFull, StoreError
 
 logger = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 import trio
 
 from broker.store.commitlog import CommitLog
-from common.errors import FileClosed
+from mqcommon.errors import FileClosed
 
 
 class PagesAhead:

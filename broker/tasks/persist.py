@@ -11,7 +11,7 @@ import trio
 from broker.meta.consumer_offsets import SLICE
 from broker.meta.metadata import Metadata
 from broker.options import BrokerOptions
-from common.errors import StoreError
+from mqcommon.errors import StoreError
 
 logger = logging.getLogger(__name__)
 

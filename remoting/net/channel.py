@@ -13,7 +13,7 @@ from typing import Any
 import outcome
 import trio
 
-from common.errors import ConnectionLost, RemotingError, RequestTimeout, TooManyRequests
+from mqcommon.errors import ConnectionLost, RemotingError, RequestTimeout, TooManyRequests
 from remoting.protocol.command import OFFER_CBOR, OFFER_FIELD, Command
 from remoting.protocol.connection import Connection
 from remoting.protocol.frame import encode, encode_head

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import trio
 
-from common.errors import ConnectFailed, ProtocolError, RemotingError, RequestTimeout
+from mqcommon.errors import ConnectFailed, ProtocolError, RemotingError, RequestTimeout
 from remoting.net.channel import Answered, Channel
 from remoting.net.server import Handler, failure
 from remoting.protocol.bodies import Body, encode_body

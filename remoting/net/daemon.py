@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 
 import trio
 
-from common.errors import SkylarkError
+from mqcommon.errors import SkylarkError
 
 logger = logging.getLogger(__name__)
 

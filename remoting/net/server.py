@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import trio
 
-from common.errors import ProtocolError, RequestRefused, UserError
+from mqcommon.errors import ProtocolError, RequestRefused, UserError
 from remoting.net.channel import Channel
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import OFFER_CBOR, OFFER_FIELD, Command

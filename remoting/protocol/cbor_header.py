@@ -9,7 +9,7 @@ We write the five numbers in fixed widths, all at once, which is valid and takes
 from struct import Struct, error
 from typing import Final
 
-from common.errors import ProtocolError
+from mqcommon.errors import ProtocolError
 from remoting.protocol import strict_cbor
 from remoting.protocol.command import (
     CBOR,

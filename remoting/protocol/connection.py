@@ -7,7 +7,7 @@ is dead: commands of the same chunk that came before the bad bytes are not hande
 unanswered as if they had been lost with the connection).
 """
 
-from common.errors import ProtocolError
+from mqcommon.errors import ProtocolError
 from remoting.protocol.command import Command
 from remoting.protocol.frame import DECODERS, MAX_FRAME_BYTES, PREFIX, encode
 

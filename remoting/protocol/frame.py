@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from struct import Struct
 from typing import Final
 
-from common.errors import ProtocolError
+from mqcommon.errors import ProtocolError
 from remoting.protocol import cbor_header, json_header, rocketmq_header
 from remoting.protocol.command import CBOR, JSON, ROCKETMQ, Command
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from common.errors import ProtocolError
+from mqcommon.errors import ProtocolError
 from remoting.protocol.command import JSON, OTHER_LANGUAGE, Command, language_name, text_ext
 
 _dumps = orjson.dumps

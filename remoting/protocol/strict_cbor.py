@@ -9,7 +9,7 @@ from typing import Any, Final, NoReturn
 
 import cbor2
 
-from common.errors import ProtocolError
+from mqcommon.errors import ProtocolError
 
 #: More than any body of ours nests.
 MAX_DEPTH: Final = 32

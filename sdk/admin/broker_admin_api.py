@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from common.errors import BrokerError
+from mqcommon.errors import BrokerError
 from remoting.protocol.bodies import decode_body
 from remoting.protocol.bodies.connections import ConsumerConnection, ProducerConnection
 from remoting.protocol.bodies.consume_queue import ConsumeQueueEntries

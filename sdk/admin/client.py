@@ -9,11 +9,11 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Literal, Self, TypeVar
 
-from common.errors import RouteNotFound, UserError
-from common.message.ids import parse_offset_msg_id
-from common.message.message import MessageExt
-from common.message.queue import MessageQueue
-from common.names import retry_topic
+from mqcommon.errors import RouteNotFound, UserError
+from mqcommon.message.ids import parse_offset_msg_id
+from mqcommon.message.message import MessageExt
+from mqcommon.message.queue import MessageQueue
+from mqcommon.names import retry_topic
 from remoting.protocol.bodies.cluster import ClusterInfo
 from remoting.protocol.bodies.connections import ConsumerConnection, ProducerConnection
 from remoting.protocol.bodies.consume_queue import ConsumeQueueEntries

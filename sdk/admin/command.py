@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from common.errors import SkylarkError
+from mqcommon.errors import SkylarkError
 from sdk.admin.failures import explain, first_of
 from sdk.admin.params import Address
 from sdk.admin.render import to_json

@@ -5,7 +5,7 @@ Anything that is not listed here is a bug of ours and keeps its traceback.
 
 from typing import TypeVar
 
-from common.errors import (
+from mqcommon.errors import (
     BrokerError,
     ConnectFailed,
     ConnectionLost,

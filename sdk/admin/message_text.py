@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from common.errors import ProtocolError
+from mqcommon.errors import ProtocolError
 from sdk.admin.render import java_object, java_value, time_text, visible
 
 if TYPE_CHECKING:
-    from common.message.message import MessageExt
+    from mqcommon.message.message import MessageExt
 
 _LINE = "%-20s %s"
 _NO_BODY = "NOT PRINT BODY"

@@ -1,6 +1,6 @@
 """The NameServers' record of ordered topics: ``broker-a:4;broker-b:4``, how many queues each broker has of it."""
 
-from common.errors import UserError
+from mqcommon.errors import UserError
 from sdk.admin.session import Session
 from sdk.admin.targets import all_targets
 

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from common.errors import SkylarkError
-from common.message.queue import MessageQueue
+from mqcommon.errors import SkylarkError
+from mqcommon.message.queue import MessageQueue
 from sdk.admin.render import Table
 from sdk.admin.session import Session
 from sdk.admin.versions import version_name

@@ -3,13 +3,13 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from common.errors import UserError
+from mqcommon.errors import UserError
 from sdk.admin.render import java_object
 from sdk.admin.session import Session
 
 if TYPE_CHECKING:
-    from common.message.message import MessageExt
-    from common.message.queue import MessageQueue
+    from mqcommon.message.message import MessageExt
+    from mqcommon.message.queue import MessageQueue
     from sdk.consumer.pull import PullConsumer
     from sdk.consumer.result import PullResult
 

@@ -5,7 +5,7 @@ from typing import TypeVar
 
 import click
 
-from common.errors import SkylarkError
+from mqcommon.errors import SkylarkError
 from sdk.admin.params import option
 from sdk.admin.render import to_json
 from sdk.admin.session import Session

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import click
 
-from common.errors import UserError
+from mqcommon.errors import UserError
 from sdk.admin.failures import explain
 
 if TYPE_CHECKING:

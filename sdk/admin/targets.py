@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from common.errors import SkylarkError, UserError
+from mqcommon.errors import SkylarkError, UserError
 from sdk.admin.session import Session
 
 if TYPE_CHECKING:

@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from common.errors import BrokerError, SkylarkError
+from mqcommon.errors import BrokerError, SkylarkError
 from sdk.admin.failures import explain
 from sdk.admin.render import java_object
 from sdk.admin.session import Session
 
 if TYPE_CHECKING:
-    from common.message.message import MessageExt
+    from mqcommon.message.message import MessageExt
     from remoting.protocol.bodies.connections import ConsumerConnection
 
 _NOT_ONLINE = 206

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Literal, Self
 
-from common.message.message import MessageExt
-from common.message.queue import MessageQueue
+from mqcommon.message.message import MessageExt
+from mqcommon.message.queue import MessageQueue
 from remoting.protocol.bodies.cluster import ClusterInfo
 from remoting.protocol.bodies.connections import ConsumerConnection, ProducerConnection
 from remoting.protocol.bodies.consume_queue import ConsumeQueueEntries

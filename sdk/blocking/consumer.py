@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Literal, Self
 
-from common.message.message import MessageExt
-from common.message.queue import MessageQueue
+from mqcommon.message.message import MessageExt
+from mqcommon.message.queue import MessageQueue
 from remoting.protocol.bodies.heartbeat import SUB_ALL
 from sdk.blocking.loop import ClientLoop
 from sdk.consumer import pull

@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 
 import trio
 
-from common.errors import SkylarkError
+from mqcommon.errors import SkylarkError
 
 C = TypeVar("C")
 T = TypeVar("T")

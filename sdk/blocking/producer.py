@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import Self
 
-from common.message.message import Message
-from common.message.queue import MessageQueue
+from mqcommon.message.message import Message
+from mqcommon.message.queue import MessageQueue
 from sdk.blocking.loop import ClientLoop
 from sdk.producer import producer
 from sdk.producer.producer import DEFAULT_GROUP, MAX_MESSAGE_BYTES, Selector

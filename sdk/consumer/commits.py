@@ -8,8 +8,8 @@ import logging
 
 import trio
 
-from common.errors import BrokerError, RemotingError, RouteNotFound, SkylarkError
-from common.message.queue import MessageQueue
+from mqcommon.errors import BrokerError, RemotingError, RouteNotFound, SkylarkError
+from mqcommon.message.queue import MessageQueue
 from sdk import broker_api
 from sdk.client import ClientInstance
 from sdk.consumer.replicas import Replicas

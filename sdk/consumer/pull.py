@@ -15,11 +15,11 @@ from typing import Literal, Self
 
 import trio
 
-from common.clock import SystemClock
-from common.errors import RemotingError, UserError
-from common.message.message import MessageExt, decode_messages
-from common.message.queue import MessageQueue
-from common.names import MASTER_ID
+from mqcommon.clock import SystemClock
+from mqcommon.errors import RemotingError, UserError
+from mqcommon.message.message import MessageExt, decode_messages
+from mqcommon.message.queue import MessageQueue
+from mqcommon.names import MASTER_ID
 from remoting.protocol.bodies.heartbeat import SUB_ALL, parse_subscription
 from remoting.protocol.codes import ResponseCode
 from sdk import broker_api

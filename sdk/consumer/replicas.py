@@ -11,9 +11,9 @@ from typing import NamedTuple, TypeVar
 
 import trio
 
-from common.errors import RemotingError, RouteNotFound, SkylarkError
-from common.message.queue import MessageQueue
-from common.names import MASTER_ID
+from mqcommon.errors import RemotingError, RouteNotFound, SkylarkError
+from mqcommon.message.queue import MessageQueue
+from mqcommon.names import MASTER_ID
 from sdk.client import ClientInstance
 from sdk.endpoint import Endpoint
 from sdk.probe import PROBE_INTERVAL_S, answers

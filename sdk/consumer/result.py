@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import Enum
 
-from common.message.message import MessageExt
+from mqcommon.message.message import MessageExt
 
 
 class PullStatus(Enum):

@@ -11,8 +11,8 @@ from typing import Self
 
 import trio
 
-from common.errors import SkylarkError
-from common.message.message import MessageExt
+from mqcommon.errors import SkylarkError
+from mqcommon.message.message import MessageExt
 from sdk.consumer.result import PullResult, PullStatus
 
 logger = logging.getLogger(__name__)

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
-from common.clock import Clock
-from common.message.ids import UniqueKeys
-from common.message.message import Message, own_properties
+from mqcommon.clock import Clock
+from mqcommon.message.ids import UniqueKeys
+from mqcommon.message.message import Message, own_properties
 from sdk.producer.wire import Row
 
 BATCH_COUNT = 1_000

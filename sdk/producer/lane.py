@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import trio
 
-from common.errors import (
+from mqcommon.errors import (
     BrokerError,
     ConnectFailed,
     ConnectionLost,
@@ -19,8 +19,8 @@ from common.errors import (
     SendFailed,
     SkylarkError,
 )
-from common.message.message import Message
-from common.message.queue import MessageQueue
+from mqcommon.message.message import Message
+from mqcommon.message.queue import MessageQueue
 from remoting.net.client import RemotingClient
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command

@@ -7,7 +7,7 @@ already failed at, come last; when nothing else is left they are used all the sa
 from collections.abc import Callable, Collection, Mapping, Sequence
 from zlib import crc32
 
-from common.message.queue import MessageQueue
+from mqcommon.message.queue import MessageQueue
 
 
 class Turns:

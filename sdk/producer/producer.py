@@ -9,13 +9,13 @@ from typing import Self
 
 import trio
 
-from common.clock import Clock, SystemClock
-from common.errors import RequestRefused, RouteNotFound, SendFailed, SkylarkError, UserError
-from common.message.ids import UniqueKeys
-from common.message.message import Message, own_properties, wire_properties
-from common.message.properties import DELAY
-from common.message.queue import MessageQueue
-from common.names import check_group, check_topic
+from mqcommon.clock import Clock, SystemClock
+from mqcommon.errors import RequestRefused, RouteNotFound, SendFailed, SkylarkError, UserError
+from mqcommon.message.ids import UniqueKeys
+from mqcommon.message.message import Message, own_properties, wire_properties
+from mqcommon.message.properties import DELAY
+from mqcommon.message.queue import MessageQueue
+from mqcommon.names import check_group, check_topic
 from remoting.net.client import RemotingClient
 from sdk.client import ClientInstance
 from sdk.identity import local_ip

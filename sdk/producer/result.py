@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import overload
 
-from common.message.ids import offset_msg_id
-from common.message.queue import MessageQueue
+from mqcommon.message.ids import offset_msg_id
+from mqcommon.message.queue import MessageQueue
 from remoting.protocol.codes import ResponseCode
 from sdk.producer.wire import Row, Stored, unique_key
 

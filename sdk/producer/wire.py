@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from common.errors import ProtocolError
-from common.message.batch import decode_offsets, encode_batch
-from common.message.ids import split_offset_msg_id
-from common.message.queue import MessageQueue
+from mqcommon.errors import ProtocolError
+from mqcommon.message.batch import decode_offsets, encode_batch
+from mqcommon.message.ids import split_offset_msg_id
+from mqcommon.message.queue import MessageQueue
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
 

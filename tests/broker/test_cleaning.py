@@ -10,9 +10,9 @@ import trio
 from broker.broker import store_options
 from broker.options import BrokerOptions
 from broker.store.store import MessageStore
-from common.message.batch import encode_batch
-from common.message.message import MessageExt
-from common.message.record import split_records
+from mqcommon.message.batch import encode_batch
+from mqcommon.message.message import MessageExt
+from mqcommon.message.record import split_records
 from remoting.net.client import RemotingClient
 from remoting.protocol.bodies import decode_body
 from remoting.protocol.bodies.kvtable import KVTable

@@ -7,8 +7,8 @@ import pytest
 from click.testing import CliRunner
 
 from broker.cli import main
-from common.files import OsFiles
-from common.message.message import MessageExt, decode_messages
+from mqcommon.files import OsFiles
+from mqcommon.message.message import MessageExt, decode_messages
 from remoting.net.client import RemotingClient
 from remoting.protocol.bodies import decode_body
 from remoting.protocol.bodies.topic import TopicConfigTable

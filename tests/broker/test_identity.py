@@ -8,7 +8,7 @@ import pytest
 
 from broker.identity import Identity, identity_of, memory_bytes, resolved
 from broker.options import BrokerOptions
-from common.errors import ConfigError
+from mqcommon.errors import ConfigError
 
 
 def test_what_is_given_stays() -> None:

@@ -8,8 +8,8 @@ from click.testing import CliRunner, Result
 
 from broker.cli import main
 from broker.import_metadata import import_files
-from common.clock import ManualClock
-from common.errors import StoreCorrupt, UserError
+from mqcommon.clock import ManualClock
+from mqcommon.errors import StoreCorrupt, UserError
 from remoting.protocol.bodies.topic import TopicConfig
 from tests.broker.meta.support import DIRECTORY, Room
 from tests.support.memory_files import MemoryFiles

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from broker.options import BrokerOptions
-from common.errors import ConfigError
-from common.options import load_conf, options_of, to_properties
+from mqcommon.errors import ConfigError
+from mqcommon.options import load_conf, options_of, to_properties
 
 # keys that getBrokerConfig of Apache RocketMQ 4.9.8 and 5.3.3 showed
 GOLDEN = Path(__file__).parents[1] / "golden" / "broker_config_keys.txt"

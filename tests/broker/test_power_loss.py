@@ -16,9 +16,9 @@ import pytest
 import trio
 import trio.testing
 
-from common.errors import RemotingError, StoreError
-from common.message.batch import encode_batch
-from common.message.message import decode_messages
+from mqcommon.errors import RemotingError, StoreError
+from mqcommon.message.batch import encode_batch
+from mqcommon.message.message import decode_messages
 from remoting.net.client import RemotingClient, open_client
 from remoting.protocol.bodies import encode_body
 from remoting.protocol.bodies.group import SubscriptionGroupConfig

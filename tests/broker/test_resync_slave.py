@@ -8,8 +8,8 @@ from click.testing import CliRunner
 
 from broker.cli import main
 from broker.resync_slave import PARTS, resync
-from common.clock import ManualClock
-from common.files import OsFiles
+from mqcommon.clock import ManualClock
+from mqcommon.files import OsFiles
 from tests.broker.store.support import SMALL, bodies, open_store, put
 
 

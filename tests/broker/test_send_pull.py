@@ -7,10 +7,10 @@ import pytest
 import trio
 import trio.testing
 
-from common.errors import DiskFull
-from common.message.batch import encode_batch
-from common.message.ids import parse_offset_msg_id
-from common.message.message import MessageExt, decode_messages
+from mqcommon.errors import DiskFull
+from mqcommon.message.batch import encode_batch
+from mqcommon.message.ids import parse_offset_msg_id
+from mqcommon.message.message import MessageExt, decode_messages
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import CBOR, Command
 from tests.broker.running import pull_request, running, send_request

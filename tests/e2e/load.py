@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import trio
 
-from common.message.queue import MessageQueue
+from mqcommon.message.queue import MessageQueue
 from sdk import Message, Producer, PullConsumer, SendFailed
 from tests.support.waiting import until
 

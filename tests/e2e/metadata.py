@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Sequence
 from random import Random
 
-from common.errors import RemotingError
+from mqcommon.errors import RemotingError
 from remoting.protocol.bodies.group import SubscriptionGroupConfig
 from remoting.protocol.bodies.topic import TopicConfig
 from sdk import Admin

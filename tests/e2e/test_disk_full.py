@@ -5,7 +5,7 @@ from pathlib import Path
 
 import trio
 
-from common.errors import BrokerError
+from mqcommon.errors import BrokerError
 from remoting.protocol.bodies.topic import TopicConfig
 from remoting.protocol.codes import ResponseCode
 from scripts.daemons import Daemon

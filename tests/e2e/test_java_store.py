@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from common.message.queue import MessageQueue
+from mqcommon.message.queue import MessageQueue
 from scripts.daemons import BIN, broker_daemon, namesrv_daemon
 from sdk import Admin, Message, Producer, PullConsumer
 from tests.support.cluster import Cluster, until_registered

@@ -10,8 +10,8 @@ from random import Random
 
 import trio
 
-from common.errors import RemotingError, RouteNotFound
-from common.message.queue import MessageQueue
+from mqcommon.errors import RemotingError, RouteNotFound
+from mqcommon.message.queue import MessageQueue
 from remoting.protocol.bodies.topic import TopicConfig
 from scripts.daemons import POLL_S, Daemon
 from sdk import Admin, Producer, PullConsumer

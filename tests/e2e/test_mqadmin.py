@@ -11,7 +11,7 @@ from typing import Any
 
 import trio
 
-from common.message.queue import MessageQueue
+from mqcommon.message.queue import MessageQueue
 from remoting.protocol.bodies.topic import TopicConfig
 from scripts.daemons import BIN
 from sdk import Message, Producer

@@ -15,8 +15,8 @@ import pytest
 import trio
 
 from broker.replication.master_api import Master as BrokerTables
-from common.errors import RemotingError
-from common.message.queue import MessageQueue
+from mqcommon.errors import RemotingError
+from mqcommon.message.queue import MessageQueue
 from remoting.net.client import open_client
 from scripts.daemons import Daemon, free_port
 from sdk import Admin, Message, Producer, PullConsumer, SendStatus

@@ -11,7 +11,7 @@ from typing import Any
 
 import trio
 
-from common.message.message import MessageExt
+from mqcommon.message.message import MessageExt
 from scripts.daemons import ROOT
 from sdk import PullConsumer
 from tests.support.cluster import Cluster

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from common.message.ids import parse_offset_msg_id
+from mqcommon.message.ids import parse_offset_msg_id
 from remoting.protocol.bodies.topic import TopicConfig
 from sdk import Admin
 from tests.interop import cpp

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import trio
 
-from common.message.message import MessageExt
+from mqcommon.message.message import MessageExt
 from remoting.protocol.bodies.topic import TopicConfig
 from sdk import Message, Producer
 from tests.interop import cpp

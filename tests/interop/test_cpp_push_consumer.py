@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from common.errors import BrokerError
+from mqcommon.errors import BrokerError
 from remoting.protocol.bodies.topic import TopicConfig
 from sdk import Admin, Message, Producer, PullConsumer
 from tests.interop import cpp

@@ -6,7 +6,7 @@ from typing import Any
 
 import trio
 
-from common.clock import ManualClock
+from mqcommon.clock import ManualClock
 from namesrv.namesrv import Namesrv
 from namesrv.options import NamesrvOptions
 from remoting.protocol.bodies import Body, encode_body, loads

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import trio
 
-from common.options import load_conf
+from mqcommon.options import load_conf
 from namesrv.options import NamesrvOptions
 from remoting.protocol.bodies import loads
 from remoting.protocol.codes import RequestCode, ResponseCode

@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 import trio
 
-from common.errors import DiskFull, UserError
-from common.files import OsAppendFile, OsFiles
+from mqcommon.errors import DiskFull, UserError
+from mqcommon.files import OsAppendFile, OsFiles
 from namesrv.kvconfig import KvConfig
 
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from common.errors import ConfigError
-from common.options import load_conf, options_of, to_properties, update
+from mqcommon.errors import ConfigError
+from mqcommon.options import load_conf, options_of, to_properties, update
 from namesrv.options import NamesrvOptions
 
 ROOT = Path(__file__).parents[2]

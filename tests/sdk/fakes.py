@@ -6,11 +6,11 @@ from typing import Any
 
 import trio
 
-from common.errors import RequestRefused
-from common.message.ids import encode_host
-from common.message.properties import encode_properties
-from common.message.queue import MessageQueue
-from common.message.record import encode_record, topic_field
+from mqcommon.errors import RequestRefused
+from mqcommon.message.ids import encode_host
+from mqcommon.message.properties import encode_properties
+from mqcommon.message.queue import MessageQueue
+from mqcommon.message.record import encode_record, topic_field
 from remoting.net.channel import Channel
 from remoting.net.server import Server
 from remoting.protocol.bodies import Body, encode_body

@@ -5,7 +5,7 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from common.errors import BrokerError, ConnectFailed, RouteNotFound, SkylarkError, UserError
+from mqcommon.errors import BrokerError, ConnectFailed, RouteNotFound, SkylarkError, UserError
 from remoting.protocol.bodies import decode_body
 from remoting.protocol.bodies.heartbeat import HeartbeatData
 from remoting.protocol.bodies.running_info import ConsumerRunningInfo

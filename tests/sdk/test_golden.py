@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from common.message.message import decode_messages
-from common.message.queue import MessageQueue
+from mqcommon.message.message import decode_messages
+from mqcommon.message.queue import MessageQueue
 from remoting.net.client import open_client
 from remoting.protocol.bodies.group import SubscriptionGroupConfig
 from remoting.protocol.bodies.topic import TopicConfig

@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from common.errors import BrokerError, ConnectFailed, RequestTimeout, UserError
+from mqcommon.errors import BrokerError, ConnectFailed, RequestTimeout, UserError
 from remoting.net.client import RemotingClient, open_client
 from sdk import namesrv_api
 from sdk.nameservers import NameServers, parse_nameservers

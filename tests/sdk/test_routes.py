@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.errors import ProtocolError
-from common.message.queue import MessageQueue
+from mqcommon.errors import ProtocolError
+from mqcommon.message.queue import MessageQueue
 from remoting.protocol.bodies.route import BrokerData, QueueData, TopicRouteData
 from sdk.routes import MAX_QUEUES, RouteCache, make_route, reader_of
 

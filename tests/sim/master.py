@@ -10,7 +10,7 @@ from broker.replication.double_write import DoubleWrite
 from broker.replication.hello import first_difference
 from broker.replication.link import LinkTerms, MasterLink
 from broker.store.group_commit import GroupCommit
-from common.errors import ProtocolError, RequestRefused
+from mqcommon.errors import ProtocolError, RequestRefused
 from tests.sim.log import Log, record_bytes
 from tests.sim.network import End
 from tests.sim.scheduler import Process, Scheduler

@@ -5,7 +5,7 @@ from random import Random
 
 from broker.replication.hello import VERSION, Claim, Hello, Tail, tail_places
 from broker.replication.link import LinkTerms, SlaveLink
-from common.errors import ProtocolError, ReplicationRefused
+from mqcommon.errors import ProtocolError, ReplicationRefused
 from tests.sim.log import FILE_BYTES, Log
 from tests.sim.master import Master
 from tests.sim.network import End, Network

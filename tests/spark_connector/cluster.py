@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from common.errors import RouteNotFound
-from common.message.queue import MessageQueue
+from mqcommon.errors import RouteNotFound
+from mqcommon.message.queue import MessageQueue
 from tests.spark_connector.records import Stored
 
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
-from common.message.flags import BORN_HOST_V6, COMPRESSED, COMPRESSION_ZLIB, STORE_HOST_V6
-from common.message.record import encode_record, topic_field
+from mqcommon.message.flags import BORN_HOST_V6, COMPRESSED, COMPRESSION_ZLIB, STORE_HOST_V6
+from mqcommon.message.record import encode_record, topic_field
 
 INT32 = st.integers(-(2**31), 2**31 - 1)
 INT64 = st.integers(-(2**63), 2**63 - 1)

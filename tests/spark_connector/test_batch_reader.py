@@ -7,8 +7,8 @@ from pyspark import cloudpickle
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import BinaryType, DataType, LongType, StringType, StructType
 
-from common.errors import UserError
-from common.message.queue import MessageQueue
+from mqcommon.errors import UserError
+from mqcommon.message.queue import MessageQueue
 from spark_connector.batch_reader import RocketMQBatchReader
 from spark_connector.offsets import DataLost, OffsetRange
 from spark_connector.options import ReadOptions

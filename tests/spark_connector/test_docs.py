@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from common.options import markdown_table
+from mqcommon.options import markdown_table
 from spark_connector.options import ReadOptions
 from spark_connector.schema import spark_schema
 

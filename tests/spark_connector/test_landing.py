@@ -4,7 +4,7 @@ import sys
 import pytest
 from pyspark import cloudpickle
 
-from common.errors import UserError
+from mqcommon.errors import UserError
 from spark_connector.batch_reader import RocketMQBatchReader
 from spark_connector.options import ReadOptions
 from spark_connector.schema import spark_schema
@@ -23,7 +23,7 @@ except ImportError as error:
 """
 
 
-@pytest.mark.parametrize("missing", [("spark_connector", "common"), ("pyarrow",), ("numpy",)])
+@pytest.mark.parametrize("missing", [("spark_connector", "mqcommon"), ("pyarrow",), ("numpy",)])
 @pytest.mark.parametrize(
     "thing",
     [

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.errors import UserError
-from common.message.queue import MessageQueue
+from mqcommon.errors import UserError
+from mqcommon.message.queue import MessageQueue
 from spark_connector.offsets import (
     EARLIEST,
     LATEST,

@@ -1,6 +1,6 @@
 import pytest
 
-from common.errors import UserError
+from mqcommon.errors import UserError
 from spark_connector.offsets import EARLIEST, LATEST
 from spark_connector.options import NAMESRV_ADDR, ReadOptions
 

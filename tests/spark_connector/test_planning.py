@@ -3,8 +3,8 @@ import logging
 
 import pytest
 
-from common.errors import RouteNotFound, UserError
-from common.message.queue import MessageQueue
+from mqcommon.errors import RouteNotFound, UserError
+from mqcommon.message.queue import MessageQueue
 from spark_connector.offsets import DataLost, OffsetRange
 from spark_connector.options import ReadOptions
 from spark_connector.planning import plan

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.errors import ConnectFailed, RequestTimeout
-from common.message.message import decode_messages
-from common.message.queue import MessageQueue
+from mqcommon.errors import ConnectFailed, RequestTimeout
+from mqcommon.message.message import decode_messages
+from mqcommon.message.queue import MessageQueue
 from spark_connector.offsets import LostRange, OffsetRange
 from spark_connector.options import ReadOptions
 from spark_connector.pulling import Buffer, ReadFailed, ahead, joined, pulls

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from broker.replication.master_api import Master as BrokerTables
-from common.errors import BrokerError, RemotingError
+from mqcommon.errors import BrokerError, RemotingError
 from remoting.net.client import open_client
 from remoting.protocol.bodies.ha import HARuntimeInfo
 from remoting.protocol.bodies.topic import TopicConfig

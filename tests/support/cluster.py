@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from common.errors import BrokerError, RemotingError, RouteNotFound
+from mqcommon.errors import BrokerError, RemotingError, RouteNotFound
 from remoting.protocol.bodies.topic import TopicConfig
 from scripts.daemons import Daemon, broker_daemon, namesrv_daemon
 from sdk import Admin

@@ -4,7 +4,7 @@ import errno
 import os
 from dataclasses import dataclass
 
-from common.errors import DiskFull
+from mqcommon.errors import DiskFull
 
 # Where OsFiles turns ENOSPC into DiskFull.
 _TAKES_ROOM = ("allocate", "create", "mkdirs", "open", "write")

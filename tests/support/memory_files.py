@@ -15,8 +15,8 @@ from collections import Counter
 from collections.abc import Callable
 from random import Random
 
-from common.errors import DiskFull, FileClosed, StoreCorrupt, StoreLocked
-from common.files import AppendFile, DiskUsage, FileLock, MappedFile
+from mqcommon.errors import DiskFull, FileClosed, StoreCorrupt, StoreLocked
+from mqcommon.files import AppendFile, DiskUsage, FileLock, MappedFile
 from tests.support.cold_bytes import ColdBytes
 from tests.support.faults import Faults
 from tests.support.memory_disk import Change, Node, apply_changes
@@ -222,7 +222,7 @@ class MemoryFiles:
             node.sync_failed()
             raise
         node.sync()
-        # common/files.py: the first sync of a file made here syncs its directory too
+        # mqcommon/files.py: the first sync of a file made here syncs its directory too
         if self._durable_names.get(posixpath.dirname(path), {}).get(path) is not node:
             self.fsync_dir(posixpath.dirname(path))
 

@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from common.errors import DiskFull
+from mqcommon.errors import DiskFull
 from tests.support.memory_disk import SECTOR_BYTES
 from tests.support.memory_files import MemoryFiles
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from broker.options import BrokerOptions
-from common.options import load_conf
+from mqcommon.options import load_conf
 from namesrv.options import NamesrvOptions
 from tests.tidy.tree import ROOT
 

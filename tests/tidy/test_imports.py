@@ -9,24 +9,24 @@ import pytest
 from tests.tidy.tree import PACKAGES, Module, modules
 
 MAY_IMPORT = {
-    "common": set(),
-    "remoting": {"common"},
-    "namesrv": {"common", "remoting"},
-    "broker": {"common", "remoting"},
-    "sdk": {"common", "remoting"},
-    "spark_connector": {"sdk", "common"},
+    "mqcommon": set(),
+    "remoting": {"mqcommon"},
+    "namesrv": {"mqcommon", "remoting"},
+    "broker": {"mqcommon", "remoting"},
+    "sdk": {"mqcommon", "remoting"},
+    "spark_connector": {"sdk", "mqcommon"},
 }
 OURS = {*PACKAGES, "tests", "bench", "scripts", "pyspark_rocketmq"}
 
 PURE = (
-    *("common/message", "remoting/protocol", "namesrv/routes.py", "namesrv/min_broker.py"),
+    *("mqcommon/message", "remoting/protocol", "namesrv/routes.py", "namesrv/min_broker.py"),
     *("broker/replication/acks.py", "broker/replication/frames.py", "broker/replication/hello.py"),
     *("broker/replication/link.py", "broker/replication/members.py"),
 )
 PURE_OURS = (
-    "common.errors",
-    "common.names",
-    "common.message",
+    "mqcommon.errors",
+    "mqcommon.names",
+    "mqcommon.message",
     "remoting.protocol",
     "namesrv.min_broker",
     "broker.replication.frames",
@@ -95,7 +95,7 @@ def test_the_store_knows_no_event_loop() -> None:
 
 def test_the_law_sees_a_breach() -> None:
     def module(text: str) -> Module:
-        return Module("common/message/x.py", "common.message.x", text, ast.parse(text))
+        return Module("mqcommon/message/x.py", "mqcommon.message.x", text, ast.parse(text))
 
     breaches = [
         "import remoting.net", "from remoting import net", "from sdk.client import Client",
@@ -103,12 +103,12 @@ def test_the_law_sees_a_breach() -> None:
     ]  # fmt: skip
     assert all(outlaws(module(text)) for text in breaches)
     stains = [
-        "import time", "from os import path", "from .. import files", "from common.clock import SystemClock",
+        "import time", "from os import path", "from .. import files", "from mqcommon.clock import SystemClock",
         "open('x')", "for x in {1, 2}: pass", "[x for x in set(y)]",
         "import datetime\ndatetime.datetime.now()",
     ]  # fmt: skip
     assert all(impurities(module(text)) for text in stains)
-    clean = module("from common.errors import StoreCorrupt\nfrom .flags import X\nimport struct")
+    clean = module("from mqcommon.errors import StoreCorrupt\nfrom .flags import X\nimport struct")
     assert not outlaws(clean) and not impurities(clean)
 
 

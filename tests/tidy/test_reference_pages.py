@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import pytest
 
-from common.options import option
+from mqcommon.options import option
 from scripts import reference_pages
 from tests.tidy.tree import ROOT
 

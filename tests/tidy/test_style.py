@@ -69,7 +69,7 @@ def test_modules_say_what_they_are() -> None:
         if module.text.strip() and not docstring:
             silent.append(str(module))
         # the error tree is the one docstring that is a picture
-        if docstring and len(docstring.splitlines()) > MAX_DOCSTRING_LINES and module.name != "common.errors":
+        if docstring and len(docstring.splitlines()) > MAX_DOCSTRING_LINES and module.name != "mqcommon.errors":
             wordy.append(str(module))
     assert (silent, wordy) == ([], [])
 
@@ -94,7 +94,7 @@ def test_inheritance_is_at_most_one_deep() -> None:
         names = [base.attr if isinstance(base, ast.Attribute) else getattr(base, "id", "") for base in node.bases]
         return [name for name in names if name in ours]
 
-    errors = {node.name for module in modules("common/errors.py") for node in classes(module)}
+    errors = {node.name for module in modules("mqcommon/errors.py") for node in classes(module)}
     deep = [
         name
         for name, node in ours.items()

@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("common", "remoting", "namesrv", "broker", "sdk", "spark_connector")
+PACKAGES = ("mqcommon", "remoting", "namesrv", "broker", "sdk", "spark_connector")
 EVERYWHERE = (*PACKAGES, "tests", "bench", "scripts")
 
 

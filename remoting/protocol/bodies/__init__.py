@@ -7,7 +7,7 @@ the dataclasses are declared with. Use::
     body = encode_body(route, dialect_for(request))
     route = decode_body(TopicRouteData, answer.body, answer.codec)
 
-Bodies of messages are in common/message; bodies that are properties text (25, 26, 318, 319) need no class.
+Bodies of messages are in mqcommon/message; bodies that are properties text (25, 26, 318, 319) need no class.
 """
 
 from typing import TypeVar

@@ -10,7 +10,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from functools import cache
 from typing import Any, Final, Self
 
-from common.errors import ProtocolError
+from mqcommon.errors import ProtocolError
 from remoting.protocol.bodies.kinds import Kind
 from remoting.protocol.scalars import camel_case
 

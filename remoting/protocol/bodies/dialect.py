@@ -14,8 +14,8 @@ from typing import Any, Final
 import cbor2
 import orjson
 
-from common.errors import ProtocolError
-from common.message.queue import MessageQueue
+from mqcommon.errors import ProtocolError
+from mqcommon.message.queue import MessageQueue
 from remoting.protocol import command
 from remoting.protocol.bodies.kinds import write_queue
 from remoting.protocol.bodies.relaxed import parse_relaxed

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from common.message.javahash import java_hash
+from mqcommon.message.javahash import java_hash
 from remoting.protocol.bodies.body import Body, member
 from remoting.protocol.bodies.kinds import FLAG, INT, LONG, TEXT, body_of, choice, list_of
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from struct import Struct, error
 from typing import Any, Final
 
-from common.errors import ProtocolError
+from mqcommon.errors import ProtocolError
 from remoting.protocol.bodies.body import Body, member
 from remoting.protocol.bodies.data_version import DataVersion
 from remoting.protocol.bodies.dialect import Dialect, dumps, loads

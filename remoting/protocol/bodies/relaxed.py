@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import orjson
 
-from common.errors import ProtocolError
+from mqcommon.errors import ProtocolError
 from remoting.protocol.bodies.kinds import read_queue
 
 _MAX_DEPTH: Final = 64

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from common.message.queue import MessageQueue
+from mqcommon.message.queue import MessageQueue
 from remoting.protocol.bodies.body import Body, member
 from remoting.protocol.bodies.heartbeat import SubscriptionData
 from remoting.protocol.bodies.kinds import FLAG, INT, LONG, REAL, TEXT, body_of, list_of, map_by_queue, map_of

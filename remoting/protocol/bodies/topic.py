@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from common.message.queue import MessageQueue
+from mqcommon.message.queue import MessageQueue
 from remoting.protocol.bodies.body import Body, member
 from remoting.protocol.bodies.data_version import DataVersion
 from remoting.protocol.bodies.kinds import (

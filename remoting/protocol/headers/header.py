@@ -5,7 +5,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from functools import cache
 from typing import Any, Final, NoReturn, Self
 
-from common.errors import RequestRefused
+from mqcommon.errors import RequestRefused
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.scalars import camel_case
 

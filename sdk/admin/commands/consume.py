@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from common.errors import UserError
+from mqcommon.errors import UserError
 from sdk.admin.command import command
 from sdk.admin.message_text import message_json, print_line
 from sdk.admin.params import option, time_option, topic_option
@@ -15,8 +15,8 @@ from sdk.admin.render import Row, Table
 from sdk.admin.session import TOOLS_GROUP, Session
 
 if TYPE_CHECKING:
-    from common.message.message import MessageExt
-    from common.message.queue import MessageQueue
+    from mqcommon.message.message import MessageExt
+    from mqcommon.message.queue import MessageQueue
     from sdk.consumer.result import PullResult
 
 FAMILY = "Messages"
@@ -44,7 +44,7 @@ async def send_message(
     session: Session, topic: str, body: str, key: str | None, tags: str | None, broker: str | None, qid: int | None
 ) -> dict[str, Any]:
     """Send one message."""
-    from common.message.message import Message
+    from mqcommon.message.message import Message
 
     if qid is not None and broker is None:
         raise click.UsageError("-i/--qid needs -b/--broker: give the broker whose queue it is.")

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from common.atomic import write_atomic
-from common.errors import StoreError, UserError
-from common.fastjson import pretty
-from common.files import OsFiles
-from common.names import is_dlq_topic, is_retry_topic, is_system_topic
+from mqcommon.atomic import write_atomic
+from mqcommon.errors import StoreError, UserError
+from mqcommon.fastjson import pretty
+from mqcommon.files import OsFiles
+from mqcommon.names import is_dlq_topic, is_retry_topic, is_system_topic
 from sdk.admin.command import command
 from sdk.admin.params import broker_addr, cluster_name, option
 from sdk.admin.session import Session

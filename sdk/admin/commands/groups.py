@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from common.errors import BrokerError, RouteNotFound
+from mqcommon.errors import BrokerError, RouteNotFound
 from sdk.admin.command import command
 from sdk.admin.params import RetryPolicy, attributes_option, broker_addr, cluster_name, option
 from sdk.admin.progress import PROGRESS, PROGRESS_WITH_CLIENT, client_ips, group_row, queue_rows

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from common.errors import SkylarkError, UserError
+from mqcommon.errors import SkylarkError, UserError
 from sdk.admin.command import command
 from sdk.admin.message_text import detail_lines, message_json, save_body
 from sdk.admin.params import Charset, option, time_option, topic_option
@@ -14,7 +14,7 @@ from sdk.admin.session import Session
 from sdk.admin.track import message_tracks, track_line
 
 if TYPE_CHECKING:
-    from common.message.message import MessageExt
+    from mqcommon.message.message import MessageExt
 
 FAMILY = "Message queries"
 LONG_MAX = 2**63 - 1
@@ -191,7 +191,7 @@ async def query_msg_by_offset(
     session: Session, topic: str, broker_name: str, queue_id: int, offset: int, body_format: str | None
 ) -> list[dict[str, Any]]:
     """Show the message at an offset of a queue."""
-    from common.message.queue import MessageQueue
+    from mqcommon.message.queue import MessageQueue
 
     queue = MessageQueue(topic, broker_name, queue_id)
     async with session.consumer() as consumer:

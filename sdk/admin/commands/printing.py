@@ -13,8 +13,8 @@ from sdk.admin.render import visible
 from sdk.admin.session import Session
 
 if TYPE_CHECKING:
-    from common.message.message import MessageExt
-    from common.message.queue import MessageQueue
+    from mqcommon.message.message import MessageExt
+    from mqcommon.message.queue import MessageQueue
     from sdk.consumer.result import PullResult
 
 FAMILY = "Messages"

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from common.errors import UserError
-from common.fastjson import pretty
+from mqcommon.errors import UserError
+from mqcommon.fastjson import pretty
 from sdk.admin.command import command
 from sdk.admin.params import Address, option, time_option, topic_option
 from sdk.admin.reading import chosen_queues, queue_json
@@ -14,7 +14,7 @@ from sdk.admin.render import Row, Table, java_value, time_text, visible
 from sdk.admin.session import Session
 
 if TYPE_CHECKING:
-    from common.message.queue import MessageQueue
+    from mqcommon.message.queue import MessageQueue
     from sdk.consumer.pull import PullConsumer
 
 FAMILY = "Queues"

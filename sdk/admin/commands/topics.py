@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from common.errors import BrokerError, RouteNotFound
-from common.fastjson import pretty
+from mqcommon.errors import BrokerError, RouteNotFound
+from mqcommon.fastjson import pretty
 from sdk.admin.command import command
 from sdk.admin.order_conf import set_order_conf
 from sdk.admin.params import attributes_option, broker_addr, cluster_name, option, topic_option
@@ -27,7 +27,7 @@ _HIDDEN = ("%RETRY%", "%DLQ%")
 
 def topic_config_text(config: "TopicConfig") -> str:
     """RocketMQ's ``TopicConfig.toString``."""
-    from common.names import perm_text
+    from mqcommon.names import perm_text
 
     members = {
         "topicName": config.topic_name,

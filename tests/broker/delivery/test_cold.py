@@ -16,7 +16,7 @@ from broker.delivery.cold import THREADS, ColdReads
 from broker.store.reader import GetStatus, read_queue
 from broker.store.residency import NotResident, Span, bytes_got, check_resident
 from broker.store.store import MessageStore
-from common.files import MappedFile
+from mqcommon.files import MappedFile
 from remoting.net.channel import Channel
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import CBOR, Command

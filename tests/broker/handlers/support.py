@@ -19,7 +19,7 @@ from broker.replication.acks import AckLedger
 from broker.replication.double_write import DoubleWrite
 from broker.replication.progress import SlaveProgress
 from broker.store.group_commit import GroupCommit
-from common.errors import RequestRefused, StoreError
+from mqcommon.errors import RequestRefused, StoreError
 from remoting.protocol.bodies import Body, Dialect, encode_body
 from remoting.protocol.command import CBOR, JSON, Command
 from tests.broker.meta.support import Room, options

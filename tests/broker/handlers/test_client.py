@@ -5,9 +5,9 @@ from typing import Any
 import orjson
 import pytest
 
-from common.errors import ConnectionLost, RequestTimeout
-from common.message.ids import offset_msg_id
-from common.message.message import decode_messages
+from mqcommon.errors import ConnectionLost, RequestTimeout
+from mqcommon.message.ids import offset_msg_id
+from mqcommon.message.message import decode_messages
 from remoting.protocol.bodies import decode_body, encode_body
 from remoting.protocol.bodies.connections import ConsumerConnection, ProducerConnection
 from remoting.protocol.bodies.consume_result import ConsumeMessageDirectlyResult

@@ -5,7 +5,7 @@ import pytest
 from broker.handlers.members import MemberHandlers
 from broker.identity import Identity
 from broker.replication.known_master import KnownMaster, MasterAddress
-from common.clock import ManualClock
+from mqcommon.clock import ManualClock
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
 from tests.broker.handlers.support import FakeChannel

@@ -6,9 +6,9 @@ import pytest
 
 from broker.handlers.query import MAX_ENTRIES
 from broker.store.consumequeue import BLANK_SIZE, ENTRY, ENTRY_BYTES
-from common.message.javahash import java_hash
-from common.message.message import decode_messages
-from common.message.record import encode_record, topic_field
+from mqcommon.message.javahash import java_hash
+from mqcommon.message.message import decode_messages
+from mqcommon.message.record import encode_record, topic_field
 from remoting.protocol.bodies import decode_body
 from remoting.protocol.bodies.consume_queue import ConsumeQueueEntries
 from remoting.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, parse_subscription

@@ -12,9 +12,9 @@ from broker.observe.stats import BrokerStats
 from broker.replication.acks import AckLedger
 from broker.replication.double_write import DoubleWrite
 from broker.store.group_commit import GroupCommit
-from common.errors import RequestRefused
-from common.message.batch import encode_batch
-from common.message.ids import UniqueKeys
+from mqcommon.errors import RequestRefused
+from mqcommon.message.batch import encode_batch
+from mqcommon.message.ids import UniqueKeys
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import FLAG_ONEWAY, Command
 from tests.broker.meta.support import Room, options

@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.message.batch import encode_batch
+from mqcommon.message.batch import encode_batch
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
 from tests.broker.running import running, send_request

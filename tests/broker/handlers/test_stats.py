@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from common.message.queue import MessageQueue
+from mqcommon.message.queue import MessageQueue
 from remoting.protocol.bodies import decode_body
 from remoting.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, SubscriptionData
 from remoting.protocol.bodies.stats import BrokerStatsData, ConsumeStats

@@ -9,7 +9,7 @@ import trio.testing
 
 from broker.handlers import watch_metadata
 from broker.handlers.watch_metadata import MAX_HOLD_MS, MetadataWatch
-from common.errors import RequestRefused
+from mqcommon.errors import RequestRefused
 from remoting.protocol.bodies import Dialect, decode_body, encode_body
 from remoting.protocol.bodies.data_version import DataVersion
 from remoting.protocol.bodies.group import SubscriptionGroupConfig

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from broker.meta.clients import Clients
-from common.message.javahash import java_hash
+from mqcommon.message.javahash import java_hash
 from remoting.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, SubscriptionData
 
 ONE: Any = "one connection"

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from broker.meta.journal import COMPACT_MIN_BYTES
-from common.errors import StoreCorrupt, StoreError
+from mqcommon.errors import StoreCorrupt, StoreError
 from tests.broker.meta.journals import FIRST, SNAPSHOT, damage, fresh, numbers, reopen
 from tests.broker.meta.support import DIRECTORY
 from tests.support.memory_files import MemoryFiles

@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from broker.meta import consumer_offsets
 from broker.meta.consumer_offsets import SLICE
-from common.errors import DiskFull
+from mqcommon.errors import DiskFull
 from remoting.protocol.bodies.data_version import DataVersion
 from tests.broker.meta.support import Room
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import pytest
 
 from broker.meta.journal_format import HEADER_BYTES, scan
-from common.errors import StoreCorrupt
+from mqcommon.errors import StoreCorrupt
 from remoting.protocol.bodies.group import SubscriptionGroupConfig
 from remoting.protocol.bodies.topic import TopicConfig
 from tests.broker.meta.support import DIRECTORY, Room

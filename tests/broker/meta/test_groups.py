@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.errors import DiskFull
+from mqcommon.errors import DiskFull
 from remoting.protocol.bodies.group import GroupRetryPolicy, SubscriptionGroupConfig
 from tests.broker.meta.support import Room, options
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.meta.journal import Journal
-from common.errors import DiskFull, StoreCorrupt, StoreError
+from mqcommon.errors import DiskFull, StoreCorrupt, StoreError
 from tests.broker.meta.journals import FIRST, SECOND, damage, fresh, numbers, reopen
 from tests.broker.meta.support import DIRECTORY
 from tests.support.memory_files import MemoryFiles

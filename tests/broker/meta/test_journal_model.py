@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from broker.meta.compaction import Compaction
 from broker.meta.journal import Journal
-from common.errors import DiskFull, StoreError
+from mqcommon.errors import DiskFull, StoreError
 from tests.support.memory_files import MemoryFiles
 
 DIRECTORY = "/store/config"

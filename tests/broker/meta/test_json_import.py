@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from broker.meta.json_export import json_files
 from broker.meta.json_files import NAMES, parse
 from broker.meta.metadata import Metadata
-from common.errors import DiskFull, StoreCorrupt, UserError
+from mqcommon.errors import DiskFull, StoreCorrupt, UserError
 from remoting.protocol.bodies.group import (
     CustomizedRetryPolicy,
     ExponentialRetryPolicy,

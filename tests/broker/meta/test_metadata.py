@@ -3,7 +3,7 @@
 import pytest
 
 from broker.meta.journal import Journal
-from common.errors import StoreCorrupt
+from mqcommon.errors import StoreCorrupt
 from remoting.protocol.bodies.group import SubscriptionGroupConfig
 from remoting.protocol.bodies.topic import TopicConfig
 from tests.broker.meta.support import DIRECTORY, Room

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.errors import DiskFull
+from mqcommon.errors import DiskFull
 from remoting.protocol.bodies.data_version import DataVersion
 from remoting.protocol.bodies.group import SubscriptionGroupConfig
 from remoting.protocol.bodies.offsets import DelayOffsetTable

@@ -2,8 +2,8 @@
 
 import pytest
 
-from common.errors import DiskFull
-from common.names import PERM_INHERIT, PERM_READ, PERM_READ_WRITE
+from mqcommon.errors import DiskFull
+from mqcommon.names import PERM_INHERIT, PERM_READ, PERM_READ_WRITE
 from remoting.protocol.bodies.topic import TopicConfig
 from tests.broker.meta.support import Room, options
 

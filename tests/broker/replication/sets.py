@@ -9,7 +9,7 @@ import trio
 
 from broker.broker import Broker
 from broker.options import BrokerOptions
-from common.message.record import decode_record, split_records
+from mqcommon.message.record import decode_record, split_records
 from namesrv.namesrv import Namesrv
 from namesrv.options import NamesrvOptions
 from remoting.net.client import RemotingClient, open_client

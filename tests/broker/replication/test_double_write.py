@@ -10,7 +10,7 @@ from broker.options import BrokerOptions
 from broker.replication.acks import AckLedger
 from broker.replication.double_write import DoubleWrite
 from broker.store.group_commit import GroupCommit
-from common.errors import RequestRefused
+from mqcommon.errors import RequestRefused
 from remoting.protocol.codes import ResponseCode
 
 GAP = 1000

@@ -14,7 +14,7 @@ from broker.replication.frames import (
     encode_header,
     encode_report,
 )
-from common.errors import ProtocolError
+from mqcommon.errors import ProtocolError
 
 
 def split(data: bytes, cuts: list[int]) -> list[bytes]:

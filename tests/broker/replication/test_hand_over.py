@@ -11,7 +11,7 @@ import trio.testing
 from broker.replication import hand_over as hand_over_module
 from broker.replication.hand_over import HandOver
 from broker.replication.members import Members
-from common.errors import RequestRefused
+from mqcommon.errors import RequestRefused
 from remoting.net.channel import Channel
 from remoting.net.server import Server
 from remoting.protocol.bodies.topic import TopicConfig

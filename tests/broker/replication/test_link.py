@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from broker.replication.frames import CHUNK_BYTES, PLAIN_CHUNK_BYTES, encode_report
 from broker.replication.link import LinkTerms
-from common.errors import ProtocolError, ReplicationRefused
+from mqcommon.errors import ProtocolError, ReplicationRefused
 from tests.broker.replication.links import FILE_BYTES, TERMS, Log, converse, master_link, sent_by, slave_link, take_in
 from tests.broker.replication.test_frames import cuts, split
 

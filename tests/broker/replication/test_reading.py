@@ -5,9 +5,9 @@ import trio
 
 from broker import registrar as registrar_module
 from broker.replication import slave_sync
-from common.errors import BrokerError, RouteNotFound, SkylarkError
-from common.message.message import Message
-from common.message.queue import MessageQueue
+from mqcommon.errors import BrokerError, RouteNotFound, SkylarkError
+from mqcommon.message.message import Message
+from mqcommon.message.queue import MessageQueue
 from remoting.protocol.bodies.topic import TopicConfig
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import Command

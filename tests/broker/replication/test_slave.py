@@ -16,7 +16,7 @@ from broker.replication.progress import SlaveProgress
 from broker.replication.slave import Slave
 from broker.store.replica import Replica
 from broker.store.store import MessageStore
-from common.clock import ManualClock
+from mqcommon.clock import ManualClock
 from tests.broker.replication.sets import broker
 from tests.broker.replication.test_following import bodies
 from tests.broker.store.support import SMALL, open_store, put

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import trio
 
-from common.message.message import decode_messages
+from mqcommon.message.message import decode_messages
 from remoting.net.client import split_address
 from remoting.protocol.bodies import decode_body
 from remoting.protocol.bodies.ha import HARuntimeInfo

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from broker.store.store import MessageStore, StoreOptions
-from common.errors import StoreCorrupt
-from common.message.record import MAGIC_V1, decode_record
+from mqcommon.errors import StoreCorrupt
+from mqcommon.message.record import MAGIC_V1, decode_record
 from tests.broker.store.support import new_store, put, read_all
 from tests.support.memory_files import MemoryFiles
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from broker.store.store import MessageStore
-from common.message.record import Record, decode_record
+from mqcommon.message.record import Record, decode_record
 from tests.broker.store.support import read_all
 
 Queue = tuple[str, int]

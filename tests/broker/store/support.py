@@ -1,10 +1,10 @@
 """A small store for tests: files of a few KiB, so that rolls come often."""
 
 from broker.store.store import MessageStore, StoreOptions
-from common.clock import ManualClock
-from common.files import FileSystem
-from common.message.ids import encode_host
-from common.message.record import Record, decode_record, split_records
+from mqcommon.clock import ManualClock
+from mqcommon.files import FileSystem
+from mqcommon.message.ids import encode_host
+from mqcommon.message.record import Record, decode_record, split_records
 
 HOST = encode_host("127.0.0.1", 10911)
 BORN_HOST = encode_host("127.0.0.1", 50001)

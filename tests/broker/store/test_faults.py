@@ -8,8 +8,8 @@ import pytest
 from broker.store.file_size import refuse_other_size
 from broker.store.removal import Removal
 from broker.verify_store import verify
-from common.clock import ManualClock
-from common.errors import ConfigError, StoreError
+from mqcommon.clock import ManualClock
+from mqcommon.errors import ConfigError, StoreError
 from tests.broker.store.support import SMALL, bodies, new_store, open_store, put
 from tests.support.memory_files import MemoryFiles
 

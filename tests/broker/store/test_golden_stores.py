@@ -9,12 +9,12 @@ import pytest
 
 from broker.store.recovery import LastStop, RecoveryReport
 from broker.store.store import MessageStore, StoreOptions
-from common.clock import ManualClock
-from common.errors import ConfigError
-from common.files import OsFiles
-from common.message.ids import encode_host, split_offset_msg_id
-from common.message.javahash import java_hash
-from common.message.message import MessageExt
+from mqcommon.clock import ManualClock
+from mqcommon.errors import ConfigError
+from mqcommon.files import OsFiles
+from mqcommon.message.ids import encode_host, split_offset_msg_id
+from mqcommon.message.javahash import java_hash
+from mqcommon.message.message import MessageExt
 from tests.broker.store.support import BORN_HOST, bodies, read_all
 from tests.support.golden_store import VERSIONS, rows, unpack
 

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.store.log_keys import LogKeys, index_keys
-from common.message.flags import BORN_HOST_V6, TRANSACTION_ROLLBACK
-from common.message.javahash import KeyHasher, java_hash
-from common.message.record import decode_record, encode_record, topic_field
+from mqcommon.message.flags import BORN_HOST_V6, TRANSACTION_ROLLBACK
+from mqcommon.message.javahash import KeyHasher, java_hash
+from mqcommon.message.record import decode_record, encode_record, topic_field
 
 BASE = 1 << 33
 STORE_HOST = bytes(8)

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from broker.store.consumequeue import BLANK_SIZE, ENTRY, ENTRY_BYTES
 from broker.store.store import MessageStore
-from common.clock import ManualClock
-from common.message.message import MessageExt
+from mqcommon.clock import ManualClock
+from mqcommon.message.message import MessageExt
 from tests.broker.store.cleaning import clean
 from tests.broker.store.support import HOST, open_store, put, put_batch
 from tests.support.memory_files import MemoryFiles

@@ -7,7 +7,7 @@ import pytest
 
 from broker.store.queue_ends import FILE_NAME
 from broker.store.store import MessageStore
-from common.clock import ManualClock
+from mqcommon.clock import ManualClock
 from tests.broker.store.cleaning import clean
 from tests.broker.store.support import SMALL, bodies, new_store, open_store, put
 from tests.support.memory_files import MemoryFiles

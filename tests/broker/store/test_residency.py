@@ -10,8 +10,8 @@ from broker.store.consumequeue import BLANK_SIZE
 from broker.store.reader import GetStatus, read_queue
 from broker.store.residency import NotResident, Span, resident_only, warm
 from broker.store.store import MessageStore
-from common.clock import ManualClock
-from common.message.record import decode_record, split_records
+from mqcommon.clock import ManualClock
+from mqcommon.message.record import decode_record, split_records
 from tests.broker.store.support import open_store, put, put_batch
 from tests.support.memory_files import MemoryFiles
 

@@ -18,9 +18,9 @@ from broker.store.retention import (
     first_in_log,
     stored_ms,
 )
-from common.errors import ConfigError
-from common.message.flags import BORN_HOST_V6
-from common.message.record import decode_record
+from mqcommon.errors import ConfigError
+from mqcommon.message.flags import BORN_HOST_V6
+from mqcommon.message.record import decode_record
 from tests.broker.store.support import open_store, put
 from tests.support.memory_files import MemoryFiles
 

@@ -4,10 +4,10 @@ import pytest
 
 from broker.store.tags import DELAY_SECONDS, TagCodes
 from broker.verify_store import verify
-from common.clock import ManualClock
-from common.message.javahash import java_hash
-from common.message.record import Record, decode_record, encode_record, topic_field
-from common.names import SCHEDULE_TOPIC
+from mqcommon.clock import ManualClock
+from mqcommon.message.javahash import java_hash
+from mqcommon.message.record import Record, decode_record, encode_record, topic_field
+from mqcommon.names import SCHEDULE_TOPIC
 from tests.broker.store.support import BORN_HOST, SMALL, open_store
 from tests.support.memory_files import MemoryFiles
 

@@ -9,7 +9,7 @@ import pytest
 from broker.store.scan import scan_log
 from broker.store.store import MessageStore
 from broker.verify_store import verify
-from common.errors import StoreCorrupt, UserError
+from mqcommon.errors import StoreCorrupt, UserError
 from tests.broker.store.support import SMALL, bodies, new_store, open_store, put, read_all
 from tests.support.memory_files import MemoryFiles
 

@@ -15,8 +15,8 @@ from broker.store.retention import HOUR_MS, Decision
 from broker.store.store import MessageStore
 from broker.tasks.clean import Cleaner
 from broker.tasks.flush import Flusher
-from common.clock import ManualClock
-from common.errors import DiskFull
+from mqcommon.clock import ManualClock
+from mqcommon.errors import DiskFull
 from tests.broker.store.support import bodies, open_store, put
 from tests.support.memory_files import MemoryFiles
 

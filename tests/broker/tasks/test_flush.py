@@ -15,8 +15,8 @@ from broker.store.group_commit import GroupCommit
 from broker.store.store import StoreOptions
 from broker.tasks import flush
 from broker.tasks.flush import PAGE_BYTES, Flusher
-from common.errors import StoreError
-from common.message.message import decode_messages
+from mqcommon.errors import StoreError
+from mqcommon.message.message import decode_messages
 from remoting.protocol.codes import ResponseCode
 from tests.broker.running import pull_request, running, send_request
 from tests.broker.store.support import bodies, open_store, put

@@ -15,7 +15,7 @@ from broker.meta.consumer_offsets import SLICE
 from broker.meta.journal import COMPACT_FACTOR, COMPACT_MIN_BYTES
 from broker.tasks.persist import Persister
 from broker.tasks.repeat import repeat
-from common.errors import StoreError
+from mqcommon.errors import StoreError
 from remoting.protocol.bodies.topic import TopicConfig
 from tests.broker.meta.support import DIRECTORY, Room, options
 

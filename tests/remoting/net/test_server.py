@@ -9,7 +9,7 @@ import pytest
 import trio
 import trio.testing
 
-from common.errors import ConnectFailed, ConnectionLost, RequestRefused, RequestTimeout, UserError
+from mqcommon.errors import ConnectFailed, ConnectionLost, RequestRefused, RequestTimeout, UserError
 from remoting.net import channel as channel_module
 from remoting.net.channel import Channel
 from remoting.net.client import RemotingClient, open_client

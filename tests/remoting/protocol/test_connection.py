@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.errors import ProtocolError
+from mqcommon.errors import ProtocolError
 from remoting.protocol.command import CBOR, JSON, ROCKETMQ, Command
 from remoting.protocol.connection import Connection
 from remoting.protocol.frame import PREFIX, encode

@@ -1,6 +1,6 @@
 import pytest
 
-from common.errors import ProtocolError
+from mqcommon.errors import ProtocolError
 from remoting.protocol.command import CBOR, JSON, ROCKETMQ, Command
 from remoting.protocol.connection import Connection
 from remoting.protocol.frame import MAX_FRAME_BYTES, PREFIX, decode_frame, encode

@@ -8,8 +8,8 @@ from typing import Any
 
 from click.testing import CliRunner, Result
 
-from common.errors import RouteNotFound, SkylarkError
-from common.message.queue import MessageQueue
+from mqcommon.errors import RouteNotFound, SkylarkError
+from mqcommon.message.queue import MessageQueue
 from remoting.protocol.bodies.cluster import ClusterInfo
 from remoting.protocol.bodies.connections import ConsumerConnection, ProducerConnection
 from remoting.protocol.bodies.consume_queue import ConsumeQueueEntries

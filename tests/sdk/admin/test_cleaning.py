@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from common.errors import ConnectFailed
+from mqcommon.errors import ConnectFailed
 from remoting.protocol.bodies.topic import TopicConfig
 from tests.sdk.admin.fake import MASTER, SLAVE, World, run
 

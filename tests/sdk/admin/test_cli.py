@@ -9,7 +9,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from common.errors import BrokerError, ConnectFailed, RequestTimeout, RouteNotFound
+from mqcommon.errors import BrokerError, ConnectFailed, RequestTimeout, RouteNotFound
 from remoting.protocol.bodies.topic import TopicConfig, TopicStatsTable
 from sdk.admin.cli import mqadmin
 from tests.sdk.admin.fake import MASTER, NAMESRV, SLAVE, FakeClients, World, message, route, run

@@ -1,6 +1,6 @@
 import pytest
 
-from common.errors import BrokerError, ConnectFailed, ProtocolError, RemotingError, RouteNotFound, UserError
+from mqcommon.errors import BrokerError, ConnectFailed, ProtocolError, RemotingError, RouteNotFound, UserError
 from remoting.protocol.bodies import Body, decode_body
 from remoting.protocol.bodies.connections import Connection, ConsumerConnection, ProducerConnection
 from remoting.protocol.bodies.group import SubscriptionGroupConfig, SubscriptionGroupTable

@@ -2,9 +2,9 @@
 
 import pytest
 
-from common.errors import UserError
-from common.message.ids import encode_host
-from common.message.message import MessageExt
+from mqcommon.errors import UserError
+from mqcommon.message.ids import encode_host
+from mqcommon.message.message import MessageExt
 from remoting.protocol.bodies.consume_queue import ConsumeQueueData, ConsumeQueueEntries
 from remoting.protocol.bodies.consume_result import ConsumeMessageDirectlyResult
 from sdk.admin.client import LONG_MAX

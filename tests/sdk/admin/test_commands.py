@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from common.errors import BrokerError, ConnectFailed
-from common.message.queue import MessageQueue
+from mqcommon.errors import BrokerError, ConnectFailed
+from mqcommon.message.queue import MessageQueue
 from remoting.protocol.bodies.connections import Connection, ConsumerConnection, ProducerConnection
 from remoting.protocol.bodies.heartbeat import SubscriptionData
 from remoting.protocol.bodies.running_info import ConsumerRunningInfo, ProcessQueueInfo

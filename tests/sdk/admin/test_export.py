@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from common.errors import ConnectFailed
+from mqcommon.errors import ConnectFailed
 from remoting.protocol.bodies.group import SubscriptionGroupConfig
 from remoting.protocol.bodies.topic import TopicConfig
 from tests.sdk.admin.fake import MASTER, SLAVE, World, run

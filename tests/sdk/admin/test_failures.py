@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.errors import (
+from mqcommon.errors import (
     BrokerError,
     ConnectFailed,
     ConnectionLost,

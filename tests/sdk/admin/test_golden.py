@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from common.errors import BrokerError
-from common.message.queue import MessageQueue
+from mqcommon.errors import BrokerError
+from mqcommon.message.queue import MessageQueue
 from remoting.protocol.bodies.stats import ConsumeOffset, ConsumeStats
 from remoting.protocol.bodies.topic import TopicConfig, TopicOffset, TopicStatsTable
 from tests.sdk.admin.fake import MASTER, SLAVE, World, message, route, run

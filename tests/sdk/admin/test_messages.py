@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from common.errors import BrokerError, ConnectFailed
-from common.message.queue import MessageQueue
+from mqcommon.errors import BrokerError, ConnectFailed
+from mqcommon.message.queue import MessageQueue
 from remoting.protocol.bodies.connections import ConsumerConnection
 from remoting.protocol.bodies.heartbeat import SubscriptionData
 from remoting.protocol.bodies.running_info import ConsumerRunningInfo

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from common.errors import ConnectFailed
+from mqcommon.errors import ConnectFailed
 from remoting.protocol.bodies.consume_queue import ConsumeQueueData, ConsumeQueueEntries
 from remoting.protocol.bodies.heartbeat import parse_subscription
 from remoting.protocol.bodies.route import BrokerData, QueueData, TopicRouteData

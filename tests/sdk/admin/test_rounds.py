@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 import trio.testing
 
-from common.errors import ConnectFailed
+from mqcommon.errors import ConnectFailed
 from sdk.admin.rounds import in_rounds
 from sdk.admin.session import Session, Settings
 

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from common.message.queue import MessageQueue
+from mqcommon.message.queue import MessageQueue
 from remoting.protocol.command import Command
 from sdk.admin.client import Admin
 from tests.sdk.fakes import FakeBroker, FakeNamesrv, serving

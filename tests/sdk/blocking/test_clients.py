@@ -8,7 +8,7 @@ import pytest
 import trio
 
 import sdk
-from common.errors import RouteNotFound, UserError
+from mqcommon.errors import RouteNotFound, UserError
 from remoting.protocol.bodies.consume_queue import ConsumeQueueEntries
 from sdk import blocking
 from sdk.consumer.result import PullStatus

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 import pytest
 import trio
 
-from common.errors import SkylarkError, UserError
+from mqcommon.errors import SkylarkError, UserError
 from sdk.blocking.loop import ClientLoop
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.errors import BrokerError, RouteNotFound
+from mqcommon.errors import BrokerError, RouteNotFound
 from sdk.consumer import commits, replicas
 from sdk.consumer.pull import PullConsumer
 from tests.sdk.consumer.sets import broker_set, until

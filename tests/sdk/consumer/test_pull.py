@@ -4,7 +4,7 @@ from contextlib import asynccontextmanager
 import pytest
 import trio
 
-from common.errors import BrokerError, ConnectFailed, RemotingError, RouteNotFound, UserError
+from mqcommon.errors import BrokerError, ConnectFailed, RemotingError, RouteNotFound, UserError
 from remoting.protocol.command import CBOR, JSON, Command
 from sdk.consumer.pull import PullConsumer
 from sdk.consumer.result import PullStatus

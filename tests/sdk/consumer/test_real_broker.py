@@ -9,9 +9,9 @@ from trio.testing import wait_all_tasks_blocked
 
 from broker.broker import Broker
 from broker.options import BrokerOptions
-from common.errors import BrokerError, RouteNotFound
-from common.message.message import Message, MessageExt, decode_messages
-from common.message.queue import MessageQueue
+from mqcommon.errors import BrokerError, RouteNotFound
+from mqcommon.message.message import Message, MessageExt, decode_messages
+from mqcommon.message.queue import MessageQueue
 from remoting.protocol.bodies.connections import Connection
 from remoting.protocol.bodies.topic import TopicConfig
 from sdk import Admin, Producer, PullConsumer, PullStatus, blocking

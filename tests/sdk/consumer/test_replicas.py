@@ -5,7 +5,7 @@ import logging
 import pytest
 import trio
 
-from common.errors import ConnectFailed
+from mqcommon.errors import ConnectFailed
 from remoting.protocol.command import Command
 from sdk.consumer import pull as pull_module
 from sdk.consumer import replicas

@@ -4,8 +4,8 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from common.errors import BrokerError, SkylarkError
-from common.message.message import decode_messages
+from mqcommon.errors import BrokerError, SkylarkError
+from mqcommon.message.message import decode_messages
 from sdk.consumer.pull import PullConsumer
 from sdk.consumer.result import PullResult, PullStatus
 from sdk.consumer.stream import MessageStream

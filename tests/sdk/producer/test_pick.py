@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.message.queue import MessageQueue
+from mqcommon.message.queue import MessageQueue
 from sdk.producer.faults import Faults, isolation_ms
 from sdk.producer.pick import Turns, queue_of_key
 

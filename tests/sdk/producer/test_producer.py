@@ -6,12 +6,12 @@ from contextlib import asynccontextmanager
 import pytest
 import trio
 
-from common.errors import RouteNotFound, SendFailed, UserError
-from common.message.batch import decode_batch, encode_offsets
-from common.message.ids import encode_host, offset_msg_id
-from common.message.message import Message
-from common.message.properties import find_property
-from common.message.queue import MessageQueue
+from mqcommon.errors import RouteNotFound, SendFailed, UserError
+from mqcommon.message.batch import decode_batch, encode_offsets
+from mqcommon.message.ids import encode_host, offset_msg_id
+from mqcommon.message.message import Message
+from mqcommon.message.properties import find_property
+from mqcommon.message.queue import MessageQueue
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import CBOR, Command
 from sdk.producer import Producer, SendStatus

@@ -2,8 +2,8 @@
 
 import trio
 
-from common.message.ids import encode_host, offset_msg_id
-from common.message.message import Message
+from mqcommon.message.ids import encode_host, offset_msg_id
+from mqcommon.message.message import Message
 from remoting.protocol.command import Command
 from sdk.producer.faults import Faults
 from sdk.producer.producer import Producer

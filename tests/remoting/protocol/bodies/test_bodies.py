@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.errors import ProtocolError
+from mqcommon.errors import ProtocolError
 from remoting.protocol.bodies import Body, decode_body, encode_body
 from remoting.protocol.bodies.connections import Connection, ConsumerConnection
 from remoting.protocol.bodies.data_version import DataVersion

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.errors import ProtocolError
-from common.message.queue import MessageQueue
+from mqcommon.errors import ProtocolError
+from mqcommon.message.queue import MessageQueue
 from remoting.protocol.bodies import Dialect, dialect_for, dumps, loads
 from remoting.protocol.bodies.relaxed import parse_relaxed
 from remoting.protocol.command import CBOR, Command

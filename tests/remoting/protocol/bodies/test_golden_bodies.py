@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from common.message.queue import MessageQueue
+from mqcommon.message.queue import MessageQueue
 from remoting.protocol.bodies import Body, Dialect, decode_body, encode_body, loads
 from remoting.protocol.bodies.cluster import ClusterInfo
 from remoting.protocol.bodies.data_version import DataVersion

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.errors import ProtocolError
+from mqcommon.errors import ProtocolError
 from remoting.protocol.bodies import register
 from remoting.protocol.bodies.data_version import DataVersion
 from remoting.protocol.bodies.mapping import TopicQueueMappingInfo

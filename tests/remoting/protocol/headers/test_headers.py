@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.errors import RequestRefused
+from mqcommon.errors import RequestRefused
 from remoting.protocol.command import Command, text_ext
 from remoting.protocol.headers import admin, client, groups, members, namesrv, offsets, pull, query, send, topics
 from remoting.protocol.headers.header import Header, header_fields

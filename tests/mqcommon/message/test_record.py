@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.errors import ProtocolError
-from common.message.flags import BORN_HOST_V6, COMPRESSED, STORE_HOST_V6
-from common.message.ids import encode_host
-from common.message.message import MessageExt, decode_messages
-from common.message.record import MAGIC_V2, decode_record, encode_record, split_records, topic_field
+from mqcommon.errors import ProtocolError
+from mqcommon.message.flags import BORN_HOST_V6, COMPRESSED, STORE_HOST_V6
+from mqcommon.message.ids import encode_host
+from mqcommon.message.message import MessageExt, decode_messages
+from mqcommon.message.record import MAGIC_V2, decode_record, encode_record, split_records, topic_field
 
 VECTORS = json.loads((Path(__file__).parents[2] / "golden/vectors.json").read_text())
 GOLDEN = bytes.fromhex(VECTORS["record_v1"]["hex"])

@@ -3,7 +3,7 @@
 import fcntl
 import os
 
-from common.errors import StoreLocked
+from mqcommon.errors import StoreLocked
 
 
 class OsFileLock:

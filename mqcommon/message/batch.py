@@ -6,7 +6,7 @@ totalSize 4 | magic 4 (0) | bodyCRC 4 (0) | flag 4 | bodyLength 4 | body | prope
 import struct
 from collections.abc import Iterable
 
-from common.errors import ProtocolError
+from mqcommon.errors import ProtocolError
 
 _HEAD = struct.Struct(">iiiii")
 # totalSize, flag, bodyLength: readers look at nothing else.

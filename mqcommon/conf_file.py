@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 import javaproperties
 
-from common.atomic import write_atomic
-from common.files import FileSystem
+from mqcommon.atomic import write_atomic
+from mqcommon.files import FileSystem
 
 
 def edit(text: str, changes: Mapping[str, str]) -> str:

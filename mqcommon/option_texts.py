@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 import click
 
-from common.option_fields import Option, options_of, value_text
+from mqcommon.option_fields import Option, options_of, value_text
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -16,9 +16,9 @@ import threading
 from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
-from common.errors import DiskFull, FileClosed, StoreCorrupt
-from common.file_lock import OsFileLock
-from common.page_cache import address_of, populate, resident
+from mqcommon.errors import DiskFull, FileClosed, StoreCorrupt
+from mqcommon.file_lock import OsFileLock
+from mqcommon.page_cache import address_of, populate, resident
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 

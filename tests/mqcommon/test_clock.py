@@ -2,7 +2,7 @@
 
 import time
 
-from common.clock import Clock, ManualClock, SystemClock
+from mqcommon.clock import Clock, ManualClock, SystemClock
 
 
 def test_manual_clock_moves_only_when_told() -> None:

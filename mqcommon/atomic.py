@@ -7,8 +7,8 @@ before the caller goes on. With ``keep_backup`` the old content stays as ``<path
 import os
 from collections.abc import Callable
 
-from common.errors import StoreCorrupt
-from common.files import FileSystem
+from mqcommon.errors import StoreCorrupt
+from mqcommon.files import FileSystem
 
 
 def write_atomic(fs: FileSystem, path: str, data: bytes, *, keep_backup: bool = False) -> None:

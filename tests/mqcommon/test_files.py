@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from common.errors import DiskFull, FileClosed, StoreCorrupt, StoreLocked
-from common.files import OsFiles
+from mqcommon.errors import DiskFull, FileClosed, StoreCorrupt, StoreLocked
+from mqcommon.files import OsFiles
 
 PAGE = 4096
 

@@ -8,9 +8,9 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from common.atomic import read_or_backup, write_atomic
-from common.errors import StoreError
-from common.files import FileSystem, OsFiles
+from mqcommon.atomic import read_or_backup, write_atomic
+from mqcommon.errors import StoreError
+from mqcommon.files import FileSystem, OsFiles
 from tests.support.memory_files import MemoryFiles
 
 names = st.sampled_from(["a", "b", "d/a", "d/b", "d/e/a", "none/a"])

@@ -3,7 +3,7 @@
 import mmap
 from pathlib import Path
 
-from common.page_cache import address_of, resident
+from mqcommon.page_cache import address_of, resident
 
 PAGE = mmap.PAGESIZE
 

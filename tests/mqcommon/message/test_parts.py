@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.errors import ProtocolError
-from common.message.batch import decode_batch, decode_offsets, encode_batch, encode_offsets
-from common.message.ids import UniqueKeys, encode_host, offset_msg_id, parse_offset_msg_id
-from common.message.javahash import KeyHasher, java_hash
-from common.message.message import Message, wire_properties
-from common.message.properties import decode_properties, encode_properties, find_property
+from mqcommon.errors import ProtocolError
+from mqcommon.message.batch import decode_batch, decode_offsets, encode_batch, encode_offsets
+from mqcommon.message.ids import UniqueKeys, encode_host, offset_msg_id, parse_offset_msg_id
+from mqcommon.message.javahash import KeyHasher, java_hash
+from mqcommon.message.message import Message, wire_properties
+from mqcommon.message.properties import decode_properties, encode_properties, find_property
 
 VECTORS = json.loads((Path(__file__).parents[2] / "golden/vectors.json").read_text())
 rows = st.lists(st.tuples(st.integers(-(2**31), 2**31 - 1), st.binary(max_size=50), st.binary(max_size=50)), max_size=9)

@@ -4,10 +4,10 @@ import struct
 import zlib
 from collections.abc import Iterable, Mapping
 
-from common.errors import ProtocolError
-from common.message.flags import BORN_HOST_V6, COMPRESSED, COMPRESSION_MASK, COMPRESSION_ZLIB, STORE_HOST_V6
-from common.message.ids import decode_host, offset_msg_id
-from common.message.properties import (
+from mqcommon.errors import ProtocolError
+from mqcommon.message.flags import BORN_HOST_V6, COMPRESSED, COMPRESSION_MASK, COMPRESSION_ZLIB, STORE_HOST_V6
+from mqcommon.message.ids import decode_host, offset_msg_id
+from mqcommon.message.properties import (
     DELAY,
     KEYS,
     RESERVED,
@@ -17,8 +17,8 @@ from common.message.properties import (
     decode_properties,
     encode_properties,
 )
-from common.message.queue import MessageQueue
-from common.message.record import Record, decode_record, split_records
+from mqcommon.message.queue import MessageQueue
+from mqcommon.message.record import Record, decode_record, split_records
 
 _QUEUE_ID = struct.Struct(">i")
 _LONG = struct.Struct(">q")

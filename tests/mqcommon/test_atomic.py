@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from common.atomic import read_or_backup, write_atomic
-from common.errors import StoreCorrupt
-from common.files import OsFiles
+from mqcommon.atomic import read_or_backup, write_atomic
+from mqcommon.errors import StoreCorrupt
+from mqcommon.files import OsFiles
 
 FS = OsFiles()
 

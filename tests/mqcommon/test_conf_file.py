@@ -4,8 +4,8 @@ import javaproperties
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.conf_file import edit, save_changes
-from common.files import OsFiles
+from mqcommon.conf_file import edit, save_changes
+from mqcommon.files import OsFiles
 
 TEXTS = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), min_size=1, max_size=20)
 

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 from zlib import crc32
 
-from common.errors import ProtocolError
-from common.message.flags import BORN_HOST_V6, STORE_HOST_V6
+from mqcommon.errors import ProtocolError
+from mqcommon.message.flags import BORN_HOST_V6, STORE_HOST_V6
 
 MAGIC_V1 = 0xDAA320A7
 MAGIC_V2 = 0xDAA320AB

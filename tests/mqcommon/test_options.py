@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.errors import ConfigError
-from common.option_fields import camel_case
-from common.options import entries, load_conf, option, options_of, to_properties, update
+from mqcommon.errors import ConfigError
+from mqcommon.option_fields import camel_case
+from mqcommon.options import entries, load_conf, option, options_of, to_properties, update
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from typing import Any
 import click
 from click.testing import CliRunner
 
-from common.options import click_options, given_options, load_conf, markdown_table, option
+from mqcommon.options import click_options, given_options, load_conf, markdown_table, option
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,9 @@ from typing import Any, TypeVar
 
 import javaproperties
 
-from common.errors import ConfigError
-from common.option_fields import Option, Value, option, options_of, parse_value, place, value_text
-from common.option_texts import click_options, given_options, markdown_table
+from mqcommon.errors import ConfigError
+from mqcommon.option_fields import Option, Value, option, options_of, parse_value, place, value_text
+from mqcommon.option_texts import click_options, given_options, markdown_table
 
 T = TypeVar("T")
 

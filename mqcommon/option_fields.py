@@ -11,7 +11,7 @@ import typing
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from common.errors import ConfigError
+from mqcommon.errors import ConfigError
 
 T = TypeVar("T")
 Value = int | float | bool | str
