@@ -1,5 +1,12 @@
-"""``python -m broker`` is the command ``broker``."""
+"""The command ``broker``, also as ``python -m broker``."""
 
-from broker.cli import main
+from mqcommon.start import start
 
-main(prog_name="broker")
+
+def main() -> None:
+    """The console script."""
+    start("broker.cli:main", prog_name="broker")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,5 +1,12 @@
-"""``python -m namesrv`` is the command ``namesrv``."""
+"""The command ``namesrv``, also as ``python -m namesrv``."""
 
-from namesrv.cli import main
+from mqcommon.start import start
 
-main(prog_name="namesrv")
+
+def main() -> None:
+    """The console script."""
+    start("namesrv.cli:main", prog_name="namesrv")
+
+
+if __name__ == "__main__":
+    main()

@@ -2,7 +2,7 @@
 
 # step TITLE COMMAND...: run a long command quietly; show that it lives, and its output only when it fails.
 step() {
-    local title=$1 log pid traps start=$SECONDS told=0 status=0
+    local title=$1 log pid traps line start=$SECONDS told=0 status=0
     shift
     log=$(mktemp)
     [ -t 1 ] || echo "$title ..."
@@ -13,7 +13,8 @@ step() {
     while kill -0 "$pid" 2>/dev/null; do
         local elapsed=$((SECONDS - start))
         if [ -t 1 ]; then
-            printf '\r\033[K%s ... %d s  %.60s' "$title" "$elapsed" "$(tail -n 1 "$log")"
+            line="$title ... $elapsed s  $(tail -n 1 "$log")"
+            printf '\r\033[K%s' "${line:0:$(columns) - 1}" # a line that wraps cannot be rewritten
         elif ((elapsed >= told + 20)); then
             told=$elapsed
             printf '  %d s: %.100s\n' "$elapsed" "$(tail -n 1 "$log")"
@@ -32,6 +33,12 @@ step() {
     fi
     rm -f "$log"
     return "$status"
+}
+
+# Print the width of the terminal; 80 when it is not known.
+columns() {
+    local size
+    size=$(stty size <&2 2>/dev/null) && ((${size#* } > 0)) && echo "${size#* }" || echo 80
 }
 
 # Print a Python of 3.11 or newer: $PYTHON when set, else the first that is found.
@@ -67,6 +74,10 @@ make_venv() {
         fi
         step "making .venv with $("$python" --version)" "$python" -m venv --clear .venv || return 1
     fi
+    case $extras in *spark*)
+        echo "the first install downloads about 600 MB, 456 of them Spark; pip keeps them for the next one"
+        ;;
+    esac
     step "installing Skylark and its extras $extras into .venv" \
         .venv/bin/python -m pip install --disable-pip-version-check --no-input --progress-bar off \
         -e ".[$extras]" || return 1

@@ -1,5 +1,6 @@
 """What is shown while something long runs: one line that is rewritten on a terminal, else a line now and then."""
 
+import shutil
 import subprocess
 import sys
 import time
@@ -7,6 +8,8 @@ import time
 LINE_INTERVAL_S = 2.0
 WAITING_INTERVAL_S = 5.0
 REWRITE_INTERVAL_S = 0.1
+# To the start of the line, and erase it.
+REWRITE = "\r\033[K"
 
 
 class Progress:
@@ -41,11 +44,11 @@ class Progress:
         share = 100 * self._at // max(self._total, 1)
         rate = f"{self._at / seconds:,.0f}/s"
         text = f"{self._title}: {self._at:,} of {self._total:,} ({share} %), {rate} {note}".rstrip()
-        print(f"{self._clear}  {text}", end=end, flush=True)
+        print(f"{self._clear}{_cut(f'  {text}') if self._terminal else f'  {text}'}", end=end, flush=True)
 
     @property
     def _clear(self) -> str:
-        return "\r\033[K" if self._terminal else ""
+        return REWRITE if self._terminal else ""
 
 
 def wait_shown(title: str, process: "subprocess.Popen[bytes]") -> None:
@@ -59,10 +62,15 @@ def wait_shown(title: str, process: "subprocess.Popen[bytes]") -> None:
                 process.wait(REWRITE_INTERVAL_S if terminal else WAITING_INTERVAL_S)
             except subprocess.TimeoutExpired:
                 text = f"  {title} ... {time.monotonic() - started:.0f} s"
-                print(f"\r\033[K{text}" if terminal else text, end="" if terminal else "\n", flush=True)
+                print(f"{REWRITE}{_cut(text)}" if terminal else text, end="" if terminal else "\n", flush=True)
     finally:
         if process.poll() is None:
             process.terminate()
             process.wait()
     if terminal:
-        print("\r\033[K", end="", flush=True)
+        print(REWRITE, end="", flush=True)
+
+
+def _cut(text: str) -> str:
+    """What fits on one line of the terminal: a longer line would wrap, and could not be rewritten."""
+    return text[: shutil.get_terminal_size().columns - 1]

@@ -11,6 +11,7 @@ import pytest
 from scripts.daemons import ROOT
 from scripts.demo.flights import FLIGHTS, Carrier, airline_names, carriers_of_csv, flight_messages
 from scripts.demo.options import parse
+from scripts.demo.progress import REWRITE, Progress
 from scripts.demo.report import Differs, compare
 
 FREE_PORTS = ["--namesrv-ports", "0,0", "--broker-ports", "0,0"]
@@ -57,6 +58,27 @@ def test_options_come_from_flags_and_environment(monkeypatch: pytest.MonkeyPatch
     for wrong in (["--namesrv-ports", "1"], ["--namesrv-ports", "1,1"], ["--tasks", "0"]):
         with pytest.raises(SystemExit):
             parse(wrong)
+
+
+def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    run = subprocess.run(
+        [*QUICKSTART, "--dir", str(tmp_path / "file" / "dir")], capture_output=True, text=True, cwd=ROOT
+    )
+    assert run.returncode == 1
+    [line] = run.stderr.splitlines()
+    assert line.startswith(f"quickstart: no folder can be made in {tmp_path / 'file' / 'dir'}: Not a directory")
+    assert line.endswith("choose another with --dir")
+
+
+def test_a_line_that_is_rewritten_fits_the_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    Progress("published", 100).done("with a note that is longer than the terminal is wide")
+    shown = capsys.readouterr().out.removesuffix("\n").removeprefix(REWRITE)
+    assert shown.startswith("  published: 0 of 100 (0 %), 0/s with a") and len(shown) == 39
 
 
 def test_the_quickstart_runs(tmp_path: Path) -> None:

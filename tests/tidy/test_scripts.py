@@ -1,7 +1,11 @@
 """The shell scripts: they parse, can be run, and explain what is missing."""
 
+import fcntl
 import os
+import pty
+import struct
 import subprocess
+import termios
 from pathlib import Path
 
 import pytest
@@ -38,6 +42,22 @@ def test_a_step_tells_its_time_and_hides_its_output() -> None:
     assert (run.returncode, run.stderr) == (0, "")
     assert run.stdout.splitlines()[0] == "making it ..." and "making it: done in" in run.stdout
     assert "noise" not in run.stdout
+
+
+def test_a_step_fits_the_terminal(tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 30, 0, 0))
+    end = tmp_path / "end"
+    os.mkfifo(end)
+    text = f". scripts/venv.sh; step 'making it' bash -c 'echo a line that is longer than the terminal; cat {end}'"
+    with subprocess.Popen(["bash", "-c", text], cwd=ROOT, stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs):
+        os.close(theirs)
+        shown = b""
+        while b"a line" not in shown:
+            shown += os.read(ours, 4096)
+        end.write_text("the step ends\n")
+        os.close(ours)
+    assert max(len(line) for line in shown.decode().split("\r\033[K")) == 29
 
 
 def test_a_failed_step_shows_its_output_and_ends_the_script() -> None:

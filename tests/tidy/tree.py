@@ -54,11 +54,11 @@ def _inside(path: str, room: str) -> bool:
 
 @cache
 def _all() -> tuple[Module, ...]:
+    files = [file for folder in EVERYWHERE for file in sorted((ROOT / folder).rglob("*.py"))]
     found = []
-    for room in EVERYWHERE:
-        for file in sorted((ROOT / room).rglob("*.py")):
-            path = file.relative_to(ROOT).as_posix()
-            text = file.read_text(encoding="utf-8")
-            name = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-            found.append(Module(path, name, text, ast.parse(text, path)))
+    for file in [*files, *sorted(ROOT.glob("*.py"))]:
+        path = file.relative_to(ROOT).as_posix()
+        text = file.read_text(encoding="utf-8")
+        name = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        found.append(Module(path, name, text, ast.parse(text, path)))
     return tuple(found)
