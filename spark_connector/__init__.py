@@ -9,6 +9,7 @@ batch_reader.py    partitions on the driver, record batches in the workers
 pulling.py         stored bytes of a range, with retries and one pull ahead
 decode.py          bytes to a record batch, with records.py, property_pairs.py and columns.py
 memory.py          what workers do with freed memory
+one_line.py        mistakes without the traceback of Spark's workers
 landing.py         pickling, with a clear error when a worker runs another Python
 """
 
@@ -20,8 +21,8 @@ except ModuleNotFoundError as error:
     if (error.name or "").split(".")[0] not in ("numpy", "pyarrow", "pyspark"):
         raise
     raise ModuleNotFoundError(
-        f"{error}: {sys.executable} lacks it. Install skylark-mq[spark] there; or, when that is a Python worker of"
-        " Spark, set PYSPARK_PYTHON to a Python that has it before the session starts",
+        f"{error}: {sys.executable} lacks it. Install Skylark with its extra spark there; or, when that is a Python"
+        " worker of Spark, set PYSPARK_PYTHON to a Python that has it before the session starts",
         name=error.name,
     ) from None
 

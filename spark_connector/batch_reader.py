@@ -17,6 +17,7 @@ from mqcommon.memory import keep_freed_memory
 from spark_connector.decode import check_bodies, check_order, decode
 from spark_connector.landing import pack
 from spark_connector.offsets import OffsetRange
+from spark_connector.one_line import one_line
 from spark_connector.options import ReadOptions
 from spark_connector.planning import QueueDirectory, plan, report_lost
 from spark_connector.pulling import Buffer, QueueReader, ReadFailed, ahead, joined, pulls
@@ -45,7 +46,7 @@ class RocketMQBatchReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Asks the brokers; the ends are fixed from here on."""
-        with self._connect(self._options) as consumer:
+        with one_line(), self._connect(self._options) as consumer:
             return [InputPartition(one) for one in plan(consumer, self._options)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -56,7 +57,7 @@ class RocketMQBatchReader(DataSourceReader):
         keep_freed_memory()
         schema = arrow_schema(self._schema)
         options = self._options
-        with self._connect(options) as consumer:
+        with one_line(), self._connect(options) as consumer:
             buffers = pulls(consumer, wanted, options, lambda lost: report_lost([lost], fail=options.fail_on_data_loss))
             for buffer in ahead(joined(buffers)):
                 yield from decode_buffer(buffer, wanted, schema, options)

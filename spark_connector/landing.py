@@ -17,6 +17,7 @@ Packed = tuple[Callable[..., Any], tuple[str, str, bytes, str]]
 def land(module: str, name: str, state: bytes, driver: str) -> Any:
     """In the worker: the object again; ImportError that names both Pythons when the worker's lacks a module."""
     import importlib
+    import os
     import pickle
     import sys
 
@@ -25,9 +26,11 @@ def land(module: str, name: str, state: bytes, driver: str) -> Any:
         fields = pickle.loads(state)
     except ImportError as error:
         python = ".".join(map(str, sys.version_info[:3]))
+        os.environ["SPARK_HIDE_TRACEBACK"] = "1"  # see one_line.py; Spark ends this worker
         raise ImportError(
             f"{error}. This Spark worker runs {sys.executable} (Python {python}), the driver {driver}. Before the"
-            " session starts, set PYSPARK_PYTHON (or spark.pyspark.python) to a Python that has skylark-mq[spark]"
+            " session starts, set PYSPARK_PYTHON (or spark.pyspark.python) to a Python that has Skylark with its extra"
+            " spark; where the executors have none, ship one with --archives, see docs/spark.md"
         ) from None
     thing = cls.__new__(cls)
     thing.__dict__.update(fields)

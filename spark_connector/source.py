@@ -2,16 +2,17 @@
 
 import subprocess
 import sys
-from typing import Any
+from typing import Any, NoReturn
 
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 from pyspark.sql.utils import is_remote
 
 from mqcommon.errors import UserError
 from spark_connector.batch_reader import RocketMQBatchReader
 from spark_connector.landing import pack
+from spark_connector.one_line import one_line
 from spark_connector.options import ReadOptions
 from spark_connector.schema import spark_schema
 
@@ -32,14 +33,44 @@ class RocketMQDataSource(DataSource):
 
     def schema(self) -> StructType:
         """All columns of a message; ``properties`` only with ``includeProperties=true``."""
-        return spark_schema(include_properties=ReadOptions.parse(self.options).include_properties)
+        with one_line():
+            return spark_schema(include_properties=ReadOptions.parse(self.options).include_properties)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """For ``spark.read``."""
-        return RocketMQBatchReader(ReadOptions.parse(self.options), schema)
+        with one_line():
+            return RocketMQBatchReader(ReadOptions.parse(self.options), schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """For ``spark.readStream``; Spark asks for it when the query starts."""
+        return _NoStreamReader()
+
+    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
+        """For ``write``."""
+        _refuse("a DataFrame cannot be written to a topic yet; in foreachPartition, send with sdk.blocking.Producer")
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:
+        """For ``writeStream``."""
+        _refuse("a stream cannot be written to a topic yet; in foreachBatch, send with sdk.blocking.Producer")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return pack(self)
+
+
+class _NoStreamReader(DataSourceStreamReader):
+    """Says that streams cannot be read yet. An error that `streamReader` raises would be hidden by one of Spark's."""
+
+    def initialOffset(self) -> NoReturn:
+        _refuse("readStream cannot read topics yet; use spark.read, with startingOffsets and endingOffsets")
+
+    def read(self, partition: InputPartition) -> NoReturn:
+        """Never reached: no query gets past its first offsets."""
+        self.initialOffset()
+
+
+def _refuse(text: str) -> NoReturn:
+    with one_line():
+        raise UserError(text)
 
 
 def register(spark: SparkSession) -> None:

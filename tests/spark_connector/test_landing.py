@@ -88,4 +88,4 @@ def test_a_python_without_the_extra_says_so_at_import(missing: str) -> None:
     found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
     said = found.stderr.splitlines()[-1]
     assert found.returncode == 1
-    assert f"{sys.executable} lacks it. Install skylark-mq[spark] there" in said
+    assert f"{sys.executable} lacks it. Install Skylark with its extra spark there" in said
