@@ -1,0 +1,67 @@
+"""What a hostile peer does with one connection after the other, until it is cancelled."""
+
+import struct
+from collections.abc import Callable
+from random import Random
+
+import trio
+
+from broker.replication.hello import MAGIC
+from remoting.protocol.frame import MAX_FRAME_BYTES
+from scripts.daemons import HOST
+from tests.e2e.fuzz.requests import Requests
+
+# A peer that gets no answer goes on with its next connection.
+PATIENCE_S = 1.0
+
+
+async def attack(port: int, make: Callable[[Random], bytes], random: Random) -> None:
+    """Connections to ``port``, each with bytes from ``make``; some are left without a word, some are not read."""
+    while True:
+        try:
+            stream = await trio.open_tcp_stream(HOST, port)
+        except OSError:
+            continue  # refused for a moment: it has many connections; whether it lives is the honest clients' business
+        try:
+            with trio.move_on_after(PATIENCE_S):
+                await _one(stream, make(random), random)
+        except trio.BrokenResourceError:
+            pass  # it closed the connection, as it should
+        finally:
+            await trio.aclose_forcefully(stream)
+
+
+async def _one(stream: trio.SocketStream, data: bytes, random: Random) -> None:
+    pieces = random.choice((1, 1, 2, 7))
+    size = max(len(data) // pieces, 1)
+    for at in range(0, len(data), size):
+        await stream.send_all(data[at : at + size])
+    if random.random() < 0.2:
+        return
+    if random.random() < 0.8:
+        await stream.send_eof()
+    while await stream.receive_some():
+        pass
+
+
+def commands(random: Random) -> bytes:
+    """For a port that takes requests: whole ones, damaged ones, and bytes that are none."""
+    requests = Requests(random)
+    kind = random.random()
+    if kind < 0.75:
+        return b"".join(requests.frame() for _ in range(random.choice((1, 3, 20))))
+    if kind < 0.9:
+        return b"".join(requests.damaged() for _ in range(random.choice((1, 3))))
+    data = random.randbytes(random.choice((1, 3, 4, 8, 100, 10_000)))
+    return struct.pack(">II", random.choice((len(data) + 4, MAX_FRAME_BYTES, 2**31)), random.getrandbits(32)) + data
+
+
+def reports(random: Random) -> bytes:
+    """For an HA port: offsets of a slave, greetings of ours with wrong bytes, and bytes that are neither."""
+    kind = random.random()
+    if kind < 0.4:
+        return b"".join(struct.pack(">q", random.choice((0, 1, -1, 100, 2**62, -(2**63)))) for _ in range(5))
+    body = random.randbytes(random.choice((0, 1, 50, 5_000)))
+    if kind < 0.8:
+        return MAGIC + struct.pack(">I", random.choice((len(body), 0, 2**31, 16_384))) + body
+    return body

@@ -1,0 +1,98 @@
+"""Hostile peers at each port, honest clients beside them, and a kill -9 at the end.
+
+A failure prints its seed; SKYLARK_FUZZ_SEED makes the same requests again, though not at the same moments.
+"""
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+import pytest
+import trio
+
+from scripts.daemons import BIN, Daemon, free_port
+from tests.e2e.fuzz.honest import TOPIC, Honest
+from tests.e2e.fuzz.streams import attack, commands, reports
+from tests.e2e.load import check_acknowledged, stored
+from tests.support.broker_set import BrokerSet, broker_set
+from tests.support.waiting import until
+
+SECONDS = 10
+NIGHTLY_SECONDS = 300
+PEERS = 8
+MIB = 1024 * 1024
+# What a daemon may keep once its hostile peers are gone.
+KEPT_BYTES = 30 * MIB
+# Connections, topics and groups that the first requests make are there before memory is compared.
+WARM_UP_SHARE = 0.3
+
+
+async def fuzz(home: Path, port: str, seconds: float) -> None:
+    seed = int(os.environ.get("SKYLARK_FUZZ_SEED") or Random().randrange(1 << 32))
+    sys.stdout.write(f"SKYLARK_FUZZ_SEED={seed}\n")
+    ha_port = free_port()
+    async with broker_set(home, role="ASYNC_MASTER", master_options=["--ha-listen-port", str(ha_port)]) as made:
+        await made.make_topic(TOPIC)
+        target, number, make = {
+            "namesrv": (made.namesrv, made.namesrv.port, commands),
+            "broker": (made.master, made.master.port, commands),
+            "ha": (made.master, ha_port, reports),
+        }[port]
+        honest = Honest(made.nameserver, "broker-a")
+        random = Random(seed)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(honest.until_cancelled)
+            await hostile(number, make, random, seconds * WARM_UP_SHARE)
+            before = target.rss_bytes()
+            await hostile(number, make, random, seconds * (1 - WARM_UP_SHARE))
+            await until(lambda: target.rss_bytes() - before < KEPT_BYTES, "memory is given back")
+            await more(honest, 20)
+            nursery.cancel_scope.cancel()
+        sys.stdout.write(f"{len(honest.acked)} honest sends, worst round {honest.worst_s * 1000:.0f} ms\n")
+        for daemon in (made.namesrv, made.master, made.slave):
+            assert daemon.runs, daemon.log_end()
+            assert b"Traceback" not in daemon.logged, daemon.log_end()
+        made.master.kill()
+        await check_store(made, made.master)
+        made.master.start()
+        await until(made.master.ready, "the master is back")
+        check_acknowledged(honest.acked, await stored(made.nameserver, TOPIC))
+
+
+async def hostile(port: int, make: Callable[[Random], bytes], random: Random, seconds: float) -> None:
+    """Several peers for so long."""
+    with trio.move_on_after(seconds):
+        async with trio.open_nursery() as nursery:
+            for _ in range(PEERS):
+                nursery.start_soon(attack, port, make, Random(random.getrandbits(64)))
+
+
+async def more(honest: Honest, count: int) -> None:
+    wanted = len(honest.acked) + count
+    await until(lambda: len(honest.acked) >= wanted, "honest clients are served")
+
+
+async def check_store(made: BrokerSet, daemon: Daemon) -> None:
+    """What the kill left recovers, and then holds nothing that verifyStore finds fault with."""
+    daemon.start()
+    await until(daemon.ready, "the broker has recovered")
+    daemon.terminate()
+    await trio.to_thread.run_sync(daemon.wait_stopped)
+    conf = made.home / "sizes.conf"
+    conf.write_text("maxHashSlotNum=1000\nmaxIndexNum=4000\n")  # those of tests/support/cluster.py
+    command = [str(BIN / "broker"), "verifyStore", str(made.store_of(daemon)), "-c", str(conf)]
+    run = await trio.run_process(command, capture_stdout=True, capture_stderr=True, check=False)
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
+@pytest.mark.parametrize("port", ["namesrv", "broker", "ha"])
+async def test_honest_clients_are_served_beside_hostile_peers(tmp_path: Path, port: str) -> None:
+    await fuzz(tmp_path, port, SECONDS)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("port", ["namesrv", "broker", "ha"])
+async def test_honest_clients_are_served_for_five_minutes(tmp_path: Path, port: str) -> None:
+    await fuzz(tmp_path, port, NIGHTLY_SECONDS)
