@@ -1,5 +1,7 @@
 """Turns over brokers and queues, and brokers to leave alone."""
 
+from random import Random
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,7 +17,7 @@ def queues(broker: str, count: int) -> tuple[MessageQueue, ...]:
 @given(st.integers(1, 4), st.integers(1, 5), st.integers(0, 100))
 def test_every_queue_gets_its_turn(brokers: int, each: int, start: int) -> None:
     at = {f"addr-{n}": queues(f"b{n}", each) for n in range(brokers)}
-    turns = Turns(start)
+    turns = Turns(Random(start))
     picked = [turns.next(at, lambda addr: True) for _ in range(brokers * each * 2)]
     counts = {queue: 0 for found in at.values() for queue in found}
     for chosen in picked:
@@ -26,7 +28,7 @@ def test_every_queue_gets_its_turn(brokers: int, each: int, start: int) -> None:
 
 def test_brokers_that_failed_or_are_at_fault_come_last() -> None:
     at = {"a": queues("a", 2), "b": queues("b", 2)}
-    turns = Turns()
+    turns = Turns(Random(0))
     for _ in range(10):
         assert turns.next(at, lambda addr: addr != "a")[0] == "b"  # type: ignore[index]
         assert turns.next(at, lambda addr: True, avoid=("b",))[0] == "a"  # type: ignore[index]
