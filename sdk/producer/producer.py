@@ -121,13 +121,12 @@ class Producer:
         body = message.body
         if type(body) is not bytes or len(body) > self._max_message_bytes:
             check_body("message.body", body, self._max_message_bytes)
-        client = self._client
-        if client.forks != FORKS.count:
-            client.check_open()
         topic = message.topic
         lane = self._lanes.get(topic)
         if lane is None or queue is not None or selector is not None or (message.properties and message.sharding_key):
             lane = await self._lane(message, queue, selector)
+        if self._client.forks != FORKS.count:
+            self._client.check_open()
         task = trio.lowlevel.current_task()
         send = PendingSend(message, None, self._timeout_s if timeout_ms is None else timeout_ms / 1000, task)
         # A delayed message cannot be in a batch.
