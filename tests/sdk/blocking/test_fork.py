@@ -137,7 +137,6 @@ async def test_what_was_closed_or_never_opened_stays_so_in_the_child() -> None:
     def use(names: str) -> None:
         closed, unopened = blocking.Producer(names), blocking.Producer(names)
         with closed:
-            pass
 
             def left() -> str:
                 closed.close()
