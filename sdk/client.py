@@ -115,6 +115,8 @@ class ClientInstance:
         except BaseExceptionGroup as group:
             if error is None or group.split(trio.Cancelled)[1] is not None:
                 raise
+        finally:
+            self.forks = -1
 
     # --- servers
 
@@ -124,10 +126,12 @@ class ClientInstance:
         return self.membership.client_id
 
     def check_open(self) -> None:
-        """RuntimeError when this client is not open, or was opened before a fork. Whoever sends must ask first."""
+        """RuntimeError when this client is not open, or was opened before a fork; SkylarkError when it was closed."""
         if self._home is None:
             raise RuntimeError("open the client with 'async with' first")
         self._home.check()
+        if self.forks != self._home.forks:
+            raise SkylarkError("the client was closed")
 
     @property
     def remoting(self) -> RemotingClient:

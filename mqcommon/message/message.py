@@ -27,6 +27,7 @@ _LONG = struct.Struct(">q")
 _BODY_HEAD = struct.Struct(">8xI24xI44xi")
 # A record holds 32,767 bytes of properties; producers and brokers add their own to the user's.
 MAX_PROPERTIES_BYTES = 32_000
+_ARGUMENTS = {KEYS: "keys", TAGS: "tags", SHARDING_KEY: "sharding_key"}
 _UNUSUAL = COMPRESSED | BORN_HOST_V6 | STORE_HOST_V6
 
 
@@ -137,14 +138,15 @@ def _joined(keys: str | Iterable[str]) -> str:
 
 def _pair_size(name: str, value: str) -> int:
     """How many bytes the property takes."""
+    label = _ARGUMENTS.get(name) or f"properties[{name!r}]"
     if "\x01" in name or "\x02" in name or "\x01" in value or "\x02" in value:
         raise InvalidArgument(
-            f"properties[{name!r}] = {shown(value)} holds the characters \\x01 or \\x02, which end names and values"
+            f"{label} = {shown(value)} holds the characters \\x01 or \\x02, which end names and values"
         )
     if name.isascii() and value.isascii():
         return len(name) + len(value) + 2
-    check_text(f"the name of properties[{name!r}]", name)
-    check_text(f"properties[{name!r}]", value)
+    check_text(f"the name of {label}", name)
+    check_text(label, value)
     return len(name.encode()) + len(value.encode()) + 2
 
 

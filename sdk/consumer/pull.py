@@ -216,6 +216,7 @@ class PullConsumer:
 
         The next pull is under way while the caller works on a list: the fastest way to read a queue.
         """
+        self._tags_of(expression)  # refuses what is no expression
         pull = partial(self.pull, mq, max_count=max_count, max_bytes=max_bytes, expression=expression, wait_ms=wait_ms)
         return MessageStream(pull, self._instance.nursery, start, end)
 

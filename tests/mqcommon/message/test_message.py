@@ -47,9 +47,9 @@ def test_a_wrong_type_is_named(arguments: dict[str, Any], text: str) -> None:
     [
         ({"flag": 2**31}, "flag must be from"),
         ({"delay_level": -1}, "delay_level must be from 0"),
-        ({"tags": "a\x01"}, "TAGS"),
-        ({"keys": ["a\x02"]}, "KEYS"),
-        ({"sharding_key": "\x02"}, "__SHARDINGKEY"),
+        ({"tags": "a\x01"}, "^tags = str"),
+        ({"keys": ["a\x02"]}, "^keys = str"),
+        ({"sharding_key": "\x02"}, "^sharding_key = str"),
         ({"properties": {"a\x01": "b"}}, "holds the characters"),
         ({"properties": {"a": "b\x02"}}, "holds the characters"),
         ({"properties": {"a": "\ud800"}}, "UTF-8"),

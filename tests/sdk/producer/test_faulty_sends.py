@@ -293,3 +293,19 @@ async def test_a_refusal_of_one_send_says_so_and_no_more() -> None:
         a.refused_bodies = b.refused_bodies = {BAD}
         became = await send_all(producer, 20)
         assert [number for number, error in became.items() if error] == [7] and isinstance(became[7], SendFailed)
+
+
+async def test_a_client_that_is_closed_says_so() -> None:
+    async with two_brokers() as (names, _a, _b):
+        async with Producer(names) as producer:
+            await producer.send(Message("t", b"x"))
+        with trio.fail_after(5):
+            for call in (
+                lambda: producer.send(Message("t", b"x")),
+                lambda: producer.send(Message("t", b"x", sharding_key="k")),
+                lambda: producer.send_many("t", [b"x"]),
+                lambda: producer.send_oneway(Message("t", b"x")),
+                lambda: producer.queues("t"),
+            ):
+                with pytest.raises(SkylarkError, match="the client was closed"):
+                    await call()
