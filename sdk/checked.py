@@ -80,11 +80,12 @@ def check_queue(name: str, value: object, topic: str | None = None) -> None:
 def checked(function: F) -> F:
     """``function``, which checks its arguments before it does anything else."""
     names = tuple(inspect.signature(function).parameters)
-    checks: dict[str, Check] = {}
+    checks: dict[str, Check] | None = None
 
     def check(args: tuple[object, ...], named: dict[str, object]) -> None:
-        if not checks:
-            checks.update(_checks_of(function))
+        nonlocal checks
+        if checks is None:
+            checks = _checks_of(function)
         for name, value in (*zip(names, args, strict=False), *named.items()):
             if name in checks:
                 checks[name](name, value)

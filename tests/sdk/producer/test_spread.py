@@ -46,7 +46,7 @@ class Wire:
     def answer(self, number: int) -> None:
         _, command, answered = self.open.pop(number)
         assert command.ext is not None
-        count = self.sent[-1][1] if not command.ext["m"] else len(decode_batch(command.body))
+        count = len(decode_batch(command.body)) if command.ext["m"] else 1
         ids = ",".join(["7F00000100002A9F0000000000000000"] * count)
         answered(command.respond(ext={"msgId": ids, "queueId": command.ext["e"], "queueOffset": 0}))
 
