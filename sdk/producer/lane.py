@@ -166,7 +166,8 @@ class Lane:
                 try:
                     target = self._target()
                 except Exception as error:
-                    self.pending.popleft().fail(error)
+                    if self.pending:
+                        self.pending.popleft().fail(error)
                     continue
                 if target is None:
                     break
