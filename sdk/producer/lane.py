@@ -2,7 +2,8 @@
 
 A lane belongs to a topic (any queue will do) or to one queue (order is kept: one request in flight). Its task runs once
 after all tasks that are ready to run have queued their sends; then it fills every broker that has a free slot.
-A failed request is tried elsewhere until its sends' deadlines; one bad message in a batch fails alone.
+A failed request is tried elsewhere until its sends' deadlines; one bad message in a batch fails alone. An error that
+nobody expected is raised in the sender whose message brought it; the lane's task goes on.
 """
 
 from collections import deque
@@ -49,11 +50,12 @@ class PendingSend:
     It is what its task is woken with: trio calls `unwrap` there, which spares an object per send.
     """
 
-    __slots__ = ("alone", "avoid", "deadline", "error", "message", "result", "rows", "task", "tries")
+    __slots__ = ("alone", "avoid", "deadline", "error", "message", "result", "rows", "size", "task", "tries")
 
     def __init__(self, message: Message | None, rows: list[Row] | None, timeout_s: float, task: Any) -> None:
         self.message = message
         self.rows = rows
+        self.size = len(message.body) if message is not None else 0
         # How long from now; the lane makes a time of it when it takes the send up.
         self.deadline = timeout_s
         self.task = task
@@ -61,7 +63,7 @@ class PendingSend:
         self.tries = 0
         self.avoid: tuple[str, ...] = ()
         self.result: SendResult | StoredBatch | None = None
-        self.error: SkylarkError | None = None
+        self.error: Exception | None = None
 
     def finish(self) -> None:
         """Wake the sender, unless it has gone away; ``result`` or ``error`` is set."""
@@ -69,10 +71,11 @@ class PendingSend:
         if task is not None:
             trio.lowlevel.reschedule(task, self)  # type: ignore[arg-type]  # all that trio does with it is unwrap()
 
-    def fail(self, error: SkylarkError) -> None:
-        """Wake the sender with an error."""
-        self.error = error
-        self.finish()
+    def fail(self, error: Exception) -> None:
+        """Wake the sender with an error, unless it has its result already."""
+        if self.task is not None:
+            self.error = error
+            self.finish()
 
     def unwrap(self) -> "SendResult | StoredBatch | None":
         """What the sender gets."""
@@ -114,15 +117,26 @@ class LaneOwner(Protocol):
 class Lane:
     """The sends of ``topic``, or of ``queue`` alone."""
 
-    def __init__(self, owner: LaneOwner, nursery: trio.Nursery, topic: str, queue: MessageQueue | None, batching: bool):
+    def __init__(
+        self,
+        owner: LaneOwner,
+        nursery: trio.Nursery,
+        topic: str,
+        queue: MessageQueue | None,
+        batching: bool,
+        turns: Turns,
+    ) -> None:
         self._owner = owner
         self._nursery = nursery
         self._topic = topic
         self._queue = queue
         self._batching = batching
         self._slots = SLOTS_PER_BROKER if queue is None and batching else 1 if queue is not None else 1_000_000
-        self._turns = Turns()
+        self._turns = turns
         self._in_flight: dict[str, int] = {}
+        # Of many sends at once: how many are left, and each queue's share of them.
+        self._burst_left = 0
+        self._burst_share = 0
         self._wake = trio.Event()
         self._awake = False
         self._incoming: list[PendingSend] = []
@@ -149,7 +163,12 @@ class Lane:
             used: dict[str, None] = {}
             while self.pending:
                 self._drop_late()
-                target = self._target()
+                try:
+                    target = self._target()
+                except Exception as error:
+                    if self.pending:
+                        self.pending.popleft().fail(error)
+                    continue
                 if target is None:
                     break
                 self._start(*target)
@@ -162,6 +181,12 @@ class Lane:
         now = trio.current_time()
         for send in incoming:
             send.deadline += now
+        if len(incoming) > MIN_SHARE and not self.pending and not any(self._in_flight.values()):
+            # Nothing is under way: as many requests as queues, one for each. While some are, what gathers is divided
+            # among free slots: as few and large requests as keep the brokers busy, and each goes to the next queue.
+            route = self._owner.route_of(self._topic)
+            self._burst_left = len(incoming)
+            self._burst_share = -(-len(incoming) // max(len(route.writable) if route is not None else 1, 1))
         self.pending.extend(incoming)
 
     def _drop_late(self) -> None:
@@ -207,18 +232,19 @@ class Lane:
     def _take(self, free_slots: int) -> list[PendingSend]:
         """The sends of the next request: their share of what waits, so that client and broker work at the same time."""
         pending = self.pending
-        most = min(max(-(-len(pending) // free_slots), MIN_SHARE), MAX_BATCH_COUNT)
+        share = self._burst_share if self._burst_left > 0 else -(-len(pending) // free_slots)
+        most = min(max(share, MIN_SHARE), MAX_BATCH_COUNT)
         first = pending.popleft()
         sends = [first]
         if first.alone or not self._batching:
             return sends
-        room = MAX_BATCH_BYTES
+        free_bytes = MAX_BATCH_BYTES
         while pending and len(sends) < most:
             send = pending[0]
             if send.alone:
                 break
-            room -= len(send.message.body)  # type: ignore[union-attr]  # only bulk sends have none, and are alone
-            if room < 0:
+            free_bytes -= send.size
+            if free_bytes < 0:
                 break
             sends.append(pending.popleft())
         return sends
@@ -226,6 +252,7 @@ class Lane:
     def _start(self, addr: str, queue: MessageQueue) -> None:
         in_flight = self._in_flight.get(addr, 0)
         sends = self._take(self._slots - in_flight)
+        self._burst_left -= len(sends)
         self._in_flight[addr] = in_flight + 1
         if self._owner.remoting.connected(addr):
             self._submit(addr, queue, sends)
@@ -237,32 +264,47 @@ class Lane:
             await self._owner.remoting.channel(addr, self._try_ms(sends))
         except RemotingError as error:
             self._failed(addr, sends, error)
-            return
-        self._submit(addr, queue, sends)
+        except Exception as error:
+            self._broken(addr, sends, error)
+        else:
+            self._submit(addr, queue, sends)
 
     def _try_ms(self, sends: list[PendingSend]) -> float:
         return self._owner.try_timeout_ms((sends[0].deadline - trio.current_time()) * 1000)
 
     def _submit(self, addr: str, queue: MessageQueue, sends: list[PendingSend]) -> None:
+        try:
+            self._request(addr, queue, sends)
+        except RemotingError as error:
+            self._failed(addr, sends, error)
+        except Exception as error:
+            self._broken(addr, sends, error)
+
+    def _request(self, addr: str, queue: MessageQueue, sends: list[PendingSend]) -> None:
         owner = self._owner
         started = trio.current_time()
         rows = self._rows(sends)
         command = send_request(owner.group, queue, rows, owner.now_ms())
 
         def answered(result: Command | RemotingError) -> None:
-            if isinstance(result, RemotingError):
-                _keep_rows(sends, rows)
-                self._failed(addr, sends, result)
-                return
-            owner.faults.answered(addr, (trio.current_time() - started) * 1000, started * 1000)
-            self._answered(addr, queue, sends, rows, result)
+            try:
+                if isinstance(result, RemotingError):
+                    _keep_rows(sends, rows)
+                    self._failed(addr, sends, result)
+                    return
+                owner.faults.answered(addr, (trio.current_time() - started) * 1000, started * 1000)
+                self._answered(addr, queue, sends, rows, result)
+            except Exception as error:
+                # They may be stored, so none is sent again.
+                for send in sends:
+                    send.fail(error)
 
         try:
             owner.remoting.prepare(addr, command)
             owner.remoting.submit(addr, command, self._try_ms(sends), answered)
-        except (RemotingError, ValueError) as error:
+        except RemotingError:
             _keep_rows(sends, rows)
-            self._failed(addr, sends, error if isinstance(error, RemotingError) else ConnectFailed(addr, str(error)))
+            raise
 
     def _rows(self, sends: list[PendingSend]) -> list[Row]:
         """What the sends store. A message keeps its unique key over its tries: see `_keep_rows`."""
@@ -284,12 +326,7 @@ class Lane:
             self._refused(addr, sends, BrokerError(answer.code, answer.remark, addr))
             return
         self._release(addr)
-        try:
-            where = stored(answer, len(rows))
-        except SkylarkError as error:
-            for send in sends:
-                send.fail(error)
-            return
+        where = stored(answer, len(rows))
         if where.queue_id != queue.queue_id:
             queue = queue._replace(queue_id=where.queue_id)
         batch = StoredBatch(where, status, queue, rows, sends[0].tries + 1)
@@ -309,15 +346,18 @@ class Lane:
             if error.code == ResponseCode.GO_AWAY:
                 self._owner.suspect(addr)
             self._failed(addr, sends, error)
-            return
-        self._release(addr)
-        if len(sends) > 1:
-            # One of them is bad; alone, each gets its own verdict.
-            for send in reversed(sends):
-                send.alone = True
-                self.pending.appendleft(send)
         else:
-            sends[0].fail(_failure(self._topic, error))
+            self._broken(addr, sends, _failure(self._topic, error))
+
+    def _broken(self, addr: str, sends: list[PendingSend], error: Exception) -> None:
+        """An error that another broker would not mend: of several sends one is bad, and alone each gets its verdict."""
+        self._release(addr)
+        if len(sends) == 1:
+            sends[0].fail(error)
+            return
+        for send in reversed(sends):
+            send.alone = True
+            self.pending.appendleft(send)
 
     def _failed(self, addr: str, sends: list[PendingSend], error: SkylarkError) -> None:
         """Try elsewhere, or give up on those whose tries or time are over."""
