@@ -91,7 +91,7 @@ async def test_what_is_refused(body: bytes, code: int, remark: str) -> None:
 
 async def test_rocketmqs_other_keys_are_taken_without_effect() -> None:
     desk = Desk()
-    body = b"traceOn=false\nfileReservedTime=71\ndeleteWhen=04;\\t16\n"
+    body = b"highSpeedMode=false\nfileReservedTime=71\ndeleteWhen=04;\\t16\n"
     assert (await desk.ask(UPDATE, body=body)).code == ResponseCode.SUCCESS
     assert desk.room.options.file_reserved_time == 71
     assert desk.room.options.delete_when == "04;\t16"
