@@ -14,6 +14,7 @@ from broker.handlers.client import ClientHandlers
 from broker.handlers.offsets import OffsetHandlers
 from broker.handlers.pull import PullHandlers
 from broker.handlers.query import QueryHandlers
+from broker.handlers.refused import RefusedHandlers
 from broker.handlers.send import SendHandlers
 from broker.handlers.stats import StatsHandlers
 from broker.identity import Identity, memory_bytes
@@ -124,10 +125,12 @@ def build_rooms(
     )  # fmt: skip
     handlers = {code: handler for family in families for code, handler in family.handlers().items()}
     handlers |= {code: cold.guarded(handlers[code]) for code in READ_THE_STORE}
+    slow_handlers = {code: handler for family in quick_and_slow for code, handler in family.slow_handlers().items()}
+    handlers |= RefusedHandlers(clients).handlers(handlers.keys() | slow_handlers.keys())
 
     server = Server(
         handlers,
-        {code: handler for family in quick_and_slow for code, handler in family.slow_handlers().items()},
+        slow_handlers,
         limits=ServerLimits(idle_timeout_ms=options.server_channel_max_idle_time_seconds * 1000),
         on_close=_each(client_handlers.closed, held.drop, replication.metadata_watch.drop, cold.drop),
         after_turn=after_turn,
