@@ -40,7 +40,7 @@ class Refused:
 @pytest.mark.parametrize(
     ("code", "ext", "body", "group", "meaning"),
     [
-        (36, {"group": "failing", "offset": "1"}, b"", "failing", "are not delivered to it again"),
+        (36, {"group": "failing", "offset": "1"}, b"", "failing", "are not delivered again by the broker"),
         (41, None, LOCK, "orderly", "cannot lock its queues"),
         (42, None, LOCK, "orderly", "cannot lock its queues"),
         (400, None, b'{"consumerGroup" : "pop5"}', "pop5", "clientRebalance=true"),
