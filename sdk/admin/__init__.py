@@ -1,6 +1,6 @@
 """Administration: the client `Admin`, and the command line `mqadmin` on top of it.
 
-client.py           Admin, one method an operation; broker_admin_api.py, merge.py: what it is made of
+client.py           Admin, one method an operation; asking.py: whom it asks; broker_admin_api.py, merge.py
 cli.py              the click group, help, suggestions, completion
 command.py          from an async function to a click command; params.py: options and their values
 commands/           the commands, a family a file

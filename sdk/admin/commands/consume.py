@@ -10,7 +10,7 @@ from mqcommon.errors import UserError
 from sdk.admin.command import command
 from sdk.admin.message_text import message_json, print_line
 from sdk.admin.params import option, time_option, topic_option
-from sdk.admin.reading import Take, chosen_queues, queue_json, queue_text, read_queue, span_of
+from sdk.admin.reading import Take, chosen_queues, queue_json, queue_text, read_queue, span_of, which_queues
 from sdk.admin.render import Row, Table
 from sdk.admin.session import TOOLS_GROUP, Session
 
@@ -68,8 +68,7 @@ def _choose(queues: Sequence["MessageQueue"], broker: str, qid: int | None) -> "
     """The queue that -b and -i name; without -i, one of the broker's."""
     own = [queue for queue in queues if queue.broker_name == broker and qid in (None, queue.queue_id)]
     if not own:
-        names = ", ".join(sorted({f"{queue.broker_name}:{queue.queue_id}" for queue in queues}))
-        raise UserError(f"the topic has no such queue to write to; it has {names}")
+        raise UserError(f"the topic has no such queue to write to: {which_queues(queues, broker)}")
     return random.choice(own)
 
 
