@@ -3,7 +3,7 @@
 Anything that is not listed here is a bug of ours and keeps its traceback.
 """
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from mqcommon.errors import (
     BrokerError,
@@ -55,6 +55,17 @@ def explain(error: BaseException) -> str:
         case _:
             text = _with_cause(error)
     return _first_line(text)
+
+
+def error_document(error: BaseException, doing: str = "") -> dict[str, Any]:
+    """``error`` for JSON: the line, RocketMQ's code where a server refused, and the server's address."""
+    text = explain(error)
+    refusal = next((one for one in (error, error.__cause__) if isinstance(one, BrokerError)), None)
+    return {
+        "error": f"{doing}: {text}" if doing else text,
+        "code": refusal.code if refusal else None,
+        "addr": getattr(refusal or error, "addr", None),
+    }
 
 
 def _with_cause(error: BaseException) -> str:

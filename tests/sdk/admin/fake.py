@@ -292,6 +292,8 @@ class FakeProducer:
         queues = [MessageQueue(message.topic, "broker-a", number) for number in range(4)]
         queue = selector(queues, message) if selector is not None else queues[3]
         self.world.asked("send", message, queue)
+        if (error := self.world.errors.get(("send_to", message.topic))) is not None:
+            raise error
         return SimpleNamespace(
             queue=queue,
             queue_offset=0,
