@@ -70,7 +70,12 @@ async def test_a_json_client_gets_the_ids_of_a_batch_as_text() -> None:
         (send_request("t", b"", c="nothing"), ResponseCode.TOPIC_NOT_EXIST, "topic[t] not exist, apply first please!"),
         (send_request("a b", b""), ResponseCode.INVALID_PARAMETER, "illegal characters"),
         (send_request("SCHEDULE_TOPIC_XXXX", b""), ResponseCode.NO_PERMISSION, "is forbidden"),
-        (send_request("t", b"", queue_id=9), ResponseCode.INVALID_PARAMETER, "request queueId[9] is illegal"),
+        (
+            send_request("t", b"", queue_id=9),
+            ResponseCode.INVALID_PARAMETER,
+            "request queueId[9] is illegal, TopicConfig [topicName=t, readQueueNums=4, writeQueueNums=4, perm=RW-, "
+            "topicFilterType=SINGLE_TAG, topicSysFlag=0, order=false, attributes={}] Producer: 127.0.0.1:",
+        ),
         (send_request("t", bytes(70_000)), ResponseCode.MESSAGE_ILLEGAL, "the message is illegal"),
         (send_request("t", b"", f=4), ResponseCode.MESSAGE_ILLEGAL, "transactional messages"),
         (send_request("t", b"", properties="DELAY\x013\x02"), ResponseCode.MESSAGE_ILLEGAL, "delayed messages"),

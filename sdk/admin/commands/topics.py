@@ -11,36 +11,18 @@ from mqcommon.fastjson import pretty
 from sdk.admin.command import command
 from sdk.admin.order_conf import set_order_conf
 from sdk.admin.params import attributes_option, broker_addr, cluster_name, option, route_cluster, topic_option
-from sdk.admin.render import Row, Table, java_object, java_value, time_text
+from sdk.admin.render import Row, Table, java_value, time_text
 from sdk.admin.session import Session
 from sdk.admin.targets import all_ok, all_targets, at_each, chosen_addrs
 
 if TYPE_CHECKING:
     from remoting.protocol.bodies.route import TopicRouteData
-    from remoting.protocol.bodies.topic import TopicConfig
 
 FAMILY = "Topics"
 _PERM_HELP = "set topic's permission(2|4|6), intro[2:W 4:R; 6:RW]"
 _PERM = click.IntRange(0, 7)
 _QUEUES = click.IntRange(min=1)
 _HIDDEN = ("%RETRY%", "%DLQ%")
-
-
-def topic_config_text(config: "TopicConfig") -> str:
-    """RocketMQ's ``TopicConfig.toString``."""
-    from mqcommon.names import perm_text
-
-    members = {
-        "topicName": config.topic_name,
-        "readQueueNums": config.read_queue_nums,
-        "writeQueueNums": config.write_queue_nums,
-        "perm": perm_text(config.perm),
-        "topicFilterType": config.topic_filter_type,
-        "topicSysFlag": config.topic_sys_flag,
-        "order": config.order,
-        "attributes": config.attributes or {},
-    }
-    return java_object("TopicConfig", members)
 
 
 @command(
@@ -94,7 +76,7 @@ async def update_topic(
     if order and all_ok(results):
         order_conf = await set_order_conf(session, topic, write_queue_nums, broker_addr, cluster_name)
     if any(result["ok"] for result in results):
-        session.say(topic_config_text(config))
+        session.say(str(config))
     return {"topicConfig": config.to_wire(), "orderConf": order_conf, "results": results}
 
 
