@@ -156,6 +156,9 @@ class SendHandlers:
             raise _illegal(
                 f"the body has {len(request.body)} bytes, at most {self._options.max_message_size} are taken"
             )
+        times = self._stats.put_times
+        if times.turn is None:
+            times.begin()
         try:
             if batch or ext.get(names.batch) in ("true", "1", True):
                 return self._put_batch(
@@ -174,6 +177,7 @@ class SendHandlers:
                 reconsume_times=reconsume_times,
             )
         except DiskFull as error:
+            times.failed += 1
             raise _no_room(error) from None
         self._stats.put(topic, 1, put.end - put.physical_offset)
         response = request.respond(
@@ -263,7 +267,7 @@ class SendHandlers:
                 response.code = code
                 channel.reply(request, response)
 
-            self._double_write.wait(put.end, now, answer)
+            self._double_write.wait(put.end, now, self._stats.put_times.follow(answer))
             return None
 
         def done(in_time: bool) -> None:
@@ -271,7 +275,8 @@ class SendHandlers:
                 response.code = ResponseCode.FLUSH_DISK_TIMEOUT
             channel.reply(request, response)
 
-        self._commits.wait(put.end, now + self._options.sync_flush_timeout / 1000, done)
+        deadline = now + self._options.sync_flush_timeout / 1000
+        self._commits.wait(put.end, deadline, self._stats.put_times.follow(done))
         return None
 
     def _stored_rows(self, rows: list[Row]) -> list[Row]:
