@@ -124,7 +124,7 @@ class RefusedHandlers:
         of_group = f" of group {group!r}" if group else ""
         meaning = _TEXTS.get(code)
         logger.warning(
-            "request %s (%d) of client %r%s refused, this broker does not have it yet%s",
+            "request %s (%d) of client %r%s refused, this broker does not answer it%s",
             _NAMES[code], code, client, of_group, f": {meaning}" if meaning else "",
         )  # fmt: skip
 

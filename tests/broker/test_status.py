@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+import trio
 
 from mqcommon.message.batch import encode_batch
 from mqcommon.message.queue import MessageQueue
@@ -15,6 +16,8 @@ from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
 from tests.broker.running import pull_request, running, send_request
 from tests.support.memory_files import MemoryFiles
+
+DEADLINE_S = 60
 
 
 async def status(client: RemotingClient, addr: str) -> dict[str, str]:
@@ -97,5 +100,7 @@ async def test_what_is_pulled_and_not_committed_is_in_flight() -> None:
             assert await progress(operator) == (5, 4, 4)
             await consumer.invoke(addr, pull_request("t", 4, wait_ms=10_000))
             assert await progress(operator) == (5, 4, 5)
-        while (await progress(operator)) != (5, 4, 4):
-            pass  # the broker sees the connection end a moment later
+        with trio.fail_after(DEADLINE_S):
+            # The broker sees a moment later that the connection has ended.
+            while (await progress(operator)) != (5, 4, 4):
+                await trio.lowlevel.checkpoint()
