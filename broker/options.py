@@ -79,6 +79,8 @@ class BrokerOptions:
     cluster_topic_enable: bool = option(True, "the topic named as the cluster may be used")
     broker_topic_enable: bool = option(True, "the topic named as the broker may be used")
     trace_topic_enable: bool = option(False, "make RMQ_SYS_TRACE_TOPIC, for clients that trace")
+    region_id: str = option("DefaultRegion", "region, which stored messages and answers to sends carry as MSG_REGION")
+    trace_on: bool = option(True, "whether clients that trace may trace messages of this broker (TRACE_ON)")
     flush_consumer_offset_interval: int = option(
         5_000, "how often consumers' offsets that changed go to disk", unit="ms", minimum=10, mutable=True
     )

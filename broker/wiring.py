@@ -14,12 +14,13 @@ from broker.handlers.client import ClientHandlers
 from broker.handlers.offsets import OffsetHandlers
 from broker.handlers.pull import PullHandlers
 from broker.handlers.query import QueryHandlers
+from broker.handlers.refused import RefusedHandlers
 from broker.handlers.send import SendHandlers
 from broker.handlers.stats import StatsHandlers
 from broker.identity import Identity, memory_bytes
 from broker.meta.clients import Clients
 from broker.meta.metadata import Metadata
-from broker.observe.runtime import RuntimeInfo
+from broker.observe.runtime import NO_LIMIT, RuntimeInfo, Waiting
 from broker.observe.stats import BrokerStats
 from broker.options import BrokerOptions
 from broker.registrar import Registrar
@@ -81,6 +82,7 @@ def build_rooms(
     cleaner = Cleaner(store, Removal(fs, options.store_path_root_dir, store), flusher, options, clock)
 
     def after_turn() -> None:
+        stats.put_times.end_turn()
         if store.arrived:
             arrived = list(store.arrived)
             store.arrived.clear()
@@ -98,7 +100,7 @@ def build_rooms(
     client_handlers = ClientHandlers(clients, topics, groups, options, clock, store.record_at)
     runtime = RuntimeInfo(
         options.store_path_root_dir, fs, store, stats, replication.stats, clock,
-        is_active=lambda: acting.members.is_lowest,
+        is_active=lambda: acting.members.is_lowest, waiting=lambda: _waiting(options, replication, cold, stats),
     )  # fmt: skip
     topic_handlers = TopicHandlers(topics, offsets, stats, persister.wait, flusher.delete_topic)
     quick_and_slow = (
@@ -124,10 +126,12 @@ def build_rooms(
     )  # fmt: skip
     handlers = {code: handler for family in families for code, handler in family.handlers().items()}
     handlers |= {code: cold.guarded(handlers[code]) for code in READ_THE_STORE}
+    slow_handlers = {code: handler for family in quick_and_slow for code, handler in family.slow_handlers().items()}
+    handlers |= RefusedHandlers(clients).handlers(handlers.keys() | slow_handlers.keys())
 
     server = Server(
         handlers,
-        {code: handler for family in quick_and_slow for code, handler in family.slow_handlers().items()},
+        slow_handlers,
         limits=ServerLimits(idle_timeout_ms=options.server_channel_max_idle_time_seconds * 1000),
         on_close=_each(client_handlers.closed, held.drop, replication.metadata_watch.drop, cold.drop),
         after_turn=after_turn,
@@ -135,6 +139,16 @@ def build_rooms(
     prepare = acting.pre_online.prepare if acting.pre_online else None
     registrar = Registrar(identity, topics, options, known_master, acting.heartbeats, prepare)
     return Rooms(server, registrar, flusher, cleaner, persister, held, cold, pages, stats, client_handlers, replication)
+
+
+def _waiting(
+    options: BrokerOptions, replication: Replication, cold: ColdReads, stats: BrokerStats
+) -> dict[str, Waiting]:
+    """What waits in this broker, by the thread pool in whose queue it would wait in RocketMQ's."""
+    most = replication.double_write.max_waiting if options.is_sync_master else NO_LIMIT
+    sends = Waiting(len(replication.double_write), most, stats.put_times.head_wait_ms())
+    reads = Waiting(len(cold), cold.max_waiting, round(cold.head_wait_s * 1_000))
+    return {"send": sends, "pull": reads, "litePull": reads, "query": reads}
 
 
 def _each(*drops: Callable[[Channel], None]) -> Callable[[Channel], None]:

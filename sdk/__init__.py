@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     )
     from mqcommon.message.message import Message, MessageExt
     from mqcommon.message.queue import MessageQueue
+    from remoting.protocol.bodies.group import SubscriptionGroupConfig
+    from remoting.protocol.bodies.topic import TopicConfig
     from sdk.admin.client import Admin
     from sdk.consumer.pull import PullConsumer
     from sdk.consumer.result import PullBytes, PullResult, PullStatus
@@ -51,6 +53,8 @@ __all__ = [
     "SendResult",
     "SendStatus",
     "SkylarkError",
+    "SubscriptionGroupConfig",
+    "TopicConfig",
     "UserError",
 ]
 
@@ -58,6 +62,8 @@ _HOMES = {
     "mqcommon.errors": ("BrokerError", "RemotingError", "RouteNotFound", "SendFailed", "SkylarkError", "UserError"),
     "mqcommon.message.message": ("Message", "MessageExt"),
     "mqcommon.message.queue": ("MessageQueue",),
+    "remoting.protocol.bodies.group": ("SubscriptionGroupConfig",),
+    "remoting.protocol.bodies.topic": ("TopicConfig",),
     "sdk.admin.client": ("Admin",),
     "sdk.consumer.pull": ("PullConsumer",),
     "sdk.consumer.result": ("PullBytes", "PullResult", "PullStatus"),

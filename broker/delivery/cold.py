@@ -48,7 +48,7 @@ class ColdReads:
     """All requests of a broker that wait for its disk; `run` serves them until cancelled."""
 
     def __init__(self, max_waiting: int = MAX_WAITING) -> None:
-        self._max_waiting = max_waiting
+        self.max_waiting = max_waiting
         self._by_channel: dict[Channel, deque[_Waiting]] = {}
         self._count = 0
         self._running = 0
@@ -62,6 +62,12 @@ class ColdReads:
 
     def __len__(self) -> int:
         return self._count + self._running
+
+    @property
+    def head_wait_s(self) -> float:
+        """How long the oldest request has waited for its turn."""
+        oldest = min((requests[0].deadline for requests in self._by_channel.values()), default=None)
+        return 0.0 if oldest is None else trio.current_time() + TIMEOUT_S - oldest
 
     def handle(self, channel: Channel, request: Command, attempt: Attempt) -> Command | None:
         """The answer of ``attempt``; None when it has none now, or when it waits for the disk and is sent later.
@@ -99,7 +105,7 @@ class ColdReads:
 
     def _wait(self, waiting: _Waiting) -> Command | None:
         """Let it wait for its turn; the refusal when that cannot be."""
-        if self._stopping or self._count >= self._max_waiting:
+        if self._stopping or self._count >= self.max_waiting:
             return _refusal(waiting.request, stopping=self._stopping)
         self._by_channel.setdefault(waiting.channel, deque()).append(waiting)
         self._count += 1

@@ -6,6 +6,7 @@ Neighbours: options.py; mqcommon/conf_file.py edits the conf file that the broke
 """
 
 import logging
+import os
 from collections.abc import Callable
 
 import trio
@@ -17,6 +18,7 @@ from mqcommon.clock import Clock
 from mqcommon.conf_file import save_changes
 from mqcommon.errors import ConfigError, RequestRefused, StoreError
 from mqcommon.files import FileSystem
+from mqcommon.names import TRACE_TOPIC
 from mqcommon.options import entries, options_of, to_properties, update, value_text
 from remoting.net.channel import Channel
 from remoting.net.server import Handler, SlowHandler
@@ -28,6 +30,16 @@ from remoting.protocol.command import Command
 from remoting.protocol.headers.admin import GetBrokerConfigResponseHeader
 
 logger = logging.getLogger(__name__)
+
+# Keys of RocketMQ's that this broker has no option for. Its exportConfigs and exportMetrics read them, and an older
+# exportConfigs fails where one is missing; exportMetrics takes the first for the number of processors.
+_FOR_JAVA_TOOLS = {
+    "clientCallbackExecutorThreads": str(len(os.sched_getaffinity(0))),
+    "filterServerNums": "0",
+    "messageDelayLevel": "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
+    "msgTraceTopicName": TRACE_TOPIC,
+    "useTLS": "false",
+}
 
 
 class ConfigHandlers:
@@ -61,9 +73,10 @@ class ConfigHandlers:
     def get(self, channel: Channel, request: Command) -> Command:
         """26."""
         version = encode_body(self._version).decode()
-        return request.respond(
-            ext=GetBrokerConfigResponseHeader(version).to_ext(), body=to_properties(self._options).encode()
-        )
+        known = {o.key for o in options_of(BrokerOptions)}
+        others = [f"{key}={value}\n" for key, value in _FOR_JAVA_TOOLS.items() if key not in known]
+        lines = sorted([*to_properties(self._options).splitlines(keepends=True), *others])
+        return request.respond(ext=GetBrokerConfigResponseHeader(version).to_ext(), body="".join(lines).encode())
 
     def runtime(self, channel: Channel, request: Command) -> Command:
         """28."""

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 import trio
 
 from broker.handlers.bodies import Durable, answer_with, refused_when_not_stored
-from broker.meta.attributes import TOPIC_ATTRIBUTES, changed, parse_changes
+from broker.meta.attributes import changed, parse_changes
 from broker.meta.consumer_offsets import ConsumerOffsets
 from broker.meta.topics import MAX_QUEUE_NUMS, Topics
 from broker.observe.stats import BrokerStats
@@ -145,7 +145,7 @@ class TopicHandlers:
                 TOPIC_FILTER_TYPE.read(header.topic_filter_type),
                 header.topic_sys_flag or 0,
                 header.order,
-                changed(known.attributes if known else {}, parse_changes(header.attributes), TOPIC_ATTRIBUTES),
+                changed(known.attributes if known else None, parse_changes(header.attributes)),
             )
         except ValueError as error:
             raise _bad(str(error)) from None

@@ -14,6 +14,7 @@ import trio
 
 from broker.delivery.cold import ColdReads
 from broker.delivery.hold import HeldPull, HeldPulls
+from broker.delivery.pulled import note_pulled
 from broker.handlers.bodies import refused_when_not_stored
 from broker.handlers.send import FAQ
 from broker.meta.clients import Clients
@@ -126,6 +127,7 @@ class PullHandlers:
                 wanted = Wanted(group, queue, offset, max_count, max_bytes, tag_codes)
                 if self._hold(channel, request, wanted, suspend_ms):
                     return None
+            note_pulled(channel, group.group_name, topic, queue_id, result.next_offset)
             return self._answer(request, group.group_name, topic, code, suggested, result)
 
         return self._cold.handle(channel, request, attempt)
@@ -208,6 +210,7 @@ class PullHandlers:
             code, suggested = self._judge(result, queue, offset, group)
             if not last and code == ResponseCode.PULL_NOT_FOUND:
                 return False
+            note_pulled(channel, group.group_name, queue.topic, queue.queue_id, result.next_offset)
             channel.reply(request, self._answer(request, group.group_name, queue.topic, code, suggested, result))
             return True
 

@@ -37,14 +37,18 @@ from remoting.protocol.headers.send import SendMessageRequestHeader
 FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 _BORN_HOST = "born_host"
 _UNIQ_KEY = b"UNIQ_KEY\x01"
+_DELAYED = "delayed messages"
 # What this broker does not do yet must be refused: stored as a plain message it would be delivered at once.
 _UNSUPPORTED = {
-    b"DELAY": "delayed messages",
-    b"TIMER_DELAY_SEC": "delayed messages",
-    b"TIMER_DELAY_MS": "delayed messages",
-    b"TIMER_DELIVER_MS": "delayed messages",
+    b"DELAY": _DELAYED,
+    b"TIMER_DELAY_SEC": _DELAYED,
+    b"TIMER_DELAY_MS": _DELAYED,
     b"TRAN_MSG": "transactional messages",
 }
+# Times (ms) before which a message must not be delivered; the second is that of Aliyun's clients.
+_DELIVER_AT = (b"TIMER_DELIVER_MS", b"__STARTDELIVERTIME")
+# Properties that the broker sets itself. A message that was stored before and is sent again has them all.
+_BROKERS_OWN = (b"MSG_REGION", b"CLUSTER", b"TRACE_ON")
 
 
 Row = tuple[int, bytes, bytes]
@@ -100,7 +104,12 @@ class SendHandlers:
         self._host_hex = store_host.hex().upper()
         self._v6_flag = STORE_HOST_V6 if len(store_host) > 8 else 0
         self._unique_keys = unique_keys
-        self._cluster = f"CLUSTER\x01{options.broker_cluster_name}\x02".encode()
+        self._region, self._trace_on = options.region_id, "true" if options.trace_on else "false"
+        # In the order in which RocketMQ stores them.
+        values = (self._region, options.broker_cluster_name, self._trace_on)
+        self._suffix = b"".join(
+            b"%s\x01%s\x02" % (name, value.encode()) for name, value in zip(_BROKERS_OWN, values, strict=True)
+        )
         self._double_write = double_write
         self._waits = double_write is not None or options.flush_disk_type == "SYNC_FLUSH"
 
@@ -147,6 +156,9 @@ class SendHandlers:
             raise _illegal(
                 f"the body has {len(request.body)} bytes, at most {self._options.max_message_size} are taken"
             )
+        times = self._stats.put_times
+        if times.turn is None:
+            times.begin()
         try:
             if batch or ext.get(names.batch) in ("true", "1", True):
                 return self._put_batch(
@@ -165,13 +177,14 @@ class SendHandlers:
                 reconsume_times=reconsume_times,
             )
         except DiskFull as error:
+            times.failed += 1
             raise _no_room(error) from None
         self._stats.put(topic, 1, put.end - put.physical_offset)
         response = request.respond(
             ext={
                 "queueId": queue_id,
-                "TRACE_ON": "true",
-                "MSG_REGION": "DefaultRegion",
+                "TRACE_ON": self._trace_on,
+                "MSG_REGION": self._region,
                 "msgId": f"{self._host_hex}{put.physical_offset:016X}",
                 "queueOffset": put.queue_offset,
             }
@@ -210,7 +223,7 @@ class SendHandlers:
             topic,
             queue_id,
             self._stored_rows(rows),
-            suffix=self._cluster,
+            suffix=self._suffix,
             sys_flag=sys_flag,
             born_timestamp=born_timestamp,
             born_host=born_host,
@@ -218,7 +231,7 @@ class SendHandlers:
         )
         offsets = put.physical_offsets
         self._stats.put(topic, len(offsets), put.end - offsets[0])
-        ext: dict[str, Any] = {"queueId": queue_id, "TRACE_ON": "true", "MSG_REGION": "DefaultRegion"}
+        ext: dict[str, Any] = {"queueId": queue_id, "TRACE_ON": self._trace_on, "MSG_REGION": self._region}
         body = b""
         if request.codec == CBOR:
             # A Skylark client makes ids of the offsets when it is asked for them.
@@ -254,7 +267,7 @@ class SendHandlers:
                 response.code = code
                 channel.reply(request, response)
 
-            self._double_write.wait(put.end, now, answer)
+            self._double_write.wait(put.end, now, self._stats.put_times.follow(answer))
             return None
 
         def done(in_time: bool) -> None:
@@ -262,7 +275,8 @@ class SendHandlers:
                 response.code = ResponseCode.FLUSH_DISK_TIMEOUT
             channel.reply(request, response)
 
-        self._commits.wait(put.end, now + self._options.sync_flush_timeout / 1000, done)
+        deadline = now + self._options.sync_flush_timeout / 1000
+        self._commits.wait(put.end, deadline, self._stats.put_times.follow(done))
         return None
 
     def _stored_rows(self, rows: list[Row]) -> list[Row]:
@@ -270,21 +284,24 @@ class SendHandlers:
         if all([p.startswith(_UNIQ_KEY) and p.find(b"\x02") == len(p) - 1 for _, _, p in rows]):
             # A unique key and nothing else, as most have it.
             return rows
-        cut = len(self._cluster)
+        cut = len(self._suffix)
         return [(flag, body, self._stored_properties(properties)[:-cut]) for flag, body, properties in rows]
 
     def _stored_properties(self, properties: bytes) -> bytes:
         """A producer's properties, with what the broker adds."""
         # find, not "in": for bytes that is several times faster.
         has = properties.find
-        if has(b"DELAY") >= 0 or has(b"TRAN_MSG") >= 0 or has(b"TIMER_D") >= 0:
-            _check_supported(properties)
+        if has(b"DELAY") >= 0 or has(b"TRAN_MSG") >= 0 or has(b"DELIVER") >= 0:
+            _check_supported(properties, self._clock.now_ms())
+        if has(b"CLUSTER\x01") >= 0:
+            properties = _without_brokers_own(properties)
+            has = properties.find
         if properties and properties[-1] != 2:
             properties += b"\x02"
         if has(_UNIQ_KEY) < 0:
             key = self._unique_keys.next(self._clock.now_ms())
-            return b"%sUNIQ_KEY\x01%s\x02%s" % (properties, key.encode(), self._cluster)
-        return properties + self._cluster
+            return b"%sUNIQ_KEY\x01%s\x02%s" % (properties, key.encode(), self._suffix)
+        return properties + self._suffix
 
     def _checked_queue_id(self, channel: Channel, config: TopicConfig, queue_id: int) -> int:
         if queue_id < 0:
@@ -319,11 +336,28 @@ def _remember_born_host(channel: Channel) -> bytes:
     return host
 
 
-def _check_supported(properties: bytes) -> None:
+def _check_supported(properties: bytes, now_ms: int) -> None:
     for name, what in _UNSUPPORTED.items():
         value = find_property(properties, name)
         if value not in (None, b"", b"0", b"false"):
             raise _unsupported(what)
+    for name in _DELIVER_AT:
+        if _is_later(find_property(properties, name) or b"0", now_ms):
+            raise _unsupported(_DELAYED)
+
+
+def _is_later(value: bytes, now_ms: int) -> bool:
+    """Whether a time (ms) is in the future; so is what cannot be read."""
+    try:
+        return int(value[:20]) > now_ms  # more digits are no time, and a very long number would be slow to read
+    except ValueError:
+        return True
+
+
+def _without_brokers_own(properties: bytes) -> bytes:
+    """``properties`` without those that the broker sets: of two, some clients read the first, others the last."""
+    pairs = properties.split(b"\x02")
+    return b"\x02".join([pair for pair in pairs if pair.partition(b"\x01")[0] not in _BROKERS_OWN])
 
 
 def _unsupported(what: str) -> RequestRefused:

@@ -1,5 +1,6 @@
 """What stands in queues, who has consumed how much, and how fast: 202, 208, 300, 315, 343."""
 
+from broker.delivery.pulled import furthest_pulled
 from broker.handlers.admin_groups import GroupRequestHeader
 from broker.handlers.bodies import answer_with
 from broker.meta.clients import Clients
@@ -106,11 +107,13 @@ class StatsHandlers:
 
     def _progress(self, group: str, topic: str) -> dict[MessageQueue, ConsumeOffset]:
         config = self._topics.get(topic)
+        members = self._clients.consumer_group(group)
+        pulled = furthest_pulled(members.members, group, topic) if members else {}
         rows = {}
         for queue_id in range(config.read_queue_nums if config else 0):
             consumed = max(self._offsets.query(group, topic, queue_id), 0)
             last_ms = self._store.store_time(topic, queue_id, consumed - 1) if consumed > 0 else 0
             end = self._store.max_offset(topic, queue_id)
-            row = ConsumeOffset(end, consumed, consumed, max(last_ms, 0))
+            row = ConsumeOffset(end, consumed, max(consumed, pulled.get(queue_id, 0)), max(last_ms, 0))
             rows[MessageQueue(topic, self._broker_name, queue_id)] = row
         return rows

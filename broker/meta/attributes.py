@@ -10,6 +10,9 @@ TOPIC_ATTRIBUTES: Mapping[str, frozenset[str] | None] = {
     "max.message.size": None,
 }
 
+# What says how a topic's messages are stored is settled when the topic is made.
+UNCHANGEABLE = frozenset({"queue.type", "cleanup.policy"})
+
 
 def parse_changes(text: str | None) -> dict[str, str | None]:
     """``"+a=1,-b"`` -> ``{"a": "1", "b": None}``; ValueError with RocketMQ's words."""
@@ -27,20 +30,26 @@ def parse_changes(text: str | None) -> dict[str, str | None]:
     return changes
 
 
-def changed(
-    current: Mapping[str, str], changes: Mapping[str, str | None], known: Mapping[str, frozenset[str] | None]
-) -> dict[str, str]:
-    """``current`` with ``changes``; ValueError for a key or value that this broker does not know."""
-    result = dict(current)
+def changed(current: Mapping[str, str] | None, changes: Mapping[str, str | None]) -> dict[str, str]:
+    """A topic's attributes with ``changes``; ``current`` is None for a topic that is made now.
+
+    ValueError, with RocketMQ's words, for a key or a value that this broker does not know, and for a change of what
+    must stay as it is. To give that the value that it has is no change.
+    """
+    result = dict(current or {})
     for key, value in changes.items():
-        if key not in known:
+        if key not in TOPIC_ATTRIBUTES:
             raise ValueError(f"unsupported key: {key}")
+        if value is None and current is None:
+            raise ValueError(f"only add attribute is supported while creating topic. key: {key}")
+        if value is None and key not in result:
+            raise ValueError(f"attempt to delete a nonexistent key: {key}")
+        if key in UNCHANGEABLE and current is not None and value != result.get(key):
+            raise ValueError(f"attempt to update an unchangeable attribute. key: {key}")
         if value is None:
-            if key not in result:
-                raise ValueError(f"attempt to delete a nonexistent key: {key}")
             del result[key]
             continue
-        choices = known[key]
+        choices = TOPIC_ATTRIBUTES[key]
         if choices is not None and value not in choices:
             raise ValueError(f"value is not supported: {key}={value}; give one of {', '.join(sorted(choices))}")
         result[key] = value

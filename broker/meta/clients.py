@@ -100,6 +100,14 @@ class Clients:
             return None
         return next((member for member in members.members.values() if member.client_id == client_id), None)
 
+    def client_id(self, channel: Channel) -> str | None:
+        """Who is connected there, if it said so in a heartbeat."""
+        for group in self._consumer_groups_of.get(channel, ()):
+            return self._consumers[group].members[channel].client_id
+        for group in self._producer_groups_of.get(channel, ()):
+            return self._producers[group][channel].client_id
+        return None
+
     # --- coming
 
     def consume(

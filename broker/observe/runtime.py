@@ -1,10 +1,11 @@
 """The answer to brokerStatus (28): RocketMQ's keys, all values text.
 
 Every key of RocketMQ's is given, since its tools print rows wrongly without: where this broker has no such thing
-(thread pools, the timer) it is zero.
+(the timer) it is zero.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from broker.observe.replication import ReplicationStats
 from broker.observe.stats import BrokerStats
@@ -14,7 +15,11 @@ from mqcommon.files import FileSystem
 from remoting.protocol.command import VERSION
 
 VERSION_NAME = "V5_3_3"
+# RocketMQ's thread pools. Here sends wait for an fsync or for slaves, and what reads the store waits for the disk;
+# there is nothing to acknowledge, nor transactions to end.
 POOLS = ("send", "pull", "litePull", "query", "ack")
+# RocketMQ's word for a limit that there is not.
+NO_LIMIT = 2**31 - 1
 _ABSENT = {
     "timerReadBehind": "0",
     "timerOffsetBehind": "0",
@@ -26,18 +31,24 @@ _ABSENT = {
     "remainTransientStoreBufferNumbs": "2147483647",
     "EndTransactionQueueSize": "0",
     "EndTransactionThreadPoolQueueCapacity": "0",
-    "putMessageFailedTimes": "0",
-    "putMessageEntireTimeMax": "0",
-    "putMessageDistributeTime": "null",
-    "putLatency99": "0.00",
-    "putLatency999": "0.00",
     "getMessageEntireTimeMax": "0",
     "dispatchMaxBuffer": "0",
 }
 
 
+class Waiting(NamedTuple):
+    """Requests that wait for something: how many, how many may, and for how long the oldest has."""
+
+    size: int
+    capacity: int
+    head_wait_ms: int
+
+
 class RuntimeInfo:
-    """Call it for the table as it is now. ``is_active``: whether this broker is, or acts as, the master."""
+    """Call it for the table as it is now.
+
+    ``is_active``: whether this broker is, or acts as, the master; ``waiting``: what waits, by RocketMQ's pool.
+    """
 
     def __init__(
         self,
@@ -49,8 +60,10 @@ class RuntimeInfo:
         clock: Clock,
         *,
         is_active: Callable[[], bool],
+        waiting: Callable[[], Mapping[str, Waiting]],
     ) -> None:
         self._directory = directory
+        self._waiting = waiting
         self._is_active = is_active
         self._replication = replication
         self._fs = fs
@@ -68,10 +81,13 @@ class RuntimeInfo:
             "bootTimestamp": str(self._boot_ms),
             "runtime": _duration(self._clock.now_ms() - self._boot_ms),
         }
+        waiting = self._waiting()
         for pool in POOLS:
-            table[f"{pool}ThreadPoolQueueSize"] = "0"
-            table[f"{pool}ThreadPoolQueueCapacity"] = "0"
-            table[f"{pool}ThreadPoolQueueHeadWaitTimeMills"] = "0"
+            size, capacity, head_wait_ms = waiting.get(pool, (0, 0, 0))
+            table[f"{pool}ThreadPoolQueueSize"] = str(size)
+            table[f"{pool}ThreadPoolQueueCapacity"] = str(capacity)
+            table[f"{pool}ThreadPoolQueueHeadWaitTimeMills"] = str(head_wait_ms)
+        table |= self._stats.put_times.table()
         return table | self._counters() | self._log() | self._disk() | self._replication.table()
 
     def _counters(self) -> dict[str, str]:

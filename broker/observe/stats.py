@@ -9,6 +9,7 @@ from datetime import date, datetime
 from typing import NamedTuple
 
 from broker.observe.meter import MINUTE_MS, SECOND_MS, Meter, Window
+from broker.observe.put_times import PutTimes
 from mqcommon.clock import Clock
 from remoting.protocol.bodies.stats import BrokerStatsData
 
@@ -44,6 +45,7 @@ class BrokerStats:
         self._topics: dict[str, Meter] = {}
         self._groups: dict[str, Meter] = {}
         self.puts = Meter(now_ms)
+        self.put_times = PutTimes(self.puts)
         self.gets = Meter(now_ms)
         self.misses = 0
         self._rates = Window(TEN_MINUTES_MS, SECOND_MS, now_ms, self._totals())
@@ -98,6 +100,7 @@ class BrokerStats:
     def sample(self) -> None:
         """Once a second: note where the counters stand."""
         now_ms = self._clock.now_ms()
+        self.put_times.sample(now_ms)
         self._rates.sample(now_ms, self._totals())
         today = self._day_of(now_ms)
         if today != self._today:

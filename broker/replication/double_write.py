@@ -34,7 +34,7 @@ class DoubleWrite:
         self._commits = commits
         self._acks = acks
         self._options = options
-        self._max_waiting = max_waiting
+        self.max_waiting = max_waiting
         self._sync_flush = options.flush_disk_type == "SYNC_FLUSH"
         self._next_log = 0.0
         self._unsaid = 0
@@ -48,7 +48,7 @@ class DoubleWrite:
 
     def admit(self, end: int) -> None:
         """Before a message is put at ``end`` of the log: RequestRefused when that must not be."""
-        if len(self) >= self._max_waiting:
+        if len(self) >= self.max_waiting:
             raise RequestRefused(
                 ResponseCode.SYSTEM_BUSY,
                 f"[REJECTREQUEST]system busy, start flow control for a while: {len(self)} sends wait for slaves",

@@ -166,9 +166,7 @@ class Server:
     def _start_slow(self, channel: Channel, request: Command) -> Command | None:
         handler = self._slow_handlers.get(request.code)
         if handler is None:
-            return request.respond(
-                ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {request.code} not supported"
-            )
+            return not_supported(request)
         if self._slow_running >= self._limits.max_slow_requests:
             return request.respond(ResponseCode.SYSTEM_BUSY, "[OVERLOAD]system busy, start flow control for a while")
         assert self._nursery is not None
@@ -234,6 +232,11 @@ def _stopping(request: Command) -> Command:
     knows_go_away = request.version > _LAST_WITHOUT_GO_AWAY
     code = ResponseCode.GO_AWAY if knows_go_away else ResponseCode.SERVICE_NOT_AVAILABLE
     return request.respond(code, "the server is stopping; try another one")
+
+
+def not_supported(request: Command) -> Command:
+    """The answer to a request that nobody here handles; the text is RocketMQ's."""
+    return request.respond(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {request.code} not supported")
 
 
 def failure(request: Command, error: Exception) -> Command:

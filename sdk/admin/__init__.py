@@ -1,7 +1,7 @@
 """Administration: the client `Admin`, and the command line `mqadmin` on top of it.
 
-client.py           Admin, one method an operation; broker_admin_api.py, merge.py: what it is made of
-cli.py              the click group, help, suggestions, completion
+client.py           Admin, one method an operation; asking.py: whom it asks; broker_admin_api.py, merge.py
+cli.py              the click group, help, suggestions, completion; not_yet.py: RocketMQ's other commands
 command.py          from an async function to a click command; params.py: options and their values
 commands/           the commands, a family a file
 session.py          what a command's function works with; targets.py: which brokers (-b, -c)

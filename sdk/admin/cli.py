@@ -6,7 +6,10 @@ Exit codes: 0 done, 1 an operation failed (one line on stderr says what to do), 
 """
 
 import difflib
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import IO, Any
 
 import click
 
@@ -25,7 +28,10 @@ from sdk.admin.commands import (
     replication,
     topics,
 )
+from sdk.admin.not_yet import name_of_missing
+from sdk.admin.render import to_json
 
+_IN_JSON = "sdk.admin.errors_in_json"
 _SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 
@@ -41,6 +47,20 @@ class Families(click.Group):
         for command in commands:
             self.add_command(command)
         self.families.setdefault(family, []).extend(command.name or "" for command in commands)
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        """click's; notes whether the errors of this command line are wanted as JSON, whatever else is wrong in it."""
+        in_json = _wants_json(args)
+        with _usage_errors(in_json=in_json):
+            ctx = super().make_context(info_name, args, parent, **extra)
+        ctx.meta[_IN_JSON] = in_json
+        return ctx
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with _usage_errors(in_json=ctx.meta[_IN_JSON]):
+            return super().invoke(ctx)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """A command by its name in any case."""
@@ -67,8 +87,33 @@ class Families(click.Group):
                 )
 
 
+class JsonUsageError(click.UsageError):
+    """A usage error that is shown as one line of JSON."""
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        click.echo(to_json({"error": self.message, "code": None, "addr": None}, one_line=True), file=file, err=True)
+
+
+@contextmanager
+def _usage_errors(*, in_json: bool) -> Iterator[None]:
+    try:
+        yield
+    except click.UsageError as error:
+        if not in_json:
+            raise
+        raise JsonUsageError(error.format_message(), error.ctx) from None
+
+
+def _wants_json(args: Sequence[str]) -> bool:
+    return "--output=json" in args or ("--output", "json") in itertools.pairwise(args)
+
+
 def unknown_command(group: click.Group, ctx: click.Context, name: str) -> click.UsageError:
-    """The error for a command that is not there, with the nearest names."""
+    """The error for a command that is not there: not yet, or a name like others."""
+    missing = name_of_missing(name)
+    if missing is not None:
+        text = f"{missing} is a command of RocketMQ's mqadmin that this one does not have yet. See mqadmin help."
+        return click.UsageError(text, ctx)
     by_lower = {known.lower(): known for known in group.commands}
     near = difflib.get_close_matches(name.lower(), by_lower, n=3, cutoff=0.6)
     hint = f"Did you mean {' or '.join(by_lower[one] for one in near)}?" if near else "See mqadmin help."

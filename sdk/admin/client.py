@@ -5,15 +5,14 @@ their masters (the lowest id where there is no master) at once and merge the ans
 there one failure fails the call; lists of what was found are given as long as one broker answered.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Literal, Self, TypeVar
 
-from mqcommon.errors import RouteNotFound, UserError
+from mqcommon.errors import UserError
 from mqcommon.message.ids import parse_offset_msg_id
 from mqcommon.message.message import MessageExt
 from mqcommon.message.queue import MessageQueue
-from mqcommon.names import retry_topic
 from remoting.protocol.bodies.cluster import ClusterInfo
 from remoting.protocol.bodies.connections import ConsumerConnection, ProducerConnection
 from remoting.protocol.bodies.consume_queue import ConsumeQueueEntries
@@ -27,12 +26,12 @@ from remoting.protocol.bodies.topic import TopicConfig, TopicConfigTable, TopicS
 from remoting.protocol.codes import ResponseCode
 from sdk import broker_api, namesrv_api
 from sdk.admin import broker_admin_api as api
+from sdk.admin.asking import Asking
 from sdk.admin.merge import merge_consume_stats, merge_consumers, merge_producers, merge_topic_stats
 from sdk.checked import Count, Milliseconds, NotNegative, Offset, checked_methods
 from sdk.client import ClientInstance
-from sdk.endpoint import Endpoint
-from sdk.fanout import Answers, ask_all
-from sdk.routes import master_of, reader_of
+from sdk.fanout import ask_all
+from sdk.routes import master_of
 
 T = TypeVar("T")
 
@@ -52,7 +51,7 @@ class Admin:
 
     def __init__(self, nameserver: str | None = None, *, timeout_ms: Milliseconds = 5000) -> None:
         self._instance = ClientInstance(nameserver, request_timeout_ms=timeout_ms, needs_nameserver=False)
-        self._timeout_ms = timeout_ms
+        self._ask = Asking(self._instance, timeout_ms)
 
     async def __aenter__(self) -> Self:
         await self._instance.__aenter__()
@@ -71,7 +70,7 @@ class Admin:
 
     async def cluster_info(self) -> ClusterInfo:
         """Clusters, their brokers, and the addresses of each broker's master and slaves."""
-        return await self._namesrv(namesrv_api.cluster_info)
+        return await self._ask.namesrv(namesrv_api.cluster_info)
 
     async def brokers_of_cluster(self, cluster: str) -> list[str]:
         """The masters' addresses, by broker name; UserError when there is no such cluster."""
@@ -99,28 +98,28 @@ class Admin:
 
     async def create_topic(self, addr: str, config: TopicConfig) -> None:
         """Create the topic on the broker, or change it to ``config``."""
-        await api.create_topic(self._at(addr), config)
+        await api.create_topic(self._ask.at(addr), config)
 
     async def delete_topic_in_broker(self, addr: str, topic: str) -> None:
         """Drop the topic with its messages from the broker."""
-        await api.delete_topic(self._at(addr), topic)
+        await api.delete_topic(self._ask.at(addr), topic)
 
     async def delete_topic_in_namesrv(self, topic: str, cluster: str | None = None) -> None:
         """Make every NameServer forget the topic's route (in one cluster, when named)."""
-        answers = await self._each_namesrv(lambda at: namesrv_api.delete_topic(at, topic, cluster))
+        answers = await self._ask.each_namesrv(lambda at: namesrv_api.delete_topic(at, topic, cluster))
         answers.all()
 
     async def topic_list(self) -> list[str]:
         """All topics, as the NameServer lists them."""
-        return list((await self._namesrv(namesrv_api.topic_list)).topic_list)
+        return list((await self._ask.namesrv(namesrv_api.topic_list)).topic_list)
 
     async def topics_by_cluster(self, cluster: str) -> list[str]:
         """The topics of a cluster."""
-        return list((await self._namesrv(lambda at: namesrv_api.topics_by_cluster(at, cluster))).topic_list)
+        return list((await self._ask.namesrv(lambda at: namesrv_api.topics_by_cluster(at, cluster))).topic_list)
 
     async def system_topics(self) -> list[str]:
         """The topics that NameServers and brokers made for themselves."""
-        listed = await self._namesrv(namesrv_api.system_topics)
+        listed = await self._ask.namesrv(namesrv_api.system_topics)
         topics = list(listed.topic_list)
         if listed.broker_addr:
             own = await self.system_topics_of_broker(listed.broker_addr)
@@ -129,69 +128,91 @@ class Admin:
 
     async def system_topics_of_broker(self, addr: str) -> list[str]:
         """The topics that the broker made for itself."""
-        return list((await api.system_topics(self._at(addr))).topic_list)
+        return list((await api.system_topics(self._ask.at(addr))).topic_list)
 
     async def topic_config(self, addr: str, topic: str) -> TopicConfig:
         """One topic of the broker; BrokerError 17 when it has no such topic."""
-        return await api.topic_config(self._at(addr), topic)
+        return await api.topic_config(self._ask.at(addr), topic)
 
     async def all_topic_config(self, addr: str) -> TopicConfigTable:
         """Every topic of the broker."""
-        return await api.all_topic_config(self._at(addr))
+        return await api.all_topic_config(self._ask.at(addr))
 
-    async def topic_stats(self, topic: str) -> TopicStatsTable:
-        """Offsets and last update of every queue of the topic."""
-        answers = await self._each_of_topic(topic, lambda at: api.topic_stats(at, topic))
+    async def topic_stats(self, topic: str, cluster: str | None = None) -> TopicStatsTable:
+        """Offsets and last update of every queue of the topic; ``cluster`` names other brokers than its route's."""
+        answers = await self._ask.each_of_topic(topic, lambda at: api.topic_stats(at, topic), cluster)
         return merge_topic_stats(answers.all(ignore=_NO_SUCH_TOPIC))
 
     async def groups_of_topic(self, topic: str) -> list[str]:
         """The groups that consume the topic."""
-        answers = await self._each_of_topic(topic, lambda at: api.groups_of_topic(at, topic))
+        answers = await self._ask.each_of_topic(topic, lambda at: api.groups_of_topic(at, topic))
         return sorted({group for groups in answers.any() for group in groups.group_list})
 
     # --- groups
 
     async def create_group(self, addr: str, config: SubscriptionGroupConfig) -> None:
         """Create the subscription group on the broker, or change it to ``config``."""
-        await api.create_group(self._at(addr), config)
+        await api.create_group(self._ask.at(addr), config)
 
     async def delete_group(self, addr: str, group: str, clean_offset: bool = False) -> None:
         """Drop the subscription group from the broker and, if asked, its offsets."""
-        await api.delete_group(self._at(addr), group, clean_offset=clean_offset)
+        await api.delete_group(self._ask.at(addr), group, clean_offset=clean_offset)
 
     async def all_groups(self, addr: str) -> SubscriptionGroupTable:
         """Every subscription group of the broker."""
-        return await api.all_groups(self._at(addr))
+        return await api.all_groups(self._ask.at(addr))
 
-    async def consume_stats(self, group: str, topic: str | None = None) -> ConsumeStats:
-        """How far the group has consumed every queue of ``topic``, or of all its topics."""
-        answers = await self._each_of_group(group, topic, lambda at: api.consume_stats(at, group, topic))
+    async def group_exists(self, group: str) -> bool:
+        """Whether any broker knows the group."""
+        answers = await self._ask.each(await self._ask.all_readers(), api.all_groups)
+        if any(group in table.subscription_group_table for table in answers.values.values()):
+            return True
+        answers.all()  # a broker that did not answer may know it
+        return False
+
+    async def consume_stats(self, group: str, topic: str | None = None, cluster: str | None = None) -> ConsumeStats:
+        """How far the group has consumed every queue of ``topic``, or of all its topics.
+
+        ``cluster`` names the brokers to ask, where they are not those of the topic's route.
+        """
+        answers = await self._ask.each_of_group(group, topic, lambda at: api.consume_stats(at, group, topic), cluster)
         return merge_consume_stats(answers.all(ignore=(*_NO_SUCH_TOPIC, *_NO_SUCH_GROUP)))
 
-    async def consumer_connection(self, group: str) -> ConsumerConnection:
-        """The group's connected consumers; BrokerError 206 when there is none."""
-        answers = await self._each_of_group(group, None, lambda at: api.consumer_connection(at, group))
+    async def consumer_connection(self, group: str, addr: str | None = None) -> ConsumerConnection:
+        """The group's consumers connected to the broker at ``addr``, or to any; BrokerError 206 when there is none."""
+        if addr is not None:
+            return merge_consumers([await api.consumer_connection(self._ask.at(addr), group)])
+        answers = await self._ask.each_of_group(group, None, lambda at: api.consumer_connection(at, group))
         return merge_consumers(answers.any())
 
     async def consumer_running_info(self, group: str, client_id: str, *, jstack: bool = False) -> ConsumerRunningInfo:
         """What one consumer of the group is doing: the broker that it is connected to asks it."""
-        answers = await self._each_of_group(
+        answers = await self._ask.each_of_group(
             group, None, lambda at: api.consumer_running_info(at, group, client_id, jstack=jstack)
         )
         return answers.any()[0]
 
     async def producer_connection(self, group: str, topic: str) -> ProducerConnection:
         """The group's producers connected to the brokers of ``topic``; BrokerError 1 when there is none."""
-        answers = await self._each_of_topic(topic, lambda at: api.producer_connection(at, group))
+        answers = await self._ask.each_of_topic(topic, lambda at: api.producer_connection(at, group))
         return merge_producers(answers.any())
 
     # --- messages and offsets
 
     async def query_message_by_key(
-        self, topic: str, key: str, max_num: Count = 64, begin: int = 0, end: int = LONG_MAX
+        self,
+        topic: str,
+        key: str,
+        max_num: Count = 64,
+        begin: int = 0,
+        end: int = LONG_MAX,
+        cluster: str | None = None,
     ) -> list[MessageExt]:
-        """Messages of ``topic`` with ``key`` among their keys, stored from ``begin`` to ``end`` (ms), oldest first."""
-        found = await self._query(topic, key, max_num, begin, end, unique=False)
+        """Messages of ``topic`` with ``key`` among their keys, stored from ``begin`` to ``end`` (ms), oldest first.
+
+        ``cluster`` names the brokers to ask, where they are not those of the topic's route.
+        """
+        found = await self._query(topic, key, max_num, begin, end, cluster=cluster)
         matching = [message for message in found if key in (message.keys or "").split(" ")]
         return matching[:max_num]
 
@@ -207,13 +228,13 @@ class Admin:
         except ValueError as error:
             raise UserError(str(error)) from None
         addr = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        return await broker_api.view_message(self._at(addr), offset)
+        return await broker_api.view_message(self._ask.at(addr), offset)
 
     async def consume_message_directly(
         self, group: str, client_id: str, message: MessageExt
     ) -> ConsumeMessageDirectlyResult:
         """Give a message to one push consumer of the group, whatever it has consumed; its broker hands it on."""
-        at = self._at(message.store_host)
+        at = self._ask.at(message.store_host)
         return await api.consume_message_directly(at, group, client_id, message.topic, message.offset_msg_id)
 
     async def max_offset(self, mq: MessageQueue) -> int:
@@ -246,55 +267,55 @@ class Admin:
 
         Brokers give fewer entries than a large ``count``. BrokerError 1 when there is no such queue.
         """
-        return await api.query_consume_queue(self._at(addr), topic, queue_id, index, count, group)
+        return await api.query_consume_queue(self._ask.at(addr), topic, queue_id, index, count, group)
 
     # --- brokers
 
     async def delete_expired_commit_log(self, addr: str) -> None:
         """Let the broker delete commit log files that are older than its fileReservedTime, whatever the hour."""
-        await api.delete_expired_commit_log(self._at(addr))
+        await api.delete_expired_commit_log(self._ask.at(addr))
 
     async def clean_expired_consume_queue(self, addr: str) -> None:
         """Let the broker delete consume queue files that point to messages which are gone."""
-        await api.clean_expired_consume_queue(self._at(addr))
+        await api.clean_expired_consume_queue(self._ask.at(addr))
 
     async def clean_unused_topic(self, addr: str) -> None:
         """Let the broker delete the consume queues of topics that it no longer has."""
-        await api.clean_unused_topic(self._at(addr))
+        await api.clean_unused_topic(self._ask.at(addr))
 
     async def broker_runtime_info(self, addr: str) -> dict[str, str]:
         """Counters and state of the broker, all as text."""
-        return await api.runtime_info(self._at(addr))
+        return await api.runtime_info(self._ask.at(addr))
 
     async def broker_config(self, addr: str) -> dict[str, str]:
         """Every option of the broker as it runs."""
-        return await api.broker_config(self._at(addr))
+        return await api.broker_config(self._ask.at(addr))
 
     async def update_broker_config(self, addr: str, values: Mapping[str, str]) -> None:
         """Change options of the broker while it runs."""
-        await api.update_broker_config(self._at(addr), values)
+        await api.update_broker_config(self._ask.at(addr), values)
 
     async def broker_ha_status(self, addr: str) -> HARuntimeInfo:
         """How far a master's slaves are, or how a slave's copying goes."""
-        return await api.ha_status(self._at(addr))
+        return await api.ha_status(self._ask.at(addr))
 
     async def reset_master_flush_offset(self, addr: str, offset: int) -> None:
         """Tell a slave how far its master's disk has the log."""
-        await api.reset_master_flush_offset(self._at(addr), offset)
+        await api.reset_master_flush_offset(self._ask.at(addr), offset)
 
     async def broker_stats(self, addr: str, name: str, key: str) -> BrokerStatsData:
         """A rate of the broker (TOPIC_PUT_NUMS of a topic, ...); BrokerError 1 when it does not know it."""
-        return await api.broker_stats(self._at(addr), name, key)
+        return await api.broker_stats(self._ask.at(addr), name, key)
 
     async def wipe_write_perm(self, broker_name: str) -> dict[str, int]:
         """Keep producers away from the broker; NameServer address → topics touched."""
-        answers = await self._each_namesrv(lambda at: namesrv_api.wipe_write_perm(at, broker_name))
+        answers = await self._ask.each_namesrv(lambda at: namesrv_api.wipe_write_perm(at, broker_name))
         answers.all()
         return answers.values
 
     async def add_write_perm(self, broker_name: str) -> dict[str, int]:
         """Let producers come back to the broker; NameServer address → topics touched."""
-        answers = await self._each_namesrv(lambda at: namesrv_api.add_write_perm(at, broker_name))
+        answers = await self._ask.each_namesrv(lambda at: namesrv_api.add_write_perm(at, broker_name))
         answers.all()
         return answers.values
 
@@ -302,70 +323,48 @@ class Admin:
 
     async def namesrv_config(self, addrs: Sequence[str] | None = None) -> dict[str, dict[str, str]]:
         """NameServer address → its options; of all NameServers when none is named."""
-        answers = await self._each_namesrv(namesrv_api.namesrv_config, addrs)
+        answers = await self._ask.each_namesrv(namesrv_api.namesrv_config, addrs)
         answers.all()
         return answers.values
 
     async def update_namesrv_config(self, values: Mapping[str, str], addrs: Sequence[str] | None = None) -> None:
         """Change options of the named NameServers, or of all."""
-        (await self._each_namesrv(lambda at: namesrv_api.update_namesrv_config(at, values), addrs)).all()
+        (await self._ask.each_namesrv(lambda at: namesrv_api.update_namesrv_config(at, values), addrs)).all()
 
     async def put_kv(self, namespace: str, key: str, value: str) -> None:
         """Set a value in every NameServer's key-value store."""
-        (await self._each_namesrv(lambda at: namesrv_api.put_kv(at, namespace, key, value))).all()
+        (await self._ask.each_namesrv(lambda at: namesrv_api.put_kv(at, namespace, key, value))).all()
 
     async def delete_kv(self, namespace: str, key: str) -> None:
         """Remove a value from every NameServer's key-value store."""
-        (await self._each_namesrv(lambda at: namesrv_api.delete_kv(at, namespace, key))).all()
+        (await self._ask.each_namesrv(lambda at: namesrv_api.delete_kv(at, namespace, key))).all()
 
     async def get_kv(self, namespace: str, key: str) -> str | None:
         """A value of the key-value store; None when there is none."""
-        return await self._namesrv(lambda at: namesrv_api.get_kv(at, namespace, key))
+        return await self._ask.namesrv(lambda at: namesrv_api.get_kv(at, namespace, key))
 
     async def kv_list(self, namespace: str) -> dict[str, str]:
         """All values of a namespace."""
-        return await self._namesrv(lambda at: namesrv_api.kv_list(at, namespace))
+        return await self._ask.namesrv(lambda at: namesrv_api.kv_list(at, namespace))
 
-    # --- whom to ask
-
-    def _at(self, addr: str) -> Endpoint:
-        return self._instance.at(addr, self._timeout_ms)
-
-    async def _namesrv(self, call: Callable[[Endpoint], Awaitable[T]]) -> T:
-        return await self._instance.name_servers.ask(call, self._timeout_ms)
-
-    async def _each_namesrv(
-        self, call: Callable[[Endpoint], Awaitable[T]], addrs: Sequence[str] | None = None
-    ) -> Answers[T]:
-        return await self._each(addrs or self._instance.name_servers.addrs, call)
-
-    async def _each(self, addrs: Iterable[str], call: Callable[[Endpoint], Awaitable[T]]) -> Answers[T]:
-        return await ask_all(addrs, lambda addr: call(self._at(addr)))
-
-    async def _each_of_topic(self, topic: str, call: Callable[[Endpoint], Awaitable[T]]) -> Answers[T]:
-        return await self._each(_readers(await self.topic_route(topic)), call)
-
-    async def _each_of_group(
-        self, group: str, topic: str | None, call: Callable[[Endpoint], Awaitable[T]]
-    ) -> Answers[T]:
-        """The brokers of ``topic``; else those of the group's retry topic, which its heartbeats make; else all."""
-        try:
-            return await self._each(_readers(await self.topic_route(topic or retry_topic(group))), call)
-        except RouteNotFound:
-            if topic:
-                raise
-        tables = (await self.cluster_info()).broker_addr_table.values()
-        return await self._each([addr for table in tables if (addr := reader_of(table.broker_addrs))], call)
+    # --- inside
 
     async def _query(
-        self, topic: str, key: str, max_num: int, begin: int, end: int, *, unique: bool
+        self,
+        topic: str,
+        key: str,
+        max_num: int,
+        begin: int,
+        end: int,
+        *,
+        unique: bool = False,
+        cluster: str | None = None,
     ) -> list[MessageExt]:
-        route = await self.topic_route(topic)
-        names = {addr: broker.broker_name for broker in route.broker_datas if (addr := reader_of(broker.broker_addrs))}
+        names = await self._ask.readers_of(topic, cluster)
 
         async def query(addr: str) -> list[MessageExt]:
             return await broker_api.query_messages(
-                self._at(addr),
+                self._ask.at(addr),
                 topic,
                 key,
                 max_num=max_num,
@@ -378,7 +377,3 @@ class Admin:
         answers = await ask_all(names, query)
         found = [message for messages in answers.any() for message in messages if message.topic == topic]
         return sorted(found, key=lambda message: message.store_timestamp)
-
-
-def _readers(route: TopicRouteData) -> list[str]:
-    return [addr for broker in route.broker_datas if (addr := reader_of(broker.broker_addrs))]

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from mqcommon.errors import SkylarkError
-from sdk.admin.failures import explain, first_of
+from sdk.admin.failures import error_document, explain, first_of
 from sdk.admin.params import Address
 from sdk.admin.render import to_json
 from sdk.admin.session import Clients, SdkClients, Session, Settings
@@ -99,7 +99,9 @@ def run_work(clients: Clients, settings: Settings, work: Work, options: dict[str
             raise pipe from None
         if (failure := first_of(error, SkylarkError)) is None:
             raise
-        click.echo(f"mqadmin: {explain(failure)}", err=True)
+        in_json = settings.output == "json"
+        line = to_json(error_document(failure), one_line=True) if in_json else f"mqadmin: {explain(failure)}"
+        click.echo(line, err=True)
         return False
     assert session is not None
     session.clear_progress()

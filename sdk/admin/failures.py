@@ -3,7 +3,7 @@
 Anything that is not listed here is a bug of ours and keeps its traceback.
 """
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from mqcommon.errors import (
     BrokerError,
@@ -31,6 +31,8 @@ _REMEDIES = {
     206: "start a consumer of this group, or check its name with mqadmin consumerProgress",
 }
 
+_SEND_REMEDY = "look at the topic's perm with mqadmin topicRoute and at the brokers with mqadmin clusterList"
+
 
 def explain(error: BaseException) -> str:
     """One line for ``error``."""
@@ -46,15 +48,30 @@ def explain(error: BaseException) -> str:
         case RouteNotFound():
             text = f"no NameServer knows topic {error.topic}; {_REMEDIES[17]}"
         case SendFailed():
-            text = _with_cause(error)
-            text += "; look at the topic's perm with mqadmin topicRoute and at the brokers with mqadmin clusterList"
+            text, remedy = _with_cause(error), _SEND_REMEDY
+            if isinstance(cause := error.__cause__, BrokerError) and cause.remark in str(error):
+                # The error tells what the broker said, so that its cause has nothing more to say.
+                text, remedy = _sentence(str(error)), _REMEDIES.get(cause.code, _SEND_REMEDY)
+            text += f"; {remedy}"
         case BrokerError():
-            remedy = _REMEDIES.get(error.code)
-            text = f"{error.addr or 'the server'} refused with code {error.code}: {_first_line(error.remark)}"
-            text += f"; {remedy}" if remedy else ""
+            remark, remedy = _first_line(error.remark), _REMEDIES.get(error.code, "")
+            text = f"{error.addr or 'the server'} refused with code {error.code}: {remark}"
+            if remedy:
+                text = f"{_sentence(text)}; {remedy}"
         case _:
             text = _with_cause(error)
     return _first_line(text)
+
+
+def error_document(error: BaseException, doing: str = "") -> dict[str, Any]:
+    """``error`` for JSON: the line, RocketMQ's code where a server refused, and the server's address."""
+    text = explain(error)
+    refusal = next((one for one in (error, error.__cause__) if isinstance(one, BrokerError)), None)
+    return {
+        "error": f"{doing}: {text}" if doing else text,
+        "code": refusal.code if refusal else None,
+        "addr": getattr(refusal or error, "addr", None),
+    }
 
 
 def _with_cause(error: BaseException) -> str:
@@ -72,6 +89,11 @@ def first_of(error: BaseException, kind: type[E]) -> E | None:
             if found is not None:
                 return found
     return None
+
+
+def _sentence(text: str) -> str:
+    """The first line, ready for more to be said after it."""
+    return _first_line(text).removesuffix(".")
 
 
 def _first_line(text: str) -> str:

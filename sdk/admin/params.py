@@ -149,6 +149,11 @@ def cluster_name(help: str, **settings: Any) -> click.Option:
     return option("c", "clusterName", help, **settings)
 
 
+def route_cluster() -> click.Option:
+    """-c, whose brokers are asked instead of those of the topic's route."""
+    return option("c", "cluster", "cluster name or parent topic of a lite topic: its brokers are asked", default=None)
+
+
 def time_option(letter: str, long: str, help: str, **settings: Any) -> click.Option:
     """An option whose value is a time."""
     return option(letter, long, f"{help}[currentTimeMillis|yyyy-MM-dd#HH:mm:ss:SSS|now]", type=Timestamp(), **settings)

@@ -1,6 +1,7 @@
 """Reading queues for the commands that print messages: which queues, from where to where, pull by pull."""
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mqcommon.errors import UserError
@@ -48,9 +49,17 @@ async def chosen_queues(
         queue for queue in every if broker_name in (None, queue.broker_name) and queue_id in (None, queue.queue_id)
     ]
     if not queues:
-        names = ", ".join(f"{queue.broker_name}:{queue.queue_id}" for queue in every)
-        raise UserError(f"topic {topic} has no such queue to read; it has {names or 'none'}")
+        raise UserError(f"topic {topic} has no such queue to read: {which_queues(every, broker_name)}")
     return queues
+
+
+def which_queues(queues: "Sequence[MessageQueue]", broker_name: str | None) -> str:
+    """Where there are queues, as an answer to one who asked for others: of the broker that was named, else of each."""
+    counts = Counter(queue.broker_name for queue in queues)
+    if broker_name is not None and broker_name in counts:
+        return f"broker {broker_name} has queues 0 to {counts[broker_name] - 1}"
+    have = ", ".join(f"{name} has {count}" for name, count in sorted(counts.items())) or "no broker has any"
+    return have if broker_name is None else f"broker {broker_name} has none; {have}"
 
 
 async def span_of(

@@ -1,11 +1,13 @@
 """docs/mqadmin.md, made from the commands themselves, so that it cannot fall behind them."""
 
 import inspect
+import textwrap
 from collections.abc import Iterator
 
 import click
 
 from sdk.admin.cli import Families
+from sdk.admin.not_yet import NOT_YET
 
 _HEAD = """# mqadmin
 
@@ -25,13 +27,16 @@ mqadmin help sendMessage
 - **Where**: `-n host:port;host:port`, or `NAMESRV_ADDR`. Several NameServers are each told what each must know. With
   a broker's address (`-b host:port`) none is needed, unless the command has to tell it something too.
 - **JSON**: `--output json` prints one standard JSON document on stdout, with RocketMQ's member names as keys. Results
-  of an operation at several servers are listed one by one: `ok`, and `error` where it failed.
+  of an operation at several servers are listed one by one: `ok`, and `error` where it failed. Errors are JSON, too,
+  each on a line of stderr: `error`, RocketMQ's `code` where a server refused, and the `addr` of the server (else null).
+  So are warnings: `warning`.
 - **Exit codes**: 0 done; 1 an operation failed, at one server or at all, with one line on stderr that says what to do;
   2 the command line is wrong.
 - **Time**: `--timeout` counts for each answer of each server.
 - **Times of messages**: ms since 1970, local time as `2026-11-21#08:00:00:000`, ISO 8601 with or without a zone
   (`2026-11-21T08:00:00Z`), or `now`.
-- **Names**: a command is found in any case; a mistyped one is answered with the nearest.
+- **Names**: a command is found in any case; a mistyped one is answered with the nearest. What RocketMQ's tool has and
+  this one does not have yet is listed [at the end](#not-there-yet).
 - **Completion**: `mqadmin completion bash|zsh|fish` prints the script for your shell.
 
 Where RocketMQ's tool accepts both `-b` and `-c` and silently takes one of them, this one refuses.
@@ -50,6 +55,8 @@ def markdown(group: Families) -> str:
         parts.append(f"## {family}\n")
         for name in names:
             parts += _command_parts(ctx, group.commands[name], {param.name for param in shared})
+    parts.append("## Not there yet\n")
+    parts.append(textwrap.fill(", ".join(f"`{name}`" for name in NOT_YET) + ".", 118, break_on_hyphens=False))
     return "\n".join(parts).rstrip() + "\n"
 
 

@@ -9,12 +9,13 @@ import sys
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
 
 from mqcommon.errors import UserError
-from sdk.admin.failures import explain
+from sdk.admin.failures import error_document, explain
+from sdk.admin.render import to_json
 
 if TYPE_CHECKING:
     from sdk.admin.client import Admin
@@ -106,15 +107,18 @@ class Session:
 
     def warn(self, text: str) -> None:
         """A line on stderr."""
-        self.clear_progress()
-        click.echo(f"mqadmin: {text}", err=True)
+        self._complain({"warning": text}, text)
 
     def fail(self, error: BaseException, doing: str = "") -> str:
-        """One line on stderr, and exit code 1 at the end; returns the line for the JSON result."""
+        """One line on stderr, and exit code 1 at the end; returns the text for the JSON result."""
         self.failed = True
-        text = explain(error)
-        self.warn(f"{doing}: {text}" if doing else text)
-        return text
+        document = error_document(error, doing)
+        self._complain(document, document["error"])
+        return explain(error)
+
+    def _complain(self, document: dict[str, Any], text: str) -> None:
+        self.clear_progress()
+        click.echo(to_json(document, one_line=True) if self.json else f"mqadmin: {text}", err=True)
 
     def progress(self, text: str) -> None:
         """What a long operation is at, on one line of stderr that the next one replaces; only on a terminal."""

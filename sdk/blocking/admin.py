@@ -100,9 +100,9 @@ class Admin:
         """Every topic of the broker."""
         return self._loop.call(lambda admin: admin.all_topic_config(addr))
 
-    def topic_stats(self, topic: str) -> TopicStatsTable:
-        """Offsets and last update of every queue of the topic."""
-        return self._loop.call(lambda admin: admin.topic_stats(topic))
+    def topic_stats(self, topic: str, cluster: str | None = None) -> TopicStatsTable:
+        """Offsets and last update of every queue of the topic; ``cluster`` names other brokers than its route's."""
+        return self._loop.call(lambda admin: admin.topic_stats(topic, cluster))
 
     def groups_of_topic(self, topic: str) -> list[str]:
         """The groups that consume the topic."""
@@ -122,13 +122,20 @@ class Admin:
         """Every subscription group of the broker."""
         return self._loop.call(lambda admin: admin.all_groups(addr))
 
-    def consume_stats(self, group: str, topic: str | None = None) -> ConsumeStats:
-        """How far the group has consumed every queue of ``topic``, or of all its topics."""
-        return self._loop.call(lambda admin: admin.consume_stats(group, topic))
+    def group_exists(self, group: str) -> bool:
+        """Whether any broker knows the group."""
+        return self._loop.call(lambda admin: admin.group_exists(group))
 
-    def consumer_connection(self, group: str) -> ConsumerConnection:
-        """The group's connected consumers; BrokerError 206 when there is none."""
-        return self._loop.call(lambda admin: admin.consumer_connection(group))
+    def consume_stats(self, group: str, topic: str | None = None, cluster: str | None = None) -> ConsumeStats:
+        """How far the group has consumed every queue of ``topic``, or of all its topics.
+
+        ``cluster`` names the brokers to ask, where they are not those of the topic's route.
+        """
+        return self._loop.call(lambda admin: admin.consume_stats(group, topic, cluster))
+
+    def consumer_connection(self, group: str, addr: str | None = None) -> ConsumerConnection:
+        """The group's consumers connected to the broker at ``addr``, or to any; BrokerError 206 when there is none."""
+        return self._loop.call(lambda admin: admin.consumer_connection(group, addr))
 
     def consumer_running_info(self, group: str, client_id: str, *, jstack: bool = False) -> ConsumerRunningInfo:
         """What one consumer of the group is doing: the broker that it is connected to asks it."""
@@ -141,10 +148,19 @@ class Admin:
     # --- messages and offsets
 
     def query_message_by_key(
-        self, topic: str, key: str, max_num: int = 64, begin: int = 0, end: int = LONG_MAX
+        self,
+        topic: str,
+        key: str,
+        max_num: int = 64,
+        begin: int = 0,
+        end: int = LONG_MAX,
+        cluster: str | None = None,
     ) -> list[MessageExt]:
-        """Messages of ``topic`` with ``key`` among their keys, stored from ``begin`` to ``end`` (ms), oldest first."""
-        return self._loop.call(lambda admin: admin.query_message_by_key(topic, key, max_num, begin, end))
+        """Messages of ``topic`` with ``key`` among their keys, stored from ``begin`` to ``end`` (ms), oldest first.
+
+        ``cluster`` names the brokers to ask, where they are not those of the topic's route.
+        """
+        return self._loop.call(lambda admin: admin.query_message_by_key(topic, key, max_num, begin, end, cluster))
 
     def query_by_unique_key(self, topic: str, key: str) -> list[MessageExt]:
         """Messages of ``topic`` with the unique key ``key``, oldest first; more than one when a send was retried."""

@@ -30,6 +30,7 @@ class Producer:
         accept_weaker: bool = False,
         max_message_bytes: int = MAX_MESSAGE_BYTES,
     ) -> None:
+        self.group = group
         self._loop = ClientLoop(
             lambda: producer.Producer(
                 nameserver,
@@ -58,6 +59,15 @@ class Producer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    @property
+    def retried(self) -> int:
+        """How many tries were made beyond the first of each send, so far."""
+
+        async def count(client: producer.Producer) -> int:
+            return client.retried
+
+        return self._loop.call(count)
 
     def send(
         self,

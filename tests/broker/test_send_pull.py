@@ -70,7 +70,12 @@ async def test_a_json_client_gets_the_ids_of_a_batch_as_text() -> None:
         (send_request("t", b"", c="nothing"), ResponseCode.TOPIC_NOT_EXIST, "topic[t] not exist, apply first please!"),
         (send_request("a b", b""), ResponseCode.INVALID_PARAMETER, "illegal characters"),
         (send_request("SCHEDULE_TOPIC_XXXX", b""), ResponseCode.NO_PERMISSION, "is forbidden"),
-        (send_request("t", b"", queue_id=9), ResponseCode.INVALID_PARAMETER, "request queueId[9] is illegal"),
+        (
+            send_request("t", b"", queue_id=9),
+            ResponseCode.INVALID_PARAMETER,
+            "request queueId[9] is illegal, TopicConfig [topicName=t, readQueueNums=4, writeQueueNums=4, perm=RW-, "
+            "topicFilterType=SINGLE_TAG, topicSysFlag=0, order=false, attributes={}] Producer: 127.0.0.1:",
+        ),
         (send_request("t", bytes(70_000)), ResponseCode.MESSAGE_ILLEGAL, "the message is illegal"),
         (send_request("t", b"", f=4), ResponseCode.MESSAGE_ILLEGAL, "transactional messages"),
         (send_request("t", b"", properties="DELAY\x013\x02"), ResponseCode.MESSAGE_ILLEGAL, "delayed messages"),
@@ -90,6 +95,60 @@ async def test_refusals_have_rocketmqs_codes_and_texts(request_: Command, code: 
     async with running() as (client, addr):
         answer = await client.invoke(addr, request_)
         assert (answer.code, text in (answer.remark or "")) == (code, True), answer
+
+
+@pytest.mark.parametrize("name", ["TIMER_DELIVER_MS", "__STARTDELIVERTIME"])
+@pytest.mark.parametrize(
+    ("value", "code"),
+    [("", 0), ("0", 0), ("-1", 0), ("1700000000000", 0), ("99999999999999", 13), ("9" * 5000, 13), ("soon", 13)],
+)
+@pytest.mark.parametrize("batch", [False, True])
+async def test_a_time_of_delivery_in_the_future_is_refused(name: str, value: str, code: int, batch: bool) -> None:
+    properties = f"p\x01v\x02{name}\x01{value}\x02"
+    request = send_request("t", b"x", properties=properties)
+    if batch:
+        rows = [(0, b"x", b"UNIQ_KEY\x011\x02"), (0, b"x", properties.encode())]
+        request = send_request("t", encode_batch(rows), m=True)
+    async with running() as (client, addr):
+        answer = await client.invoke(addr, request)
+        assert (answer.code, "delayed messages" in (answer.remark or "")) == (code, code == 13), answer
+        assert len(messages(await client.invoke(addr, pull_request("t", 0)))) == (0 if code else 1 + batch)
+
+
+@pytest.mark.parametrize("batch", [False, True])
+async def test_stored_messages_have_the_brokers_properties_once_and_in_rocketmqs_order(batch: bool) -> None:
+    sent = "TAGS\x01a\x02UNIQ_KEY\x01k\x02"
+    again = (
+        "MSG_REGION\x01old\x02TAGS\x01a\x02CLUSTER\x01old\x02UNIQ_KEY\x01k\x02MYCLUSTER\x01m\x02TRACE_ON\x01false\x02"
+    )
+    requests = [send_request("t", b"x", properties=properties) for properties in (sent, again)]
+    if batch:
+        requests = [send_request("t", encode_batch([(0, b"x", p.encode()) for p in (sent, again)]), m=True)]
+    async with running(region_id="north", broker_cluster_name="c", trace_on=False) as (client, addr):
+        for request in requests:
+            answer = await client.invoke(addr, request)
+            assert answer.ext is not None
+            assert (answer.ext["MSG_REGION"], answer.ext["TRACE_ON"]) == ("north", "false")
+        found = messages(await client.invoke(addr, pull_request("t", 0)))
+    own = "MSG_REGION\x01north\x02CLUSTER\x01c\x02TRACE_ON\x01false\x02"
+    stored = [bytes(message.record.properties).decode() for message in found]
+    assert stored == [sent + own, "TAGS\x01a\x02UNIQ_KEY\x01k\x02MYCLUSTER\x01m\x02" + own]
+
+
+@pytest.mark.parametrize("batch", [False, True])
+async def test_the_brokers_own_properties_count_for_the_limit(batch: bool) -> None:
+    own = "MSG_REGION\x01DefaultRegion\x02CLUSTER\x01DefaultCluster\x02TRACE_ON\x01true\x02"
+    key = "UNIQ_KEY\x01k\x02p\x01"
+    longest = 32_767 - len(own) - len(key) - 1
+    async with running() as (client, addr):
+        for length, code in [(longest, 0), (longest + 1, ResponseCode.MESSAGE_ILLEGAL)]:
+            properties = f"{key}{'x' * length}\x02"
+            request = send_request("t", b"x", properties=properties)
+            if batch:
+                request = send_request("t", encode_batch([(0, b"x", properties.encode())]), m=True)
+            assert (await client.invoke(addr, request)).code == code
+        (message,) = messages(await client.invoke(addr, pull_request("t", 0)))
+        assert len(message.record.properties) == 32_767
 
 
 async def test_a_held_pull_is_answered_when_its_message_comes() -> None:

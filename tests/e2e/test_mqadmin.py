@@ -62,7 +62,7 @@ async def test_looking_into_queues_and_cleaning(tmp_path: Path) -> None:
 
         limited = await mqadmin("printMsg", "-t", "t", *namesrv, "--limit", "7", "--output", "json")
         assert [one["body"] for one in json.loads(limited.stdout)["messages"]] == [str(number) for number in range(7)]
-        assert limited.stderr.startswith("mqadmin: stopped after 7 messages: --limit N prints more")
+        assert json.loads(limited.stderr)["warning"].startswith("stopped after 7 messages: --limit N prints more")
         queue = ("-t", "t", "-a", "broker-a", "-i", "1", *namesrv)
         assert (await printed("printMsgByQueue", *queue, "-f", "true")).split() == ["Tag:", "odd", "Count:", "150"]
         assert (await printed("printMsgByQueue", *queue, "-p", "true", "-b", "now")) == ""

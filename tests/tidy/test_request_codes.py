@@ -1,7 +1,8 @@
 """Every request code that we name has a handler, or stands here as refused.
 
-A refused code is answered with REQUEST_CODE_NOT_SUPPORTED by the server itself. A code counts as handled where it is
-a key of a handler table: ``{RequestCode.X: handler}`` or ``table[RequestCode.X] = handler``.
+A refused code is answered with REQUEST_CODE_NOT_SUPPORTED, by broker/handlers/refused.py or by the server itself.
+A code counts as handled where it is a key of a handler table: ``{RequestCode.X: handler}`` or
+``table[RequestCode.X] = handler``.
 """
 
 import ast

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from mqcommon.message.queue import MessageQueue
+from mqcommon.names import perm_text
 from remoting.protocol.bodies.body import Body, member
 from remoting.protocol.bodies.data_version import DataVersion
 from remoting.protocol.bodies.kinds import (
@@ -34,6 +35,16 @@ class TopicConfig(Body):
     topic_sys_flag: int = member(INT, 0)
     order: bool = member(FLAG, False)
     attributes: dict[str, str] = member(map_of(TEXT))
+
+    def __str__(self) -> str:
+        """RocketMQ's ``TopicConfig.toString``: its tools print it, and so do refusals and logs."""
+        attributes = ", ".join(f"{name}={value}" for name, value in self.attributes.items())
+        return (
+            f"TopicConfig [topicName={self.topic_name}, readQueueNums={self.read_queue_nums},"
+            f" writeQueueNums={self.write_queue_nums}, perm={perm_text(self.perm)},"
+            f" topicFilterType={self.topic_filter_type}, topicSysFlag={self.topic_sys_flag},"
+            f" order={str(self.order).lower()}, attributes={{{attributes}}}]"
+        )
 
 
 @dataclass(slots=True)

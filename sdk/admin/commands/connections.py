@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sdk.admin.command import command
-from sdk.admin.params import option, topic_option
+from sdk.admin.params import broker_addr, option, topic_option
 from sdk.admin.render import Row, Table
 from sdk.admin.session import Session
 from sdk.admin.versions import version_name
@@ -71,11 +71,12 @@ def _consumer_lines(result: Mapping[str, Any]) -> Iterator[str]:
 @command(
     "consumerConnection",
     option("g", "consumerGroup", "consumer group name", required=True),
+    broker_addr("broker address: only those connected to it", default=None),
     show=_consumer_lines,
 )
-async def consumer_connection(session: Session, consumer_group: str) -> dict[str, Any]:
+async def consumer_connection(session: Session, consumer_group: str, broker_addr: str | None) -> dict[str, Any]:
     """List the connected consumers of a group, and what they subscribe to."""
-    found = await session.admin.consumer_connection(consumer_group)
+    found = await session.admin.consumer_connection(consumer_group, broker_addr)
     subscriptions = [
         {"topic": one.topic, "subExpression": one.sub_string, "expressionType": one.expression_type}
         for _, one in sorted(found.subscription_table.items())

@@ -1,25 +1,30 @@
 """sendMessage and consumeMessage: one message in, messages out."""
 
 import random
+import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from mqcommon.errors import UserError
+from mqcommon.errors import SkylarkError, UserError
 from sdk.admin.command import command
+from sdk.admin.failures import explain
 from sdk.admin.message_text import message_json, print_line
 from sdk.admin.params import option, time_option, topic_option
-from sdk.admin.reading import Take, chosen_queues, queue_json, queue_text, read_queue, span_of
+from sdk.admin.reading import Take, chosen_queues, queue_json, queue_text, read_queue, span_of, which_queues
 from sdk.admin.render import Row, Table
 from sdk.admin.session import TOOLS_GROUP, Session
 
 if TYPE_CHECKING:
-    from mqcommon.message.message import MessageExt
+    from mqcommon.message.message import Message, MessageExt
     from mqcommon.message.queue import MessageQueue
     from sdk.consumer.result import PullResult
+    from sdk.producer.producer import Producer
+    from sdk.producer.result import SendResult
 
 FAMILY = "Messages"
+_PRODUCER_GROUP = "TOOLS_PRODUCER"
 _SENT = Table(
     (("#Broker Name", "brokerName"), ("#QID", "queueId"), ("#Send Result", "sendStatus"), ("#MsgId", "msgId")),
     "%-32s  %-4s  %-20s    %s",
@@ -38,22 +43,34 @@ def _sent_lines(row: Row) -> Iterator[str]:
     option("c", "tags", "Message tags", default=None),
     option("b", "broker", "Send message to target broker", default=None),
     option("i", "qid", "Send message to target queue", type=click.IntRange(min=0), default=None),
+    option("m", "msgTraceEnable", "Message Trace Enable", type=bool, default=False, show_default=True),
     show=_sent_lines,
 )
 async def send_message(
-    session: Session, topic: str, body: str, key: str | None, tags: str | None, broker: str | None, qid: int | None
+    session: Session,
+    topic: str,
+    body: str,
+    key: str | None,
+    tags: str | None,
+    broker: str | None,
+    qid: int | None,
+    msg_trace_enable: bool,
 ) -> dict[str, Any]:
-    """Send one message."""
+    """Send one message; with -m true its trace, too, to RMQ_SYS_TRACE_TOPIC."""
     from mqcommon.message.message import Message
 
     if qid is not None and broker is None:
         raise click.UsageError("-i/--qid needs -b/--broker: give the broker whose queue it is.")
     selector = None if broker is None else lambda queues, message: _choose(queues, broker, qid)
-    async with session.producer("TOOLS_PRODUCER") as producer:
+    async with session.producer(_PRODUCER_GROUP) as producer:
+        start = time.time()
         try:
-            result = await producer.send(Message(topic, body.encode(), tags=tags, keys=key), selector=selector)
+            message = Message(topic, body.encode(), tags=tags, keys=key)
+            result = await producer.send(message, selector=selector)
         except ValueError as error:
             raise UserError(str(error)) from None
+        if msg_trace_enable:
+            await _send_trace(session, producer, message, result, start, time.time())
     return {
         "brokerName": result.queue.broker_name,
         "queueId": result.queue.queue_id,
@@ -64,12 +81,24 @@ async def send_message(
     }
 
 
+async def _send_trace(
+    session: Session, producer: "Producer", message: "Message", result: "SendResult", start: float, end: float
+) -> None:
+    from sdk.admin.trace import trace_of_send
+
+    cost_ms = round((end - start) * 1000)
+    try:
+        await producer.send(trace_of_send(message, result, _PRODUCER_GROUP, int(start * 1000), cost_ms))
+    except SkylarkError as error:
+        # The message itself was sent.
+        session.warn(f"its trace is not stored: {explain(error)}")
+
+
 def _choose(queues: Sequence["MessageQueue"], broker: str, qid: int | None) -> "MessageQueue":
     """The queue that -b and -i name; without -i, one of the broker's."""
     own = [queue for queue in queues if queue.broker_name == broker and qid in (None, queue.queue_id)]
     if not own:
-        names = ", ".join(sorted({f"{queue.broker_name}:{queue.queue_id}" for queue in queues}))
-        raise UserError(f"the topic has no such queue to write to; it has {names}")
+        raise UserError(f"the topic has no such queue to write to: {which_queues(queues, broker)}")
     return random.choice(own)
 
 

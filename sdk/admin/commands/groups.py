@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mqcommon.errors import BrokerError, RouteNotFound
+from mqcommon.errors import BrokerError, RouteNotFound, UserError
 from sdk.admin.command import command
-from sdk.admin.params import RetryPolicy, attributes_option, broker_addr, cluster_name, option
+from sdk.admin.params import RetryPolicy, attributes_option, broker_addr, cluster_name, option, route_cluster
 from sdk.admin.progress import PROGRESS, PROGRESS_WITH_CLIENT, client_ips, group_row, queue_rows
 from sdk.admin.render import Row, Table, java_object, seconds_text
 from sdk.admin.session import Session
@@ -174,15 +174,22 @@ def _progress_lines(result: Mapping[str, Any] | Sequence[Row]) -> Iterator[str]:
     option("g", "groupName", "consumer group name", default=None),
     option("t", "topicName", "topic name", default=None),
     option("s", "showClientIP", "Show Client IP per Queue", type=bool, default=False),
+    route_cluster(),
     show=_progress_lines,
 )
 async def consumer_progress(
-    session: Session, group_name: str | None, topic_name: str | None, show_client_ip: bool
+    session: Session, group_name: str | None, topic_name: str | None, show_client_ip: bool, cluster: str | None
 ) -> Any:
     """Show how far a group has consumed each queue; without -g, how far all groups are."""
     if group_name is None:
         return await _all_groups(session)
-    stats = await session.admin.consume_stats(group_name, topic_name)
+    stats = await session.admin.consume_stats(group_name, topic_name, cluster)
+    has_consumed = any(one.consumer_offset > 0 for one in stats.offset_table.values())
+    if not has_consumed and not await session.admin.group_exists(group_name):
+        raise UserError(
+            f"no broker knows group {group_name}; check its name with mqadmin consumerProgress,"
+            " or create it with mqadmin updateSubGroup"
+        )
     ips = await client_ips(session, group_name) if show_client_ip else {}
     queues = queue_rows(stats, ips)
     return {

@@ -8,7 +8,8 @@ import click
 from mqcommon.errors import SkylarkError, UserError
 from sdk.admin.command import command
 from sdk.admin.message_text import detail_lines, message_json, save_body
-from sdk.admin.params import Charset, option, time_option, topic_option
+from sdk.admin.params import Charset, option, route_cluster, time_option, topic_option
+from sdk.admin.reading import chosen_queues
 from sdk.admin.render import Row, Table, java_object, visible
 from sdk.admin.session import Session
 from sdk.admin.track import message_tracks, track_line
@@ -52,8 +53,8 @@ async def _show(
 
 def _consumer_options() -> tuple[click.Option, click.Option]:
     return (
-        option("g", "consumerGroup", "consumer group name; with -d", default=None),
-        option("d", "clientId", "The consumer's client id; it is given the message instead", default=None),
+        option("g", "consumerGroup", "consumer group name; counts with -d only", default=None),
+        option("d", "clientId", "The consumer's client id; with -g it is given the message instead", default=None),
     )
 
 
@@ -76,11 +77,6 @@ async def _consume_directly(
     return {"msgId": message.msg_id, "offsetMsgId": message.offset_msg_id, **members}
 
 
-def _check_consumer(consumer_group: str | None, client_id: str | None) -> None:
-    if (consumer_group is None) != (client_id is None):
-        raise click.UsageError("-g/--consumerGroup and -d/--clientId go together: give both or neither.")
-
-
 @command(
     "queryMsgById",
     option("i", "msgId", "Message Id; several with commas between them", required=True),
@@ -100,7 +96,6 @@ async def query_msg_by_id(
 
     With -t the id may also be a producer's unique key.
     """
-    _check_consumer(consumer_group, client_id)
     shown = []
     for one in [part.strip() for part in msg_id.split(",") if part.strip()]:
         try:
@@ -143,13 +138,20 @@ def _key_lines(rows: Sequence[Row]) -> Iterator[str]:
         default=64,
         show_default=True,
     ),
+    route_cluster(),
     show=_key_lines,
 )
 async def query_msg_by_key(
-    session: Session, topic: str, msg_key: str, begin_timestamp: int, end_timestamp: int, max_num: int
+    session: Session,
+    topic: str,
+    msg_key: str,
+    begin_timestamp: int,
+    end_timestamp: int,
+    max_num: int,
+    cluster: str | None,
 ) -> list[dict[str, Any]]:
     """List the messages with a key."""
-    found = await session.admin.query_message_by_key(topic, msg_key, max_num, begin_timestamp, end_timestamp)
+    found = await session.admin.query_message_by_key(topic, msg_key, max_num, begin_timestamp, end_timestamp, cluster)
     if not found:
         session.fail(UserError(f"no message of topic {topic} has key {msg_key}; check key and time range"))
     return [message_json(message) for message in found]
@@ -169,7 +171,6 @@ async def query_msg_by_unique_key(
 
     A retried send may have stored it more than once.
     """
-    _check_consumer(consumer_group, client_id)
     found = await session.admin.query_by_unique_key(topic, msg_id)
     if not found:
         session.fail(UserError(f"no message of topic {topic} has the unique key {msg_id}; check both"))
@@ -191,10 +192,8 @@ async def query_msg_by_offset(
     session: Session, topic: str, broker_name: str, queue_id: int, offset: int, body_format: str | None
 ) -> list[dict[str, Any]]:
     """Show the message at an offset of a queue."""
-    from mqcommon.message.queue import MessageQueue
-
-    queue = MessageQueue(topic, broker_name, queue_id)
     async with session.consumer() as consumer:
+        (queue,) = await chosen_queues(consumer, topic, broker_name, queue_id)
         result = await consumer.pull(queue, offset, max_count=1)
     found = [message for message in result.messages if message.queue_offset == offset]
     if not found:

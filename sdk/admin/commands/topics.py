@@ -10,36 +10,19 @@ from mqcommon.errors import BrokerError, RouteNotFound
 from mqcommon.fastjson import pretty
 from sdk.admin.command import command
 from sdk.admin.order_conf import set_order_conf
-from sdk.admin.params import attributes_option, broker_addr, cluster_name, option, topic_option
-from sdk.admin.render import Row, Table, java_object, time_text
+from sdk.admin.params import attributes_option, broker_addr, cluster_name, option, route_cluster, topic_option
+from sdk.admin.render import Row, Table, java_value, time_text
 from sdk.admin.session import Session
 from sdk.admin.targets import all_ok, all_targets, at_each, chosen_addrs
 
 if TYPE_CHECKING:
-    from remoting.protocol.bodies.topic import TopicConfig
+    from remoting.protocol.bodies.route import TopicRouteData
 
 FAMILY = "Topics"
 _PERM_HELP = "set topic's permission(2|4|6), intro[2:W 4:R; 6:RW]"
 _PERM = click.IntRange(0, 7)
 _QUEUES = click.IntRange(min=1)
 _HIDDEN = ("%RETRY%", "%DLQ%")
-
-
-def topic_config_text(config: "TopicConfig") -> str:
-    """RocketMQ's ``TopicConfig.toString``."""
-    from mqcommon.names import perm_text
-
-    members = {
-        "topicName": config.topic_name,
-        "readQueueNums": config.read_queue_nums,
-        "writeQueueNums": config.write_queue_nums,
-        "perm": perm_text(config.perm),
-        "topicFilterType": config.topic_filter_type,
-        "topicSysFlag": config.topic_sys_flag,
-        "order": config.order,
-        "attributes": config.attributes or {},
-    }
-    return java_object("TopicConfig", members)
 
 
 @command(
@@ -93,7 +76,7 @@ async def update_topic(
     if order and all_ok(results):
         order_conf = await set_order_conf(session, topic, write_queue_nums, broker_addr, cluster_name)
     if any(result["ok"] for result in results):
-        session.say(topic_config_text(config))
+        session.say(str(config))
     return {"topicConfig": config.to_wire(), "orderConf": order_conf, "results": results}
 
 
@@ -216,10 +199,60 @@ async def topic_list(session: Session, cluster_model: bool) -> dict[str, Any]:
     return {"topics": topics, "rows": rows}
 
 
-@command("topicRoute", topic_option(), show=lambda route: [pretty(route)])
-async def topic_route(session: Session, topic: str) -> dict[str, Any]:
+_ROUTE = Table(
+    (
+        ("#ClusterName", "cluster"),
+        ("#BrokerName", "brokerName"),
+        ("#BrokerAddrs", "brokerAddrs"),
+        ("#ReadQueue", "readQueueNums"),
+        ("#WriteQueue", "writeQueueNums"),
+        ("#Perm", "perm"),
+    ),
+    "%-45s %-32s %-50s %-10s %-11s %-5s",
+)
+_ROUTE_WIDTH = 158
+
+
+def _route_lines(route: "TopicRouteData") -> Iterator[str]:
+    """A line a broker, and what it adds up to."""
+    yield _ROUTE.head()
+    queues = {data.broker_name: data for data in route.queue_datas}
+    for broker in sorted(route.broker_datas, key=lambda broker: broker.broker_name):
+        data = queues.get(broker.broker_name)
+        yield _ROUTE.row(
+            {
+                "cluster": broker.cluster,
+                "brokerName": broker.broker_name,
+                "brokerAddrs": java_value(dict(sorted(broker.broker_addrs.items()))),
+                "readQueueNums": data.read_queue_nums if data else 0,
+                "writeQueueNums": data.write_queue_nums if data else 0,
+                "perm": data.perm if data else 0,
+            }
+        )
+    yield "-" * _ROUTE_WIDTH
+    yield _ROUTE.row(
+        {
+            "cluster": "Total:",
+            "brokerName": len(queues),
+            "brokerAddrs": "",
+            "readQueueNums": sum(data.read_queue_nums for data in queues.values()),
+            "writeQueueNums": sum(data.write_queue_nums for data in queues.values()),
+            "perm": "",
+        }
+    )
+
+
+@command(
+    "topicRoute",
+    topic_option(),
+    option("l", "list", "Use list format to print data", type=bool, is_flag=True),
+)
+async def topic_route(session: Session, topic: str, list: bool) -> dict[str, Any]:
     """Show the brokers and queues of a topic."""
-    return (await session.admin.topic_route(topic)).to_wire()
+    route = await session.admin.topic_route(topic)
+    for line in _route_lines(route) if list else [pretty(route.to_wire())]:
+        session.say(line)
+    return route.to_wire()
 
 
 _STATUS = Table(
@@ -244,11 +277,12 @@ def _status_lines(result: Mapping[str, Any]) -> Iterator[str]:
 @command(
     "topicStatus",
     topic_option(),
+    route_cluster(),
     show=_status_lines,
 )
-async def topic_status(session: Session, topic: str) -> dict[str, Any]:
+async def topic_status(session: Session, topic: str, cluster: str | None) -> dict[str, Any]:
     """Show the offsets of each queue of a topic."""
-    stats = await session.admin.topic_stats(topic)
+    stats = await session.admin.topic_stats(topic, cluster)
     queues = [
         {
             "brokerName": queue.broker_name,

@@ -12,7 +12,7 @@ from broker.handlers.query import QueryHandlers
 from broker.handlers.stats import StatsHandlers
 from broker.meta.clients import Clients
 from broker.observe.replication import ReplicationStats
-from broker.observe.runtime import RuntimeInfo
+from broker.observe.runtime import RuntimeInfo, Waiting
 from broker.observe.stats import BrokerStats
 from broker.options import BrokerOptions
 from broker.replication.acks import AckLedger
@@ -37,6 +37,7 @@ class FakeChannel:
         self.invoked: list[Command] = []
         self.answer: Command | Exception = Command(0)
         self.closed_reason: str | None = None
+        self.attachments: dict[str, Any] = {}
 
     def push(self, command: Command) -> None:
         self.pushed.append(command)
@@ -75,6 +76,7 @@ class Desk:
             self.replication,
             room.clock,
             is_active=lambda: not room.options.is_slave,
+            waiting=lambda: {"send": Waiting(3, 5, 7)},
         )
         families: list[Any] = [
             TopicHandlers(

@@ -89,9 +89,24 @@ async def test_what_is_refused(body: bytes, code: int, remark: str) -> None:
     assert remark in (answer.remark or "")
 
 
+async def test_the_keys_that_exportconfigs_and_exportmetrics_read_are_all_there() -> None:
+    read = {
+        "brokerClusterName", "brokerId", "brokerName", "brokerRole", "fileReservedTime", "filterServerNums",
+        "flushDiskType", "maxMessageSize", "messageDelayLevel", "msgTraceTopicName", "slaveReadEnable", "traceOn",
+        "traceTopicEnable", "useTLS", "autoCreateTopicEnable", "autoCreateSubscriptionGroup",
+        "clientCallbackExecutorThreads",
+    }  # fmt: skip
+    answer = await Desk().ask(RequestCode.GET_BROKER_CONFIG)
+    pairs = [line.partition("=") for line in answer.body.decode().splitlines()]
+    config = {key: value for key, _, value in pairs}
+    assert read - config.keys() == set()
+    assert int(config["clientCallbackExecutorThreads"]) >= 1
+    assert [key for key, _, _ in pairs] == sorted(config), "sorted, each once"
+
+
 async def test_rocketmqs_other_keys_are_taken_without_effect() -> None:
     desk = Desk()
-    body = b"traceOn=false\nfileReservedTime=71\ndeleteWhen=04;\\t16\n"
+    body = b"highSpeedMode=false\nfileReservedTime=71\ndeleteWhen=04;\\t16\n"
     assert (await desk.ask(UPDATE, body=body)).code == ResponseCode.SUCCESS
     assert desk.room.options.file_reserved_time == 71
     assert desk.room.options.delete_when == "04;\t16"

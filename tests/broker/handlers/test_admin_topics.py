@@ -71,7 +71,7 @@ async def test_a_topic_is_changed() -> None:
         (create(attributes="message.type=FIFO"), "add/alter attribute format is wrong"),
         (create(attributes="+nonsense=1"), "unsupported key: nonsense"),
         (create(attributes="+queue.type=BatchCQ"), "value is not supported"),
-        (create(attributes="-message.type"), "nonexistent key"),
+        (create(attributes="-message.type"), "only add attribute is supported while creating topic"),
         (create(attributes="+message.type=FIFO,-message.type"), "key duplication"),
     ],
 )
@@ -81,6 +81,27 @@ async def test_what_is_refused(ext: dict[str, Any], remark: str) -> None:
     assert answer.code == ResponseCode.INVALID_PARAMETER
     assert remark in (answer.remark or "")
     assert desk.syncs == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "remark"),
+    [
+        ("+cleanup.policy=DELETE", ""),
+        ("+queue.type=SimpleCQ", "attempt to update an unchangeable attribute. key: queue.type"),
+        ("-cleanup.policy", "attempt to update an unchangeable attribute. key: cleanup.policy"),
+        ("-queue.type", "attempt to delete a nonexistent key: queue.type"),
+        ("+message.type=FIFO,+max.message.size=5", ""),
+    ],
+)
+async def test_what_is_settled_when_a_topic_is_made(changes: str, remark: str) -> None:
+    desk = Desk()
+    made = create(attributes="+cleanup.policy=DELETE,+message.type=NORMAL")
+    assert (await desk.ask(UPDATE, made)).code == ResponseCode.SUCCESS
+    answer = await desk.ask(UPDATE, create(attributes=changes, perm=4))
+    assert (answer.code, answer.remark or "") == (ResponseCode.INVALID_PARAMETER if remark else 0, remark)
+    config = desk.room.topics.get("AdminT")
+    assert config is not None
+    assert (config.attributes["cleanup.policy"], config.perm) == ("DELETE", 6 if remark else 4)
 
 
 async def test_a_missing_field_is_refused_with_rocketmqs_words() -> None:

@@ -67,12 +67,12 @@ class Running:
     def log_end(self) -> int:
         """Where the log's last byte is that is no zero."""
         names = self.fs.listdir("/store/commitlog")
-        return int(names[0]) + len(self.log().rstrip(b"\0")) if names else 0
+        return int(names[0]) + len(self.log()) if names else 0
 
     def log(self) -> bytes:
-        """All files of the commit log."""
+        """All files of the commit log, up to its last byte that is no zero: the next file may be there, empty."""
         directory = "/store/commitlog"
-        return b"".join(self.fs.read(f"{directory}/{name}") for name in self.fs.listdir(directory))
+        return b"".join(self.fs.read(f"{directory}/{name}") for name in self.fs.listdir(directory)).rstrip(b"\0")
 
 
 # Options of a slave; where its master is, the NameServer tells.

@@ -193,4 +193,4 @@ async def test_an_empty_slave_of_a_plain_master_copies_all_that_it_has(last_file
 
 def store_bytes(store: MessageStore) -> bytes:
     fs = store._fs
-    return b"".join(fs.read(segment.path) for segment in store.log.chain.segments)
+    return b"".join(fs.read(segment.path) for segment in store.log.chain.segments).rstrip(b"\0")

@@ -106,8 +106,8 @@ class FakeAdmin:
         self.world.asked("topic_config", addr, topic)
         return self.world.topic_configs[topic]
 
-    async def topic_stats(self, topic: str) -> TopicStatsTable:
-        self.world.asked("topic_stats", topic)
+    async def topic_stats(self, topic: str, cluster: str | None = None) -> TopicStatsTable:
+        self.world.asked("topic_stats", topic, cluster)
         return self.world.topic_stats[topic]
 
     async def groups_of_topic(self, topic: str) -> list[str]:
@@ -134,12 +134,16 @@ class FakeAdmin:
     async def delete_group(self, addr: str, group: str, clean_offset: bool = False) -> None:
         self.world.asked("delete_group", addr, group, clean_offset)
 
-    async def consume_stats(self, group: str, topic: str | None = None) -> ConsumeStats:
-        self.world.asked("consume_stats", group, topic)
-        return self.world.consume_stats[group]
+    async def group_exists(self, group: str) -> bool:
+        self.world.asked("group_exists", group)
+        return group in self.world.group_configs
 
-    async def consumer_connection(self, group: str) -> ConsumerConnection:
-        self.world.asked("consumer_connection", group)
+    async def consume_stats(self, group: str, topic: str | None = None, cluster: str | None = None) -> ConsumeStats:
+        self.world.asked("consume_stats", group, topic, cluster)
+        return self.world.consume_stats.get(group, ConsumeStats())
+
+    async def consumer_connection(self, group: str, addr: str | None = None) -> ConsumerConnection:
+        self.world.asked("consumer_connection", group, addr)
         return self.world.consumers[group]
 
     async def consumer_running_info(self, group: str, client_id: str, *, jstack: bool = False) -> ConsumerRunningInfo:
@@ -151,9 +155,15 @@ class FakeAdmin:
         return self.world.producers[group]
 
     async def query_message_by_key(
-        self, topic: str, key: str, max_num: int = 64, begin: int = 0, end: int = 2**63 - 1
+        self,
+        topic: str,
+        key: str,
+        max_num: int = 64,
+        begin: int = 0,
+        end: int = 2**63 - 1,
+        cluster: str | None = None,
     ) -> list[Any]:
-        self.world.asked("query_message_by_key", topic, key, max_num, begin, end)
+        self.world.asked("query_message_by_key", topic, key, max_num, begin, end, cluster)
         return [message for message in self.world.messages if message.keys == key]
 
     async def query_by_unique_key(self, topic: str, key: str) -> list[Any]:
@@ -282,6 +292,8 @@ class FakeProducer:
         queues = [MessageQueue(message.topic, "broker-a", number) for number in range(4)]
         queue = selector(queues, message) if selector is not None else queues[3]
         self.world.asked("send", message, queue)
+        if (error := self.world.errors.get(("send_to", message.topic))) is not None:
+            raise error
         return SimpleNamespace(
             queue=queue,
             queue_offset=0,

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from mqcommon.errors import BrokerError, ConnectFailed, RequestTimeout, RouteNotFound
 from remoting.protocol.bodies.topic import TopicConfig, TopicStatsTable
 from sdk.admin.cli import mqadmin
+from sdk.admin.not_yet import NOT_YET
 from tests.sdk.admin.fake import MASTER, NAMESRV, SLAVE, FakeClients, World, message, route, run
 
 ROCKETMQ_NAMES = [
@@ -102,6 +103,21 @@ def test_mistyped_commands_get_the_nearest() -> None:
     assert "See mqadmin help." in invoke("xyzzy").stderr
 
 
+@pytest.mark.parametrize("name", ["resetOffsetByTime", "statsall", "exportMetrics", "updateAclConfig"])
+def test_a_command_that_only_rocketmq_has_is_no_typo(name: str) -> None:
+    for arguments in ([name], ["help", name], [name, "-n", NAMESRV]):
+        result = invoke(*arguments)
+        assert result.exit_code == 2
+        assert "is a command of RocketMQ's mqadmin that this one does not have yet" in result.stderr
+        assert "Did you mean" not in result.stderr
+
+
+def test_what_is_not_there_yet_is_not_there() -> None:
+    present = {name.lower() for name in mqadmin.commands}
+    assert [name for name in NOT_YET if name.lower() in present] == []
+    assert len(set(NOT_YET)) == len(NOT_YET)
+
+
 def test_command_names_in_any_case() -> None:
     assert run(World(topics=["T"]), "TOPICLIST").stdout == "T\n"
 
@@ -183,6 +199,43 @@ def test_failures_say_what_to_do(error: Exception, text: str) -> None:
     assert result.exit_code == 1
     assert text in result.stderr
     assert "Traceback" not in result.stderr
+
+
+def test_failures_as_json() -> None:
+    refused = BrokerError(16, "forbidden", MASTER)
+    result = run(World(errors={("topic_route",): refused}), "topicRoute", "-t", "T", "--output", "json")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert json.loads(result.stderr) == {
+        "error": f"{MASTER} refused with code 16: forbidden; it is forbidden there: look at the permissions of topic, "
+        "group and broker",
+        "code": 16,
+        "addr": MASTER,
+    }
+    lost = ConnectFailed("b:1", "refused")
+    world = World(brokers={"a": {0: "a:1"}, "b": {0: "b:1"}}, errors={("broker_runtime_info", "b:1"): lost})
+    result = run(world, "brokerStatus", "-c", "DefaultCluster", "--output", "json")
+    assert (result.exit_code, len(json.loads(result.stdout))) == (1, 1)
+    document = json.loads(result.stderr)
+    assert (document["code"], document["addr"]) == (None, "b:1")
+    assert document["error"].startswith("broker b:1: cannot connect to b:1")
+
+
+@pytest.mark.parametrize("arguments", [["topicRoute"], ["topicList", "-x"], ["topiclst"], ["statsAll"]])
+@pytest.mark.parametrize("output", [["--output", "json"], ["--output=json"]])
+def test_usage_errors_as_json(arguments: list[str], output: list[str]) -> None:
+    result = invoke(*arguments, *output, "-n", NAMESRV)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert json.loads(result.stderr)["error"]
+
+
+def test_warnings_as_json() -> None:
+    world = World(
+        brokers={"a": {0: "a:1"}}, errors={("delete_topic_in_broker", "a:1"): ConnectFailed("a:1", "refused")}
+    )
+    result = run(world, "deleteTopic", "-c", "DefaultCluster", "-t", "T", "--output", "json")
+    first, second = map(json.loads, result.stderr.splitlines())
+    assert "delete topic T: cannot connect" in first["error"]
+    assert "run this again" in second["warning"]
 
 
 def test_a_bug_keeps_its_traceback() -> None:

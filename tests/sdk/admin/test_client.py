@@ -127,7 +127,41 @@ async def test_numbers_are_complete_or_an_error() -> None:
             await it.admin.topic_stats("t")
 
 
+async def test_the_brokers_of_a_cluster_or_of_a_parent_topic() -> None:
+    async with cluster() as it:
+        it.a.on(202, lambda request: TopicStatsTable({mq("broker-a"): TopicOffset(0, 5, 9)}))
+        it.b.on(202, lambda request: request.respond(17, "topic[t] not exist"))
+        for namesrv in it.namesrvs:
+            namesrv.add("parent", it.a)
+        for name in ("c1", "parent"):
+            # the topic itself has no route
+            assert list((await it.admin.topic_stats("%LMQ%t", name)).offset_table) == [mq("broker-a")]
+        assert len(it.b.asked(202)) == 1
+        with pytest.raises(UserError, match="no cluster 'c2'; the NameServer knows: c1"):
+            await it.admin.topic_stats("t", "c2")
+
+
 # --- groups
+
+
+async def test_whether_a_group_exists() -> None:
+    async with cluster() as it:
+        it.a.on(201, lambda request: SubscriptionGroupTable())
+        it.b.on(201, lambda request: SubscriptionGroupTable({"g": SubscriptionGroupConfig("g")}))
+        assert await it.admin.group_exists("g")
+        assert not await it.admin.group_exists("h")
+        it.a.stop()
+        assert await it.admin.group_exists("g")
+        with pytest.raises(RemotingError):
+            await it.admin.group_exists("h")
+
+
+async def test_the_members_at_one_broker() -> None:
+    async with cluster() as it:
+        it.b.on(203, lambda request: ConsumerConnection([Connection("x", "h:2")]))
+        found = await it.admin.consumer_connection("g", it.b.addr)
+        assert [member.client_id for member in found.connection_set] == ["x"]
+        assert it.a.asked(203) == []
 
 
 async def test_a_group_is_created_and_deleted() -> None:

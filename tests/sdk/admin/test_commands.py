@@ -8,10 +8,13 @@ import pytest
 from mqcommon.errors import BrokerError, ConnectFailed
 from mqcommon.message.queue import MessageQueue
 from remoting.protocol.bodies.connections import Connection, ConsumerConnection, ProducerConnection
+from remoting.protocol.bodies.group import SubscriptionGroupConfig
 from remoting.protocol.bodies.heartbeat import SubscriptionData
+from remoting.protocol.bodies.route import BrokerData, QueueData, TopicRouteData
 from remoting.protocol.bodies.running_info import ConsumerRunningInfo, ProcessQueueInfo
 from remoting.protocol.bodies.stats import ConsumeOffset, ConsumeStats
-from remoting.protocol.bodies.topic import TopicConfig
+from remoting.protocol.bodies.topic import TopicConfig, TopicStatsTable
+from sdk.admin.render import to_json
 from tests.sdk.admin.fake import MASTER, NAMESRV, SLAVE, World, route, run
 
 OTHER_NAMESRV = "127.0.0.1:29878"
@@ -253,10 +256,55 @@ def test_progress_of_a_group() -> None:
     assert lines[2:] == ["", "Consume TPS: 1.50", "Consume Diff Total: 2", "Consume Inflight Total: 1"]
 
 
+@pytest.mark.parametrize("stats", [{}, {MessageQueue("T", "broker-a", 0): ConsumeOffset(9, 0, 0, 0)}])
+def test_progress_of_an_unknown_group_is_an_error(stats: dict[MessageQueue, ConsumeOffset]) -> None:
+    world = World(consume_stats={"G": ConsumeStats(stats)}, group_configs={"idle": SubscriptionGroupConfig("idle")})
+    for arguments in ([], ["-t", "T"]):
+        unknown = run(world, "consumerProgress", "-g", "G", *arguments)
+        assert (unknown.exit_code, unknown.stdout) == (1, "")
+        assert "no broker knows group G; check its name" in unknown.stderr
+    idle = run(world, "consumerProgress", "-g", "idle")
+    assert (idle.exit_code, "Consume Diff Total: 0" in idle.stdout) == (0, True)
+
+
+def test_a_cluster_is_asked_instead_of_the_route() -> None:
+    world = World(
+        topic_stats={"T": TopicStatsTable()},
+        consume_stats={"G": ConsumeStats({MessageQueue("T", "broker-a", 0): ConsumeOffset(9, 7, 8, 0)})},
+    )
+    assert run(world, "topicStatus", "-t", "T", "-c", "C").exit_code == 0
+    assert run(world, "consumerProgress", "-g", "G", "-t", "T", "-c", "C").exit_code == 0
+    assert world.called("topic_stats") == [("T", "C")]
+    assert world.called("consume_stats") == [("G", "T", "C")]
+
+
+def test_consumers_connected_to_one_broker_need_no_nameserver() -> None:
+    world = World(consumers={"G": consumer()})
+    assert run(world, "consumerConnection", "-g", "G", "-b", MASTER, namesrv=None).exit_code == 0
+    assert world.called("consumer_connection") == [("G", MASTER)]
+
+
+def test_the_route_as_a_list() -> None:
+    data = TopicRouteData(
+        [QueueData("broker-b", 4, 8, 6, 0), QueueData("broker-a", 2, 3, 4, 0)],
+        [BrokerData("C", "broker-b", {0: "b:1"}), BrokerData("C", "broker-a", {1: "a:2", 0: "a:1"})],
+    )
+    form = "%-45s %-32s %-50s %-10s %-11s %-5s"
+    result = run(World(routes={"T": data}), "topicRoute", "-t", "T", "-l")
+    assert result.stdout.splitlines() == [
+        form % ("#ClusterName", "#BrokerName", "#BrokerAddrs", "#ReadQueue", "#WriteQueue", "#Perm"),
+        form % ("C", "broker-a", "{0=a:1, 1=a:2}", 2, 3, 4),
+        form % ("C", "broker-b", "{0=b:1}", 4, 8, 6),
+        "-" * 158,
+        form % ("Total:", 2, "", 6, 11, ""),
+    ]
+    assert document(World(routes={"T": data}), "topicRoute", "-t", "T", "-l") == json.loads(to_json(data.to_wire()))
+
+
 def test_progress_with_client_ips() -> None:
     queues = [MessageQueue("T", "broker-a", number) for number in range(2)]
     world = World(
-        consume_stats={"G": ConsumeStats({queue: ConsumeOffset() for queue in queues})},
+        consume_stats={"G": ConsumeStats({queue: ConsumeOffset(5, 1, 1) for queue in queues})},
         consumers={"G": ConsumerConnection([Connection("10.0.0.1@a")])},
         running={"10.0.0.1@a": ConsumerRunningInfo(mq_table={queues[0]: ProcessQueueInfo()})},
     )

@@ -47,6 +47,16 @@ def test_the_cause_of_a_failed_send() -> None:
     assert explain(error).startswith(f"not sent in 3 tries (cannot connect to {ADDR}")
 
 
+def test_what_the_broker_said_to_a_send_is_told_once() -> None:
+    refusal = BrokerError(16, "Sending message to topic[t] is forbidden.\nSee more", ADDR)
+    error = SendFailed(f"message for t was not stored: {ADDR} answered code 16: {refusal.remark}")
+    error.__cause__ = refusal
+    assert explain(error) == (
+        f"message for t was not stored: {ADDR} answered code 16: Sending message to topic[t] is forbidden; "
+        "it is forbidden there: look at the permissions of topic, group and broker"
+    )
+
+
 @given(st.text(), st.integers())
 def test_a_servers_words_stay_one_line(remark: str, code: int) -> None:
     assert len(explain(BrokerError(code, remark, ADDR)).splitlines()) == 1

@@ -94,8 +94,8 @@ def test_a_unique_key_with_its_topic() -> None:
 
 def test_query_by_key_passes_the_range() -> None:
     world = World(messages=[message()])
-    run(world, "queryMsgByKey", "-t", "AdminT", "-k", "adminkey", "-b", "1", "-e", "2", "-m", "3")
-    assert world.called("query_message_by_key") == [("AdminT", "adminkey", 3, 1, 2)]
+    run(world, "queryMsgByKey", "-t", "AdminT", "-k", "adminkey", "-b", "1", "-e", "2", "-m", "3", "-c", "C")
+    assert world.called("query_message_by_key") == [("AdminT", "adminkey", 3, 1, 2, "C")]
 
 
 @pytest.mark.parametrize("command", [f"queryMsgByKey -t T -k {UNIQUE}", f"queryMsgByUniqueKey -t T -i {UNIQUE}"])
@@ -116,14 +116,28 @@ def test_query_by_unique_key_shows_one_or_all(own_tmp: Path) -> None:
 
 
 def test_query_by_offset() -> None:
-    world = World(messages=[message(), message(queue_offset=1)])
+    world = World(messages=[message(), message(queue_offset=1)], routes={"AdminT": route()})
     arguments = ["queryMsgByOffset", "-t", "AdminT", "-b", "broker-a", "-i", "3", "-o"]
     [found] = json.loads(run(world, *arguments, "1", *JSON).stdout)
     assert found["queueOffset"] == 1
     missing = run(world, *arguments, "2")
     assert missing.exit_code == 1
     assert "no message at offset 2; it has 0 to 1" in missing.stderr
-    assert "is empty" in run(World(), *arguments, "0").stderr
+    assert "is empty" in run(World(routes={"AdminT": route()}), *arguments, "0").stderr
+
+
+@pytest.mark.parametrize(
+    ("place", "text"),
+    [
+        ("-b nowhere -i 3", "no such queue to read: broker nowhere has none; broker-a has 4\n"),
+        ("-b broker-a -i 4", "no such queue to read: broker broker-a has queues 0 to 3\n"),
+    ],
+)
+def test_query_by_offset_at_a_wrong_place(place: str, text: str) -> None:
+    world = World(messages=[message()], routes={"AdminT": route()})
+    result = run(world, "queryMsgByOffset", "-t", "AdminT", *place.split(), "-o", "0")
+    assert result.exit_code == 1
+    assert result.stderr == f"mqadmin: topic AdminT has {text}"
 
 
 @pytest.mark.parametrize(
@@ -198,10 +212,12 @@ def test_a_pull_consumer_is_not() -> None:
 
 
 @pytest.mark.parametrize("arguments", ["-g G", "-d c@1"])
-def test_a_consumer_is_named_by_group_and_client(arguments: str) -> None:
-    result = run(world_with_a_consumer(), "queryMsgById", "-i", OFFSET_ID, *arguments.split())
-    assert result.exit_code == 2
-    assert "go together" in result.stderr
+def test_without_a_group_or_a_client_the_message_is_shown(arguments: str, own_tmp: Path) -> None:
+    world = world_with_a_consumer()
+    for command in ("queryMsgById -i " + OFFSET_ID, f"queryMsgByUniqueKey -t AdminT -i {UNIQUE}"):
+        result = run(world, *command.split(), *arguments.split())
+        assert (result.exit_code, result.stdout.count("Topic:")) == (0, 1), result.stderr
+    assert world.called("consume_message_directly") == []
 
 
 # --- sending
@@ -286,4 +302,4 @@ def test_consume_wrong_usage(arguments: str) -> None:
 def test_consume_a_queue_that_is_not_there() -> None:
     result = run(two_queues(1), "consumeMessage", "-t", "AdminT", "-b", "broker-a", "-i", "7")
     assert result.exit_code == 1
-    assert "broker-a:0, broker-a:1" in result.stderr
+    assert "broker broker-a has queues 0 to 1" in result.stderr

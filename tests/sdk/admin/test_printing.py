@@ -163,4 +163,4 @@ def test_neither_printing_nor_counting_is_wrong_usage() -> None:
 def test_a_queue_that_is_not_there() -> None:
     result = run(world_of(1), "printMsgByQueue", "-t", "AdminT", "-a", "broker-a", "-i", "9", "-p", "true")
     assert result.exit_code == 1
-    assert "broker-a:0, broker-a:1" in result.stderr
+    assert "broker broker-a has queues 0 to 1" in result.stderr

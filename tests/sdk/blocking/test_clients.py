@@ -9,7 +9,9 @@ import trio
 
 import sdk
 from mqcommon.errors import RouteNotFound, UserError
+from mqcommon.message.ids import offset_msg_id
 from remoting.protocol.bodies.consume_queue import ConsumeQueueEntries
+from remoting.protocol.command import Command
 from sdk import blocking
 from sdk.consumer.result import PullStatus
 from tests.sdk.fakes import FakeBroker, FakeNamesrv, queue, serving
@@ -53,6 +55,24 @@ async def test_a_consumer() -> None:
         await trio.to_thread.run_sync(consume, namesrv.addr)
         assert broker.asked(35)
         assert [(request.ext or {})["boundaryType"] for request in broker.asked(29)] == ["LOWER", "UPPER"]
+
+
+async def test_what_a_producer_tells_of_itself() -> None:
+    def produce(nameserver: str) -> tuple[str, int, int, int]:
+        with blocking.Producer(nameserver, group="g") as producer:
+            before = producer.retried
+            tries = producer.send(sdk.Message("t", b"x")).tries
+            return producer.group, before, tries, producer.retried
+
+    async with cluster() as (namesrv, broker):
+        answers = iter([2])
+
+        def busy_at_first(request: Command) -> Command:
+            place = {"msgId": offset_msg_id(b"\x7f\0\0\1\0\0\0\1", 0), "queueId": 0, "queueOffset": 0}
+            return request.respond(next(answers, 0), "", place)
+
+        broker.on(310, busy_at_first)
+        assert await trio.to_thread.run_sync(produce, namesrv.addr) == ("g", 0, 2, 1)
 
 
 async def test_an_admin() -> None:

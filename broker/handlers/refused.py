@@ -1,0 +1,138 @@
+"""Requests of RocketMQ's that this broker does not answer yet: refused with code 3, and said in the log.
+
+Clients ask most of these again and again and do not show the refusal to their users, so the log says what it means for
+them: once for each client, group and code. What was said is kept for a limited number of clients and groups.
+"""
+
+import logging
+import re
+from collections.abc import Collection
+
+from broker.meta.clients import Clients
+from remoting.net.channel import Channel
+from remoting.net.client import split_address
+from remoting.net.server import Handler, not_supported
+from remoting.protocol.codes import RequestCode
+from remoting.protocol.command import Command
+
+logger = logging.getLogger(__name__)
+
+MAX_CLIENTS = 1_024
+MAX_LINES_OF_A_CLIENT = 64
+MAX_NAME = 255
+# So much of a body is searched for the group's name.
+_BODY_BYTES = 4_096
+_GROUP = re.compile(rb'"consumerGroup"\s*:\s*"([^"]*)"')
+
+_GIVEN_BACK = (
+    "messages that this consumer fails on are not delivered again by the broker: C++ clients drop them, Java clients"
+    " try again until they stop"
+)
+_ORDERLY = "an orderly consumer cannot lock its queues: it gets no messages, and C++ clients ask again without a pause"
+_POP = "a consumer that takes messages by pop gets none"
+_ASSIGNED = "a consumer that lets the broker share out its queues may get none; set clientRebalance=true in it"
+_REPLY = "answers of request and reply do not arrive"
+_TRANSACTION = "the broker takes no transactional messages, so there is none to end"
+_MEANINGS = (
+    (RequestCode.CONSUMER_SEND_MSG_BACK, _GIVEN_BACK),
+    (RequestCode.LOCK_BATCH_MQ, _ORDERLY),
+    (RequestCode.UNLOCK_BATCH_MQ, _ORDERLY),
+    (RequestCode.QUERY_ASSIGNMENT, _ASSIGNED),
+    (RequestCode.SET_MESSAGE_REQUEST_MODE, _POP),
+    (RequestCode.SEND_REPLY_MESSAGE, _REPLY),
+    (RequestCode.SEND_REPLY_MESSAGE_V2, _REPLY),
+    (RequestCode.END_TRANSACTION, _TRANSACTION),
+    (RequestCode.CHECK_CLIENT_CONFIG, "a consumer with a SQL92 filter does not start; use tags"),
+)
+# RocketMQ's names of codes that no Skylark daemon handles or sends.
+_POP_CODES = {
+    200050: "POP_MESSAGE",
+    200051: "ACK_MESSAGE",
+    200052: "PEEK_MESSAGE",
+    200053: "CHANGE_MESSAGE_INVISIBLETIME",
+    200054: "NOTIFICATION",
+    200055: "POLLING_INFO",
+    200056: "POP_ROLLBACK",
+    200151: "BATCH_ACK_MESSAGE",
+}
+_OTHER_CODES = {
+    18: "UPDATE_AND_CREATE_TOPIC_LIST",
+    50: "UPDATE_AND_CREATE_ACL_CONFIG",
+    51: "DELETE_ACL_CONFIG",
+    52: "GET_BROKER_CLUSTER_ACL_INFO",
+    53: "UPDATE_GLOBAL_WHITE_ADDRS_CONFIG",
+    54: "GET_BROKER_CLUSTER_ACL_CONFIG",
+    60: "GET_TIMER_CHECK_POINT",
+    61: "GET_TIMER_METRICS",
+    225: "UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST",
+    354: "CHECK_ROCKSDB_CQ_WRITE_PROGRESS",
+    355: "EXPORT_ROCKSDB_CONFIG_TO_JSON",
+    370: "RECALL_MESSAGE",
+    513: "UPDATE_AND_CREATE_STATIC_TOPIC",
+    1007: "GET_BROKER_EPOCH_CACHE",
+    1008: "NOTIFY_BROKER_ROLE_CHANGED",
+    2001: "UPDATE_COLD_DATA_FLOW_CTR_CONFIG",
+    2002: "REMOVE_COLD_DATA_FLOW_CTR_CONFIG",
+    2003: "GET_COLD_DATA_FLOW_CTR_INFO",
+    2004: "SET_COMMITLOG_READ_MODE",
+    3001: "AUTH_CREATE_USER",
+    3002: "AUTH_UPDATE_USER",
+    3003: "AUTH_DELETE_USER",
+    3004: "AUTH_GET_USER",
+    3005: "AUTH_LIST_USER",
+    3006: "AUTH_CREATE_ACL",
+    3007: "AUTH_UPDATE_ACL",
+    3008: "AUTH_DELETE_ACL",
+    3009: "AUTH_GET_ACL",
+    3010: "AUTH_LIST_ACL",
+}
+_NAMES = {
+    **{code: name for name, code in vars(RequestCode).items() if name.isupper()},
+    **_POP_CODES,
+    **_OTHER_CODES,
+}
+_TEXTS = {**dict.fromkeys(_POP_CODES, _POP), **dict(_MEANINGS)}
+
+
+class RefusedHandlers:
+    """See the module."""
+
+    def __init__(self, clients: Clients) -> None:
+        self._clients = clients
+        # What was said, by client; the client that was refused first is forgotten first.
+        self._said: dict[str, set[tuple[int, str]]] = {}
+
+    def handlers(self, answered: Collection[int]) -> dict[int, Handler]:
+        """For each code that RocketMQ knows and that is not among ``answered``."""
+        return {code: self.refuse for code in _NAMES if code not in answered}
+
+    def refuse(self, channel: Channel, request: Command) -> Command:
+        self._log_once(channel, request)
+        return not_supported(request)
+
+    def _log_once(self, channel: Channel, request: Command) -> None:
+        client = (self._clients.client_id(channel) or split_address(channel.remote)[0])[:MAX_NAME]
+        said = self._said.get(client)
+        if said is None:
+            if len(self._said) >= MAX_CLIENTS:
+                del self._said[next(iter(self._said))]
+            said = self._said[client] = set()
+        code, group = request.code, _group(request)
+        if (code, group) in said or len(said) >= MAX_LINES_OF_A_CLIENT:
+            return
+        said.add((code, group))
+        of_group = f" of group {group!r}" if group else ""
+        meaning = _TEXTS.get(code)
+        logger.warning(
+            "request %s (%d) of client %r%s refused, this broker does not answer it%s",
+            _NAMES[code], code, client, of_group, f": {meaning}" if meaning else "",
+        )  # fmt: skip
+
+
+def _group(request: Command) -> str:
+    """The group that a request is about; "" when it names none."""
+    ext = request.ext or {}
+    group = ext.get("consumerGroup") or ext.get("group") or ext.get("producerGroup")
+    if group is None and (found := _GROUP.search(request.body[:_BODY_BYTES])):
+        group = found[1].decode(errors="replace")
+    return str(group or "")[:MAX_NAME]

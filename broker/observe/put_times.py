@@ -1,0 +1,152 @@
+"""How long sends take, from the turn of the loop that stored them to their answers: for brokerStatus.
+
+Sends are not measured one by one: that would cost too much. All that one turn stores is answered together, so it counts
+with the time from the turn's first put to its end. Where sends wait for an fsync or for slaves, one of the turn is
+followed to its answer, and stands for the others. Counts are plain integers by steps of time; percentiles are the upper
+ends of their steps.
+"""
+
+from bisect import bisect_right
+from collections.abc import Callable
+from math import ceil
+from typing import TypeVar
+
+import trio
+
+from broker.observe.meter import MINUTE_MS, Meter
+
+A = TypeVar("A")
+
+# RocketMQ's steps: up to which time (microseconds), and their names.
+_STEPS = (
+    (1_000, "[<=0ms]"),
+    (10_000, "[0~10ms]"),
+    (50_000, "[10~50ms]"),
+    (100_000, "[50~100ms]"),
+    (200_000, "[100~200ms]"),
+    (500_000, "[200~500ms]"),
+    (1_000_000, "[500ms~1s]"),
+    (2_000_000, "[1~2s]"),
+    (3_000_000, "[2~3s]"),
+    (4_000_000, "[3~4s]"),
+    (5_000_000, "[4~5s]"),
+    (10_000_000, "[5~10s]"),
+)
+_LAST_STEP = "[10s~]"
+_FINE = [step * unit for unit in (10, 100, 1_000, 10_000, 100_000, 1_000_000) for step in (1, 1.5, 2, 3, 4, 5, 6, 8)]
+# Step i is of times from bound i - 1 up to, not including, bound i.
+_BOUNDS = sorted({*map(int, _FINE), *(bound for bound, _ in _STEPS)})
+
+
+class Turn:
+    """What one turn of the loop stored. ``count`` is known at its end."""
+
+    __slots__ = ("calls_before", "count", "start", "waits")
+
+    def __init__(self, start: float, calls_before: int) -> None:
+        self.start = start
+        self.calls_before = calls_before
+        self.count = 0
+        self.waits = False
+
+
+class PutTimes:
+    """``puts`` counts the sends that were stored; ``now`` is in seconds."""
+
+    def __init__(self, puts: Meter, now: Callable[[], float] = trio.current_time) -> None:
+        self._puts = puts
+        self._now = now
+        #: The turn that runs, once it has stored something.
+        self.turn: Turn | None = None
+        # Turns of which a send waits, in their order.
+        self._waiting: dict[Turn, None] = {}
+        self._counts = [0] * (len(_BOUNDS) + 1)
+        self._counts_before = list(self._counts)
+        self._window_start_ms: int | None = None
+        self._max_us = 0
+        self.failed = 0
+
+    # --- counting
+
+    def begin(self) -> None:
+        """The first put of a turn comes now."""
+        self.turn = Turn(self._now(), self._puts.calls)
+
+    def follow(self, answer: Callable[[A], None]) -> Callable[[A], None]:
+        """``answer``, of a send that waits; the first one of each turn is measured by it."""
+        turn = self.turn
+        if turn is None or turn.waits:
+            return answer
+        turn.waits = True
+        self._waiting[turn] = None
+
+        def measured(outcome: A) -> None:
+            del self._waiting[turn]
+            turn.waits = False
+            if turn is not self.turn:
+                self._add(turn)
+            answer(outcome)
+
+        return measured
+
+    def end_turn(self) -> None:
+        """All requests of the turn are handled, and their answers leave now."""
+        turn = self.turn
+        if turn is None:
+            return
+        self.turn = None
+        turn.count = self._puts.calls - turn.calls_before
+        if not turn.waits:
+            self._add(turn)
+
+    def sample(self, now_ms: int) -> None:
+        """Once a second: what is told is of the last minute, and of what has passed of this one."""
+        if self._window_start_ms is None:
+            self._window_start_ms = now_ms
+        elif now_ms - self._window_start_ms >= MINUTE_MS:
+            self._window_start_ms = now_ms
+            self._counts_before, self._counts = self._counts, [0] * len(self._counts)
+
+    def _add(self, turn: Turn) -> None:
+        if turn.count:
+            us = int((self._now() - turn.start) * 1_000_000)
+            self._counts[bisect_right(_BOUNDS, us)] += turn.count
+            self._max_us = max(self._max_us, us)
+
+    # --- reading
+
+    def head_wait_ms(self) -> int:
+        """How long the oldest send that is not answered yet has waited."""
+        oldest = next(iter(self._waiting), None)
+        return 0 if oldest is None else round((self._now() - oldest.start) * 1_000)
+
+    def table(self) -> dict[str, str]:
+        """RocketMQ's keys of brokerStatus."""
+        counts = [before + now for before, now in zip(self._counts_before, self._counts, strict=True)]
+        return {
+            "putMessageEntireTimeMax": str(self._max_us // 1_000),
+            "putMessageDistributeTime": _distribution(counts),
+            "putLatency99": f"{self._percentile_ms(counts, 0.99):.2f}",
+            "putLatency999": f"{self._percentile_ms(counts, 0.999):.2f}",
+            "putMessageFailedTimes": str(self.failed),
+        }
+
+    def _percentile_ms(self, counts: list[int], part: float) -> float:
+        left = ceil(sum(counts) * part)
+        if not left:
+            return 0.0
+        for bound, count in zip(_BOUNDS, counts, strict=False):
+            left -= count
+            if left <= 0:
+                return min(bound, self._max_us) / 1_000
+        return self._max_us / 1_000
+
+
+def _distribution(counts: list[int]) -> str:
+    """``[<=0ms]:6 [0~10ms]:4 ...``, as RocketMQ writes it, with a blank at the end."""
+    text, start = "", 0
+    for bound, name in _STEPS:
+        end = bisect_right(_BOUNDS, bound - 1) + 1
+        text += f"{name}:{sum(counts[start:end])} "
+        start = end
+    return f"{text}{_LAST_STEP}:{sum(counts[start:])} "

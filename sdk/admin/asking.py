@@ -1,0 +1,78 @@
+"""Whom `Admin` asks: one server, each NameServer, the brokers of a topic, of a group or of a cluster."""
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import TypeVar
+
+from mqcommon.errors import RouteNotFound, UserError
+from mqcommon.names import retry_topic
+from remoting.protocol.bodies.route import BrokerData
+from sdk import namesrv_api
+from sdk.client import ClientInstance
+from sdk.endpoint import Endpoint
+from sdk.fanout import Answers, ask_all
+from sdk.routes import reader_of
+
+T = TypeVar("T")
+
+
+class Asking:
+    """Of a broker set the master is asked, or what can be read in its place. ``timeout_ms`` is for each answer."""
+
+    def __init__(self, instance: ClientInstance, timeout_ms: float) -> None:
+        self._instance = instance
+        self._timeout_ms = timeout_ms
+
+    def at(self, addr: str) -> Endpoint:
+        return self._instance.at(addr, self._timeout_ms)
+
+    async def namesrv(self, call: Callable[[Endpoint], Awaitable[T]]) -> T:
+        return await self._instance.name_servers.ask(call, self._timeout_ms)
+
+    async def each_namesrv(
+        self, call: Callable[[Endpoint], Awaitable[T]], addrs: Sequence[str] | None = None
+    ) -> Answers[T]:
+        return await self.each(addrs or self._instance.name_servers.addrs, call)
+
+    async def each(self, addrs: Iterable[str], call: Callable[[Endpoint], Awaitable[T]]) -> Answers[T]:
+        return await ask_all(addrs, lambda addr: call(self.at(addr)))
+
+    async def each_of_topic(
+        self, topic: str, call: Callable[[Endpoint], Awaitable[T]], cluster: str | None = None
+    ) -> Answers[T]:
+        return await self.each(await self.readers_of(topic, cluster), call)
+
+    async def each_of_group(
+        self, group: str, topic: str | None, call: Callable[[Endpoint], Awaitable[T]], cluster: str | None = None
+    ) -> Answers[T]:
+        """The brokers of ``topic``; else those of the group's retry topic, which its heartbeats make; else all."""
+        try:
+            return await self.each_of_topic(topic or retry_topic(group), call, cluster)
+        except RouteNotFound:
+            if topic:
+                raise
+        return await self.each(await self.all_readers(), call)
+
+    async def readers_of(self, topic: str, cluster: str | None) -> dict[str, str]:
+        """Address → name of the topic's brokers; of all brokers of ``cluster`` when it is named.
+
+        As with RocketMQ's tool a topic may be named there, too, whose route is taken then.
+        """
+        if cluster is None:
+            return _readers((await self._instance.fetch_route(topic)).broker_datas)
+        info = await self.namesrv(namesrv_api.cluster_info)
+        names = info.cluster_addr_table.get(cluster)
+        if names is not None:
+            return _readers([info.broker_addr_table[name] for name in sorted(names) if name in info.broker_addr_table])
+        try:
+            return _readers((await self._instance.fetch_route(cluster)).broker_datas)
+        except RouteNotFound:
+            known = ", ".join(sorted(info.cluster_addr_table)) or "none"
+            raise UserError(f"there is no cluster {cluster!r}; the NameServer knows: {known}") from None
+
+    async def all_readers(self) -> dict[str, str]:
+        return _readers((await self.namesrv(namesrv_api.cluster_info)).broker_addr_table.values())
+
+
+def _readers(brokers: Iterable[BrokerData]) -> dict[str, str]:
+    """Address → name: of each broker set the master, or what can be read in its place."""
+    return {addr: one.broker_name for one in brokers if (addr := reader_of(one.broker_addrs))}

@@ -1,0 +1,20 @@
+"""RocketMQ's commands (4.9 and 5.3) that this mqadmin does not have yet, so that it can say so."""
+
+_NAMES = """
+    addBroker allocateMQ brokerConsumeStats checkMsgSendRT checkRocksdbCqWriteProgress cleanBrokerMetadata
+    cloneGroupOffset clusterAclConfigVersion clusterRT consumer consumerStatus copyAcl copyUser createAcl
+    createUser DecodeMessageId deleteAccessConfig deleteAcl deleteAclConfig deleteUser dumpCompactionLog
+    electMaster exportConfigs exportMetadataInRocksDB exportMetrics exportPopRecord getAccessConfigSubCommand
+    getAcl getAclConfig getBrokerEpoch getColdDataFlowCtrInfo getConsumerConfig getConsumerStatus
+    getControllerConfig getControllerMetaData getSyncStateSet getUser listAcl listUser producer queryMsgTraceById
+    remappingStaticTopic removeBroker removeColdDataFlowCtrGroupConfig resetOffsetByTime resetOffsetByTimeOld
+    rocksDBConfigToJson sendMsgStatus setCommitLogReadAheadMode setConsumeMode skipAccumulatedMessage
+    startMonitoring statsAll updateAcl updateAclConfig updateColdDataFlowCtrGroupConfig updateControllerConfig
+    updateGlobalWhiteAddr updateOrderConf updateStaticTopic updateSubGroupList updateTopicList updateUser
+"""
+NOT_YET = tuple(sorted(_NAMES.split(), key=str.lower))
+
+
+def name_of_missing(name: str) -> str | None:
+    """RocketMQ's spelling of a command that is not here yet; None for any other name."""
+    return next((known for known in NOT_YET if known.lower() == name.lower()), None)

@@ -1,0 +1,35 @@
+"""What connected consumers have pulled."""
+
+from typing import Any, cast
+
+from broker.delivery import pulled
+from broker.delivery.pulled import furthest_pulled, note_pulled
+from tests.broker.handlers.support import FakeChannel
+
+
+def channel() -> Any:
+    return cast(Any, FakeChannel())
+
+
+def test_the_furthest_of_all_members() -> None:
+    one, other, silent = channel(), channel(), channel()
+    note_pulled(one, "g", "T", 0, 5)
+    note_pulled(one, "g", "T", 0, 7)
+    note_pulled(one, "g", "U", 0, 100)
+    note_pulled(one, "h", "T", 0, 100)
+    note_pulled(other, "g", "T", 0, 6)
+    note_pulled(other, "g", "T", 1, 2)
+    assert furthest_pulled([one, other, silent], "g", "T") == {0: 7, 1: 2}
+    assert furthest_pulled([other], "g", "T") == {0: 6, 1: 2}
+    assert furthest_pulled([], "g", "T") == {}
+
+
+def test_a_connection_notes_so_many_queues(monkeypatch: Any) -> None:
+    monkeypatch.setattr(pulled, "MAX_QUEUES", 3)
+    one = channel()
+    for queue_id in range(5):
+        note_pulled(one, "g", "T", queue_id, 1)
+    note_pulled(one, "g", "U", 0, 1)
+    note_pulled(one, "g", "T", 0, 9)
+    assert furthest_pulled([one], "g", "T") == {0: 9, 1: 1, 2: 1}
+    assert furthest_pulled([one], "g", "U") == {}

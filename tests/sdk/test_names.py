@@ -1,0 +1,18 @@
+"""What users import from `sdk`."""
+
+import typing
+
+import pytest
+
+import sdk
+from sdk import Admin, SubscriptionGroupConfig, TopicConfig
+
+
+@pytest.mark.parametrize("name", sdk.__all__)
+def test_each_name_is_there(name: str) -> None:
+    assert getattr(sdk, name).__name__ == name
+
+
+def test_what_admin_takes_comes_from_here() -> None:
+    assert typing.get_type_hints(Admin.create_topic)["config"] is TopicConfig
+    assert typing.get_type_hints(Admin.create_group)["config"] is SubscriptionGroupConfig
