@@ -2,15 +2,25 @@
 
 import os
 import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 import trio
 
+from mqcommon.backoff import Backoff
 from mqcommon.clock import Clock, SystemClock
-from mqcommon.errors import RequestRefused, RouteNotFound, SendFailed, SkylarkError, UserError
+from mqcommon.errors import (
+    NoNameServer,
+    RemotingError,
+    RequestRefused,
+    RouteNotFound,
+    SendFailed,
+    SkylarkError,
+    UserError,
+    WrongBroker,
+)
 from mqcommon.message.ids import UniqueKeys
 from mqcommon.message.message import Message, own_properties, wire_properties
 from mqcommon.message.properties import DELAY
@@ -19,22 +29,23 @@ from mqcommon.names import check_group, check_topic
 from remoting.net.client import RemotingClient
 from sdk.client import ClientInstance
 from sdk.identity import local_ip
-from sdk.probe import PROBE_INTERVAL_S, answers
+from sdk.producer.brokers import Brokers
 from sdk.producer.bulk import cut
-from sdk.producer.faults import Faults
-from sdk.producer.lane import SLOTS_PER_BROKER, Lane, PendingSend
+from sdk.producer.lane import SLOTS_PER_BROKER, Lane
+from sdk.producer.pending import PendingSend
 from sdk.producer.pick import Turns, queue_of_key
 from sdk.producer.result import BulkResult, SendResult, StoredBatch
 from sdk.producer.wire import AUTO_CREATE_TOPIC_QUEUES, DEFAULT_TOPIC, Row, send_request
+from sdk.retry import passes
 from sdk.routes import TopicRoute
+from sdk.waiting import until_answered
 
 DEFAULT_GROUP = "DEFAULT_PRODUCER"
-# A suspect that has left the routes is asked for so long: most come back from a restart.
-DEPARTED_MS = 120_000
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
 # A record holds 32,767 bytes of properties; the broker adds its own to the producer's.
 MAX_PROPERTIES_BYTES = 32_000
 
+T = TypeVar("T")
 Selector = Callable[[Sequence[MessageQueue], Message], MessageQueue]
 
 
@@ -69,11 +80,10 @@ class Producer:
         self._lanes: dict[str | MessageQueue, Lane] = {}
         self._unique_keys = UniqueKeys(local_ip(), os.getpid(), random.getrandbits(32))
         self._oneway_turns = Turns(random.randrange(1_000))
-        self._probing = False
         self.group = group
         self.retries = retries
         self.accept_weaker = accept_weaker
-        self.faults = Faults()
+        self.brokers = Brokers(self._client, self._wake_lanes)
         # Tries beyond the first, of all sends so far.
         self.retried = 0
 
@@ -104,13 +114,16 @@ class Producer:
         takes.
         """
         topic = message.topic
+        timeout_s = self._timeout_s if timeout_ms is None else timeout_ms / 1000
         lane = self._lanes.get(topic)
         if lane is None or queue is not None or selector is not None or (message.properties and message.sharding_key):
-            lane = await self._lane(message, queue, selector)
+            deadline = trio.current_time() + timeout_s
+            lane = await self._lane(message, queue, selector, timeout_s)
+            timeout_s = deadline - trio.current_time()
         if len(message.body) > self._max_message_bytes:
             raise ValueError(f"the body has {len(message.body)} bytes, at most {self._max_message_bytes} are taken")
         task = trio.lowlevel.current_task()
-        send = PendingSend(message, None, self._timeout_s if timeout_ms is None else timeout_ms / 1000, task)
+        send = PendingSend(message, None, timeout_s, task)
         if message.properties is not None:
             send.alone = self._must_go_alone(message)
         lane.add(send)
@@ -123,7 +136,7 @@ class Producer:
         They travel in batches that go round the topic's queues; each batch has the whole send timeout. Raises
         SendFailed when one could not be stored; others may be then.
         """
-        lane = self._lanes.get(topic) or await self._lane(Message(topic), None, None)
+        lane = self._lanes.get(topic) or await self._lane(Message(topic), None, None, self._timeout_s)
         batches = enumerate(self._checked(cut(topic, messages, self._unique_keys, self._clock)))
         results: dict[int, StoredBatch] = {}
 
@@ -144,18 +157,30 @@ class Producer:
 
     async def send_oneway(self, message: Message) -> None:
         """Send without an acknowledgement: returns when the request is queued on a connection."""
-        route = await self._route(message.topic)
-        target = self._oneway_turns.next(route.writable_at, self._usable)
-        if target is None:
-            raise SendFailed(f"topic {message.topic} has no writable queue")
-        addr, queue = target
         properties = wire_properties(message, self._unique_keys.next(self._clock.now_ms()))
-        command = send_request(self.group, queue, [(message.flag, message.body, properties)], self._clock.now_ms())
-        await self.remoting.oneway(addr, command)
+        row = (message.flag, message.body, properties)
+
+        async def try_once() -> None:
+            route = await self._writable_route(message.topic)
+            target = self._oneway_turns.next(route.writable_at, self._usable)
+            if target is None:
+                raise _no_writable(message.topic)
+            addr, queue = target
+            try:
+                found = self.remoting.broker_name_at(addr)
+                if found and found != queue.broker_name:
+                    raise WrongBroker(addr, queue.broker_name, found)
+                await self.remoting.oneway(addr, send_request(self.group, queue, [row], self._clock.now_ms()))
+            except RemotingError as error:
+                self.brokers.failed(addr, error)
+                self.brokers.want_route(message.topic)
+                raise
+
+        await self._in_time(try_once, message.topic, self._timeout_s)
 
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """The queues that can be written now, sorted."""
-        return (await self._route(topic)).writable
+        return (await self._in_time(lambda: self._route(topic), topic, self._timeout_s)).writable
 
     # --- what lanes need
 
@@ -163,12 +188,12 @@ class Producer:
     def remoting(self) -> RemotingClient:
         return self._client.remoting
 
+    @property
+    def backoff(self) -> Backoff:
+        return self._client.backoff
+
     def now_ms(self) -> int:
         return self._clock.now_ms()
-
-    def try_timeout_ms(self, left_ms: float) -> float:
-        """One try's share of a send's time."""
-        return max(min(left_ms, self._timeout_s * 1000 / (self.retries + 1)), 1)
 
     def new_keys(self, count: int) -> list[bytes]:
         """Unique keys, as encoded properties."""
@@ -176,31 +201,6 @@ class Producer:
 
     def route_of(self, topic: str) -> TopicRoute | None:
         return self._client.routes.get(topic)
-
-    def want_route(self, topic: str) -> None:
-        """Ask for the topic's route again, in the background."""
-
-        async def ask() -> None:
-            before = self.route_of(topic)
-            try:
-                await self._client.refresh(topic)
-            except SkylarkError:
-                # The route that we have stays in use; the next failure or poll asks again.
-                return
-            masters = self._client.routes.masters()
-            for addr in before.writable_at if before else ():
-                if addr not in masters:
-                    # It stopped, or died; it may be back before the next poll of the routes.
-                    self.suspect(addr)
-
-        self._client.nursery.start_soon(ask)
-
-    def suspect(self, addr: str) -> None:
-        """Leave ``addr`` alone until it answers a probe."""
-        self.faults.suspect(addr, trio.current_time() * 1000)
-        if not self._probing:
-            self._probing = True
-            self._client.nursery.start_soon(self._probe)
 
     # --- inside
 
@@ -212,7 +212,11 @@ class Producer:
         return message.properties is not None and DELAY in message.properties
 
     def _usable(self, addr: str) -> bool:
-        return self.faults.usable(addr, trio.current_time() * 1000)
+        return self.brokers.faults.usable(addr, trio.current_time() * 1000)
+
+    def _wake_lanes(self) -> None:
+        for lane in self._lanes.values():
+            lane.wake()
 
     def _checked(self, batches: Iterable[list[Row]]) -> Iterator[list[Row]]:
         """The batches; ValueError for a message that no broker takes."""
@@ -222,24 +226,59 @@ class Producer:
                 raise ValueError(f"a body has {longest} bytes, at most {self._max_message_bytes} are taken")
             yield rows
 
-    async def _lane(self, message: Message, queue: MessageQueue | None, selector: Selector | None) -> Lane:
+    async def _lane(
+        self, message: Message, queue: MessageQueue | None, selector: Selector | None, timeout_s: float
+    ) -> Lane:
         topic = message.topic
         if topic not in self._lanes:
             _check_name(check_topic, topic)
-        route = await self._route(topic)
         if queue is None and (selector is not None or message.sharding_key):
-            if not route.writable:
-                raise SendFailed(f"topic {topic} has no writable queue")
+            route = self.route_of(topic)
+            if route is None or not route.writable:
+                route = await self._in_time(lambda: self._writable_route(topic), topic, timeout_s)
             if selector is not None:
                 queue = selector(route.writable, message)
             else:
                 queue = queue_of_key(route.writable, message.sharding_key or "")
+        elif self.route_of(topic) is None:
+            await self._in_time(lambda: self._route(topic), topic, timeout_s)
         key: str | MessageQueue = topic if queue is None else queue
         lane = self._lanes.get(key)
         if lane is None:
             lane = self._lanes[key] = Lane(self, self._client.nursery, topic, queue, self._batching)
             self._client.nursery.start_soon(lane.run)
         return lane
+
+    async def _in_time(self, call: Callable[[], Awaitable[T]], topic: str, timeout_s: float) -> T:
+        """What ``call`` returns, tried until the time is over; SendFailed then, with the last error as its cause."""
+        last: SkylarkError | None = None
+
+        async def noting() -> T:
+            nonlocal last
+            try:
+                return await call()
+            except SkylarkError as error:
+                last = error
+                raise
+
+        with trio.move_on_after(timeout_s):
+            try:
+                return await until_answered(noting, timeout_s * 1000, self.backoff)
+            except SkylarkError as error:
+                if not passes(error):
+                    raise
+        if last is None:
+            last = NoNameServer(self._client.name_servers.text, f"not within {timeout_s * 1000:.0f} ms")
+        raise SendFailed(f"the message for {topic} was not sent within {timeout_s * 1000:.0f} ms: {last}") from last
+
+    async def _writable_route(self, topic: str) -> TopicRoute:
+        """The topic's route, which has a queue to write to; asked for again while it has none."""
+        route = await self._route(topic)
+        if not route.writable:
+            route = await self._client.refresh(topic)
+        if not route.writable:
+            raise _no_writable(topic)
+        return route
 
     async def _route(self, topic: str) -> TopicRoute:
         """The topic's route; that of RocketMQ's default topic when the broker shall create this one."""
@@ -249,36 +288,19 @@ class Producer:
         try:
             return await self._client.refresh(topic)
         except RouteNotFound as missing:
+            if missing.is_passing:
+                raise
             try:
                 template = await self._client.refresh(DEFAULT_TOPIC)
             except RouteNotFound:
                 raise missing from None
         return self._client.routes.put(_route_like(template, topic))
 
-    async def _probe(self) -> None:
-        """Ask suspects, until none is left, whether they answer again."""
-        while self.faults.suspects:
-            await trio.sleep(PROBE_INTERVAL_S)
-            async with trio.open_nursery() as nursery:
-                for addr in self.faults.suspects:
-                    nursery.start_soon(self._probe_one, addr)
-        self._probing = False
 
-    async def _probe_one(self, addr: str) -> None:
-        routes = self._client.routes
-        is_back = await answers(self.remoting, addr)
-        if addr in routes.masters():
-            if not is_back:
-                return
-        elif self.faults.suspect_for_ms(addr, trio.current_time() * 1000) < DEPARTED_MS:
-            if is_back:
-                # It is back before the next poll of the routes; it stays suspect until a NameServer says so, too.
-                for topic in routes.topics():
-                    self.want_route(topic)
-            return
-        self.faults.cleared(addr)
-        for lane in self._lanes.values():
-            lane.wake()
+def _no_writable(topic: str) -> RouteNotFound:
+    return RouteNotFound(
+        topic, "it has no queue to write to now; mqadmin topicRoute shows its masters and permissions", is_passing=True
+    )
 
 
 def _check_name(check: Callable[[str], None], name: str) -> None:
