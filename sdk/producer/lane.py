@@ -165,10 +165,11 @@ class Lane:
 
     def _not_resting(self, addrs: Iterable[str], now: float) -> list[str]:
         """Those that may be tried now; when there is none, the lane looks again when the first may."""
-        until = {addr: self._owner.brokers.faults.rests_until(addr) / 1000 for addr in addrs}
-        found = [addr for addr, when in until.items() if when <= now]
+        until_ms = {addr: self._owner.brokers.faults.rests_until(addr) for addr in addrs}
+        found = [addr for addr, when_ms in until_ms.items() if when_ms <= now * 1000]
         if not found:
-            self._alarm.at(min(until.values()))
+            # Not a rounding error too early.
+            self._alarm.at((min(until_ms.values()) + 1) / 1000)
         return found
 
     def _wait_for_route(self, route: TopicRoute | None, now: float) -> None:
