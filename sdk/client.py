@@ -8,6 +8,7 @@ failure of a server. Routes are asked for once however many tasks wait for them;
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
+from math import inf
 from random import Random
 from types import TracebackType
 from typing import Self, TypeVar
@@ -42,6 +43,8 @@ T = TypeVar("T")
 
 ROUTE_POLL_INTERVAL_S = 30
 HEARTBEAT_INTERVAL_S = 30
+# Brokers register at a NameServer that has started, one after the other, within so long.
+REGISTERING_S = 5
 # Between the tries of what is tried until its time is over.
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 0.5
@@ -87,6 +90,8 @@ class ClientInstance:
         self._nursery: trio.Nursery | None = None
         self._name_servers: NameServers | None = None
         self._flights: dict[str, _Flight] = {}
+        # Until then an unknown topic may be one whose broker is still registering.
+        self._settled_at = -inf
         # What each topic's route was found to lack when that was last logged.
         self._skipped: dict[str, tuple[str, ...]] = {}
         self._news = trio.Event()
@@ -221,13 +226,14 @@ class ClientInstance:
             self._log_skipped(flight.route)
             self.tell_brokers()
         except RouteNotFound as error:
-            error.is_passing = self.routes.get(topic) is not None or not await self._has_brokers()
+            error.is_passing = self.routes.get(topic) is not None or await self._are_starting()
             flight.error = error
         except BrokerError as error:
             # What a NameServer says that is not ready yet.
             is_starting = error.code == ResponseCode.SYSTEM_ERROR
             flight.error = RouteNotFound(topic, str(error), is_passing=True) if is_starting else error
         except RemotingError as error:
+            self._settled_at = trio.current_time() + REGISTERING_S
             flight.error = NoNameServer(self.name_servers.text, str(error))
             flight.error.__cause__ = error
         except SkylarkError as error:
@@ -236,14 +242,15 @@ class ClientInstance:
             del self._flights[topic]
             flight.done.set()
 
-    async def _has_brokers(self) -> bool:
-        """Whether a broker is registered: NameServers that have just started, or whose brokers are all away, know no
-        topic, which says nothing about the topic.
-        """
+    async def _are_starting(self) -> bool:
+        """Whether NameServers or brokers are just starting, so that an unknown topic may be known soon."""
         try:
-            return bool((await self.name_servers.ask(namesrv_api.cluster_info, self.timeout_ms)).broker_addr_table)
+            brokers = (await self.name_servers.ask(namesrv_api.cluster_info, self.timeout_ms)).broker_addr_table
         except SkylarkError:
-            return False
+            brokers = {}
+        if not brokers:
+            self._settled_at = trio.current_time() + REGISTERING_S
+        return trio.current_time() < self._settled_at
 
     def _log_skipped(self, route: TopicRoute) -> None:
         if self._skipped.get(route.topic, ()) != route.skipped:
