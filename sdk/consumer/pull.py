@@ -28,7 +28,7 @@ from sdk.broker_api import PullAnswer
 from sdk.client import ClientInstance
 from sdk.consumer.commits import Commits
 from sdk.consumer.member import PullMember
-from sdk.consumer.replicas import Replicas, nobody
+from sdk.consumer.replicas import Replicas
 from sdk.consumer.result import PullBytes, PullResult, PullStatus
 from sdk.consumer.stream import MessageStream
 from sdk.endpoint import DEFAULT_TIMEOUT_MS
@@ -289,7 +289,7 @@ class PullConsumer:
                 self._replicas.suggest(mq, MASTER_ID)
             if behind is not None and not self._replicas.is_another(mq, passed_over):
                 return await self._wait_for_master(mq, behind, offset, wait_ms, started)
-        raise nobody(mq, failed)
+        raise self._replicas.nobody(mq, failed)
 
     async def _wait_for_master(
         self, mq: MessageQueue, behind: PullAnswer, offset: int, wait_ms: int, started: float

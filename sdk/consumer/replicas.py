@@ -150,13 +150,23 @@ class Replicas:
                 except (RemotingError, BrokerError) as error:
                     failed[replica.addr] = error
                     self.failed(mq, replica, error)
-            raise nobody(mq, failed)
+            raise self.nobody(mq, failed)
 
         return await until_answered(ask_each, self._instance.timeout_ms, self._instance.backoff)
 
     def at(self, mq: MessageQueue, replica: Replica) -> Endpoint:
         """Where to ask it."""
         return self._instance.at(replica.addr, broker_name=mq.broker_name)
+
+    def nobody(self, mq: MessageQueue, failed: Mapping[str, SkylarkError]) -> SkylarkError:
+        """Why no broker of the queue's set answered for it; it passes."""
+        for error in failed.values():
+            if passes(error) and not isinstance(error, WrongBroker):
+                return error
+        route = self._instance.routes.get(mq.topic)
+        skipped = () if route is None else route.skipped
+        why = "".join(f"; {reason}" for reason in (*skipped, *failed.values()))
+        return RouteNotFound(mq.topic, f"broker {mq.broker_name} has no master in it now{why}", is_passing=True)
 
     async def ask_master(self, mq: MessageQueue, call: Callable[[Endpoint], Awaitable[T]]) -> T:
         """What the master of the queue says; nobody else will do, and a suspect one is not asked."""
@@ -172,12 +182,3 @@ class Replicas:
             if addr is not None:
                 self.suspect(mq, Replica(MASTER_ID, addr), error)
             raise
-
-
-def nobody(mq: MessageQueue, failed: Mapping[str, SkylarkError]) -> SkylarkError:
-    """Why no broker of the queue's set answered for it; it passes."""
-    for error in failed.values():
-        if passes(error):
-            return error
-    slaves = "".join(f"; {error}" for error in failed.values())
-    return RouteNotFound(mq.topic, f"broker {mq.broker_name} has no master in its route now{slaves}", is_passing=True)
