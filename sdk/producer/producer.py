@@ -52,10 +52,12 @@ Selector = Callable[[Sequence[MessageQueue], Message], MessageQueue]
 class Producer:
     """Sends messages; use it in ``async with``.
 
-    ``send_timeout_ms`` is for all tries of a send together; each try gets an equal share of it, so that a broker that
-    does not answer costs ``send_timeout_ms / (retries + 1)`` and no more. With ``batching`` sends that gather while
-    others are in flight travel together; each still gets its own result. ``accept_weaker``: take a result other than
-    SEND_OK (stored, but flush or replication was late) instead of raising SendFailed.
+    ``send_timeout_ms`` is for all tries of a send together. ``retries`` bounds those that may have stored the message;
+    each gets an equal share of the time, so that a broker that does not answer costs at most
+    ``send_timeout_ms / (retries + 1)``. Tries that stored nothing, because no broker was there or it was busy, go on
+    until the time is over. With ``batching`` sends that gather while others are in flight travel together; each still
+    gets its own result. ``accept_weaker``: take a result other than SEND_OK (stored, but flush or replication was late)
+    instead of raising SendFailed.
     """
 
     def __init__(
@@ -110,8 +112,8 @@ class Producer:
         """Store one message; returns when a broker has acknowledged it.
 
         ``queue`` or ``selector`` say where it goes; a sharding key does, too: messages with one key keep their order.
-        Raises SendFailed after the last try, RouteNotFound when the topic is nowhere, ValueError for what no broker
-        takes.
+        Raises SendFailed when no broker stored it in time, RouteNotFound for an unknown topic, ValueError for what no
+        broker takes.
         """
         topic = message.topic
         timeout_s = self._timeout_s if timeout_ms is None else timeout_ms / 1000
@@ -156,7 +158,10 @@ class Producer:
         return BulkResult([results[number] for number in sorted(results)])
 
     async def send_oneway(self, message: Message) -> None:
-        """Send without an acknowledgement: returns when the request is queued on a connection."""
+        """Send without an acknowledgement: returns when the request is queued on a connection.
+
+        SendFailed when there was no connection to be had before the send timeout.
+        """
         properties = wire_properties(message, self._unique_keys.next(self._clock.now_ms()))
         row = (message.flag, message.body, properties)
 
@@ -180,7 +185,8 @@ class Producer:
 
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """The queues that can be written now, sorted."""
-        return (await self._in_time(lambda: self._route(topic), topic, self._timeout_s)).writable
+        route = await until_answered(lambda: self._route(topic), self._timeout_s * 1000, self.backoff)
+        return route.writable
 
     # --- what lanes need
 
