@@ -2,7 +2,8 @@
 
 SkylarkError
 ├── UserError                 a user's mistake: one clear line, exit code 1, no traceback
-│   └── ConfigError           a conf file or an option: file, line, key, remedy
+│   ├── ConfigError           a conf file or an option: file, line, key, remedy
+│   └── InvalidArgument       a value that a call cannot use; a ValueError, too
 ├── ProtocolError             the peer sent bytes that are not the protocol: close the connection
 ├── RequestRefused            raised in a handler: becomes the error answer, the connection lives
 ├── RemotingError             a request of ours got no answer
@@ -34,6 +35,10 @@ class UserError(SkylarkError):
 
 class ConfigError(UserError):
     """A conf file or option that cannot be used as it stands."""
+
+
+class InvalidArgument(UserError, ValueError):
+    """An argument of the right type whose value cannot be used; the text names it and shows what it got."""
 
 
 class ProtocolError(SkylarkError):

@@ -36,6 +36,7 @@ from sdk.identity import make_client_id
 from sdk.membership import Membership
 from sdk.nameservers import NameServers, parse_nameservers
 from sdk.routes import RouteCache, TopicRoute, make_route
+from sdk.runtime import Home, check_trio, survived
 
 logger = logging.getLogger(__name__)
 
@@ -63,7 +64,7 @@ class _Flight:
     def __init__(self) -> None:
         self.done = trio.Event()
         self.route: TopicRoute | None = None
-        self.error: SkylarkError = SkylarkError("the client was closed")
+        self.error: Exception = SkylarkError("the client was closed")
 
 
 class ClientInstance:
@@ -88,6 +89,7 @@ class ClientInstance:
         self._stack = AsyncExitStack()
         self._remoting: RemotingClient | None = None
         self._nursery: trio.Nursery | None = None
+        self._home: Home | None = None
         self._name_servers: NameServers | None = None
         self._flights: dict[str, _Flight] = {}
         # Until then an unknown topic may be one whose broker is still registering.
@@ -96,14 +98,20 @@ class ClientInstance:
         self._skipped: dict[str, tuple[str, ...]] = {}
         self._news = trio.Event()
         self.routes = RouteCache()
-        self.client_id = make_client_id()
-        self.membership = Membership(self.client_id)
+        self.membership = Membership()
+        # The home's, for the hot path; see `check_open`.
+        self.forks = -1
 
     # --- life
 
     async def __aenter__(self) -> Self:
         if self._nursery is not None:
             raise RuntimeError("this client is open already; make another")
+        check_trio()
+        self._home = Home()
+        self.forks = self._home.forks
+        # Only now, since processes that were forked from the one that made this must not have the same.
+        self.membership.client_id = make_client_id()
         remoting = open_client(self.membership.handlers(), on_lost=self.membership.lost)
         self._remoting = await self._stack.enter_async_context(remoting)
         self._name_servers = NameServers(self._remoting, self.nameserver_addrs, self.random)
@@ -116,37 +124,54 @@ class ClientInstance:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Leave the groups and close. An error of the block stays as it is: it is not put into a group."""
-        assert self._nursery is not None
-        with trio.CancelScope(shield=True, deadline=trio.current_time() + GOODBYE_TIMEOUT_S):
-            await self.membership.goodbye(self.routes.addrs(), self.at)
+        assert self._nursery is not None and self._home is not None
+        if self._home.is_here:
+            with survived("leaving groups"), trio.CancelScope(shield=True) as scope:
+                scope.deadline = trio.current_time() + GOODBYE_TIMEOUT_S
+                await self.membership.goodbye(self.routes.addrs(), self.at)
         self._nursery.cancel_scope.cancel()
         try:
             await self._stack.aclose()
         except BaseExceptionGroup as group:
             if error is None or group.split(trio.Cancelled)[1] is not None:
                 raise
+        finally:
+            self.forks = -1
 
     # --- servers
 
     @property
+    def client_id(self) -> str:
+        """What brokers list this client under; empty before it is open."""
+        return self.membership.client_id
+
+    def check_open(self) -> None:
+        """RuntimeError when this client is not open, or was opened before a fork; SkylarkError when it was closed."""
+        if self._home is None:
+            raise RuntimeError("open the client with 'async with' first")
+        self._home.check()
+        if self.forks != self._home.forks:
+            raise SkylarkError("the client was closed")
+
+    @property
     def remoting(self) -> RemotingClient:
         """The connections."""
-        if self._remoting is None:
-            raise RuntimeError("open the client with 'async with' first")
+        self.check_open()
+        assert self._remoting is not None
         return self._remoting
 
     @property
     def name_servers(self) -> NameServers:
         """The NameServers."""
-        if self._name_servers is None:
-            raise RuntimeError("open the client with 'async with' first")
+        self.check_open()
+        assert self._name_servers is not None
         return self._name_servers
 
     @property
     def nursery(self) -> trio.Nursery:
         """Where tasks live that end with this client."""
-        if self._nursery is None:
-            raise RuntimeError("open the client with 'async with' first")
+        self.check_open()
+        assert self._nursery is not None
         return self._nursery
 
     def at(self, addr: str, timeout_ms: float | None = None, *, broker_name: str = "") -> Endpoint:
@@ -210,10 +235,11 @@ class ClientInstance:
             self._start_flight(topic)
 
     def _start_flight(self, topic: str) -> _Flight:
+        nursery = self.nursery
         flight = self._flights.get(topic)
         if flight is None:
             flight = self._flights[topic] = _Flight()
-            self.nursery.start_soon(self._fly, topic, flight)
+            nursery.start_soon(self._fly, topic, flight)
         return flight
 
     def _is_elsewhere(self, broker_name: str, addr: str) -> bool:
@@ -236,7 +262,7 @@ class ClientInstance:
             self._settled_at = trio.current_time() + REGISTERING_S
             flight.error = NoNameServer(self.name_servers.text, str(error))
             flight.error.__cause__ = error
-        except SkylarkError as error:
+        except Exception as error:  # raised in those who wait; it must not end the client
             flight.error = error
         finally:
             del self._flights[topic]
@@ -263,9 +289,10 @@ class ClientInstance:
     async def _poll_routes(self) -> None:
         while True:
             await trio.sleep(ROUTE_POLL_INTERVAL_S)
-            answers = await ask_all(self.routes.topics(), self.refresh)
-            for topic, error in answers.errors.items():
-                logger.warning("the route of topic %s stays as it was: %s", topic, error)
+            with survived("asking for routes"):
+                answers = await ask_all(self.routes.topics(), self.refresh)
+                for topic, error in answers.errors.items():
+                    logger.warning("the route of topic %s stays as it was: %s", topic, error)
 
     # --- heartbeats
 
@@ -283,4 +310,6 @@ class ClientInstance:
             with trio.move_on_after(HEARTBEAT_INTERVAL_S if answered else HEARTBEAT_RETRY_S):
                 await self._news.wait()
             self._news = trio.Event()
-            answered = await self.membership.beat(self._members_addrs(), self.at)
+            answered = False
+            with survived("a heartbeat"):
+                answered = await self.membership.beat(self._members_addrs(), self.at)

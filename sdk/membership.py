@@ -37,8 +37,9 @@ class Consumer(Protocol):
 class Membership:
     """Groups by name; several producers of one group may share a client, a consumer group has one member in it."""
 
-    def __init__(self, client_id: str) -> None:
-        self.client_id = client_id
+    def __init__(self) -> None:
+        # Set when the client is opened.
+        self.client_id = ""
         self._producers: dict[str, int] = {}
         self._consumers: dict[str, Consumer] = {}
         # What brokers were told is as old as the version it was told at; a broker in `_tried` only did not answer.

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 import trio
 
+from mqcommon.arguments import wrong_type
 from mqcommon.errors import BrokerError, RemotingError, UserError
 from remoting.net.client import RemotingClient, split_address
 from sdk.endpoint import Endpoint
@@ -31,6 +32,8 @@ def parse_nameservers(text: str | None, *, required: bool = True) -> tuple[str, 
 
     UserError when there are none and one is ``required``.
     """
+    if text is not None and not isinstance(text, str):
+        raise wrong_type("nameserver", "a str like 'host:port;host:port'", text)
     given = text or os.environ.get(NAMESRV_ADDR) or ""
     addrs = list(dict.fromkeys(part.strip() for part in given.replace(",", ";").split(";") if part.strip()))
     if not addrs and required:

@@ -4,7 +4,8 @@ import struct
 import zlib
 from collections.abc import Iterable, Mapping
 
-from mqcommon.errors import ProtocolError
+from mqcommon.arguments import INT_MAX, INT_MIN, check_bytes, check_int, check_text, shown, wrong_type
+from mqcommon.errors import InvalidArgument, ProtocolError
 from mqcommon.message.flags import BORN_HOST_V6, COMPRESSED, COMPRESSION_MASK, COMPRESSION_ZLIB, STORE_HOST_V6
 from mqcommon.message.ids import decode_host, offset_msg_id
 from mqcommon.message.properties import (
@@ -24,6 +25,9 @@ _QUEUE_ID = struct.Struct(">i")
 _LONG = struct.Struct(">q")
 # Body CRC, sysFlag and body length of a record with IPv4 hosts.
 _BODY_HEAD = struct.Struct(">8xI24xI44xi")
+# A record holds 32,767 bytes of properties; producers and brokers add their own to the user's.
+MAX_PROPERTIES_BYTES = 32_000
+_ARGUMENTS = {KEYS: "keys", TAGS: "tags", SHARDING_KEY: "sharding_key"}
 _UNUSUAL = COMPRESSED | BORN_HOST_V6 | STORE_HOST_V6
 
 
@@ -31,7 +35,8 @@ class Message:
     """A message to send.
 
     ``keys`` are what `queryMsgByKey` finds it by; ``tags`` is what consumers filter by (one tag a message).
-    ``properties`` are the user's own; RocketMQ's reserved names are refused. Bodies are bytes.
+    ``properties`` are the user's own; RocketMQ's reserved names are refused. Bodies are bytes. What cannot be sent is a
+    TypeError or a ValueError here, where the message is made.
     """
 
     __slots__ = ("body", "flag", "properties", "topic")
@@ -48,11 +53,17 @@ class Message:
         delay_level: int = 0,
         sharding_key: str | None = None,
     ) -> None:
+        if type(topic) is not str:
+            check_text("topic", topic)
+        if type(body) is not bytes:
+            check_bytes("body", body)
+        if flag != 0 or type(flag) is not int:
+            check_int("flag", flag, INT_MIN, INT_MAX)
         self.topic = topic
         self.body = body
         self.flag = flag
         self.properties: dict[str, str] | None = None
-        if properties or tags or keys or delay_level or sharding_key:
+        if properties is not None or tags is not None or keys is not None or delay_level or sharding_key is not None:
             self.properties = _checked_properties(properties, tags, keys, delay_level, sharding_key)
 
     @property
@@ -77,27 +88,66 @@ def _checked_properties(
     keys: str | Iterable[str] | None,
     delay_level: int,
     sharding_key: str | None,
-) -> dict[str, str]:
+) -> dict[str, str] | None:
     merged: dict[str, str] = {}
-    if properties:
+    if properties is not None:
+        if not isinstance(properties, Mapping):
+            raise wrong_type("properties", "a mapping of str to str", properties)
         for name, value in properties.items():
+            if type(name) is not str:
+                check_text("a name in properties", name)
             if name in RESERVED:
-                raise ValueError(f"property name {name!r} is reserved by RocketMQ; choose another")
+                raise InvalidArgument(f"property name {name!r} is reserved by RocketMQ; choose another")
+            if type(value) is not str:
+                check_text(f"properties[{name!r}]", value)
             if not name or not value:
-                raise ValueError(f"property {name!r} needs a name and a value that are not empty")
+                raise InvalidArgument(f"properties[{name!r}] needs a name and a value that are not empty")
             merged[name] = value
-    if keys:
-        merged[KEYS] = keys if isinstance(keys, str) else " ".join(keys)
-    if tags:
-        merged[TAGS] = tags
+    if keys is not None and (joined := keys if type(keys) is str else _joined(keys)):
+        merged[KEYS] = joined
+    if tags is not None:
+        check_text("tags", tags)
+        if tags:
+            merged[TAGS] = tags
     if delay_level:
+        check_int("delay_level", delay_level, 0, INT_MAX)
         merged[DELAY] = str(delay_level)
-    if sharding_key:
-        merged[SHARDING_KEY] = sharding_key
+    if sharding_key is not None:
+        check_text("sharding_key", sharding_key)
+        if sharding_key:
+            merged[SHARDING_KEY] = sharding_key
+    size = 0
     for name, value in merged.items():
-        if "\x01" in name or "\x02" in name or "\x01" in value or "\x02" in value:
-            raise ValueError(f"property {name!r} holds the characters \\x01 or \\x02, which end names and values")
-    return merged
+        size += _pair_size(name, value)
+    if size > MAX_PROPERTIES_BYTES:
+        raise InvalidArgument(f"the properties have {size} bytes, at most {MAX_PROPERTIES_BYTES} are taken")
+    return merged or None
+
+
+def _joined(keys: str | Iterable[str]) -> str:
+    """Several keys as RocketMQ stores them."""
+    if isinstance(keys, str):
+        return keys
+    if isinstance(keys, bytes | Mapping) or not isinstance(keys, Iterable):
+        raise wrong_type("keys", "a str or an iterable of str", keys)
+    listed = list(keys)
+    for number, key in enumerate(listed):
+        check_text(f"keys[{number}]", key)
+    return " ".join(listed)
+
+
+def _pair_size(name: str, value: str) -> int:
+    """How many bytes the property takes."""
+    label = _ARGUMENTS.get(name) or f"properties[{name!r}]"
+    if "\x01" in name or "\x02" in name or "\x01" in value or "\x02" in value:
+        raise InvalidArgument(
+            f"{label} = {shown(value)} holds the characters \\x01 or \\x02, which end names and values"
+        )
+    if name.isascii() and value.isascii():
+        return len(name) + len(value) + 2
+    check_text(f"the name of {label}", name)
+    check_text(label, value)
+    return len(name.encode()) + len(value.encode()) + 2
 
 
 def own_properties(message: Message) -> bytes:

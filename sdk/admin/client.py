@@ -28,6 +28,7 @@ from remoting.protocol.codes import ResponseCode
 from sdk import broker_api, namesrv_api
 from sdk.admin import broker_admin_api as api
 from sdk.admin.merge import merge_consume_stats, merge_consumers, merge_producers, merge_topic_stats
+from sdk.checked import Count, Milliseconds, NotNegative, Offset, checked_methods
 from sdk.client import ClientInstance
 from sdk.endpoint import Endpoint
 from sdk.fanout import Answers, ask_all
@@ -41,6 +42,7 @@ _NO_SUCH_TOPIC = (ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SYSTEM_ERROR)
 _NO_SUCH_GROUP = (ResponseCode.CONSUMER_NOT_ONLINE, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST)
 
 
+@checked_methods
 class Admin:
     """Asks NameServers and brokers; ``async with Admin("127.0.0.1:9876") as admin: ...``.
 
@@ -48,7 +50,7 @@ class Admin:
     of a broker works all the same; the rest is a UserError. ``timeout_ms`` is for each request.
     """
 
-    def __init__(self, nameserver: str | None = None, *, timeout_ms: int = 5000) -> None:
+    def __init__(self, nameserver: str | None = None, *, timeout_ms: Milliseconds = 5000) -> None:
         self._instance = ClientInstance(nameserver, request_timeout_ms=timeout_ms, needs_nameserver=False)
         self._timeout_ms = timeout_ms
 
@@ -186,7 +188,7 @@ class Admin:
     # --- messages and offsets
 
     async def query_message_by_key(
-        self, topic: str, key: str, max_num: int = 64, begin: int = 0, end: int = LONG_MAX
+        self, topic: str, key: str, max_num: Count = 64, begin: int = 0, end: int = LONG_MAX
     ) -> list[MessageExt]:
         """Messages of ``topic`` with ``key`` among their keys, stored from ``begin`` to ``end`` (ms), oldest first."""
         found = await self._query(topic, key, max_num, begin, end, unique=False)
@@ -238,7 +240,7 @@ class Admin:
         return await self._instance.ask_master(mq, lambda at: broker_api.earliest_store_time(at, mq.topic, mq.queue_id))
 
     async def query_consume_queue(
-        self, addr: str, topic: str, queue_id: int, index: int, count: int = 10, group: str | None = None
+        self, addr: str, topic: str, queue_id: NotNegative, index: Offset, count: Count = 10, group: str | None = None
     ) -> ConsumeQueueEntries:
         """What stands in a queue of the broker from offset ``index`` on, and whether ``group`` would take it.
 

@@ -7,7 +7,7 @@ from typing import Literal, Self
 from mqcommon.message.message import MessageExt
 from mqcommon.message.queue import MessageQueue
 from remoting.protocol.bodies.heartbeat import SUB_ALL
-from sdk.blocking.loop import ClientLoop
+from sdk.blocking.loop import ClientLoop, LoopThread
 from sdk.consumer import pull
 from sdk.consumer.pull import MAX_BYTES, MAX_COUNT, STREAM_BYTES, STREAM_COUNT, STREAM_WAIT_MS
 from sdk.consumer.result import PullBytes, PullResult
@@ -131,12 +131,8 @@ class PullConsumer:
                 mq, start, end, max_count=max_count, max_bytes=max_bytes, expression=expression, wait_ms=wait_ms
             )
 
-        batches = self._loop.call(start_stream)
-        try:
-            while (batch := self._loop.call(lambda _: anext(batches, None))) is not None:
-                yield batch
-        finally:
-            self._loop.tell(lambda _: batches.close())
+        thread = self._loop.opened()
+        return _batches(thread, thread.call(start_stream))
 
     def messages(
         self,
@@ -148,5 +144,14 @@ class PullConsumer:
         wait_ms: int = STREAM_WAIT_MS,
     ) -> Iterator[MessageExt]:
         """The messages of `stream`, one by one."""
-        for batch in self.stream(mq, start, end, expression=expression, wait_ms=wait_ms):
-            yield from batch
+        batches = self.stream(mq, start, end, expression=expression, wait_ms=wait_ms)
+        return (message for batch in batches for message in batch)
+
+
+def _batches(thread: LoopThread[pull.PullConsumer], stream: MessageStream) -> Iterator[list[MessageExt]]:
+    """What ``stream`` brings. It stays with the thread that it was started in, also after a fork."""
+    try:
+        while (batch := thread.call(lambda _: anext(stream, None))) is not None:
+            yield batch
+    finally:
+        thread.tell(lambda _: stream.close())

@@ -13,6 +13,7 @@ from mqcommon.message.queue import MessageQueue
 from sdk import broker_api
 from sdk.client import ClientInstance
 from sdk.consumer.replicas import Replicas
+from sdk.runtime import survived
 
 logger = logging.getLogger(__name__)
 
@@ -71,8 +72,9 @@ class Commits:
     async def _retry_often(self) -> None:
         while self._kept:
             await trio.sleep(RETRY_S)
-            for mq in list(self._kept):
-                await self._retry(mq)
+            with survived("committing offsets"):
+                for mq in list(self._kept):
+                    await self._retry(mq)
         self._is_retrying = False
 
     async def _retry(self, mq: MessageQueue) -> None:

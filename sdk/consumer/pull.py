@@ -25,6 +25,7 @@ from remoting.protocol.bodies.heartbeat import SUB_ALL, parse_subscription
 from remoting.protocol.codes import ResponseCode
 from sdk import broker_api
 from sdk.broker_api import PullAnswer
+from sdk.checked import Count, GroupName, Milliseconds, NotNegative, Offset, TopicName, checked_methods
 from sdk.client import ClientInstance
 from sdk.consumer.commits import Commits
 from sdk.consumer.member import PullMember
@@ -32,6 +33,7 @@ from sdk.consumer.replicas import Replicas
 from sdk.consumer.result import PullBytes, PullResult, PullStatus
 from sdk.consumer.stream import MessageStream
 from sdk.endpoint import DEFAULT_TIMEOUT_MS
+from sdk.runtime import survived
 from sdk.waiting import until_answered
 
 logger = logging.getLogger(__name__)
@@ -54,6 +56,7 @@ _STATUS = {
 }
 
 
+@checked_methods
 class PullConsumer:
     """``async with PullConsumer("127.0.0.1:9876", group="g") as consumer: ...``
 
@@ -66,8 +69,8 @@ class PullConsumer:
         self,
         nameserver: str | None = None,
         *,
-        group: str = "DEFAULT_CONSUMER",
-        timeout_ms: int = DEFAULT_TIMEOUT_MS,
+        group: GroupName = "DEFAULT_CONSUMER",
+        timeout_ms: Milliseconds = DEFAULT_TIMEOUT_MS,
         heartbeat: bool = True,
     ) -> None:
         self.group = group
@@ -89,13 +92,13 @@ class PullConsumer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with trio.CancelScope(shield=True):
+        with survived("committing offsets"), trio.CancelScope(shield=True):
             await self._commits.close()
         await self._instance.__aexit__(kind, error, trace)
 
     # --- queues and offsets
 
-    async def message_queues(self, topic: str) -> list[MessageQueue]:
+    async def message_queues(self, topic: TopicName) -> list[MessageQueue]:
         """The queues of ``topic`` that can be read, sorted; RouteNotFound when there is no such topic.
 
         They are asked for now; while no NameServer answers, those of the last known route count.
@@ -148,7 +151,7 @@ class PullConsumer:
             mq, lambda at: broker_api.committed_offset(at, self.group, mq.topic, mq.queue_id)
         )
 
-    async def commit_offset(self, mq: MessageQueue, offset: int) -> None:
+    async def commit_offset(self, mq: MessageQueue, offset: Offset) -> None:
         """Set this group's offset for the queue: that of the first message not consumed yet.
 
         While the master is away the offset is kept here, and committed when it is back.
@@ -162,10 +165,10 @@ class PullConsumer:
         mq: MessageQueue,
         offset: int,
         *,
-        max_count: int = MAX_COUNT,
-        max_bytes: int = MAX_BYTES,
+        max_count: Count = MAX_COUNT,
+        max_bytes: Count = MAX_BYTES,
         expression: str = SUB_ALL,
-        wait_ms: int = 0,
+        wait_ms: NotNegative = 0,
     ) -> PullResult:
         """Messages from ``offset`` on, at most ``max_count`` and ``max_bytes`` (but never less than one).
 
@@ -188,10 +191,10 @@ class PullConsumer:
         mq: MessageQueue,
         offset: int,
         *,
-        max_count: int = MAX_COUNT,
-        max_bytes: int = MAX_BYTES,
+        max_count: Count = MAX_COUNT,
+        max_bytes: Count = MAX_BYTES,
         expression: str = SUB_ALL,
-        wait_ms: int = 0,
+        wait_ms: NotNegative = 0,
     ) -> PullBytes:
         """As `pull`, with the stored records as they are; whoever decodes them compares tags."""
         answer = await self._pull(mq, offset, max_count, max_bytes, expression, wait_ms)
@@ -210,16 +213,17 @@ class PullConsumer:
         start: int,
         end: int | None = None,
         *,
-        max_count: int = STREAM_COUNT,
-        max_bytes: int = STREAM_BYTES,
+        max_count: Count = STREAM_COUNT,
+        max_bytes: Count = STREAM_BYTES,
         expression: str = SUB_ALL,
-        wait_ms: int = STREAM_WAIT_MS,
+        wait_ms: NotNegative = STREAM_WAIT_MS,
     ) -> MessageStream:
         """Lists of messages from ``start`` up to, not including, ``end``; without ``end`` it waits for more for ever.
 
         The next pull is under way while the caller works on a list: the fastest way to read a queue. `MessageStream`
         tells what ends it.
         """
+        self._tags_of(expression)  # refuses what is no expression
         pull = partial(self.pull, mq, max_count=max_count, max_bytes=max_bytes, expression=expression, wait_ms=wait_ms)
         return MessageStream(pull, self._instance.nursery, start, end, self._instance.backoff)
 
@@ -230,7 +234,7 @@ class PullConsumer:
         end: int | None = None,
         *,
         expression: str = SUB_ALL,
-        wait_ms: int = STREAM_WAIT_MS,
+        wait_ms: NotNegative = STREAM_WAIT_MS,
     ) -> AsyncIterator[MessageExt]:
         """The messages of `stream`, one by one."""
         async with self.stream(mq, start, end, expression=expression, wait_ms=wait_ms) as batches:

@@ -34,7 +34,7 @@ class _Ahead:
         self.done = trio.Event()
         self.messages: list[MessageExt] = []
         self.next_offset = next_offset
-        self.error: SkylarkError | None = SkylarkError("the consumer was closed")
+        self.error: Exception | None = SkylarkError("the consumer was closed")
 
 
 class MessageStream:
@@ -103,7 +103,7 @@ class MessageStream:
             with trio.CancelScope() as self._scope:
                 await self._pull_batch(ahead)
                 ahead.error = None
-        except SkylarkError as error:
+        except Exception as error:  # raised in the reader; it must not end the client
             ahead.error = error
         finally:
             ahead.done.set()

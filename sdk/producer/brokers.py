@@ -20,6 +20,7 @@ from sdk.client import ClientInstance
 from sdk.probe import PROBE_INTERVAL_S, answers
 from sdk.producer.faults import Faults
 from sdk.retry import Outcome, outcome_of
+from sdk.runtime import survived
 
 # A suspect that has left the routes is asked for so long: most come back from a restart.
 DEPARTED_MS = 120_000
@@ -68,6 +69,10 @@ class Brokers:
             self._wake_lanes()
 
     async def _ask(self, topic: str) -> None:
+        with survived(f"asking for the route of topic {topic}"):
+            await self._ask_for_route(topic)
+
+    async def _ask_for_route(self, topic: str) -> None:
         routes = self._client.routes
         before = routes.get(topic)
         try:
@@ -89,9 +94,10 @@ class Brokers:
         """Ask suspects, until none is left, whether they answer again."""
         while self.faults.suspects:
             await trio.sleep(PROBE_INTERVAL_S)
-            async with trio.open_nursery() as nursery:
-                for addr in self.faults.suspects:
-                    nursery.start_soon(self._probe_one, addr)
+            with survived("probing brokers"):
+                async with trio.open_nursery() as nursery:
+                    for addr in self.faults.suspects:
+                        nursery.start_soon(self._probe_one, addr)
         self._probing = False
 
     async def _probe_one(self, addr: str) -> None:

@@ -1,28 +1,79 @@
-"""Many bodies at once: cut into batches."""
+"""Many bodies at once: checked, and cut into batches."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
+from typing import Any, cast
 
+from mqcommon.arguments import check_bytes, wrong_type
 from mqcommon.clock import Clock
+from mqcommon.errors import InvalidArgument
 from mqcommon.message.ids import UniqueKeys
 from mqcommon.message.message import Message, own_properties
 from sdk.producer.wire import Row
 
 BATCH_COUNT = 1_000
 BATCH_BYTES = 256 * 1024
+# Fewer messages than this are not divided among queues.
+MIN_BATCH_COUNT = 250
 
 
-def cut(topic: str, bodies: Iterable[bytes | Message], keys: UniqueKeys, clock: Clock) -> Iterator[list[Row]]:
-    """The bodies as rows of batches, at most BATCH_COUNT and about BATCH_BYTES each."""
-    rest = iter(bodies)
-    while chunk := list(islice(rest, BATCH_COUNT)):
-        if any([isinstance(body, Message) and body.topic != topic for body in chunk]):
-            raise ValueError(f"send_many({topic!r}) got a message for another topic")
+def cut(
+    topic: str, messages: Iterable[bytes | Message], queues: int, max_bytes: int, keys: UniqueKeys, clock: Clock
+) -> Iterator[list[Row]]:
+    """The messages as rows of batches, at most BATCH_COUNT and about BATCH_BYTES each, and one for each queue if many.
+
+    Raises what `check` does, before anything of the messages that it looked at has left.
+    """
+    most = BATCH_COUNT
+    if isinstance(messages, Sequence):
+        most = min(max(-(-len(messages) // max(queues, 1)), MIN_BATCH_COUNT), BATCH_COUNT)
+    rest = iter(messages)
+    done = 0
+    while chunk := list(islice(rest, most)):
+        check(topic, chunk, max_bytes, done)
+        done += len(chunk)
         rows = make_rows(chunk, keys.many(clock.now_ms(), len(chunk)))
         size = sum([len(body) for _, body, _ in rows])
         per_batch = max(len(rows) * BATCH_BYTES // max(size, 1), 1)
         for start in range(0, len(rows), per_batch):
             yield rows[start : start + per_batch]
+
+
+def check(topic: str, chunk: Sequence[bytes | Message], max_bytes: int, first: int = 0) -> None:
+    """Refuse what cannot be sent: TypeError or InvalidArgument, with the position of the message.
+
+    The types of all are looked at together, which costs a tenth of looking at each. ``first`` is the position of the
+    first.
+    """
+    bodies: Sequence[Any] = chunk
+    kinds = set(map(type, chunk))
+    if kinds == {Message}:
+        messages = cast(Sequence[Message], chunk)
+        bodies = [message.body for message in messages]
+        kinds = set(map(type, bodies)) if {message.topic for message in messages} == {topic} else set()
+    if kinds == {bytes} and max(map(len, bodies)) <= max_bytes:
+        return
+    for number, each in enumerate(chunk, first):
+        _check_one(topic, f"messages[{number}]", each, max_bytes)
+
+
+def _check_one(topic: str, name: str, each: bytes | Message, max_bytes: int) -> None:
+    if not isinstance(each, Message):
+        if not isinstance(each, bytes):
+            raise wrong_type(name, "bytes or a Message", each)
+        check_body(name, each, max_bytes)
+        return
+    if each.topic != topic:
+        raise InvalidArgument(f"{name} must be of topic {topic!r}, not of {each.topic!r}")
+    check_body(f"{name}.body", each.body, max_bytes)
+
+
+def check_body(name: str, body: bytes, max_bytes: int) -> None:
+    """``body`` must be bytes, and not more than a broker takes."""
+    if not isinstance(body, bytes):
+        check_bytes(name, body)
+    if len(body) > max_bytes:
+        raise InvalidArgument(f"{name} has {len(body)} bytes, at most {max_bytes} are taken")
 
 
 def make_message_rows(messages: Sequence[Message], keys: list[bytes]) -> list[Row]:

@@ -3,7 +3,8 @@
 A lane belongs to a topic (any queue will do) or to one queue (order is kept: one request in flight). Its task runs once
 after all tasks that are ready to run have queued their sends; then it fills every broker that has a free slot.
 A failed request is tried again, elsewhere if possible, until its sends' deadlines (sdk/retry.py says which failures are
-worth it, faults.py which brokers rest meanwhile); one bad message in a batch fails alone.
+worth it, faults.py which brokers rest meanwhile); one bad message in a batch fails alone. An error that nobody expected
+is raised in the sender whose message brought it; the lane's task goes on.
 """
 
 from collections import deque
@@ -26,8 +27,7 @@ from mqcommon.message.queue import MessageQueue
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
 from sdk.producer.alarm import Alarm
-from sdk.producer.bulk import make_message_rows
-from sdk.producer.pending import LaneOwner, PendingSend
+from sdk.producer.pending import LaneOwner, PendingSend, keep_rows, rows_of
 from sdk.producer.pick import Turns
 from sdk.producer.result import SendResult, SendStatus, StoredBatch
 from sdk.producer.wire import Row, send_request, stored
@@ -50,15 +50,26 @@ STATUS = {status.value: status for status in SendStatus}
 class Lane:
     """The sends of ``topic``, or of ``queue`` alone."""
 
-    def __init__(self, owner: LaneOwner, nursery: trio.Nursery, topic: str, queue: MessageQueue | None, batching: bool):
+    def __init__(
+        self,
+        owner: LaneOwner,
+        nursery: trio.Nursery,
+        topic: str,
+        queue: MessageQueue | None,
+        batching: bool,
+        turns: Turns,
+    ) -> None:
         self._owner = owner
         self._nursery = nursery
         self._topic = topic
         self._queue = queue
         self._batching = batching
         self._slots = SLOTS_PER_BROKER if queue is None and batching else 1 if queue is not None else 1_000_000
-        self._turns = Turns()
+        self._turns = turns
         self._in_flight: dict[str, int] = {}
+        # Of many sends at once: how many are left, and each queue's share of them.
+        self._burst_left = 0
+        self._burst_share = 0
         self._wake = trio.Event()
         self._awake = False
         self._incoming: list[PendingSend] = []
@@ -95,7 +106,11 @@ class Lane:
             used: dict[str, None] = {}
             self._drop_late()
             while self.pending:
-                target = self._target()
+                try:
+                    target = self._target()
+                except Exception as error:
+                    self.pending.popleft().fail(error)
+                    continue
                 if target is None:
                     break
                 self._start(*target)
@@ -113,6 +128,12 @@ class Lane:
             if send.deadline < soonest:
                 soonest = send.deadline
         self._soonest = soonest
+        if len(incoming) > MIN_SHARE and not self.pending and not any(self._in_flight.values()):
+            # Nothing is under way: as many requests as queues, one for each. While some are, what gathers is divided
+            # among free slots: as few and large requests as keep the brokers busy, and each goes to the next queue.
+            route = self._owner.route_of(self._topic)
+            self._burst_left = len(incoming)
+            self._burst_share = -(-len(incoming) // max(len(route.writable) if route is not None else 1, 1))
         self.pending.extend(incoming)
 
     def _drop_late(self) -> None:
@@ -185,7 +206,8 @@ class Lane:
     def _take(self, free_slots: int) -> list[PendingSend]:
         """The sends of the next request: their share of what waits, so that client and broker work at the same time."""
         pending = self.pending
-        most = min(max(-(-len(pending) // free_slots), MIN_SHARE), MAX_BATCH_COUNT)
+        share = self._burst_share if self._burst_left > 0 else -(-len(pending) // free_slots)
+        most = min(max(share, MIN_SHARE), MAX_BATCH_COUNT)
         first = pending.popleft()
         sends = [first]
         if first.alone or not self._batching:
@@ -204,6 +226,7 @@ class Lane:
     def _start(self, addr: str, queue: MessageQueue) -> None:
         in_flight = self._in_flight.get(addr, 0)
         sends = self._take(self._slots - in_flight)
+        self._burst_left -= len(sends)
         self._in_flight[addr] = in_flight + 1
         if self._owner.remoting.connected(addr):
             self._submit(addr, queue, sends)
@@ -245,14 +268,14 @@ class Lane:
         if found and found != queue.broker_name:
             raise WrongBroker(addr, queue.broker_name, found)
         started = trio.current_time()
-        rows = self._rows(sends)
+        rows = rows_of(sends, owner.new_keys)
         command = send_request(owner.group, queue, rows, owner.now_ms())
 
         def answered(result: Command | RemotingError) -> None:
             self._release(addr)
             try:
                 if isinstance(result, RemotingError):
-                    _keep_rows(sends, rows)
+                    keep_rows(sends, rows)
                     self._failed(addr, sends, result)
                     return
                 owner.brokers.faults.answered(addr, (trio.current_time() - started) * 1000, started * 1000)
@@ -267,29 +290,18 @@ class Lane:
             owner.remoting.submit(addr, command, self._try_ms(sends), answered)
         except ConnectionLost as error:
             # It was closed before the request was queued.
-            _keep_rows(sends, rows)
+            keep_rows(sends, rows)
             raise ConnectFailed(addr, error.reason) from None
         except RemotingError:
-            _keep_rows(sends, rows)
+            keep_rows(sends, rows)
             raise
-
-    def _rows(self, sends: list[PendingSend]) -> list[Row]:
-        """What the sends store. A message keeps its unique key over its tries: see `_keep_rows`."""
-        if sends[0].message is None:
-            return sends[0].rows or []
-        fresh = [send.message for send in sends if send.rows is None and send.message is not None]
-        made = make_message_rows(fresh, self._owner.new_keys(len(fresh)))
-        if len(fresh) == len(sends):
-            return made
-        rest = iter(made)
-        return [send.rows[0] if send.rows else next(rest) for send in sends]
 
     def _answered(
         self, addr: str, queue: MessageQueue, sends: list[PendingSend], rows: list[Row], answer: Command
     ) -> None:
         status = STATUS.get(answer.code)
         if status is None:
-            _keep_rows(sends, rows)
+            keep_rows(sends, rows)
             if answer.code == ResponseCode.NOT_LEADER_FOR_QUEUE:
                 found = self._owner.remoting.broker_name_at(addr)
                 self._failed(addr, sends, WrongBroker(addr, queue.broker_name, found))
@@ -380,13 +392,6 @@ class Lane:
         """A request to ``addr`` has ended."""
         self._in_flight[addr] -= 1
         self._wake.set()
-
-
-def _keep_rows(sends: list[PendingSend], rows: list[Row]) -> None:
-    """The next try of a message is to carry the same unique key."""
-    if sends[0].message is not None:
-        for send, row in zip(sends, rows, strict=True):
-            send.rows = [row]
 
 
 def _failure(topic: str, error: SkylarkError) -> SendFailed:

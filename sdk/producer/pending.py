@@ -1,5 +1,6 @@
 """A send that waits for its result, and what the sends of a lane share."""
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import trio
@@ -8,6 +9,7 @@ from mqcommon.backoff import Backoff
 from mqcommon.message.message import Message
 from remoting.net.client import RemotingClient
 from sdk.producer.brokers import Brokers
+from sdk.producer.bulk import make_message_rows
 from sdk.producer.result import SendResult, StoredBatch
 from sdk.producer.wire import Row
 from sdk.retry import FailedTries
@@ -57,6 +59,25 @@ class PendingSend:
         """The sender was cancelled; what is on its way cannot be called back."""
         self.task = None
         return trio.lowlevel.Abort.SUCCEEDED
+
+
+def rows_of(sends: list[PendingSend], new_keys: Callable[[int], list[bytes]]) -> list[Row]:
+    """What the sends store. A message keeps its unique key over its tries: see `keep_rows`."""
+    if sends[0].message is None:
+        return sends[0].rows or []
+    fresh = [send.message for send in sends if send.rows is None and send.message is not None]
+    made = make_message_rows(fresh, new_keys(len(fresh)))
+    if len(fresh) == len(sends):
+        return made
+    rest = iter(made)
+    return [send.rows[0] if send.rows else next(rest) for send in sends]
+
+
+def keep_rows(sends: list[PendingSend], rows: list[Row]) -> None:
+    """The next try of a message is to carry the same unique key."""
+    if sends[0].message is not None:
+        for send, row in zip(sends, rows, strict=True):
+            send.rows = [row]
 
 
 class LaneOwner(Protocol):

@@ -1,10 +1,12 @@
-"""Which queue gets the next batch. Pure.
+"""Which queue gets the next batch. Pure: chance comes in as a `Random`.
 
-Brokers take turns, and on each broker its queues. Brokers that faults speak against, and those that this batch has
-already failed at, come last; when nothing else is left they are used all the same.
+Brokers take turns, and on each broker its queues. Both rounds start at random, so that many processes that send a
+little do not all use the same queue. Brokers that faults speak against, and those that this batch has already failed
+at, come last; when nothing else is left they are used all the same.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from random import Random
 from zlib import crc32
 
 from mqcommon.message.queue import MessageQueue
@@ -13,9 +15,14 @@ from mqcommon.message.queue import MessageQueue
 class Turns:
     """The state of the round for one topic."""
 
-    def __init__(self, start: int = 0) -> None:
-        self._broker_turn = start
-        self._queue_turn = start
+    def __init__(self, random: Random) -> None:
+        self._random = random
+        self._turn = 0
+        # Address → the turn in which the broker was chosen last; those that never were have random numbers below 0.
+        # So the round is even also when some brokers are left out of some turns.
+        self._chosen: dict[str, float] = {}
+        # Address → position of the queue chosen last.
+        self._position: dict[str, int] = {}
 
     def next(
         self,
@@ -29,12 +36,20 @@ class Turns:
             return None
         best = [addr for addr in addrs if addr not in avoid and usable(addr)]
         candidates = best or [addr for addr in addrs if addr not in avoid] or addrs
-        self._broker_turn += 1
-        addr = candidates[self._broker_turn % len(candidates)]
+        addr = candidates[0] if len(candidates) == 1 else min(candidates, key=self._last_turn)
         queues = queues_at[addr]
-        self._queue_turn += 1
-        # Not the same step as the brokers': with two of each, every queue gets its turn.
-        return addr, queues[self._queue_turn // len(candidates) % len(queues)]
+        position = self._position.get(addr)
+        position = self._random.randrange(len(queues)) if position is None else (position + 1) % len(queues)
+        self._position[addr] = position
+        self._turn += 1
+        self._chosen[addr] = self._turn
+        return addr, queues[position]
+
+    def _last_turn(self, addr: str) -> float:
+        turn = self._chosen.get(addr)
+        if turn is None:
+            turn = self._chosen[addr] = self._random.random() - 1
+        return turn
 
 
 def queue_of_key(queues: Sequence[MessageQueue], sharding_key: str) -> MessageQueue:

@@ -1,49 +1,42 @@
 """`Producer`: sends messages, retries them on other brokers within one deadline, leaves slow brokers alone."""
 
 import os
-import random
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
+from random import Random
 from types import TracebackType
 from typing import Self, TypeVar
 
 import trio
 
+from mqcommon.arguments import INT_MAX, check_flag, check_int, check_milliseconds, wrong_type
 from mqcommon.backoff import Backoff
 from mqcommon.clock import Clock, SystemClock
-from mqcommon.errors import (
-    NoNameServer,
-    RemotingError,
-    RequestRefused,
-    RouteNotFound,
-    SendFailed,
-    SkylarkError,
-    UserError,
-    WrongBroker,
-)
+from mqcommon.errors import NoNameServer, RemotingError, RouteNotFound, SendFailed, SkylarkError, WrongBroker
 from mqcommon.message.ids import UniqueKeys
-from mqcommon.message.message import Message, own_properties, wire_properties
+from mqcommon.message.message import Message, wire_properties
 from mqcommon.message.properties import DELAY
 from mqcommon.message.queue import MessageQueue
-from mqcommon.names import check_group, check_topic
 from remoting.net.client import RemotingClient
+from sdk.checked import TopicName, check_group_name, check_queue, check_topic_name, checked
 from sdk.client import ClientInstance
 from sdk.identity import local_ip
 from sdk.producer.brokers import Brokers
-from sdk.producer.bulk import cut
+from sdk.producer.bulk import check, check_body, cut
 from sdk.producer.lane import SLOTS_PER_BROKER, Lane
 from sdk.producer.pending import PendingSend
 from sdk.producer.pick import Turns, queue_of_key
 from sdk.producer.result import BulkResult, SendResult, StoredBatch
-from sdk.producer.wire import AUTO_CREATE_TOPIC_QUEUES, DEFAULT_TOPIC, Row, send_request
+from sdk.producer.wire import AUTO_CREATE_TOPIC_QUEUES, DEFAULT_TOPIC, send_request
 from sdk.retry import passes
 from sdk.routes import TopicRoute
+from sdk.runtime import FORKS
 from sdk.waiting import until_answered
 
 DEFAULT_GROUP = "DEFAULT_PRODUCER"
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
-# A record holds 32,767 bytes of properties; the broker adds its own to the producer's.
-MAX_PROPERTIES_BYTES = 32_000
+# So many messages are checked before other tasks have their turn: some 0.1 ms.
+CHECKED_AT_ONCE = 10_000
 
 T = TypeVar("T")
 Selector = Callable[[Sequence[MessageQueue], Message], MessageQueue]
@@ -72,7 +65,12 @@ class Producer:
         max_message_bytes: int = MAX_MESSAGE_BYTES,
         clock: Clock | None = None,
     ) -> None:
-        _check_name(check_group, group)
+        check_group_name("group", group)
+        check_milliseconds("send_timeout_ms", send_timeout_ms)
+        check_int("retries", retries, 0, INT_MAX)
+        check_flag("batching", batching)
+        check_flag("accept_weaker", accept_weaker)
+        check_int("max_message_bytes", max_message_bytes, 0, INT_MAX)
         self._client = ClientInstance(nameserver)
         self._stack = AsyncExitStack()
         self._timeout_s = send_timeout_ms / 1000
@@ -80,8 +78,9 @@ class Producer:
         self._max_message_bytes = max_message_bytes
         self._clock = clock or SystemClock()
         self._lanes: dict[str | MessageQueue, Lane] = {}
-        self._unique_keys = UniqueKeys(local_ip(), os.getpid(), random.getrandbits(32))
-        self._oneway_turns = Turns(random.randrange(1_000))
+        self._random = Random()
+        self._unique_keys = UniqueKeys("127.0.0.1", 0, 0)
+        self._oneway_turns = Turns(self._random)
         self.group = group
         self.retries = retries
         self.accept_weaker = accept_weaker
@@ -91,6 +90,9 @@ class Producer:
 
     async def __aenter__(self) -> Self:
         await self._stack.enter_async_context(self._client)
+        # Only now, since processes that were forked from the one that made this must not have the same.
+        self._random.seed()
+        self._unique_keys = UniqueKeys(local_ip(), os.getpid(), self._random.getrandbits(32))
         self._client.membership.join_producer(self.group)
         return self
 
@@ -112,9 +114,16 @@ class Producer:
         """Store one message; returns when a broker has acknowledged it.
 
         ``queue`` or ``selector`` say where it goes; a sharding key does, too: messages with one key keep their order.
-        Raises SendFailed when no broker stored it in time, RouteNotFound for an unknown topic, ValueError for what no
-        broker takes.
+        Raises SendFailed when no broker stored it in time, RouteNotFound for an unknown topic, TypeError or ValueError
+        for arguments that cannot be used, and what ``selector`` raises.
         """
+        if type(message) is not Message and not isinstance(message, Message):
+            raise wrong_type("message", "a Message", message)
+        if timeout_ms is not None:
+            check_milliseconds("timeout_ms", timeout_ms)
+        body = message.body
+        if type(body) is not bytes or len(body) > self._max_message_bytes:
+            check_body("message.body", body, self._max_message_bytes)
         topic = message.topic
         timeout_s = self._timeout_s if timeout_ms is None else timeout_ms / 1000
         lane = self._lanes.get(topic)
@@ -122,46 +131,64 @@ class Producer:
             deadline = trio.current_time() + timeout_s
             lane = await self._lane(message, queue, selector, timeout_s)
             timeout_s = deadline - trio.current_time()
-        if len(message.body) > self._max_message_bytes:
-            raise ValueError(f"the body has {len(message.body)} bytes, at most {self._max_message_bytes} are taken")
+        if self._client.forks != FORKS.count:
+            self._client.check_open()
         task = trio.lowlevel.current_task()
         send = PendingSend(message, None, timeout_s, task)
-        if message.properties is not None:
-            send.alone = self._must_go_alone(message)
+        # A delayed message cannot be in a batch.
+        send.alone = message.properties is not None and DELAY in message.properties
         lane.add(send)
         result: SendResult = await trio.lowlevel.wait_task_rescheduled(send.abort)
         return result
 
-    async def send_many(self, topic: str, messages: Iterable[bytes | Message]) -> BulkResult:
+    @checked
+    async def send_many(self, topic: TopicName, messages: Iterable[bytes | Message]) -> BulkResult:
         """Store many messages, given as bodies or as Messages of ``topic``; returns when all are acknowledged.
 
         They travel in batches that go round the topic's queues; each batch has the whole send timeout. Raises
-        SendFailed when one could not be stored; others may be then.
+        SendFailed when one could not be stored; others may be then. A list or a tuple is checked before anything is
+        sent, other iterables while they are consumed; what they raise is raised here.
         """
+        if isinstance(messages, str | bytes | Message) or not isinstance(messages, Iterable):
+            raise wrong_type("messages", "an iterable of bytes and Messages", messages)
+        if isinstance(messages, list | tuple):
+            for start in range(0, len(messages), CHECKED_AT_ONCE):
+                check(topic, messages[start : start + CHECKED_AT_ONCE], self._max_message_bytes, start)
+                await trio.lowlevel.checkpoint()
+        self._client.check_open()
         lane = self._lanes.get(topic) or await self._lane(Message(topic), None, None, self._timeout_s)
-        batches = enumerate(self._checked(cut(topic, messages, self._unique_keys, self._clock)))
-        results: dict[int, StoredBatch] = {}
-
-        async def work() -> None:
-            for number, rows in batches:
-                send = PendingSend(None, rows, self._timeout_s, trio.lowlevel.current_task())
-                lane.add(send)
-                results[number] = await trio.lowlevel.wait_task_rescheduled(send.abort)
-
         route = self.route_of(topic)
-        try:
-            async with trio.open_nursery() as nursery:
-                for _ in range((SLOTS_PER_BROKER + 1) * max(len(route.writable_at) if route else 1, 1)):
-                    nursery.start_soon(work)
-        except* (SendFailed, ValueError) as group:
-            raise group.exceptions[0] from None
+        queues = len(route.writable) if route else 1
+        batches = enumerate(cut(topic, messages, queues, self._max_message_bytes, self._unique_keys, self._clock))
+        results: dict[int, StoredBatch] = {}
+        failures: list[Exception] = []
+
+        async def work(scope: trio.CancelScope) -> None:
+            try:
+                for number, rows in batches:
+                    send = PendingSend(None, rows, self._timeout_s, trio.lowlevel.current_task())
+                    lane.add(send)
+                    results[number] = await trio.lowlevel.wait_task_rescheduled(send.abort)
+            except Exception as error:
+                failures.append(error)
+                scope.cancel()
+
+        async with trio.open_nursery() as nursery:
+            for _ in range((SLOTS_PER_BROKER + 1) * max(len(route.writable_at) if route else 1, 1)):
+                nursery.start_soon(work, nursery.cancel_scope)
+        if failures:
+            raise failures[0]
         return BulkResult([results[number] for number in sorted(results)])
 
+    @checked
     async def send_oneway(self, message: Message) -> None:
         """Send without an acknowledgement: returns when the request is queued on a connection.
 
         SendFailed when there was no connection to be had before the send timeout.
         """
+        check_body("message.body", message.body, self._max_message_bytes)
+        check_topic_name("message.topic", message.topic)
+        self._client.check_open()
         properties = wire_properties(message, self._unique_keys.next(self._clock.now_ms()))
         row = (message.flag, message.body, properties)
 
@@ -183,8 +210,10 @@ class Producer:
 
         await self._in_time(try_once, message.topic, self._timeout_s)
 
-    async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
+    @checked
+    async def queues(self, topic: TopicName) -> tuple[MessageQueue, ...]:
         """The queues that can be written now, sorted."""
+        self._client.check_open()
         route = await until_answered(lambda: self._route(topic), self._timeout_s * 1000, self.backoff)
         return route.writable
 
@@ -210,13 +239,6 @@ class Producer:
 
     # --- inside
 
-    def _must_go_alone(self, message: Message) -> bool:
-        """Whether the message cannot be in a batch; ValueError for properties that no broker takes."""
-        size = len(own_properties(message))
-        if size > MAX_PROPERTIES_BYTES:
-            raise ValueError(f"the properties have {size} bytes, at most {MAX_PROPERTIES_BYTES} are taken")
-        return message.properties is not None and DELAY in message.properties
-
     def _usable(self, addr: str) -> bool:
         return self.brokers.faults.usable(addr, trio.current_time() * 1000)
 
@@ -224,26 +246,22 @@ class Producer:
         for lane in self._lanes.values():
             lane.wake()
 
-    def _checked(self, batches: Iterable[list[Row]]) -> Iterator[list[Row]]:
-        """The batches; ValueError for a message that no broker takes."""
-        for rows in batches:
-            longest = max([len(body) for _, body, _ in rows])
-            if longest > self._max_message_bytes:
-                raise ValueError(f"a body has {longest} bytes, at most {self._max_message_bytes} are taken")
-            yield rows
-
     async def _lane(
         self, message: Message, queue: MessageQueue | None, selector: Selector | None, timeout_s: float
     ) -> Lane:
         topic = message.topic
-        if topic not in self._lanes:
-            _check_name(check_topic, topic)
+        check_topic_name("message.topic", topic)
+        if queue is not None:
+            check_queue("queue", queue, topic)
+        elif selector is not None and not callable(selector):
+            raise wrong_type("selector", "a function", selector)
         if queue is None and (selector is not None or message.sharding_key):
             route = self.route_of(topic)
             if route is None or not route.writable:
                 route = await self._in_time(lambda: self._writable_route(topic), topic, timeout_s)
             if selector is not None:
                 queue = selector(route.writable, message)
+                check_queue("what selector returns", queue, topic)
             else:
                 queue = queue_of_key(route.writable, message.sharding_key or "")
         elif self.route_of(topic) is None:
@@ -251,8 +269,9 @@ class Producer:
         key: str | MessageQueue = topic if queue is None else queue
         lane = self._lanes.get(key)
         if lane is None:
-            lane = self._lanes[key] = Lane(self, self._client.nursery, topic, queue, self._batching)
-            self._client.nursery.start_soon(lane.run)
+            nursery = self._client.nursery
+            lane = self._lanes[key] = Lane(self, nursery, topic, queue, self._batching, Turns(self._random))
+            nursery.start_soon(lane.run)
         return lane
 
     async def _in_time(self, call: Callable[[], Awaitable[T]], topic: str, timeout_s: float) -> T:
@@ -307,14 +326,6 @@ def _no_writable(topic: str) -> RouteNotFound:
     return RouteNotFound(
         topic, "it has no queue to write to now; mqadmin topicRoute shows its masters and permissions", is_passing=True
     )
-
-
-def _check_name(check: Callable[[str], None], name: str) -> None:
-    """What a broker would refuse is the caller's mistake here."""
-    try:
-        check(name)
-    except RequestRefused as refused:
-        raise UserError(refused.remark) from None
 
 
 def _route_like(template: TopicRoute, topic: str) -> TopicRoute:

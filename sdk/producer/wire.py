@@ -1,5 +1,6 @@
 """Send requests as bytes, and what their answers say."""
 
+import struct
 from dataclasses import dataclass
 
 from mqcommon.errors import ProtocolError
@@ -70,7 +71,7 @@ def stored(answer: Command, count: int) -> Stored:
         else:
             offsets = tuple([split_offset_msg_id(each)[1] for each in ids])
         found = Stored(answer.code, host, int(ext["queueId"]), int(ext["queueOffset"]), offsets)
-    except (KeyError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, struct.error) as error:
         raise ProtocolError(f"the answer to a send cannot be read: {error!r}") from None
     if len(offsets) != count:
         raise ProtocolError(f"the answer names {len(offsets)} messages of {count} that were sent")

@@ -149,8 +149,8 @@ async def test_it_must_be_opened_and_only_once() -> None:
 
 
 async def test_client_ids_differ() -> None:
-    one, two = ClientInstance("h:1"), ClientInstance("h:1")
-    assert one.client_id != two.client_id
+    async with ClientInstance("h:1") as one, ClientInstance("h:1") as two:
+        assert one.client_id != two.client_id
     ip, _, rest = one.client_id.partition("@")
     pid, _, number = rest.partition("#")
     assert ip.count(".") == 3 and pid.isdigit() and number.isdigit()

@@ -19,11 +19,12 @@ MAY_IMPORT = {
 OURS = {*PACKAGES, "tests", "bench", "scripts", "pyspark_rocketmq"}
 
 PURE = (
-    *("mqcommon/message", "remoting/protocol", "namesrv/routes.py", "namesrv/min_broker.py"),
+    *("mqcommon/arguments.py", "mqcommon/message", "remoting/protocol", "namesrv/routes.py", "namesrv/min_broker.py"),
     *("broker/replication/acks.py", "broker/replication/frames.py", "broker/replication/hello.py"),
     *("broker/replication/link.py", "broker/replication/members.py"),
 )
 PURE_OURS = (
+    "mqcommon.arguments",
     "mqcommon.errors",
     "mqcommon.names",
     "mqcommon.message",

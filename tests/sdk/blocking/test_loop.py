@@ -74,9 +74,8 @@ def test_an_error_before_the_start_is_the_callers() -> None:
     def broken() -> trio.Nursery:
         raise UserError("bad option")
 
-    loop: ClientLoop[Client] = ClientLoop(broken)  # type: ignore[arg-type]
     with pytest.raises(UserError, match="bad option"):
-        loop.open()
+        ClientLoop(broken)  # type: ignore[arg-type]
 
 
 def test_it_must_be_open() -> None:
@@ -89,7 +88,7 @@ def test_it_must_be_open() -> None:
     loop.close()
     with pytest.raises(SkylarkError, match="closed"):
         loop.call(lambda it: it.double(1))
-    loop.tell(lambda it: it.opened)
+    loop.opened().tell(lambda it: it.opened)
 
 
 def test_many_threads_may_call() -> None:

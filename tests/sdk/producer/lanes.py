@@ -20,6 +20,7 @@ from remoting.protocol.command import CBOR, Command
 from sdk.producer.brokers import Brokers
 from sdk.producer.lane import Lane
 from sdk.producer.pending import PendingSend
+from sdk.producer.pick import Turns
 from sdk.producer.result import SendResult
 from sdk.routes import RouteCache, TopicRoute, make_route
 
@@ -182,7 +183,7 @@ async def a_lane(*names: str, queue: MessageQueue | None = None, retries: int = 
         cluster = Cluster(nursery, *names)
         cluster.list_again()
         owner = Owner(cluster, retries)
-        lane = Lane(owner, nursery, "t", queue, True)
+        lane = Lane(owner, nursery, "t", queue, True, Turns(Random(0)))
         owner.lanes.append(lane)
         nursery.start_soon(lane.run)
         yield Sender(cluster, lane, owner)

@@ -1,5 +1,6 @@
 """Turns over brokers and queues, and brokers to leave alone."""
 
+from collections import Counter
 from random import Random
 
 from hypothesis import given
@@ -15,21 +16,39 @@ def queues(broker: str, count: int) -> tuple[MessageQueue, ...]:
     return tuple(MessageQueue("t", broker, number) for number in range(count))
 
 
-@given(st.integers(1, 4), st.integers(1, 5), st.integers(0, 100))
-def test_every_queue_gets_its_turn(brokers: int, each: int, start: int) -> None:
+@given(st.integers(1, 4), st.integers(1, 5), st.integers())
+def test_every_queue_gets_its_turn(brokers: int, each: int, seed: int) -> None:
     at = {f"addr-{n}": queues(f"b{n}", each) for n in range(brokers)}
-    turns = Turns(start)
-    picked = [turns.next(at, lambda addr: True) for _ in range(brokers * each * 2)]
-    counts = {queue: 0 for found in at.values() for queue in found}
-    for chosen in picked:
-        assert chosen is not None and chosen[1] in at[chosen[0]]
-        counts[chosen[1]] += 1
-    assert max(counts.values()) - min(counts.values()) <= 2
+    turns = Turns(Random(seed))
+    picked = [turns.next(at, lambda addr: True) for _ in range(brokers * each)]
+    assert sorted(picked) == sorted((addr, queue) for addr, found in at.items() for queue in found)  # type: ignore
+
+
+@given(st.lists(st.sets(st.sampled_from("abc"), min_size=1), min_size=1), st.integers())
+def test_the_rounds_are_even_also_when_brokers_are_busy(free: list[set[str]], seed: int) -> None:
+    """Of each broker all queues are used in turn, whichever brokers are left out meanwhile."""
+    at = {name: queues(name, 3) for name in "abc"}
+    turns = Turns(Random(seed))
+    last: dict[str, int] = {}
+    for names in free:
+        found = turns.next({name: at[name] for name in sorted(names)}, lambda addr: True)
+        assert found is not None and found[0] in names
+        addr, queue = found
+        assert queue.queue_id == (last[addr] + 1) % 3 if addr in last else True
+        last[addr] = queue.queue_id
+
+
+def test_new_processes_start_anywhere() -> None:
+    """The first choice of many, each with a seed of its own, is spread over all queues."""
+    at = {"a": queues("a", 4), "b": queues("b", 4)}
+    first = Counter(Turns(Random(seed)).next(at, lambda addr: True) for seed in range(800))
+    assert len(first) == 8
+    assert min(first.values()) > 60 and max(first.values()) < 140
 
 
 def test_brokers_that_failed_or_are_at_fault_come_last() -> None:
     at = {"a": queues("a", 2), "b": queues("b", 2)}
-    turns = Turns()
+    turns = Turns(Random(0))
     for _ in range(10):
         assert turns.next(at, lambda addr: addr != "a")[0] == "b"  # type: ignore[index]
         assert turns.next(at, lambda addr: True, avoid=("b",))[0] == "a"  # type: ignore[index]

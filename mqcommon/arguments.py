@@ -1,0 +1,73 @@
+"""Checks of what callers pass. Pure.
+
+A wrong type is a TypeError, a wrong value an InvalidArgument (a ValueError). The text names the argument and shows what
+it got, cut to one line. A bool is no number here: it is never meant as one.
+Neighbours: `Message` and `MessageQueue` check themselves with these; `sdk.checked` reads checks from annotations.
+"""
+
+from math import isfinite
+from reprlib import Repr
+
+from mqcommon.errors import InvalidArgument
+
+INT_MIN, INT_MAX = -(2**31), 2**31 - 1
+LONG_MAX = 2**63 - 1
+
+_REPR = Repr()
+_REPR.maxstring = _REPR.maxother = _REPR.maxlong = 60
+
+
+def shown(value: object) -> str:
+    """The type and the beginning of ``value``, for an error's text."""
+    kind = type(value).__name__
+    if value is None:
+        return "None"
+    try:
+        return f"{kind} {_REPR.repr(value[:40] if isinstance(value, bytes | bytearray) else value)}"
+    except Exception:  # its own __repr__ failed
+        return kind
+
+
+def wrong_type(name: str, wanted: str, value: object, hint: str = "") -> TypeError:
+    """What to raise when argument ``name`` is not ``wanted``."""
+    return TypeError(f"{name} must be {wanted}, not {shown(value)}{hint}")
+
+
+def check_text(name: str, value: object) -> None:
+    """``value`` must be a str that can be encoded."""
+    if not isinstance(value, str):
+        raise wrong_type(name, "a str", value)
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            raise InvalidArgument(f"{name} must be text that UTF-8 can hold, not {shown(value)}: {error}") from None
+
+
+def check_bytes(name: str, value: object) -> None:
+    """``value`` must be bytes."""
+    if not isinstance(value, bytes):
+        hint = f": encode it, as in {name}.encode()" if isinstance(value, str) else ""
+        raise wrong_type(name, "bytes", value, hint)
+
+
+def check_flag(name: str, value: object) -> None:
+    """``value`` must be True or False."""
+    if not isinstance(value, bool):
+        raise wrong_type(name, "True or False", value)
+
+
+def check_int(name: str, value: object, least: int = -LONG_MAX - 1, most: int = LONG_MAX) -> None:
+    """``value`` must be an int from ``least`` to ``most``."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise wrong_type(name, "an int", value)
+    if not least <= value <= most:
+        raise InvalidArgument(f"{name} must be from {least} to {most}, not {shown(value)}")
+
+
+def check_milliseconds(name: str, value: object) -> None:
+    """``value`` must be a number that a timeout can have."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise wrong_type(name, "a number of milliseconds", value)
+    if not isfinite(value) or not 0 < value <= INT_MAX:
+        raise InvalidArgument(f"{name} must be more than 0 and at most {INT_MAX} ms, not {shown(value)}")

@@ -1,0 +1,193 @@
+"""Arguments checked against a function's annotations, so that no public method forgets to.
+
+`Annotated` types carry bounds. What the annotations cannot say (the legal names of topics, a queue of which topic) is
+checked by hand. `Producer.send` is not wrapped: it is the hot path, and checks by hand, too.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import wraps
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+
+from mqcommon.arguments import (
+    INT_MAX,
+    LONG_MAX,
+    check_bytes,
+    check_flag,
+    check_int,
+    check_milliseconds,
+    check_text,
+    shown,
+    wrong_type,
+)
+from mqcommon.errors import InvalidArgument, RequestRefused
+from mqcommon.message.queue import MessageQueue
+from mqcommon.names import check_group, check_topic
+
+F = TypeVar("F", bound=Callable[..., Any])
+C = TypeVar("C", bound=type)
+Check = Callable[[str, object], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The least and the largest value of an int."""
+
+    least: int
+    most: int
+
+
+Count = Annotated[int, Bounds(1, INT_MAX)]
+NotNegative = Annotated[int, Bounds(0, INT_MAX)]
+Offset = Annotated[int, Bounds(0, LONG_MAX)]
+Milliseconds = Annotated[float, check_milliseconds]
+
+
+def check_topic_name(name: str, value: object) -> None:
+    """``value`` must be a topic that brokers would take."""
+    _check_legal(check_topic, name, value)
+
+
+def check_group_name(name: str, value: object) -> None:
+    """``value`` must be a group that brokers would take."""
+    _check_legal(check_group, name, value)
+
+
+TopicName = Annotated[str, check_topic_name]
+GroupName = Annotated[str, check_group_name]
+
+
+def _check_legal(check: Callable[[str], None], name: str, value: object) -> None:
+    check_text(name, value)
+    try:
+        check(cast(str, value))
+    except RequestRefused as refused:
+        raise InvalidArgument(f"{name} is {shown(value)}: {refused.remark}") from None
+
+
+def check_queue(name: str, value: object, topic: str | None = None) -> None:
+    """``value`` must be a queue, of ``topic`` when that is given."""
+    if not isinstance(value, MessageQueue):
+        raise wrong_type(name, "a MessageQueue", value)
+    if value.queue_id < 0:
+        raise InvalidArgument(f"{name} must have a queue_id of 0 or more, not {value}")
+    if topic is not None and value.topic != topic:
+        raise InvalidArgument(f"{name} must be a queue of topic {topic!r}, not {value}")
+
+
+def checked(function: F) -> F:
+    """``function``, which checks its arguments before it does anything else."""
+    names = tuple(inspect.signature(function).parameters)
+    checks: dict[str, Check] | None = None
+
+    def check(args: tuple[object, ...], named: dict[str, object]) -> None:
+        nonlocal checks
+        if checks is None:
+            checks = _checks_of(function)
+        for name, value in (*zip(names, args, strict=False), *named.items()):
+            if name in checks:
+                checks[name](name, value)
+
+    if inspect.iscoroutinefunction(function):
+
+        @wraps(function)
+        async def checking_later(*args: Any, **named: Any) -> Any:
+            check(args, named)
+            return await function(*args, **named)
+
+        return cast(F, checking_later)
+
+    @wraps(function)
+    def checking(*args: Any, **named: Any) -> Any:
+        check(args, named)
+        return function(*args, **named)
+
+    return cast(F, checking)
+
+
+def checked_methods(cls: C) -> C:
+    """A class whose constructor and public methods check their arguments."""
+    for name, value in list(vars(cls).items()):
+        if inspect.isfunction(value) and (name == "__init__" or not name.startswith("_")):
+            setattr(cls, name, checked(value))
+    return cls
+
+
+def _checks_of(function: Callable[..., Any]) -> dict[str, Check]:
+    hints = get_type_hints(function, include_extras=True)
+    return {name: check for name, hint in hints.items() if name != "return" and (check := _check_of(hint)) is not None}
+
+
+_SIMPLE: Mapping[Any, Check] = {
+    str: check_text,
+    bytes: check_bytes,
+    bool: check_flag,
+    int: check_int,
+    float: check_milliseconds,
+    MessageQueue: check_queue,
+}
+
+
+def _check_of(hint: Any) -> Check | None:
+    """What a value of this type must pass; None when anything will do."""
+    if hint in _SIMPLE:
+        return _SIMPLE[hint]
+    origin, args = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return _annotated(*args)
+    if origin in (Union, UnionType):
+        inner = [_check_of(arg) for arg in args if arg is not NoneType]
+        if len(inner) != 1 or inner[0] is None:
+            return None
+        some = inner[0]
+        return lambda name, value: None if value is None else some(name, value)
+    if origin is Literal:
+        return lambda name, value: _check_one_of(args, name, value)
+    if origin is Sequence and args == (str,):
+        return _check_texts
+    if origin is Mapping and args == (str, str):
+        return _check_text_map
+    if origin is Callable:
+        return _check_callable
+    if isinstance(hint, type) and hint is not object and not getattr(hint, "_is_protocol", False):
+        return lambda name, value: _check_instance(hint, name, value)
+    return None
+
+
+def _annotated(base: Any, rule: Any) -> Check:
+    if isinstance(rule, Bounds):
+        return lambda name, value: check_int(name, value, rule.least, rule.most)
+    return cast(Check, rule)
+
+
+def _check_one_of(allowed: tuple[str, ...], name: str, value: object) -> None:
+    check_text(name, value)
+    if value not in allowed:
+        raise InvalidArgument(f"{name} must be one of {', '.join(map(repr, allowed))}, not {shown(value)}")
+
+
+def _check_texts(name: str, value: object) -> None:
+    if isinstance(value, str | bytes) or not isinstance(value, Sequence):
+        raise wrong_type(name, "a sequence of str", value)
+    for number, each in enumerate(value):
+        check_text(f"{name}[{number}]", each)
+
+
+def _check_text_map(name: str, value: object) -> None:
+    if not isinstance(value, Mapping):
+        raise wrong_type(name, "a mapping of str to str", value)
+    for key, each in value.items():
+        check_text(f"a key of {name}", key)
+        check_text(f"{name}[{key!r}]", each)
+
+
+def _check_callable(name: str, value: object) -> None:
+    if not callable(value):
+        raise wrong_type(name, "a function", value)
+
+
+def _check_instance(cls: type, name: str, value: object) -> None:
+    if not isinstance(value, cls):
+        raise wrong_type(name, f"a {cls.__name__}", value)

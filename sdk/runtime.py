@@ -1,0 +1,78 @@
+"""Where a client runs: in trio, and in the process that opened it. And what keeps its tasks alive.
+
+After a fork the child has the parent's sockets but not its other threads. What it wrote there would mix with the
+parent's requests, and what it waits for never comes. So every call looks whether the process is still the one that
+opened the client. A counter that the child raises costs less there than asking for the process id.
+"""
+
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import sniffio
+
+logger = logging.getLogger(__name__)
+
+
+class Forks:
+    """How many forks lie between the process that imported this module and this one."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def _in_child(self) -> None:
+        self.count += 1
+
+    def watch(self) -> None:
+        """Count the forks of this process from now on."""
+        os.register_at_fork(after_in_child=self._in_child)
+
+
+FORKS = Forks()
+FORKS.watch()
+
+
+class Home:
+    """The process that a client was opened in."""
+
+    __slots__ = ("forks", "pid")
+
+    def __init__(self) -> None:
+        self.forks = FORKS.count
+        self.pid = os.getpid()
+
+    @property
+    def is_here(self) -> bool:
+        """Whether this is that process."""
+        return self.forks == FORKS.count
+
+    def check(self, what: str = "this client") -> None:
+        """RuntimeError in a child of that process."""
+        if self.forks != FORKS.count:
+            raise RuntimeError(
+                f"{what} was opened in process {self.pid} before a fork, and its connections belong to that process: "
+                f"open another in process {os.getpid()}, after the fork"
+            )
+
+
+def check_trio() -> None:
+    """RuntimeError when the caller does not run in trio."""
+    try:
+        library = sniffio.current_async_library()
+    except sniffio.AsyncLibraryNotFoundError:
+        library = "no event loop"
+    if library != "trio":
+        raise RuntimeError(
+            f"the classes of sdk run in trio, and this is {library}: use those of sdk.blocking, which have the same "
+            "methods; in asyncio call them in threads, as in `await asyncio.to_thread(producer.send, message)`"
+        )
+
+
+@contextmanager
+def survived(what: str) -> Iterator[None]:
+    """Log an error that nobody expected, with its traceback, and go on: one request's fault must not end the client."""
+    try:
+        yield
+    except Exception:
+        logger.exception("%s failed; the client goes on", what)

@@ -1,0 +1,56 @@
+"""Checks of arguments: what passes, what does not, and what the errors say."""
+
+from collections.abc import Callable
+
+import pytest
+
+from mqcommon import arguments
+from mqcommon.errors import InvalidArgument, UserError
+
+
+class Silent:
+    def __repr__(self) -> str:
+        raise ZeroDivisionError
+
+
+@pytest.mark.parametrize(
+    ("check", "good", "wrong_type", "wrong_value"),
+    [
+        (arguments.check_text, ["", "a", "ü"], [None, b"a", 5, ["a"]], ["\ud800"]),
+        (arguments.check_bytes, [b"", b"a"], [None, "a", bytearray(b"a"), 5], []),
+        (arguments.check_flag, [True, False], [None, 0, 1, "no"], []),
+        (arguments.check_int, [0, -5, 2**63 - 1], [None, True, 1.0, "1"], [2**63, -(2**63) - 1]),
+        (arguments.check_milliseconds, [1, 0.5, 3_000], [None, True, "3"], [0, -1, float("nan"), float("inf"), 2**31]),
+    ],
+)
+def test_what_passes(
+    check: Callable[[str, object], None], good: list[object], wrong_type: list[object], wrong_value: list[object]
+) -> None:
+    for value in good:
+        check("it", value)
+    for value in wrong_type:
+        with pytest.raises(TypeError, match=r"^it must be .*, not "):
+            check("it", value)
+    for value in wrong_value:
+        with pytest.raises(InvalidArgument, match=r"^it must be .*, not "):
+            check("it", value)
+
+
+def test_a_wrong_value_is_a_value_error_and_a_users_error() -> None:
+    with pytest.raises(ValueError, match="from 1 to 5, not int 0") as caught:
+        arguments.check_int("count", 0, 1, 5)
+    assert isinstance(caught.value, UserError)
+
+
+def test_what_it_got_is_shown_in_one_short_line() -> None:
+    assert arguments.shown("a") == "str 'a'"
+    assert arguments.shown(None) == "None"
+    assert arguments.shown(Silent()).startswith("Silent")
+    for long in (bytes(1 << 20), "x" * (1 << 20), [["y"] * 1_000] * 1_000, 10**5_000, {"k": "v" * 9_999}):
+        text = arguments.shown(long)
+        assert len(text) < 400 and "\n" not in text
+
+
+def test_text_for_a_body_says_what_to_do() -> None:
+    with pytest.raises(TypeError, match=r"body must be bytes, not str 'a': encode it, as in body\.encode\(\)"):
+        arguments.check_bytes("body", "a")

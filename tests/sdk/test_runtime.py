@@ -1,0 +1,133 @@
+"""Where clients run: in trio only, and only in the process that opened them."""
+
+import asyncio
+import os
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import trio
+
+import sdk
+from mqcommon.message.message import Message
+from sdk.identity import make_client_id
+from sdk.producer.pick import Turns
+from sdk.runtime import FORKS, Home, check_trio, survived
+from tests.sdk.fakes import queue
+from tests.sdk.producer.test_producer import bodies, two_brokers
+from tests.support.forks import in_child
+
+
+@pytest.mark.parametrize("cls", ["Producer", "PullConsumer", "Admin"])
+def test_in_asyncio_they_say_what_to_use(cls: str) -> None:
+    made = getattr(sdk, cls)("127.0.0.1:1")
+
+    async def use() -> None:
+        with pytest.raises(RuntimeError, match=r"this is asyncio: use those of sdk\.blocking.*asyncio\.to_thread"):
+            async with made:
+                pass
+
+    asyncio.run(use())
+
+
+def test_with_no_loop_at_all_they_say_so() -> None:
+    with pytest.raises(RuntimeError, match="this is no event loop"):
+        check_trio()
+    trio.run(trio.lowlevel.checkpoint)
+
+
+def test_what_survived_swallows_goes_to_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    with survived("a thing"):
+        raise ZeroDivisionError
+    assert "a thing failed; the client goes on" in caplog.text and "ZeroDivisionError" in caplog.text
+    with pytest.raises(KeyboardInterrupt), survived("a thing"):
+        raise KeyboardInterrupt
+
+
+def test_a_child_knows_that_it_is_one() -> None:
+    home, forks = Home(), FORKS.count
+
+    def child() -> str:
+        with pytest.raises(
+            RuntimeError, match=rf"opened in process {home.pid} before a fork.*in process {os.getpid()}"
+        ):
+            home.check()
+        return f"{FORKS.count - forks} {home.is_here}"
+
+    assert in_child(child) == "1 False"
+    assert home.is_here
+    home.check()
+
+
+def step(coroutine: Any) -> None:
+    """Run until it waits, as the parent's loop does not run in the child."""
+    coroutine.send(None)
+
+
+async def test_a_producer_of_the_parent_raises_in_the_child() -> None:
+    async with two_brokers() as (names, a, b), sdk.Producer(names) as producer:
+        queues = await producer.queues("t")
+        await producer.send(Message("t", b"parent"))
+        calls: list[Callable[[], Any]] = [
+            lambda: producer.send(Message("t", b"child")),
+            lambda: producer.send(Message("t", b"child"), queue=queues[0]),
+            lambda: producer.send(Message("t", b"child", sharding_key="k")),
+            lambda: producer.send_many("t", iter([b"child"])),
+            lambda: producer.send_oneway(Message("t", b"child")),
+            lambda: producer.queues("t"),
+            lambda: producer.queues("u"),
+        ]
+
+        def child() -> str:
+            for call in calls:
+                with pytest.raises(RuntimeError, match="before a fork"):
+                    step(call())
+            return "all raised"
+
+        assert in_child(child) == "all raised"
+        await producer.send(Message("t", b"parent"))
+        assert bodies(a, b) == [b"parent"] * 2
+
+
+async def test_a_consumer_and_an_admin_of_the_parent_raise_in_the_child() -> None:
+    async with two_brokers() as (names, _a, _b), sdk.PullConsumer(names) as consumer, sdk.Admin(names) as admin:
+        await consumer.message_queues("t")
+        calls: list[Callable[[], Any]] = [
+            lambda: consumer.message_queues("t"),
+            lambda: consumer.max_offset(queue(0)),
+            lambda: consumer.pull(queue(0), 0),
+            lambda: consumer.stream(queue(0), 0),
+            lambda: admin.topic_route("t"),
+            lambda: admin.broker_config("127.0.0.1:1"),
+        ]
+
+        def child() -> str:
+            for call in calls:
+                with pytest.raises(RuntimeError, match="before a fork"):
+                    step(call())
+            return "all raised"
+
+        assert in_child(child) == "all raised"
+
+
+async def test_what_is_opened_after_the_fork_has_ids_and_turns_of_its_own() -> None:
+    """Also when it was made before."""
+    producer = sdk.Producer("127.0.0.1:1")
+
+    def child() -> str:
+        async def use() -> str:
+            async with producer:
+                at = {"a:1": [queue(number) for number in range(1_000_000)]}
+                turns = Turns(producer._random)
+                return f"{producer._client.client_id} {producer.new_keys(1)[0].hex()} {turns.next(at, bool)}"
+
+        found: list[str] = []
+        trio.lowlevel.start_thread_soon(lambda: trio.run(use), lambda outcome: found.append(outcome.unwrap()))
+        while not found:
+            os.sched_yield()
+        return found[0]
+
+    first, second = in_child(child), in_child(child)
+    for mine, other in zip(first.split(" ", 2), second.split(" ", 2), strict=True):
+        assert mine != other
+    assert f"@{os.getpid()}#" in make_client_id() and f"@{os.getpid()}#" not in first

@@ -1,0 +1,43 @@
+"""A child of the test's process, made by `os.fork`."""
+
+import os
+import select
+import traceback
+from collections.abc import Callable
+
+# For a child that hangs: it is killed, and the test fails.
+PATIENCE_S = 30
+
+
+def in_child(work: Callable[[], str]) -> str:
+    """What ``work`` returns in a child. Fails with the child's traceback when it raises, and when it hangs."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        # Nothing of the parent's is unwound here: `os._exit` runs no handlers and no finalizers.
+        try:
+            text = "+" + work()
+        except BaseException:
+            text = "-" + traceback.format_exc()
+        os.write(writing, text.encode())
+        os._exit(0)
+    os.close(writing)
+    try:
+        text = _read_all(reading, child)
+    finally:
+        os.close(reading)
+        os.waitpid(child, 0)
+    assert text.startswith("+"), f"in the child: {text[1:]}"
+    return text[1:]
+
+
+def _read_all(reading: int, child: int) -> str:
+    parts = []
+    while True:
+        if not select.select([reading], [], [], PATIENCE_S)[0]:
+            os.kill(child, 9)
+            return f"-no end after {PATIENCE_S} s"
+        part = os.read(reading, 65_536)
+        if not part:
+            return b"".join(parts).decode()
+        parts.append(part)
