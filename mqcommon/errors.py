@@ -8,6 +8,8 @@ SkylarkError
 ├── RequestRefused            raised in a handler: becomes the error answer, the connection lives
 ├── RemotingError             a request of ours got no answer
 │   ├── ConnectFailed         nobody listens, or not in time
+│   │   └── WrongBroker       another broker listens there
+│   ├── NoNameServer          none of the NameServers answers
 │   ├── ConnectionLost        closed while the request was in flight
 │   ├── RequestTimeout        no answer before the deadline
 │   └── TooManyRequests       more requests wait on one connection than the limit
@@ -71,6 +73,29 @@ class ConnectFailed(RemotingError):
         return f"cannot connect to {self.addr}: {self.reason}"
 
 
+class WrongBroker(ConnectFailed):
+    """Another broker than ``wanted`` listens at ``addr``: nothing was done there."""
+
+    def __init__(self, addr: str, wanted: str, found: str = "") -> None:
+        super().__init__(addr, f"{found or 'another broker'} listens there, not {wanted}")
+        self.wanted = wanted
+
+
+class NoNameServer(RemotingError):
+    """None of the NameServers answers; ``__cause__`` is what became of the last one asked."""
+
+    def __init__(self, addrs: str, reason: str) -> None:
+        super().__init__(addrs, reason)
+        self.addrs = addrs
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return (
+            f"no NameServer of {self.addrs} answers ({self.reason}): start one there, or give the right addresses "
+            "(the argument nameserver, or NAMESRV_ADDR)"
+        )
+
+
 class ConnectionLost(RemotingError):
     """The connection to ``addr`` closed before the answer came."""
 
@@ -122,12 +147,16 @@ class BrokerError(SkylarkError):
 
 
 class RouteNotFound(SkylarkError):
-    """No NameServer has a route for ``topic``."""
+    """No NameServer has a route for ``topic``, or not to the broker wanted.
 
-    def __init__(self, topic: str, reason: str = "") -> None:
+    ``is_passing``: servers are starting or away; the same question may be answered later.
+    """
+
+    def __init__(self, topic: str, reason: str = "", *, is_passing: bool = False) -> None:
         super().__init__(topic, reason)
         self.topic = topic
         self.reason = reason
+        self.is_passing = is_passing
 
     def __str__(self) -> str:
         tail = f": {self.reason}" if self.reason else ""

@@ -5,6 +5,7 @@
 
 endpoint.py     one request to one server; broker_api.py, namesrv_api.py: one function a request
 nameservers.py  which NameServer to ask; routes.py: what routes mean (pure)
+retry.py        which failures are worth another try (pure); waiting.py: reads that go on until their timeout
 client.py       ClientInstance: connections, route cache, heartbeats; shared by the three below
 checked.py      arguments of public calls; runtime.py: trio, forks, errors that tasks survive
 producer/  consumer/  admin/      Producer, PullConsumer, Admin; admin/ has the mqadmin command too

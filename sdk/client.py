@@ -8,13 +8,23 @@ failure of a server. Routes are asked for once however many tasks wait for them;
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
+from math import inf
 from random import Random
 from types import TracebackType
 from typing import Self, TypeVar
 
 import trio
 
-from mqcommon.errors import BrokerError, ConnectFailed, RouteNotFound, SkylarkError
+from mqcommon.backoff import Backoff
+from mqcommon.errors import (
+    BrokerError,
+    ConnectFailed,
+    NoNameServer,
+    RemotingError,
+    RouteNotFound,
+    SkylarkError,
+    WrongBroker,
+)
 from mqcommon.message.queue import MessageQueue
 from remoting.net.client import RemotingClient, open_client
 from remoting.protocol.bodies.route import TopicRouteData
@@ -34,6 +44,11 @@ T = TypeVar("T")
 
 ROUTE_POLL_INTERVAL_S = 30
 HEARTBEAT_INTERVAL_S = 30
+# Brokers register at a NameServer that has started, one after the other, within so long.
+REGISTERING_S = 5
+# Between the tries of what is tried until its time is over.
+FIRST_PAUSE_S = 0.05
+LONGEST_PAUSE_S = 0.5
 # After a heartbeat that a broker did not answer.
 HEARTBEAT_RETRY_S = 5
 GOODBYE_TIMEOUT_S = 1
@@ -68,14 +83,19 @@ class ClientInstance:
         needs_nameserver: bool = True,
     ) -> None:
         self.nameserver_addrs = parse_nameservers(nameserver, required=needs_nameserver)
-        self._random = random or Random()
-        self._timeout_ms = request_timeout_ms
+        self.random = random or Random()
+        self.backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S, self.random)
+        self.timeout_ms = request_timeout_ms
         self._stack = AsyncExitStack()
         self._remoting: RemotingClient | None = None
         self._nursery: trio.Nursery | None = None
         self._home: Home | None = None
         self._name_servers: NameServers | None = None
         self._flights: dict[str, _Flight] = {}
+        # Until then an unknown topic may be one whose broker is still registering.
+        self._settled_at = -inf
+        # What each topic's route was found to lack when that was last logged.
+        self._skipped: dict[str, tuple[str, ...]] = {}
         self._news = trio.Event()
         self.routes = RouteCache()
         self.membership = Membership()
@@ -94,7 +114,7 @@ class ClientInstance:
         self.membership.client_id = make_client_id()
         remoting = open_client(self.membership.handlers(), on_lost=self.membership.lost)
         self._remoting = await self._stack.enter_async_context(remoting)
-        self._name_servers = NameServers(self._remoting, self.nameserver_addrs, self._random)
+        self._name_servers = NameServers(self._remoting, self.nameserver_addrs, self.random)
         self._nursery = await self._stack.enter_async_context(trio.open_nursery())
         self._nursery.start_soon(self._poll_routes)
         self._nursery.start_soon(self._beat)
@@ -154,9 +174,9 @@ class ClientInstance:
         assert self._nursery is not None
         return self._nursery
 
-    def at(self, addr: str, timeout_ms: float | None = None) -> Endpoint:
-        """The server at ``addr``."""
-        return Endpoint(self.remoting, addr, self._timeout_ms if timeout_ms is None else timeout_ms)
+    def at(self, addr: str, timeout_ms: float | None = None, *, broker_name: str = "") -> Endpoint:
+        """The server at ``addr``; with ``broker_name`` only if it is that broker."""
+        return Endpoint(self.remoting, addr, self.timeout_ms if timeout_ms is None else timeout_ms, broker_name)
 
     # --- routes
 
@@ -167,13 +187,9 @@ class ClientInstance:
     async def refresh(self, topic: str) -> TopicRoute:
         """The topic's route, asked for now; all who ask meanwhile share one request.
 
-        Raises RouteNotFound, or a RemotingError when no NameServer answers; the cached route stays then.
+        Raises RouteNotFound, or NoNameServer when none answers; the cached route stays then.
         """
-        nursery = self.nursery
-        flight = self._flights.get(topic)
-        if flight is None:
-            flight = self._flights[topic] = _Flight()
-            nursery.start_soon(self._fly, topic, flight)
+        flight = self._start_flight(topic)
         await flight.done.wait()
         if flight.route is None:
             raise flight.error
@@ -183,38 +199,92 @@ class ClientInstance:
         """What the NameServers say about the topic, past the cache."""
         try:
             return await self.name_servers.ask(
-                lambda at: namesrv_api.topic_route(at, topic), self._timeout_ms, not_known=_NOT_KNOWN
+                lambda at: namesrv_api.topic_route(at, topic), self.timeout_ms, not_known=_NOT_KNOWN
             )
         except BrokerError as error:
             if error.code != ResponseCode.TOPIC_NOT_EXIST:
                 raise
-            servers = ";".join(self.name_servers.addrs)
-            reason = f"no NameServer of {servers} knows it; mqadmin updateTopic creates topics"
+            reason = f"no NameServer of {self.name_servers.text} knows it; mqadmin updateTopic creates topics"
             raise RouteNotFound(topic, reason) from None
 
     async def ask_master(self, mq: MessageQueue, call: Callable[[Endpoint], Awaitable[T]]) -> T:
         """What the master that holds the queue says; when nobody listens there, the route may tell of another."""
         addr = (await self.route(mq.topic)).master(mq.broker_name)
-        failure: SkylarkError = RouteNotFound(mq.topic, f"broker {mq.broker_name} has no master in its route")
+        failure: SkylarkError = RouteNotFound(
+            mq.topic, f"broker {mq.broker_name} has no master in its route", is_passing=True
+        )
         if addr is not None:
             try:
-                return await call(self.at(addr))
+                return await call(self.at(addr, broker_name=mq.broker_name))
             except ConnectFailed as error:
                 failure = error
+                if isinstance(error, WrongBroker):
+                    self.is_elsewhere(mq.broker_name, addr)
         moved = (await self.refresh(mq.topic)).master(mq.broker_name)
         if moved is None or moved == addr:
             raise failure
-        return await call(self.at(moved))
+        return await call(self.at(moved, broker_name=mq.broker_name))
+
+    def is_elsewhere(self, broker_name: str, addr: str) -> None:
+        """Another broker listens at ``addr``: forget the address, and ask again for the routes that had it."""
+        topics = self.routes.forget_address(broker_name, addr)
+        if topics:
+            found = self.remoting.broker_name_at(addr) or "another broker"
+            logger.warning("%s listens at %s, where %s was; its routes are asked for again", found, addr, broker_name)
+        for topic in topics:
+            self._start_flight(topic)
+
+    def _start_flight(self, topic: str) -> _Flight:
+        nursery = self.nursery
+        flight = self._flights.get(topic)
+        if flight is None:
+            flight = self._flights[topic] = _Flight()
+            nursery.start_soon(self._fly, topic, flight)
+        return flight
+
+    def _is_elsewhere(self, broker_name: str, addr: str) -> bool:
+        """Whether the connection to ``addr`` is known to lead to another broker."""
+        return self.remoting.broker_name_at(addr) not in ("", broker_name)
 
     async def _fly(self, topic: str, flight: _Flight) -> None:
         try:
-            flight.route = self.routes.put(make_route(topic, await self.fetch_route(topic)))
+            flight.route = self.routes.put(make_route(topic, await self.fetch_route(topic), self._is_elsewhere))
+            self._log_skipped(flight.route)
             self.tell_brokers()
+        except RouteNotFound as error:
+            error.is_passing = self.routes.get(topic) is not None or await self._are_starting()
+            flight.error = error
+        except BrokerError as error:
+            # What a NameServer says that is not ready yet.
+            is_starting = error.code == ResponseCode.SYSTEM_ERROR
+            flight.error = RouteNotFound(topic, str(error), is_passing=True) if is_starting else error
+        except RemotingError as error:
+            self._settled_at = trio.current_time() + REGISTERING_S
+            flight.error = NoNameServer(self.name_servers.text, str(error))
+            flight.error.__cause__ = error
         except Exception as error:  # raised in those who wait; it must not end the client
             flight.error = error
         finally:
             del self._flights[topic]
             flight.done.set()
+
+    async def _are_starting(self) -> bool:
+        """Whether NameServers or brokers are just starting, so that an unknown topic may be known soon."""
+        try:
+            brokers = (await self.name_servers.ask(namesrv_api.cluster_info, self.timeout_ms)).broker_addr_table
+        except SkylarkError:
+            brokers = {}
+        if not brokers:
+            self._settled_at = trio.current_time() + REGISTERING_S
+        return trio.current_time() < self._settled_at
+
+    def _log_skipped(self, route: TopicRoute) -> None:
+        if self._skipped.get(route.topic, ()) != route.skipped:
+            self._skipped[route.topic] = route.skipped
+            if route.skipped:
+                logger.warning(
+                    "the route of topic %s has what cannot be used: %s", route.topic, "; ".join(route.skipped)
+                )
 
     async def _poll_routes(self) -> None:
         while True:

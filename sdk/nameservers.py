@@ -62,6 +62,11 @@ class NameServers:
         self._good = random.randrange(len(addrs)) if addrs else 0
 
     @property
+    def text(self) -> str:
+        """All of them, as users write them."""
+        return ";".join(self._addrs)
+
+    @property
     def addrs(self) -> tuple[str, ...]:
         """All of them; UserError when there is none."""
         if not self._addrs:

@@ -1,21 +1,25 @@
 """Routes as clients use them: which queues can be written and read, and at which address. Pure.
 
 A `TopicRoute` is what the NameServer said about one topic, made ready to use, and never changed: a new answer makes a
-new one. `RouteCache` keeps the last of each topic; a route that could not be refreshed stays, since brokers outlive
-NameServers.
+new one. What cannot be used of the answer (an address that is none, an impossible number of queues, a broker that is
+known to be elsewhere) is left out and named in ``skipped``; the rest works. `RouteCache` keeps the last of each topic;
+a route that could not be refreshed stays, since brokers outlive NameServers.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from mqcommon.errors import ProtocolError
 from mqcommon.message.queue import MessageQueue
 from mqcommon.names import MASTER_ID, PERM_READ, PERM_WRITE
-from remoting.protocol.bodies.route import QueueData, TopicRouteData
+from remoting.net.client import split_address
+from remoting.protocol.bodies.route import TopicRouteData
 
-# More queues than anyone has; a larger number is damage, and would fill the memory.
+# More queues than any topic has; a larger number is damage, and would fill the memory.
 MAX_QUEUES = 65_536
+
+# (broker name, address) → whether another broker is known to be there.
+IsElsewhere = Callable[[str, str], bool]
 
 
 def master_of(addrs: Mapping[int, str]) -> str | None:
@@ -43,6 +47,7 @@ class TopicRoute:
     writable: tuple[MessageQueue, ...]
     readable: tuple[MessageQueue, ...]
     writable_at: Mapping[str, tuple[MessageQueue, ...]]
+    skipped: tuple[str, ...] = field(default=(), compare=False)
 
     def master(self, broker_name: str) -> str | None:
         """The address of the broker's master; None when it is not in the route."""
@@ -52,18 +57,31 @@ class TopicRoute:
         """The address to read from; None when the broker is not in the route."""
         return reader_of(self.brokers.get(broker_name, {}), preferred_id)
 
+    def without(self, broker_name: str, addr: str) -> "TopicRoute":
+        """The route while ``addr`` is not an address of the broker."""
+        addrs = self.brokers.get(broker_name, {})
+        kept = MappingProxyType({number: each for number, each in addrs.items() if each != addr})
+        writable_at = dict(self.writable_at)
+        others = tuple(queue for queue in writable_at.pop(addr, ()) if queue.broker_name != broker_name)
+        if others:
+            writable_at[addr] = others
+        return replace(
+            self,
+            brokers=MappingProxyType({**self.brokers, broker_name: kept}),
+            writable_at=MappingProxyType(writable_at),
+        )
 
-def make_route(topic: str, data: TopicRouteData) -> TopicRoute:
+
+def make_route(topic: str, data: TopicRouteData, is_elsewhere: IsElsewhere = lambda name, addr: False) -> TopicRoute:
     """What ``data`` means for producers and consumers of ``topic``."""
-    brokers = {
-        broker.broker_name: MappingProxyType(dict(sorted(broker.broker_addrs.items())))
-        for broker in sorted(data.broker_datas, key=lambda broker: broker.broker_name)
-    }
+    skipped: list[str] = []
+    brokers = _brokers(data, is_elsewhere, skipped)
+    counts = _counts(data, brokers, skipped)
     if data.order_topic_conf:
-        writable = _queues(topic, _ordered_counts(data.order_topic_conf))
+        writable = _queues(topic, _ordered_counts(data.order_topic_conf, skipped))
     else:
-        counts = _counts(data.queue_datas, PERM_WRITE)
-        writable = _queues(topic, {name: n for name, n in counts.items() if master_of(brokers.get(name, {}))})
+        masters = {name for name, addrs in brokers.items() if master_of(addrs)}
+        writable = _queues(topic, {name: n for name, n in counts[PERM_WRITE].items() if name in masters})
     by_addr: dict[str, list[MessageQueue]] = {}
     for queue in writable:
         addr = master_of(brokers.get(queue.broker_name, {}))
@@ -73,34 +91,73 @@ def make_route(topic: str, data: TopicRouteData) -> TopicRoute:
         topic,
         MappingProxyType(brokers),
         writable,
-        _queues(topic, _counts(data.queue_datas, PERM_READ)),
+        _queues(topic, counts[PERM_READ]),
         MappingProxyType({addr: tuple(queues) for addr, queues in by_addr.items()}),
+        tuple(skipped),
     )
 
 
-def _counts(queue_datas: Iterable[QueueData], perm: int) -> dict[str, int]:
-    """Broker name → number of queues, of those that have the permission."""
-    return {
-        data.broker_name: data.write_queue_nums if perm == PERM_WRITE else data.read_queue_nums
-        for data in queue_datas
-        if data.perm & perm
-    }
+def _brokers(data: TopicRouteData, is_elsewhere: IsElsewhere, skipped: list[str]) -> dict[str, Mapping[int, str]]:
+    """Broker name → id → address, of the addresses that can be used."""
+    brokers: dict[str, Mapping[int, str]] = {}
+    for broker in sorted(data.broker_datas, key=lambda broker: broker.broker_name):
+        name, usable = broker.broker_name, {}
+        for broker_id, addr in sorted(broker.broker_addrs.items()):
+            if broker_id < 0 or not _is_address(addr):
+                skipped.append(f"broker {name!r} id {broker_id} at {addr!r} (no such address)")
+            elif is_elsewhere(name, addr):
+                skipped.append(f"broker {name!r} id {broker_id} at {addr} (another broker listens there)")
+            else:
+                usable[broker_id] = addr
+        brokers[name] = MappingProxyType(usable)
+    return brokers
 
 
-def _ordered_counts(conf: str) -> dict[str, int]:
+def _is_address(addr: str) -> bool:
+    try:
+        split_address(addr)
+    except ValueError:
+        return False
+    return True
+
+
+def _counts(
+    data: TopicRouteData, brokers: Mapping[str, Mapping[int, str]], skipped: list[str]
+) -> dict[int, dict[str, int]]:
+    """Permission → broker name → number of queues."""
+    counts: dict[int, dict[str, int]] = {PERM_READ: {}, PERM_WRITE: {}}
+    for queues in data.queue_datas:
+        name = queues.broker_name
+        if not brokers.get(name):
+            skipped.append(f"the queues of broker {name!r} (no address)")
+            continue
+        for perm, count in ((PERM_READ, queues.read_queue_nums), (PERM_WRITE, queues.write_queue_nums)):
+            if not queues.perm & perm:
+                continue
+            if _is_possible(count, counts[perm]):
+                counts[perm][name] = count
+            else:
+                skipped.append(f"{count} queues of broker {name!r} (not a possible number)")
+    return counts
+
+
+def _is_possible(count: int, others: Mapping[str, int]) -> bool:
+    return 0 <= count <= MAX_QUEUES - sum(others.values())
+
+
+def _ordered_counts(conf: str, skipped: list[str]) -> dict[str, int]:
     """``broker-a:4;broker-b:4`` of an ordered topic: its queues stay the same while a broker is away."""
-    counts = {}
+    counts: dict[str, int] = {}
     for part in conf.split(";"):
         name, _, count = part.partition(":")
-        if name and count.isdigit():
+        if name and count.isdecimal() and len(count) < 10 and _is_possible(int(count), counts):
             counts[name] = int(count)
+        elif part:
+            skipped.append(f"{part!r} of the order configuration")
     return counts
 
 
 def _queues(topic: str, counts: Mapping[str, int]) -> tuple[MessageQueue, ...]:
-    total = sum(max(count, 0) for count in counts.values())
-    if total > MAX_QUEUES:
-        raise ProtocolError(f"the route of topic {topic} has {total} queues, more than {MAX_QUEUES}")
     return tuple(MessageQueue(topic, name, number) for name in sorted(counts) for number in range(counts[name]))
 
 
@@ -125,6 +182,15 @@ class RouteCache:
     def drop(self, topic: str) -> None:
         """Forget the topic."""
         self._routes.pop(topic, None)
+
+    def forget_address(self, broker_name: str, addr: str) -> list[str]:
+        """``addr`` is not an address of the broker: take it out of all routes; the topics whose routes had it."""
+        changed = [
+            topic for topic, route in self._routes.items() if addr in route.brokers.get(broker_name, {}).values()
+        ]
+        for topic in changed:
+            self._routes[topic] = self._routes[topic].without(broker_name, addr)
+        return changed
 
     def topics(self) -> list[str]:
         """Every topic that has a route, in the order they came."""

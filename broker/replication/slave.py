@@ -23,7 +23,7 @@ from broker.store.replica import Replica
 from broker.store.residency import NotResident, resident_only, warm
 from mqcommon.clock import Clock
 from mqcommon.errors import DiskFull, ProtocolError, ReplicationRefused, StoreCorrupt
-from remoting.net.client import connect_reason, split_address
+from remoting.net.client import connect, connect_reason, split_address
 
 logger = logging.getLogger(__name__)
 
@@ -130,7 +130,7 @@ class Slave:
                 await self._flush()
             link = await self._new_link(target)
             with trio.fail_after(CONNECT_TIMEOUT_S):
-                stream = await trio.open_tcp_stream(*split_address(target.ha_addr))
+                stream = await connect(*split_address(target.ha_addr))
             async with stream:
                 self._sending = trio.Lock()
                 async with trio.open_nursery() as nursery:

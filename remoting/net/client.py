@@ -4,7 +4,9 @@ The first request on a connection is JSON and offers CBOR; when the server accep
 RocketMQ's own servers ignore the offer and go on in JSON.
 """
 
+import errno
 import logging
+import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Protocol
@@ -16,7 +18,7 @@ from remoting.net.channel import Answered, Channel
 from remoting.net.server import Handler, failure
 from remoting.protocol.bodies import Body, encode_body
 from remoting.protocol.bodies.dialect import Dialect
-from remoting.protocol.command import CBOR, OFFER_CBOR, OFFER_FIELD, Command
+from remoting.protocol.command import BROKER_NAME_FIELD, CBOR, OFFER_CBOR, OFFER_FIELD, Command
 from remoting.protocol.frame import MAX_FRAME_BYTES
 
 logger = logging.getLogger(__name__)
@@ -33,10 +35,12 @@ class OnLost(Protocol):
 class _Peer:
     """One address: its channel, or the attempt to get one."""
 
-    __slots__ = ("addr", "attempt", "channel", "codec", "offered")
+    __slots__ = ("addr", "attempt", "broker_name", "channel", "codec", "offered")
 
     def __init__(self, addr: str) -> None:
         self.addr = addr
+        #: What the broker called itself when it accepted CBOR; "" when it is not known.
+        self.broker_name = ""
         self.channel: Channel | None = None
         self.attempt: trio.Event | None = None
         self.codec = 0
@@ -118,6 +122,7 @@ class RemotingClient:
     def _note_offer(self, peer: _Peer, channel: Channel, answer: Command) -> None:
         if answer.ext and answer.ext.get(OFFER_FIELD) == OFFER_CBOR and peer.channel is channel:
             peer.codec = CBOR
+            peer.broker_name = str(answer.ext.get(BROKER_NAME_FIELD) or "")
 
     def _noting_offer(self, peer: _Peer, channel: Channel, answered: Answered) -> Answered:
         def noted(result: Command | RemotingError) -> None:
@@ -131,6 +136,11 @@ class RemotingClient:
         """Whether the server at ``addr`` is known to be a Skylark."""
         peer = self._peers.get(addr)
         return peer is not None and peer.codec == CBOR
+
+    def broker_name_at(self, addr: str) -> str:
+        """The name of the broker that the open connection to ``addr`` leads to; "" when it is not known."""
+        peer = self._peers.get(addr)
+        return peer.broker_name if peer is not None and peer.open_channel is not None else ""
 
     def connected(self, addr: str) -> bool:
         """Whether a connection to ``addr`` is open."""
@@ -165,7 +175,7 @@ class RemotingClient:
         try:
             host, port = split_address(peer.addr)
             with trio.fail_after(CONNECT_TIMEOUT_MS / 1000):
-                stream = await trio.open_tcp_stream(host, port, happy_eyeballs_delay=0.05)
+                stream = await connect(host, port)
             channel = Channel(stream, max_frame_bytes=MAX_FRAME_BYTES)
         except (OSError, ValueError, trio.TooSlowError) as error:
             reason = "timed out" if isinstance(error, trio.TooSlowError) else connect_reason(error)
@@ -176,7 +186,7 @@ class RemotingClient:
             peer.attempt.set()
             peer.attempt = None
         self._errors.pop(peer.addr, None)
-        peer.channel, peer.codec, peer.offered = channel, 0, False
+        peer.channel, peer.codec, peer.offered, peer.broker_name = channel, 0, False, ""
         try:
             await channel.run(lambda ch, command: self._dispatch(peer, ch, command))
         except* ProtocolError as group:
@@ -243,6 +253,19 @@ async def open_client(
             with trio.CancelScope(shield=True):
                 await client.drain(500)
             nursery.cancel_scope.cancel()
+
+
+async def connect(host: str, port: int) -> trio.SocketStream:
+    """A connection to ``host:port``; OSError when there is none to be had.
+
+    On a port out of the range that outgoing connections get theirs from, an attempt to reach a server that is down may
+    connect to itself; it would also keep the server from coming back. That counts as refused.
+    """
+    stream = await trio.open_tcp_stream(host, port, happy_eyeballs_delay=0.05)
+    if stream.socket.getsockname() == stream.socket.getpeername():
+        await trio.aclose_forcefully(stream)
+        raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
+    return stream
 
 
 def split_address(addr: str) -> tuple[str, int]:

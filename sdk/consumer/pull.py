@@ -1,9 +1,10 @@
 """`PullConsumer`: reads queues at offsets of the caller's choice.
 
 A pull goes to the broker's master, or to the replica that the broker suggested with its last answer; when that one
-does not answer, to the others. A slave may be behind, or lack the oldest messages: what it has not says nothing about
-the queue, so the others are asked, and while nobody else answers there is nothing new: no offset is ever corrected by
-a slave. Messages are decoded when their fields are read, so a pull costs little a message.
+does not answer, to the others, and while nobody does, again until its timeout. A slave may be behind, or lack the
+oldest messages: what it has not says nothing about the queue, so the others are asked, and while nobody else answers
+there is nothing new: no offset is ever corrected by a slave. Messages are decoded when their fields are read, so a
+pull costs little a message.
 """
 
 import logging
@@ -16,7 +17,7 @@ from typing import Literal, Self
 import trio
 
 from mqcommon.clock import SystemClock
-from mqcommon.errors import RemotingError, UserError
+from mqcommon.errors import BrokerError, RemotingError, SkylarkError, UserError
 from mqcommon.message.message import MessageExt, decode_messages
 from mqcommon.message.queue import MessageQueue
 from mqcommon.names import MASTER_ID
@@ -28,11 +29,12 @@ from sdk.checked import Count, GroupName, Milliseconds, NotNegative, Offset, Top
 from sdk.client import ClientInstance
 from sdk.consumer.commits import Commits
 from sdk.consumer.member import PullMember
-from sdk.consumer.replicas import Replicas, nobody
+from sdk.consumer.replicas import Replicas
 from sdk.consumer.result import PullBytes, PullResult, PullStatus
 from sdk.consumer.stream import MessageStream
 from sdk.endpoint import DEFAULT_TIMEOUT_MS
 from sdk.runtime import survived
+from sdk.waiting import until_answered
 
 logger = logging.getLogger(__name__)
 
@@ -101,10 +103,14 @@ class PullConsumer:
 
         They are asked for now; while no NameServer answers, those of the last known route count.
         """
+        instance = self._instance
+        if instance.routes.get(topic) is None:
+            route = await until_answered(lambda: instance.refresh(topic), instance.timeout_ms, instance.backoff)
+            return list(route.readable)
         try:
-            route = await self._instance.refresh(topic)
+            route = await instance.refresh(topic)
         except RemotingError:
-            known = self._instance.routes.get(topic)
+            known = instance.routes.get(topic)
             if known is None:
                 raise
             route = known
@@ -214,11 +220,12 @@ class PullConsumer:
     ) -> MessageStream:
         """Lists of messages from ``start`` up to, not including, ``end``; without ``end`` it waits for more for ever.
 
-        The next pull is under way while the caller works on a list: the fastest way to read a queue.
+        The next pull is under way while the caller works on a list: the fastest way to read a queue. `MessageStream`
+        tells what ends it.
         """
         self._tags_of(expression)  # refuses what is no expression
         pull = partial(self.pull, mq, max_count=max_count, max_bytes=max_bytes, expression=expression, wait_ms=wait_ms)
-        return MessageStream(pull, self._instance.nursery, start, end)
+        return MessageStream(pull, self._instance.nursery, start, end, self._instance.backoff)
 
     async def messages(
         self,
@@ -242,6 +249,19 @@ class PullConsumer:
     ) -> PullAnswer:
         self._tags_of(expression)  # refuses what is no expression
         self._listen_to(mq.topic, expression)
+        started = trio.current_time()
+
+        async def ask_each() -> PullAnswer:
+            waited_ms = (trio.current_time() - started) * 1000
+            left_ms = max(wait_ms - int(waited_ms), 0)
+            return await self._pull_once(mq, offset, max_count, max_bytes, expression, left_ms)
+
+        return await until_answered(ask_each, self._instance.timeout_ms + wait_ms, self._instance.backoff)
+
+    async def _pull_once(
+        self, mq: MessageQueue, offset: int, max_count: int, max_bytes: int, expression: str, wait_ms: int
+    ) -> PullAnswer:
+        """The answer of whoever of the broker's set has one."""
         ask = partial(
             broker_api.pull,
             group=self.group,
@@ -254,15 +274,15 @@ class PullConsumer:
             wait_ms=wait_ms,
         )
         passed_over: dict[str, None] = {}
-        failed: dict[str, RemotingError] = {}
+        failed: dict[str, SkylarkError] = {}
         behind: PullAnswer | None = None
         started = trio.current_time()
         while (replica := await self._replicas.reader(mq, passed_over)) is not None:
             passed_over[replica.addr] = None
             try:
-                answer = replace(await ask(self._instance.at(replica.addr)), broker_id=replica.broker_id)
-            except RemotingError as error:
-                self._replicas.suspect(mq, replica, error)
+                answer = replace(await ask(self._replicas.at(mq, replica)), broker_id=replica.broker_id)
+            except (RemotingError, BrokerError) as error:
+                self._replicas.failed(mq, replica, error)
                 failed[replica.addr] = error
             else:
                 self._replicas.suggest(mq, answer.suggested_broker_id)
@@ -273,7 +293,7 @@ class PullConsumer:
                 self._replicas.suggest(mq, MASTER_ID)
             if behind is not None and not self._replicas.is_another(mq, passed_over):
                 return await self._wait_for_master(mq, behind, offset, wait_ms, started)
-        raise nobody(mq, failed)
+        raise self._replicas.nobody(mq, failed)
 
     async def _wait_for_master(
         self, mq: MessageQueue, behind: PullAnswer, offset: int, wait_ms: int, started: float

@@ -2,22 +2,28 @@
 
 A broker that does not answer is suspect: the others are asked first until it has answered a probe, so that a dead or
 frozen master costs one timeout, not one a pull. Meanwhile its routes are asked for again: it may be elsewhere by now.
+While nobody answers, the question is asked again until its timeout: a broker that restarts costs time, not an error.
+A slave may lack what is new, so its refusal is no verdict: only the master says that there is no such topic or queue.
 Neighbours: pull.py (reads), commits.py (only the master takes them), sdk/producer/faults.py (the same for sends).
 """
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from itertools import count
 from typing import NamedTuple, TypeVar
 
 import trio
 
-from mqcommon.errors import RemotingError, RouteNotFound, SkylarkError
+from mqcommon.backoff import Backoff
+from mqcommon.errors import BrokerError, RemotingError, RouteNotFound, SkylarkError, WrongBroker
 from mqcommon.message.queue import MessageQueue
 from mqcommon.names import MASTER_ID
 from sdk.client import ClientInstance
 from sdk.endpoint import Endpoint
 from sdk.probe import PROBE_INTERVAL_S, answers
+from sdk.retry import passes
 from sdk.routes import TopicRoute
+from sdk.waiting import until_answered
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +47,7 @@ class Replicas:
 
     def __init__(self, instance: ClientInstance) -> None:
         self._instance = instance
+        self._probe_backoff = Backoff(PROBE_INTERVAL_S, MAX_PAUSE_S, instance.random)
         self._suggested: dict[MessageQueue, int] = {}
         # Address → topics in whose routes it was.
         self._suspects: dict[str, dict[str, None]] = {}
@@ -59,8 +66,9 @@ class Replicas:
         if found is None:
             try:
                 found = self._among(mq, await self._instance.refresh(mq.topic), passed_over, preferred_id)
-            except RemotingError:
-                if not passed_over:
+            except (RemotingError, RouteNotFound):
+                # A NameServer that has just started, or whose brokers all stopped, knows no route.
+                if not passed_over and self._instance.routes.get(mq.topic) is None:
                     raise
         return found
 
@@ -87,6 +95,15 @@ class Replicas:
         """A broker said whom to ask next."""
         self._suggested[mq] = broker_id
 
+    def failed(self, mq: MessageQueue, replica: Replica, error: SkylarkError) -> None:
+        """Asking it ended in ``error``, which is raised when that is the answer; else another may know better."""
+        if isinstance(error, WrongBroker):
+            self._instance.is_elsewhere(mq.broker_name, replica.addr)
+        elif isinstance(error, RemotingError):
+            self.suspect(mq, replica, error)
+        elif replica.broker_id == MASTER_ID and not passes(error):
+            raise error
+
     def suspect(self, mq: MessageQueue, replica: Replica, error: RemotingError) -> None:
         """It did not answer: leave it alone until it answers a probe."""
         self._suggested.pop(mq, None)
@@ -99,8 +116,8 @@ class Replicas:
     async def _probe(self, broker_name: str, replica: Replica) -> None:
         """Until it answers and a NameServer knows it, or it was in no route for long."""
         addr, routes = replica.addr, self._instance.routes
-        pause_s, departed = PROBE_INTERVAL_S, trio.current_time()
-        while True:
+        departed = trio.current_time()
+        for failures in count(1):
             is_back = await answers(self._instance.remoting, addr)
             if is_back and addr in routes.addrs():
                 break
@@ -116,8 +133,7 @@ class Replicas:
             elif trio.current_time() > departed + DEPARTED_S:
                 del self._suspects[addr]
                 return
-            await trio.sleep(pause_s)
-            pause_s = min(2 * pause_s, MAX_PAUSE_S)
+            await trio.sleep(self._probe_backoff.pause_s(failures))
         del self._suspects[addr]
         logger.warning("broker %s id %d answers again", broker_name, replica.broker_id)
 
@@ -125,28 +141,44 @@ class Replicas:
 
     async def ask(self, mq: MessageQueue, call: Callable[[Endpoint], Awaitable[T]]) -> T:
         """What the master of the queue says; when it is away, a slave."""
-        failed: dict[str, RemotingError] = {}
-        while (replica := await self.first(mq, failed)) is not None:
-            try:
-                return await call(self._instance.at(replica.addr))
-            except RemotingError as error:
-                failed[replica.addr] = error
-                self.suspect(mq, replica, error)
-        raise nobody(mq, failed)
+
+        async def ask_each() -> T:
+            failed: dict[str, SkylarkError] = {}
+            while (replica := await self.first(mq, failed)) is not None:
+                try:
+                    return await call(self.at(mq, replica))
+                except (RemotingError, BrokerError) as error:
+                    failed[replica.addr] = error
+                    self.failed(mq, replica, error)
+            raise self.nobody(mq, failed)
+
+        return await until_answered(ask_each, self._instance.timeout_ms, self._instance.backoff)
+
+    def at(self, mq: MessageQueue, replica: Replica) -> Endpoint:
+        """Where to ask it."""
+        return self._instance.at(replica.addr, broker_name=mq.broker_name)
+
+    def nobody(self, mq: MessageQueue, failed: Mapping[str, SkylarkError]) -> SkylarkError:
+        """Why no broker of the queue's set answered for it; it passes."""
+        for error in failed.values():
+            if passes(error) and not isinstance(error, WrongBroker):
+                return error
+        route = self._instance.routes.get(mq.topic)
+        skipped = () if route is None else route.skipped
+        why = "".join(f"; {reason}" for reason in (*skipped, *failed.values()))
+        return RouteNotFound(mq.topic, f"broker {mq.broker_name} has no master in it now{why}", is_passing=True)
 
     async def ask_master(self, mq: MessageQueue, call: Callable[[Endpoint], Awaitable[T]]) -> T:
         """What the master of the queue says; nobody else will do, and a suspect one is not asked."""
         addr = (await self._instance.route(mq.topic)).master(mq.broker_name)
         if addr is not None and addr in self._suspects:
-            raise RouteNotFound(mq.topic, f"the master of broker {mq.broker_name}, {addr}, does not answer now")
+            reason = f"the master of broker {mq.broker_name}, {addr}, does not answer now"
+            raise RouteNotFound(mq.topic, reason, is_passing=True)
         try:
             return await self._instance.ask_master(mq, call)
+        except WrongBroker:
+            raise
         except RemotingError as error:
             if addr is not None:
                 self.suspect(mq, Replica(MASTER_ID, addr), error)
             raise
-
-
-def nobody(mq: MessageQueue, failed: Mapping[str, RemotingError]) -> SkylarkError:
-    """Why no broker of the queue's set answered."""
-    return next(iter(failed.values()), None) or RouteNotFound(mq.topic, f"broker {mq.broker_name} is not in its route")

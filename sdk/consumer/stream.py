@@ -11,9 +11,11 @@ from typing import Self
 
 import trio
 
+from mqcommon.backoff import Backoff
 from mqcommon.errors import SkylarkError
 from mqcommon.message.message import MessageExt
 from sdk.consumer.result import PullResult, PullStatus
+from sdk.retry import passes
 
 logger = logging.getLogger(__name__)
 
@@ -38,14 +40,19 @@ class _Ahead:
 class MessageStream:
     """``async for batch in stream``: lists of messages from ``start`` up to, not including, ``end``.
 
-    Without ``end`` it waits for new messages for ever. An error of a pull is raised once; iterating again goes on where
-    it was. ``next_offset`` is where the batch handed out last ends: what to commit, and where to start again.
+    Without ``end`` it waits for new messages for ever, and for brokers and NameServers that are away. What ends it is
+    cancellation, `close`, and an error that waiting does not mend: the topic or the queue was deleted, reading is not
+    permitted. With ``end`` servers that stay away longer than a pull's timeout are an error, too. An error is raised
+    once; iterating again goes on where it was. An offset that the queue does not have any more, or not yet, is no
+    error: the stream goes on at the nearest that it has.
+    ``next_offset`` is where the batch handed out last ends: what to commit, and where to start again.
     """
 
-    def __init__(self, pull: PullAt, nursery: trio.Nursery, start: int, end: int | None) -> None:
+    def __init__(self, pull: PullAt, nursery: trio.Nursery, start: int, end: int | None, backoff: Backoff) -> None:
         self._pull = pull
         self._nursery = nursery
         self._end = end
+        self._backoff = backoff
         self._closed = False
         self._scope = trio.CancelScope()
         self._ahead: _Ahead | None = None
@@ -104,7 +111,7 @@ class MessageStream:
     async def _pull_batch(self, ahead: _Ahead) -> None:
         while not ahead.messages and not self._at_end(ahead.next_offset):
             asked_at, asked = trio.current_time(), ahead.next_offset
-            result = await self._pull(asked)
+            result = await self._pull_patiently(asked)
             if result.status is PullStatus.OFFSET_ILLEGAL:
                 logger.warning("offset %d is not in the queue; going on at %d", asked, result.next_offset)
             ahead.next_offset = result.next_offset
@@ -114,3 +121,21 @@ class MessageStream:
                 ahead.next_offset = self._end
             if ahead.next_offset == asked and trio.current_time() < asked_at + IDLE_S:
                 await trio.sleep(IDLE_S)
+
+    async def _pull_patiently(self, offset: int) -> PullResult:
+        """A pull; without an end it is tried until a server answers."""
+        failures = 0
+        while True:
+            try:
+                result = await self._pull(offset)
+            except SkylarkError as error:
+                if self._end is not None or not passes(error):
+                    raise
+                failures += 1
+                if failures == 1:
+                    logger.warning("the stream waits at offset %d: %s", offset, error)
+            else:
+                if failures:
+                    logger.warning("the stream goes on at offset %d", offset)
+                return result
+            await trio.sleep(self._backoff.pause_s(failures))

@@ -2,6 +2,8 @@
 
 producer.py  Producer: what users call
 lane.py      sends of one topic (or queue) that gather while others are in flight, and travel as one batch
+pending.py   one of these sends; alarm.py: a call at the earliest of several times
+brokers.py   what is known of the brokers: routes asked for again, suspects probed
 bulk.py      many bodies at once
 pick.py      which broker and queue next (pure)
 faults.py    brokers to leave alone for a while (pure)

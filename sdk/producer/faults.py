@@ -1,8 +1,11 @@
 """Brokers to leave alone for a while. Pure: time comes in.
 
-Slow answers isolate a broker by RocketMQ's table. A broker that did not answer, or cannot be reached, is suspect: it
-gets no sends until it has answered a probe.
+Slow answers isolate a broker by RocketMQ's table. A broker that did not answer, or cannot be reached, is suspect: as
+long as there is another it gets no sends until it has answered a probe. A broker that failed or is busy also rests, for
+a pause that grows with its failures in a row: until that is over nothing is sent there, even when nobody else is left.
 """
+
+from mqcommon.backoff import Backoff
 
 # (latency in ms, isolation in ms), as RocketMQ's MQFaultStrategy has it.
 LATENCY_TABLE = (
@@ -25,9 +28,12 @@ def isolation_ms(latency_ms: float) -> int:
 class Faults:
     """What is known against brokers, by address."""
 
-    def __init__(self) -> None:
+    def __init__(self, backoff: Backoff) -> None:
+        self._backoff = backoff
         self._isolated_until: dict[str, float] = {}
         self._suspects: dict[str, float] = {}  # since when
+        self._failures: dict[str, int] = {}  # in a row
+        self._rests_until: dict[str, float] = {}
 
     @property
     def suspects(self) -> list[str]:
@@ -40,19 +46,45 @@ class Faults:
         if isolation:
             self._isolated_until[addr] = now_ms + isolation
 
+    def stored(self, addr: str) -> bool:
+        """The broker stored a send; whether something spoke against it."""
+        if addr not in self._failures:
+            return False
+        self.cleared(addr)
+        return True
+
     def suspect(self, addr: str, now_ms: float) -> None:
         """The broker did not answer in time, or cannot be reached."""
         self._suspects.setdefault(addr, now_ms)
+        self.busy(addr, now_ms)
+
+    def busy(self, addr: str, now_ms: float) -> None:
+        """The broker takes nothing now."""
+        if self._rests_until.get(addr, 0) > now_ms:
+            # What was sent before it began to rest fails with it, and says nothing new.
+            return
+        failures = self._failures[addr] = self._failures.get(addr, 0) + 1
+        self._rests_until[addr] = now_ms + self._backoff.pause_s(failures) * 1000
 
     def suspect_for_ms(self, addr: str, now_ms: float) -> float:
         """How long the broker has been suspect."""
         return now_ms - self._suspects.get(addr, now_ms)
 
     def cleared(self, addr: str) -> None:
-        """The broker answered a probe."""
+        """The broker takes sends again."""
         self._suspects.pop(addr, None)
         self._isolated_until.pop(addr, None)
+        self._failures.pop(addr, None)
+        self._rests_until.pop(addr, None)
 
     def usable(self, addr: str, now_ms: float) -> bool:
         """Whether nothing speaks against sending there."""
-        return addr not in self._suspects and self._isolated_until.get(addr, 0) <= now_ms
+        return (
+            addr not in self._suspects
+            and self._isolated_until.get(addr, 0) <= now_ms
+            and self._rests_until.get(addr, 0) <= now_ms
+        )
+
+    def rests_until(self, addr: str) -> float:
+        """When the broker may be tried though something speaks against it (ms)."""
+        return self._rests_until.get(addr, 0)

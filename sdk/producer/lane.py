@@ -2,12 +2,14 @@
 
 A lane belongs to a topic (any queue will do) or to one queue (order is kept: one request in flight). Its task runs once
 after all tasks that are ready to run have queued their sends; then it fills every broker that has a free slot.
-A failed request is tried elsewhere until its sends' deadlines; one bad message in a batch fails alone. An error that
-nobody expected is raised in the sender whose message brought it; the lane's task goes on.
+A failed request is tried again, elsewhere if possible, until its sends' deadlines (sdk/retry.py says which failures are
+worth it, faults.py which brokers rest meanwhile); one bad message in a batch fails alone. An error that nobody expected
+is raised in the sender whose message brought it; the lane's task goes on.
 """
 
 from collections import deque
-from typing import Any, Protocol
+from collections.abc import Iterable
+from math import inf
 
 import trio
 
@@ -16,20 +18,20 @@ from mqcommon.errors import (
     ConnectFailed,
     ConnectionLost,
     RemotingError,
-    RequestTimeout,
+    RouteNotFound,
     SendFailed,
     SkylarkError,
+    WrongBroker,
 )
-from mqcommon.message.message import Message
 from mqcommon.message.queue import MessageQueue
-from remoting.net.client import RemotingClient
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
-from sdk.producer.bulk import make_message_rows
-from sdk.producer.faults import Faults
+from sdk.producer.alarm import Alarm
+from sdk.producer.pending import LaneOwner, PendingSend, keep_rows, rows_of
 from sdk.producer.pick import Turns
 from sdk.producer.result import SendResult, SendStatus, StoredBatch
-from sdk.producer.wire import RETRIABLE_CODES, Row, send_request, stored
+from sdk.producer.wire import Row, send_request, stored
+from sdk.retry import FailedTries, Outcome, outcome_of
 from sdk.routes import TopicRoute
 
 # Above these a batch gains nothing and only waits longer.
@@ -39,79 +41,10 @@ MIN_SHARE = 64
 MAX_BATCH_BYTES = 512 * 1024
 # Two requests keep a broker busy: it works on one while the other is on its way.
 SLOTS_PER_BROKER = 2
-RETRY_PAUSE_S = 0.05
+# Sends whose deadline has passed are looked for this often; a deadline is met within it.
+EXPIRE_INTERVAL_S = 0.02
 
 STATUS = {status.value: status for status in SendStatus}
-
-
-class PendingSend:
-    """One send that waits for its result: of a message, or (with ``rows`` given) of a batch of a bulk send.
-
-    It is what its task is woken with: trio calls `unwrap` there, which spares an object per send.
-    """
-
-    __slots__ = ("alone", "avoid", "deadline", "error", "message", "result", "rows", "size", "task", "tries")
-
-    def __init__(self, message: Message | None, rows: list[Row] | None, timeout_s: float, task: Any) -> None:
-        self.message = message
-        self.rows = rows
-        self.size = len(message.body) if message is not None else 0
-        # How long from now; the lane makes a time of it when it takes the send up.
-        self.deadline = timeout_s
-        self.task = task
-        self.alone = rows is not None
-        self.tries = 0
-        self.avoid: tuple[str, ...] = ()
-        self.result: SendResult | StoredBatch | None = None
-        self.error: Exception | None = None
-
-    def finish(self) -> None:
-        """Wake the sender, unless it has gone away; ``result`` or ``error`` is set."""
-        task, self.task = self.task, None
-        if task is not None:
-            trio.lowlevel.reschedule(task, self)  # type: ignore[arg-type]  # all that trio does with it is unwrap()
-
-    def fail(self, error: Exception) -> None:
-        """Wake the sender with an error, unless it has its result already."""
-        if self.task is not None:
-            self.error = error
-            self.finish()
-
-    def unwrap(self) -> "SendResult | StoredBatch | None":
-        """What the sender gets."""
-        if self.error is not None:
-            raise self.error
-        return self.result
-
-    def abort(self, _: Any) -> trio.lowlevel.Abort:
-        """The sender was cancelled; what is on its way cannot be called back."""
-        self.task = None
-        return trio.lowlevel.Abort.SUCCEEDED
-
-
-class LaneOwner(Protocol):
-    """What a lane needs of its producer."""
-
-    group: str
-    retries: int
-    faults: Faults
-    accept_weaker: bool
-    retried: int
-
-    @property
-    def remoting(self) -> RemotingClient: ...
-
-    def now_ms(self) -> int: ...
-
-    def new_keys(self, count: int) -> list[bytes]: ...
-
-    def route_of(self, topic: str) -> TopicRoute | None: ...
-
-    def want_route(self, topic: str) -> None: ...
-
-    def suspect(self, addr: str) -> None: ...
-
-    def try_timeout_ms(self, left_ms: float) -> float: ...
 
 
 class Lane:
@@ -140,6 +73,16 @@ class Lane:
         self._wake = trio.Event()
         self._awake = False
         self._incoming: list[PendingSend] = []
+        # No queued send has an earlier deadline; the first of them may be later.
+        self._soonest = inf
+        self._alarm = Alarm(nursery, self.wake)
+        # While no broker is known: how often in a row the route was asked for, and when it may be asked for again.
+        self._asked = 0
+        self._asks_at = 0.0
+        # Why sends wait, for those whose time ends before they were tried.
+        self._last_error: SkylarkError | None = None
+        # Of a lane of one queue: its first sends wait for their next try, and the others must not overtake them.
+        self._paused = False
         self.pending: deque[PendingSend] = deque()
 
     def add(self, send: PendingSend) -> None:
@@ -161,13 +104,12 @@ class Lane:
             self._awake = False
             self._take_in()
             used: dict[str, None] = {}
+            self._drop_late()
             while self.pending:
-                self._drop_late()
                 try:
                     target = self._target()
                 except Exception as error:
-                    if self.pending:
-                        self.pending.popleft().fail(error)
+                    self.pending.popleft().fail(error)
                     continue
                 if target is None:
                     break
@@ -175,12 +117,17 @@ class Lane:
                 used[target[0]] = None
             for addr in used:
                 self._owner.remoting.flush(addr)
+            if self.pending:
+                self._alarm.at(self._soonest)
 
     def _take_in(self) -> None:
         incoming, self._incoming = self._incoming, []
-        now = trio.current_time()
+        now, soonest = trio.current_time(), self._soonest
         for send in incoming:
             send.deadline += now
+            if send.deadline < soonest:
+                soonest = send.deadline
+        self._soonest = soonest
         if len(incoming) > MIN_SHARE and not self.pending and not any(self._in_flight.values()):
             # Nothing is under way: as many requests as queues, one for each. While some are, what gathers is divided
             # among free slots: as few and large requests as keep the brokers busy, and each goes to the next queue.
@@ -190,44 +137,71 @@ class Lane:
         self.pending.extend(incoming)
 
     def _drop_late(self) -> None:
-        """Fail the first sends in the queue whose deadline has passed."""
+        """Fail the queued sends whose deadline has passed."""
         now = trio.current_time()
-        while self.pending and self.pending[0].deadline <= now:
-            self.pending.popleft().fail(SendFailed(f"no broker took the message for {self._topic} in time"))
+        if now < self._soonest:
+            return
+        waiting, self.pending = self.pending, deque()
+        self._soonest = inf
+        for send in waiting:
+            if send.deadline <= now:
+                send.fail(self._late(send))
+            elif send.task is not None:
+                self.pending.append(send)
+                self._soonest = min(self._soonest, max(send.deadline, now + EXPIRE_INTERVAL_S))
+
+    def _late(self, send: PendingSend) -> SendFailed:
+        cause = self._last_error if send.failed is None else send.failed.error
+        if cause is None:
+            return SendFailed(f"no broker took the message for {self._topic} in time: all are busy with others")
+        return _failure(self._topic, cause)
 
     def _target(self) -> tuple[str, MessageQueue] | None:
-        """Where the first queued send can go now; None when every broker that may be used is busy."""
+        """Where the first queued send can go now; None when every broker that may be used is busy or rests."""
         owner = self._owner
+        faults, in_flight, slots = owner.brokers.faults, self._in_flight, self._slots
         route = owner.route_of(self._topic)
-        if route is None or not self.pending:
-            return None
-        in_flight, slots = self._in_flight, self._slots
+        now = trio.current_time()
         if self._queue is not None:
-            addr = route.master(self._queue.broker_name)
+            addr = route.master(self._queue.broker_name) if route is not None else None
             if addr is None:
-                owner.want_route(self._topic)
-                self._later(RETRY_PAUSE_S)
+                self._wait_for_route(route, now)
                 return None
-            return (addr, self._queue) if in_flight.get(addr, 0) < slots else None
-        now_ms = trio.current_time() * 1000
-        avoid = self.pending[0].avoid
-        usable = [addr for addr in route.writable_at if owner.faults.usable(addr, now_ms)] or list(route.writable_at)
+            self._asked = 0
+            if self._paused or in_flight.get(addr, 0) >= slots or not self._not_resting([addr], now):
+                return None
+            return addr, self._queue
+        if route is None or not route.writable_at:
+            self._wait_for_route(route, now)
+            return None
+        self._asked = 0
+        usable = [addr for addr in route.writable_at if faults.usable(addr, now * 1000)]
+        usable = usable or self._not_resting(route.writable_at, now)
+        failed = self.pending[0].failed
+        avoid = () if failed is None else failed.avoid
         # Rather a slot of a broker that has not failed this send than a free one where it did.
         best = [addr for addr in usable if addr not in avoid] or usable
         open_at = {addr: route.writable_at[addr] for addr in best if in_flight.get(addr, 0) < slots}
-        if not open_at:
-            if not route.writable_at:
-                owner.want_route(self._topic)
-                self._later(RETRY_PAUSE_S)
-            return None
-        return self._turns.next(open_at, lambda addr: True)
+        return self._turns.next(open_at, lambda addr: True) if open_at else None
 
-    def _later(self, seconds: float) -> None:
-        async def wake() -> None:
-            await trio.sleep(seconds)
-            self._wake.set()
+    def _not_resting(self, addrs: Iterable[str], now: float) -> list[str]:
+        """Those that may be tried now; when there is none, the lane looks again when the first may."""
+        until_ms = {addr: self._owner.brokers.faults.rests_until(addr) for addr in addrs}
+        found = [addr for addr, when_ms in until_ms.items() if when_ms <= now * 1000]
+        if not found:
+            # Not a rounding error too early.
+            self._alarm.at((min(until_ms.values()) + 1) / 1000)
+        return found
 
-        self._nursery.start_soon(wake)
+    def _wait_for_route(self, route: TopicRoute | None, now: float) -> None:
+        """No broker is known that could take the first send: ask for the route again, and then less and less often."""
+        if now >= self._asks_at:
+            whose = "has no broker that takes sends" if self._queue is None else f"lacks {self._queue.broker_name}"
+            self._last_error = RouteNotFound(self._topic, f"it {whose} now; mqadmin topicRoute shows it")
+            self._asked += 1
+            self._asks_at = now + self._owner.backoff.pause_s(self._asked)
+            self._owner.brokers.want_route(self._topic)
+        self._alarm.at(self._asks_at)
 
     def _take(self, free_slots: int) -> list[PendingSend]:
         """The sends of the next request: their share of what waits, so that client and broker work at the same time."""
@@ -263,36 +237,48 @@ class Lane:
         try:
             await self._owner.remoting.channel(addr, self._try_ms(sends))
         except RemotingError as error:
+            self._release(addr)
             self._failed(addr, sends, error)
         except Exception as error:
-            self._broken(addr, sends, error)
+            self._release(addr)
+            self._broken(sends, error)
         else:
             self._submit(addr, queue, sends)
 
     def _try_ms(self, sends: list[PendingSend]) -> float:
-        return self._owner.try_timeout_ms((sends[0].deadline - trio.current_time()) * 1000)
+        """An equal share of the time that is left, for each try that may still be without an answer."""
+        first = sends[0]
+        unknown = 0 if first.failed is None else first.failed.unknown
+        left_ms = (first.deadline - trio.current_time()) * 1000
+        return max(left_ms / (self._owner.retries + 1 - unknown), 1)
 
     def _submit(self, addr: str, queue: MessageQueue, sends: list[PendingSend]) -> None:
         try:
             self._request(addr, queue, sends)
         except RemotingError as error:
+            self._release(addr)
             self._failed(addr, sends, error)
         except Exception as error:
-            self._broken(addr, sends, error)
+            self._release(addr)
+            self._broken(sends, error)
 
     def _request(self, addr: str, queue: MessageQueue, sends: list[PendingSend]) -> None:
         owner = self._owner
+        found = owner.remoting.broker_name_at(addr)
+        if found and found != queue.broker_name:
+            raise WrongBroker(addr, queue.broker_name, found)
         started = trio.current_time()
-        rows = self._rows(sends)
+        rows = rows_of(sends, owner.new_keys)
         command = send_request(owner.group, queue, rows, owner.now_ms())
 
         def answered(result: Command | RemotingError) -> None:
+            self._release(addr)
             try:
                 if isinstance(result, RemotingError):
-                    _keep_rows(sends, rows)
+                    keep_rows(sends, rows)
                     self._failed(addr, sends, result)
                     return
-                owner.faults.answered(addr, (trio.current_time() - started) * 1000, started * 1000)
+                owner.brokers.faults.answered(addr, (trio.current_time() - started) * 1000, started * 1000)
                 self._answered(addr, queue, sends, rows, result)
             except Exception as error:
                 # They may be stored, so none is sent again.
@@ -302,34 +288,33 @@ class Lane:
         try:
             owner.remoting.prepare(addr, command)
             owner.remoting.submit(addr, command, self._try_ms(sends), answered)
+        except ConnectionLost as error:
+            # It was closed before the request was queued.
+            keep_rows(sends, rows)
+            raise ConnectFailed(addr, error.reason) from None
         except RemotingError:
-            _keep_rows(sends, rows)
+            keep_rows(sends, rows)
             raise
-
-    def _rows(self, sends: list[PendingSend]) -> list[Row]:
-        """What the sends store. A message keeps its unique key over its tries: see `_keep_rows`."""
-        if sends[0].message is None:
-            return sends[0].rows or []
-        fresh = [send.message for send in sends if send.rows is None and send.message is not None]
-        made = make_message_rows(fresh, self._owner.new_keys(len(fresh)))
-        if len(fresh) == len(sends):
-            return made
-        rest = iter(made)
-        return [send.rows[0] if send.rows else next(rest) for send in sends]
 
     def _answered(
         self, addr: str, queue: MessageQueue, sends: list[PendingSend], rows: list[Row], answer: Command
     ) -> None:
         status = STATUS.get(answer.code)
         if status is None:
-            _keep_rows(sends, rows)
-            self._refused(addr, sends, BrokerError(answer.code, answer.remark, addr))
+            keep_rows(sends, rows)
+            if answer.code == ResponseCode.NOT_LEADER_FOR_QUEUE:
+                found = self._owner.remoting.broker_name_at(addr)
+                self._failed(addr, sends, WrongBroker(addr, queue.broker_name, found))
+            else:
+                self._failed(addr, sends, BrokerError(answer.code, answer.remark, addr))
             return
-        self._release(addr)
+        self._owner.brokers.stored(addr)
+        self._last_error = None
         where = stored(answer, len(rows))
         if where.queue_id != queue.queue_id:
             queue = queue._replace(queue_id=where.queue_id)
-        batch = StoredBatch(where, status, queue, rows, sends[0].tries + 1)
+        failed = sends[0].failed
+        batch = StoredBatch(where, status, queue, rows, 1 if failed is None else failed.count + 1)
         if status is not SendStatus.SEND_OK and not self._owner.accept_weaker:
             for send in sends:
                 send.fail(SendFailed(f"stored, but not as safely as the broker is set to ({status.name}): {batch}"))
@@ -338,58 +323,75 @@ class Lane:
             sends[0].finish()
         else:
             for number, send in enumerate(sends):
-                send.result = SendResult(batch, number, send.tries + 1)
+                send.result = SendResult(batch, number, 1 if send.failed is None else send.failed.count + 1)
                 send.finish()
 
-    def _refused(self, addr: str, sends: list[PendingSend], error: BrokerError) -> None:
-        if error.code in RETRIABLE_CODES:
-            if error.code == ResponseCode.GO_AWAY:
-                self._owner.suspect(addr)
-            self._failed(addr, sends, error)
-        else:
-            self._broken(addr, sends, _failure(self._topic, error))
-
-    def _broken(self, addr: str, sends: list[PendingSend], error: Exception) -> None:
+    def _broken(self, sends: list[PendingSend], error: Exception) -> None:
         """An error that another broker would not mend: of several sends one is bad, and alone each gets its verdict."""
-        self._release(addr)
         if len(sends) == 1:
             sends[0].fail(error)
             return
-        for send in reversed(sends):
+        for send in sends:
             send.alone = True
-            self.pending.appendleft(send)
+        self._put_back(sends)
 
     def _failed(self, addr: str, sends: list[PendingSend], error: SkylarkError) -> None:
-        """Try elsewhere, or give up on those whose tries or time are over."""
-        owner = self._owner
-        self._release(addr)
-        if isinstance(error, (RequestTimeout, ConnectFailed, ConnectionLost)):
-            owner.suspect(addr)
-        owner.want_route(self._topic)
+        """Try again, elsewhere if possible, or give up on those whose tries or time are over."""
+        owner, outcome = self._owner, outcome_of(error)
+        if outcome is Outcome.REFUSED:
+            self._broken(sends, _failure(self._topic, error))
+            return
+        self._last_error = error
+        rests = owner.brokers.failed(addr, error)
+        owner.brokers.want_route(self._topic)
         now = trio.current_time()
-        # A queue of its own has no elsewhere: it is tried there until the deadline.
-        patient = self._queue is not None
-        for send in reversed(sends):
-            send.tries += 1
-            send.avoid = (*send.avoid, addr)
-            if send.deadline <= now or (send.tries > owner.retries and not patient):
+        elsewhere = self._has_other(addr, sends[0], now)
+        again = []
+        for send in sends:
+            failed = send.failed = send.failed or FailedTries()
+            failed.add(addr, error, outcome)
+            if send.deadline <= now or not failed.may_go_on(outcome, owner.retries, elsewhere=elsewhere):
                 send.fail(_failure(self._topic, error))
             elif send.task is not None:
                 owner.retried += 1
-                self.pending.appendleft(send)
-        if patient and self.pending:
-            self._later(RETRY_PAUSE_S)
+                again.append(send)
+        if not again or elsewhere or rests:
+            self._put_back(again)
+        else:
+            self._paused = self._queue is not None
+            self._nursery.start_soon(self._try_later, addr, again)
 
-    def _release(self, addr: str) -> None:
-        self._in_flight[addr] -= 1
+    def _has_other(self, addr: str, send: PendingSend, now: float) -> bool:
+        """Whether another broker can take what has failed at ``addr``."""
+        route = self._owner.route_of(self._topic)
+        if route is None or self._queue is not None:
+            return False
+        avoid = () if send.failed is None else send.failed.avoid
+        usable = self._owner.brokers.faults.usable
+        return any(at != addr and at not in avoid and usable(at, now * 1000) for at in route.writable_at)
+
+    async def _try_later(self, addr: str, sends: list[PendingSend]) -> None:
+        """All brokers had their turn: after a pause they get another. A lane of one queue keeps its order meanwhile."""
+        first = sends[0].failed
+        pause_s = self._owner.backoff.pause_s(1 if first is None else first.count)
+        await trio.sleep_until(min(trio.current_time() + pause_s, *(send.deadline for send in sends)))
+        for send in sends:
+            if send.failed is not None:
+                send.failed.avoid = (addr,)
+        self._put_back(sends)
+        self._paused = False
+
+    def _put_back(self, sends: list[PendingSend]) -> None:
+        """They are the next to be sent, in the order they had."""
+        for send in reversed(sends):
+            self._soonest = min(self._soonest, send.deadline)
+            self.pending.appendleft(send)
         self._wake.set()
 
-
-def _keep_rows(sends: list[PendingSend], rows: list[Row]) -> None:
-    """The next try of a message is to carry the same unique key."""
-    if sends[0].message is not None:
-        for send, row in zip(sends, rows, strict=True):
-            send.rows = [row]
+    def _release(self, addr: str) -> None:
+        """A request to ``addr`` has ended."""
+        self._in_flight[addr] -= 1
+        self._wake.set()
 
 
 def _failure(topic: str, error: SkylarkError) -> SendFailed:

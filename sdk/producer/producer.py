@@ -1,17 +1,18 @@
 """`Producer`: sends messages, retries them on other brokers within one deadline, leaves slow brokers alone."""
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
 from random import Random
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 import trio
 
 from mqcommon.arguments import INT_MAX, check_flag, check_int, check_milliseconds, wrong_type
+from mqcommon.backoff import Backoff
 from mqcommon.clock import Clock, SystemClock
-from mqcommon.errors import RouteNotFound, SendFailed, SkylarkError
+from mqcommon.errors import NoNameServer, RemotingError, RouteNotFound, SendFailed, SkylarkError, WrongBroker
 from mqcommon.message.ids import UniqueKeys
 from mqcommon.message.message import Message, wire_properties
 from mqcommon.message.properties import DELAY
@@ -20,33 +21,36 @@ from remoting.net.client import RemotingClient
 from sdk.checked import TopicName, check_group_name, check_queue, check_topic_name, checked
 from sdk.client import ClientInstance
 from sdk.identity import local_ip
-from sdk.probe import PROBE_INTERVAL_S, answers
+from sdk.producer.brokers import Brokers
 from sdk.producer.bulk import check, check_body, cut
-from sdk.producer.faults import Faults
-from sdk.producer.lane import SLOTS_PER_BROKER, Lane, PendingSend
+from sdk.producer.lane import SLOTS_PER_BROKER, Lane
+from sdk.producer.pending import PendingSend
 from sdk.producer.pick import Turns, queue_of_key
 from sdk.producer.result import BulkResult, SendResult, StoredBatch
 from sdk.producer.wire import AUTO_CREATE_TOPIC_QUEUES, DEFAULT_TOPIC, send_request
+from sdk.retry import passes
 from sdk.routes import TopicRoute
-from sdk.runtime import FORKS, survived
+from sdk.runtime import FORKS
+from sdk.waiting import until_answered
 
 DEFAULT_GROUP = "DEFAULT_PRODUCER"
-# A suspect that has left the routes is asked for so long: most come back from a restart.
-DEPARTED_MS = 120_000
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
 # So many messages are checked before other tasks have their turn: some 0.1 ms.
 CHECKED_AT_ONCE = 10_000
 
+T = TypeVar("T")
 Selector = Callable[[Sequence[MessageQueue], Message], MessageQueue]
 
 
 class Producer:
     """Sends messages; use it in ``async with``.
 
-    ``send_timeout_ms`` is for all tries of a send together; each try gets an equal share of it, so that a broker that
-    does not answer costs ``send_timeout_ms / (retries + 1)`` and no more. With ``batching`` sends that gather while
-    others are in flight travel together; each still gets its own result. ``accept_weaker``: take a result other than
-    SEND_OK (stored, but flush or replication was late) instead of raising SendFailed.
+    ``send_timeout_ms`` is for all tries of a send together. ``retries`` bounds those that may have stored the message;
+    each gets an equal share of the time, so that a broker that does not answer costs at most
+    ``send_timeout_ms / (retries + 1)``. Tries that stored nothing, because no broker was there or it was busy, go on
+    until the time is over. With ``batching`` sends that gather while others are in flight travel together; each still
+    gets its own result. ``accept_weaker``: take a result other than SEND_OK (stored, but flush or replication was late)
+    instead of raising SendFailed.
     """
 
     def __init__(
@@ -77,11 +81,10 @@ class Producer:
         self._random = Random()
         self._unique_keys = UniqueKeys("127.0.0.1", 0, 0)
         self._oneway_turns = Turns(self._random)
-        self._probing = False
         self.group = group
         self.retries = retries
         self.accept_weaker = accept_weaker
-        self.faults = Faults()
+        self.brokers = Brokers(self._client, self._wake_lanes)
         # Tries beyond the first, of all sends so far.
         self.retried = 0
 
@@ -111,8 +114,8 @@ class Producer:
         """Store one message; returns when a broker has acknowledged it.
 
         ``queue`` or ``selector`` say where it goes; a sharding key does, too: messages with one key keep their order.
-        Raises SendFailed after the last try, RouteNotFound for an unknown topic, TypeError or ValueError for arguments
-        that cannot be used, and what ``selector`` raises.
+        Raises SendFailed when no broker stored it in time, RouteNotFound for an unknown topic, TypeError or ValueError
+        for arguments that cannot be used, and what ``selector`` raises.
         """
         if type(message) is not Message and not isinstance(message, Message):
             raise wrong_type("message", "a Message", message)
@@ -122,13 +125,16 @@ class Producer:
         if type(body) is not bytes or len(body) > self._max_message_bytes:
             check_body("message.body", body, self._max_message_bytes)
         topic = message.topic
+        timeout_s = self._timeout_s if timeout_ms is None else timeout_ms / 1000
         lane = self._lanes.get(topic)
         if lane is None or queue is not None or selector is not None or (message.properties and message.sharding_key):
-            lane = await self._lane(message, queue, selector)
+            deadline = trio.current_time() + timeout_s
+            lane = await self._lane(message, queue, selector, timeout_s)
+            timeout_s = deadline - trio.current_time()
         if self._client.forks != FORKS.count:
             self._client.check_open()
         task = trio.lowlevel.current_task()
-        send = PendingSend(message, None, self._timeout_s if timeout_ms is None else timeout_ms / 1000, task)
+        send = PendingSend(message, None, timeout_s, task)
         # A delayed message cannot be in a batch.
         send.alone = message.properties is not None and DELAY in message.properties
         lane.add(send)
@@ -150,7 +156,7 @@ class Producer:
                 check(topic, messages[start : start + CHECKED_AT_ONCE], self._max_message_bytes, start)
                 await trio.lowlevel.checkpoint()
         self._client.check_open()
-        lane = self._lanes.get(topic) or await self._lane(Message(topic), None, None)
+        lane = self._lanes.get(topic) or await self._lane(Message(topic), None, None, self._timeout_s)
         route = self.route_of(topic)
         queues = len(route.writable) if route else 1
         batches = enumerate(cut(topic, messages, queues, self._max_message_bytes, self._unique_keys, self._clock))
@@ -176,24 +182,40 @@ class Producer:
 
     @checked
     async def send_oneway(self, message: Message) -> None:
-        """Send without an acknowledgement: returns when the request is queued on a connection."""
+        """Send without an acknowledgement: returns when the request is queued on a connection.
+
+        SendFailed when there was no connection to be had before the send timeout.
+        """
         check_body("message.body", message.body, self._max_message_bytes)
         check_topic_name("message.topic", message.topic)
         self._client.check_open()
-        route = await self._route(message.topic)
-        target = self._oneway_turns.next(route.writable_at, self._usable)
-        if target is None:
-            raise SendFailed(f"topic {message.topic} has no writable queue")
-        addr, queue = target
         properties = wire_properties(message, self._unique_keys.next(self._clock.now_ms()))
-        command = send_request(self.group, queue, [(message.flag, message.body, properties)], self._clock.now_ms())
-        await self.remoting.oneway(addr, command)
+        row = (message.flag, message.body, properties)
+
+        async def try_once() -> None:
+            route = await self._writable_route(message.topic)
+            target = self._oneway_turns.next(route.writable_at, self._usable)
+            if target is None:
+                raise _no_writable(message.topic)
+            addr, queue = target
+            try:
+                found = self.remoting.broker_name_at(addr)
+                if found and found != queue.broker_name:
+                    raise WrongBroker(addr, queue.broker_name, found)
+                await self.remoting.oneway(addr, send_request(self.group, queue, [row], self._clock.now_ms()))
+            except RemotingError as error:
+                self.brokers.failed(addr, error)
+                self.brokers.want_route(message.topic)
+                raise
+
+        await self._in_time(try_once, message.topic, self._timeout_s)
 
     @checked
     async def queues(self, topic: TopicName) -> tuple[MessageQueue, ...]:
         """The queues that can be written now, sorted."""
         self._client.check_open()
-        return (await self._route(topic)).writable
+        route = await until_answered(lambda: self._route(topic), self._timeout_s * 1000, self.backoff)
+        return route.writable
 
     # --- what lanes need
 
@@ -201,12 +223,12 @@ class Producer:
     def remoting(self) -> RemotingClient:
         return self._client.remoting
 
+    @property
+    def backoff(self) -> Backoff:
+        return self._client.backoff
+
     def now_ms(self) -> int:
         return self._clock.now_ms()
-
-    def try_timeout_ms(self, left_ms: float) -> float:
-        """One try's share of a send's time."""
-        return max(min(left_ms, self._timeout_s * 1000 / (self.retries + 1)), 1)
 
     def new_keys(self, count: int) -> list[bytes]:
         """Unique keys, as encoded properties."""
@@ -215,43 +237,35 @@ class Producer:
     def route_of(self, topic: str) -> TopicRoute | None:
         return self._client.routes.get(topic)
 
-    def want_route(self, topic: str) -> None:
-        """Ask for the topic's route again, in the background."""
-
-        async def ask() -> None:
-            with survived(f"asking for the route of topic {topic}"):
-                await self._ask_for_route(topic)
-
-        self._client.nursery.start_soon(ask)
-
-    def suspect(self, addr: str) -> None:
-        """Leave ``addr`` alone until it answers a probe."""
-        self.faults.suspect(addr, trio.current_time() * 1000)
-        if not self._probing:
-            self._probing = True
-            self._client.nursery.start_soon(self._probe)
-
     # --- inside
 
     def _usable(self, addr: str) -> bool:
-        return self.faults.usable(addr, trio.current_time() * 1000)
+        return self.brokers.faults.usable(addr, trio.current_time() * 1000)
 
-    async def _lane(self, message: Message, queue: MessageQueue | None, selector: Selector | None) -> Lane:
+    def _wake_lanes(self) -> None:
+        for lane in self._lanes.values():
+            lane.wake()
+
+    async def _lane(
+        self, message: Message, queue: MessageQueue | None, selector: Selector | None, timeout_s: float
+    ) -> Lane:
         topic = message.topic
         check_topic_name("message.topic", topic)
         if queue is not None:
             check_queue("queue", queue, topic)
         elif selector is not None and not callable(selector):
             raise wrong_type("selector", "a function", selector)
-        route = await self._route(topic)
         if queue is None and (selector is not None or message.sharding_key):
-            if not route.writable:
-                raise SendFailed(f"topic {topic} has no writable queue")
+            route = self.route_of(topic)
+            if route is None or not route.writable:
+                route = await self._in_time(lambda: self._writable_route(topic), topic, timeout_s)
             if selector is not None:
                 queue = selector(route.writable, message)
                 check_queue("what selector returns", queue, topic)
             else:
                 queue = queue_of_key(route.writable, message.sharding_key or "")
+        elif self.route_of(topic) is None:
+            await self._in_time(lambda: self._route(topic), topic, timeout_s)
         key: str | MessageQueue = topic if queue is None else queue
         lane = self._lanes.get(key)
         if lane is None:
@@ -259,6 +273,37 @@ class Producer:
             lane = self._lanes[key] = Lane(self, nursery, topic, queue, self._batching, Turns(self._random))
             nursery.start_soon(lane.run)
         return lane
+
+    async def _in_time(self, call: Callable[[], Awaitable[T]], topic: str, timeout_s: float) -> T:
+        """What ``call`` returns, tried until the time is over; SendFailed then, with the last error as its cause."""
+        last: SkylarkError | None = None
+
+        async def noting() -> T:
+            nonlocal last
+            try:
+                return await call()
+            except SkylarkError as error:
+                last = error
+                raise
+
+        with trio.move_on_after(timeout_s):
+            try:
+                return await until_answered(noting, timeout_s * 1000, self.backoff)
+            except SkylarkError as error:
+                if not passes(error):
+                    raise
+        if last is None:
+            last = NoNameServer(self._client.name_servers.text, f"not within {timeout_s * 1000:.0f} ms")
+        raise SendFailed(f"the message for {topic} was not sent within {timeout_s * 1000:.0f} ms: {last}") from last
+
+    async def _writable_route(self, topic: str) -> TopicRoute:
+        """The topic's route, which has a queue to write to; asked for again while it has none."""
+        route = await self._route(topic)
+        if not route.writable:
+            route = await self._client.refresh(topic)
+        if not route.writable:
+            raise _no_writable(topic)
+        return route
 
     async def _route(self, topic: str) -> TopicRoute:
         """The topic's route; that of RocketMQ's default topic when the broker shall create this one."""
@@ -268,50 +313,19 @@ class Producer:
         try:
             return await self._client.refresh(topic)
         except RouteNotFound as missing:
+            if missing.is_passing:
+                raise
             try:
                 template = await self._client.refresh(DEFAULT_TOPIC)
             except RouteNotFound:
                 raise missing from None
         return self._client.routes.put(_route_like(template, topic))
 
-    async def _ask_for_route(self, topic: str) -> None:
-        before = self.route_of(topic)
-        try:
-            await self._client.refresh(topic)
-        except SkylarkError:
-            # The route that we have stays in use; the next failure or poll asks again.
-            return
-        masters = self._client.routes.masters()
-        for addr in before.writable_at if before else ():
-            if addr not in masters:
-                # It stopped, or died; it may be back before the next poll of the routes.
-                self.suspect(addr)
 
-    async def _probe(self) -> None:
-        """Ask suspects, until none is left, whether they answer again."""
-        while self.faults.suspects:
-            await trio.sleep(PROBE_INTERVAL_S)
-            with survived("probing brokers"):
-                async with trio.open_nursery() as nursery:
-                    for addr in self.faults.suspects:
-                        nursery.start_soon(self._probe_one, addr)
-        self._probing = False
-
-    async def _probe_one(self, addr: str) -> None:
-        routes = self._client.routes
-        is_back = await answers(self.remoting, addr)
-        if addr in routes.masters():
-            if not is_back:
-                return
-        elif self.faults.suspect_for_ms(addr, trio.current_time() * 1000) < DEPARTED_MS:
-            if is_back:
-                # It is back before the next poll of the routes; it stays suspect until a NameServer says so, too.
-                for topic in routes.topics():
-                    self.want_route(topic)
-            return
-        self.faults.cleared(addr)
-        for lane in self._lanes.values():
-            lane.wake()
+def _no_writable(topic: str) -> RouteNotFound:
+    return RouteNotFound(
+        topic, "it has no queue to write to now; mqadmin topicRoute shows its masters and permissions", is_passing=True
+    )
 
 
 def _route_like(template: TopicRoute, topic: str) -> TopicRoute:

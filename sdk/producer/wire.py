@@ -7,24 +7,11 @@ from mqcommon.errors import ProtocolError
 from mqcommon.message.batch import decode_offsets, encode_batch
 from mqcommon.message.ids import split_offset_msg_id
 from mqcommon.message.queue import MessageQueue
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import Command
 
 AUTO_CREATE_TOPIC_QUEUES = 4
 DEFAULT_TOPIC = "TBW102"
-# What RocketMQ's producer tries another broker for; other codes mean that no broker would take the message.
-RETRIABLE_CODES = frozenset(
-    {
-        ResponseCode.TOPIC_NOT_EXIST,
-        ResponseCode.SERVICE_NOT_AVAILABLE,
-        ResponseCode.SYSTEM_ERROR,
-        ResponseCode.SYSTEM_BUSY,
-        ResponseCode.NO_PERMISSION,
-        ResponseCode.GO_AWAY,
-        204,
-        205,
-    }
-)
 
 Row = tuple[int, bytes, bytes]
 

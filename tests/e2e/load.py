@@ -20,7 +20,7 @@ Acked = tuple[MessageQueue, int, bytes]
 class Load:
     """Senders that each send one message after the other; bodies tell the sender and the number."""
 
-    def __init__(self, producer: Producer, topic: str, name: str = "load") -> None:
+    def __init__(self, producer: Producer, topic: str, name: str = "load", keyed: bool = False) -> None:
         self.producer = producer
         self.acked: list[Acked] = []
         self.by_broker: Counter[str] = Counter()
@@ -29,16 +29,18 @@ class Load:
         self.stopping = False
         self._topic = topic
         self._name = name
+        self._keyed = keyed
 
     async def send(self, sender: int) -> None:
         """One sender, until told to stop."""
         number = 0
         while not self.stopping:
             body = f"{self._name}/{sender}/{number}".encode().ljust(BODY_BYTES)
+            key = f"key-{sender}" if self._keyed and sender % 2 else None
             number += 1
             started = trio.current_time()
             try:
-                result = await self.producer.send(Message(self._topic, body))
+                result = await self.producer.send(Message(self._topic, body, sharding_key=key))
             except SendFailed as error:
                 self.failures.append(error)
                 continue
@@ -62,10 +64,15 @@ class Load:
 
 
 @asynccontextmanager
-async def under_load(nameserver: str, topic: str, senders: int = 50) -> AsyncIterator[Load]:
-    """Senders run while the block does; at its end the sends under way are waited for."""
-    async with Producer(nameserver) as producer:
-        load = Load(producer, topic)
+async def under_load(
+    nameserver: str, topic: str, senders: int = 50, timeout_ms: int = 3_000, keyed: bool = False
+) -> AsyncIterator[Load]:
+    """Senders run while the block does; at its end the sends under way are waited for.
+
+    With ``keyed`` every other sender's messages have a sharding key.
+    """
+    async with Producer(nameserver, send_timeout_ms=timeout_ms) as producer:
+        load = Load(producer, topic, keyed=keyed)
         async with trio.open_nursery() as nursery:
             for sender in range(senders):
                 nursery.start_soon(load.send, sender)

@@ -1,14 +1,19 @@
 """What a producer sees when servers die, freeze, restart or stop: no failed send, nothing acknowledged lost."""
 
+from collections.abc import Awaitable
 from pathlib import Path
 
+import trio
+
 from remoting.protocol.bodies.topic import TopicConfig
-from sdk import Message, Producer
+from sdk import Message, MessageQueue, Producer, PullConsumer
 from tests.e2e.load import check_acknowledged, stored, under_load
 from tests.support.cluster import make_topic, running, until_registered, until_route
 from tests.support.waiting import until
 
 TOPIC = "load"
+# Longer than any restart takes on a busy machine.
+PATIENT_MS = 60_000
 CONFIG = TopicConfig(TOPIC, 4, 4)
 
 
@@ -83,3 +88,73 @@ async def test_a_graceful_stop_under_load_costs_no_send(tmp_path: Path) -> None:
         assert load.failures == []
         assert b"recovered after a crash" not in victim.logged and b"torn" not in victim.logged
         check_acknowledged(load.acked, await stored(cluster.nameserver, TOPIC))
+
+
+async def test_a_rolling_restart_of_all_brokers_costs_no_send(tmp_path: Path) -> None:
+    async with running(tmp_path, brokers=2) as cluster:
+        await make_topic(cluster, CONFIG)
+        async with under_load(cluster.nameserver, TOPIC, senders=20, timeout_ms=PATIENT_MS, keyed=True) as load:
+            await load.more(2_000)
+            for _ in range(2):
+                for broker in cluster.brokers:
+                    # The next one goes as soon as this one serves, whatever clients and NameServers know of it.
+                    broker.kill()
+                    broker.start()
+                    await until(broker.ready, f"{broker.name} is ready")
+            await load.more(2_000)
+        assert load.failures == []
+        assert load.producer.retried > 0
+        load.say_worst()
+        check_acknowledged(load.acked, await stored(cluster.nameserver, TOPIC))
+
+
+async def test_all_brokers_away_at_once_cost_no_send(tmp_path: Path) -> None:
+    async with running(tmp_path, brokers=2) as cluster:
+        await make_topic(cluster, CONFIG)
+        async with under_load(cluster.nameserver, TOPIC, senders=20, timeout_ms=PATIENT_MS, keyed=True) as load:
+            await load.more(2_000)
+            cluster.brokers[0].kill()
+            cluster.brokers[1].terminate()
+            cluster.brokers[1].wait_stopped()
+            await until_registered(cluster, [])
+            for broker in cluster.brokers:
+                broker.start()
+            await load.more_from("broker-a", 1_000)
+            await load.more_from("broker-b", 1_000)
+        assert load.failures == []
+        load.say_worst()
+        check_acknowledged(load.acked, await stored(cluster.nameserver, TOPIC))
+
+
+async def test_clients_that_start_before_the_nameserver_work_once_it_is_there(tmp_path: Path) -> None:
+    async with running(tmp_path) as cluster:
+        await make_topic(cluster, CONFIG)
+        (namesrv,) = cluster.namesrvs
+        namesrv.kill()
+        async with (
+            Producer(cluster.nameserver, send_timeout_ms=PATIENT_MS) as producer,
+            PullConsumer(cluster.nameserver, timeout_ms=PATIENT_MS) as consumer,
+        ):
+            queue = MessageQueue(TOPIC, "broker-a", 0)
+            sent = [producer.send(Message(TOPIC, b"queue"), queue=queue)]
+            sent.append(producer.send(Message(TOPIC, b"plain")))
+            sent.append(producer.send(Message(TOPIC, b"key", sharding_key="k")))
+            read: list[bytes] = []
+
+            async def read_one() -> None:
+                async for message in consumer.messages(queue, 0):
+                    read.append(message.body)
+                    return
+
+            async with trio.open_nursery() as nursery:
+                for send in sent:
+                    nursery.start_soon(_awaited, send)
+                nursery.start_soon(read_one)
+                await until(lambda: producer._client.remoting._errors != {}, "the producer finds no NameServer")
+                namesrv.start()
+            assert len(read) == 1
+            assert len(await consumer.message_queues(TOPIC)) == 4
+
+
+async def _awaited(send: Awaitable[object]) -> None:
+    await send

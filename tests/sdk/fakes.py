@@ -17,7 +17,7 @@ from remoting.protocol.bodies import Body, encode_body
 from remoting.protocol.bodies.cluster import ClusterInfo
 from remoting.protocol.bodies.dialect import dialect_for
 from remoting.protocol.bodies.route import BrokerData, QueueData, TopicRouteData
-from remoting.protocol.command import Command
+from remoting.protocol.command import BROKER_NAME_FIELD, OFFER_FIELD, Command
 
 MAX_CODE = 2_000
 Answer = Callable[[Command], Command | Body | dict[str, Any] | None]
@@ -32,6 +32,8 @@ class Fake:
         self.channels: list[Channel] = []
         # Whether it is a RocketMQ, which does not know what the offer of CBOR means.
         self.json_only = False
+        # What it calls itself when it accepts CBOR; "" when it does not say.
+        self.announces = ""
         self._answers: dict[int, Answer] = {}
         self._seen = trio.Event()
         self.server: Server | None = None
@@ -65,6 +67,13 @@ class Fake:
             self.channels.append(channel)
         self._seen.set()
         self._seen = trio.Event()
+        accepts_cbor = channel.attachments.get(OFFER_FIELD) == request.opaque
+        response = self._answer(request)
+        if response is not None and accepts_cbor and self.announces:
+            response.ext = {**(response.ext or {}), BROKER_NAME_FIELD: self.announces}
+        return response
+
+    def _answer(self, request: Command) -> Command | None:
         answer = self._answers.get(request.code)
         if answer is None:
             raise RequestRefused(3, f" request type {request.code} not supported")

@@ -5,7 +5,7 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from mqcommon.errors import BrokerError, ConnectFailed, RouteNotFound, SkylarkError, UserError
+from mqcommon.errors import BrokerError, NoNameServer, RouteNotFound, SkylarkError, UserError
 from remoting.protocol.bodies import decode_body
 from remoting.protocol.bodies.heartbeat import HeartbeatData
 from remoting.protocol.bodies.running_info import ConsumerRunningInfo
@@ -74,7 +74,7 @@ async def test_a_route_outlives_the_nameservers() -> None:
         assert await client.route("t") is route
         namesrv.stop()
         await wait_all_tasks_blocked()
-        with pytest.raises(ConnectFailed):
+        with pytest.raises(NoNameServer, match="start one there, or give the right addresses"):
             await client.refresh("t")
         assert await client.route("t") is route
 

@@ -2,7 +2,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqcommon.errors import ProtocolError
 from mqcommon.message.queue import MessageQueue
 from remoting.protocol.bodies.route import BrokerData, QueueData, TopicRouteData
 from sdk.routes import MAX_QUEUES, RouteCache, make_route, reader_of
@@ -45,9 +44,80 @@ def test_an_ordered_topic_keeps_the_queues_of_a_broker_that_is_away() -> None:
     assert dict(route.writable_at) == {"h:1": (MessageQueue("t", "a", 0),)}
 
 
-def test_an_impossible_number_of_queues_is_refused() -> None:
-    with pytest.raises(ProtocolError, match="queues"):
-        make_route("t", data(("a", {0: "h:1"}, 4, MAX_QUEUES + 1, 6)))
+GOOD = ("good", {0: "h:1"}, 2, 2, 6)
+GOOD_QUEUES = (MessageQueue("t", "good", 0), MessageQueue("t", "good", 1))
+
+
+@pytest.mark.parametrize(
+    ("bad", "told"),
+    [
+        (("bad", {0: "h:2"}, MAX_QUEUES + 1, MAX_QUEUES + 1, 6), f"{MAX_QUEUES + 1} queues of broker 'bad'"),
+        (("bad", {0: "h:2"}, -1, -1, 6), "-1 queues of broker 'bad'"),
+        (("bad", {0: "nowhere"}, 1, 1, 6), "broker 'bad' id 0 at 'nowhere'"),
+        (("bad", {0: "h:99999"}, 1, 1, 6), "the queues of broker 'bad' (no address)"),
+        (("bad", {-1: "h:2"}, 1, 1, 6), "broker 'bad' id -1 at 'h:2'"),
+        (("bad", {}, 1, 1, 6), "the queues of broker 'bad' (no address)"),
+    ],
+)
+def test_what_cannot_be_used_is_skipped_and_told(bad: tuple[str, dict[int, str], int, int, int], told: str) -> None:
+    route = make_route("t", data(bad, GOOD))
+    assert route.writable == route.readable == GOOD_QUEUES
+    assert dict(route.writable_at) == {"h:1": GOOD_QUEUES}
+    assert told in "; ".join(route.skipped)
+    assert make_route("t", data(GOOD)).skipped == ()
+
+
+def test_queues_of_many_brokers_do_not_fill_the_memory() -> None:
+    many = [(f"b{number}", {0: f"h:{number + 2}"}, MAX_QUEUES - 2, MAX_QUEUES - 2, 6) for number in range(100)]
+    route = make_route("t", data(GOOD, *many))
+    assert len(route.writable) == MAX_QUEUES and set(GOOD_QUEUES) <= set(route.writable)
+    assert len(route.skipped) == 2 * 99
+    ordered = make_route("t", data(GOOD, order=f"good:1;x:{MAX_QUEUES};y:{'9' * 5000};z:2"))
+    assert len(ordered.writable) == 3 and len(ordered.skipped) == 2
+
+
+def test_queues_of_a_broker_that_is_not_in_the_route_are_skipped() -> None:
+    answer = data(GOOD)
+    answer.queue_datas.append(QueueData("stranger", 4, 4, 6))
+    assert make_route("t", answer).readable == GOOD_QUEUES
+
+
+def test_an_address_where_another_broker_listens_is_skipped() -> None:
+    def is_elsewhere(name: str, addr: str) -> bool:
+        return (name, addr) == ("moved", "h:1")
+
+    route = make_route("t", data(("moved", {0: "h:1", 1: "h:2"}, 1, 1, 6), GOOD), is_elsewhere)
+    assert route.master("moved") is None and route.reader("moved") == "h:2"
+    assert route.writable == GOOD_QUEUES
+    assert dict(route.writable_at) == {"h:1": GOOD_QUEUES}
+
+
+BROKERS = st.dictionaries(
+    st.sampled_from("abc"),
+    st.tuples(
+        st.dictionaries(st.integers(0, 2), st.sampled_from(["h:1", "h:2", "h:3"]), min_size=1), st.integers(0, 3)
+    ),
+    min_size=1,
+)
+
+
+@given(BROKERS, st.sampled_from("abc"), st.sampled_from(["h:1", "h:2", "h:3"]))
+def test_a_route_forgets_one_address_of_one_broker(
+    brokers: dict[str, tuple[dict[int, str], int]], name: str, addr: str
+) -> None:
+    answer = data(*((each, addrs, count, count, 6) for each, (addrs, count) in brokers.items()))
+    cache = RouteCache()
+    before = cache.put(make_route("t", answer))
+    had_it = addr in before.brokers.get(name, {}).values()
+    assert cache.forget_address(name, addr) == (["t"] if had_it else [])
+    after = cache.get("t")
+    assert after is not None
+    filtered = make_route("t", answer, lambda each, at: (each, at) == (name, addr))
+    assert after.writable_at == filtered.writable_at
+    if had_it:
+        assert after.brokers == filtered.brokers
+    assert after.writable == before.writable, "keys keep their queues until the NameServer says otherwise"
+    assert cache.forget_address(name, addr) == []
 
 
 @given(st.dictionaries(st.integers(0, 5), st.text(min_size=1), min_size=1), st.integers(0, 5))

@@ -12,12 +12,12 @@ from tests.sdk.fakes import FakeBroker, FakeNamesrv, queue, serving
 
 
 @asynccontextmanager
-async def cluster() -> AsyncIterator[tuple[FakeNamesrv, FakeBroker, PullConsumer]]:
+async def cluster(timeout_ms: int = 3_000) -> AsyncIterator[tuple[FakeNamesrv, FakeBroker, PullConsumer]]:
     """A NameServer, one broker with topic t, and a consumer that sends no heartbeats."""
     async with serving(FakeNamesrv()) as namesrv, serving(FakeBroker()) as broker:
         assert isinstance(namesrv, FakeNamesrv) and isinstance(broker, FakeBroker)
         namesrv.add("t", broker)
-        async with PullConsumer(namesrv.addr, group="g", heartbeat=False) as consumer:
+        async with PullConsumer(namesrv.addr, group="g", heartbeat=False, timeout_ms=timeout_ms) as consumer:
             yield namesrv, broker, consumer
 
 
@@ -29,7 +29,7 @@ async def test_queues_of_a_topic() -> None:
 
 
 async def test_queues_are_known_without_a_nameserver() -> None:
-    async with cluster() as (namesrv, _, consumer):
+    async with cluster(timeout_ms=100) as (namesrv, _, consumer):
         namesrv.add("u", FakeBroker("broker-b"))
         queues = await consumer.message_queues("t")
         namesrv.stop()
@@ -60,7 +60,7 @@ async def test_a_pull_says_what_it_wants() -> None:
         assert asked == {
             "consumerGroup": "g", "topic": "t", "queueId": "0", "queueOffset": "0", "maxMsgNums": "7", "sysFlag": "4",
             "commitOffset": "0", "suspendTimeoutMillis": "0", "subscription": "A || B", "subVersion": "0",
-            "expressionType": "TAG", "maxMsgBytes": "1000",
+            "expressionType": "TAG", "maxMsgBytes": "1000", "bname": "broker-a",
         }  # fmt: skip
         assert request.version == 479
 
@@ -172,7 +172,7 @@ async def test_a_broker_that_moved_is_found_by_its_new_route() -> None:
 
 
 async def test_a_broker_that_is_gone_is_an_error() -> None:
-    async with cluster() as (_, broker, consumer):
+    async with cluster(timeout_ms=100) as (_, broker, consumer):
         await consumer.message_queues("t")
         broker.stop()
         with pytest.raises(ConnectFailed):

@@ -193,7 +193,7 @@ async def test_a_suspect_that_is_gone_for_good_is_forgotten(monkeypatch: pytest.
 
 
 async def test_when_nobody_answers_the_first_failure_is_told() -> None:
-    async with broker_set() as brokers:
+    async with broker_set(timeout_ms=100) as brokers:
         for broker in brokers.brokers:
             broker.stop()
         for _ in range(2):  # suspects are asked when there is nobody else

@@ -8,6 +8,7 @@ import pytest
 import trio
 
 import sdk.producer.lane
+import sdk.producer.pending
 from mqcommon.errors import SendFailed, SkylarkError
 from mqcommon.message.message import Message
 from mqcommon.message.queue import MessageQueue
@@ -178,10 +179,10 @@ def holds_bad(rows: Any) -> bool:
 
 @pytest.mark.parametrize("step", ["rows", "encoding"])
 async def test_an_unexpected_error_is_that_messages_alone(monkeypatch: pytest.MonkeyPatch, step: str) -> None:
-    lane = sdk.producer.lane
+    lane, pending = sdk.producer.lane, sdk.producer.pending
     if step == "rows":
-        making = once(lane.make_message_rows, lambda messages, keys: any(m.body == BAD for m in messages))
-        monkeypatch.setattr(lane, "make_message_rows", making)
+        making = once(pending.make_message_rows, lambda messages, keys: any(m.body == BAD for m in messages))
+        monkeypatch.setattr(pending, "make_message_rows", making)
     else:
         encoding = once(lane.send_request, lambda group, queue, rows, born: holds_bad(rows))
         monkeypatch.setattr(lane, "send_request", encoding)
@@ -280,10 +281,10 @@ async def test_an_error_in_a_background_task_is_logged_and_the_client_goes_on(
                 patch.setattr(client, "fetch_route", once(lambda: None, lambda *args: True))
                 with pytest.raises(Boom):
                     await client.refresh("t")
-                producer.want_route("t")
+                producer.brokers.want_route("t")
             else:
-                patch.setattr("sdk.producer.producer.answers", once(lambda: None, lambda *args: True))
-                producer.suspect(a.addr)
+                patch.setattr("sdk.producer.brokers.answers", once(lambda: None, lambda *args: True))
+                producer.brokers.suspect(a.addr)
             await logged.wait()
         await producer.send(Message("t", b"y"))
 

@@ -6,6 +6,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mqcommon.backoff import Backoff
 from mqcommon.message.queue import MessageQueue
 from sdk.producer.faults import Faults, isolation_ms
 from sdk.producer.pick import Turns, queue_of_key
@@ -65,14 +66,14 @@ def test_slow_brokers_are_left_alone_for_a_while() -> None:
     assert isolation_ms(549) == 0
     assert isolation_ms(550) == 2_000
     assert isolation_ms(20_000) == 30_000
-    faults = Faults()
+    faults = Faults(Backoff(0.05, 0.5, Random(0)))
     faults.answered("a", 600, now_ms=1_000)
     assert not faults.usable("a", 2_999) and faults.usable("a", 3_000)
     assert faults.usable("b", 0)
 
 
 def test_a_suspect_is_unusable_until_it_answers() -> None:
-    faults = Faults()
+    faults = Faults(Backoff(0.05, 0.5, Random(0)))
     faults.suspect("a", 5.0)
     assert faults.suspect_for_ms("a", 7.0) == 2.0
     assert not faults.usable("a", 1e12) and faults.suspects == ["a"]

@@ -129,7 +129,7 @@ async def test_a_refused_send_waits_for_a_busy_broker_rather_than_going_there_ag
                 nursery.start_soon(send)
                 await a.wait_asked(RequestCode.SEND_MESSAGE_V2, busy)
             names.add("t", b)
-            producer.want_route("t")
+            producer.brokers.want_route("t")
             while len(await producer.queues("t")) < 4:
                 await trio.lowlevel.checkpoint()
             b.code = 1

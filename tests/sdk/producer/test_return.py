@@ -1,7 +1,10 @@
 """A broker that went away and came back gets sends again without waiting for the next poll of the routes."""
 
+from random import Random
+
 import trio
 
+from mqcommon.backoff import Backoff
 from mqcommon.message.ids import encode_host, offset_msg_id
 from mqcommon.message.message import Message
 from remoting.protocol.command import Command
@@ -39,7 +42,7 @@ async def test_a_broker_that_left_its_route_is_used_again_when_it_is_back() -> N
             namesrv.add("t", a)
         for _ in range(10):
             assert (await producer.send(Message("t", b"x"))).queue.broker_name == "broker-a"
-        assert producer.faults.suspects == [b.addr]
+        assert producer.brokers.faults.suspects == [b.addr]
         async with serving(b):
             del namesrv.routes["t"]
             namesrv.add("t", a, b)
@@ -57,7 +60,7 @@ async def test_a_broker_that_left_in_good_order_is_used_again_when_it_is_back() 
         namesrv.add("t", a)
         b.on(310, lambda request: request.respond(14, "stopping"))
         with trio.fail_after(20):
-            while producer.faults.suspects != [b.addr]:
+            while producer.brokers.faults.suspects != [b.addr]:
                 assert (await producer.send(Message("t", b"x"))).queue.broker_name == "broker-a"
         b.on(310, storing(b))
         del namesrv.routes["t"]
@@ -67,7 +70,7 @@ async def test_a_broker_that_left_in_good_order_is_used_again_when_it_is_back() 
 
 
 def test_a_suspect_is_one_since_its_first_failure() -> None:
-    faults = Faults()
+    faults = Faults(Backoff(0.05, 0.5, Random(0)))
     faults.suspect("b:1", 1_000)
     faults.suspect("b:1", 5_000)
     assert faults.suspect_for_ms("b:1", 6_000) == 5_000

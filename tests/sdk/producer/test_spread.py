@@ -31,6 +31,9 @@ class Wire:
     def connected(self, addr: str) -> bool:
         return True
 
+    def broker_name_at(self, addr: str) -> str:
+        return ""
+
     def prepare(self, addr: str, command: Command) -> None:
         assert len([one for one in self.open if one[0] == addr]) < SLOTS_PER_BROKER
 

@@ -1,0 +1,33 @@
+"""A call at the earliest of several times: one task while one is set, none otherwise."""
+
+from collections.abc import Callable
+from math import inf
+
+import trio
+
+
+class Alarm:
+    """``ring`` is called at the earliest time given to `at`, which forgets the later ones."""
+
+    def __init__(self, nursery: trio.Nursery, ring: Callable[[], None]) -> None:
+        self._nursery = nursery
+        self._ring = ring
+        self._scope: trio.CancelScope | None = None
+        self._when = inf
+
+    def at(self, when: float) -> None:
+        """Ring at ``when`` (trio's time) or before."""
+        if when >= self._when:
+            return
+        self._when = when
+        if self._scope is None:
+            self._scope = trio.CancelScope(deadline=when)
+            self._nursery.start_soon(self._wait, self._scope)
+        else:
+            self._scope.deadline = when
+
+    async def _wait(self, scope: trio.CancelScope) -> None:
+        with scope:
+            await trio.sleep_forever()
+        self._scope, self._when = None, inf
+        self._ring()

@@ -1,0 +1,27 @@
+"""Reads that go on until their timeout: a server that restarts costs time, not an error."""
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import trio
+
+from mqcommon.backoff import Backoff
+from mqcommon.errors import SkylarkError
+from sdk.retry import passes
+
+T = TypeVar("T")
+
+
+async def until_answered(call: Callable[[], Awaitable[T]], timeout_ms: float, backoff: Backoff) -> T:
+    """What ``call`` returns. While its errors are of those that pass it is called again, until the timeout."""
+    deadline = trio.current_time() + timeout_ms / 1000
+    failures = 0
+    while True:
+        try:
+            return await call()
+        except SkylarkError as error:
+            left_s = deadline - trio.current_time()
+            if left_s <= 0 or not passes(error):
+                raise
+        failures += 1
+        await trio.sleep(min(backoff.pause_s(failures), left_s))

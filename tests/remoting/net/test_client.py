@@ -1,0 +1,53 @@
+"""Connecting: what counts as a server that does not listen, and who a server says that it is."""
+
+import socket
+
+import pytest
+import trio
+
+from mqcommon.errors import ConnectFailed
+from remoting.net import client as client_module
+from remoting.net.channel import Channel
+from remoting.net.client import open_client
+from remoting.net.server import Server
+from remoting.protocol.command import BROKER_NAME_FIELD, Command
+
+
+async def test_a_connection_to_itself_is_a_server_that_does_not_listen(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[trio.SocketStream] = []
+
+    async def connect_to_itself(host: str, port: int, **_: object) -> trio.SocketStream:
+        """What the system does when it gives an attempt the very port that it is to reach."""
+        sock = trio.socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        await sock.bind((host, port))
+        await sock.connect((host, port))
+        made.append(trio.SocketStream(sock))
+        return made[-1]
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    monkeypatch.setattr(client_module.trio, "open_tcp_stream", connect_to_itself)
+    async with open_client() as client:
+        with pytest.raises(ConnectFailed, match="refused"):
+            await client.invoke(f"127.0.0.1:{port}", Command(105), 1_000)
+    assert [stream.socket.fileno() for stream in made] == [-1], "it is closed, so that the server can have its port"
+
+
+async def test_the_name_of_the_broker_is_known_as_long_as_the_connection_lives() -> None:
+    def answer(channel: Channel, request: Command) -> Command:
+        return request.respond(ext={BROKER_NAME_FIELD: "broker-a"} if request.code == 1 else None)
+
+    async with trio.open_nursery() as nursery, open_client() as client:
+        server = Server({1: answer, 2: answer})
+        addr = await nursery.start(server.serve, "127.0.0.1", 0)
+        assert client.broker_name_at(addr) == ""
+        await client.invoke(addr, Command(1))
+        assert client.broker_name_at(addr) == "broker-a"
+        await client.invoke(addr, Command(2))
+        assert client.broker_name_at(addr) == "broker-a", "only the first answer tells"
+        client.close_connection(addr)
+        assert client.broker_name_at(addr) == ""
+        await client.invoke(addr, Command(2))
+        assert client.broker_name_at(addr) == "", "another broker may listen there by now"
+        nursery.cancel_scope.cancel()

@@ -1,0 +1,190 @@
+"""A lane in virtual time: brokers that answer, refuse or are silent, without sockets."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from random import Random
+from typing import Any
+
+import trio
+
+from mqcommon.backoff import Backoff
+from mqcommon.errors import ConnectFailed, ConnectionLost, NoNameServer, RemotingError, RequestTimeout, SkylarkError
+from mqcommon.message.batch import decode_batch, encode_offsets
+from mqcommon.message.ids import encode_host, offset_msg_id
+from mqcommon.message.message import Message
+from mqcommon.message.queue import MessageQueue
+from remoting.net.channel import Answered
+from remoting.protocol.bodies.route import BrokerData, QueueData, TopicRouteData
+from remoting.protocol.codes import RequestCode
+from remoting.protocol.command import CBOR, Command
+from sdk.producer.brokers import Brokers
+from sdk.producer.lane import Lane
+from sdk.producer.pending import PendingSend
+from sdk.producer.pick import Turns
+from sdk.producer.result import SendResult
+from sdk.routes import RouteCache, TopicRoute, make_route
+
+OK = 0
+SILENT = -1
+REFUSING = -2
+LOSING = -3
+
+
+class Cluster:
+    """Remoting and client in one: ``acts`` says what the broker at an address does with a request."""
+
+    def __init__(self, nursery: trio.Nursery, *names: str) -> None:
+        self.nursery = nursery
+        self.routes = RouteCache()
+        self.backoff = Backoff(0.05, 0.5, Random(0))
+        self.remoting = self
+        self.acts = {addr_of(name): OK for name in names}
+        self.listed = list(names)
+        self.has_namesrv = True
+        self.refreshed = 0
+        # (trio's time, address) of every try, also of those that could not connect.
+        self.tries: list[tuple[float, str]] = []
+        self.stored: list[tuple[str, bytes]] = []
+
+    def tries_at(self, name: str) -> list[float]:
+        return [when for when, addr in self.tries if addr == addr_of(name)]
+
+    def list_again(self) -> TopicRoute:
+        """Put what the NameServer lists into the routes."""
+        queues = [QueueData(name, 2, 2, 6) for name in self.listed]
+        brokers = [BrokerData("c", name, {0: addr_of(name)}) for name in self.listed]
+        return self.routes.put(make_route("t", TopicRouteData(queues, brokers)))
+
+    # --- of a ClientInstance
+
+    async def refresh(self, topic: str) -> TopicRoute:
+        await trio.lowlevel.checkpoint()
+        self.refreshed += 1
+        if not self.has_namesrv:
+            raise NoNameServer("n:1", "refused")
+        return self.list_again()
+
+    def is_elsewhere(self, broker_name: str, addr: str) -> None:
+        self.routes.forget_address(broker_name, addr)
+
+    # --- of a RemotingClient
+
+    def connected(self, addr: str) -> bool:
+        return self.acts[addr] != REFUSING
+
+    def broker_name_at(self, addr: str) -> str:
+        return ""
+
+    async def channel(self, addr: str, timeout_ms: float) -> None:
+        await trio.lowlevel.checkpoint()
+        if self.acts[addr] == REFUSING:
+            self.tries.append((trio.current_time(), addr))
+            raise ConnectFailed(addr, "refused")
+
+    async def invoke(self, addr: str, command: Command, timeout_ms: float) -> Command:
+        """Only probes use it."""
+        if self.acts[addr] in (REFUSING, SILENT):
+            raise ConnectFailed(addr, "refused")
+        return command.respond()
+
+    def prepare(self, addr: str, command: Command) -> None:
+        command.codec = CBOR
+
+    def flush(self, addr: str) -> None:
+        pass
+
+    def submit(self, addr: str, command: Command, timeout_ms: float, answered: Answered) -> None:
+        self.tries.append((trio.current_time(), addr))
+        self.nursery.start_soon(self._answer, addr, command, timeout_ms, answered)
+
+    async def _answer(self, addr: str, command: Command, timeout_ms: float, answered: Answered) -> None:
+        act = self.acts[addr]
+        if act == SILENT:
+            await trio.sleep(timeout_ms / 1000)
+        else:
+            await trio.sleep(0.001)
+        answered(self._result(addr, act, command))
+
+    def _result(self, addr: str, act: int, command: Command) -> Command | RemotingError:
+        if act == SILENT:
+            return RequestTimeout(addr, command.code, 1)
+        if act in (LOSING, REFUSING):
+            return ConnectionLost(addr)
+        if act != OK:
+            return command.respond(act, "not now")
+        assert command.ext is not None
+        is_batch = command.code == RequestCode.SEND_BATCH_MESSAGE
+        bodies = [body for _, body, _ in decode_batch(command.body)] if is_batch else [command.body]
+        first = len(self.stored)
+        self.stored += [(addr, body) for body in bodies]
+        ext = {"queueId": command.ext["e"], "queueOffset": first, "msgId": offset_msg_id(HOST, first)}
+        return command.respond(0, None, ext, encode_offsets(range(first, first + len(bodies))) if is_batch else b"")
+
+
+HOST = encode_host("127.0.0.1", 10911)
+
+
+def addr_of(name: str) -> str:
+    return f"{name}:1"
+
+
+class Owner:
+    """What a producer is to its lanes."""
+
+    group = "g"
+    accept_weaker = False
+
+    def __init__(self, cluster: Cluster, retries: int) -> None:
+        self.retries = retries
+        self.retried = 0
+        self.remoting: Any = cluster
+        self.backoff = cluster.backoff
+        self.lanes: list[Lane] = []
+        self.brokers = Brokers(cluster, lambda: [lane.wake() for lane in self.lanes])  # type: ignore[arg-type]
+        self._cluster = cluster
+
+    def now_ms(self) -> int:
+        return 1_700_000_000_000
+
+    def new_keys(self, count: int) -> list[bytes]:
+        return [b"UNIQ_KEY\x01%032d\x02" % number for number in range(count)]
+
+    def route_of(self, topic: str) -> TopicRoute | None:
+        return self._cluster.routes.get(topic)
+
+
+class Sender:
+    """Sends into one lane, each from a task of its own."""
+
+    def __init__(self, cluster: Cluster, lane: Lane, owner: Owner) -> None:
+        self.cluster = cluster
+        self.owner = owner
+        self.lane = lane
+        self.added: list[bytes] = []
+        self.results: dict[bytes, SendResult] = {}
+        self.errors: dict[bytes, SkylarkError] = {}
+        self.ended_at: dict[bytes, float] = {}
+
+    async def send(self, body: bytes, timeout_s: float = 3) -> None:
+        send = PendingSend(Message("t", body), None, timeout_s, trio.lowlevel.current_task())
+        self.lane.add(send)
+        self.added.append(body)
+        try:
+            self.results[body] = await trio.lowlevel.wait_task_rescheduled(send.abort)
+        except SkylarkError as error:
+            self.errors[body] = error
+        self.ended_at[body] = trio.current_time()
+
+
+@asynccontextmanager
+async def a_lane(*names: str, queue: MessageQueue | None = None, retries: int = 2) -> AsyncIterator[Sender]:
+    """A lane of topic t, or of ``queue``, to brokers of these names; use it with an autojump clock."""
+    async with trio.open_nursery() as nursery:
+        cluster = Cluster(nursery, *names)
+        cluster.list_again()
+        owner = Owner(cluster, retries)
+        lane = Lane(owner, nursery, "t", queue, True, Turns(Random(0)))
+        owner.lanes.append(lane)
+        nursery.start_soon(lane.run)
+        yield Sender(cluster, lane, owner)
+        nursery.cancel_scope.cancel()

@@ -1,0 +1,129 @@
+"""Every way of sending, while brokers and NameServers are away and come back."""
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+import trio
+
+from mqcommon.errors import NoNameServer, RouteNotFound, SendFailed
+from mqcommon.message.message import Message
+from mqcommon.message.queue import MessageQueue
+from sdk.producer import Producer
+from tests.sdk.fakes import FakeNamesrv, serving
+from tests.sdk.producer.test_producer import StoringBroker, bodies
+from tests.support.waiting import until
+
+Send = Callable[[Producer], Awaitable[object]]
+PATIENT_MS = 20_000
+
+WAYS: dict[str, Send] = {
+    "plain": lambda producer: producer.send(Message("t", b"x")),
+    "keyed": lambda producer: producer.send(Message("t", b"x", sharding_key="k")),
+    "selector": lambda producer: producer.send(Message("t", b"x"), selector=lambda queues, message: queues[0]),
+    "queue": lambda producer: producer.send(Message("t", b"x"), queue=MessageQueue("t", "broker-a", 0)),
+    "many": lambda producer: producer.send_many("t", [b"x"]),
+    "oneway": lambda producer: producer.send_oneway(Message("t", b"x")),
+}
+EACH_WAY = pytest.mark.parametrize("send", WAYS.values(), ids=WAYS)
+
+
+async def until_stored(broker: StoringBroker) -> None:
+    """One-way sends arrive after they have returned."""
+    await until(lambda: bool(bodies(broker)), "the message is stored", 10)
+
+
+@EACH_WAY
+async def test_brokers_that_are_all_away_are_waited_for(send: Send) -> None:
+    names, broker = FakeNamesrv(), StoringBroker("broker-a")
+    async with serving(names), Producer(names.addr, send_timeout_ms=PATIENT_MS, retries=0) as producer:
+        async with serving(broker):
+            names.add("t", broker)
+            await producer.queues("t")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(send, producer)
+            await until(lambda: broker.addr in producer.brokers.faults.suspects, "it is found to be away", 10)
+            async with serving(broker):
+                await until_stored(broker)
+
+
+@EACH_WAY
+async def test_nameservers_that_are_down_at_the_start_are_waited_for(send: Send) -> None:
+    names, broker = FakeNamesrv(), StoringBroker("broker-a")
+    async with serving(names):
+        pass  # it has an address now, and nobody listens there
+    patient = Producer(names.addr, send_timeout_ms=PATIENT_MS)
+    async with serving(broker), patient as producer, trio.open_nursery() as nursery:
+        nursery.start_soon(send, producer)
+        await until(lambda: bool(producer._client.remoting._errors), "no NameServer was there", 10)
+        async with serving(names):
+            await names.wait_asked(105, 2)  # it knows no broker yet, so nothing can be said of the topic
+            names.add("t", broker)
+            await until_stored(broker)
+
+
+@EACH_WAY
+async def test_without_nameservers_the_error_names_the_remedy(send: Send) -> None:
+    names = FakeNamesrv()
+    async with serving(names):
+        pass
+    async with Producer(names.addr, send_timeout_ms=200) as producer:
+        with pytest.raises(SendFailed, match="start one there, or give the right addresses") as caught:
+            await send(producer)
+        assert isinstance(caught.value.__cause__, NoNameServer)
+        assert names.addr in str(caught.value)
+
+
+async def test_a_topic_that_nobody_knows_is_told_at_once() -> None:
+    names, broker = FakeNamesrv(), StoringBroker("broker-a")
+    async with serving(names), serving(broker), Producer(names.addr, send_timeout_ms=PATIENT_MS) as producer:
+        names.add("t", broker)
+        with trio.fail_after(5), pytest.raises(RouteNotFound, match="unheard"):
+            await producer.send(Message("unheard", b"x"))
+
+
+@EACH_WAY
+async def test_nothing_is_sent_to_another_broker_at_an_old_address(
+    send: Send, caplog: pytest.LogCaptureFixture
+) -> None:
+    names, a, b = FakeNamesrv(), StoringBroker("broker-a"), StoringBroker("broker-b")
+    b.announces = "broker-b"
+    async with serving(names), Producer(names.addr, send_timeout_ms=PATIENT_MS) as producer:
+        async with serving(a):
+            names.add("t", a)
+            await producer.queues("t")
+        b.addr = a.addr
+        async with serving(b):
+            await producer._client.at(b.addr).ask(34)  # as heartbeats do
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(send, producer)
+                await until(lambda: "broker-b listens at" in caplog.text, "the wrong broker is found out", 10)
+                a.addr = ""
+                async with serving(a):
+                    names.routes["t"].broker_datas[0].broker_addrs[0] = a.addr
+                    await until_stored(a)
+            assert not b.asked(310) and not b.asked(320)
+
+
+@EACH_WAY
+async def test_a_broker_that_says_that_it_is_not_the_one_is_not_tried_again(send: Send) -> None:
+    class Checking(StoringBroker):
+        def answer(self, request):  # type: ignore[no-untyped-def]
+            if (request.ext or {})["n"] != self.name:
+                return request.respond(501, "not the broker that is meant")
+            return super().answer(request)
+
+    names, a, b = FakeNamesrv(), StoringBroker("broker-a"), Checking("broker-b")
+    b.announces = "broker-b"
+    async with serving(names), Producer(names.addr, send_timeout_ms=PATIENT_MS) as producer:
+        async with serving(a):
+            names.add("t", a)
+            await producer.queues("t")
+        b.addr, a.addr = a.addr, ""
+        async with serving(b), serving(a), trio.open_nursery() as nursery:
+            nursery.start_soon(send, producer)
+            await b.wait_asked(310)
+            names.routes["t"].broker_datas[0].broker_addrs[0] = a.addr
+            if send is WAYS["oneway"]:
+                return  # it has returned: nobody tells it that the message was refused
+            await until_stored(a)
+            assert not bodies(b) and len(b.asked(310)) == 1
