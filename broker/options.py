@@ -47,6 +47,12 @@ class BrokerOptions:
     bind_address: str = option("0.0.0.0", "address to listen on")
     listen_port: int = option(10911, "port for clients; 0 takes a free one", minimum=0, maximum=65535)
     ha_listen_port: int = option(0, "port for slaves; 0: listenPort + 1", minimum=0, maximum=65535)
+    fast_listen_port: int = option(
+        -1,
+        "a second port for clients, where RocketMQ's slaves and VIP channels ask; -1: listenPort - 2; 0: none",
+        minimum=-1,
+        maximum=65535,
+    )
     namesrv_addr: str = option(
         "", "NameServers to register with: host:port;host:port; a broker without any serves too", env="NAMESRV_ADDR"
     )
@@ -310,6 +316,13 @@ class BrokerOptions:
         if self.ha_allow_plain_peers != "auto":
             return self.ha_allow_plain_peers == "true"
         return not self.ha_shared_secret or self.bind_address in ("127.0.0.1", "::1", "localhost")
+
+    @property
+    def fast_port(self) -> int:
+        """The port that ``fastListenPort`` stands for; 0: none, as beside a ``listenPort`` that the system chooses."""
+        if self.fast_listen_port >= 0:
+            return self.fast_listen_port
+        return max(self.listen_port - 2, 0)
 
     @property
     def ha_rate(self) -> int:

@@ -15,6 +15,7 @@ from broker.handlers.offsets import OffsetHandlers
 from broker.handlers.pull import PullHandlers
 from broker.handlers.query import QueryHandlers
 from broker.handlers.send import SendHandlers
+from broker.handlers.slave_tables import SlaveTableHandlers
 from broker.handlers.stats import StatsHandlers
 from broker.identity import Identity, memory_bytes
 from broker.meta.clients import Clients
@@ -119,6 +120,7 @@ def build_rooms(
         ),
         QueryHandlers(store, clients, options),
         OffsetHandlers(store, topics, groups, offsets, metadata.delay_offsets, in_memory_bytes),
+        SlaveTableHandlers(clock),
         StatsHandlers(options.broker_name, identity.addr, store, topics, offsets, clients, stats),
         replication,
     )  # fmt: skip

@@ -90,6 +90,22 @@ def test_what_is_refused(tmp_path: Path, text: str, words: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "port"),
+    [
+        ("", 10909),
+        ("listenPort=20001", 19999),
+        ("fastListenPort=10000", 10000),
+        ("fastListenPort=0", 0),
+        # As where the system chooses: RocketMQ's peers could not know the port.
+        ("listenPort=0", 0),
+        ("listenPort=2", 0),
+    ],
+)
+def test_the_fast_port_is_two_below_the_other(tmp_path: Path, text: str, port: int) -> None:
+    assert load(tmp_path, text).fast_port == port
+
+
+@pytest.mark.parametrize(
     ("text", "slave", "sync"),
     [
         ("brokerRole=SLAVE\nbrokerId=1", True, False),
