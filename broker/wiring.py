@@ -10,6 +10,7 @@ from broker.handlers.admin_clean import CleanHandlers
 from broker.handlers.admin_config import ConfigHandlers
 from broker.handlers.admin_groups import GroupHandlers
 from broker.handlers.admin_topics import TopicHandlers
+from broker.handlers.broker_name import NAME_THE_BROKER, checking_broker_name
 from broker.handlers.client import ClientHandlers
 from broker.handlers.offsets import OffsetHandlers
 from broker.handlers.pull import PullHandlers
@@ -39,6 +40,7 @@ from remoting.net.channel import Channel
 from remoting.net.client import split_address
 from remoting.net.server import Server, ServerLimits
 from remoting.protocol.codes import RequestCode
+from remoting.protocol.command import BROKER_NAME_FIELD
 
 # Requests whose handlers may meet messages, entries of queues or of the index that are on disk only, besides pulls.
 READ_THE_STORE = (
@@ -126,6 +128,7 @@ def build_rooms(
     )  # fmt: skip
     handlers = {code: handler for family in families for code, handler in family.handlers().items()}
     handlers |= {code: cold.guarded(handlers[code]) for code in READ_THE_STORE}
+    handlers |= {code: checking_broker_name(options.broker_name, handlers[code]) for code in NAME_THE_BROKER}
 
     server = Server(
         handlers,
@@ -133,6 +136,7 @@ def build_rooms(
         limits=ServerLimits(idle_timeout_ms=options.server_channel_max_idle_time_seconds * 1000),
         on_close=_each(client_handlers.closed, held.drop, replication.metadata_watch.drop, cold.drop),
         after_turn=after_turn,
+        greeting={BROKER_NAME_FIELD: identity.broker_name},
     )
     prepare = acting.pre_online.prepare if acting.pre_online else None
     registrar = Registrar(identity, topics, options, known_master, acting.heartbeats, prepare)

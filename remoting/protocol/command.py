@@ -22,6 +22,8 @@ VERSION: Final = 479
 #: too puts it into the answer; from then on the client sends CBOR.
 OFFER_FIELD: Final = "skylark"
 OFFER_CBOR: Final = "cbor"
+#: A broker adds its name to that answer, so that a client notices when another broker has the address now.
+BROKER_NAME_FIELD: Final = "brokerName"
 
 #: By ordinal, as ROCKETMQ and CBOR headers carry them.
 LANGUAGES: Final = (
