@@ -1,7 +1,8 @@
 """Refuses a request that names another broker: its client has an old address, which this broker has now.
 
-Java's clients and ours name the broker that they mean: in ``n`` of a send, in ``bname`` of requests for a queue. Nothing
-is done for such a request, and the answer makes the client ask for the route. Clients that name none are served.
+Java's clients and ours name the broker that they mean: in ``n`` of a send, in ``bname`` of requests for a queue.
+Nothing is done for such a request, and the answer makes the client ask for the route. Clients that name none are
+served.
 """
 
 from typing import Any
