@@ -5,7 +5,8 @@ import pytest
 from mqcommon.message.batch import encode_batch
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
-from tests.broker.running import running, send_request
+from tests.broker.running import pull_request, running, send_request
+from tests.support.memory_files import MemoryFiles
 
 BATCH = send_request("t", encode_batch([(0, b"x", b"")]))
 BATCH.code = RequestCode.SEND_BATCH_MESSAGE
@@ -41,3 +42,24 @@ async def test_its_options_can_be_read() -> None:
     async with running(broker_role="SLAVE", broker_id=1) as (client, addr):
         config = (await client.invoke(addr, Command(RequestCode.GET_BROKER_CONFIG))).body.decode()
         assert "brokerRole=SLAVE\n" in config and "brokerId=1\n" in config
+
+
+@pytest.mark.parametrize("topic", ["%RETRY%g", "%DLQ%g"])
+async def test_a_groups_own_topics_may_be_deleted_and_go_when_the_master_deleted_them(topic: str) -> None:
+    """As mqadmin deleteSubGroup -c does it, on masters and slaves."""
+    fs = MemoryFiles()
+    async with running(fs) as (client, addr):
+        assert (await client.invoke(addr, send_request(topic, b"x"))).code == ResponseCode.SUCCESS
+    async with running(fs, broker_role="SLAVE", broker_id=1) as (client, addr):
+        answer = await client.invoke(addr, Command(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic}))
+        assert answer.code == ResponseCode.SUCCESS
+        known = await client.invoke(addr, Command(RequestCode.GET_TOPIC_CONFIG, {"topic": topic}))
+        assert known.code == ResponseCode.SUCCESS
+        assert b"x" in (await client.invoke(addr, pull_request(topic, 0))).body
+
+
+async def test_no_name_is_taken_for_a_groups_topic() -> None:
+    async with running(broker_role="SLAVE", broker_id=1) as (client, addr):
+        for topic in ("%RETRY%" + "x" * 300, "%DLQ%a/b", "%RETRYg"):
+            answer = await client.invoke(addr, Command(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic}))
+            assert answer.code != ResponseCode.SUCCESS, topic
