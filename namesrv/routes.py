@@ -122,8 +122,11 @@ class RouteTable(Generic[C]):
         if holder is None and len(new.topics) == 1:
             return Registered(Outcome.INCREMENT_BEFORE_FULL)
 
-        displaced = None
+        displaced, told = None, None
         if known is not None and known is not holder:
+            if known.broker_name == new.broker_name:
+                # it may be the last of its set, which goes with it and comes back below
+                told = self._sets[known.broker_name].told
             self._remove(known)
             known = None
         if holder is not None and holder is not known:
@@ -132,6 +135,7 @@ class RouteTable(Generic[C]):
         is_changed = known is None or known.data_version != new.data_version
         self._live[new.broker_addr] = _live_broker(new, connection, now_ms)
         brokers = self._join(new)
+        brokers.told = brokers.told or told
         # a slave speaks for its set only while it has the lowest id, that is, without a master
         is_prime_slave = (
             new.broker_id != MASTER_ID and new.enable_acting_master is not None and new.broker_id == min(brokers.addrs)
