@@ -8,7 +8,7 @@ import logging
 from typing import NoReturn
 
 from mqcommon.errors import RequestRefused
-from mqcommon.names import check_topic, is_dlq_topic, is_retry_topic
+from mqcommon.names import check_topic, check_topic_is_users
 from remoting.net.channel import Channel
 from remoting.net.server import Handler
 from remoting.protocol.codes import RequestCode, ResponseCode
@@ -62,13 +62,13 @@ def _refuse_change(channel: Channel, request: Command) -> NoReturn:
 
 
 def _delete_topic(channel: Channel, request: Command) -> Command:
-    """215. RocketMQ's mqadmin deletes a group's own topics on masters and slaves, and stops where one refuses.
+    """215. mqadmin deletes a topic on masters and slaves, also a group's own ones, and stops where one refuses.
 
-    That is answered as a success, and nothing is done: they go when the master has deleted them.
+    RocketMQ's slaves delete it. Here that is answered as a success, and nothing is done: the topic goes when the
+    master has deleted it.
     """
     topic = TopicRequestHeader.from_ext(request.ext).topic
-    if not is_retry_topic(topic) and not is_dlq_topic(topic):
-        _refuse_change(channel, request)
     check_topic(topic)
+    check_topic_is_users(topic)
     logger.info("deletion of topic %s by %s left to the master", topic, channel.remote)
     return request.respond()
