@@ -19,7 +19,7 @@ MAY_IMPORT = {
 OURS = {*PACKAGES, "tests", "bench", "scripts", "pyspark_rocketmq"}
 
 PURE = (
-    *("mqcommon/message", "remoting/protocol", "namesrv/routes.py", "namesrv/min_broker.py"),
+    *("mqcommon/message", "remoting/protocol", "namesrv/routes.py", "namesrv/min_broker.py", "namesrv/rivals.py"),
     *("broker/replication/acks.py", "broker/replication/frames.py", "broker/replication/hello.py"),
     *("broker/replication/link.py", "broker/replication/members.py"),
 )
@@ -29,6 +29,7 @@ PURE_OURS = (
     "mqcommon.message",
     "remoting.protocol",
     "namesrv.min_broker",
+    "namesrv.rivals",
     "broker.replication.frames",
     "broker.replication.hello",
 )
