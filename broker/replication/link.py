@@ -27,6 +27,7 @@ from broker.replication.hello import (
     Claim,
     Hello,
     HelloReader,
+    Tail,
     Welcome,
     decode,
     encode,
@@ -167,8 +168,8 @@ class MasterLink:
         """When `check` raises, unless something comes before."""
         return self._heard + self._terms.timeout_s
 
-    def judge(self, difference: int | None, now: float) -> None:
-        """Answer the claim; ``difference``: where the slave's log is known to hold other bytes."""
+    def judge(self, difference: Tail | None, now: float) -> None:
+        """Answer the claim; ``difference``: a piece of which the slave's log is known to hold other bytes."""
         claim = self.claim
         assert claim is not None
         self.claim = None
@@ -234,7 +235,7 @@ class MasterLink:
         self.acked = max(self.acked, offset)
 
 
-def _refusal(claim: Claim, bounds: Bounds, difference: int | None) -> str:
+def _refusal(claim: Claim, bounds: Bounds, difference: Tail | None) -> str:
     if claim.file_bytes != bounds.file_bytes:
         return (
             f"its commit log files have {claim.file_bytes} bytes and the master's {bounds.file_bytes}:"
@@ -249,8 +250,9 @@ def _refusal(claim: Claim, bounds: Bounds, difference: int | None) -> str:
         )
     if difference is not None:
         return (
-            f"it has other bytes than the master at offset {difference} (the slave ends at {claim.end}, the master at"
-            f" {bounds.end}). Nothing is overwritten; {RESYNC}"
+            f"it has other bytes than the master somewhere in {difference.offset} to"
+            f" {difference.offset + difference.size} (the slave ends at {claim.end}, the master at {bounds.end})."
+            f" Nothing is overwritten; {RESYNC}"
         )
     if claim.end < bounds.start:
         return f"it has the log up to {claim.end}, and the master's begins at {bounds.start}; {RESYNC}"

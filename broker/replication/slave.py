@@ -40,7 +40,7 @@ GOOD_S = 10.0
 # While the master is not followed, the reason is logged as often.
 LOG_S = 60.0
 # Records that are queued between two looks at anything else: about a millisecond.
-BUILD_RECORDS = 400
+BUILD_RECORDS = 300
 # What came so lately is in memory for sure; a slave whose queues are further behind reads with care.
 NEAR_BYTES = 4 * 1024 * 1024
 MAX_BEHIND_BYTES = 1024 * 1024 * 1024
