@@ -151,7 +151,7 @@ class BrokerOptions:
     )
     ha_allow_plain_peers: str = option(
         "auto",
-        "serve slaves that say no hello, as RocketMQ's; auto: without haSharedSecret, or when bound to loopback",
+        "serve slaves that say no hello, as RocketMQ's; auto: without haSharedSecret",
         choices=("auto", "true", "false"),
     )
     ha_send_heartbeat_interval: int = option(
@@ -314,7 +314,7 @@ class BrokerOptions:
         """Whether slaves that say no hello are served."""
         if self.ha_allow_plain_peers != "auto":
             return self.ha_allow_plain_peers == "true"
-        return not self.ha_shared_secret or self.bind_address in ("127.0.0.1", "::1", "localhost")
+        return not self.ha_shared_secret
 
     @property
     def fast_port(self) -> int:

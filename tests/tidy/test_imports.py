@@ -20,7 +20,8 @@ OURS = {*PACKAGES, "tests", "bench", "scripts", "pyspark_rocketmq"}
 
 PURE = (
     *("mqcommon/message", "remoting/protocol", "namesrv/routes.py", "namesrv/min_broker.py", "namesrv/rivals.py"),
-    *("broker/replication/acks.py", "broker/replication/frames.py", "broker/replication/hello.py"),
+    *("broker/replication/acks.py", "broker/replication/admission.py", "broker/replication/frames.py"),
+    *("broker/replication/hello.py",),
     *("broker/replication/link.py", "broker/replication/members.py"),
 )
 PURE_OURS = (
