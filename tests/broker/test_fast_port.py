@@ -29,7 +29,7 @@ async def test_the_same_is_served_there() -> None:
 
 async def test_it_follows_the_other_port() -> None:
     port = free_port()
-    async with running(listen_port=port, ha_listen_port=free_port()) as (client, addr):
+    async with running(listen_port=port, fast_listen_port=-1, ha_listen_port=free_port()) as (client, addr):
         assert addr == f"127.0.0.1:{port}"
         assert (await client.invoke(f"127.0.0.1:{port - 2}", send_request("t", b"x"))).code == ResponseCode.SUCCESS
 
