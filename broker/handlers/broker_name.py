@@ -14,8 +14,9 @@ from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
 
 BNAME = "bname"
-# Requests for a queue, besides sends, which check the name themselves.
+# Requests for a queue. Sends also look at the field that is for them.
 NAME_THE_BROKER = (
+    RequestCode.SEND_MESSAGE,
     RequestCode.PULL_MESSAGE,
     RequestCode.LITE_PULL_MESSAGE,
     RequestCode.QUERY_CONSUMER_OFFSET,
