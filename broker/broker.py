@@ -59,6 +59,7 @@ class Broker:
                     await listener.aclose()
                 raise
             ha_port = split_address(address_of(ha_listeners))[1]
+        listeners += await _listen_fast(options)
         if options.is_sync_master and options.in_sync_replicas == 1:
             logger.warning("SYNC_MASTER with inSyncReplicas=1 waits for no slave, as ASYNC_MASTER; 2 waits for one")
         identity = identity_of(options, port, ha_port)
@@ -157,6 +158,17 @@ class Broker:
         finally:
             await rooms.persister.close()
             await rooms.replication.finish()
+
+
+async def _listen_fast(options: BrokerOptions) -> list[trio.SocketListener]:
+    """The fast port, where the same is served. A broker serves without it, too: few need it."""
+    if not options.fast_port:
+        return []
+    try:
+        return await listen(options.bind_address, options.fast_port, "fastListenPort")
+    except UserError as error:
+        logger.warning("no fast port: slaves of RocketMQ and clients with VIP channels fail: %s", error)
+        return []
 
 
 async def _no_send_waits(rooms: Rooms) -> None:

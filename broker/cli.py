@@ -8,6 +8,7 @@ import trio
 
 from broker.broker import Broker
 from broker.export_metadata import export_metadata
+from broker.file_sizes import check_file_size
 from broker.import_metadata import import_metadata
 from broker.options import BrokerOptions
 from broker.resync_slave import resync_slave
@@ -40,7 +41,9 @@ def main(context: click.Context, /, conf: str | None, print_config: bool, **argu
     if conf is not None:
         given.setdefault("broker_config_path", conf)
     try:
-        broker = Broker(load_conf(BrokerOptions, conf, given, warnings=warnings))
+        options = load_conf(BrokerOptions, conf, given, warnings=warnings)
+        check_file_size(options)
+        broker = Broker(options)
     except UserError as error:
         click.echo(f"broker: {error}", err=True)
         sys.exit(1)

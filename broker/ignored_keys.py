@@ -1,13 +1,13 @@
 """RocketMQ's broker keys (4.9 and 5.3) that this broker accepts and does not use; each gives a warning.
 
-Most size Java's threads, buffers and page cache. A key whose neglect would cost safety is not here but in options.py,
-where it is refused. A key that comes into use moves to options.py.
+Most size Java's threads, buffers and page cache. A key whose neglect would cost safety is not here but in
+missing_features.py, where it is refused. A key that comes into use moves to options.py.
 """
 
 _KEYS = """
     abortFile accessMessageInMemoryHotRatio accountStatsEnable
     accountStatsPrintZeroValues ackMessageThreadPoolNums ackThreadPoolQueueCapacity aclFile
-    adminBrokerThreadPoolNums adminBrokerThreadPoolQueueCapacity allAckInSyncStateSet
+    adminBrokerThreadPoolNums adminBrokerThreadPoolQueueCapacity
     allowRecallWhenBrokerNotWriteable appendAckAsync appendCkAsync asyncLearner asyncSendEnable authConfigPath
     authenticationMetadataProvider authenticationProvider authenticationStrategy authorizationMetadataProvider
     authorizationProvider authorizationStrategy autoDeleteUnusedStats autoMessageVersionOnTopicLen
@@ -26,7 +26,7 @@ _KEYS = """
     commitIntervalCommitLog commitLogForceSwapMapInterval commitLogSwapMapInterval
     commitLogSwapMapReserveFileNum compactionCqMappedFileSize compactionMappedFileSize
     compactionScheduleInternal compactionThreadNum compatibleWithOldNameSrv compressedRegister
-    configManagerVersion connectTimeoutMillis consumerFallbehindThreshold
+    connectTimeoutMillis consumerFallbehindThreshold
     consumerManagerThreadPoolQueueCapacity consumerManageThreadPoolNums consumerOffsetUpdateVersionStep
     controllerAddr controllerHeartBeatTimeoutMills correctLogicMinOffsetForceInterval
     correctLogicMinOffsetSleepInterval customizedTopic dataReadAheadEnable debugLockEnable
@@ -38,8 +38,8 @@ _KEYS = """
     dLegerPeers dLegerSelfId duplicationEnable enableAsyncReput enableBatchPush
     enableBroadcastOffsetStore enableBuildConsumeQueueConcurrently enableCalcFilterBitMap
     enableCleanExpiredOffset enableCompaction enableConsumeQueueExt enableCreateSysGroup enabledAppendPropCRC
-    enableDetailStat enableFastChannelEventProcess enableLmq enableLmqStats enableMixedMessageType
-    enableMultiDispatch enableNetWorkFlowControl enableNotifyAfterPopOrderLockRelease
+    enableDetailStat enableFastChannelEventProcess enableLmqStats enableMixedMessageType
+    enableNetWorkFlowControl enableNotifyAfterPopOrderLockRelease
     enableNotifyBeforePopCalculateLag enablePopBatchAck enablePopBufferMerge enablePopLog
     enablePopMessageThreshold enablePropertyFilter enableReconnectForGoAway enableRegisterProducer
     enableRemoteEscape enableRetryTopicV2 enableRocksDBLog enableScheduleAsyncDeliver
@@ -90,7 +90,7 @@ _KEYS = """
     skipWhenCKRePutReachMaxTimes socksProxyConfig
     spinLockCollisionRetreatOptimalDegree splitRegistrationSize startAcceptSendRequestTimeStamp
     statRocksDBCQIntervalSec storeCheckpoint storePathBrokerIdentity storePathConsumeQueue
-    storePathDLedgerCommitLog storePathEpochFile storePathIndex storeReplyMessageEnable storeType
+    storePathDLedgerCommitLog storePathEpochFile storePathIndex storeReplyMessageEnable
     subscriptionExpiredTimeout syncBrokerMetadataPeriod
     syncControllerMetadataPeriod syncMasterFlushOffsetWhenStartup timerCheckMetricsWhen
     timerColdDataCheckIntervalMs timerCongestNumEachSlot timerEnableCheckMetrics timerEnableDisruptor
@@ -102,7 +102,7 @@ _KEYS = """
     transactionOpMsgMaxSize transactionTimeOut transferMsgByHeap transientStorePoolEnable
     transientStorePoolSize travelCqFileNumWhenGetMessage updateNameServerAddrPeriod useABSLock
     useEpollNativeSelector usePIDColdCtrStrategy useReentrantLockWhenPutMessage useServerSideResetOffset
-    useStaticSubscription useTLS validateSystemTopicWhenUpdateTopic waitTimeMillsInAckQueue
+    useStaticSubscription validateSystemTopicWhenUpdateTopic waitTimeMillsInAckQueue
     waitTimeMillsInAdminBrokerQueue waitTimeMillsInHeartbeatQueue waitTimeMillsInLitePullQueue
     waitTimeMillsInPullQueue waitTimeMillsInSendQueue waitTimeMillsInTransactionQueue wakeCommitWhenPutMessage
     wakeFlushWhenPutMessage warmMapedFileEnable webSocketEnable writeBufferHighWaterMark

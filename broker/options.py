@@ -3,28 +3,21 @@
 Keys and defaults are RocketMQ's, except ``forceRegister`` (off: a NameServer is asked first whether it needs the whole
 set) and ``inSyncReplicas`` with ``totalReplicas`` (2: with RocketMQ 5's 1 a SYNC_MASTER waits for nobody). Those that
 may change while the broker runs (``mutable``) are read at each use.
-What RocketMQ has and this broker does not do yet is refused where ignoring it would lose safety, and otherwise
-accepted with a warning (ignored_keys.py).
+What RocketMQ has and this broker does not do yet is refused where ignoring it would lose safety (missing_features.py),
+and otherwise accepted with a warning (ignored_keys.py).
 """
 
 from dataclasses import dataclass
 from typing import ClassVar
 
 from broker.ignored_keys import IGNORED_KEYS
+from broker.missing_features import CONFIG_VERSION, STORE_TYPE, refuse_missing
 from broker.store.retention import HOUR_MS, RetentionRules, delete_hours
 from mqcommon.errors import ConfigError
 from mqcommon.options import option
 
 KIB, MIB = 1024, 1024 * 1024
 QUEUE_ENTRY_BYTES = 20
-# What a user who sets the option expects, and would not get.
-_NOT_YET = {
-    "acl_enable": ("aclEnable", "access control"),
-    "authentication_enabled": ("authenticationEnabled", "access control"),
-    "authorization_enabled": ("authorizationEnabled", "access control"),
-    "enable_controller_mode": ("enableControllerMode", "a controller"),
-    "enable_dleger_commit_log": ("enableDLegerCommitLog", "a DLedger commit log"),
-}
 
 
 @dataclass(frozen=True)
@@ -34,7 +27,7 @@ class BrokerOptions:
     # --- who and where
     broker_cluster_name: str = option("DefaultCluster", "cluster that the broker belongs to")
     broker_name: str = option("", "name of the broker set; the same for a master and its slaves; default: host name")
-    broker_id: int = option(0, "0 is the master of the set; a slave's is above 0, its own in the set", minimum=0)
+    broker_id: int = option(0, "0 is the master of the set; a slave's is above 0, its own in the set", minimum=-1)
     broker_role: str = option(
         "ASYNC_MASTER",
         "SYNC_MASTER: an acknowledged message is on a slave, too; ASYNC_MASTER: slaves follow; SLAVE: copies a master",
@@ -47,6 +40,12 @@ class BrokerOptions:
     bind_address: str = option("0.0.0.0", "address to listen on")
     listen_port: int = option(10911, "port for clients; 0 takes a free one", minimum=0, maximum=65535)
     ha_listen_port: int = option(0, "port for slaves; 0: listenPort + 1", minimum=0, maximum=65535)
+    fast_listen_port: int = option(
+        -1,
+        "a second port for clients, where RocketMQ's slaves and VIP channels ask; -1: listenPort - 2; 0: none",
+        minimum=-1,
+        maximum=65535,
+    )
     namesrv_addr: str = option(
         "", "NameServers to register with: host:port;host:port; a broker without any serves too", env="NAMESRV_ADDR"
     )
@@ -154,7 +153,7 @@ class BrokerOptions:
     )
     ha_allow_plain_peers: str = option(
         "auto",
-        "serve slaves that say no hello, as RocketMQ's; auto: without haSharedSecret, or when bound to loopback",
+        "serve slaves that say no hello, as RocketMQ's; auto: without haSharedSecret",
         choices=("auto", "true", "false"),
     )
     ha_send_heartbeat_interval: int = option(
@@ -264,13 +263,19 @@ class BrokerOptions:
     authorization_enabled: bool = option(False, "not supported yet: must be false")
     enable_controller_mode: bool = option(False, "not supported yet: must be false")
     enable_dleger_commit_log: bool = option(False, "not supported yet: must be false", key="enableDLegerCommitLog")
+    use_tls: bool = option(False, "not supported yet: must be false", key="useTLS")
+    all_ack_in_sync_state_set: bool = option(False, "not supported yet: must be false")
+    enable_lmq: bool = option(False, "not supported yet: must be false")
+    enable_multi_dispatch: bool = option(False, "not supported yet: must be false")
+    store_type: str = option(STORE_TYPE, "RocksDB is not supported yet: must be default")
+    config_manager_version: str = option(CONFIG_VERSION, "RocksDB is not supported yet: must be v1")
 
     ignored_keys: ClassVar[frozenset[str]] = IGNORED_KEYS
 
     def __post_init__(self) -> None:
-        for name, (key, what) in _NOT_YET.items():
-            if getattr(self, name):
-                raise ConfigError(f"{key}: this version does not have {what}; set it to false, or leave it out")
+        refuse_missing(self)
+        if not self.store_path_root_dir.strip():
+            raise ConfigError("storePathRootDir: it is empty; give the directory of the store, or leave the key out")
         if self.is_slave and self.broker_id == 0:
             raise ConfigError("brokerId: 0 is the master's; give each SLAVE its own id above 0")
         if self.broker_id != 0 and not self.is_slave:
@@ -311,7 +316,14 @@ class BrokerOptions:
         """Whether slaves that say no hello are served."""
         if self.ha_allow_plain_peers != "auto":
             return self.ha_allow_plain_peers == "true"
-        return not self.ha_shared_secret or self.bind_address in ("127.0.0.1", "::1", "localhost")
+        return not self.ha_shared_secret
+
+    @property
+    def fast_port(self) -> int:
+        """The port that ``fastListenPort`` stands for; 0: none, as beside a ``listenPort`` that the system chooses."""
+        if self.fast_listen_port >= 0:
+            return self.fast_listen_port
+        return max(self.listen_port - 2, 0)
 
     @property
     def ha_rate(self) -> int:

@@ -32,6 +32,8 @@ class Namesrv:
         self.addr = addr
         self._identity = identity
         self._timeout_ms = timeout_ms
+        #: Where another broker registers with the same name and id, as the last answer to 103 said.
+        self.contested_by = ""
 
     async def register(
         self, body: RegisterBrokerBody, enable_acting_master: bool = False, heartbeat_timeout_ms: int | None = None
@@ -48,6 +50,7 @@ class Namesrv:
         )  # fmt: skip
         answer = await self._ask(RequestCode.REGISTER_BROKER, header, body)
         master = RegisterBrokerResponseHeader.from_ext(answer.ext)
+        self.contested_by = master.contested_by or ""
         if not master.master_addr or not master.ha_server_addr:
             return None
         return MasterAddress(master.master_addr, master.ha_server_addr)

@@ -39,6 +39,8 @@ PAUSE_FACTOR = 5
 # How often a slave asks for its master that a NameServer does not know (yet), unless answers take long.
 MASTERLESS_S = 1.0
 MASTERLESS_FACTOR = 20
+# A broker whose name and id another one has says so as often.
+CONTEST_LOG_S = 60.0
 
 _Failures = (RemotingError, BrokerError, ProtocolError)
 
@@ -88,6 +90,8 @@ class Registrar:
         self._running = False
         self._finished = trio.Event()
         self._unregister_timeout_ms = 0.0
+        self._rival = ""
+        self._contest_logged_at = 0.0
         topics.on_change.append(self.register_soon)
         if master is not None:
             master.ask_again = self.register_soon
@@ -177,6 +181,8 @@ class Registrar:
         timeout_ms = self._options.broker_not_active_timeout_millis if acting else None
         address = await namesrv.register(self._body(version), acting, timeout_ms)
         state.registered = version
+        if namesrv.contested_by:
+            self._log_contest(state, namesrv.contested_by)
         if self._heartbeats is not None:
             self._heartbeats.ask_soon()
         if self._master is not None:
@@ -188,6 +194,18 @@ class Registrar:
         if perm & PERM_READ_WRITE != PERM_READ_WRITE:
             table = {name: replace(config, perm=config.perm & perm) for name, config in table.items()}
         return RegisterBrokerBody(TopicConfigTable(version, table, version))
+
+    def _log_contest(self, state: _State, rival: str) -> None:
+        now = trio.current_time()
+        if rival == self._rival and now < self._contest_logged_at + CONTEST_LOG_S:
+            return
+        self._rival, self._contest_logged_at = rival, now
+        who = self._identity
+        logger.error(
+            "NameServer %s has another broker as %s with id %d, at %s: while it runs, it and this one, at %s, displace"
+            " each other; stop one of them, or give it another brokerName or brokerId",
+            state.addr, who.broker_name, who.broker_id, rival, who.addr,
+        )  # fmt: skip
 
     def _connection_lost(self, addr: str) -> None:
         state = self._states.get(addr)

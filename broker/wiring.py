@@ -10,12 +10,14 @@ from broker.handlers.admin_clean import CleanHandlers
 from broker.handlers.admin_config import ConfigHandlers
 from broker.handlers.admin_groups import GroupHandlers
 from broker.handlers.admin_topics import TopicHandlers
+from broker.handlers.broker_name import NAME_THE_BROKER, checking_broker_name
 from broker.handlers.client import ClientHandlers
 from broker.handlers.offsets import OffsetHandlers
 from broker.handlers.pull import PullHandlers
 from broker.handlers.query import QueryHandlers
 from broker.handlers.refused import RefusedHandlers
 from broker.handlers.send import SendHandlers
+from broker.handlers.slave_tables import SlaveTableHandlers
 from broker.handlers.stats import StatsHandlers
 from broker.identity import Identity, memory_bytes
 from broker.meta.clients import Clients
@@ -39,6 +41,7 @@ from remoting.net.channel import Channel
 from remoting.net.client import split_address
 from remoting.net.server import Server, ServerLimits
 from remoting.protocol.codes import RequestCode
+from remoting.protocol.command import BROKER_NAME_FIELD
 
 # Requests whose handlers may meet messages, entries of queues or of the index that are on disk only, besides pulls.
 READ_THE_STORE = (
@@ -121,11 +124,13 @@ def build_rooms(
         ),
         QueryHandlers(store, clients, options),
         OffsetHandlers(store, topics, groups, offsets, metadata.delay_offsets, in_memory_bytes),
+        SlaveTableHandlers(clock),
         StatsHandlers(options.broker_name, identity.addr, store, topics, offsets, clients, stats),
         replication,
     )  # fmt: skip
     handlers = {code: handler for family in families for code, handler in family.handlers().items()}
     handlers |= {code: cold.guarded(handlers[code]) for code in READ_THE_STORE}
+    handlers |= {code: checking_broker_name(options.broker_name, handlers[code]) for code in NAME_THE_BROKER}
     slow_handlers = {code: handler for family in quick_and_slow for code, handler in family.slow_handlers().items()}
     handlers |= RefusedHandlers(clients).handlers(handlers.keys() | slow_handlers.keys())
 
@@ -135,6 +140,7 @@ def build_rooms(
         limits=ServerLimits(idle_timeout_ms=options.server_channel_max_idle_time_seconds * 1000),
         on_close=_each(client_handlers.closed, held.drop, replication.metadata_watch.drop, cold.drop),
         after_turn=after_turn,
+        greeting={BROKER_NAME_FIELD: identity.broker_name},
     )
     prepare = acting.pre_online.prepare if acting.pre_online else None
     registrar = Registrar(identity, topics, options, known_master, acting.heartbeats, prepare)

@@ -111,7 +111,7 @@ def register_broker(state: State, channel: Channel, request: Command) -> Command
     order = None
     if state.options.return_order_topic_config_to_broker:
         order = state.kv_config.namespace(ORDER_TOPIC_CONFIG)
-    header = RegisterBrokerResponseHeader(ha_server_addr=result.ha_server_addr, master_addr=result.master_addr)
+    header = RegisterBrokerResponseHeader(result.ha_server_addr, result.master_addr, result.rival_addr)
     body = b"" if order is None else encode_body(KVTable(dict(order)), dialect_for(request))
     return request.respond(ext=header.to_ext(), body=body)
 
@@ -212,7 +212,9 @@ def get_route(state: State, channel: Channel, request: Command) -> Command:
 
 def get_cluster_info(state: State, channel: Channel, request: Command) -> Command:
     """106: all brokers of all clusters."""
-    return request.respond(body=encode_body(state.routes.cluster_info(), dialect_for(request)))
+    info = state.routes.cluster_info()
+    info.contested = state.routes.rivals.contested(state.clock.monotonic_ms()) or None
+    return request.respond(body=encode_body(info, dialect_for(request)))
 
 
 # --- topics

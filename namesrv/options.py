@@ -6,6 +6,7 @@ Keys are RocketMQ's. Those that may change while the NameServer runs (``mutable`
 from dataclasses import dataclass
 from typing import ClassVar
 
+from mqcommon.errors import ConfigError
 from mqcommon.options import option
 
 
@@ -54,16 +55,29 @@ class NamesrvOptions:
         "configBlackList;configStorePath;kvConfigPath", "keys that updateNamesrvConfig may not touch"
     )
 
-    # threads, buffers and Netty: RocketMQ's way to run, not ours
+    # --- not yet: refused when switched on
+    enable_controller_in_namesrv: bool = option(False, "not supported yet: must be false")
+    use_tls: bool = option(False, "not supported yet: must be false", key="useTLS")
+
+    # threads, buffers and Netty: RocketMQ's way to run, not ours; what begins with "controller" belongs to a controller
     ignored_keys: ClassVar[frozenset[str]] = frozenset(
         {
             "clientRequestThreadPoolNums",
             "clientRequestThreadPoolQueueCapacity",
             "clusterTest",
+            "controllerDLegerGroup",
+            "controllerDLegerPeers",
+            "controllerDLegerSelfId",
+            "controllerRequestThreadPoolQueueCapacity",
+            "controllerStorePath",
+            "controllerThreadPoolNums",
+            "controllerType",
             "defaultThreadPoolNums",
             "defaultThreadPoolQueueCapacity",
-            "enableControllerInNamesrv",
+            "enableElectUncleanMaster",
             "enableShutdownGracefully",
+            "isProcessReadEvent",
+            "notifyBrokerRoleChanged",
             "productEnvName",
             "rocketmqHome",
             "serverAsyncSemaphoreValue",
@@ -83,6 +97,14 @@ class NamesrvOptions:
             "writeBufferLowWaterMark",
         }
     )
+
+    def __post_init__(self) -> None:
+        for key, is_on, what in (
+            ("enableControllerInNamesrv", self.enable_controller_in_namesrv, "a controller"),
+            ("useTLS", self.use_tls, "TLS"),
+        ):
+            if is_on:
+                raise ConfigError(f"{key}: this version does not have {what}; set it to false, or leave it out")
 
     @property
     def forbidden_keys(self) -> frozenset[str]:

@@ -7,7 +7,8 @@ Brokers fill it, clients read it, nothing of it is on disk. Invariants, whatever
 A connection is only a token here (compared by identity): ``close`` removes the brokers that were last
 heard on it, so a broker that came back on a new connection outlives the end of its old one.
 
-Neighbours: handlers.py translates requests into calls; namesrv.py calls ``expire`` and ``close``.
+Neighbours: handlers.py translates requests into calls; rivals.py has those that claim one place; namesrv.py calls
+``expire`` and ``close``.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -17,6 +18,7 @@ from typing import Generic, TypeVar
 
 from mqcommon.names import MASTER_ID, MEMBER_GROUP_PREFIX, PERM_READ, PERM_WRITE
 from namesrv.min_broker import MinBroker, MinBrokerChange, change_of, min_broker
+from namesrv.rivals import Rivals
 from remoting.protocol.bodies.cluster import ClusterInfo
 from remoting.protocol.bodies.data_version import DataVersion
 from remoting.protocol.bodies.route import BrokerData, QueueData, TopicRouteData
@@ -79,6 +81,8 @@ class Registered(Generic[C]):
     is_new: bool = False
     # who held the id at another address until now
     displaced: LiveBroker[C] | None = None
+    # where another broker claims the same name and id
+    rival_addr: str | None = None
     # for a slave: where its master is
     master_addr: str | None = None
     ha_server_addr: str | None = None
@@ -106,6 +110,7 @@ class RouteTable(Generic[C]):
         self._by_broker: dict[str, dict[str, QueueData]] = {}
         # names of the sets whose members changed since slaves were last to be told; an ordered set
         self._changed: dict[str, None] = {}
+        self.rivals = Rivals()
 
     # --- what brokers do
 
@@ -118,20 +123,28 @@ class RouteTable(Generic[C]):
         if holder is not None and holder is not known and _older_state(new.data_version, holder.data_version):
             if known is not None:
                 self._remove(known)
-            return Registered(Outcome.STALE)
+            self.rivals.note(new.broker_name, new.broker_id, new.broker_addr, now_ms)
+            return Registered(Outcome.STALE, rival_addr=holder.broker_addr)
         if holder is None and len(new.topics) == 1:
             return Registered(Outcome.INCREMENT_BEFORE_FULL)
 
-        displaced = None
+        displaced = told = rival_addr = None
         if known is not None and known is not holder:
+            if known.broker_name == new.broker_name:
+                # it may be the last of its set, which goes with it and comes back below
+                told = self._sets[known.broker_name].told
             self._remove(known)
             known = None
         if holder is not None and holder is not known:
             displaced = holder
             del self._live[holder.broker_addr]
+            if not _older_state(holder.data_version, new.data_version):  # else a controller chose the new one
+                rival_addr = holder.broker_addr
+                self.rivals.note(new.broker_name, new.broker_id, rival_addr, now_ms)
         is_changed = known is None or known.data_version != new.data_version
         self._live[new.broker_addr] = _live_broker(new, connection, now_ms)
         brokers = self._join(new)
+        brokers.told = brokers.told or told
         # a slave speaks for its set only while it has the lowest id, that is, without a master
         is_prime_slave = (
             new.broker_id != MASTER_ID and new.enable_acting_master is not None and new.broker_id == min(brokers.addrs)
@@ -146,12 +159,14 @@ class RouteTable(Generic[C]):
             Outcome.REGISTERED,
             is_new=known is None,
             displaced=displaced,
+            rival_addr=rival_addr,
             master_addr=master.broker_addr if master else None,
             ha_server_addr=master.ha_server_addr if master else None,
         )
 
     def unregister(self, cluster: str, broker_name: str, broker_addr: str) -> bool:
         """Remove a broker that says good-bye; False when nobody of that name is at that address."""
+        self.rivals.gone(broker_addr)
         live = self._find(cluster, broker_addr)
         if live is None or live.broker_name != broker_name:
             return False
@@ -355,17 +370,9 @@ class RouteTable(Generic[C]):
 
 def _live_broker(new: Registration, connection: C, now_ms: int) -> LiveBroker[C]:
     return LiveBroker(
-        cluster=new.cluster,
-        broker_name=new.broker_name,
-        broker_id=new.broker_id,
-        broker_addr=new.broker_addr,
-        ha_server_addr=new.ha_server_addr,
-        data_version=new.data_version,
-        filter_servers=new.filter_servers,
-        heartbeat_timeout_ms=new.heartbeat_timeout_ms,
-        last_heard_ms=now_ms,
-        connection=connection,
-    )
+        new.cluster, new.broker_name, new.broker_id, new.broker_addr, new.ha_server_addr, new.data_version,
+        new.filter_servers, new.heartbeat_timeout_ms, last_heard_ms=now_ms, connection=connection,
+    )  # fmt: skip
 
 
 def _queue_data(broker_name: str, config: TopicConfig, perm_mask: int) -> QueueData:

@@ -141,6 +141,8 @@ def broker_daemon(home: Path, name: str, nameserver: str, port: int = 0, *option
     port = port or free_port()
     command = [
         str(BIN / "broker"), "--listen-port", str(port), "--bind-address", HOST, "--broker-ip1", HOST,
+        # A port that free_port chose may have another daemon's two below it.
+        "--fast-listen-port", "0",
         "--broker-name", name, "--namesrv-addr", nameserver, "--store-path-root-dir", str(home / name),
         # Neither what else fills this machine's disk nor the hour is to matter.
         "--disk-space-warning-level-ratio", "100", "--clean-file-forcibly-enable", "false",

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import trio
 
+from broker.file_sizes import check_file_size
 from broker.handlers.bodies import answer_with
 from broker.meta.topics import Topics
 from broker.options import BrokerOptions
@@ -88,6 +89,8 @@ class ConfigHandlers:
         async with self._changing:
             try:
                 wanted = update(self._options, text)
+                if wanted.max_message_size > self._options.max_message_size:
+                    check_file_size(wanted)
             except ConfigError as error:
                 raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from None
             changed = [o for o in options_of(BrokerOptions) if _differs(o.name, self._options, wanted)]

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import trio
 
+from broker.handlers.broker_name import check_broker_name
 from broker.meta.topics import Topics
 from broker.observe.stats import BrokerStats
 from broker.options import BrokerOptions
@@ -67,6 +68,7 @@ class SendFields(NamedTuple):
     properties: str
     reconsume_times: str
     batch: str
+    broker_name: str
 
 
 def _names(*, short: bool) -> SendFields:
@@ -99,6 +101,7 @@ class SendHandlers:
         self._commits = commits
         self._stats = stats
         self._options = options
+        self._broker_name = options.broker_name
         self._clock = clock
         self._store_host = store_host
         self._host_hex = store_host.hex().upper()
@@ -141,6 +144,9 @@ class SendHandlers:
             raw_properties: bytes = properties.encode()
         except (KeyError, ValueError, TypeError, AttributeError, UnicodeEncodeError) as error:
             raise _bad_fields(error) from None
+        broker_name = ext.get(names.broker_name)
+        if broker_name != self._broker_name and broker_name is not None:
+            check_broker_name(broker_name, self._broker_name)
         check_topic_is_sendable(topic)
         config = self._topics.get(topic)
         if config is None:

@@ -4,13 +4,18 @@ Codes and texts are RocketMQ's; to a send, that of versions before 5 (and of 5 w
 Clients try another broker then. Neighbour: wiring.py puts these in place of a master's handlers.
 """
 
+import logging
 from typing import NoReturn
 
 from mqcommon.errors import RequestRefused
+from mqcommon.names import check_topic, check_topic_is_users
 from remoting.net.channel import Channel
 from remoting.net.server import Handler
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
+from remoting.protocol.headers.topics import TopicRequestHeader
+
+logger = logging.getLogger(__name__)
 
 _MESSAGES = (
     RequestCode.SEND_MESSAGE,
@@ -21,7 +26,6 @@ _MESSAGES = (
 _TRANSACTIONS = (RequestCode.END_TRANSACTION,)
 _CHANGES = (
     RequestCode.UPDATE_AND_CREATE_TOPIC,
-    RequestCode.DELETE_TOPIC_IN_BROKER,
     RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
     RequestCode.DELETE_SUBSCRIPTIONGROUP,
 )
@@ -33,6 +37,7 @@ def refusals() -> dict[int, Handler]:
         **dict.fromkeys(_MESSAGES, _refuse_message),
         **dict.fromkeys(_TRANSACTIONS, _refuse_end_transaction),
         **dict.fromkeys(_CHANGES, _refuse_change),
+        RequestCode.DELETE_TOPIC_IN_BROKER: _delete_topic,
     }
 
 
@@ -54,3 +59,16 @@ def _refuse_change(channel: Channel, request: Command) -> NoReturn:
         ResponseCode.SYSTEM_ERROR,
         "Can't modify topic or subscription group from slave broker, please execute it from master broker.",
     )
+
+
+def _delete_topic(channel: Channel, request: Command) -> Command:
+    """215. mqadmin deletes a topic on masters and slaves, also a group's own ones, and stops where one refuses.
+
+    RocketMQ's slaves delete it. Here that is answered as a success, and nothing is done: the topic goes when the
+    master has deleted it.
+    """
+    topic = TopicRequestHeader.from_ext(request.ext).topic
+    check_topic(topic)
+    check_topic_is_users(topic)
+    logger.info("deletion of topic %s by %s left to the master", topic, channel.remote)
+    return request.respond()

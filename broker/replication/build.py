@@ -16,6 +16,10 @@ from broker.store.replica import Replica
 from broker.store.store import MessageStore
 from mqcommon.clock import Clock
 
+# A slave of ours says hello at once; one of RocketMQ tells its offset with its first heartbeat, after 5 s and some.
+HELLO_S = 3.0
+PLAIN_HELLO_S = 10.0
+
 
 def link_terms(options: BrokerOptions) -> LinkTerms:
     """What both ends of the link need of the options."""
@@ -26,6 +30,7 @@ def link_terms(options: BrokerOptions) -> LinkTerms:
         allow_plain=options.allow_plain_peers,
         heartbeat_s=options.ha_send_heartbeat_interval / 1000,
         timeout_s=options.ha_housekeeping_interval / 1000,
+        hello_s=PLAIN_HELLO_S if options.allow_plain_peers else HELLO_S,
         plain_chunk_bytes=options.ha_transfer_batch_size,
     )
 

@@ -5,6 +5,7 @@ CBOR. Where a secret is set, nobody else is followed anyway.
 Neighbours: known_master.py (what NameServers say), slave.py (connects).
 """
 
+import logging
 from typing import NamedTuple
 
 import trio
@@ -21,6 +22,11 @@ from remoting.protocol.command import Command
 ASK_TIMEOUT_MS = 3_000
 # Where only the HA address is known, the other is a guess: after so many guesses in vain RocketMQ's way is tried.
 GUESSES = 4
+# A slave that waits to be told where its master is says so, first after the time that a start of both may take.
+FIRST_LOG_S = 10.0
+LOG_S = 60.0
+
+logger = logging.getLogger(__name__)
 
 
 class Target(NamedTuple):
@@ -47,9 +53,14 @@ class MasterFinder:
     async def find(self) -> Target:
         """Where to connect; waits until that is known. OSError when the master does not answer."""
         known = self._known
+        wait_s = FIRST_LOG_S
         while not self._options.ha_master_address and (known.address is None or not known.address.ha_addr):
             self._changed = trio.Event()
-            await self._changed.wait()
+            with trio.move_on_after(wait_s) as waiting:
+                await self._changed.wait()
+            if waiting.cancelled_caught:
+                wait_s = LOG_S
+                logger.warning("no master is found: %s", self._missing())
         ha_addr = self._options.ha_master_address
         if not ha_addr:
             assert known.address is not None
@@ -69,6 +80,15 @@ class MasterFinder:
                 raise
             return Target(ha_addr, hello=False)
         return target
+
+    def _missing(self) -> str:
+        options = self._options
+        if not options.namesrv_addrs:
+            return "neither namesrvAddr nor haMasterAddress is set"
+        return (
+            f"no NameServer of {options.namesrv_addr} that answers knows a broker of brokerName={options.broker_name}"
+            " with brokerId=0; start it, with the same namesrvAddr"
+        )
 
     def _on_change(self) -> None:
         self._changed.set()

@@ -173,9 +173,9 @@ def tail_places(start: int, end: int, file_bytes: int) -> list[tuple[int, int]]:
     return places
 
 
-def first_difference(tails: tuple[Tail, ...], start: int, end: int, crc_of: Callable[[int, int], int]) -> int | None:
-    """The offset of a piece that is another one in the log from ``start`` to ``end``; None when all are the same."""
+def first_difference(tails: tuple[Tail, ...], start: int, end: int, crc_of: Callable[[int, int], int]) -> Tail | None:
+    """A piece that is another one in the log from ``start`` to ``end``; None when all are the same."""
     for tail in tails:
         if start <= tail.offset and tail.offset + tail.size <= end and crc_of(tail.offset, tail.size) != tail.crc:
-            return tail.offset
+            return tail
     return None

@@ -27,6 +27,7 @@ from broker.replication.hello import (
     Claim,
     Hello,
     HelloReader,
+    Tail,
     Welcome,
     decode,
     encode,
@@ -48,6 +49,8 @@ class LinkTerms:
     allow_plain: bool = True
     heartbeat_s: float = 5.0
     timeout_s: float = 20.0
+    # How long a peer may take until it follows.
+    hello_s: float = 20.0
     plain_chunk_bytes: int = PLAIN_CHUNK_BYTES
 
 
@@ -83,7 +86,7 @@ class MasterLink:
         self._terms = terms
         self._bounds = bounds
         self._nonce = nonce
-        self._heard = self._said = now
+        self._began = self._heard = self._said = now
         self._first: bytes | None = b""
         self._hello_reader = HelloReader()
         self._reports = ReportReader()
@@ -157,6 +160,8 @@ class MasterLink:
     def check(self, now: float) -> None:
         """ProtocolError when the slave has been silent for too long."""
         if now >= self.silent_at():
+            if self._must_say_hello:
+                raise ProtocolError(f"it did not say who it is in {self._terms.hello_s:g} s")
             raise ProtocolError(f"nothing was heard of it for {self._terms.timeout_s:.0f} s")
 
     def beat_at(self) -> float:
@@ -165,10 +170,17 @@ class MasterLink:
 
     def silent_at(self) -> float:
         """When `check` raises, unless something comes before."""
+        if self._must_say_hello:
+            return self._began + min(self._terms.hello_s, self._terms.timeout_s)
         return self._heard + self._terms.timeout_s
 
-    def judge(self, difference: int | None, now: float) -> None:
-        """Answer the claim; ``difference``: where the slave's log is known to hold other bytes."""
+    @property
+    def _must_say_hello(self) -> bool:
+        """Whether the peer is the one that must say more before it follows: bytes one by one gain it no time."""
+        return not self.ready and self.claim is None
+
+    def judge(self, difference: Tail | None, now: float) -> None:
+        """Answer the claim; ``difference``: a piece of which the slave's log is known to hold other bytes."""
         claim = self.claim
         assert claim is not None
         self.claim = None
@@ -234,7 +246,7 @@ class MasterLink:
         self.acked = max(self.acked, offset)
 
 
-def _refusal(claim: Claim, bounds: Bounds, difference: int | None) -> str:
+def _refusal(claim: Claim, bounds: Bounds, difference: Tail | None) -> str:
     if claim.file_bytes != bounds.file_bytes:
         return (
             f"its commit log files have {claim.file_bytes} bytes and the master's {bounds.file_bytes}:"
@@ -249,8 +261,9 @@ def _refusal(claim: Claim, bounds: Bounds, difference: int | None) -> str:
         )
     if difference is not None:
         return (
-            f"it has other bytes than the master at offset {difference} (the slave ends at {claim.end}, the master at"
-            f" {bounds.end}). Nothing is overwritten; {RESYNC}"
+            f"it has other bytes than the master somewhere in {difference.offset} to"
+            f" {difference.offset + difference.size} (the slave ends at {claim.end}, the master at {bounds.end})."
+            f" Nothing is overwritten; {RESYNC}"
         )
     if claim.end < bounds.start:
         return f"it has the log up to {claim.end}, and the master's begins at {bounds.start}; {RESYNC}"

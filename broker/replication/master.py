@@ -13,6 +13,7 @@ from collections.abc import Callable
 import trio
 
 from broker.replication.acks import AckLedger, Slave
+from broker.replication.admission import Admission
 from broker.replication.frames import CHUNK_BYTES
 from broker.replication.hello import NONCE_BYTES
 from broker.replication.link import Bounds, LinkTerms, MasterLink, Range
@@ -23,8 +24,6 @@ from remoting.net.server import address_of
 
 logger = logging.getLogger(__name__)
 
-# A set has a few at the most; what else connects is a mistake or worse.
-MAX_CONNECTIONS = 100
 RECEIVE_BYTES = 4096
 # Where a rate is set, it comes in pieces: heartbeats come in time.
 PIECES_A_SECOND = 10
@@ -42,6 +41,7 @@ class Master:
         self._terms = terms
         self._rate = rate
         self._connections: set[_Connection] = set()
+        self._admission: Admission[_Connection] = Admission()
         self._told = -1
 
     async def serve_on(
@@ -71,24 +71,32 @@ class Master:
         except OSError:
             return  # gone before we looked
         addr = f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
-        if len(self._connections) >= MAX_CONNECTIONS:
-            logger.warning("slave %s turned away: %d are connected already", addr, MAX_CONNECTIONS)
-            return
-        connection = _Connection(stream, addr, self._log, self._acks, self._terms, self._rate)
+        connection = _Connection(stream, addr, self._log, self._acks, self._terms, self._rate, self._admit)
+        if (crowded := self._admission.arrived(connection, ip)) is not None:
+            crowded.close("newer connections need its place, and it did not say who it is")
         self._connections.add(connection)
         reason = "the broker is stopping"
         try:
             await connection.run()
-            reason = "it closed the connection"
+            reason = connection.closed_reason or "it closed the connection"
         except* ProtocolError as group:
             reason = str(_first(group))
         except* (trio.BrokenResourceError, trio.ClosedResourceError):
             reason = "the connection broke"
         finally:
             self._connections.discard(connection)
+            self._admission.gone(connection)
             self._acks.gone(addr)
             log = logger.info if reason == "it closed the connection" else logger.warning
             log("connection of slave %s ended: %s", addr, reason)
+
+    def _admit(self, connection: "_Connection", said_hello: bool) -> None:
+        """A connection is about to follow. ProtocolError when too many do."""
+        admitted, crowded = self._admission.follows(connection, said_hello=said_hello)
+        if crowded is not None:
+            crowded.close("slaves that say hello need its place")
+        if not admitted:
+            raise ProtocolError("too many slaves follow already")
 
 
 def _first(group: BaseExceptionGroup[ProtocolError]) -> BaseException:
@@ -109,7 +117,12 @@ class _Connection:
         acks: AckLedger,
         terms: LinkTerms,
         rate: Callable[[], int],
+        admit: Callable[["_Connection", bool], None],
     ) -> None:
+        """``admit`` is called when the slave is about to follow, with whether it said hello."""
+        self._admit = admit
+        self._scope = trio.CancelScope()
+        self.closed_reason = ""
         self._stream = stream
         self._addr = addr
         self._log = log
@@ -135,11 +148,17 @@ class _Connection:
             self._something.set()
 
     async def run(self) -> None:
-        """Until the slave closes the connection. ProtocolError when it must be closed."""
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._send)
-            await self._receive()
-            nursery.cancel_scope.cancel()
+        """Until the slave closes the connection, or `close`. ProtocolError when it must be closed."""
+        with self._scope:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._send)
+                await self._receive()
+                nursery.cancel_scope.cancel()
+
+    def close(self, reason: str) -> None:
+        """End it; `run` returns soon."""
+        self.closed_reason = reason
+        self._scope.cancel()
 
     def _bounds(self) -> Bounds:
         log = self._log
@@ -169,6 +188,7 @@ class _Connection:
 
     def _connected(self) -> None:
         hello = self._link.hello
+        self._admit(self, hello is not None)
         identity = hello.addr if hello else ""
         self._slave = self._acks.connected(self._addr, self._since, identity, self._link.start)
         who = f"broker {hello.broker_id} at {hello.addr}" if hello else "a plain peer"

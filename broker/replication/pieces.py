@@ -14,7 +14,7 @@ def tails_of(log: CommitLog, start: int, end: int) -> tuple[Tail, ...]:
     )
 
 
-def other_bytes_at(log: CommitLog, tails: tuple[Tail, ...]) -> int | None:
+def other_bytes_at(log: CommitLog, tails: tuple[Tail, ...]) -> Tail | None:
     """Where a slave has other bytes than the master's ``log``; None when all that it told is the same."""
     return first_difference(tails, log.start, log.end, lambda offset, size: _crc(log, offset, size))
 

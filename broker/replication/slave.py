@@ -8,6 +8,7 @@ Neighbours: link.py (what is said), store/replica.py (the log), find_master.py (
 """
 
 import logging
+import math
 import os
 import random
 from collections.abc import Awaitable, Callable
@@ -36,8 +37,10 @@ MAX_PAUSE_S = 5.0
 REFUSED_PAUSE_S = 30.0
 # A connection that lived so long was a good one: the next pause is short again.
 GOOD_S = 10.0
+# While the master is not followed, the reason is logged as often.
+LOG_S = 60.0
 # Records that are queued between two looks at anything else: about a millisecond.
-BUILD_RECORDS = 400
+BUILD_RECORDS = 300
 # What came so lately is in memory for sure; a slave whose queues are further behind reads with care.
 NEAR_BYTES = 4 * 1024 * 1024
 MAX_BEHIND_BYTES = 1024 * 1024 * 1024
@@ -85,7 +88,7 @@ class Slave:
 
     async def run(self) -> None:
         """Until cancelled, or until the log cannot be followed any more; then `finish`."""
-        failures = 0
+        failures, logged_at = 0, -math.inf
         while True:
             started = trio.current_time()
             try:
@@ -102,8 +105,10 @@ class Slave:
                 self._told_off(f"{error}; {RESYNC}")
                 return
             failures = 1 if trio.current_time() - started > GOOD_S else failures + 1
-            if self.following or failures == 1:
+            now = trio.current_time()
+            if self.following or failures == 1 or now >= logged_at + LOG_S:
                 logger.warning("the master is not followed, still trying: %s", reason)
+                logged_at = now
             self.following = ""
             self._master_lost()
             pause_s = min(FIRST_PAUSE_S * 2 ** min(failures - 1, 10), MAX_PAUSE_S)

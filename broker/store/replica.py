@@ -1,12 +1,14 @@
 """The store of a slave: its log is its master's, byte for byte; queues are made of the records in it.
 
-`append` takes bytes as they come, and they may end within a record; ``raw_end`` is how far they go. `build` gives
-whole records to their queues, in steps, and moves the log's end behind them: readers see nothing before that.
+`append` takes bytes as they come, and they may end within a record; ``raw_end`` is how far they go. `build` checks the
+CRC of whole records and gives them to their queues, in steps, and moves the log's end behind them: readers see nothing
+before that.
 `finish` makes it an ordinary store again. What a crash leaves behind the last whole record is a torn tail for recovery.
 Neighbours: commitlog.py (`room`), recovery.py (the same after a crash), replication/slave.py (owns this).
 """
 
 import struct
+from zlib import crc32
 
 from broker.store.consumequeue import ENTRY_BYTES, ConsumeQueue
 from broker.store.rebuild import is_queued
@@ -16,10 +18,20 @@ from broker.store.store import MessageStore
 from broker.store.tags import TagCodes
 from mqcommon.errors import ProtocolError, StoreCorrupt
 from mqcommon.message.flags import BORN_HOST_V6, STORE_HOST_V6
-from mqcommon.message.record import BLANK_BYTES, BLANK_MAGIC, MAGIC_V1, MAGIC_V2, MIN_RECORD, SIZE_MAGIC, decode_record
+from mqcommon.message.record import (
+    BLANK_BYTES,
+    BLANK_MAGIC,
+    CRC_MASK,
+    MAGIC_V1,
+    MAGIC_V2,
+    MIN_RECORD,
+    SIZE_MAGIC,
+    decode_record,
+)
 
-# size, magic, queueId, queueOffset, physicalOffset, sysFlag, storeTimestamp, bodyLength of a record with IPv4 hosts.
-_HEAD = struct.Struct(">II4xi4xqqi16xq20xi")
+# Of a record with IPv4 hosts: size, magic, bodyCRC, queueId, queueOffset, physicalOffset, sysFlag, storeTimestamp,
+# bodyLength.
+_HEAD = struct.Struct(">IIIi4xqqi16xq20xi")
 _LENGTH = struct.Struct(">H")
 _V6 = BORN_HOST_V6 | STORE_HOST_V6
 # How much of the log is copied at once to be taken apart.
@@ -142,7 +154,7 @@ class Replica:
         unpack, topics, queues = _HEAD.unpack_from, self._topics, self._queues
         try:
             while done < limit and total - at >= MIN_RECORD:
-                size, magic, queue_id, queue_offset, physical, sys_flag, stored_ms, body_bytes = unpack(data, at)
+                size, magic, crc, queue_id, queue_offset, physical, sys_flag, stored_ms, body_bytes = unpack(data, at)
                 if magic == BLANK_MAGIC:
                     break
                 if magic not in (MAGIC_V1, MAGIC_V2) or not MIN_RECORD <= size <= room - at:
@@ -170,6 +182,8 @@ class Replica:
                     length = len(properties)
                     if topic_end + 2 + length != at + size or data[topic_end : topic_end + 2] != _LENGTH.pack(length):
                         raise self._corrupt(start + at, "topic and properties do not end where the record does")
+                    if crc32(data[at + _HEAD.size : tail_at]) & CRC_MASK != crc:
+                        raise self._damaged(start + at, size)
                 if physical != start + at or queue_id < 0 or queue_offset < 0:
                     raise self._corrupt(
                         start + at, f"the record says it is message {queue_offset} of queue {queue_id} at {physical}"
@@ -213,6 +227,8 @@ class Replica:
             record = decode_record(raw, check_crc=False)
         except ProtocolError as error:
             raise self._corrupt(physical, str(error)) from None
+        if crc32(record.body) & CRC_MASK != record.body_crc:
+            raise self._damaged(physical, len(raw))
         return (
             record.queue_id,
             record.queue_offset,
@@ -249,6 +265,12 @@ class Replica:
             )
         else:
             queue.move_to(offset)
+
+    def _damaged(self, physical: int, size: int) -> StoreCorrupt:
+        return self._corrupt(
+            physical,
+            f"the body of the record in bytes {physical} to {physical + size} of the log does not match its CRC",
+        )
 
     def _corrupt(self, physical: int, reason: str) -> StoreCorrupt:
         segment = self.log.chain.at(physical)

@@ -1,18 +1,22 @@
 """Runs of records of one layout, taken apart at once: what a slave that catches up meets most of the time.
 
 A producer's messages mostly have one size, one topic and one tag. What such records differ in comes out of them column
-by column; whatever is not as in the first of them ends the run. All else is read one by one: replica.py (owns this).
+by column; whatever is not as in the first of them ends the run, and so does a body that does not match its CRC. All
+else is read one by one: replica.py (owns this).
 """
 
 import struct
 from itertools import repeat
 from typing import NamedTuple
+from zlib import crc32
 
 from broker.store.consumequeue import ENTRY
 from broker.store.tags import TAGS, TagCodes
+from mqcommon.message.record import CRC_MASK
 
-# size, magic, queueId, queueOffset, physicalOffset, sysFlag, storeTimestamp, bodyLength with IPv4 hosts; then the body.
-_COLUMNS = ">8s4xi4xqq4s16xq20x4s"
+# size, magic, bodyCRC, queueId, queueOffset, physicalOffset, sysFlag, storeTimestamp, bodyLength with IPv4 hosts; then
+# the body.
+_COLUMNS = ">8sIi4xqq4s16xq20x4s"
 _BODY_AT = struct.calcsize(_COLUMNS)
 # Shorter runs are read one by one.
 MIN_RUN = 8
@@ -69,13 +73,16 @@ class RunReader:
         if layout is None:
             return None
         part = data[at : at + most * size]
-        heads, ids, offsets, places, flags, times, lengths, topics, before, tags, behind = zip(
+        heads, crcs, ids, offsets, places, flags, times, lengths, contents, topics, before, tags, behind = zip(
             *layout.record.iter_unpack(part), strict=True
         )
         count = most
         for column in (heads, flags, lengths, topics, tags):
             if column.count(column[0]) < count:
                 count = min(count, next(number for number, value in enumerate(column) if value != column[0]))
+        sums = [crc32(body) & CRC_MASK for body in contents[:count]]
+        if tuple(sums) != crcs[:count]:
+            count = next(number for number, value in enumerate(sums) if value != crcs[number])
         if count < most:
             self._reach = _FIRST_REACH
             if count < MIN_RUN:
@@ -121,7 +128,7 @@ class RunReader:
             tag = properties[at : end + 1 if end >= 0 else None]
             tag_at += at
         rest = len(tail) - tag_at - len(tag)
-        record = struct.Struct(f"{_COLUMNS}{body_bytes}x{head_bytes}s{tag_at - head_bytes}s{len(tag)}s{rest}s")
+        record = struct.Struct(f"{_COLUMNS}{body_bytes}s{head_bytes}s{tag_at - head_bytes}s{len(tag)}s{rest}s")
         return _Layout(record, head, head[1:-2], tag, tag_at, self._tag_codes.of(properties))
 
 

@@ -22,6 +22,8 @@ BLANK_MAGIC = 0xCBD43194
 BLANK_BYTES = 8
 MAX_TOPIC_V1 = 127
 MAX_PROPERTIES = 32_767
+# RocketMQ keeps 31 bits of a CRC32.
+CRC_MASK = 0x7FFFFFFF
 
 SIZE_MAGIC = struct.Struct(">II")
 _HEADS = {(born, store): struct.Struct(f">IIIiiqqiq{born}sq{store}siqi") for born in (8, 20) for store in (8, 20)}
@@ -136,7 +138,7 @@ def encode_record(
             head.pack(
                 head.size + body_length + len(topic_part) + 2 + properties_length,
                 magic,
-                crc32(body) & 0x7FFFFFFF,
+                crc32(body) & CRC_MASK,
                 queue_id,
                 flag,
                 queue_offset,
@@ -175,7 +177,7 @@ def decode_record(data: bytes | memoryview, at: int = 0, *, check_crc: bool = Tr
         if body_length < 0 or body_at + body_length + 3 > end:
             raise ProtocolError(f"body of {body_length} bytes does not fit into a record of {size}")
         body = bytes(data[body_at : body_at + body_length])
-        if check_crc and crc32(body) & 0x7FFFFFFF != fields[2]:
+        if check_crc and crc32(body) & CRC_MASK != fields[2]:
             raise ProtocolError("body does not match its CRC")
         topic_at = body_at + body_length
         if magic == MAGIC_V1:

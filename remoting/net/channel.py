@@ -7,7 +7,7 @@ Bounds: bytes in the outbox, requests in flight, size of a frame. A channel over
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import outcome
@@ -66,6 +66,8 @@ class Channel:
         self.last_read = trio.current_time()
         self.language = ""
         self.version = 0
+        #: Ext fields of the answer that accepts the offer to speak CBOR.
+        self.greeting: Mapping[str, str] = {OFFER_FIELD: OFFER_CBOR}
         self.attachments: dict[str, Any] = {}
 
     # --- sending
@@ -79,7 +81,7 @@ class Channel:
             return
         if self.attachments and self.attachments.get(OFFER_FIELD) == request.opaque:
             del self.attachments[OFFER_FIELD]
-            response.ext = {**(response.ext or {}), OFFER_FIELD: OFFER_CBOR}
+            response.ext = {**(response.ext or {}), **self.greeting}
         if len(response.body) < APART_BYTES:
             self.queue(encode(response))
         elif self.closed_reason is None:

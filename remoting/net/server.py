@@ -57,7 +57,10 @@ class Server:
         limits: ServerLimits | None = None,
         on_close: Callable[[Channel], None] | None = None,
         after_turn: Callable[[], None] | None = None,
+        greeting: Mapping[str, str] | None = None,
     ) -> None:
+        """``greeting``: more ext fields for the answer that accepts a client's offer to speak CBOR."""
+        self._greeting = {OFFER_FIELD: OFFER_CBOR, **(greeting or {})}
         self._handlers = handlers
         self._slow_handlers = slow_handlers or {}
         self._limits = limits or ServerLimits()
@@ -133,6 +136,7 @@ class Server:
             # The peer was gone before we looked at its address.
             await trio.aclose_forcefully(stream)
             return
+        channel.greeting = self._greeting
         self.channels.add(channel)
         try:
             await channel.run(self._dispatch, self._after_turn)

@@ -36,6 +36,8 @@ class RequestCode:
     GET_ALL_CONSUMER_OFFSET: Final = 43
     GET_ALL_DELAY_OFFSET: Final = 45
     CHECK_CLIENT_CONFIG: Final = 46
+    GET_TIMER_CHECK_POINT: Final = 60
+    GET_TIMER_METRICS: Final = 61
     PUT_KV_CONFIG: Final = 100
     GET_KV_CONFIG: Final = 101
     DELETE_KV_CONFIG: Final = 102

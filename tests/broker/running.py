@@ -17,6 +17,7 @@ from tests.support.memory_files import MemoryFiles
 SMALL: dict[str, Any] = {
     "bind_address": "127.0.0.1",
     "listen_port": 0,
+    "fast_listen_port": 0,
     "broker_name": "broker-a",
     "store_path_root_dir": "/store",
     "mapped_file_size_commit_log": 64 * 1024,

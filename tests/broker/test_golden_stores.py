@@ -83,7 +83,7 @@ async def test_everything_is_served_and_goes_on(version: str, tmp_path: Path) ->
         for extra in ({"key": row["keys"]}, {"key": row["msgId"], "_UNIQUE_KEY_QUERY": "true"}):
             answer = await client.invoke(addr, Command(RequestCode.QUERY_MESSAGE, {**query, **extra}))
             assert row["offsetMsgId"] in [message.offset_msg_id for message in decode_messages(answer.body)]
-        sent = await client.invoke(addr, send_request("GoldenA", b"more", queue_id=0))
+        sent = await client.invoke(addr, send_request("GoldenA", b"more", queue_id=0, n="broker-g"))
         end = next(each["max"] for each in rows(version, "OFFSET") if each["queueId"] == 0)
         assert sent.ext is not None and int(sent.ext["queueOffset"]) == end
         commit = {"consumerGroup": "golden_group", "topic": "GoldenA", "queueId": 0, "commitOffset": end}

@@ -71,6 +71,18 @@ def test_every_key_of_rocketmq_is_known() -> None:
         ("aclEnable=true", "aclEnable: this version does not have access control; set it to false"),
         ("enableDLegerCommitLog=true", "DLedger"),
         ("enableControllerMode=true", "controller"),
+        ("brokerId=-1\nenableControllerMode=true\nallAckInSyncStateSet=true", "enableControllerMode: this version"),
+        ("enableControllerMode=true\ncontrollerAddr=127.0.0.1:9878\nbrokerId=-1", "does not have a controller"),
+        ("brokerId=-1", "brokerId: -1 is given out by a controller, which this version does not have"),
+        ("brokerId=-1\nbrokerRole=SLAVE", "brokerId: -1 is given out by a controller"),
+        ("allAckInSyncStateSet=true", "does not have a controller"),
+        ("useTLS=true", "useTLS: this version does not have TLS"),
+        ("enableLmq=true", "LMQ"),
+        ("enableMultiDispatch=true", "LMQ"),
+        ("storeType=defaultRocksDB", "storeType: this version does not have stores or tables in RocksDB"),
+        ("configManagerVersion=v2", "configManagerVersion: this version does not have stores or tables in RocksDB"),
+        ("storePathRootDir=", "storePathRootDir: it is empty; give the directory of the store"),
+        ("storePathRootDir=  ", "storePathRootDir: it is empty"),
         ("brokerRole=MASTER", "give ASYNC_MASTER"),
         ("brokerRole=SLAVE", "give each SLAVE its own id above 0"),
         ("brokerId=1", "1 is a slave's; set brokerRole=SLAVE, or leave brokerId out"),
@@ -87,6 +99,22 @@ def test_what_is_refused(tmp_path: Path, text: str, words: str) -> None:
         load(tmp_path, text)
     assert words in str(caught.value)
     assert "broker.conf" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "port"),
+    [
+        ("", 10909),
+        ("listenPort=20001", 19999),
+        ("fastListenPort=10000", 10000),
+        ("fastListenPort=0", 0),
+        # As where the system chooses: RocketMQ's peers could not know the port.
+        ("listenPort=0", 0),
+        ("listenPort=2", 0),
+    ],
+)
+def test_the_fast_port_is_two_below_the_other(tmp_path: Path, text: str, port: int) -> None:
+    assert load(tmp_path, text).fast_port == port
 
 
 @pytest.mark.parametrize(
@@ -108,7 +136,11 @@ def test_a_sync_master_waits_for_a_slave_unless_told_otherwise(tmp_path: Path) -
 
 
 def test_false_is_no_reason_to_refuse(tmp_path: Path) -> None:
-    assert not load(tmp_path, "aclEnable=false\nenableDLegerCommitLog=false").acl_enable
+    text = "aclEnable=false\nenableDLegerCommitLog=false\nuseTLS=false\nallAckInSyncStateSet=false\nenableLmq=false"
+    more = "enableMultiDispatch=false\nstoreType=default\nconfigManagerVersion=v1\nenableControllerMode=false"
+    warnings: list[str] = []
+    assert load(tmp_path, f"{text}\n{more}", warnings) == BrokerOptions()
+    assert warnings == []
 
 
 @pytest.mark.parametrize(("asked", "given"), [(1, 10_000), (30_000, 30_000), (90_000, 60_000)])

@@ -271,6 +271,25 @@ async def test_with_our_own_nameserver() -> None:
             nursery.cancel_scope.cancel()
 
 
+async def test_a_second_broker_of_its_name_and_id_is_an_error_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    namesrv = RecordingNamesrv()
+    namesrv.answer = {"contestedBy": "10.0.0.2:10911"}
+    async with serving(namesrv) as addr, broker(addr) as (room, registrar):
+        for count in range(1, 4):
+            room.topics.put(TopicConfig(f"T{count}"))
+            await until(lambda: registrar.registered_addrs == [addr])
+        assert len(namesrv.registered) > 1
+        (record,) = [record for record in caplog.records if record.levelno == logging.ERROR]
+        assert record.getMessage() == (
+            f"NameServer {addr} has another broker as broker-a with id 0, at 10.0.0.2:10911: while it runs, it and this"
+            " one, at 127.0.0.1:10911, displace each other; stop one of them, or give it another brokerName or brokerId"
+        )
+        # Another address is news.
+        namesrv.answer = {"contestedBy": "10.0.0.3:10911"}
+        room.topics.put(TopicConfig("T9"))
+        await until(lambda: "at 10.0.0.3:10911" in caplog.text)
+
+
 @asynccontextmanager
 async def slave(*addrs: str) -> AsyncIterator[tuple[KnownMaster, Registrar]]:
     room = Room(resolved(options(namesrv_addr=";".join(addrs))))

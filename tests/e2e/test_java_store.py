@@ -18,6 +18,7 @@ NAME = "broker-g"
 # The keys of the Java broker's conf file.
 CONF = """brokerName=broker-g
 mappedFileSizeCommitLog=262144
+maxMessageSize=200000
 mappedFileSizeConsumeQueue=6000
 maxHashSlotNum=500
 maxIndexNum=2000

@@ -6,6 +6,7 @@ import trio
 
 from namesrv.config_handlers import build_slow_handlers
 from namesrv.handlers import build_handlers
+from namesrv.rivals import CONTEST_MS
 from remoting.net.client import open_client
 from remoting.protocol.bodies import decode_body, encode_body, loads
 from remoting.protocol.bodies.cluster import ClusterInfo, MemberGroupAnswer
@@ -40,6 +41,33 @@ async def test_a_registered_broker_is_found(peer: Peer) -> None:
     info = decode_body(ClusterInfo, answer.body)
     assert info.cluster_addr_table == {"DefaultCluster": ["broker-a"]}
     assert info.broker_addr_table["broker-a"].broker_addrs == {0: "127.0.0.1:10911"}
+
+
+async def test_two_brokers_of_one_name_and_id_are_told_of_each_other(served: Served, peer: Peer) -> None:
+    async def contested() -> dict[str, dict[int, str]] | None:
+        return decode_body(ClusterInfo, (await peer.ask(RequestCode.GET_BROKER_CLUSTER_INFO)).body).contested
+
+    one, two, other = "10.0.0.1:10911", "10.0.0.2:10911", await served.peer()
+    assert (await peer.register(one)).ext == {}
+    assert (await other.register(two, broker_id=1)).ext is not None
+    assert await contested() is None
+    assert ((await other.register(two)).ext or {})["contestedBy"] == one
+    assert await contested() == {"broker-a": {0: one}}
+    served.clock.advance(30_000)
+    assert ((await peer.register(one)).ext or {})["contestedBy"] == two
+    assert await contested() == {"broker-a": {0: two}}
+    assert (await peer.register(one)).ext == {}
+    served.clock.advance(CONTEST_MS + 1)
+    assert await contested() is None
+
+
+async def test_a_contest_ends_when_one_of_the_two_says_good_bye(served: Served, peer: Peer) -> None:
+    one, two = "10.0.0.1:10911", "10.0.0.2:10911"
+    await peer.register(one)
+    await peer.register(two)
+    await peer.ask(RequestCode.UNREGISTER_BROKER, {**ONE_BROKER, "brokerAddr": one})
+    assert served.namesrv.state.routes.rivals.contested(served.clock.monotonic_ms()) == {}
+    assert (await peer.register(two)).ext == {}
 
 
 async def test_an_unknown_topic_is_refused_in_rocketmqs_words(peer: Peer) -> None:

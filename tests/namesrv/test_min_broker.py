@@ -63,6 +63,18 @@ def test_what_changed_back_before_anybody_looked_is_no_change() -> None:
     assert table.min_broker_changes() == []
 
 
+@pytest.mark.parametrize(("before", "now"), [(1, 0), (0, 2), (3, 1)])
+def test_the_only_member_that_takes_another_id_is_a_change(before: int, now: int) -> None:
+    table: RouteTable[object] = RouteTable()
+    table.register(registration(addr=FIRST, broker_id=before, acting_master=True), "m", 0)
+    assert table.min_broker_changes() == []
+    table.register(registration(addr=FIRST, broker_id=now, acting_master=True), "m", 0)
+    (change,) = table.min_broker_changes()
+    assert (change.min_broker_id, change.min_broker_addr, change.offline_broker_addr) == (now, FIRST, None)
+    assert change.tell == (() if now == 0 else (FIRST,))
+    assert table.min_broker_changes() == []
+
+
 @asynccontextmanager
 async def slave() -> AsyncIterator[tuple[str, trio.MemoryReceiveChannel[dict[str, Any]]]]:
     """The address of one that hears notices."""

@@ -59,6 +59,30 @@ def test_an_unknown_key_names_file_line_and_nearest(tmp_path: Path) -> None:
         load_conf(NamesrvOptions, conf)
 
 
+@pytest.mark.parametrize(
+    ("text", "feature"),
+    [
+        # as RocketMQ's documentation has it
+        ("enableControllerInNamesrv=true\ncontrollerDLegerGroup=g\ncontrollerDLegerPeers=n0-h:1", "a controller"),
+        ("controllerDLegerSelfId=n0\ncontrollerStorePath=/c\nenableControllerInNamesrv = true", "a controller"),
+        ("useTLS=true", "TLS"),
+    ],
+)
+def test_what_is_missing_is_refused_by_its_name(tmp_path: Path, text: str, feature: str) -> None:
+    conf = tmp_path / "namesrv.conf"
+    conf.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load_conf(NamesrvOptions, conf)
+    assert f"this version does not have {feature}; set it to false, or leave it out" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_is_switched_off_is_no_reason_to_refuse(tmp_path: Path) -> None:
+    conf = tmp_path / "namesrv.conf"
+    conf.write_text("enableControllerInNamesrv=false\nuseTLS=false")
+    assert load_conf(NamesrvOptions, conf) == NamesrvOptions()
+
+
 def test_what_may_change_while_running() -> None:
     options = update(NamesrvOptions(), "enableTopicList=false\nwaitSecondsForService=3\n")
     assert (options.enable_topic_list, options.wait_seconds_for_service) == (False, 3)

@@ -151,6 +151,24 @@ def test_a_slave_that_becomes_master_has_one_address_only(table: RouteTable[obje
     assert [live.broker_addr for live in table.brokers()] == ["s:1"]
 
 
+@pytest.mark.parametrize(
+    ("before", "now", "rival", "noted"),
+    [
+        (0, 0, "old:1", {"broker-a": {0: "old:1"}}),
+        # a controller chose another master
+        (1, 2, None, {}),
+        # the registration is ignored
+        (2, 1, "old:1", {"broker-a": {0: "new:1"}}),
+    ],
+)
+def test_whoever_claims_the_same_place_is_noted(
+    table: RouteTable[object], before: int, now: int, rival: str | None, noted: dict[str, dict[int, str]]
+) -> None:
+    table.register(registration(addr="old:1", state_version=before), "c1", 0)
+    assert table.register(registration(addr="new:1", state_version=now), "c2", 0).rival_addr == rival
+    assert table.rivals.contested(0) == noted
+
+
 def test_an_older_state_version_does_not_take_the_id_of_a_newer(table: RouteTable[object]) -> None:
     table.register(registration(addr="new:1", state_version=3), "c1", 0)
     old = registration(addr="old:1", state_version=2)

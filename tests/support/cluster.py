@@ -14,6 +14,7 @@ from tests.support.waiting import until
 # Files so small that a test fills several of them.
 SMALL = (
     "--mapped-file-size-commit-log", str(1024 * 1024),
+    "--max-message-size", "1000000",
     "--mapped-file-size-consume-queue", str(500 * 20),
     "--max-hash-slot-num", "1000",
     "--max-index-num", "4000",

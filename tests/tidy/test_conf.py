@@ -36,6 +36,9 @@ def test_two_masters_and_two_slaves_can_run_on_one_machine(name: str, role: str)
         ("broker-b", 1, "SLAVE"),
         ("broker-b", 0, role),
     ]
-    ports = [port for one in brokers for port in (one.listen_port, one.ha_listen_port or one.listen_port + 1)]
+    ports = [
+        port for one in brokers for port in (one.listen_port, one.fast_port, one.ha_listen_port or one.listen_port + 1)
+    ]
+    assert all(ports)
     assert len(set(ports)) == len(ports)
     assert len({one.store_path_root_dir for one in brokers}) == len(brokers)

@@ -19,8 +19,10 @@ MAY_IMPORT = {
 OURS = {*PACKAGES, "tests", "bench", "scripts", "pyspark_rocketmq"}
 
 PURE = (
-    *("mqcommon/arguments.py", "mqcommon/message", "remoting/protocol", "namesrv/routes.py", "namesrv/min_broker.py"),
-    *("broker/replication/acks.py", "broker/replication/frames.py", "broker/replication/hello.py"),
+    *("mqcommon/arguments.py", "mqcommon/message", "remoting/protocol"),
+    *("namesrv/routes.py", "namesrv/min_broker.py", "namesrv/rivals.py"),
+    *("broker/replication/acks.py", "broker/replication/admission.py", "broker/replication/frames.py"),
+    *("broker/replication/hello.py",),
     *("broker/replication/link.py", "broker/replication/members.py"),
 )
 PURE_OURS = (
@@ -30,6 +32,7 @@ PURE_OURS = (
     "mqcommon.message",
     "remoting.protocol",
     "namesrv.min_broker",
+    "namesrv.rivals",
     "broker.replication.frames",
     "broker.replication.hello",
 )

@@ -9,10 +9,14 @@ from remoting.protocol.bodies.route import BrokerData
 
 @dataclass(slots=True)
 class ClusterInfo(Body):
-    """Brokers by name, broker names by cluster."""
+    """Brokers by name, broker names by cluster.
+
+    ``contested``, Skylark's own: by name and id, where another broker with the same name and id registers.
+    """
 
     broker_addr_table: dict[str, BrokerData] = member(map_of(body_of(BrokerData)))
     cluster_addr_table: dict[str, list[str]] = member(map_of(list_of(TEXT)))
+    contested: dict[str, dict[int, str]] | None = member(map_of(map_by_int(TEXT)), None)
 
 
 @dataclass(slots=True)

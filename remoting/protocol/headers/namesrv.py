@@ -54,10 +54,14 @@ class RegisterBrokerRequestHeader(Header):
 
 @dataclass(slots=True)
 class RegisterBrokerResponseHeader(Header):
-    """The answer to 103: the master, for a slave."""
+    """The answer to 103: the master, for a slave.
+
+    ``contested_by``, Skylark's own: where another broker registers with the same name and id.
+    """
 
     ha_server_addr: str | None = optional(read_text)
     master_addr: str | None = optional(read_text)
+    contested_by: str | None = optional(read_text)
 
 
 @dataclass(slots=True)

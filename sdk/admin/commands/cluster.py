@@ -155,7 +155,8 @@ def _base_lines(rows: Sequence[Row], form: Table) -> Iterator[str]:
 
 
 async def _rows(session: Session, cluster: str | None, more_stats: bool) -> list[dict[str, Any]]:
-    targets = all_targets(await session.admin.cluster_info(), cluster)
+    info = await session.admin.cluster_info()
+    targets = all_targets(info, cluster)
     answers = await session.each((one.addr for one in targets), session.admin.broker_runtime_info)
     for addr, error in answers.errors.items():
         session.fail(error, f"broker {addr}")
@@ -167,6 +168,13 @@ async def _rows(session: Session, cluster: str | None, more_stats: bool) -> list
             row = more_row(target, table)
         else:
             row = base_row(target, table, int(time.time() * 1000)) | lag_of(target, answers.values, masters)
+        rival = (info.contested or {}).get(target.broker_name, {}).get(target.broker_id)
+        if rival is not None:
+            row["contestedBy"] = rival
+            session.warn(
+                f"{target.broker_name} with id {target.broker_id} is registered from {target.addr} and from {rival}:"
+                " if both run, stop one of them, or give it another brokerName or brokerId"
+            )
         row["ok"] = target.addr in answers.values
         rows.append(row)
     return rows

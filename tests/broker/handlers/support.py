@@ -9,6 +9,7 @@ from broker.handlers.client import ClientHandlers
 from broker.handlers.ha import HaHandlers
 from broker.handlers.offsets import OffsetHandlers
 from broker.handlers.query import QueryHandlers
+from broker.handlers.slave_tables import SlaveTableHandlers
 from broker.handlers.stats import StatsHandlers
 from broker.meta.clients import Clients
 from broker.observe.replication import ReplicationStats
@@ -85,6 +86,7 @@ class Desk:
             GroupHandlers(room.groups, room.offsets, self.stats, self.durable),
             ConfigHandlers(room.options, room.topics, room.fs, room.clock, self.runtime),
             self.ha,
+            SlaveTableHandlers(room.clock),
             QueryHandlers(self.store, self.clients, room.options),
             OffsetHandlers(self.store, room.topics, room.groups, room.offsets, room.metadata.delay_offsets, 4_000),
             StatsHandlers(

@@ -36,7 +36,8 @@ class Running:
         return left
 
     async def send(self, topic: str, body: bytes, *, queue_id: int = 0) -> None:
-        answer = await self.client.invoke(self.addr, send_request(topic, body, queue_id=queue_id), 5_000)
+        request = send_request(topic, body, queue_id=queue_id, n=self.broker.options.broker_name)
+        answer = await self.client.invoke(self.addr, request, 5_000)
         assert answer.code == ResponseCode.SUCCESS, answer
 
     async def bodies(self, topic: str, *, queue_id: int = 0) -> list[bytes]:

@@ -6,7 +6,7 @@ import pytest
 import trio
 
 from broker.options import BrokerOptions
-from broker.replication.find_master import GUESSES, MasterFinder, Target
+from broker.replication.find_master import GUESSES, LOG_S, MasterFinder, Target
 from broker.replication.known_master import KnownMaster, MasterAddress
 from remoting.net.channel import Channel
 from remoting.net.server import Server
@@ -53,6 +53,24 @@ async def test_where_only_the_ha_address_is_known_the_other_is_guessed_a_few_tim
         with pytest.raises(OSError, match=r"127.0.0.1:1 is a Skylark broker is not known"):
             await wanted.find()
     assert await wanted.find() == Target("127.0.0.1:2", hello=False)
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({}, "neither namesrvAddr nor haMasterAddress is set"),
+        (
+            {"namesrv_addr": "10.0.0.5:9876", "broker_name": "b"},
+            "no NameServer of 10.0.0.5:9876 that answers knows a broker of brokerName=b with brokerId=0",
+        ),
+    ],
+)
+async def test_a_master_that_is_not_found_is_logged_each_minute(
+    autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture, options: dict[str, Any], reason: str
+) -> None:
+    with trio.move_on_after(3.5 * LOG_S):
+        await finder(KnownMaster(), **options).find()
+    assert [reason in line for line in caplog.messages] == [True] * 4
 
 
 async def test_an_unknown_master_is_waited_for(autojump_clock: trio.testing.MockClock) -> None:

@@ -182,7 +182,7 @@ def test_other_bytes_are_found_when_the_master_has_deleted_what_came_before() ->
     data = text(12_000)
     master_log, slave_log = Log(data[4096:], start=4096), Log(data[:5000])
     slave_log.data[4999] ^= 1
-    with pytest.raises(ReplicationRefused, match="other bytes than the master at offset 4096"):
+    with pytest.raises(ReplicationRefused, match="other bytes than the master somewhere in 4096 to 5000"):
         converse(master_link(master_log), master_log, slave_link(slave_log), slave_log)
 
 
@@ -239,3 +239,15 @@ def test_files_of_another_size_are_told() -> None:
 
 def test_terms_have_rocketmqs_intervals() -> None:
     assert (LinkTerms().heartbeat_s, LinkTerms().timeout_s, LinkTerms().plain_chunk_bytes) == (5.0, 20.0, 32768)
+
+
+def test_a_peer_must_say_who_it_is_in_time_however_it_trickles() -> None:
+    log = Log(text(9000))
+    link = master_link(log, replace(TERMS, hello_s=3.0))
+    link.receive(b"\xffSKY", 2.9)
+    assert link.silent_at() == 3.0
+    with pytest.raises(ProtocolError, match="did not say who it is in 3 s"):
+        link.check(3.0)
+    plain = master_link(log, replace(TERMS, hello_s=3.0))
+    plain.receive(encode_report(0), 2.9)
+    assert plain.silent_at() == 22.9

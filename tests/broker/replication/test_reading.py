@@ -11,6 +11,7 @@ from mqcommon.message.queue import MessageQueue
 from remoting.protocol.bodies.topic import TopicConfig
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import Command
+from scripts.daemons import free_port
 from sdk import Admin, Producer, PullConsumer, PullStatus
 from sdk.consumer import commits, replicas
 from sdk.consumer.result import PullResult
@@ -103,7 +104,7 @@ async def test_reads_go_on_at_the_slave_and_nothing_is_skipped_on_the_masters_re
             assert await consumer.max_offset(QUEUE) == 30
             assert await consumer.committed_offset(QUEUE) == 30  # kept by the consumer
             port = int(master.addr.rpartition(":")[2])
-            async with broker(left, namesrv_addr=names, listen_port=port) as again:
+            async with broker(left, namesrv_addr=names, listen_port=port, ha_listen_port=free_port()) as again:
                 await until(lambda: has_committed(again, 30), "what was kept is committed")
                 await send(names, range(30, 50))
                 await reader.read(50)
@@ -132,7 +133,7 @@ async def test_a_slave_that_is_behind_makes_readers_wait_for_the_master() -> Non
                     again = await consumer.pull(QUEUE, 0, max_count=100)
                     assert [message.body for message in again.messages] == bodies(10)
                     port = int(master.addr.rpartition(":")[2])
-                    async with broker(left, namesrv_addr=names, listen_port=port):
+                    async with broker(left, namesrv_addr=names, listen_port=port, ha_listen_port=free_port()):
                         await send(names, range(20, 25))
                         await reader.read(25)
                         assert reader.bodies == bodies(25)

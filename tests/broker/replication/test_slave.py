@@ -13,7 +13,7 @@ from broker.replication.frames import ReportReader, encode_header
 from broker.replication.hello import VERSION, Hello
 from broker.replication.link import LinkTerms
 from broker.replication.progress import SlaveProgress
-from broker.replication.slave import Slave
+from broker.replication.slave import LOG_S, Slave
 from broker.store.replica import Replica
 from broker.store.store import MessageStore
 from mqcommon.clock import ManualClock
@@ -194,3 +194,20 @@ async def test_an_empty_slave_of_a_plain_master_copies_all_that_it_has(last_file
 def store_bytes(store: MessageStore) -> bytes:
     fs = store._fs
     return b"".join(fs.read(segment.path) for segment in store.log.chain.segments).rstrip(b"\0")
+
+
+async def test_a_master_that_does_not_answer_is_logged_each_minute(
+    autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def find() -> Target:
+        raise OSError("the master at 10.0.0.1:10911 does not answer")
+
+    store = open_store(MemoryFiles(), ManualClock(), SMALL_FILES)
+    slave = Slave(
+        Replica(store), LinkTerms(), Hello(VERSION, "c", "b", 1, "", b""), find, lambda: None, lambda: None, None,
+        SlaveProgress(), ManualClock(),
+    )  # fmt: skip
+    with trio.move_on_after(3.5 * LOG_S):
+        await slave.run()
+    lines = [line for line in caplog.messages if "the master at 10.0.0.1:10911 does not answer" in line]
+    assert 3 <= len(lines) <= 4

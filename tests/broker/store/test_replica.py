@@ -239,6 +239,30 @@ def test_what_is_no_record_stops_the_slave(spoil: Callable[[bytes], bytes], reas
     assert bodies(slave, "A", 0) == [b"one"] and slave.log.end == middle
 
 
+@pytest.mark.parametrize("kind", ["one by one", "IPv6", "a run"])
+def test_a_body_that_does_not_match_its_crc_stops_the_slave_there(kind: str) -> None:
+    its_master = open_store(MemoryFiles())
+    count = 40 if kind == "a run" else 3
+    ends = [0]
+    for number in range(count):
+        host, flag = (BORN_HOST_V6, 0x10) if kind == "IPv6" else (BORN_HOST, 0)
+        its_master.put("A", 0, b"body %03d" % number, b"", sys_flag=flag, born_timestamp=1, born_host=host)
+        ends.append(its_master.log.end)
+    bad = count // 2
+    data = bytearray(log_bytes(its_master, 0, its_master.log.end))
+    data[data.index(b"body %03d" % bad)] ^= 1
+    slave = open_store(MemoryFiles())
+    replica = Replica(slave)
+    replica.begin_at(0)
+    feed(replica, bytes(data))
+    with pytest.raises(
+        StoreCorrupt, match=f"in bytes {ends[bad]} to {ends[bad + 1]} of the log does not match its CRC"
+    ):
+        build_all(replica)
+    assert bodies(slave, "A", 0) == [b"body %03d" % number for number in range(bad)]
+    assert slave.log.end == ends[bad]
+
+
 def test_a_full_disk_stops_at_a_record_and_goes_on_later() -> None:
     its_master = master(Random(1))
     fs = MemoryFiles()

@@ -54,6 +54,7 @@ class World:
     kv: dict[tuple[str, str], str] = field(default_factory=dict)
     messages: list[Any] = field(default_factory=list)
     entries: dict[str, ConsumeQueueEntries] = field(default_factory=dict)
+    contested: dict[str, dict[int, str]] | None = None
     errors: dict[tuple[str, ...], SkylarkError] = field(default_factory=dict)
     calls: list[tuple[Any, ...]] = field(default_factory=list)
     opened: list[Settings] = field(default_factory=list)
@@ -81,7 +82,7 @@ class FakeAdmin:
     async def cluster_info(self) -> ClusterInfo:
         self.world.asked("cluster_info")
         table = {name: BrokerData("DefaultCluster", name, dict(addrs)) for name, addrs in self.world.brokers.items()}
-        return ClusterInfo(table, {"DefaultCluster": list(self.world.brokers)})
+        return ClusterInfo(table, {"DefaultCluster": list(self.world.brokers)}, self.world.contested)
 
     async def topic_route(self, topic: str) -> TopicRouteData:
         self.world.asked("topic_route", topic)

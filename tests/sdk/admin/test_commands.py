@@ -124,6 +124,16 @@ def test_cluster_list_shows_a_broker_that_does_not_answer() -> None:
     assert [row["ok"] for row in json.loads(run(world, "clusterList", *JSON).stdout)] == [True, False]
 
 
+def test_cluster_list_names_two_brokers_of_one_name_and_id() -> None:
+    world = World(contested={"broker-a": {0: "other:1"}})
+    for options in ((), ("-m",)):
+        result = run(world, "clusterList", *options)
+        (warning,) = result.stderr.splitlines()
+        assert f"broker-a with id 0 is registered from {MASTER} and from other:1: if both run, stop one" in warning
+        master, slave = json.loads(run(world, "clusterList", *options, *JSON).stdout)
+        assert (master["contestedBy"], slave.get("contestedBy")) == ("other:1", None)
+
+
 def test_cluster_list_again_and_again_until_ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
 

@@ -15,6 +15,7 @@ from remoting.protocol.bodies.kvtable import KVTable
 from remoting.protocol.bodies.offsets import ConsumerOffsetTable, DelayOffsetTable
 from remoting.protocol.bodies.register import RegisterBrokerBody, body_crc32
 from remoting.protocol.bodies.route import TopicRouteData
+from remoting.protocol.bodies.slave_tables import MessageRequestModes
 from remoting.protocol.bodies.stats import BrokerStatsData, ConsumeStats
 from remoting.protocol.bodies.topic import GroupList, TopicConfig, TopicConfigTable, TopicList, TopicStatsTable
 from remoting.protocol.command import CBOR
@@ -46,12 +47,13 @@ CLASSES: dict[tuple[int, bool], type[Body]] = {
     (322, True): DataVersion,
     (322, False): DataVersion,
     (351, False): TopicConfig,
+    (402, False): MessageRequestModes,
     (907, False): HARuntimeInfo,
 }
 NEW = ["java_5.3.3", "admin_5.3.3"]
 OLD = ["java_json", "java_rocketmq", "cpp", "broker_namesrv", "admin_4.9.8"]
 #: Bodies of codes that no daemon of ours handles yet, or that are not JSON objects.
-OTHER_CODES = {10, 11, 12, 17, 25, 26, 36, 41, 42, 222, 310, 317, 319, 320, 402}
+OTHER_CODES = {10, 11, 12, 17, 25, 26, 36, 41, 42, 222, 310, 317, 319, 320}
 
 
 def typed(names: list[str]) -> list[tuple[Recorded, type[Body], bytes]]:

@@ -1,0 +1,70 @@
+"""Which connections the HA port keeps when there are too many. Pure.
+
+A connection is a stranger until it follows: until its hello is answered, or a plain peer has told its offset. Strangers
+have places of their own, so that silent ones keep no slave out: where all are taken, the oldest stranger goes, of an
+address that no slave ever came from before one of a slave's. Followers have limits for all and for each address; over
+those a slave that said hello takes the place of a plain peer, and others are refused.
+Neighbour: master.py closes those that this returns.
+"""
+
+from typing import Generic, TypeVar
+
+MAX_STRANGERS = 64
+MAX_STRANGERS_OF_AN_ADDRESS = 16
+# A set has a few slaves at the most; what else follows is a mistake or worse.
+MAX_FOLLOWERS = 100
+MAX_FOLLOWERS_OF_AN_ADDRESS = 16
+MAX_KNOWN_ADDRESSES = 256
+
+C = TypeVar("C")
+
+
+class Admission(Generic[C]):
+    """Connections of the HA port; ``ip`` is the peer's address without its port."""
+
+    def __init__(self) -> None:
+        # oldest first
+        self._strangers: dict[C, str] = {}
+        # with whether it said hello
+        self._followers: dict[C, tuple[str, bool]] = {}
+        # where slaves with a hello came from, the latest last
+        self._known: dict[str, None] = {}
+
+    def arrived(self, connection: C, ip: str) -> C | None:
+        """A connection was made; returns the stranger that must go for it, if any."""
+        victim = None
+        ours = [other for other, its_ip in self._strangers.items() if its_ip == ip]
+        if len(ours) >= MAX_STRANGERS_OF_AN_ADDRESS:
+            victim = ours[0]
+        elif len(self._strangers) >= MAX_STRANGERS:
+            victim = min(self._strangers, key=lambda other: self._strangers[other] in self._known)
+        if victim is not None:
+            del self._strangers[victim]
+        self._strangers[connection] = ip
+        return victim
+
+    def follows(self, connection: C, *, said_hello: bool) -> tuple[bool, C | None]:
+        """(whether a stranger may follow, the plain peer that must go for it); one that was let go already may not."""
+        ip = self._strangers.pop(connection, None)
+        if ip is None:
+            return False, None
+        victim = None
+        here = [other for other, (its_ip, _) in self._followers.items() if its_ip == ip]
+        full = here if len(here) >= MAX_FOLLOWERS_OF_AN_ADDRESS else list(self._followers)
+        if full is here or len(full) >= MAX_FOLLOWERS:
+            victim = next((other for other in full if not self._followers[other][1]), None) if said_hello else None
+            if victim is None:
+                return False, None
+            del self._followers[victim]
+        self._followers[connection] = ip, said_hello
+        if said_hello:
+            self._known.pop(ip, None)
+            self._known[ip] = None
+            if len(self._known) > MAX_KNOWN_ADDRESSES:
+                del self._known[next(iter(self._known))]
+        return True, victim
+
+    def gone(self, connection: C) -> None:
+        """The connection ended."""
+        self._strangers.pop(connection, None)
+        self._followers.pop(connection, None)
