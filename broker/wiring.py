@@ -1,5 +1,6 @@
 """Every room of a broker, each given what it needs; they know no other."""
 
+import logging
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -38,6 +39,8 @@ from remoting.net.channel import Channel
 from remoting.net.client import split_address
 from remoting.net.server import Server, ServerLimits
 from remoting.protocol.codes import RequestCode
+
+logger = logging.getLogger(__name__)
 
 # Requests whose handlers may meet messages, entries of queues or of the index that are on disk only, besides pulls.
 READ_THE_STORE = (
@@ -81,14 +84,14 @@ def build_rooms(
     cleaner = Cleaner(store, Removal(fs, options.store_path_root_dir, store), flusher, options, clock)
 
     def after_turn() -> None:
-        if store.arrived:
-            arrived = list(store.arrived)
-            store.arrived.clear()
-            held.arrived(arrived)
         flusher.wake()
         pages.wake()
         if master is not None:
             master.wake()
+        if store.arrived:
+            arrived = list(store.arrived)
+            store.arrived.clear()
+            held.arrived(arrived)
 
     replication = build_replication(options, identity, store, metadata, commits, persister, flusher, clock, after_turn)
     master, known_master, acting = replication.master, replication.known_master, replication.acting
@@ -138,10 +141,13 @@ def build_rooms(
 
 
 def _each(*drops: Callable[[Channel], None]) -> Callable[[Channel], None]:
-    """All of them, for a connection that has closed."""
+    """All of them, for a connection that has closed, even when one fails."""
 
     def on_close(channel: Channel) -> None:
         for drop in drops:
-            drop(channel)
+            try:
+                drop(channel)
+            except Exception:
+                logger.exception("%s failed for the closed connection of %s", drop.__qualname__, channel.remote)
 
     return on_close

@@ -6,7 +6,7 @@ RocketMQ's own servers ignore the offer and go on in JSON.
 
 import logging
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Protocol
 
 import trio
@@ -52,7 +52,11 @@ class _Peer:
 class RemotingClient:
     """Sends requests to servers; made by `open_client`, which owns its tasks."""
 
-    def __init__(self, nursery: trio.Nursery, handlers: Mapping[int, Handler], on_lost: OnLost | None) -> None:
+    def __init__(
+        self, nursery: trio.Nursery, handlers: Mapping[int, Handler], on_lost: OnLost | None, max_frame_bytes: int
+    ) -> None:
+        #: The longest frame that is sent and taken.
+        self.max_frame_bytes = max_frame_bytes
         self._nursery = nursery
         self._handlers = handlers
         self._on_lost = on_lost
@@ -65,7 +69,7 @@ class RemotingClient:
     ) -> Command:
         """The answer of ``addr``, whatever its code. ``body`` is encoded as the connection speaks.
 
-        Raises ConnectFailed, ConnectionLost, RequestTimeout or TooManyRequests.
+        Raises ConnectFailed, ConnectionLost, RequestTimeout, TooManyRequests or FrameTooLarge.
         """
         deadline = trio.current_time() + timeout_ms / 1000
         channel = await self.channel(addr, timeout_ms)
@@ -166,7 +170,7 @@ class RemotingClient:
             host, port = split_address(peer.addr)
             with trio.fail_after(CONNECT_TIMEOUT_MS / 1000):
                 stream = await trio.open_tcp_stream(host, port, happy_eyeballs_delay=0.05)
-            channel = Channel(stream, max_frame_bytes=MAX_FRAME_BYTES)
+            channel = Channel(stream, max_frame_bytes=self.max_frame_bytes)
         except (OSError, ValueError, trio.TooSlowError) as error:
             reason = "timed out" if isinstance(error, trio.TooSlowError) else connect_reason(error)
             self._errors[peer.addr] = ConnectFailed(peer.addr, reason)
@@ -181,12 +185,20 @@ class RemotingClient:
             await channel.run(lambda ch, command: self._dispatch(peer, ch, command))
         except* ProtocolError as group:
             logger.warning("connection to %s closed: %s", peer.addr, group.exceptions[0])
+        except* Exception as group:
+            logger.error("connection to %s closed after an error", peer.addr, exc_info=group)
         finally:
             # After `close` the next connection may be up before this task runs again.
             if peer.channel is channel:
                 peer.channel = None
-            if self._on_lost is not None:
-                self._on_lost(peer.addr)
+            self._lost(peer.addr)
+
+    def _lost(self, addr: str) -> None:
+        if self._on_lost is not None:
+            try:
+                self._on_lost(addr)
+            except Exception:
+                logger.exception("what follows the loss of the connection to %s failed", addr)
 
     def _dispatch(self, peer: _Peer, channel: Channel, request: Command) -> None:
         handler = self._handlers.get(request.code)
@@ -220,7 +232,8 @@ class RemotingClient:
         with trio.move_on_after(timeout_ms / 1000):
             for peer in self._peers.values():
                 if peer.channel is not None:
-                    await peer.channel.flush()
+                    with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+                        await peer.channel.flush()
         for peer in list(self._peers.values()):
             if peer.channel is not None:
                 peer.channel.close("client stopped")
@@ -228,14 +241,17 @@ class RemotingClient:
 
 @asynccontextmanager
 async def open_client(
-    handlers: Mapping[int, Handler] | None = None, *, on_lost: OnLost | None = None
+    handlers: Mapping[int, Handler] | None = None,
+    *,
+    on_lost: OnLost | None = None,
+    max_frame_bytes: int = MAX_FRAME_BYTES,
 ) -> AsyncIterator[RemotingClient]:
     """A client whose connections live as long as the ``async with`` block.
 
     ``handlers`` answer what servers ask of their clients; ``on_lost(addr)`` is called for every connection that ended.
     """
     async with trio.open_nursery() as nursery:
-        client = RemotingClient(nursery, handlers or {}, on_lost)
+        client = RemotingClient(nursery, handlers or {}, on_lost, max_frame_bytes)
         nursery.start_soon(client.sweep)
         try:
             yield client
