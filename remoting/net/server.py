@@ -69,6 +69,11 @@ class Server:
         self._nursery: trio.Nursery | None = None
         self.channels: set[Channel] = set()
 
+    @property
+    def codes(self) -> list[int]:
+        """The requests that it answers."""
+        return sorted({*self._handlers, *self._slow_handlers})
+
     async def serve(
         self, host: str, port: int, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED
     ) -> None:
