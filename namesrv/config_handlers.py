@@ -14,9 +14,9 @@ from mqcommon.errors import ConfigError, RequestRefused, StoreError
 from mqcommon.options import options_of, read_update, to_properties, update, value_text
 from namesrv.options import NamesrvOptions
 from namesrv.state import State
+from remoting.net.answers import answer_with
 from remoting.net.channel import Channel
 from remoting.net.server import SlowHandler
-from remoting.protocol.bodies import dialect_for, encode_body
 from remoting.protocol.bodies.kvtable import KVTable
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
@@ -75,7 +75,7 @@ def get_kv_namespace(state: State, channel: Channel, request: Command) -> Comman
     values = state.kv_config.namespace(namespace)
     if values is None:
         raise RequestRefused(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}")
-    return request.respond(body=encode_body(KVTable(dict(values)), dialect_for(request)))
+    return answer_with(request, KVTable(dict(values)))
 
 
 def get_config(state: State, channel: Channel, request: Command) -> Command:

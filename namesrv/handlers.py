@@ -15,6 +15,7 @@ from namesrv import config_handlers
 from namesrv.kvconfig import ORDER_TOPIC_CONFIG
 from namesrv.routes import DEFAULT_HEARTBEAT_TIMEOUT_MS, Outcome, Registration
 from namesrv.state import State
+from remoting.net.answers import answer_with
 from remoting.net.channel import Channel
 from remoting.net.server import Handler
 from remoting.protocol.bodies import Body, decode_body, dialect_for, encode_body
@@ -112,8 +113,9 @@ def register_broker(state: State, channel: Channel, request: Command) -> Command
     if state.options.return_order_topic_config_to_broker:
         order = state.kv_config.namespace(ORDER_TOPIC_CONFIG)
     header = RegisterBrokerResponseHeader(ha_server_addr=result.ha_server_addr, master_addr=result.master_addr)
-    body = b"" if order is None else encode_body(KVTable(dict(order)), dialect_for(request))
-    return request.respond(ext=header.to_ext(), body=body)
+    answer = request.respond() if order is None else answer_with(request, KVTable(dict(order)))
+    answer.ext = header.to_ext()
+    return answer
 
 
 def _registration(request: Command) -> Registration:
@@ -191,7 +193,7 @@ def get_member_group(state: State, channel: Channel, request: Command) -> Comman
     header = GetBrokerMemberGroupRequestHeader.from_ext(request.ext)
     known = state.routes.members(header.broker_name)
     group = BrokerMemberGroup(known.broker_addrs if known else {}, header.broker_name, header.cluster_name)
-    return request.respond(body=encode_body(MemberGroupAnswer(group), dialect_for(request)))
+    return answer_with(request, MemberGroupAnswer(group))
 
 
 # --- routes
@@ -207,12 +209,12 @@ def get_route(state: State, channel: Channel, request: Command) -> Command:
         raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, _NO_ROUTE.format(header.topic))
     if state.options.order_message_enable:
         route.order_topic_conf = state.kv_config.get(ORDER_TOPIC_CONFIG, header.topic)
-    return request.respond(body=encode_body(route, dialect_for(request)))
+    return answer_with(request, route)
 
 
 def get_cluster_info(state: State, channel: Channel, request: Command) -> Command:
     """106: all brokers of all clusters."""
-    return request.respond(body=encode_body(state.routes.cluster_info(), dialect_for(request)))
+    return answer_with(request, state.routes.cluster_info())
 
 
 # --- topics
@@ -221,14 +223,14 @@ def get_cluster_info(state: State, channel: Channel, request: Command) -> Comman
 def get_all_topics(state: State, channel: Channel, request: Command) -> Command:
     """206."""
     _check_allowed(state.options.enable_all_topic_list)
-    return _topic_list(request, TopicList(state.routes.topics()))
+    return answer_with(request, TopicList(state.routes.topics()))
 
 
 def get_topics_of_cluster(state: State, channel: Channel, request: Command) -> Command:
     """224."""
     _check_allowed(state.options.enable_topic_list)
     header = ClusterRequestHeader.from_ext(request.ext)
-    return _topic_list(request, TopicList(state.routes.topics_of_cluster(header.cluster)))
+    return answer_with(request, TopicList(state.routes.topics_of_cluster(header.cluster)))
 
 
 def get_system_topics(state: State, channel: Channel, request: Command) -> Command:
@@ -241,7 +243,7 @@ def get_system_topics(state: State, channel: Channel, request: Command) -> Comma
         names.update(dict.fromkeys((cluster, *broker_names)))
     for data in info.broker_addr_table.values():
         broker_addr = broker_addr or data.broker_addrs[min(data.broker_addrs)]
-    return _topic_list(request, TopicList(list(names), broker_addr))
+    return answer_with(request, TopicList(list(names), broker_addr))
 
 
 def _topics_by_flag(predicate: Callable[[int], bool]) -> StateHandler:
@@ -249,7 +251,7 @@ def _topics_by_flag(predicate: Callable[[int], bool]) -> StateHandler:
 
     def handler(state: State, channel: Channel, request: Command) -> Command:
         _check_allowed(state.options.enable_topic_list)
-        return _topic_list(request, TopicList(state.routes.topics_where(predicate)))
+        return answer_with(request, TopicList(state.routes.topics_where(predicate)))
 
     return handler
 
@@ -303,10 +305,6 @@ def read_body(cls: type[B], request: Command) -> B:
 
 def _unreadable(error: ProtocolError) -> RequestRefused:
     return RequestRefused(ResponseCode.SYSTEM_ERROR, f"the body cannot be read: {error}")
-
-
-def _topic_list(request: Command, topics: TopicList) -> Command:
-    return request.respond(body=encode_body(topics, dialect_for(request)))
 
 
 def _check_allowed(is_enabled: bool) -> None:
