@@ -12,7 +12,9 @@ from typing import TypeVar
 
 from mqcommon.errors import ProtocolError, RequestRefused
 from namesrv import config_handlers
+from namesrv.checks import MAX_FILTER_SERVERS, Numbers, check_broker, check_text, faults_of, topic_fault
 from namesrv.kvconfig import ORDER_TOPIC_CONFIG
+from namesrv.parts import Part
 from namesrv.routes import DEFAULT_HEARTBEAT_TIMEOUT_MS, Outcome, Registration
 from namesrv.state import State
 from remoting.net.answers import answer_with
@@ -24,9 +26,9 @@ from remoting.protocol.bodies.data_version import DataVersion
 from remoting.protocol.bodies.kvtable import KVTable
 from remoting.protocol.bodies.register import RegisterBrokerBody, body_crc32, decode_compressed
 from remoting.protocol.bodies.route import TopicRouteData
-from remoting.protocol.bodies.topic import TopicList
+from remoting.protocol.bodies.topic import TopicConfig, TopicList
 from remoting.protocol.codes import RequestCode, ResponseCode
-from remoting.protocol.command import Command
+from remoting.protocol.command import CBOR, OFFER_FIELD, Command
 from remoting.protocol.headers.members import BrokerHeartbeatRequestHeader, GetBrokerMemberGroupRequestHeader
 from remoting.protocol.headers.namesrv import (
     AddWritePermResponseHeader,
@@ -99,6 +101,8 @@ def register_broker(state: State, channel: Channel, request: Command) -> Command
         delete_absent_topics=state.options.delete_topic_with_broker_registration,
     )
     who = f"{new.cluster} {new.broker_name} {new.broker_id} {new.broker_addr}"
+    if result.outcome is Outcome.WHOLE_NEEDED:
+        return request.respond(ext=RegisterBrokerResponseHeader(takes_parts=True, whole_needed=True).to_ext())
     if result.outcome is Outcome.INCREMENT_BEFORE_FULL:
         # a broker that created a topic before it registered with us: the full registration follows by itself
         raise RequestRefused(ResponseCode.SYSTEM_ERROR, "register broker failed")
@@ -112,7 +116,7 @@ def register_broker(state: State, channel: Channel, request: Command) -> Command
     order = None
     if state.options.return_order_topic_config_to_broker:
         order = state.kv_config.namespace(ORDER_TOPIC_CONFIG)
-    header = RegisterBrokerResponseHeader(ha_server_addr=result.ha_server_addr, master_addr=result.master_addr)
+    header = RegisterBrokerResponseHeader(result.ha_server_addr, result.master_addr, _is_skylark(request) or None)
     answer = request.respond() if order is None else answer_with(request, KVTable(dict(order)))
     answer.ext = header.to_ext()
     return answer
@@ -122,15 +126,7 @@ def _registration(request: Command) -> Registration:
     header = RegisterBrokerRequestHeader.from_ext(request.ext)
     if header.body_crc32 and body_crc32(request.body) != header.body_crc32:
         raise RequestRefused(ResponseCode.SYSTEM_ERROR, "crc32 not match")
-    for name, value in (
-        ("brokerName", header.broker_name),
-        ("brokerAddr", header.broker_addr),
-        ("clusterName", header.cluster_name),
-    ):
-        if not value.strip():
-            raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"{name} is blank")
-    if header.broker_id < 0:
-        raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"brokerId {header.broker_id} is negative")
+    check_broker(header)
     if header.compressed and request.body:
         try:
             body = decode_compressed(request.body, request.version)
@@ -139,6 +135,7 @@ def _registration(request: Command) -> Registration:
     else:
         body = read_body(RegisterBrokerBody, request)
     topics = body.topic_config_serialize_wrapper
+    _leave_out_bad_topics(header, topics.topic_config_table)
     timeout_ms = header.heartbeat_timeout_millis
     return Registration(
         cluster=header.cluster_name,
@@ -148,10 +145,46 @@ def _registration(request: Command) -> Registration:
         ha_server_addr=header.ha_server_addr,
         data_version=topics.data_version,
         topics=topics.topic_config_table,
-        filter_servers=tuple(body.filter_server_list),
+        filter_servers=_filter_servers(body.filter_server_list),
         heartbeat_timeout_ms=timeout_ms if timeout_ms and timeout_ms > 0 else DEFAULT_HEARTBEAT_TIMEOUT_MS,
         enable_acting_master=header.enable_acting_master,
+        part=_part(header, body),
     )
+
+
+def _leave_out_bad_topics(header: RegisterBrokerRequestHeader, table: dict[str, TopicConfig]) -> None:
+    numbers = {name: Numbers(one.read_queue_nums, one.write_queue_nums, one.perm) for name, one in table.items()}
+    faults = faults_of(numbers, header.cluster_name, header.broker_name)
+    for name in faults:
+        del table[name]
+    if faults:
+        name, fault = next(iter(faults.items()))
+        logger.warning(
+            "%d topics of broker %s at %s left out, the first is %.300r: %s",
+            len(faults), header.broker_name, header.broker_addr, name, fault,
+        )  # fmt: skip
+
+
+def _filter_servers(addrs: list[str]) -> tuple[str, ...]:
+    if len(addrs) > MAX_FILTER_SERVERS:
+        raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"{len(addrs)} filter servers, at most {MAX_FILTER_SERVERS}")
+    for addr in addrs:
+        check_text("the address of a filter server", addr)
+    return tuple(addrs)
+
+
+def _part(header: RegisterBrokerRequestHeader, body: RegisterBrokerBody) -> Part | None:
+    if header.part is None:
+        return None
+    base = None
+    if header.base_timestamp is not None and header.base_counter is not None:
+        base = DataVersion(header.base_state_version or 0, header.base_timestamp, header.base_counter)
+    return Part(header.part, bool(header.is_last_part), base, tuple(body.removed_topics or ()))
+
+
+def _is_skylark(request: Command) -> bool:
+    """Whether the peer is one of ours: others are told nothing that RocketMQ's NameServers do not say."""
+    return request.codec == CBOR or bool(request.ext and OFFER_FIELD in request.ext)
 
 
 def unregister_broker(state: State, channel: Channel, request: Command) -> Command:
@@ -174,7 +207,7 @@ def query_data_version(state: State, channel: Channel, request: Command) -> Comm
     told = read_body(DataVersion, request)
     known = state.routes.touch(header.cluster_name, header.broker_addr, channel, state.clock.monotonic_ms())
     return request.respond(
-        ext=QueryDataVersionResponseHeader(changed=known != told).to_ext(),
+        ext=QueryDataVersionResponseHeader(known != told, _is_skylark(request) or None).to_ext(),
         body=b"" if known is None else encode_body(known, dialect_for(request)),
     )
 
@@ -268,6 +301,10 @@ def register_topic(state: State, channel: Channel, request: Command) -> Command:
     """217: queues of a topic, told by someone else than their brokers."""
     header = TopicRequestHeader.from_ext(request.ext)
     queues = read_body(TopicRouteData, request).queue_datas
+    for queue in queues:
+        fault = topic_fault(header.topic, Numbers(queue.read_queue_nums, queue.write_queue_nums, queue.perm))
+        if fault is not None:
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, fault)
     if queues and not state.routes.put_topic(header.topic, queues):
         # answered as a success, as RocketMQ does
         logger.warning("topic ignored: it names a broker that is not known here: %s", header.topic)

@@ -12,10 +12,10 @@ import trio
 from broker.handlers.bodies import Durable, answer_with, refused_when_not_stored
 from broker.meta.attributes import TOPIC_ATTRIBUTES, changed, parse_changes
 from broker.meta.consumer_offsets import ConsumerOffsets
-from broker.meta.topics import MAX_QUEUE_NUMS, Topics
+from broker.meta.topics import Topics
 from broker.observe.stats import BrokerStats
 from mqcommon.errors import RequestRefused
-from mqcommon.names import check_topic, check_topic_is_users, is_system_topic
+from mqcommon.names import MAX_PERM, MAX_QUEUE_NUMS, check_topic, check_topic_is_users, is_system_topic
 from remoting.net.channel import Channel
 from remoting.net.server import Handler, SlowHandler
 from remoting.protocol.bodies.topic import TOPIC_FILTER_TYPE, TopicConfig, TopicConfigTable, TopicList
@@ -29,8 +29,6 @@ from remoting.protocol.headers.topics import (
 )
 
 logger = logging.getLogger(__name__)
-
-MAX_PERM = 7
 
 
 class TopicHandlers:

@@ -4,9 +4,10 @@ from broker.handlers.bodies import answer_with
 from broker.meta.consumer_offsets import ConsumerOffsets
 from broker.meta.delay_offsets import DelayOffsets
 from broker.meta.groups import Groups
-from broker.meta.topics import MAX_QUEUE_NUMS, Topics
+from broker.meta.topics import Topics
 from broker.store.store import MessageStore
 from mqcommon.errors import RequestRefused
+from mqcommon.names import MAX_QUEUE_NUMS
 from remoting.net.channel import Channel
 from remoting.net.server import Handler
 from remoting.protocol.bodies.data_version import DataVersion

@@ -33,8 +33,6 @@ logger = logging.getLogger(__name__)
 PUT, GONE, VERSION = "topic", "topic-gone", "topics-version"
 # Changes that a slave takes over in one turn of the loop: some milliseconds.
 SLICE = 200
-# A topic with more queues would make every look at its queues a long one.
-MAX_QUEUE_NUMS = 65_536
 
 
 class Topics:

@@ -37,6 +37,8 @@ class RegisterBrokerBody(Body):
 
     topic_config_serialize_wrapper: TopicConfigTable = member(body_of(TopicConfigTable))
     filter_server_list: list[str] = member(list_of(TEXT))
+    #: Between Skylark and Skylark, of a part: topics that are gone.
+    removed_topics: list[str] | None = member(list_of(TEXT), None)
 
 
 def body_crc32(data: bytes) -> int:
