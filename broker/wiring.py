@@ -131,7 +131,10 @@ def build_rooms(
     server = Server(
         handlers,
         {code: handler for family in quick_and_slow for code, handler in family.slow_handlers().items()},
-        limits=ServerLimits(idle_timeout_ms=options.server_channel_max_idle_time_seconds * 1000),
+        limits=ServerLimits(
+            max_frame_bytes=options.frame_max_length,
+            idle_timeout_ms=options.server_channel_max_idle_time_seconds * 1000,
+        ),
         on_close=_each(client_handlers.closed, held.drop, replication.metadata_watch.drop, cold.drop),
         after_turn=after_turn,
     )

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from itertools import chain
 from typing import Any
 
+from broker.meta.changes import RecentChanges
 from broker.meta.journal import Journal
 from broker.options import BrokerOptions
 from mqcommon.clock import Clock
@@ -49,6 +50,8 @@ class Topics:
         self._leaving: set[str] = set()
         self.get: Callable[[str], TopicConfig | None] = self._table.get
         self.data_version = DataVersion(timestamp=clock.now_ms())
+        #: What changed in this run.
+        self.changes = RecentChanges()
         #: Called after each change.
         self.on_change: list[Callable[[], None]] = []
 
@@ -68,7 +71,7 @@ class Topics:
         self._journal.append(PUT, config.to_wire())
         self._table[config.topic_name] = config
         self._made.discard(config.topic_name)
-        self.changed()
+        self._changed(config.topic_name)
 
     def delete(self, name: str) -> bool:
         """Whether there was such a topic."""
@@ -78,7 +81,7 @@ class Topics:
             self._journal.append(GONE, name)
         self._made.discard(name)
         del self._table[name]
-        self.changed()
+        self._changed(name)
         return True
 
     def mirror(self, table: Mapping[str, TopicConfig], version: DataVersion) -> Iterator[None]:
@@ -89,12 +92,14 @@ class Topics:
         for name in [name for name in self._table if name not in table and name not in self._system]:
             self._journal.append(GONE, name)
             del self._table[name]
+            self.changes.note(name)
         written = 0
         for name, config in table.items():
             if self._table.get(name) != config:
                 self._journal.append(PUT, config.to_wire())
                 self._table[name] = config
                 self._made.discard(name)
+                self.changes.note(name)
                 written += 1
                 if written % SLICE == 0:
                     yield
@@ -157,7 +162,15 @@ class Topics:
         self.data_version = self.data_version.next(self._clock.now_ms())
 
     def changed(self) -> None:
-        """Raise the version: something that NameServers are told of is different."""
+        """Raise the version: something that NameServers are told of all topics is different."""
+        self.changes.note_all()
+        self._raise_version()
+
+    def _changed(self, name: str) -> None:
+        self.changes.note(name)
+        self._raise_version()
+
+    def _raise_version(self) -> None:
         self.data_version = self.data_version.next(self._clock.now_ms())
         self._tell()
 

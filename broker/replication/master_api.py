@@ -80,7 +80,7 @@ class Master:
         if known is not None:
             header = GetAllConsumerOffsetRequestHeader(known.timestamp, known.counter)
         answer = await self._answer(RequestCode.GET_ALL_CONSUMER_OFFSET, header)
-        told = GetAllConsumerOffsetResponseHeader.from_ext(answer.ext)
+        told = GetAllConsumerOffsetResponseHeader.from_answer(answer.ext)
         version = None
         if told.run is not None and told.changes is not None:
             version = DataVersion(0, told.run, told.changes)

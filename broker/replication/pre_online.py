@@ -93,7 +93,7 @@ class PreOnline:
             answered = False
             for addr in self._options.namesrv_addrs:
                 try:
-                    found |= await Namesrv(client, addr, self._identity, TIMEOUT_MS).members(TIMEOUT_MS)
+                    found |= await Namesrv(client, addr, self._identity, self._options, TIMEOUT_MS).members(TIMEOUT_MS)
                     answered = True
                 except BrokerError as error:
                     # one of version 4 knows no acting masters

@@ -16,7 +16,7 @@ from remoting.net.channel import Answered, Channel
 from remoting.net.server import Handler, failure
 from remoting.protocol.bodies import Body, encode_body
 from remoting.protocol.bodies.dialect import Dialect
-from remoting.protocol.command import CBOR, OFFER_CBOR, OFFER_FIELD, Command
+from remoting.protocol.command import CBOR, JSON, OFFER_CBOR, OFFER_FIELD, Command
 from remoting.protocol.frame import MAX_FRAME_BYTES
 
 logger = logging.getLogger(__name__)
@@ -65,9 +65,9 @@ class RemotingClient:
         self._busy = trio.Event()
 
     async def invoke(
-        self, addr: str, command: Command, timeout_ms: float = 3_000, *, body: Body | None = None
+        self, addr: str, command: Command, timeout_ms: float = 3_000, *, body: Body | bytes | None = None
     ) -> Command:
-        """The answer of ``addr``, whatever its code. ``body`` is encoded as the connection speaks.
+        """The answer of ``addr``, whatever its code. ``body`` is encoded as the connection speaks; bytes are JSON.
 
         Raises ConnectFailed, ConnectionLost, RequestTimeout, TooManyRequests or FrameTooLarge.
         """
@@ -109,14 +109,16 @@ class RemotingClient:
         if peer is not None and peer.channel is not None:
             peer.channel.flush_now()
 
-    def prepare(self, addr: str, command: Command, body: Body | None = None) -> None:
+    def prepare(self, addr: str, command: Command, body: Body | bytes | None = None) -> None:
         """Give ``command`` the header type of the connection to ``addr``, and encode its body in its dialect."""
         peer = self._peers[addr]
         command.codec = peer.codec
         if peer.codec != CBOR and not peer.offered:
             peer.offered = True
             command.ext = {**(command.ext or {}), OFFER_FIELD: OFFER_CBOR}
-        if body is not None:
+        if isinstance(body, bytes):
+            command.body, command.codec = body, JSON
+        elif body is not None:
             command.body = encode_body(body, Dialect.CBOR if peer.codec == CBOR else Dialect.STANDARD)
 
     def _note_offer(self, peer: _Peer, channel: Channel, answer: Command) -> None:
