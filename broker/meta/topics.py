@@ -52,6 +52,8 @@ class Topics:
         self.data_version = DataVersion(timestamp=clock.now_ms())
         #: What changed in this run.
         self.changes = RecentChanges()
+        #: How many topics were removed in this run.
+        self.removals = 0
         #: Called after each change.
         self.on_change: list[Callable[[], None]] = []
 
@@ -81,6 +83,7 @@ class Topics:
             self._journal.append(GONE, name)
         self._made.discard(name)
         del self._table[name]
+        self.removals += 1
         self._changed(name)
         return True
 
@@ -92,6 +95,7 @@ class Topics:
         for name in [name for name in self._table if name not in table and name not in self._system]:
             self._journal.append(GONE, name)
             del self._table[name]
+            self.removals += 1
             self.changes.note(name)
         written = 0
         for name, config in table.items():

@@ -17,6 +17,7 @@ from broker.replication.master_api import Master
 from broker.replication.members import Members
 from mqcommon.errors import BrokerError, ProtocolError, RemotingError
 from remoting.net.client import RemotingClient, open_client
+from remoting.protocol.headers.pages import FIRST_PAGE, PageRequestHeader
 
 logger = logging.getLogger(__name__)
 
@@ -63,7 +64,12 @@ class HandOver:
 
     async def _hand_over(self, client: RemotingClient, addr: str) -> int:
         master = Master(client, addr)
-        theirs = (await master.consumer_offsets()).offset_table
+        theirs: dict[str, dict[int, int]] = {}
+        page: PageRequestHeader | None = FIRST_PAGE
+        while page is not None:
+            got = await master.consumer_offsets(None, page)
+            theirs |= got.table.offset_table
+            page = got.next_page
         count = refused = 0
         for key, queues in list(self._offsets.table().items()):
             topic, _, group = key.partition("@")

@@ -25,6 +25,7 @@ from mqcommon.errors import BrokerError, ProtocolError, RemotingError, StoreErro
 from mqcommon.names import MASTER_ID
 from remoting.net.client import RemotingClient
 from remoting.protocol.codes import ResponseCode
+from remoting.protocol.headers.pages import FIRST_PAGE, PageRequestHeader
 
 logger = logging.getLogger(__name__)
 
@@ -119,7 +120,11 @@ class PreOnline:
             await self._is_copied_to(addr.rpartition(":")[0])
         offsets = self._metadata.consumer_offsets
         before = offsets.changes
-        offsets.advance((await slave.consumer_offsets()).offset_table)
+        page: PageRequestHeader | None = FIRST_PAGE
+        while page is not None:
+            got = await slave.consumer_offsets(None, page)
+            offsets.advance(got.table.offset_table)
+            page = got.next_page
         try:
             self._metadata.delay_offsets.advance(await slave.delay_offsets())
         except BrokerError as error:

@@ -23,6 +23,7 @@ from remoting.net.client import RemotingClient, open_client
 from remoting.protocol.bodies.data_version import DataVersion
 from remoting.protocol.bodies.metadata_versions import MetadataVersions
 from remoting.protocol.codes import ResponseCode
+from remoting.protocol.headers.pages import FIRST_PAGE
 
 logger = logging.getLogger(__name__)
 
@@ -146,14 +147,22 @@ class SlaveSync:
         """What has changed since ``known``, or all; returns which version that is, None at a Java master."""
         if trio.current_time() > self._whole_at + WHOLE_S:  # a client may have committed here
             known = None
-        table, version, is_part = await master.changed_offsets(known)
         offsets = self._metadata.consumer_offsets
-        offsets.mirror(table.offset_table, is_part=is_part)
-        if not is_part:
+        first = got = await master.consumer_offsets(known, FIRST_PAGE)
+        keys: dict[str, None] = {}
+        while True:
+            offsets.mirror(got.table.offset_table, is_whole=not got.is_part)
+            keys.update(dict.fromkeys(got.table.offset_table))
+            await self._persister.append_offsets()
+            if got.next_page is None:
+                break
+            got = await master.consumer_offsets(None, got.next_page)
+        if not first.is_part:
+            offsets.keep_only(keys)
             self._whole_at = trio.current_time()
-        await self._persister.append_offsets()
-        offsets.take_version(table.data_version)
-        return version
+        # What changed while the pages came is news: the version is that of the first.
+        offsets.take_version(first.table.data_version)
+        return first.version
 
     async def _copy_delay_offsets(self, master: Master) -> None:
         try:
