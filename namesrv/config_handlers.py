@@ -75,7 +75,7 @@ def get_kv_namespace(state: State, channel: Channel, request: Command) -> Comman
     values = state.kv_config.namespace(namespace)
     if values is None:
         raise RequestRefused(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}")
-    return answer_with(request, KVTable(dict(values)))
+    return answer_with(request, KVTable(dict(values)), channel.max_frame_bytes)
 
 
 def get_config(state: State, channel: Channel, request: Command) -> Command:

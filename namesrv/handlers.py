@@ -114,10 +114,11 @@ def register_broker(state: State, channel: Channel, request: Command) -> Command
     if result.displaced is not None:
         logger.warning("broker displaced %s, which had the same name and id: %s", result.displaced.broker_addr, who)
     order = None
-    if state.options.return_order_topic_config_to_broker:
+    # Skylark's brokers have no use for it, and it may be large.
+    if state.options.return_order_topic_config_to_broker and not _is_skylark(request):
         order = state.kv_config.namespace(ORDER_TOPIC_CONFIG)
     header = RegisterBrokerResponseHeader(result.ha_server_addr, result.master_addr, _is_skylark(request) or None)
-    answer = request.respond() if order is None else answer_with(request, KVTable(dict(order)))
+    answer = request.respond() if order is None else answer_with(request, KVTable(dict(order)), channel.max_frame_bytes)
     answer.ext = header.to_ext()
     return answer
 
@@ -226,7 +227,7 @@ def get_member_group(state: State, channel: Channel, request: Command) -> Comman
     header = GetBrokerMemberGroupRequestHeader.from_ext(request.ext)
     known = state.routes.members(header.broker_name)
     group = BrokerMemberGroup(known.broker_addrs if known else {}, header.broker_name, header.cluster_name)
-    return answer_with(request, MemberGroupAnswer(group))
+    return answer_with(request, MemberGroupAnswer(group), channel.max_frame_bytes)
 
 
 # --- routes
@@ -242,12 +243,12 @@ def get_route(state: State, channel: Channel, request: Command) -> Command:
         raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, _NO_ROUTE.format(header.topic))
     if state.options.order_message_enable:
         route.order_topic_conf = state.kv_config.get(ORDER_TOPIC_CONFIG, header.topic)
-    return answer_with(request, route)
+    return answer_with(request, route, channel.max_frame_bytes)
 
 
 def get_cluster_info(state: State, channel: Channel, request: Command) -> Command:
     """106: all brokers of all clusters."""
-    return answer_with(request, state.routes.cluster_info())
+    return answer_with(request, state.routes.cluster_info(), channel.max_frame_bytes)
 
 
 # --- topics
@@ -256,14 +257,14 @@ def get_cluster_info(state: State, channel: Channel, request: Command) -> Comman
 def get_all_topics(state: State, channel: Channel, request: Command) -> Command:
     """206."""
     _check_allowed(state.options.enable_all_topic_list)
-    return answer_with(request, TopicList(state.routes.topics()))
+    return answer_with(request, TopicList(state.routes.topics()), channel.max_frame_bytes)
 
 
 def get_topics_of_cluster(state: State, channel: Channel, request: Command) -> Command:
     """224."""
     _check_allowed(state.options.enable_topic_list)
     header = ClusterRequestHeader.from_ext(request.ext)
-    return answer_with(request, TopicList(state.routes.topics_of_cluster(header.cluster)))
+    return answer_with(request, TopicList(state.routes.topics_of_cluster(header.cluster)), channel.max_frame_bytes)
 
 
 def get_system_topics(state: State, channel: Channel, request: Command) -> Command:
@@ -276,7 +277,7 @@ def get_system_topics(state: State, channel: Channel, request: Command) -> Comma
         names.update(dict.fromkeys((cluster, *broker_names)))
     for data in info.broker_addr_table.values():
         broker_addr = broker_addr or data.broker_addrs[min(data.broker_addrs)]
-    return answer_with(request, TopicList(list(names), broker_addr))
+    return answer_with(request, TopicList(list(names), broker_addr), channel.max_frame_bytes)
 
 
 def _topics_by_flag(predicate: Callable[[int], bool]) -> StateHandler:
@@ -284,7 +285,7 @@ def _topics_by_flag(predicate: Callable[[int], bool]) -> StateHandler:
 
     def handler(state: State, channel: Channel, request: Command) -> Command:
         _check_allowed(state.options.enable_topic_list)
-        return answer_with(request, TopicList(state.routes.topics_where(predicate)))
+        return answer_with(request, TopicList(state.routes.topics_where(predicate)), channel.max_frame_bytes)
 
     return handler
 

@@ -11,13 +11,13 @@ from remoting.protocol.frame import MAX_FRAME_BYTES
 HEADER_BYTES = 4_096
 
 
-def answer_with(request: Command, body: Body) -> Command:
+def answer_with(request: Command, body: Body, max_frame_bytes: int = MAX_FRAME_BYTES) -> Command:
     """A successful answer with ``body``, as the peer reads it.
 
     A list too long for a frame is cut, and the remark says so: better a part for a human than nothing.
     """
     try:
-        data, left_out, total = encode_within(body, dialect_for(request), MAX_FRAME_BYTES - HEADER_BYTES)
+        data, left_out, total = encode_within(body, dialect_for(request), max_frame_bytes - HEADER_BYTES)
     except FrameTooLarge as error:
         raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"the answer is too large: {error}") from None
     remark = f"{left_out} of {total} entries are left out: they do not fit into a frame" if left_out else None
