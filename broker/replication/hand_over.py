@@ -47,9 +47,11 @@ class HandOver:
                 assert addr is not None
                 try:
                     count = await self._hand_over(client, addr)
-                except (RemotingError, BrokerError, ProtocolError) as error:
+                except Exception as error:
                     if not self._failing:
-                        logger.warning("offsets not handed over to master %s, still trying: %s", addr, error)
+                        is_bug = not isinstance(error, RemotingError | BrokerError | ProtocolError)
+                        text = "offsets not handed over to master %s, still trying: %s"
+                        logger.warning(text, addr, error, exc_info=error if is_bug else None)
                     self._failing = True
                     await trio.sleep(RETRY_S)
                     continue

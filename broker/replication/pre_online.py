@@ -74,9 +74,11 @@ class PreOnline:
                         continue
                     try:
                         await self._take_over(client, addr)
-                    except (RemotingError, BrokerError, ProtocolError, StoreError) as error:
+                    except Exception as error:
                         if addr not in failed:
-                            logger.warning("not online yet: slave %s does not tell its offsets: %s", addr, error)
+                            is_bug = not isinstance(error, RemotingError | BrokerError | ProtocolError | StoreError)
+                            text = "not online yet: slave %s does not tell its offsets: %s"
+                            logger.warning(text, addr, error, exc_info=error if is_bug else None)
                         failed[addr] = None
                     else:
                         done[addr] = None
