@@ -20,6 +20,7 @@ OURS = {*PACKAGES, "tests", "bench", "scripts", "pyspark_rocketmq"}
 
 PURE = (
     *("mqcommon/message", "remoting/protocol", "namesrv/routes.py", "namesrv/min_broker.py"),
+    *("namesrv/checks.py", "namesrv/parts.py", "namesrv/registration.py", "broker/meta/changes.py"),
     *("broker/replication/acks.py", "broker/replication/frames.py", "broker/replication/hello.py"),
     *("broker/replication/link.py", "broker/replication/members.py"),
 )
@@ -29,6 +30,8 @@ PURE_OURS = (
     "mqcommon.message",
     "remoting.protocol",
     "namesrv.min_broker",
+    "namesrv.parts",
+    "namesrv.registration",
     "broker.replication.frames",
     "broker.replication.hello",
 )
