@@ -28,8 +28,8 @@ from remoting.protocol.command import VERSION
 
 logger = logging.getLogger(__name__)
 
-# Both sides work some 10 ms on a part.
-PART_TOPICS = 1_000
+# Both sides work some milliseconds on a part.
+PART_TOPICS = 500
 # For the header of a registration.
 HEADER_BYTES = 4_096
 # What a topic takes in JSON besides its name, which is there twice.

@@ -27,8 +27,8 @@ from remoting.protocol.headers.offsets import (
     UpdateConsumerOffsetRequestHeader,
 )
 
-# Offsets that go to a slave at once: some 10 ms for both sides.
-PAGE_OFFSETS = 10_000
+# Offsets that go to a slave at once: some milliseconds for both sides.
+PAGE_OFFSETS = 5_000
 
 
 class OffsetHandlers:

@@ -18,8 +18,8 @@ from remoting.protocol.headers.pages import PageRequestHeader, PageResponseHeade
 
 logger = logging.getLogger(__name__)
 
-# Values that make a page: some 10 ms for both sides.
-PAGE_VALUES = 1_000
+# Entries of a page: some milliseconds for both sides.
+PAGE_VALUES = 500
 REMEDY = (
     "let a Skylark slave copy, which takes pages, or raise frameMaxLength here and"
     " -Dcom.rocketmq.remoting.frameMaxLength at the peer"

@@ -132,7 +132,7 @@ async def test_an_error_when_a_connection_ends_does_not_keep_the_others_from_it(
 async def test_an_error_at_the_end_of_a_turn(rooms: list[Rooms], monkeypatch: pytest.MonkeyPatch) -> None:
     async with running(flush_disk_type="SYNC_FLUSH") as (client, addr):
         await client.invoke(addr, send_request("T", b"1"))
-        monkeypatch.setattr(rooms[0].held, "arrived", bad)
+        monkeypatch.setattr(rooms[0].pages, "wake", bad)
         for _ in range(3):
             assert (await client.invoke(addr, send_request("T", b"2"))).code == 0
 
@@ -140,7 +140,13 @@ async def test_an_error_at_the_end_of_a_turn(rooms: list[Rooms], monkeypatch: py
 @pytest.mark.parametrize("code", [RequestCode.REGISTER_BROKER, RequestCode.QUERY_DATA_VERSION])
 @pytest.mark.parametrize(
     "junk",
-    [{"ext": {"changed": []}}, {"ext": {"takesParts": "true", "wholeNeeded": "true"}}, {"body": b"\xff"}, {"code": 77}],
+    [
+        {"ext": {"changed": []}},
+        {"ext": {"takesParts": "true", "wholeNeeded": "true"}},
+        {"body": b"\xff"},
+        {"code": 77},
+        {"ext": {"changed": "true", "masterAddr": [1]}},
+    ],
 )
 async def test_a_nameserver_that_answers_junk(code: int, junk: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("broker.options.BrokerOptions.register_period_ms", 10)

@@ -17,6 +17,9 @@ CHUNK_BYTES: Final = 256 * 1024
 #: One large entry does not keep out the small ones after it; many do, or most would be encoded in vain.
 MAX_SKIPPED: Final = 16
 
+#: So few are encoded at once, as most routes are, and one by one only when they do not fit.
+FEW_ENTRIES: Final = 8
+
 _MAP: Final = 5
 _ARRAY: Final = 4
 
@@ -78,6 +81,13 @@ class _Entries:
 
 def encode_within(body: Body, dialect: Dialect, limit: int) -> CutBody:
     """``body`` in at most ``limit`` bytes. FrameTooLarge when that cannot be, whatever is left out."""
+    sizes = [
+        len(value) for each in members(type(body)) if isinstance(value := getattr(body, each.attribute), dict | list)
+    ]
+    if sum(sizes) <= FEW_ENTRIES:
+        data = dumps(body.to_wire(), dialect)
+        if len(data) <= limit:
+            return CutBody(data, 0, sum(sizes))
     tables: dict[str, _Entries] = {}
     plain: dict[str, bytes] = {}
     for each in members(type(body)):
