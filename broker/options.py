@@ -56,6 +56,13 @@ class BrokerOptions:
     server_channel_max_idle_time_seconds: int = option(
         120, "connections silent for this long are closed", unit="s", minimum=1
     )
+    frame_max_length: int = option(
+        16_777_216,
+        "longest frame sent and taken; as RocketMQ's -Dcom.rocketmq.remoting.frameMaxLength, and so set at all peers",
+        unit="bytes",
+        minimum=65_536,
+        maximum=1 << 30,
+    )
 
     # --- registration
     register_name_server_period: int = option(

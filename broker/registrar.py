@@ -11,7 +11,6 @@ Neighbours: outer.py (the requests), meta/topics.py (what changed), replication/
 
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 
 import trio
 
@@ -19,14 +18,11 @@ from broker.identity import Identity
 from broker.meta.topics import Topics
 from broker.options import BrokerOptions
 from broker.outer import Namesrv
+from broker.registration import Registration
 from broker.replication.heartbeats import Heartbeats
 from broker.replication.known_master import KnownMaster
 from mqcommon.errors import BrokerError, ProtocolError, RemotingError, RequestTimeout
-from mqcommon.names import PERM_READ_WRITE
 from remoting.net.client import RemotingClient, open_client
-from remoting.protocol.bodies.data_version import DataVersion
-from remoting.protocol.bodies.register import RegisterBrokerBody
-from remoting.protocol.bodies.topic import TopicConfigTable
 
 logger = logging.getLogger(__name__)
 
@@ -51,11 +47,21 @@ class _State:
     def __init__(self, addr: str) -> None:
         self.addr = addr
         self.wake = trio.Event()
-        #: The version it was last told on the present connection.
-        self.registered: DataVersion | None = None
+        #: What it was told; None before the first connection.
+        self.registration: Registration | None = None
         #: Whether it answers; None until the first attempt.
         self.up: bool | None = None
         self.failures = 0
+
+    @property
+    def is_registered(self) -> bool:
+        """Whether it knows this broker, as far as is known here."""
+        return self.registration is not None and self.registration.version is not None
+
+    def forget(self) -> None:
+        """It does not know this broker any more, or may not."""
+        if self.registration is not None:
+            self.registration.forget()
 
     def retry_s(self) -> float:
         """How long to wait before the next attempt."""
@@ -104,7 +110,8 @@ class Registrar:
     @property
     def registered_addrs(self) -> list[str]:
         """NameServers that answer and know the present topics."""
-        return [s.addr for s in self._states.values() if s.up and s.registered == self._topics.data_version]
+        version = self._topics.data_version
+        return [s.addr for s in self._states.values() if s.up and s.registration and s.registration.version == version]
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Register and stay registered, until `stop` (which unregisters) or cancelled (which does not)."""
@@ -112,7 +119,8 @@ class Registrar:
         if not self._states:
             logger.warning("no NameServer is set: clients find this broker only by its address %s", self._identity.addr)
         try:
-            async with open_client(on_lost=self._connection_lost) as client:
+            limit = self._options.frame_max_length
+            async with open_client(on_lost=self._connection_lost, max_frame_bytes=limit) as client:
                 try:
                     task_status.started()
                     with self._loops:
@@ -139,13 +147,14 @@ class Registrar:
             await self._finished.wait()
 
     async def _keep_registered(self, client: RemotingClient, state: _State) -> None:
-        namesrv = Namesrv(client, state.addr, self._identity, self._options.register_broker_timeout_mills)
+        namesrv = Namesrv(client, state.addr, self._identity, self._options)
+        registration = state.registration = Registration(namesrv, self._topics, self._options)
         while True:
             state.wake = trio.Event()
             started = trio.current_time()
             try:
-                await self._register(namesrv, state)
-            except _Failures as error:
+                await self._register(namesrv, registration)
+            except Exception as error:
                 self._failed(state, error)
                 if isinstance(error, RequestTimeout):  # the connection may be dead without knowing it
                     client.close_connection(state.addr, "no answer in time")
@@ -160,11 +169,11 @@ class Registrar:
 
     async def _keep_alive(self, client: RemotingClient, state: _State, heartbeats: Heartbeats) -> None:
         def forgotten() -> None:
-            state.registered = None
+            state.forget()
             state.wake.set()
 
-        namesrv = Namesrv(client, state.addr, self._identity, self._options.register_broker_timeout_mills)
-        await heartbeats.keep(namesrv, lambda: state.registered is not None, forgotten)
+        namesrv = Namesrv(client, state.addr, self._identity, self._options)
+        await heartbeats.keep(namesrv, lambda: state.is_registered, forgotten)
 
     def _period_s(self, took_s: float) -> float:
         period_s = self._options.register_period_ms / 1000
@@ -172,30 +181,22 @@ class Registrar:
             return period_s
         return min(max(MASTERLESS_S, MASTERLESS_FACTOR * took_s), period_s)
 
-    async def _register(self, namesrv: Namesrv, state: _State) -> None:
+    async def _register(self, namesrv: Namesrv, registration: Registration) -> None:
         version = self._topics.data_version
-        known = state.registered == version and not self._options.force_register and self._master is None
+        known = registration.version == version and not self._options.force_register and self._master is None
         if known and not await namesrv.needs_registration(version):
             return
-        acting = self._options.enable_slave_acting_master
-        timeout_ms = self._options.broker_not_active_timeout_millis if acting else None
-        address = await namesrv.register(self._body(version), acting, timeout_ms)
-        state.registered = version
+        if known:
+            registration.forget()  # it has lost what it was told
+        address = await registration.send()
         if namesrv.contested_by:
-            self._log_contest(state, namesrv.contested_by)
+            self._log_contest(namesrv.addr, namesrv.contested_by)
         if self._heartbeats is not None:
             self._heartbeats.ask_soon()
         if self._master is not None:
-            self._master.told(state.addr, address)
+            self._master.told(namesrv.addr, address)
 
-    def _body(self, version: DataVersion) -> RegisterBrokerBody:
-        table = dict(self._topics.all())
-        perm = self._options.broker_permission
-        if perm & PERM_READ_WRITE != PERM_READ_WRITE:
-            table = {name: replace(config, perm=config.perm & perm) for name, config in table.items()}
-        return RegisterBrokerBody(TopicConfigTable(version, table, version))
-
-    def _log_contest(self, state: _State, rival: str) -> None:
+    def _log_contest(self, addr: str, rival: str) -> None:
         now = trio.current_time()
         if rival == self._rival and now < self._contest_logged_at + CONTEST_LOG_S:
             return
@@ -204,25 +205,27 @@ class Registrar:
         logger.error(
             "NameServer %s has another broker as %s with id %d, at %s: while it runs, it and this one, at %s, displace"
             " each other; stop one of them, or give it another brokerName or brokerId",
-            state.addr, who.broker_name, who.broker_id, rival, who.addr,
+            addr, who.broker_name, who.broker_id, rival, who.addr,
         )  # fmt: skip
 
     def _connection_lost(self, addr: str) -> None:
         state = self._states.get(addr)
         if state is None or self._stopping:
             return
-        state.registered = None
+        state.forget()
         if state.up:
             state.up = False
             logger.warning("connection to NameServer %s lost, trying to come back", addr)
         state.wake.set()
 
     def _failed(self, state: _State, error: Exception) -> None:
-        state.registered = None
+        state.forget()
         if self._master is not None:
             self._master.told(state.addr, None)
         state.failures += 1
-        if state.up is not False:
+        if state.up is not False and not isinstance(error, _Failures):
+            logger.error("registration at NameServer %s failed, still trying", state.addr, exc_info=error)
+        elif state.up is not False:
             logger.warning("not registered at NameServer %s, still trying: %s", state.addr, error)
         state.up = False
 
@@ -243,7 +246,8 @@ class Registrar:
 
     async def _unregister_from(self, client: RemotingClient, state: _State) -> None:
         try:
-            await Namesrv(client, state.addr, self._identity, self._unregister_timeout_ms).unregister()
+            timeout_ms = self._unregister_timeout_ms
+            await Namesrv(client, state.addr, self._identity, self._options, timeout_ms).unregister()
         except _Failures as error:
             logger.warning("not unregistered from NameServer %s: %s", state.addr, error)
         else:

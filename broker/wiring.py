@@ -1,5 +1,6 @@
 """Every room of a broker, each given what it needs; they know no other."""
 
+import logging
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -42,6 +43,8 @@ from remoting.net.client import split_address
 from remoting.net.server import Server, ServerLimits
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import BROKER_NAME_FIELD
+
+logger = logging.getLogger(__name__)
 
 # Requests whose handlers may meet messages, entries of queues or of the index that are on disk only, besides pulls.
 READ_THE_STORE = (
@@ -86,14 +89,14 @@ def build_rooms(
 
     def after_turn() -> None:
         stats.put_times.end_turn()
-        if store.arrived:
-            arrived = list(store.arrived)
-            store.arrived.clear()
-            held.arrived(arrived)
         flusher.wake()
         pages.wake()
         if master is not None:
             master.wake()
+        if store.arrived:
+            arrived = list(store.arrived)
+            store.arrived.clear()
+            held.arrived(arrived)
 
     replication = build_replication(options, identity, store, metadata, commits, persister, flusher, clock, after_turn)
     master, known_master, acting = replication.master, replication.known_master, replication.acting
@@ -137,7 +140,10 @@ def build_rooms(
     server = Server(
         handlers,
         slow_handlers,
-        limits=ServerLimits(idle_timeout_ms=options.server_channel_max_idle_time_seconds * 1000),
+        limits=ServerLimits(
+            max_frame_bytes=options.frame_max_length,
+            idle_timeout_ms=options.server_channel_max_idle_time_seconds * 1000,
+        ),
         on_close=_each(client_handlers.closed, held.drop, replication.metadata_watch.drop, cold.drop),
         after_turn=after_turn,
         greeting={BROKER_NAME_FIELD: identity.broker_name},
@@ -158,10 +164,13 @@ def _waiting(
 
 
 def _each(*drops: Callable[[Channel], None]) -> Callable[[Channel], None]:
-    """All of them, for a connection that has closed."""
+    """All of them, for a connection that has closed, even when one fails."""
 
     def on_close(channel: Channel) -> None:
         for drop in drops:
-            drop(channel)
+            try:
+                drop(channel)
+            except Exception:
+                logger.exception("%s failed for the closed connection of %s", drop.__qualname__, channel.remote)
 
     return on_close

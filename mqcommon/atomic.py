@@ -5,20 +5,21 @@ before the caller goes on. With ``keep_backup`` the old content stays as ``<path
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from mqcommon.errors import StoreCorrupt
 from mqcommon.files import FileSystem
 
 
-def write_atomic(fs: FileSystem, path: str, data: bytes, *, keep_backup: bool = False) -> None:
-    """Replace ``path`` by ``data``; blocks until it survives power loss."""
+def write_atomic(fs: FileSystem, path: str, data: bytes | Iterable[bytes], *, keep_backup: bool = False) -> None:
+    """Replace ``path`` by ``data``, whole or in pieces; blocks until it survives power loss."""
     tmp = path + ".tmp"
     if fs.exists(tmp):  # of a write that a crash cut off
         fs.remove(tmp)
     file = fs.open_append(tmp)
     try:
-        file.write(data)
+        for piece in (data,) if isinstance(data, bytes) else data:
+            file.write(piece)
         file.sync()
     finally:
         file.close()

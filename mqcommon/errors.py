@@ -12,6 +12,7 @@ SkylarkError
 │   ├── NoNameServer          none of the NameServers answers
 │   ├── ConnectionLost        closed while the request was in flight
 │   ├── RequestTimeout        no answer before the deadline
+│   ├── FrameTooLarge         longer than peers take: nothing was sent
 │   └── TooManyRequests       more requests wait on one connection than the limit
 ├── BrokerError               a server answered with an error code
 ├── RouteNotFound             no NameServer knows the topic
@@ -119,6 +120,18 @@ class RequestTimeout(RemotingError):
 
     def __str__(self) -> str:
         return f"{self.addr} did not answer request {self.code} within {self.timeout_ms:.0f} ms"
+
+
+class FrameTooLarge(RemotingError):
+    """A frame of ours has more bytes than the peer takes; nothing of it was sent."""
+
+    def __init__(self, size: int, limit: int) -> None:
+        super().__init__(size, limit)
+        self.size = size
+        self.limit = limit
+
+    def __str__(self) -> str:
+        return f"frame of {self.size} bytes is longer than {self.limit}"
 
 
 class TooManyRequests(RemotingError):

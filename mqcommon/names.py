@@ -39,6 +39,10 @@ TOPIC_MAX_LENGTH = 127
 RETRY_TOPIC_MAX_LENGTH = 255
 GROUP_MAX_LENGTH = 255
 
+# A topic with more queues would make every look at its queues a long one.
+MAX_QUEUE_NUMS = 65_536
+MAX_PERM = PERM_READ | PERM_WRITE | PERM_INHERIT
+
 DELAY_LEVELS = 18
 
 _ALLOWED = "^[%|a-zA-Z0-9_-]+$"

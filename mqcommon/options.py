@@ -24,6 +24,9 @@ from mqcommon.option_texts import click_options, given_options, markdown_table
 
 T = TypeVar("T")
 
+# A change of options that a peer sends; a whole conf file of RocketMQ's has some 15 KB.
+MAX_UPDATE_BYTES = 256 * 1024
+
 __all__ = [
     "Option",
     "click_options",
@@ -33,6 +36,7 @@ __all__ = [
     "markdown_table",
     "option",
     "options_of",
+    "read_update",
     "to_properties",
     "update",
     "value_text",
@@ -95,6 +99,17 @@ def to_properties(options: Any) -> str:
         value = getattr(options, o.name)
         lines.append(f"{o.key}={_SECRET_TEXT if o.secret and value else _escape(value_text(value))}\n")
     return "".join(lines)
+
+
+def read_update(body: bytes) -> tuple[str, list[tuple[str, str]]]:
+    """The properties text that a peer sent, and its keys and values. Raises ConfigError with RocketMQ's text."""
+    if len(body) > MAX_UPDATE_BYTES:
+        raise ConfigError(f"the options have {len(body)} bytes, at most {MAX_UPDATE_BYTES} are taken")
+    try:
+        text = body.decode()
+        return text, [(key, value) for _, key, value in entries(text)]
+    except (UnicodeDecodeError, ConfigError):
+        raise ConfigError("string2Properties error") from None
 
 
 def update(options: T, text: str) -> T:

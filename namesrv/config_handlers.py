@@ -11,12 +11,12 @@ import trio
 
 from mqcommon.conf_file import save_changes
 from mqcommon.errors import ConfigError, RequestRefused, StoreError
-from mqcommon.options import entries, options_of, to_properties, update, value_text
+from mqcommon.options import options_of, read_update, to_properties, update, value_text
 from namesrv.options import NamesrvOptions
 from namesrv.state import State
+from remoting.net.answers import answer_with
 from remoting.net.channel import Channel
 from remoting.net.server import SlowHandler
-from remoting.protocol.bodies import dialect_for, encode_body
 from remoting.protocol.bodies.kvtable import KVTable
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
@@ -75,7 +75,7 @@ def get_kv_namespace(state: State, channel: Channel, request: Command) -> Comman
     values = state.kv_config.namespace(namespace)
     if values is None:
         raise RequestRefused(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}")
-    return request.respond(body=encode_body(KVTable(dict(values)), dialect_for(request)))
+    return answer_with(request, KVTable(dict(values)), channel.max_frame_bytes)
 
 
 def get_config(state: State, channel: Channel, request: Command) -> Command:
@@ -86,11 +86,10 @@ def get_config(state: State, channel: Channel, request: Command) -> Command:
 async def update_config(state: State, channel: Channel, request: Command) -> Command:
     """318: options that may change while running; they are kept in the conf file, if there is one."""
     try:
-        text = request.body.decode()
-        keys = [key for _, key, _ in entries(text)]
-    except (UnicodeDecodeError, ConfigError):
-        raise RequestRefused(ResponseCode.SYSTEM_ERROR, "string2Properties error") from None
-    if state.options.forbidden_keys.intersection(keys):
+        text, pairs = read_update(request.body)
+    except ConfigError as error:
+        raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from None
+    if state.options.forbidden_keys.intersection(key for key, _ in pairs):
         raise RequestRefused(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
     async with state.changing_options:
         try:

@@ -12,9 +12,12 @@ from typing import TypeVar
 
 from mqcommon.errors import ProtocolError, RequestRefused
 from namesrv import config_handlers
+from namesrv.checks import MAX_FILTER_SERVERS, Numbers, check_broker, check_text, faults_of, topic_fault
 from namesrv.kvconfig import ORDER_TOPIC_CONFIG
+from namesrv.parts import Part
 from namesrv.routes import DEFAULT_HEARTBEAT_TIMEOUT_MS, Outcome, Registration
 from namesrv.state import State
+from remoting.net.answers import answer_with
 from remoting.net.channel import Channel
 from remoting.net.server import Handler
 from remoting.protocol.bodies import Body, decode_body, dialect_for, encode_body
@@ -23,9 +26,9 @@ from remoting.protocol.bodies.data_version import DataVersion
 from remoting.protocol.bodies.kvtable import KVTable
 from remoting.protocol.bodies.register import RegisterBrokerBody, body_crc32, decode_compressed
 from remoting.protocol.bodies.route import TopicRouteData
-from remoting.protocol.bodies.topic import TopicList
+from remoting.protocol.bodies.topic import TopicConfig, TopicList
 from remoting.protocol.codes import RequestCode, ResponseCode
-from remoting.protocol.command import Command
+from remoting.protocol.command import CBOR, OFFER_FIELD, Command
 from remoting.protocol.headers.members import BrokerHeartbeatRequestHeader, GetBrokerMemberGroupRequestHeader
 from remoting.protocol.headers.namesrv import (
     AddWritePermResponseHeader,
@@ -98,6 +101,8 @@ def register_broker(state: State, channel: Channel, request: Command) -> Command
         delete_absent_topics=state.options.delete_topic_with_broker_registration,
     )
     who = f"{new.cluster} {new.broker_name} {new.broker_id} {new.broker_addr}"
+    if result.outcome is Outcome.WHOLE_NEEDED:
+        return request.respond(ext=RegisterBrokerResponseHeader(takes_parts=True, whole_needed=True).to_ext())
     if result.outcome is Outcome.INCREMENT_BEFORE_FULL:
         # a broker that created a topic before it registered with us: the full registration follows by itself
         raise RequestRefused(ResponseCode.SYSTEM_ERROR, "register broker failed")
@@ -109,26 +114,22 @@ def register_broker(state: State, channel: Channel, request: Command) -> Command
     if result.displaced is not None:
         logger.warning("broker displaced %s, which had the same name and id: %s", result.displaced.broker_addr, who)
     order = None
-    if state.options.return_order_topic_config_to_broker:
+    # Skylark's brokers have no use for it, and it may be large.
+    if state.options.return_order_topic_config_to_broker and not _is_skylark(request):
         order = state.kv_config.namespace(ORDER_TOPIC_CONFIG)
-    header = RegisterBrokerResponseHeader(result.ha_server_addr, result.master_addr, result.rival_addr)
-    body = b"" if order is None else encode_body(KVTable(dict(order)), dialect_for(request))
-    return request.respond(ext=header.to_ext(), body=body)
+    header = RegisterBrokerResponseHeader(
+        result.ha_server_addr, result.master_addr, result.rival_addr, takes_parts=_is_skylark(request) or None
+    )
+    answer = request.respond() if order is None else answer_with(request, KVTable(dict(order)), channel.max_frame_bytes)
+    answer.ext = header.to_ext()
+    return answer
 
 
 def _registration(request: Command) -> Registration:
     header = RegisterBrokerRequestHeader.from_ext(request.ext)
     if header.body_crc32 and body_crc32(request.body) != header.body_crc32:
         raise RequestRefused(ResponseCode.SYSTEM_ERROR, "crc32 not match")
-    for name, value in (
-        ("brokerName", header.broker_name),
-        ("brokerAddr", header.broker_addr),
-        ("clusterName", header.cluster_name),
-    ):
-        if not value.strip():
-            raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"{name} is blank")
-    if header.broker_id < 0:
-        raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"brokerId {header.broker_id} is negative")
+    check_broker(header)
     if header.compressed and request.body:
         try:
             body = decode_compressed(request.body, request.version)
@@ -137,6 +138,7 @@ def _registration(request: Command) -> Registration:
     else:
         body = read_body(RegisterBrokerBody, request)
     topics = body.topic_config_serialize_wrapper
+    _leave_out_bad_topics(header, topics.topic_config_table)
     timeout_ms = header.heartbeat_timeout_millis
     return Registration(
         cluster=header.cluster_name,
@@ -146,10 +148,46 @@ def _registration(request: Command) -> Registration:
         ha_server_addr=header.ha_server_addr,
         data_version=topics.data_version,
         topics=topics.topic_config_table,
-        filter_servers=tuple(body.filter_server_list),
+        filter_servers=_filter_servers(body.filter_server_list),
         heartbeat_timeout_ms=timeout_ms if timeout_ms and timeout_ms > 0 else DEFAULT_HEARTBEAT_TIMEOUT_MS,
         enable_acting_master=header.enable_acting_master,
+        part=_part(header, body),
     )
+
+
+def _leave_out_bad_topics(header: RegisterBrokerRequestHeader, table: dict[str, TopicConfig]) -> None:
+    numbers = {name: Numbers(one.read_queue_nums, one.write_queue_nums, one.perm) for name, one in table.items()}
+    faults = faults_of(numbers, header.cluster_name, header.broker_name)
+    for name in faults:
+        del table[name]
+    if faults:
+        name, fault = next(iter(faults.items()))
+        logger.warning(
+            "%d topics of broker %s at %s left out, the first is %.300r: %s",
+            len(faults), header.broker_name, header.broker_addr, name, fault,
+        )  # fmt: skip
+
+
+def _filter_servers(addrs: list[str]) -> tuple[str, ...]:
+    if len(addrs) > MAX_FILTER_SERVERS:
+        raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"{len(addrs)} filter servers, at most {MAX_FILTER_SERVERS}")
+    for addr in addrs:
+        check_text("the address of a filter server", addr)
+    return tuple(addrs)
+
+
+def _part(header: RegisterBrokerRequestHeader, body: RegisterBrokerBody) -> Part | None:
+    if header.part is None:
+        return None
+    base = None
+    if header.base_timestamp is not None and header.base_counter is not None:
+        base = DataVersion(header.base_state_version or 0, header.base_timestamp, header.base_counter)
+    return Part(header.part, bool(header.is_last_part), base, tuple(body.removed_topics or ()))
+
+
+def _is_skylark(request: Command) -> bool:
+    """Whether the peer is one of ours: others are told nothing that RocketMQ's NameServers do not say."""
+    return request.codec == CBOR or bool(request.ext and OFFER_FIELD in request.ext)
 
 
 def unregister_broker(state: State, channel: Channel, request: Command) -> Command:
@@ -172,7 +210,7 @@ def query_data_version(state: State, channel: Channel, request: Command) -> Comm
     told = read_body(DataVersion, request)
     known = state.routes.touch(header.cluster_name, header.broker_addr, channel, state.clock.monotonic_ms())
     return request.respond(
-        ext=QueryDataVersionResponseHeader(changed=known != told).to_ext(),
+        ext=QueryDataVersionResponseHeader(known != told, _is_skylark(request) or None).to_ext(),
         body=b"" if known is None else encode_body(known, dialect_for(request)),
     )
 
@@ -191,7 +229,7 @@ def get_member_group(state: State, channel: Channel, request: Command) -> Comman
     header = GetBrokerMemberGroupRequestHeader.from_ext(request.ext)
     known = state.routes.members(header.broker_name)
     group = BrokerMemberGroup(known.broker_addrs if known else {}, header.broker_name, header.cluster_name)
-    return request.respond(body=encode_body(MemberGroupAnswer(group), dialect_for(request)))
+    return answer_with(request, MemberGroupAnswer(group), channel.max_frame_bytes)
 
 
 # --- routes
@@ -207,14 +245,14 @@ def get_route(state: State, channel: Channel, request: Command) -> Command:
         raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, _NO_ROUTE.format(header.topic))
     if state.options.order_message_enable:
         route.order_topic_conf = state.kv_config.get(ORDER_TOPIC_CONFIG, header.topic)
-    return request.respond(body=encode_body(route, dialect_for(request)))
+    return answer_with(request, route, channel.max_frame_bytes)
 
 
 def get_cluster_info(state: State, channel: Channel, request: Command) -> Command:
     """106: all brokers of all clusters."""
     info = state.routes.cluster_info()
     info.contested = state.routes.rivals.contested(state.clock.monotonic_ms()) or None
-    return request.respond(body=encode_body(info, dialect_for(request)))
+    return answer_with(request, info, channel.max_frame_bytes)
 
 
 # --- topics
@@ -223,14 +261,14 @@ def get_cluster_info(state: State, channel: Channel, request: Command) -> Comman
 def get_all_topics(state: State, channel: Channel, request: Command) -> Command:
     """206."""
     _check_allowed(state.options.enable_all_topic_list)
-    return _topic_list(request, TopicList(state.routes.topics()))
+    return answer_with(request, TopicList(state.routes.topics()), channel.max_frame_bytes)
 
 
 def get_topics_of_cluster(state: State, channel: Channel, request: Command) -> Command:
     """224."""
     _check_allowed(state.options.enable_topic_list)
     header = ClusterRequestHeader.from_ext(request.ext)
-    return _topic_list(request, TopicList(state.routes.topics_of_cluster(header.cluster)))
+    return answer_with(request, TopicList(state.routes.topics_of_cluster(header.cluster)), channel.max_frame_bytes)
 
 
 def get_system_topics(state: State, channel: Channel, request: Command) -> Command:
@@ -243,7 +281,7 @@ def get_system_topics(state: State, channel: Channel, request: Command) -> Comma
         names.update(dict.fromkeys((cluster, *broker_names)))
     for data in info.broker_addr_table.values():
         broker_addr = broker_addr or data.broker_addrs[min(data.broker_addrs)]
-    return _topic_list(request, TopicList(list(names), broker_addr))
+    return answer_with(request, TopicList(list(names), broker_addr), channel.max_frame_bytes)
 
 
 def _topics_by_flag(predicate: Callable[[int], bool]) -> StateHandler:
@@ -251,7 +289,7 @@ def _topics_by_flag(predicate: Callable[[int], bool]) -> StateHandler:
 
     def handler(state: State, channel: Channel, request: Command) -> Command:
         _check_allowed(state.options.enable_topic_list)
-        return _topic_list(request, TopicList(state.routes.topics_where(predicate)))
+        return answer_with(request, TopicList(state.routes.topics_where(predicate)), channel.max_frame_bytes)
 
     return handler
 
@@ -268,6 +306,10 @@ def register_topic(state: State, channel: Channel, request: Command) -> Command:
     """217: queues of a topic, told by someone else than their brokers."""
     header = TopicRequestHeader.from_ext(request.ext)
     queues = read_body(TopicRouteData, request).queue_datas
+    for queue in queues:
+        fault = topic_fault(header.topic, Numbers(queue.read_queue_nums, queue.write_queue_nums, queue.perm))
+        if fault is not None:
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, fault)
     if queues and not state.routes.put_topic(header.topic, queues):
         # answered as a success, as RocketMQ does
         logger.warning("topic ignored: it names a broker that is not known here: %s", header.topic)
@@ -305,10 +347,6 @@ def read_body(cls: type[B], request: Command) -> B:
 
 def _unreadable(error: ProtocolError) -> RequestRefused:
     return RequestRefused(ResponseCode.SYSTEM_ERROR, f"the body cannot be read: {error}")
-
-
-def _topic_list(request: Command, topics: TopicList) -> Command:
-    return request.respond(body=encode_body(topics, dialect_for(request)))
 
 
 def _check_allowed(is_enabled: bool) -> None:

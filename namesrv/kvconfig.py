@@ -6,7 +6,7 @@ Neighbours: handlers.py; mqcommon/atomic.py does the writing.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import orjson
 import trio
@@ -16,6 +16,8 @@ from mqcommon.errors import StoreCorrupt, UserError
 from mqcommon.files import FileSystem
 
 ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"
+
+PIECE_BYTES = 1024 * 1024
 
 Table = Mapping[str, Mapping[str, str]]
 
@@ -64,12 +66,31 @@ class KvConfig:
 
     async def _replace(self, namespace: str, values: Mapping[str, str]) -> None:
         table = {**self._table, namespace: values}
-        await trio.to_thread.run_sync(self._write, orjson.dumps({"configTable": table}))
+        await trio.to_thread.run_sync(self._write, table)
         self._table = table
 
-    def _write(self, data: bytes) -> None:
+    def _write(self, table: Table) -> None:
         self._fs.mkdirs(os.path.dirname(self._path) or ".")
-        write_atomic(self._fs, self._path, data, keep_backup=True)
+        write_atomic(self._fs, self._path, _pieces(table), keep_backup=True)
+
+
+def _pieces(table: Table) -> Iterator[bytes]:
+    """The file's content. A large table in one piece would keep the interpreter from all other threads meanwhile."""
+    yield b'{"configTable":{'
+    for number, (namespace, values) in enumerate(table.items()):
+        yield (b"," if number else b"") + orjson.dumps(namespace) + b":{"
+        pairs: list[bytes] = []
+        size = 0
+        separator = b""
+        for key, value in values.items():
+            pairs.append(separator + orjson.dumps(key) + b":" + orjson.dumps(value))
+            separator = b","
+            size += len(pairs[-1])
+            if size >= PIECE_BYTES:
+                yield b"".join(pairs)
+                pairs, size = [], 0
+        yield b"".join(pairs) + b"}"
+    yield b"}}"
 
 
 def _parse(data: bytes) -> Table:

@@ -45,7 +45,10 @@ class Namesrv:
         self._server = Server(
             build_handlers(self.state),
             build_slow_handlers(self.state),
-            limits=ServerLimits(idle_timeout_ms=options.server_channel_max_idle_time_seconds * 1000),
+            limits=ServerLimits(
+                max_frame_bytes=options.frame_max_length,
+                idle_timeout_ms=options.server_channel_max_idle_time_seconds * 1000,
+            ),
             on_close=self._on_close,
             after_turn=self._notices.look,
         )

@@ -71,3 +71,5 @@ async def _tell(client: RemotingClient, addr: str, change: MinBrokerChange) -> N
         await client.oneway(addr, Command(RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, header.to_ext()))
     except RemotingError as error:
         logger.info("slave not told of its lowest broker: %s", error)
+    except Exception:
+        logger.exception("slave at %s not told of its lowest broker", addr)

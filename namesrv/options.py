@@ -26,6 +26,13 @@ class NamesrvOptions:
     server_channel_max_idle_time_seconds: int = option(
         120, "connections silent for this long are closed", unit="s", minimum=1
     )
+    frame_max_length: int = option(
+        16_777_216,
+        "longest frame sent and taken; as RocketMQ's -Dcom.rocketmq.remoting.frameMaxLength, and so set at all peers",
+        unit="bytes",
+        minimum=65_536,
+        maximum=1 << 30,
+    )
     order_message_enable: bool = option(
         False, "tell clients the order of a topic's queues (KV namespace ORDER_TOPIC_CONFIG)", mutable=True
     )

@@ -11,55 +11,23 @@ Neighbours: handlers.py translates requests into calls; rivals.py has those that
 ``expire`` and ``close``.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Generic, TypeVar
 
 from mqcommon.names import MASTER_ID, MEMBER_GROUP_PREFIX, PERM_READ, PERM_WRITE
 from namesrv.min_broker import MinBroker, MinBrokerChange, change_of, min_broker
+from namesrv.parts import Arrived, Part, arrived_with, incomplete
+from namesrv.registration import DEFAULT_HEARTBEAT_TIMEOUT_MS, LiveBroker, Registration, live_broker, queue_data
 from namesrv.rivals import Rivals
 from remoting.protocol.bodies.cluster import ClusterInfo
 from remoting.protocol.bodies.data_version import DataVersion
 from remoting.protocol.bodies.route import BrokerData, QueueData, TopicRouteData
-from remoting.protocol.bodies.topic import TopicConfig
 
-DEFAULT_HEARTBEAT_TIMEOUT_MS = 120_000
+__all__ = ["DEFAULT_HEARTBEAT_TIMEOUT_MS", "LiveBroker", "Outcome", "Registered", "Registration", "RouteTable"]
 
 C = TypeVar("C")
-
-
-@dataclass(frozen=True, slots=True)
-class Registration:
-    """What a broker says of itself."""
-
-    cluster: str
-    broker_name: str
-    broker_id: int
-    broker_addr: str
-    ha_server_addr: str
-    data_version: DataVersion
-    topics: Mapping[str, TopicConfig]
-    filter_servers: tuple[str, ...] = ()
-    heartbeat_timeout_ms: int = DEFAULT_HEARTBEAT_TIMEOUT_MS
-    # None: a broker older than 5.0, which does not know the field; its slaves never bring topics
-    enable_acting_master: bool | None = None
-
-
-@dataclass(slots=True)
-class LiveBroker(Generic[C]):
-    """A broker that was heard of less than ``heartbeat_timeout_ms`` ago."""
-
-    cluster: str
-    broker_name: str
-    broker_id: int
-    broker_addr: str
-    ha_server_addr: str
-    data_version: DataVersion
-    filter_servers: tuple[str, ...]
-    heartbeat_timeout_ms: int
-    last_heard_ms: int
-    connection: C
 
 
 class Outcome(Enum):
@@ -70,6 +38,8 @@ class Outcome(Enum):
     STALE = "stale"
     # one topic is an increment to a registration that this NameServer has not seen
     INCREMENT_BEFORE_FULL = "increment before full"
+    # a part, or changes, that do not follow on what this NameServer has
+    WHOLE_NEEDED = "whole needed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +95,10 @@ class RouteTable(Generic[C]):
                 self._remove(known)
             self.rivals.note(new.broker_name, new.broker_id, new.broker_addr, now_ms)
             return Registered(Outcome.STALE, rival_addr=holder.broker_addr)
-        if holder is None and len(new.topics) == 1:
+        if new.part is None and holder is None and len(new.topics) == 1:
             return Registered(Outcome.INCREMENT_BEFORE_FULL)
+        if new.part is not None and not self._follows(new, new.part, known, connection):
+            return Registered(Outcome.WHOLE_NEEDED)
 
         displaced = told = rival_addr = None
         if known is not None and known is not holder:
@@ -141,8 +113,16 @@ class RouteTable(Generic[C]):
             if not _older_state(holder.data_version, new.data_version):  # else a controller chose the new one
                 rival_addr = holder.broker_addr
                 self.rivals.note(new.broker_name, new.broker_id, rival_addr, now_ms)
-        is_changed = known is None or known.data_version != new.data_version
-        self._live[new.broker_addr] = _live_broker(new, connection, now_ms)
+        arrived = arrived_with(
+            new.part,
+            new.data_version,
+            new.topics,
+            None if known is None else known.data_version,
+            None if known is None else known.arrived,
+        )
+        live = self._live[new.broker_addr] = live_broker(new, connection, now_ms)
+        if new.part is not None and not new.part.is_last:
+            live.arrived, live.data_version = arrived, incomplete(new.data_version)
         brokers = self._join(new)
         brokers.told = brokers.told or told
         # a slave speaks for its set only while it has the lowest id, that is, without a master
@@ -150,10 +130,10 @@ class RouteTable(Generic[C]):
             new.broker_id != MASTER_ID and new.enable_acting_master is not None and new.broker_id == min(brokers.addrs)
         )
         if new.broker_id == MASTER_ID or is_prime_slave:
-            if delete_absent_topics and len(new.topics) != 1:  # one topic is an increment
-                self._drop_absent_topics(new)
+            live.brings_topics = True
             perm_mask = ~PERM_WRITE if is_prime_slave and brokers.enable_acting_master else ~0
-            self._put_topics(new, is_changed, perm_mask)
+            self._put_topics(new, arrived.is_changed, perm_mask)
+            self._drop_topics(new, arrived, delete_absent_topics)
         master = self._member(new.broker_name, MASTER_ID) if new.broker_id != MASTER_ID else None
         return Registered(
             Outcome.REGISTERED,
@@ -227,6 +207,8 @@ class RouteTable(Generic[C]):
         for broker_name in list(self._by_topic.get(topic, ())):
             if cluster is None or self._sets[broker_name].cluster == cluster:
                 self._drop_queue(topic, broker_name)
+                for addr in self._sets[broker_name].addrs.values():
+                    self._live[addr].lacking[topic] = None
 
     # --- what clients ask
 
@@ -332,12 +314,32 @@ class RouteTable(Generic[C]):
         own = self._by_broker.get(new.broker_name, {})
         for topic, config in new.topics.items():
             if is_changed or topic not in own:
-                self._put_queue(topic, _queue_data(new.broker_name, config, perm_mask))
+                self._put_queue(topic, queue_data(new.broker_name, config, perm_mask))
 
-    def _drop_absent_topics(self, new: Registration) -> None:
-        for topic in list(self._by_broker.get(new.broker_name, ())):
-            if topic not in new.topics:
-                self._drop_queue(topic, new.broker_name)
+    def _drop_topics(self, new: Registration, arrived: Arrived, absent_too: bool) -> None:
+        """Drop what the broker says is gone; with ``absent_too`` all that is not in its whole set."""
+        own = self._by_broker.get(new.broker_name, {})
+        gone = {} if new.part is None else {topic: None for topic in new.part.removed if topic in own}
+        # One topic without a part is an increment.
+        is_whole = len(new.topics) != 1 if new.part is None else new.part.is_last
+        if absent_too and is_whole and arrived.names is not None:
+            gone |= {topic: None for topic in own if topic not in arrived.names}
+        for topic in gone:
+            self._drop_queue(topic, new.broker_name)
+
+    def _follows(self, new: Registration, part: Part, known: LiveBroker[C] | None, connection: C) -> bool:
+        """Whether ``part`` can be put to what is known of its broker."""
+        if part.number == 0 and part.base is None:
+            return True
+        if known is None or (known.broker_name, known.broker_id) != (new.broker_name, new.broker_id):
+            return False
+        if part.number > 0:
+            arrived = known.arrived if known.connection is connection else None
+            return arrived is not None and arrived.is_followed_by(part, new.data_version)
+        for topic in part.removed:
+            known.lacking.pop(topic, None)
+        speaks = new.broker_id == min(self._sets[new.broker_name].addrs)
+        return known.data_version == part.base and not known.lacking and (known.brings_topics or not speaks)
 
     def _put_queue(self, topic: str, queue: QueueData) -> None:
         self._by_topic.setdefault(topic, {})[queue.broker_name] = queue
@@ -366,23 +368,6 @@ class RouteTable(Generic[C]):
             broker_addrs=dict(sorted(brokers.addrs.items())),
             enable_acting_master=brokers.enable_acting_master,
         )
-
-
-def _live_broker(new: Registration, connection: C, now_ms: int) -> LiveBroker[C]:
-    return LiveBroker(
-        new.cluster, new.broker_name, new.broker_id, new.broker_addr, new.ha_server_addr, new.data_version,
-        new.filter_servers, new.heartbeat_timeout_ms, last_heard_ms=now_ms, connection=connection,
-    )  # fmt: skip
-
-
-def _queue_data(broker_name: str, config: TopicConfig, perm_mask: int) -> QueueData:
-    return QueueData(
-        broker_name=broker_name,
-        read_queue_nums=config.read_queue_nums,
-        write_queue_nums=config.write_queue_nums,
-        perm=config.perm & perm_mask,
-        topic_sys_flag=config.topic_sys_flag,
-    )
 
 
 def _older_state(mine: DataVersion, theirs: DataVersion) -> bool:

@@ -20,7 +20,7 @@ from mqcommon.conf_file import save_changes
 from mqcommon.errors import ConfigError, RequestRefused, StoreError
 from mqcommon.files import FileSystem
 from mqcommon.names import TRACE_TOPIC
-from mqcommon.options import entries, options_of, to_properties, update, value_text
+from mqcommon.options import options_of, read_update, to_properties, update, value_text
 from remoting.net.channel import Channel
 from remoting.net.server import Handler, SlowHandler
 from remoting.protocol.bodies import encode_body
@@ -110,16 +110,15 @@ class ConfigHandlers:
     def _checked_text(self, request: Command) -> str:
         """The properties of the request, without those that have no effect here."""
         try:
-            text = request.body.decode()
-            pairs = [(key, value) for _, key, value in entries(text)]
-        except (UnicodeDecodeError, ConfigError):
-            raise RequestRefused(ResponseCode.SYSTEM_ERROR, "string2Properties error") from None
+            text, pairs = read_update(request.body)
+        except ConfigError as error:
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from None
         if self._options.forbidden_keys.intersection(key for key, _ in pairs):
             raise RequestRefused(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
         ignored = [key for key, _ in pairs if key in BrokerOptions.ignored_keys]
         if not ignored:
             return text
-        logger.warning("options without effect here: %s", ", ".join(ignored))
+        logger.warning("options without effect here: %s", ", ".join(dict.fromkeys(ignored)))
         escaped = ((key, value.replace("\\", "\\\\")) for key, value in pairs if key not in ignored)
         return "".join(f"{key}={value}\n" for key, value in escaped)
 

@@ -5,8 +5,10 @@ A change is answered when it is on disk. Neighbours: meta/groups.py; client.py h
 
 import logging
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from broker.handlers.bodies import Durable, answer_with, read_body, refused_when_not_stored
+from broker.handlers.pages import answer_whole_or_page
 from broker.meta.consumer_offsets import ConsumerOffsets
 from broker.meta.groups import Groups
 from broker.observe.stats import BrokerStats
@@ -83,16 +85,24 @@ class GroupHandlers:
         return request.respond()
 
     def get_all(self, channel: Channel, request: Command) -> Command:
-        """201: all groups, or a part of them when the caller asks for parts."""
+        """201: all groups, or some of them: as many as RocketMQ 5's slaves ask for, or a page for one of ours."""
         header = GetAllSubscriptionGroupRequestHeader.from_ext(request.ext)
         table = self._groups.all()
         answer_ext = None
         if header.group_seq is not None and header.max_group_num is not None:
             answer_ext = GetAllSubscriptionGroupResponseHeader(len(table)).to_ext()
-            names = sorted(table)[max(header.group_seq, 0) :][: max(header.max_group_num, 0)]
-            table = {name: table[name] for name in names}
-        answer = answer_with(request, SubscriptionGroupTable(table, self._groups.forbidden, self._groups.data_version))
-        answer.ext = answer_ext
+            # Its callers begin again when the version has changed, and with it the order.
+            start = max(header.group_seq, 0)
+            table = dict(islice(table.items(), start, start + max(header.max_group_num, 0)))
+        groups = self._groups
+        answer = answer_whole_or_page(
+            channel,
+            request,
+            table,
+            groups.removals,
+            lambda rows: SubscriptionGroupTable(dict(rows), groups.forbidden, groups.data_version),
+        )
+        answer.ext = answer_ext or answer.ext
         return answer
 
     def get(self, channel: Channel, request: Command) -> Command:

@@ -6,16 +6,18 @@ Neighbours: meta/topics.py; stats.py has what stands in the queues.
 
 import logging
 from collections.abc import Awaitable, Callable
+from itertools import islice
 
 import trio
 
 from broker.handlers.bodies import Durable, answer_with, refused_when_not_stored
+from broker.handlers.pages import answer_whole_or_page
 from broker.meta.attributes import changed, parse_changes
 from broker.meta.consumer_offsets import ConsumerOffsets
-from broker.meta.topics import MAX_QUEUE_NUMS, Topics
+from broker.meta.topics import Topics
 from broker.observe.stats import BrokerStats
 from mqcommon.errors import RequestRefused
-from mqcommon.names import check_topic, check_topic_is_users, is_system_topic
+from mqcommon.names import MAX_PERM, MAX_QUEUE_NUMS, check_topic, check_topic_is_users, is_system_topic
 from remoting.net.channel import Channel
 from remoting.net.server import Handler, SlowHandler
 from remoting.protocol.bodies.topic import TOPIC_FILTER_TYPE, TopicConfig, TopicConfigTable, TopicList
@@ -29,8 +31,6 @@ from remoting.protocol.headers.topics import (
 )
 
 logger = logging.getLogger(__name__)
-
-MAX_PERM = 7
 
 
 class TopicHandlers:
@@ -103,17 +103,24 @@ class TopicHandlers:
         return True
 
     def get_all(self, channel: Channel, request: Command) -> Command:
-        """21: all topics, or a part of them when the caller asks for parts."""
+        """21: all topics, or some of them: as many as RocketMQ 5's slaves ask for, or a page for one of ours."""
         header = GetAllTopicConfigRequestHeader.from_ext(request.ext)
         table = self._topics.all()
         answer_ext = None
         if header.topic_seq is not None and header.max_topic_num is not None:
             answer_ext = GetAllTopicConfigResponseHeader(len(table)).to_ext()
-            names = sorted(table)[max(header.topic_seq, 0) :][: max(header.max_topic_num, 0)]
-            table = {name: table[name] for name in names}
+            # Its callers begin again when the version has changed, and with it the order.
+            start = max(header.topic_seq, 0)
+            table = dict(islice(table.items(), start, start + max(header.max_topic_num, 0)))
         version = self._topics.data_version
-        answer = answer_with(request, TopicConfigTable(version, table, version))
-        answer.ext = answer_ext
+        answer = answer_whole_or_page(
+            channel,
+            request,
+            table,
+            self._topics.removals,
+            lambda rows: TopicConfigTable(version, dict(rows), version),
+        )
+        answer.ext = answer_ext or answer.ext
         return answer
 
     def get(self, channel: Channel, request: Command) -> Command:

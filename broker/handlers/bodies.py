@@ -5,9 +5,12 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from mqcommon.errors import ProtocolError, RequestRefused, StoreError
-from remoting.protocol.bodies import Body, WireBody, decode_body, dialect_for, encode_body
+from remoting.net.answers import answer_with
+from remoting.protocol.bodies import Body, decode_body
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
+
+__all__ = ["Durable", "answer_with", "read_body", "refused_when_not_stored"]
 
 B = TypeVar("B", bound=Body)
 
@@ -21,11 +24,6 @@ def read_body(cls: type[B], request: Command) -> B:
         return decode_body(cls, request.body, request.codec)
     except ProtocolError as error:
         raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"the body cannot be read: {error}") from None
-
-
-def answer_with(request: Command, body: WireBody) -> Command:
-    """A successful answer with ``body``, as the peer reads it."""
-    return request.respond(body=encode_body(body, dialect_for(request)))
 
 
 @contextmanager

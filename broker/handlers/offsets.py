@@ -1,12 +1,14 @@
 """Offsets of groups (14, 15; 43 all of them), of queues (29 - 32) and of delay levels (45)."""
 
 from broker.handlers.bodies import answer_with
+from broker.handlers.pages import answer_whole_or_page
 from broker.meta.consumer_offsets import ConsumerOffsets
 from broker.meta.delay_offsets import DelayOffsets
 from broker.meta.groups import Groups
-from broker.meta.topics import MAX_QUEUE_NUMS, Topics
+from broker.meta.topics import Topics
 from broker.store.store import MessageStore
 from mqcommon.errors import RequestRefused
+from mqcommon.names import MAX_QUEUE_NUMS
 from remoting.net.channel import Channel
 from remoting.net.server import Handler
 from remoting.protocol.bodies.data_version import DataVersion
@@ -24,6 +26,9 @@ from remoting.protocol.headers.offsets import (
     TimestampResponseHeader,
     UpdateConsumerOffsetRequestHeader,
 )
+
+# Offsets that go to a slave at once: some milliseconds for both sides.
+PAGE_OFFSETS = 5_000
 
 
 class OffsetHandlers:
@@ -112,14 +117,23 @@ class OffsetHandlers:
         header, offsets = GetAllConsumerOffsetRequestHeader.from_ext(request.ext), self._offsets
         part = None
         if header.known_run is not None and header.known_changes is not None:
-            part = offsets.changed_since(DataVersion(0, header.known_run, header.known_changes))
-        table = offsets.table() if part is None else part
-        answer = answer_with(request, ConsumerOffsetTable(table, {}, offsets.data_version))
+            part = offsets.changed_since(DataVersion(0, header.known_run, header.known_changes), PAGE_OFFSETS)
+        version = offsets.live_version
+        if part is not None:
+            answer = answer_with(request, ConsumerOffsetTable(part, {}, offsets.data_version))
+        else:
+            answer = answer_whole_or_page(
+                channel,
+                request,
+                offsets.table(),
+                offsets.removals,
+                lambda rows: ConsumerOffsetTable(dict(rows), {}, offsets.data_version),
+                values=PAGE_OFFSETS,
+                values_of=len,
+            )
         if request.codec == CBOR:
-            version = offsets.live_version
-            answer.ext = GetAllConsumerOffsetResponseHeader(
-                version.timestamp, version.counter, part is not None
-            ).to_ext()
+            told = GetAllConsumerOffsetResponseHeader(version.timestamp, version.counter, part is not None)
+            answer.ext = {**(answer.ext or {}), **told.to_ext()}
         return answer
 
     def get_all_delay(self, channel: Channel, request: Command) -> Command:

@@ -31,7 +31,7 @@ from mqcommon.errors import RequestRefused
 from mqcommon.message.javahash import java_hash
 from mqcommon.names import MASTER_ID, PERM_READ
 from remoting.net.channel import Channel
-from remoting.net.server import Handler
+from remoting.net.server import Handler, failure
 from remoting.protocol.bodies.group import SubscriptionGroupConfig
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import CBOR, Command
@@ -201,6 +201,14 @@ class PullHandlers:
         group, queue, offset, max_count, max_bytes, tag_codes = wanted
 
         def retry(last: bool) -> bool:
+            # It runs in the turn of whoever sent the message: an error here must not reach that connection.
+            try:
+                return again(last)
+            except Exception as error:
+                channel.reply(request, failure(request, error))
+                return True
+
+        def again(last: bool) -> bool:
             nonlocal offset
             result = read_queue(log, queue, offset, max_count, max_bytes, tag_codes)
             if not last and result.status is GetStatus.NO_MATCHED_MESSAGE:

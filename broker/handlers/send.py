@@ -5,6 +5,7 @@ The order of the checks, the codes and the texts are RocketMQ's. A message is ac
 """
 
 import random
+import struct
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -34,6 +35,7 @@ from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import CBOR, Command
 from remoting.protocol.headers.header import header_fields
 from remoting.protocol.headers.send import SendMessageRequestHeader
+from remoting.protocol.scalars import read_int, read_text
 
 FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 _BORN_HOST = "born_host"
@@ -142,13 +144,13 @@ class SendHandlers:
             properties = ext.get(names.properties) or ""
             reconsume_times = int(ext.get(names.reconsume_times) or 0)
             raw_properties: bytes = properties.encode()
-        except (KeyError, ValueError, TypeError, AttributeError, UnicodeEncodeError) as error:
+            check_topic_is_sendable(topic)
+            config = self._topics.get(topic)
+        except (KeyError, ValueError, TypeError, AttributeError, OverflowError) as error:
             raise _bad_fields(error) from None
         broker_name = ext.get(names.broker_name)
         if broker_name != self._broker_name and broker_name is not None:
             check_broker_name(broker_name, self._broker_name)
-        check_topic_is_sendable(topic)
-        config = self._topics.get(topic)
         if config is None:
             config = self._create_topic(channel, topic, ext, names)
         queue_id = self._checked_queue_id(channel, config, queue_id)
@@ -185,6 +187,8 @@ class SendHandlers:
         except DiskFull as error:
             times.failed += 1
             raise _no_room(error) from None
+        except struct.error as error:
+            raise _bad_fields(error) from None
         self._stats.put(topic, 1, put.end - put.physical_offset)
         response = request.respond(
             ext={
@@ -310,10 +314,10 @@ class SendHandlers:
         return properties + self._suffix
 
     def _checked_queue_id(self, channel: Channel, config: TopicConfig, queue_id: int) -> int:
-        if queue_id < 0:
+        if queue_id < 0 < config.write_queue_nums:
             # The client leaves the choice to us.
             return random.randrange(config.write_queue_nums)
-        if queue_id >= config.write_queue_nums and queue_id >= config.read_queue_nums:
+        if queue_id < 0 or (queue_id >= config.write_queue_nums and queue_id >= config.read_queue_nums):
             raise RequestRefused(
                 ResponseCode.INVALID_PARAMETER,
                 f"request queueId[{queue_id}] is illegal, {config} Producer: {channel.remote}",
@@ -322,10 +326,12 @@ class SendHandlers:
 
     def _create_topic(self, channel: Channel, topic: str, ext: Mapping[str, Any], names: SendFields) -> TopicConfig:
         """Make a topic that is sent to for the first time; RequestRefused when that is not wanted."""
-        check_topic(topic)
         try:
-            default_topic = str(ext[names.default_topic])
-            queue_nums = int(ext[names.default_topic_queue_nums])
+            if type(topic) is not str:
+                raise ValueError("the custom field <topic> is not text")
+            check_topic(topic)
+            default_topic = read_text(ext[names.default_topic])
+            queue_nums = read_int(ext[names.default_topic_queue_nums])
         except (KeyError, ValueError) as error:
             raise _bad_fields(error) from None
         try:

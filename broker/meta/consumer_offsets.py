@@ -7,7 +7,7 @@ Neighbours: journal.py, tasks/persist.py, handlers/offsets.py and pull.py (commi
 """
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any
 
@@ -35,6 +35,8 @@ class ConsumerOffsets:
         self._changed: dict[Changed, None] = {}
         # Of what the journal has; a Java broker that gets the offsets back, and its slaves, compare it.
         self.data_version = DataVersion()
+        #: How many keys were removed in this run.
+        self.removals = 0
         #: Goes up with each change, whether the journal has it yet or not.
         self.changes = 0
         # What each of the last changes was of, and since when that is all of them.
@@ -83,6 +85,7 @@ class ConsumerOffsets:
         self._journal.append(GONE, keys)
         for key in keys:
             del self._table[key]
+        self.removals += len(keys)
         self.changes += 1
         self._recent.clear()
         self._recent_since = self.changes
@@ -100,23 +103,33 @@ class ConsumerOffsets:
         """Unlike any before when something has changed, whether the journal has it or not."""
         return DataVersion(0, self._run_ms, self.changes)
 
-    def changed_since(self, version: DataVersion) -> dict[str, dict[int, int]] | None:
-        """The present offsets that changed since `live_version` was that; None when only the whole table will do."""
+    def changed_since(self, version: DataVersion, most: int = RECENT) -> dict[str, dict[int, int]] | None:
+        """The present offsets that changed since `live_version` was that; None when only the whole table will do.
+
+        So also when there were more changes than ``most``.
+        """
         count = self.changes - version.counter
-        if version.timestamp != self._run_ms or version.counter < self._recent_since or not 0 <= count <= RECENT:
+        if version.timestamp != self._run_ms or version.counter < self._recent_since:
+            return None
+        if not 0 <= count <= min(most, RECENT):
             return None
         found: dict[str, dict[int, int]] = {}
         for key, queue_id in islice(reversed(self._recent), count):
             found.setdefault(key, {})[queue_id] = self._table[key][queue_id]
         return found
 
-    def mirror(self, table: Mapping[str, Mapping[int, int]], *, is_part: bool = False) -> None:
-        """Make this table that of a master, or take over what changed there when ``table`` is a part of it.
+    def keep_only(self, keys: Container[str]) -> None:
+        """Remove what is not among a master's ``keys``."""
+        self._remove([key for key in self._table if key not in keys])
+
+    def mirror(self, table: Mapping[str, Mapping[int, int]], *, is_whole: bool) -> None:
+        """Take over the keys of ``table`` from a master; ``is_whole``: with all their queues, not what changed alone.
 
         What differs counts as changed: append it, then `take_version`.
         """
-        if not is_part:
-            self._remove([key for key, queues in self._table.items() if key not in table or queues.keys() - table[key]])
+        if is_whole:
+            own = self._table
+            self._remove([key for key, queues in table.items() if key in own and own[key].keys() - queues])
         for key, queues in table.items():
             known = self._table.get(key)
             for queue_id, offset in queues.items():

@@ -50,6 +50,8 @@ class Groups:
         self.forbidden: dict[str, dict[str, int]] = {}
         self.get: Callable[[str], SubscriptionGroupConfig | None] = self._table.get
         self.data_version = DataVersion(timestamp=clock.now_ms())
+        #: How many groups were removed in this run.
+        self.removals = 0
         #: Called after each change.
         self.on_change: list[Callable[[], None]] = []
 
@@ -75,6 +77,7 @@ class Groups:
             self._journal.append(GONE, name)
         self._made.discard(name)
         del self._table[name]
+        self.removals += 1
         self._changed()
         return True
 
@@ -91,6 +94,7 @@ class Groups:
         for name in [name for name in self._table if name not in table and name not in SYSTEM_GROUPS]:
             self._journal.append(GONE, name)
             del self._table[name]
+            self.removals += 1
         written = 0
         for name, config in table.items():
             if self._table.get(name) != config:

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from itertools import chain
 from typing import Any
 
+from broker.meta.changes import RecentChanges
 from broker.meta.journal import Journal
 from broker.options import BrokerOptions
 from mqcommon.clock import Clock
@@ -33,8 +34,6 @@ logger = logging.getLogger(__name__)
 PUT, GONE, VERSION = "topic", "topic-gone", "topics-version"
 # Changes that a slave takes over in one turn of the loop: some milliseconds.
 SLICE = 200
-# A topic with more queues would make every look at its queues a long one.
-MAX_QUEUE_NUMS = 65_536
 
 
 class Topics:
@@ -51,6 +50,10 @@ class Topics:
         self._leaving: set[str] = set()
         self.get: Callable[[str], TopicConfig | None] = self._table.get
         self.data_version = DataVersion(timestamp=clock.now_ms())
+        #: What changed in this run.
+        self.changes = RecentChanges()
+        #: How many topics were removed in this run.
+        self.removals = 0
         #: Called after each change.
         self.on_change: list[Callable[[], None]] = []
 
@@ -70,7 +73,7 @@ class Topics:
         self._journal.append(PUT, config.to_wire())
         self._table[config.topic_name] = config
         self._made.discard(config.topic_name)
-        self.changed()
+        self._changed(config.topic_name)
 
     def delete(self, name: str) -> bool:
         """Whether there was such a topic."""
@@ -80,7 +83,8 @@ class Topics:
             self._journal.append(GONE, name)
         self._made.discard(name)
         del self._table[name]
-        self.changed()
+        self.removals += 1
+        self._changed(name)
         return True
 
     def mirror(self, table: Mapping[str, TopicConfig], version: DataVersion) -> Iterator[None]:
@@ -91,12 +95,15 @@ class Topics:
         for name in [name for name in self._table if name not in table and name not in self._system]:
             self._journal.append(GONE, name)
             del self._table[name]
+            self.removals += 1
+            self.changes.note(name)
         written = 0
         for name, config in table.items():
             if self._table.get(name) != config:
                 self._journal.append(PUT, config.to_wire())
                 self._table[name] = config
                 self._made.discard(name)
+                self.changes.note(name)
                 written += 1
                 if written % SLICE == 0:
                     yield
@@ -159,7 +166,15 @@ class Topics:
         self.data_version = self.data_version.next(self._clock.now_ms())
 
     def changed(self) -> None:
-        """Raise the version: something that NameServers are told of is different."""
+        """Raise the version: something that NameServers are told of all topics is different."""
+        self.changes.note_all()
+        self._raise_version()
+
+    def _changed(self, name: str) -> None:
+        self.changes.note(name)
+        self._raise_version()
+
+    def _raise_version(self) -> None:
         self.data_version = self.data_version.next(self._clock.now_ms())
         self._tell()
 

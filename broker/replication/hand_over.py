@@ -17,6 +17,7 @@ from broker.replication.master_api import Master
 from broker.replication.members import Members
 from mqcommon.errors import BrokerError, ProtocolError, RemotingError
 from remoting.net.client import RemotingClient, open_client
+from remoting.protocol.headers.pages import FIRST_PAGE, PageRequestHeader
 
 logger = logging.getLogger(__name__)
 
@@ -46,9 +47,11 @@ class HandOver:
                 assert addr is not None
                 try:
                     count = await self._hand_over(client, addr)
-                except (RemotingError, BrokerError, ProtocolError) as error:
+                except Exception as error:
                     if not self._failing:
-                        logger.warning("offsets not handed over to master %s, still trying: %s", addr, error)
+                        is_bug = not isinstance(error, RemotingError | BrokerError | ProtocolError)
+                        text = "offsets not handed over to master %s, still trying: %s"
+                        logger.warning(text, addr, error, exc_info=error if is_bug else None)
                     self._failing = True
                     await trio.sleep(RETRY_S)
                     continue
@@ -63,7 +66,12 @@ class HandOver:
 
     async def _hand_over(self, client: RemotingClient, addr: str) -> int:
         master = Master(client, addr)
-        theirs = (await master.consumer_offsets()).offset_table
+        theirs: dict[str, dict[int, int]] = {}
+        page: PageRequestHeader | None = FIRST_PAGE
+        while page is not None:
+            got = await master.consumer_offsets(None, page)
+            theirs |= got.table.offset_table
+            page = got.next_page
         count = refused = 0
         for key, queues in list(self._offsets.table().items()):
             topic, _, group = key.partition("@")

@@ -59,6 +59,8 @@ class Heartbeats:
                 forgotten()
             except (RemotingError, ProtocolError):
                 pass  # a lost connection is told by the registrar, and a late answer counted there all the same
+            except Exception:
+                logger.exception("heartbeat to NameServer %s failed", namesrv.addr)
 
     async def _ask(self, namesrv: Namesrv, is_registered: Callable[[], bool], members: Members) -> None:
         asked = self._asked
@@ -72,5 +74,7 @@ class Heartbeats:
                     addrs = await namesrv.members(TIMEOUT_MS)
                 except (RemotingError, BrokerError, ProtocolError):
                     addrs = None  # whoever does not answer has no say
+                except Exception:
+                    logger.exception("NameServer %s was asked in vain who lives", namesrv.addr)
             members.told(namesrv.addr, addrs)
             await trio.sleep(PAUSE_S)

@@ -28,6 +28,7 @@ from remoting.protocol.headers.offsets import (
     GetAllConsumerOffsetResponseHeader,
     UpdateConsumerOffsetRequestHeader,
 )
+from remoting.protocol.headers.pages import FIRST_PAGE, PageRequestHeader, PageResponseHeader
 from remoting.protocol.headers.watch import WatchMetadataRequestHeader
 
 TIMEOUT_MS = 3_000
@@ -37,12 +38,14 @@ LARGE_BYTES = 128 * 1024
 B = TypeVar("B", bound=Body)
 
 
-class ChangedOffsets(NamedTuple):
-    """``version`` is what to ask the next time with, None at a Java master; ``is_part``: only what has changed."""
+class Offsets(NamedTuple):
+    """Consumer offsets. ``version`` is what to ask the next time with, None at a Java master."""
 
     table: ConsumerOffsetTable
     version: DataVersion | None
+    #: Whether they are only those that have changed.
     is_part: bool
+    next_page: PageRequestHeader | None
 
 
 class Master:
@@ -63,28 +66,33 @@ class Master:
         return self._client.speaks_cbor(self.addr)
 
     async def topics(self) -> TopicConfigTable:
-        """21."""
-        return await self._ask(TopicConfigTable, RequestCode.GET_ALL_TOPIC_CONFIG)
+        """21, in pages from one of ours: with the version of the first, so that what changed meanwhile is news."""
+        whole, page = await self._page(TopicConfigTable, RequestCode.GET_ALL_TOPIC_CONFIG, FIRST_PAGE)
+        while page is not None:
+            more, page = await self._page(TopicConfigTable, RequestCode.GET_ALL_TOPIC_CONFIG, page)
+            whole.topic_config_table |= more.topic_config_table
+        return whole
 
     async def groups(self) -> SubscriptionGroupTable:
-        """201."""
-        return await self._ask(SubscriptionGroupTable, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+        """201, as `topics`."""
+        whole, page = await self._page(SubscriptionGroupTable, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, FIRST_PAGE)
+        while page is not None:
+            more, page = await self._page(SubscriptionGroupTable, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, page)
+            whole.subscription_group_table |= more.subscription_group_table
+        return whole
 
-    async def consumer_offsets(self) -> ConsumerOffsetTable:
-        """43."""
-        return (await self.changed_offsets(None)).table
-
-    async def changed_offsets(self, known: DataVersion | None) -> ChangedOffsets:
-        """43: all, or from one of ours only what has changed since it told ``known``."""
-        header = None
+    async def consumer_offsets(self, known: DataVersion | None, page: PageRequestHeader) -> Offsets:
+        """43: a page, or all; from one of ours only what has changed since it told ``known``, if it can be."""
+        header = GetAllConsumerOffsetRequestHeader()
         if known is not None:
             header = GetAllConsumerOffsetRequestHeader(known.timestamp, known.counter)
-        answer = await self._answer(RequestCode.GET_ALL_CONSUMER_OFFSET, header)
-        told = GetAllConsumerOffsetResponseHeader.from_ext(answer.ext)
+        answer = await self._answer(RequestCode.GET_ALL_CONSUMER_OFFSET, header, page=page)
+        told = GetAllConsumerOffsetResponseHeader.from_answer(answer.ext)
         version = None
         if told.run is not None and told.changes is not None:
             version = DataVersion(0, told.run, told.changes)
-        return ChangedOffsets(await _body(ConsumerOffsetTable, answer), version, told.is_part)
+        next_page = PageResponseHeader.from_answer(answer.ext).next
+        return Offsets(await _body(ConsumerOffsetTable, answer), version, told.is_part, next_page)
 
     async def delay_offsets(self) -> DelayOffsetTable:
         """45."""
@@ -116,10 +124,21 @@ class Master:
     ) -> B:
         return await _body(cls, await self._answer(code, header, body, hold_ms))
 
+    async def _page(self, cls: type[B], code: int, page: PageRequestHeader) -> tuple[B, PageRequestHeader | None]:
+        answer = await self._answer(code, page=page)
+        return await _body(cls, answer), PageResponseHeader.from_answer(answer.ext).next
+
     async def _answer(
-        self, code: int, header: Header | None = None, body: Body | None = None, hold_ms: int = 0
+        self,
+        code: int,
+        header: Header | None = None,
+        body: Body | None = None,
+        hold_ms: int = 0,
+        page: PageRequestHeader | None = None,
     ) -> Command:
         request = Command(code, None if header is None else header.to_ext())
+        if page is not None and self.is_skylark:
+            request.ext = {**(request.ext or {}), **page.to_ext()}
         answer = await self._client.invoke(self.addr, request, TIMEOUT_MS + hold_ms, body=body)
         if answer.code != ResponseCode.SUCCESS:
             raise BrokerError(answer.code, answer.remark, self.addr)

@@ -25,6 +25,7 @@ from mqcommon.errors import BrokerError, ProtocolError, RemotingError, StoreErro
 from mqcommon.names import MASTER_ID
 from remoting.net.client import RemotingClient
 from remoting.protocol.codes import ResponseCode
+from remoting.protocol.headers.pages import FIRST_PAGE, PageRequestHeader
 
 logger = logging.getLogger(__name__)
 
@@ -73,9 +74,11 @@ class PreOnline:
                         continue
                     try:
                         await self._take_over(client, addr)
-                    except (RemotingError, BrokerError, ProtocolError, StoreError) as error:
+                    except Exception as error:
                         if addr not in failed:
-                            logger.warning("not online yet: slave %s does not tell its offsets: %s", addr, error)
+                            is_bug = not isinstance(error, RemotingError | BrokerError | ProtocolError | StoreError)
+                            text = "not online yet: slave %s does not tell its offsets: %s"
+                            logger.warning(text, addr, error, exc_info=error if is_bug else None)
                         failed[addr] = None
                     else:
                         done[addr] = None
@@ -93,7 +96,7 @@ class PreOnline:
             answered = False
             for addr in self._options.namesrv_addrs:
                 try:
-                    found |= await Namesrv(client, addr, self._identity, TIMEOUT_MS).members(TIMEOUT_MS)
+                    found |= await Namesrv(client, addr, self._identity, self._options, TIMEOUT_MS).members(TIMEOUT_MS)
                     answered = True
                 except BrokerError as error:
                     # one of version 4 knows no acting masters
@@ -119,7 +122,11 @@ class PreOnline:
             await self._is_copied_to(addr.rpartition(":")[0])
         offsets = self._metadata.consumer_offsets
         before = offsets.changes
-        offsets.advance((await slave.consumer_offsets()).offset_table)
+        page: PageRequestHeader | None = FIRST_PAGE
+        while page is not None:
+            got = await slave.consumer_offsets(None, page)
+            offsets.advance(got.table.offset_table)
+            page = got.next_page
         try:
             self._metadata.delay_offsets.advance(await slave.delay_offsets())
         except BrokerError as error:

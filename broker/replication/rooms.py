@@ -114,7 +114,7 @@ def build_replication(
     if known is not None:
         slave = build_slave(options, identity, store, known, progress, arrived, flusher.flush, clock)
         online = acting.hand_over.master_is_online if acting.hand_over else trio.lowlevel.checkpoint
-        slave_sync = SlaveSync(known, metadata, persister, lambda: store.log.raw_end, online)
+        slave_sync = SlaveSync(known, metadata, persister, lambda: store.log.raw_end, online, options.frame_max_length)
     return Replication(
         is_sync_master=options.is_sync_master,
         double_write=double_write,

@@ -23,6 +23,8 @@ from remoting.net.client import RemotingClient, open_client
 from remoting.protocol.bodies.data_version import DataVersion
 from remoting.protocol.bodies.metadata_versions import MetadataVersions
 from remoting.protocol.codes import ResponseCode
+from remoting.protocol.frame import MAX_FRAME_BYTES
+from remoting.protocol.headers.pages import FIRST_PAGE
 
 logger = logging.getLogger(__name__)
 
@@ -49,6 +51,7 @@ class SlaveSync:
         persister: Persister,
         log_end: Callable[[], int],
         online: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint,
+        max_frame_bytes: int = MAX_FRAME_BYTES,
     ) -> None:
         """``online`` returns when the master's tables may be copied: with acting masters, not before it registered."""
         self._known = known
@@ -56,6 +59,7 @@ class SlaveSync:
         self._persister = persister
         self._log_end = log_end
         self._online = online
+        self._max_frame_bytes = max_frame_bytes
         self._moved = trio.Event()
         self._failures = 0
         self._whole_at = -math.inf
@@ -65,7 +69,7 @@ class SlaveSync:
 
     async def run(self) -> None:
         """Follow the master, wherever it is."""
-        async with open_client() as client:
+        async with open_client(max_frame_bytes=self._max_frame_bytes) as client:
             while True:
                 self._moved = moved = trio.Event()
                 async with trio.open_nursery() as nursery:
@@ -88,7 +92,7 @@ class SlaveSync:
                     await self._check_log(master)
                     copied = None
                 copied, pause_s = await self._copy(master, copied)
-            except _Failures as error:
+            except Exception as error:
                 self._failed(addr, error)
                 if isinstance(error, RequestTimeout):  # the connection may be dead without knowing it
                     client.close_connection(addr, "no answer in time")
@@ -146,14 +150,22 @@ class SlaveSync:
         """What has changed since ``known``, or all; returns which version that is, None at a Java master."""
         if trio.current_time() > self._whole_at + WHOLE_S:  # a client may have committed here
             known = None
-        table, version, is_part = await master.changed_offsets(known)
         offsets = self._metadata.consumer_offsets
-        offsets.mirror(table.offset_table, is_part=is_part)
-        if not is_part:
+        first = got = await master.consumer_offsets(known, FIRST_PAGE)
+        keys: dict[str, None] = {}
+        while True:
+            offsets.mirror(got.table.offset_table, is_whole=not got.is_part)
+            keys.update(dict.fromkeys(got.table.offset_table))
+            await self._persister.append_offsets()
+            if got.next_page is None:
+                break
+            got = await master.consumer_offsets(None, got.next_page)
+        if not first.is_part:
+            offsets.keep_only(keys)
             self._whole_at = trio.current_time()
-        await self._persister.append_offsets()
-        offsets.take_version(table.data_version)
-        return version
+        # What changed while the pages came is news: the version is that of the first.
+        offsets.take_version(first.table.data_version)
+        return first.version
 
     async def _copy_delay_offsets(self, master: Master) -> None:
         try:
@@ -165,10 +177,13 @@ class SlaveSync:
         self._metadata.delay_offsets.put(table)
 
     def _failed(self, addr: str, error: Exception) -> None:
+        """What the master answered costs this copy, whatever it is."""
         self._failures += 1
         if isinstance(error, RemotingError):
             self._known.heard(answers=False)
-        if self._failures == 1:
+        if self._failures == 1 and not isinstance(error, _Failures):
+            logger.error("metadata not copied from master %s, still trying", addr, exc_info=error)
+        elif self._failures == 1:
             logger.warning("metadata not copied from master %s, still trying: %s", addr, error)
 
     def _summary(self) -> str:

@@ -6,6 +6,7 @@ callback); a sweep, not a task or timer each, ends those whose time is over.
 Bounds: bytes in the outbox, requests in flight, size of a frame. A channel over a bound is closed, with a reason.
 """
 
+import logging
 import os
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -13,10 +14,13 @@ from typing import Any
 import outcome
 import trio
 
-from mqcommon.errors import ConnectionLost, RemotingError, RequestTimeout, TooManyRequests
+from mqcommon.errors import ConnectionLost, FrameTooLarge, RemotingError, RequestTimeout, TooManyRequests
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import OFFER_CBOR, OFFER_FIELD, Command
 from remoting.protocol.connection import Connection
 from remoting.protocol.frame import encode, encode_head
+
+logger = logging.getLogger(__name__)
 
 RECEIVE_BYTES = 65_536
 # A burst of requests is taken in pieces that grow: the peer works on the first answers while we work on the rest.
@@ -49,6 +53,8 @@ class Channel:
         self._socket = stream.socket
         self._fd = stream.socket.fileno()
         self._connection = Connection(max_frame_bytes)
+        #: The longest frame that is taken from the peer, and sent to it.
+        self.max_frame_bytes = max_frame_bytes
         self._outbox: list[bytes | memoryview] = []
         self._outbox_bytes = 0
         self._wake = trio.Event()
@@ -75,25 +81,33 @@ class Channel:
     def reply(self, request: Command, response: Command) -> None:
         """Queue the answer of ``request``; nothing when it was oneway or the channel is closed.
 
-        At once or later, an offer to speak CBOR that came with the request is accepted by its answer.
+        At once or later, an offer to speak CBOR that came with the request is accepted by its answer. An answer that
+        cannot be sent, being too large or wrong, becomes an error answer: this never raises.
         """
         if request.is_oneway:
             return
         if self.attachments and self.attachments.get(OFFER_FIELD) == request.opaque:
             del self.attachments[OFFER_FIELD]
             response.ext = {**(response.ext or {}), **self.greeting}
+        try:
+            if len(response.body) < APART_BYTES:
+                frame = encode(response, self.max_frame_bytes)
+            else:
+                frame = encode_head(response, self.max_frame_bytes)
+        except Exception as error:
+            response = _cannot_answer(request, error)
+            frame = encode(response)
         if len(response.body) < APART_BYTES:
-            self.queue(encode(response))
+            self.queue(frame)
         elif self.closed_reason is None:
-            head = encode_head(response)
-            self._outbox.append(head)
-            self._outbox_bytes += len(head)
+            self._outbox.append(frame)
+            self._outbox_bytes += len(frame)
             self.queue(response.body)
 
     def push(self, command: Command) -> None:
-        """Queue a request of ours that no answer is awaited for."""
+        """Queue a request of ours that no answer is awaited for. Raises FrameTooLarge."""
         command.opaque = self.take_opaque()
-        self.queue(encode(command))
+        self.queue(encode(command, self.max_frame_bytes))
 
     def queue(self, frame: bytes) -> None:
         """Queue whole frames; a peer that does not read is dropped when its outbox is full."""
@@ -181,14 +195,14 @@ class Channel:
     def submit(self, command: Command, timeout_ms: float, answered: Answered) -> None:
         """Queue a request; ``answered`` is called once, with the answer or with a RemotingError.
 
-        Raises ConnectionLost when the channel is closed, TooManyRequests at the limit.
+        Raises ConnectionLost when the channel is closed, TooManyRequests at the limit, FrameTooLarge.
         """
         if self.closed_reason is not None:
             raise ConnectionLost(self.remote, self.closed_reason)
         if len(self._pending) >= MAX_IN_FLIGHT:
             raise TooManyRequests(self.remote, MAX_IN_FLIGHT)
         opaque = command.opaque = self.take_opaque()
-        frame = encode(command)
+        frame = encode(command, self.max_frame_bytes)
         self._pending[opaque] = (trio.current_time() + timeout_ms / 1000, timeout_ms, command.code, answered)
         self.queue(frame)
 
@@ -220,7 +234,7 @@ class Channel:
         late = [opaque for opaque, row in self._pending.items() if row[0] <= now]
         for opaque in late:
             _, timeout_ms, code, answered = self._pending.pop(opaque)
-            answered(RequestTimeout(self.remote, code, timeout_ms))
+            _tell(answered, RequestTimeout(self.remote, code, timeout_ms))
 
     # --- life
 
@@ -252,7 +266,7 @@ class Channel:
             self._waiting_for_sent.unpark_all()
             pending, self._pending = self._pending, {}
             for _, _, _, answered in pending.values():
-                answered(ConnectionLost(self.remote, reason))
+                _tell(answered, ConnectionLost(self.remote, reason))
 
     async def _read(self, dispatch: Dispatch, after_turn: Callable[[], None] | None) -> None:
         receive = self._socket.recv
@@ -272,7 +286,10 @@ class Channel:
                     if command.is_response:
                         row = self._pending.pop(command.opaque, None)
                         if row is not None:
-                            row[3](command)
+                            try:
+                                row[3](command)
+                            except Exception:
+                                logger.exception("answer to opaque %d of %s failed", command.opaque, self.remote)
                     else:
                         dispatch(self, command)
                         if self._outbox_bytes >= BULK_BYTES and self._backpressure:
@@ -297,6 +314,23 @@ class Channel:
             await self._wake.wait()
             self._wake = trio.Event()
             await self.flush()
+
+
+def _tell(answered: Answered, result: RemotingError) -> None:
+    """Call ``answered``; what it raises ends that one exchange, and no other on this or another connection."""
+    try:
+        answered(result)
+    except Exception:
+        logger.exception("the end of a request failed: %s", result)
+
+
+def _cannot_answer(request: Command, error: Exception) -> Command:
+    """The answer instead of one that cannot be encoded."""
+    if isinstance(error, FrameTooLarge):
+        logger.warning("answer to request %d was not sent: %s", request.code, error)
+        return request.respond(ResponseCode.SYSTEM_ERROR, f"the answer is too large: {error}")
+    logger.error("answer to request %d cannot be encoded", request.code, exc_info=error)
+    return request.respond(ResponseCode.SYSTEM_ERROR, f"the answer cannot be encoded: {type(error).__name__}")
 
 
 def _address(name: Any) -> str:

@@ -8,7 +8,7 @@ import errno
 import logging
 import os
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Protocol
 
 import trio
@@ -18,7 +18,7 @@ from remoting.net.channel import Answered, Channel
 from remoting.net.server import Handler, failure
 from remoting.protocol.bodies import Body, encode_body
 from remoting.protocol.bodies.dialect import Dialect
-from remoting.protocol.command import BROKER_NAME_FIELD, CBOR, OFFER_CBOR, OFFER_FIELD, Command
+from remoting.protocol.command import BROKER_NAME_FIELD, CBOR, JSON, OFFER_CBOR, OFFER_FIELD, Command
 from remoting.protocol.frame import MAX_FRAME_BYTES
 
 logger = logging.getLogger(__name__)
@@ -56,7 +56,11 @@ class _Peer:
 class RemotingClient:
     """Sends requests to servers; made by `open_client`, which owns its tasks."""
 
-    def __init__(self, nursery: trio.Nursery, handlers: Mapping[int, Handler], on_lost: OnLost | None) -> None:
+    def __init__(
+        self, nursery: trio.Nursery, handlers: Mapping[int, Handler], on_lost: OnLost | None, max_frame_bytes: int
+    ) -> None:
+        #: The longest frame that is sent and taken.
+        self.max_frame_bytes = max_frame_bytes
         self._nursery = nursery
         self._handlers = handlers
         self._on_lost = on_lost
@@ -65,11 +69,11 @@ class RemotingClient:
         self._busy = trio.Event()
 
     async def invoke(
-        self, addr: str, command: Command, timeout_ms: float = 3_000, *, body: Body | None = None
+        self, addr: str, command: Command, timeout_ms: float = 3_000, *, body: Body | bytes | None = None
     ) -> Command:
-        """The answer of ``addr``, whatever its code. ``body`` is encoded as the connection speaks.
+        """The answer of ``addr``, whatever its code. ``body`` is encoded as the connection speaks; bytes are JSON.
 
-        Raises ConnectFailed, ConnectionLost, RequestTimeout or TooManyRequests.
+        Raises ConnectFailed, ConnectionLost, RequestTimeout, TooManyRequests or FrameTooLarge.
         """
         deadline = trio.current_time() + timeout_ms / 1000
         channel = await self.channel(addr, timeout_ms)
@@ -109,14 +113,16 @@ class RemotingClient:
         if peer is not None and peer.channel is not None:
             peer.channel.flush_now()
 
-    def prepare(self, addr: str, command: Command, body: Body | None = None) -> None:
+    def prepare(self, addr: str, command: Command, body: Body | bytes | None = None) -> None:
         """Give ``command`` the header type of the connection to ``addr``, and encode its body in its dialect."""
         peer = self._peers[addr]
         command.codec = peer.codec
         if peer.codec != CBOR and not peer.offered:
             peer.offered = True
             command.ext = {**(command.ext or {}), OFFER_FIELD: OFFER_CBOR}
-        if body is not None:
+        if isinstance(body, bytes):
+            command.body, command.codec = body, JSON
+        elif body is not None:
             command.body = encode_body(body, Dialect.CBOR if peer.codec == CBOR else Dialect.STANDARD)
 
     def _note_offer(self, peer: _Peer, channel: Channel, answer: Command) -> None:
@@ -176,7 +182,7 @@ class RemotingClient:
             host, port = split_address(peer.addr)
             with trio.fail_after(CONNECT_TIMEOUT_MS / 1000):
                 stream = await connect(host, port)
-            channel = Channel(stream, max_frame_bytes=MAX_FRAME_BYTES)
+            channel = Channel(stream, max_frame_bytes=self.max_frame_bytes)
         except (OSError, ValueError, trio.TooSlowError) as error:
             reason = "timed out" if isinstance(error, trio.TooSlowError) else connect_reason(error)
             self._errors[peer.addr] = ConnectFailed(peer.addr, reason)
@@ -191,12 +197,20 @@ class RemotingClient:
             await channel.run(lambda ch, command: self._dispatch(peer, ch, command))
         except* ProtocolError as group:
             logger.warning("connection to %s closed: %s", peer.addr, group.exceptions[0])
+        except* Exception as group:
+            logger.error("connection to %s closed after an error", peer.addr, exc_info=group)
         finally:
             # After `close` the next connection may be up before this task runs again.
             if peer.channel is channel:
                 peer.channel = None
-            if self._on_lost is not None:
-                self._on_lost(peer.addr)
+            self._lost(peer.addr)
+
+    def _lost(self, addr: str) -> None:
+        if self._on_lost is not None:
+            try:
+                self._on_lost(addr)
+            except Exception:
+                logger.exception("what follows the loss of the connection to %s failed", addr)
 
     def _dispatch(self, peer: _Peer, channel: Channel, request: Command) -> None:
         handler = self._handlers.get(request.code)
@@ -230,7 +244,8 @@ class RemotingClient:
         with trio.move_on_after(timeout_ms / 1000):
             for peer in self._peers.values():
                 if peer.channel is not None:
-                    await peer.channel.flush()
+                    with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+                        await peer.channel.flush()
         for peer in list(self._peers.values()):
             if peer.channel is not None:
                 peer.channel.close("client stopped")
@@ -238,14 +253,17 @@ class RemotingClient:
 
 @asynccontextmanager
 async def open_client(
-    handlers: Mapping[int, Handler] | None = None, *, on_lost: OnLost | None = None
+    handlers: Mapping[int, Handler] | None = None,
+    *,
+    on_lost: OnLost | None = None,
+    max_frame_bytes: int = MAX_FRAME_BYTES,
 ) -> AsyncIterator[RemotingClient]:
     """A client whose connections live as long as the ``async with`` block.
 
     ``handlers`` answer what servers ask of their clients; ``on_lost(addr)`` is called for every connection that ended.
     """
     async with trio.open_nursery() as nursery:
-        client = RemotingClient(nursery, handlers or {}, on_lost)
+        client = RemotingClient(nursery, handlers or {}, on_lost, max_frame_bytes)
         nursery.start_soon(client.sweep)
         try:
             yield client

@@ -15,6 +15,9 @@ logger = logging.getLogger(__name__)
 
 GC_THRESHOLD = 50_000
 
+# Whatever peers sent that is logged, a message is one line, and no longer than this.
+MAX_MESSAGE_CHARS = 2_000
+
 Main = Callable[[trio.Event], Awaitable[None]]
 
 
@@ -24,11 +27,9 @@ def run_daemon(main: Main, *, name: str, log_level: str = "INFO") -> int:
     The first SIGTERM or SIGINT sets ``stopping``, a second one ends the process at once. A SkylarkError is a line on
     stderr and exit code 1.
     """
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=log_level.upper(),
-        format="%(asctime)s %(levelname)s %(name)s - %(message)s",
-    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(LineFormatter("%(asctime)s %(levelname)s %(name)s - %(message)s"))
+    logging.basicConfig(handlers=[handler], level=log_level.upper())
     code = 0
     # The usual soft limit, 1024 open files, is meant for programs that use select.
     _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -68,6 +69,17 @@ async def _watch_signals(
                 return
             logger.info("%s: stopping", signal.Signals(number).name)
             stopping.set()
+
+
+class LineFormatter(logging.Formatter):
+    """Keeps a message on one line of bounded length; tracebacks of bugs follow whole."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        message = record.message
+        if len(message) > MAX_MESSAGE_CHARS:
+            message = f"{message[:MAX_MESSAGE_CHARS]}... ({len(message)} characters)"
+        record.message = message.replace("\n", "\\n").replace("\r", "\\r")
+        return super().formatMessage(record)
 
 
 def _leaves(error: BaseException) -> list[BaseException]:

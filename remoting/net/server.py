@@ -72,6 +72,11 @@ class Server:
         self._nursery: trio.Nursery | None = None
         self.channels: set[Channel] = set()
 
+    @property
+    def codes(self) -> list[int]:
+        """The requests that it answers."""
+        return sorted({*self._handlers, *self._slow_handlers})
+
     async def serve(
         self, host: str, port: int, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED
     ) -> None:
@@ -139,13 +144,30 @@ class Server:
         channel.greeting = self._greeting
         self.channels.add(channel)
         try:
-            await channel.run(self._dispatch, self._after_turn)
+            await channel.run(self._dispatch, self._turned)
         except* ProtocolError as group:
             logger.warning("connection of %s closed: %s", channel.remote, group.exceptions[0])
+        except* Exception as group:
+            # A fault of ours costs the connection that met it, and no other.
+            logger.error("connection of %s closed after an error", channel.remote, exc_info=group)
         finally:
             self.channels.discard(channel)
-            if self._on_close is not None:
+            self._closed(channel)
+
+    def _turned(self) -> None:
+        """What was handled may have been for other connections: an error here is not this one's."""
+        if self._after_turn is not None:
+            try:
+                self._after_turn()
+            except Exception:
+                logger.exception("the end of a turn failed")
+
+    def _closed(self, channel: Channel) -> None:
+        if self._on_close is not None:
+            try:
                 self._on_close(channel)
+            except Exception:
+                logger.exception("what follows the end of the connection of %s failed", channel.remote)
 
     def _dispatch(self, channel: Channel, request: Command) -> None:
         if not channel.language:

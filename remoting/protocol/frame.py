@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from struct import Struct
 from typing import Final
 
-from mqcommon.errors import ProtocolError
+from mqcommon.errors import FrameTooLarge, ProtocolError
 from remoting.protocol import cbor_header, json_header, rocketmq_header
 from remoting.protocol.command import CBOR, JSON, ROCKETMQ, Command
 
@@ -31,20 +31,20 @@ DECODERS: Final[Mapping[int, Callable[[bytes], Command]]] = {
 }
 
 
-def encode(command: Command) -> bytes:
-    """The frame of ``command`` in its own header type. ValueError when no peer could take it."""
-    head = encode_head(command)
+def encode(command: Command, max_frame_bytes: int = MAX_FRAME_BYTES) -> bytes:
+    """The frame of ``command`` in its own header type. FrameTooLarge when peers would not take it."""
+    head = encode_head(command, max_frame_bytes)
     return head + command.body if command.body else head
 
 
-def encode_head(command: Command) -> bytes:
-    """What stands before the body in the frame of ``command``. ValueError when no peer could take it."""
+def encode_head(command: Command, max_frame_bytes: int = MAX_FRAME_BYTES) -> bytes:
+    """What stands before the body in the frame of ``command``. FrameTooLarge when peers would not take it."""
     codec = command.codec
     header = _ENCODERS[codec](command)
     header_size = len(header)
     size = 4 + header_size + len(command.body)
-    if size + 4 > MAX_FRAME_BYTES or header_size > MAX_HEADER_BYTES:
-        raise ValueError(f"frame of {size + 4} bytes is longer than {MAX_FRAME_BYTES}")
+    if size + 4 > max_frame_bytes or header_size > MAX_HEADER_BYTES:
+        raise FrameTooLarge(size + 4, max_frame_bytes)
     return PREFIX.pack(size, codec << 24 | header_size) + header
 
 

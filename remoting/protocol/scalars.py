@@ -6,6 +6,7 @@ Every reader raises ValueError with a reason when there is no such value.
 
 import re
 from collections.abc import Callable
+from math import isfinite
 from typing import Any, Final
 
 from remoting.protocol.command import ext_text
@@ -51,12 +52,14 @@ def read_flag(value: Any) -> bool:
 
 
 def read_real(value: Any) -> float:
-    """A floating-point number."""
+    """A floating-point number that JSON has a form for: neither infinite nor NaN."""
     if type(value) is float or type(value) is int or type(value) is str:
         try:
-            return float(value)
+            number = float(value)
         except (ValueError, OverflowError):
-            pass
+            raise ValueError("not a number") from None
+        if isfinite(number):
+            return number
     raise ValueError("not a number")
 
 

@@ -21,6 +21,7 @@ OURS = {*PACKAGES, "tests", "bench", "scripts", "pyspark_rocketmq"}
 PURE = (
     *("mqcommon/arguments.py", "mqcommon/message", "remoting/protocol"),
     *("namesrv/routes.py", "namesrv/min_broker.py", "namesrv/rivals.py"),
+    *("namesrv/checks.py", "namesrv/parts.py", "namesrv/registration.py", "broker/meta/changes.py"),
     *("broker/replication/acks.py", "broker/replication/admission.py", "broker/replication/frames.py"),
     *("broker/replication/hello.py",),
     *("broker/replication/link.py", "broker/replication/members.py"),
@@ -33,6 +34,8 @@ PURE_OURS = (
     "remoting.protocol",
     "namesrv.min_broker",
     "namesrv.rivals",
+    "namesrv.parts",
+    "namesrv.registration",
     "broker.replication.frames",
     "broker.replication.hello",
 )

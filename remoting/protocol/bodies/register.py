@@ -37,6 +37,8 @@ class RegisterBrokerBody(Body):
 
     topic_config_serialize_wrapper: TopicConfigTable = member(body_of(TopicConfigTable))
     filter_server_list: list[str] = member(list_of(TEXT))
+    #: Between Skylark and Skylark, of a part: topics that are gone.
+    removed_topics: list[str] | None = member(list_of(TEXT), None)
 
 
 def body_crc32(data: bytes) -> int:
@@ -44,13 +46,13 @@ def body_crc32(data: bytes) -> int:
     return zlib.crc32(data) & 0x7FFF_FFFF
 
 
-def encode_compressed(body: RegisterBrokerBody, version: int) -> bytes:
-    """The compressed form for a peer of ``version``."""
+def encode_compressed(body: RegisterBrokerBody, version: int, *, attributes: bool = True) -> bytes:
+    """The compressed form for a peer of ``version``; peers before 5.0 read no topic with attributes."""
     wrapper = body.topic_config_serialize_wrapper
     topics = wrapper.topic_config_table.values()
     parts = [_part(wrapper.data_version.to_wire()), _LENGTH.pack(len(topics))]
     for topic in topics:
-        text = _topic_text(topic).encode()
+        text = _topic_text(topic, attributes).encode()
         parts += (_LENGTH.pack(len(text)), text)
     parts.append(_part(body.filter_server_list))
     if version >= MAPPING_SINCE:
@@ -83,12 +85,10 @@ def _part(obj: Any) -> bytes:
     return _LENGTH.pack(len(text)) + text
 
 
-def _topic_text(topic: TopicConfig) -> str:
-    attributes = str(dumps(topic.attributes), "utf-8")
-    return (
-        f"{topic.topic_name} {topic.read_queue_nums} {topic.write_queue_nums} {topic.perm} "
-        f"{topic.topic_filter_type} {attributes}"
-    )
+def _topic_text(topic: TopicConfig, attributes: bool) -> str:
+    numbers = f"{topic.read_queue_nums} {topic.write_queue_nums} {topic.perm}"
+    text = f"{topic.topic_name} {numbers} {topic.topic_filter_type}"
+    return f"{text} {str(dumps(topic.attributes), 'utf-8')}" if attributes else text
 
 
 def _parse_topic(text: str) -> TopicConfig:

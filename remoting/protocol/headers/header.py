@@ -5,7 +5,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from functools import cache
 from typing import Any, Final, NoReturn, Self
 
-from mqcommon.errors import RequestRefused
+from mqcommon.errors import ProtocolError, RequestRefused
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.scalars import camel_case
 
@@ -65,6 +65,14 @@ class Header:
     def from_ext(cls, ext: Mapping[str, Any] | None) -> Self:
         """The header in ``ext``. RequestRefused when a required field is missing or any is unreadable."""
         return cls._read(ext, False)
+
+    @classmethod
+    def from_answer(cls, ext: Mapping[str, Any] | None) -> Self:
+        """The header in the ``ext`` of an answer. ProtocolError when it is not what was asked for."""
+        try:
+            return cls._read(ext, False)
+        except RequestRefused as error:
+            raise ProtocolError(f"an answer that cannot be read: {error.remark}") from None
 
     def to_ext(self) -> dict[str, Any]:
         """Native values by wire name, without those that are None."""

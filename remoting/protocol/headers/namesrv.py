@@ -39,7 +39,11 @@ class NamespaceRequestHeader(Header):
 
 @dataclass(slots=True)
 class RegisterBrokerRequestHeader(Header):
-    """103. ``body_crc32`` 0 or absent is not checked."""
+    """103. ``body_crc32`` 0 or absent is not checked.
+
+    Between Skylark and Skylark it may come in parts, with their number, the last one saying so; with a base the topics
+    are those that changed since that version.
+    """
 
     broker_name: str = required(read_text)
     broker_addr: str = required(read_text)
@@ -50,18 +54,26 @@ class RegisterBrokerRequestHeader(Header):
     enable_acting_master: bool | None = optional(read_flag)
     compressed: bool | None = optional(read_flag)
     body_crc32: int | None = optional(read_int)
+    part: int | None = optional(read_int)
+    is_last_part: bool | None = optional(read_flag)
+    base_state_version: int | None = optional(read_long)
+    base_timestamp: int | None = optional(read_long)
+    base_counter: int | None = optional(read_long)
 
 
 @dataclass(slots=True)
 class RegisterBrokerResponseHeader(Header):
-    """The answer to 103: the master, for a slave.
+    """The answer to 103: the master, for a slave. The rest is Skylark's own.
 
-    ``contested_by``, Skylark's own: where another broker registers with the same name and id.
+    ``contested_by``: where another broker registers with the same name and id. ``takes_parts``: this NameServer takes
+    registrations in parts. ``whole_needed``: it lacks what the part or the change is based on.
     """
 
     ha_server_addr: str | None = optional(read_text)
     master_addr: str | None = optional(read_text)
     contested_by: str | None = optional(read_text)
+    takes_parts: bool | None = optional(read_flag)
+    whole_needed: bool | None = optional(read_flag)
 
 
 @dataclass(slots=True)
@@ -79,6 +91,7 @@ class QueryDataVersionResponseHeader(Header):
     """The answer to 322: whether the broker must register fully."""
 
     changed: bool = required(read_flag)
+    takes_parts: bool | None = optional(read_flag)
 
 
 @dataclass(slots=True)

@@ -23,6 +23,7 @@ from broker.store.group_commit import GroupCommit
 from mqcommon.errors import RequestRefused, StoreError
 from remoting.protocol.bodies import Body, Dialect, encode_body
 from remoting.protocol.command import CBOR, JSON, Command
+from remoting.protocol.frame import MAX_FRAME_BYTES
 from tests.broker.meta.support import Room, options
 from tests.broker.store.support import open_store
 
@@ -34,6 +35,7 @@ class FakeChannel:
 
     def __init__(self, remote: str = "127.0.0.1:50001") -> None:
         self.remote = remote
+        self.max_frame_bytes = MAX_FRAME_BYTES
         self.pushed: list[Command] = []
         self.invoked: list[Command] = []
         self.answer: Command | Exception = Command(0)

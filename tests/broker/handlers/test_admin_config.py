@@ -80,6 +80,7 @@ async def test_a_change_that_cannot_be_kept_does_not_happen() -> None:
         (b"fileReservedTime=soon\n", ResponseCode.SYSTEM_ERROR, "is not an integer"),
         (b"listenPort=1\n", ResponseCode.SYSTEM_ERROR, "cannot change while running"),
         (b"\xff\xff", ResponseCode.SYSTEM_ERROR, "string2Properties error"),
+        (b"brokerIP1=" + b"x" * 10_000_000, ResponseCode.SYSTEM_ERROR, "the options have 10000010 bytes"),
     ],
 )
 async def test_what_is_refused(body: bytes, code: int, remark: str) -> None:

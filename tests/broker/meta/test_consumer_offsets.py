@@ -211,7 +211,9 @@ def test_a_copy_that_is_kept_up_with_what_changed_is_the_whole(steps: list[Any],
         for step in [*steps, "copy"]:
             if step == "copy":
                 part = master.changed_since(known)
-                slave.mirror(master.table() if part is None else part, is_part=part is not None)
+                if part is None:
+                    slave.keep_only(master.table())
+                slave.mirror(master.table() if part is None else part, is_whole=part is None)
                 known = master.live_version
                 assert slave.table() == master.table()
             elif step[0] == "remove":

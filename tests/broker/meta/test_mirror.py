@@ -22,7 +22,8 @@ def take_over(slave: Room, master: Room) -> int:
     groups = master.groups
     for _ in slave.groups.mirror(groups.all(), groups.forbidden, groups.data_version):
         pass
-    slave.offsets.mirror(master.offsets.table())
+    slave.offsets.keep_only(master.offsets.table())
+    slave.offsets.mirror(master.offsets.table(), is_whole=True)
     flush(slave)
     slave.offsets.take_version(master.offsets.data_version)
     slave.metadata.delay_offsets.put(master.metadata.delay_offsets.table)
@@ -133,7 +134,7 @@ def test_what_every_broker_makes_for_itself_stays() -> None:
 
 def test_negative_offsets_of_a_java_master_are_no_offsets() -> None:
     slave = Room()
-    slave.offsets.mirror({"T@g": {0: -1, 1: 5}})
+    slave.offsets.mirror({"T@g": {0: -1, 1: 5}}, is_whole=True)
     assert slave.offsets.table() == {"T@g": {1: 5}}
 
 

@@ -54,7 +54,7 @@ async def slave(**changes: Any) -> AsyncIterator[Rooms]:
 
         async def keep() -> None:
             await made.heartbeats.keep(
-                Namesrv(client, namesrv.addr, identity, 1_000),
+                Namesrv(client, namesrv.addr, identity, room_options, 1_000),
                 lambda: made.registered,
                 lambda: made.forgotten.append(namesrv.addr),
             )

@@ -15,7 +15,7 @@ from broker.replication import slave_sync as slave_sync_module
 from broker.replication.known_master import KnownMaster, MasterAddress
 from broker.replication.slave_sync import SlaveSync
 from broker.tasks.persist import Persister
-from remoting.net.server import Server
+from remoting.net.server import Server, ServerLimits
 from remoting.protocol.bodies.data_version import DataVersion
 from remoting.protocol.bodies.group import SubscriptionGroupConfig
 from remoting.protocol.bodies.offsets import DelayOffsetTable
@@ -350,3 +350,26 @@ async def test_an_answer_that_cannot_be_read_changes_nothing(caplog: pytest.LogC
         await until(lambda: len(asked_again) >= 2)
         assert tables(copy.room) == before
     assert "metadata not copied from master" in caplog.text
+
+
+async def test_large_tables_come_in_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    limit = 65_536
+    master = SkylarkMaster()
+    handlers = {**master.desk.handlers, **master.watch.handlers()}
+    master.server = Server(handlers, limits=ServerLimits(max_frame_bytes=limit))
+    monkeypatch.setattr("broker.handlers.offsets.PAGE_OFFSETS", 500)
+    for number in range(1_500):
+        name = f"T{number}".ljust(120, "x")
+        master.room.topics.put(TopicConfig(name, 4, 4))
+        master.room.groups.put(SubscriptionGroupConfig(f"g{number}"))
+        for queue_id in range(4):
+            master.room.offsets.commit("g", name, queue_id, number)
+    async with serving_master(master) as addr, slave() as copied:
+        copied.room.offsets.commit("gone", "T", 0, 5)
+        copied.follow(addr)
+        await until(lambda: tables(copied.room)[:3] == tables(master.room)[:3])
+        master.room.topics.delete("T7".ljust(120, "x"))
+        master.room.offsets.commit("g", "T8".ljust(120, "x"), 0, 77)
+        await until(lambda: copied.room.topics.all() == master.room.topics.all())
+        master.watch.tick()
+        await until(lambda: copied.room.offsets.table() == master.room.offsets.table())

@@ -1,6 +1,6 @@
 import pytest
 
-from mqcommon.errors import ProtocolError
+from mqcommon.errors import FrameTooLarge, ProtocolError
 from remoting.protocol.command import CBOR, JSON, ROCKETMQ, Command
 from remoting.protocol.connection import Connection
 from remoting.protocol.frame import MAX_FRAME_BYTES, PREFIX, decode_frame, encode
@@ -161,5 +161,5 @@ def test_the_longest_frame() -> None:
     frame = encode(Command(1, body=bytes(room)))
     assert len(frame) == MAX_FRAME_BYTES
     assert len(Connection().receive_data(frame)) == 1
-    with pytest.raises(ValueError, match="longer than"):
+    with pytest.raises(FrameTooLarge, match="longer than"):
         encode(Command(1, body=bytes(room + 1)))

@@ -1,0 +1,78 @@
+"""Pages of a broker's tables for slaves, see remoting/protocol/headers/pages.py.
+
+Neighbours: admin_topics.py, admin_groups.py and offsets.py answer with them; replication/master_api.py asks.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
+from typing import Any
+
+from mqcommon.errors import RequestRefused
+from remoting.net.answers import HEADER_BYTES, answer_with_all
+from remoting.net.channel import Channel
+from remoting.protocol.bodies import Body, dialect_for, encode_body
+from remoting.protocol.codes import ResponseCode
+from remoting.protocol.command import Command
+from remoting.protocol.headers.pages import PageRequestHeader, PageResponseHeader
+
+logger = logging.getLogger(__name__)
+
+# Entries of a page: some milliseconds for both sides.
+PAGE_VALUES = 500
+REMEDY = (
+    "let a Skylark slave copy, which takes pages, or raise frameMaxLength here and"
+    " -Dcom.rocketmq.remoting.frameMaxLength at the peer"
+)
+
+Rows = Mapping[str, Any]
+
+
+def answer_whole_or_page(
+    channel: Channel,
+    request: Command,
+    table: Rows,
+    removals: int,
+    body_of: Callable[[Rows], Body],
+    *,
+    values: int = PAGE_VALUES,
+    values_of: Callable[[Any], int] = lambda row: 1,
+) -> Command:
+    """The whole of ``table``, refused when it does not fit into a frame, or the page that is asked for.
+
+    ``removals``: entries that were ever removed; ``values_of`` an entry make one page of ``values``.
+    """
+    asked = PageRequestHeader.from_ext(request.ext)
+    if asked.page_from is None:
+        return answer_with_all(request, body_of(table), channel.max_frame_bytes, REMEDY)
+    since = removals - (asked.page_removals or 0)
+    start = max(asked.page_from - since, 0) if since >= 0 else 0
+    rows = dict(_first(islice(table.items(), start, None), values, values_of))
+    data, count = _encoded(request, rows, body_of, channel.max_frame_bytes - HEADER_BYTES)
+    answer = request.respond(body=data)
+    if start + count < len(table):
+        answer.ext = PageResponseHeader(start + count, removals).to_ext()
+    return answer
+
+
+def _first(rows: Iterable[tuple[str, Any]], values: int, values_of: Callable[[Any], int]) -> Iterable[tuple[str, Any]]:
+    for row in rows:
+        yield row
+        values -= values_of(row[1])
+        if values <= 0:
+            return
+
+
+def _encoded(request: Command, rows: Rows, body_of: Callable[[Rows], Body], limit: int) -> tuple[bytes, int]:
+    """As many of the first ``rows`` as fit, and how many those are; one that never fits is left out."""
+    count = len(rows)
+    while True:
+        data = encode_body(body_of(dict(islice(rows.items(), count))), dialect_for(request))
+        if len(data) <= limit:
+            return data, count
+        if count == 0:
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"a page has {len(data)} bytes without an entry")
+        if count == 1:
+            logger.error("%.300s cannot be copied by slaves: it has %d bytes", next(iter(rows)), len(data))
+            return encode_body(body_of({}), dialect_for(request)), 1
+        count //= 2

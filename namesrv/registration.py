@@ -1,0 +1,82 @@
+"""What a broker says of itself, and what is kept of it while it lives. Pure. Neighbour: routes.py."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from namesrv.parts import Arrived, Part
+from remoting.protocol.bodies.data_version import DataVersion
+from remoting.protocol.bodies.route import QueueData
+from remoting.protocol.bodies.topic import TopicConfig
+
+DEFAULT_HEARTBEAT_TIMEOUT_MS = 120_000
+
+C = TypeVar("C")
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """What a broker says of itself."""
+
+    cluster: str
+    broker_name: str
+    broker_id: int
+    broker_addr: str
+    ha_server_addr: str
+    data_version: DataVersion
+    topics: Mapping[str, TopicConfig]
+    filter_servers: tuple[str, ...] = ()
+    heartbeat_timeout_ms: int = DEFAULT_HEARTBEAT_TIMEOUT_MS
+    # None: a broker older than 5.0, which does not know the field; its slaves never bring topics
+    enable_acting_master: bool | None = None
+    # None: all topics, or RocketMQ's increment of one
+    part: Part | None = None
+
+
+@dataclass(slots=True)
+class LiveBroker(Generic[C]):
+    """A broker that was heard of less than ``heartbeat_timeout_ms`` ago."""
+
+    cluster: str
+    broker_name: str
+    broker_id: int
+    broker_addr: str
+    ha_server_addr: str
+    data_version: DataVersion
+    filter_servers: tuple[str, ...]
+    heartbeat_timeout_ms: int
+    last_heard_ms: int
+    connection: C
+    # of a registration whose last part has not come
+    arrived: Arrived | None = None
+    # whether its topics are in the table: those of a slave beside its master are not
+    brings_topics: bool = False
+    # topics that were deleted here only: the broker may have them still
+    lacking: dict[str, None] = field(default_factory=dict)
+
+
+def live_broker(new: Registration, connection: C, now_ms: int) -> LiveBroker[C]:
+    """The broker that registers so."""
+    return LiveBroker(
+        cluster=new.cluster,
+        broker_name=new.broker_name,
+        broker_id=new.broker_id,
+        broker_addr=new.broker_addr,
+        ha_server_addr=new.ha_server_addr,
+        data_version=new.data_version,
+        filter_servers=new.filter_servers,
+        heartbeat_timeout_ms=new.heartbeat_timeout_ms,
+        last_heard_ms=now_ms,
+        connection=connection,
+    )
+
+
+def queue_data(broker_name: str, config: TopicConfig, perm_mask: int) -> QueueData:
+    """A broker's queues of a topic, with the permissions of ``perm_mask`` only."""
+    return QueueData(
+        broker_name=broker_name,
+        read_queue_nums=config.read_queue_nums,
+        write_queue_nums=config.write_queue_nums,
+        perm=config.perm & perm_mask,
+        topic_sys_flag=config.topic_sys_flag,
+    )

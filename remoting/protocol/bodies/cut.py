@@ -1,0 +1,134 @@
+"""A body in at most so many bytes: entries of its lists and maps that do not fit are left out.
+
+Entries are encoded in chunks whose size is known from those before, so that no more than a chunk is encoded in vain,
+whatever the whole would have come to. What fits is, byte for byte, what `dumps` makes of it.
+"""
+
+from collections.abc import Iterator
+from itertools import chain, islice
+from typing import Any, Final, NamedTuple
+
+from mqcommon.errors import FrameTooLarge
+from remoting.protocol.bodies.body import Body, members
+from remoting.protocol.bodies.dialect import Dialect, dumps
+
+#: Encoding so much takes about a millisecond.
+CHUNK_BYTES: Final = 256 * 1024
+#: One large entry does not keep out the small ones after it; many do, or most would be encoded in vain.
+MAX_SKIPPED: Final = 16
+
+#: So few are encoded at once, as most routes are, and one by one only when they do not fit.
+FEW_ENTRIES: Final = 8
+
+_MAP: Final = 5
+_ARRAY: Final = 4
+
+
+class CutBody(NamedTuple):
+    """``total`` entries in all lists and maps of the body, and how many of them are ``left_out``."""
+
+    data: bytes
+    left_out: int
+    total: int
+
+
+class _Entries:
+    """The entries of one list or map, encoded one after the other."""
+
+    def __init__(self, values: Any, write: Any, dialect: Dialect) -> None:
+        self._values = values
+        self._write = write
+        self._dialect = dialect
+        self._chunks: list[bytes] = []
+        self.count = 0
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def take(self, room: int) -> int:
+        """Encode what fits into ``room``; how many bytes that took."""
+        used, wanted, skipped = 0, 1, 0
+        entries = iter(self._values.items() if isinstance(self._values, dict) else self._values)
+        while chunk := list(islice(entries, wanted)):
+            data = self._encoded(chunk)
+            if used + len(data) + 1 <= room:
+                self._chunks.append(data)
+                self.count += len(chunk)
+                used += len(data) + 1
+                wanted = max(1, min(2 * wanted, CHUNK_BYTES * len(chunk) // len(data)))
+            elif len(chunk) > 1:
+                wanted = len(chunk) // 2
+                entries = chain(chunk, entries)
+            else:
+                skipped += 1
+                if skipped > MAX_SKIPPED:
+                    break
+        return used
+
+    def encoded(self) -> bytes:
+        """All that was taken, as one value."""
+        is_map = isinstance(self._values, dict)
+        if self._dialect is Dialect.CBOR:
+            return _cbor_head(_MAP if is_map else _ARRAY, self.count) + b"".join(self._chunks)
+        opening, closing = (b"{", b"}") if is_map else (b"[", b"]")
+        return opening + b",".join(self._chunks) + closing
+
+    def _encoded(self, chunk: list[Any]) -> bytes:
+        value = dict(chunk) if isinstance(self._values, dict) else chunk
+        data = dumps(value if self._write is None else self._write(value), self._dialect)
+        return data[len(_cbor_head(_MAP, len(chunk))) :] if self._dialect is Dialect.CBOR else data[1:-1]
+
+
+def encode_within(body: Body, dialect: Dialect, limit: int) -> CutBody:
+    """``body`` in at most ``limit`` bytes. FrameTooLarge when that cannot be, whatever is left out."""
+    sizes = [
+        len(value) for each in members(type(body)) if isinstance(value := getattr(body, each.attribute), dict | list)
+    ]
+    if sum(sizes) <= FEW_ENTRIES:
+        data = dumps(body.to_wire(), dialect)
+        if len(data) <= limit:
+            return CutBody(data, 0, sum(sizes))
+    tables: dict[str, _Entries] = {}
+    plain: dict[str, bytes] = {}
+    for each in members(type(body)):
+        value = getattr(body, each.attribute)
+        if isinstance(value, dict | list):
+            tables[each.wire] = _Entries(value, each.kind.write, dialect)
+        elif value is not None:
+            plain[each.wire] = dumps(value if each.kind.write is None else each.kind.write(value), dialect)
+    room = limit - sum(map(len, plain.values())) - sum(len(name) + 16 for name in (*plain, *tables))
+    if room < 0:
+        raise FrameTooLarge(limit - room, limit)
+    # The long ones last: they are cut, not those that fit.
+    for name in sorted(tables, key=lambda name: len(tables[name])):
+        room -= tables[name].take(room)
+    encoded = plain | {name: table.encoded() for name, table in tables.items()}
+    total = sum(map(len, tables.values()))
+    left_out = total - sum(table.count for table in tables.values())
+    return CutBody(b"".join(_object(encoded, dialect)), left_out, total)
+
+
+def _object(encoded: dict[str, bytes], dialect: Dialect) -> Iterator[bytes]:
+    if dialect is Dialect.CBOR:
+        yield _cbor_head(_MAP, len(encoded))
+        for name in sorted(encoded):
+            yield dumps(name, dialect)
+            yield encoded[name]
+        return
+    separator = b"{"
+    for name in sorted(encoded):
+        yield separator
+        yield dumps(name, dialect)
+        yield b":"
+        yield encoded[name]
+        separator = b","
+    yield b"}" if encoded else b"{}"
+
+
+def _cbor_head(major: int, count: int) -> bytes:
+    if count < 24:
+        return bytes((major << 5 | count,))
+    for more, size in ((24, 1), (25, 2), (26, 4)):
+        if count < 1 << 8 * size:
+            return bytes((major << 5 | more,)) + count.to_bytes(size, "big")
+    return bytes((major << 5 | 27,)) + count.to_bytes(8, "big")

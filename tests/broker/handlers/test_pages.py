@@ -1,0 +1,97 @@
+"""Tables in pages: all that was there all the time is in them, whatever comes and goes meanwhile."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.handlers import pages
+from broker.handlers.pages import answer_whole_or_page
+from mqcommon.errors import RequestRefused
+from remoting.protocol.bodies import decode_body, loads
+from remoting.protocol.bodies.kvtable import KVTable
+from remoting.protocol.command import CBOR, Command
+from remoting.protocol.headers.pages import FIRST_PAGE, PageRequestHeader, PageResponseHeader
+from tests.broker.handlers.support import Desk, FakeChannel
+
+
+class Table:
+    """Rows, and how many were removed."""
+
+    def __init__(self, count: int) -> None:
+        self.rows = {f"k{number}": "v" for number in range(count)}
+        self.removals = 0
+
+    def change(self, removed: int, added: int) -> None:
+        for name in list(self.rows)[:: max(removed, 1)] if removed else []:
+            del self.rows[name]
+            self.removals += 1
+        for number in range(added):
+            self.rows[f"new{len(self.rows)}-{self.removals}-{number}"] = "v"
+
+    def page(self, asked: PageRequestHeader, values: int = 3, channel: Any = None) -> Command:
+        request = Command(21, asked.to_ext(), codec=CBOR)
+        return answer_whole_or_page(
+            channel or FakeChannel(), request, self.rows, self.removals, lambda rows: KVTable(dict(rows)), values=values
+        )
+
+
+@given(st.integers(0, 20), st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3)), max_size=5))
+def test_nothing_is_missed(count: int, changes: list[tuple[int, int]]) -> None:
+    table = Table(count)
+    always = set(table.rows)
+    seen: set[str] = set()
+    page: PageRequestHeader | None = FIRST_PAGE
+    while page is not None:
+        answer = table.page(page)
+        seen |= decode_body(KVTable, answer.body, CBOR).table.keys()
+        page = PageResponseHeader.from_answer(answer.ext).next
+        if changes:
+            table.change(*changes.pop())
+        always &= table.rows.keys()
+    assert always <= seen
+
+
+def test_a_page_that_is_too_large_is_made_smaller(caplog: pytest.LogCaptureFixture) -> None:
+    channel = FakeChannel()
+    channel.max_frame_bytes = 10_000
+    table = Table(0)
+    table.rows = {"a": "x" * 3_000, "b": "x" * 3_000, "c": "x" * 9_000, "d": "x"}
+    found, page = [], FIRST_PAGE
+    while page is not None:
+        answer = table.page(page, 100, channel)
+        found.append(sorted(decode_body(KVTable, answer.body, CBOR).table))
+        page = PageResponseHeader.from_answer(answer.ext).next  # type: ignore[assignment]
+    assert found == [["a"], ["b"], [], ["d"]]
+    assert "c cannot be copied by slaves" in caplog.text
+
+
+def test_a_whole_table_that_does_not_fit_is_refused_with_the_remedy() -> None:
+    channel = FakeChannel()
+    channel.max_frame_bytes = 10_000
+    table = Table(2_000)
+    with pytest.raises(RequestRefused, match="entries fit into a frame of 10000 bytes; let a Skylark slave copy"):
+        table.page(PageRequestHeader(), channel=channel)
+
+
+async def test_topics_groups_and_offsets_have_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = Desk()
+    for number in range(25):
+        desk.room.topics.create_on_send(f"T{number}", "TBW102", 4)
+        desk.room.groups.get_or_create(f"g{number}")
+        desk.room.offsets.commit(f"g{number}", "T0", 0, number)
+    monkeypatch.setattr(pages, "PAGE_VALUES", 10)
+    monkeypatch.setattr("broker.handlers.offsets.PAGE_OFFSETS", 10)
+    for code, member in ((21, "topicConfigTable"), (201, "subscriptionGroupTable"), (43, "offsetTable")):
+        whole = loads((await desk.ask(code)).body)[member]
+        found: dict[str, Any] = {}
+        page: PageRequestHeader | None = FIRST_PAGE
+        count = 0
+        while page is not None:
+            answer = await desk.ask(code, page.to_ext())
+            found |= loads(answer.body)[member]
+            page = PageResponseHeader.from_answer(answer.ext).next
+            count += 1
+        assert found == whole
+        assert count >= (1 if code != 43 else 3)

@@ -1,0 +1,71 @@
+"""Junk of every type in every field of every request: a code, no traceback, and the connection serves on."""
+
+from typing import Any
+
+import pytest
+import trio
+
+from broker import broker as broker_module
+from broker.wiring import Rooms, build_rooms
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.command import CBOR, JSON, Command
+from tests.broker.running import running, send_request
+from tests.namesrv.test_junk import VERSION
+from tests.support.junk import Junk
+
+GOOD: dict[str, Any] = {
+    "topic": "TopicTest", "queueId": "0", "consumerGroup": "g", "producerGroup": "p", "group": "g", "groupName": "g",
+    "clientID": "c", "clientId": "c", "msgId": "7F00000100002A9F0000000000000000", "key": "k", "maxNum": "1",
+    "beginTimestamp": "0", "endTimestamp": "1", "offset": "0", "index": "0", "count": "1", "queueOffset": "0",
+    "maxMsgNums": "32", "sysFlag": "4", "commitOffset": "0", "suspendTimeoutMillis": "0", "subVersion": "0",
+    "subscription": "*", "expressionType": "TAG", "defaultTopic": "TBW102", "readQueueNums": "4",
+    "writeQueueNums": "4", "perm": "6", "topicFilterType": "SINGLE_TAG", "order": "false", "timestamp": "0",
+    "statsName": "TOPIC_PUT_NUMS", "statsKey": "TopicTest", "masterFlushOffset": "0", "holdMillis": "0",
+    "bornTimestamp": "0", "flag": "0", "defaultTopicQueueNums": "4",
+    "a": "p", "b": "TopicTest", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "0", "h": "0", "i": "KEYS\1k\2",
+    "j": "0", "k": "false", "l": "0", "m": "false", "n": "broker-a",
+}  # fmt: skip
+SUBSCRIPTION = {"topic": "TopicTest", "subString": "*", "expressionType": "TAG", "tagsSet": ["a"], "codeSet": [97]}
+CONSUMER = {
+    "groupName": "g", "consumeType": "CONSUME_PASSIVELY", "messageModel": "CLUSTERING",
+    "consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET", "subscriptionDataSet": [SUBSCRIPTION], "unitMode": False,
+}  # fmt: skip
+POLICY = {"type": "CUSTOMIZED", "customizedRetryPolicy": {"next": [1]}, "exponentialRetryPolicy": {"initial": 1}}
+BODIES: dict[int, Any] = {
+    10: b"x", 310: b"x", 320: b"x",
+    25: b"brokerPermission=6\n",
+    34: {
+        "clientID": "c", "producerDataSet": [{"groupName": "p"}], "consumerDataSet": [CONSUMER],
+        "heartbeatFingerprint": 0, "withoutSub": False,
+    },
+    200: {
+        "groupName": "g", "retryQueueNums": 1, "retryMaxTimes": 16, "groupRetryPolicy": POLICY, "brokerId": 0,
+        "subscriptionDataSet": [{"topic": "T"}], "attributes": {"+a": "b"},
+    },
+    7100: {"topics": VERSION, "groups": VERSION, "consumerOffsets": VERSION, "delayOffsets": VERSION},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("codec", [JSON, CBOR])
+async def test_every_request(codec: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    built: list[Rooms] = []
+    monkeypatch.setattr(broker_module, "build_rooms", lambda *args: built.append(build_rooms(*args)) or built[0])
+    async with running() as (_, addr):
+        host, _, port = addr.rpartition(":")
+        stream = await trio.open_tcp_stream(host, int(port))
+        junk = Junk(stream, GOOD, BODIES, monkeypatch, caplog)
+        await junk.throw(RequestCode.SEND_MESSAGE_V2, codec)  # makes the topic
+        thrown = {code: await junk.throw(code, codec) for code in built[0].server.codes}
+        await stream.aclose()
+    assert sum(thrown.values()) > 5_000
+
+
+async def test_a_topic_without_queues_is_sent_to(caplog: pytest.LogCaptureFixture) -> None:
+    async with running() as (client, addr):
+        topic = {**GOOD, "topic": "Empty", "readQueueNums": 0, "writeQueueNums": 0}
+        assert (await client.invoke(addr, Command(RequestCode.UPDATE_AND_CREATE_TOPIC, topic))).code == 0
+        for queue_id in (-1, 0, 1):
+            answer = await client.invoke(addr, send_request("Empty", b"x", queue_id=queue_id))
+            assert answer.code == ResponseCode.INVALID_PARAMETER
+            assert f"request queueId[{queue_id}] is illegal" in (answer.remark or "")
+    assert not [record for record in caplog.records if record.exc_info]

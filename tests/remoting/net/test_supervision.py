@@ -1,0 +1,184 @@
+"""No error of one request, answer or peer ends a server or a client, nor what others ask of it."""
+
+import re
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import trio
+
+from mqcommon.errors import ConnectionLost, FrameTooLarge, RemotingError, RequestTimeout
+from remoting.net.channel import Channel
+from remoting.net.client import RemotingClient, open_client
+from remoting.net.server import Server, ServerLimits
+from remoting.protocol.command import Command
+
+ECHO, QUICK, SLOW, LATER, ASK_BACK = range(1000, 1005)
+LIMIT = 100_000
+
+Answer = Callable[[Command], Command]
+
+
+def echo(channel: Channel, request: Command) -> Command:
+    return request.respond(body=request.body)
+
+
+class Faults:
+    """A server whose answers to QUICK, SLOW and LATER are made by ``answer``."""
+
+    def __init__(self, answer: Answer, **server_options: Any) -> None:
+        self.answer = answer
+        self.waiting: list[tuple[Channel, Command]] = []
+        self.server = Server(
+            {ECHO: echo, QUICK: lambda channel, request: self.answer(request), LATER: self.later},
+            {SLOW: self.slow, ASK_BACK: self.ask_back},
+            limits=ServerLimits(max_frame_bytes=LIMIT),
+            **server_options,
+        )
+
+    async def slow(self, channel: Channel, request: Command) -> Command:
+        await trio.lowlevel.checkpoint()
+        return self.answer(request)
+
+    def later(self, channel: Channel, request: Command) -> None:
+        self.waiting.append((channel, request))
+
+    async def ask_back(self, channel: Channel, request: Command) -> Command:
+        return request.respond(remark=(await channel.invoke(Command(ECHO), 1_000)).remark)
+
+
+@asynccontextmanager
+async def serving(faults: Faults) -> AsyncIterator[tuple[RemotingClient, str]]:
+    with trio.fail_after(20):
+        async with trio.open_nursery() as nursery, open_client() as client:
+            addr = await nursery.start(faults.server.serve, "127.0.0.1", 0)
+            yield client, addr
+            assert (await client.invoke(addr, Command(ECHO, body=b"still here"))).body == b"still here"
+            nursery.cancel_scope.cancel()
+
+
+def too_large(request: Command) -> Command:
+    return request.respond(body=bytes(LIMIT))
+
+
+def too_large_header(request: Command) -> Command:
+    return request.respond(ext={"value": "x" * LIMIT})
+
+
+def no_text(request: Command) -> Command:
+    return request.respond(remark="\ud800")
+
+
+@pytest.mark.parametrize(
+    ("answer", "remark"),
+    [
+        (too_large, f"the answer is too large: frame of 100[0-9]+ bytes is longer than {LIMIT}"),
+        (too_large_header, "the answer is too large: frame of"),
+        (no_text, "the answer cannot be encoded: "),
+    ],
+)
+@pytest.mark.parametrize("code", [QUICK, SLOW])
+@pytest.mark.parametrize("codec", [0, 1, 0x43])
+async def test_an_answer_that_cannot_be_sent_is_an_error_answer(
+    answer: Answer, remark: str, code: int, codec: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serving(Faults(answer)) as (client, addr):
+        channel = await client.channel(addr, 1_000)
+        found = await channel.invoke(Command(code, codec=codec), 5_000)
+        assert found.code == 1
+        assert re.search(remark, found.remark or "")
+        assert len(caplog.records) == 1
+        assert (caplog.records[0].exc_info is None) == (answer is not no_text)  # a bug is logged with its traceback
+
+
+async def test_an_answer_made_later_that_cannot_be_sent_is_an_error_answer() -> None:
+    faults = Faults(too_large)
+    async with serving(faults) as (client, addr), trio.open_nursery() as nursery:
+        answers: list[Command] = []
+
+        async def ask() -> None:
+            answers.append(await client.invoke(addr, Command(LATER)))
+
+        nursery.start_soon(ask)
+        while not faults.waiting:
+            await trio.lowlevel.checkpoint()
+        channel, request = faults.waiting[0]
+        channel.reply(request, too_large(request))
+        while not answers:
+            await trio.lowlevel.checkpoint()
+        assert answers[0].code == 1
+
+
+async def test_a_request_too_large_is_an_error_of_its_caller_alone() -> None:
+    async with serving(Faults(too_large)) as (_, addr), open_client(max_frame_bytes=LIMIT) as client:
+        with pytest.raises(FrameTooLarge, match=f"longer than {LIMIT}"):
+            await client.invoke(addr, Command(ECHO, body=bytes(LIMIT)))
+        with pytest.raises(FrameTooLarge):
+            await client.oneway(addr, Command(ECHO, {"name": "x" * LIMIT}))
+        with pytest.raises(FrameTooLarge):
+            client.submit(addr, Command(ECHO, body=bytes(LIMIT)), 1_000, lambda _: None)
+        assert (await client.invoke(addr, Command(ECHO, body=b"y"))).body == b"y"
+
+
+async def test_an_error_in_what_follows_a_turn_or_a_connection_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    def bad() -> None:
+        raise KeyError("turn")
+
+    def bad_close(channel: Channel) -> None:
+        raise KeyError("close")
+
+    async with serving(Faults(too_large, after_turn=bad, on_close=bad_close)) as (client, addr):
+        assert (await client.invoke(addr, Command(ECHO, body=b"x"))).body == b"x"
+        client.close_connection(addr, "on purpose")
+        while "close" not in caplog.text:
+            await trio.lowlevel.checkpoint()
+    assert "turn" in caplog.text
+
+
+async def test_an_error_of_the_dispatch_costs_its_connection_only(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    faults = Faults(too_large)
+    async with serving(faults) as (client, addr), open_client() as other:
+        await client.invoke(addr, Command(ECHO))
+        with monkeypatch.context() as patch:
+            patch.setattr(faults.server, "_start_slow", lambda channel, request: 1 / 0)
+            with pytest.raises(ConnectionLost):
+                await other.invoke(addr, Command(4711))
+        assert "ZeroDivisionError" in caplog.text
+
+
+async def test_a_clients_errors_are_those_of_one_exchange(caplog: pytest.LogCaptureFixture) -> None:
+    def bad(result: Command | RemotingError) -> None:
+        raise KeyError("answered")
+
+    def lost(addr: str) -> None:
+        raise KeyError("lost")
+
+    def bad_handler(channel: Channel, request: Command) -> Command:
+        return request.respond(remark="\ud800")
+
+    async with serving(Faults(too_large)) as (_, addr), open_client({ECHO: bad_handler}, on_lost=lost) as client:
+        await client.invoke(addr, Command(ECHO))
+        client.submit(addr, Command(ECHO), 5_000, bad)
+        client.submit(addr, Command(LATER), 10, bad)
+        with pytest.raises(RequestTimeout):
+            await client.invoke(addr, Command(LATER), 50)
+        assert "cannot be encoded" in ((await client.invoke(addr, Command(ASK_BACK))).remark or "")
+        client.submit(addr, Command(LATER), 5_000, bad)
+        client.close_connection(addr, "on purpose")
+        assert (await client.invoke(addr, Command(ECHO, body=b"again"))).body == b"again"
+    assert caplog.text.count("KeyError: 'answered'") == 3
+    assert "KeyError: 'lost'" in caplog.text
+
+
+async def test_a_stop_over_a_broken_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def broken(channel: Channel) -> None:
+        raise trio.BrokenResourceError
+
+    async with serving(Faults(too_large)) as (_, addr):
+        async with open_client() as client:
+            await client.invoke(addr, Command(ECHO))
+            monkeypatch.setattr(Channel, "flush", broken)
+        monkeypatch.undo()

@@ -1,0 +1,95 @@
+"""Bodies that are cut to fit: what is left is readable, and a body that fits is as it always was."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mqcommon.errors import FrameTooLarge
+from mqcommon.message.queue import MessageQueue
+from remoting.protocol.bodies import Body, Dialect, cut, decode_body, encode_body
+from remoting.protocol.bodies.cut import encode_within
+from remoting.protocol.bodies.dialect import dumps
+from remoting.protocol.bodies.kvtable import KVTable
+from remoting.protocol.bodies.offsets import ConsumerOffsetTable
+from remoting.protocol.bodies.topic import TopicConfig, TopicConfigTable, TopicList, TopicOffset, TopicStatsTable
+from remoting.protocol.command import CBOR, JSON
+
+TEXTS = st.text(max_size=20)
+BODIES: st.SearchStrategy[Any] = st.one_of(
+    st.builds(KVTable, st.dictionaries(TEXTS, st.text(max_size=300), max_size=30)),
+    st.builds(TopicList, st.lists(TEXTS, max_size=60), st.none() | TEXTS),
+    st.builds(
+        ConsumerOffsetTable,
+        st.dictionaries(TEXTS, st.dictionaries(st.integers(0, 99), st.integers(0, 2**60), max_size=5), max_size=30),
+    ),
+    st.builds(
+        TopicStatsTable,
+        st.dictionaries(
+            st.builds(MessageQueue, TEXTS, TEXTS, st.integers(0, 9)),
+            st.builds(TopicOffset, st.integers(0, 9)),
+            max_size=9,
+        ),
+    ),
+    st.builds(
+        lambda names: TopicConfigTable(topic_config_table={name: TopicConfig(name) for name in names}),
+        st.lists(TEXTS, unique=True, max_size=30),
+    ),
+)
+
+
+@given(BODIES, st.sampled_from(Dialect))
+def test_what_fits_is_what_it_always_was(body: Body, dialect: Dialect) -> None:
+    data, left_out, _ = encode_within(body, dialect, 1_000_000)
+    assert (data, left_out) == (encode_body(body, dialect), 0)
+
+
+@given(BODIES, st.sampled_from(Dialect), st.integers(0, 3_000))
+def test_what_does_not_fit_is_left_out(body: Body, dialect: Dialect, limit: int) -> None:
+    try:
+        data, left_out, total = encode_within(body, dialect, limit)
+    except FrameTooLarge:
+        assert limit < 500
+        return
+    assert len(data) <= limit
+    found = decode_body(type(body), data, CBOR if dialect is Dialect.CBOR else JSON)
+    tables = [name for name in body.__slots__ if isinstance(getattr(body, name), dict | list)]  # type: ignore[attr-defined]
+    assert sum(len(getattr(found, name)) for name in tables) == total - left_out
+    assert all(each in getattr(body, name) for name in tables for each in getattr(found, name))
+
+
+@pytest.mark.parametrize("dialect", Dialect)
+def test_as_much_as_fits_is_kept(dialect: Dialect) -> None:
+    whole = TopicList([f"topic-{number}" for number in range(200_000)])
+    data, left_out, total = encode_within(whole, dialect, 1_000_000)
+    assert 990_000 < len(data) <= 1_000_000
+    assert total == 200_000
+    assert (
+        decode_body(TopicList, data, CBOR if dialect is Dialect.CBOR else JSON).topic_list
+        == whole.topic_list[:-left_out]
+    )
+
+
+def test_one_value_that_cannot_be_sent_leaves_the_others() -> None:
+    data, left_out, _ = encode_within(KVTable({"a": "1", "b": "x" * 5_000}), Dialect.STANDARD, 1_000)
+    assert (data, left_out) == (b'{"table":{"a":"1"}}', 1)
+
+
+def test_one_large_value_does_not_keep_out_those_after_it() -> None:
+    data, left_out, _ = encode_within(KVTable({"a": "x" * 5_000, "b": "2"}), Dialect.STANDARD, 1_000)
+    assert (data, left_out) == (b'{"table":{"b":"2"}}', 1)
+
+
+def test_little_is_encoded_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
+    encoded: list[int] = []
+
+    def noting(value: Any, dialect: Dialect) -> bytes:
+        data = dumps(value, dialect)
+        encoded.append(len(data))
+        return data
+
+    monkeypatch.setattr(cut, "dumps", noting)
+    table = KVTable({str(number): "x" * 100_000 for number in range(1_000)})
+    assert len(encode_within(table, Dialect.STANDARD, 1_000_000).data) < 1_000_000
+    assert sum(encoded) < 5_000_000
