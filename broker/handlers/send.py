@@ -5,6 +5,7 @@ The order of the checks, the codes and the texts are RocketMQ's. A message is ac
 """
 
 import random
+import struct
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ from broker.options import BrokerOptions
 from broker.replication.double_write import DoubleWrite
 from broker.store.group_commit import GroupCommit
 from broker.store.put_result import BatchPutResult, PutResult
+from broker.store.sound import SECTOR_BYTES, SECTOR_OF_ZEROS, sealed
 from broker.store.store import MessageStore
 from mqcommon.clock import Clock
 from mqcommon.errors import DiskFull, ProtocolError, RequestRefused
@@ -130,7 +132,7 @@ class SendHandlers:
             properties = ext.get(names.properties) or ""
             reconsume_times = int(ext.get(names.reconsume_times) or 0)
             raw_properties: bytes = properties.encode()
-        except (KeyError, ValueError, TypeError, AttributeError, UnicodeEncodeError) as error:
+        except (KeyError, ValueError, TypeError, AttributeError, OverflowError) as error:
             raise _bad_fields(error) from None
         check_topic_is_sendable(topic)
         config = self._topics.get(topic)
@@ -166,6 +168,8 @@ class SendHandlers:
             )
         except DiskFull as error:
             raise _no_room(error) from None
+        except struct.error as error:
+            raise _bad_fields(ValueError(f"a number is too large for its field: {error}")) from None
         self._stats.put(topic, 1, put.end - put.physical_offset)
         response = request.respond(
             ext={
@@ -267,8 +271,8 @@ class SendHandlers:
 
     def _stored_rows(self, rows: list[Row]) -> list[Row]:
         """The rows with what their properties need before the broker's own can follow."""
-        if all([p.startswith(_UNIQ_KEY) and p.find(b"\x02") == len(p) - 1 for _, _, p in rows]):
-            # A unique key and nothing else, as most have it.
+        if all([p.startswith(_UNIQ_KEY) and p.find(b"\x02", 0, SECTOR_BYTES) == len(p) - 1 for _, _, p in rows]):
+            # A short unique key and nothing else, as most have it.
             return rows
         cut = len(self._cluster)
         return [(flag, body, self._stored_properties(properties)[:-cut]) for flag, body, properties in rows]
@@ -283,7 +287,9 @@ class SendHandlers:
             properties += b"\x02"
         if has(_UNIQ_KEY) < 0:
             key = self._unique_keys.next(self._clock.now_ms())
-            return b"%sUNIQ_KEY\x01%s\x02%s" % (properties, key.encode(), self._cluster)
+            properties = b"%sUNIQ_KEY\x01%s\x02" % (properties, key.encode())
+        if len(properties) > SECTOR_BYTES and has(SECTOR_OF_ZEROS) >= 0:
+            properties = sealed(properties)
         return properties + self._cluster
 
     def _checked_queue_id(self, channel: Channel, config: TopicConfig, queue_id: int) -> int:

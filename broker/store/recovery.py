@@ -9,6 +9,7 @@ Queues that lack what they had (or what the log has) are made anew from the whol
 Neighbours: scan.py (reading the log), rebuild.py (queues from the whole log), queue_ends.py (what there was).
 """
 
+import mmap
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -21,7 +22,8 @@ from broker.store.index import Index
 from broker.store.queue_ends import QueueEnds
 from broker.store.queues import Queues
 from broker.store.rebuild import find_incomplete, is_queued, rebuild_queues
-from broker.store.scan import scan_log, sound_record
+from broker.store.scan import IsTorn, scan_log
+from broker.store.sound import sound_record, torn_reason
 from broker.store.tags import TagCodes
 from mqcommon.clock import Clock
 from mqcommon.errors import ProtocolError, StoreCorrupt
@@ -108,7 +110,11 @@ class Recovery:
             scan_from = max(scan_from, known_end)
         report.scanned_from = report.end = min(scan_from, log.chain.end)
         if last_stop is not LastStop.CLEAN or log.holds_something_at(scan_from):
-            self._scan(report, max(known_end, scan_from) if last_stop is LastStop.CLEAN else scan_from)
+            self._scan(
+                report,
+                max(known_end, scan_from) if last_stop is LastStop.CLEAN else scan_from,
+                partial(self._torn_reason, state, last_stop, known_end),
+            )
         if known_end > report.end:
             self._judge_end(report, known_end)
         elif last_stop is LastStop.CLEAN and known_end == report.end > log.start:
@@ -201,11 +207,26 @@ class Recovery:
 
     # --- the scan
 
-    def _scan(self, report: RecoveryReport, start: int) -> None:
+    def _scan(self, report: RecoveryReport, start: int, torn: IsTorn) -> None:
         report.scanned_from = start
-        found = scan_log(self._log, start, self._redo, self._progress("read", start))
+        found = scan_log(self._log, start, self._redo, self._progress("read", start), torn=torn)
         report.end, report.records = found.end, found.records
         report.torn_file, report.torn_reason = found.file, found.reason
+
+    def _torn_reason(
+        self, state: CheckpointState, last_stop: LastStop, known_end: int, view: mmap.mmap, at: int, record: Record
+    ) -> str:
+        """Why ``record`` is a torn copy; "" when it is known to be whole, or nothing says that it is not."""
+        if last_stop is LastStop.CLEAN:
+            return ""
+        end = record.physical_offset + record.size
+        if last_stop is LastStop.KILLED and end <= min(known_end, self._log.chain.loaded_end):
+            # No entry is written before its record.
+            return ""
+        if state.log_offset is None and record.store_timestamp <= state.flushed_timestamp - _ROCKETMQ_MARGIN_MS:
+            # RocketMQ had it on disk by then.
+            return ""
+        return torn_reason(view, at, record, lost_sectors=last_stop is LastStop.POWER_LOSS)
 
     def _redo(self, record: Record) -> None:
         """The queue gets a record that the log has; it is broken when it lacks messages before it."""

@@ -139,6 +139,8 @@ class SegmentChain:
         self.directory = directory
         self.segment_bytes = segment_bytes
         self.segments: list[Segment] = []
+        # Where the files ended when they were loaded: a short one gets its size again.
+        self.loaded_end = 0
         # Out of the chain, not yet off the disk; oldest first.
         self.retired: list[Segment] = []
         # Made ahead by `prepare`, not yet in the chain.
@@ -165,6 +167,7 @@ class SegmentChain:
             size = self._fs.size(path)
             if size < min(durable_end - segment.base, self.segment_bytes):
                 raise StoreCorrupt(path, size, f"the file ends here, and all before {durable_end} was on disk")
+            self.loaded_end = segment.base + size
             if size < self.segment_bytes:
                 # A crash before the file was allocated, or between cutting a torn tail and allocating it again.
                 self._allocate(segment)
