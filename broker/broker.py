@@ -28,6 +28,8 @@ HELD_PULLS_INTERVAL_MS = 100
 STATS_INTERVAL_MS = 1_000
 CLIENTS_INTERVAL_MS = 10_000
 DRAIN_TIMEOUT_MS = 2_000
+# A clock that is behind the newest message by this much is worth a warning.
+CLOCK_WARNING_MS = 1_000
 
 
 class Broker:
@@ -102,6 +104,12 @@ class Broker:
         if report.rebuilt:
             names = ", ".join(report.rebuilt[:10]) + (" ..." if len(report.rebuilt) > 10 else "")
             logger.warning("%d consume queues lacked messages and were made anew: %s", len(report.rebuilt), names)
+        if report.ahead_ms >= CLOCK_WARNING_MS:
+            logger.warning(
+                "the clock was set back: the newest message was stored %d s from now. New messages get its store time"
+                " until the clock has caught up; set the clock right",
+                report.ahead_ms // 1000,
+            )
         if report.unchecked:
             logger.warning(
                 "the consume queues of this large store are taken as they are; broker verifyStore compares them"

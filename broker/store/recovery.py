@@ -60,6 +60,8 @@ class RecoveryReport:
     rebuilt: tuple[str, ...] = ()
     # The directory is larger than `FIRST_LOOK_BYTES` and nobody noted its queues: they were not compared with the log.
     unchecked: bool = False
+    # The newest message was stored so much later than it is now: the clock was set back.
+    ahead_ms: int = 0
 
     @property
     def clean(self) -> bool:
@@ -120,6 +122,7 @@ class Recovery:
         elif last_stop is LastStop.CLEAN and known_end == report.end > log.start:
             self._check_last(furthest)
         log.open_at(report.end, flushed=min(scan_from, report.end), clear=last_stop is not LastStop.CLEAN)
+        self._note_last_time(furthest, known_end)
         self._complete(report, ends)
         self._index.open_at(log, ends, synced_to=scan_from if last_stop is LastStop.POWER_LOSS else None)
         return report
@@ -295,6 +298,14 @@ class Recovery:
             )
         for queue in self._queues:
             queue.drop_behind(report.end)
+
+    def _note_last_time(self, furthest: int, known_end: int) -> None:
+        """Store times go on from the log's last record. Where no queue has it, checkpoint and scan must do."""
+        raw = self._log.record_at(furthest)
+        record, _ = sound_record(raw or b"", furthest, check_crc=False)
+        if record is not None:
+            last_of_log = known_end == self._log.end
+            self.last_timestamp = max(0 if last_of_log else self.last_timestamp, record.store_timestamp)
 
     # --- after the scan
 

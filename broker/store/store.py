@@ -104,7 +104,8 @@ class MessageStore:
         note_ends = partial(write_queue_ends, fs, directory)
         recovery = Recovery(self.log, self.queues, self.index, self._tag_codes, self._clock, progress, note_ends)
         report = recovery.run(self._checkpoint.state, last_stop, read_queue_ends(fs, directory))
-        self._last_timestamp = self._flushed_timestamp = min(recovery.last_timestamp, self._clock.now_ms())
+        self._last_timestamp = self._flushed_timestamp = recovery.last_timestamp
+        report.ahead_ms = max(recovery.last_timestamp - self._clock.now_ms(), 0)
         write_abort(fs, directory)
         # From here on a stop that is not clean can be told by the checkpoint, too.
         self.finish_checkpoint(self.begin_checkpoint(with_ends=True))
@@ -374,7 +375,7 @@ class MessageStore:
             raise StoreError(f"the store cannot be made durable, the broker stops: {error}") from error
 
     def _now(self) -> int:
-        # Store times never go back, so that a queue can be searched by time.
+        # Store times never go back, also over a restart, so that a queue can be searched by time.
         now = self._clock.now_ms()
         if now < self._last_timestamp:
             return self._last_timestamp
