@@ -124,7 +124,12 @@ class Recovery:
         log.open_at(report.end, flushed=min(scan_from, report.end), clear=last_stop is not LastStop.CLEAN)
         self._note_last_time(furthest, known_end)
         self._complete(report, ends)
-        self._index.open_at(log, ends, synced_to=scan_from if last_stop is LastStop.POWER_LOSS else None)
+        self._index.open_at(
+            log,
+            ends,
+            synced_to=scan_from if last_stop is LastStop.POWER_LOSS else None,
+            used_by_rocketmq=state.used_by_rocketmq,
+        )
         return report
 
     # --- before the scan

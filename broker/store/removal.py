@@ -86,8 +86,8 @@ class Removal:
     def _youngest_ms(self, segments: Sequence[Segment]) -> Iterator[int | None]:
         """When the youngest message of each file but the last was stored.
 
-        That is, at the latest, when the first of the next file was: one small read. Where an older broker's times go back,
-        the latest first message so far counts.
+        That is, at the latest, when the first of the next file was: one small read. Where times go back, as in older
+        stores, the latest first message so far counts.
         RocketMQ takes the file's modification time; but that is the time of the copy in a store that was copied, and
         the time of the last flush in one that was not.
         """

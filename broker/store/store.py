@@ -12,7 +12,7 @@ from functools import partial
 
 from broker.store.abort import read_abort, remove_abort, write_abort
 from broker.store.batch_records import make_batch_records
-from broker.store.checkpoint import Checkpoint, CheckpointMark
+from broker.store.checkpoint import Checkpoint, CheckpointMark, make_durable, rocketmq_times
 from broker.store.commitlog import CommitLog
 from broker.store.consumequeue import ConsumeQueue
 from broker.store.file_size import refuse_other_size
@@ -31,6 +31,8 @@ from mqcommon.message.record import MAX_PROPERTIES, BatchHead, decode_record, en
 
 # What a query lets the index catch up by: some 50 ms.
 INDEX_CATCH_UP = 20_000
+# What a stop lets it catch up by: some 500 ms.
+CLOSE_CATCH_UP = 200_000
 _ILLEGAL = 13
 
 
@@ -119,8 +121,10 @@ class MessageStore:
         """
         try:
             if not self._sync_failed:
+                with suppress(DiskFull):
+                    self.build_index(CLOSE_CATCH_UP)
                 self.finish_checkpoint(self.begin_checkpoint(with_ends=True), clean=True)
-                remove_abort(self._fs, self._options.directory)
+                remove_abort(self._fs, self._options.directory, index_is_complete=not self.index_behind)
         finally:
             self.queues.close()
             self.index.close()
@@ -272,7 +276,8 @@ class MessageStore:
         end, timestamp = self.log.end, self._last_timestamp
         if as_flushed:
             end, timestamp = self.log.flushed, self._flushed_timestamp
-        return CheckpointMark(end, timestamp, self.queues.take_dirty(), self.queues.take_emptied(), ends)
+        dirty, emptied = self.queues.take_dirty(), self.queues.take_emptied()
+        return CheckpointMark(end, timestamp, dirty, emptied, ends, self.index.state())
 
     def finish_checkpoint(self, mark: CheckpointMark, *, clean: bool = False) -> None:
         """Make log, queues and index durable up to ``mark`` and write the checkpoint. Runs in any thread.
@@ -280,16 +285,9 @@ class MessageStore:
         StoreError as in `flush`.
         """
         with self._must_succeed():
-            if self.log.flushed < mark.log_offset:
-                self.log.flush()
-            for queue in mark.queues:
-                queue.sync()
-            for directory in mark.emptied:
-                self._fs.fsync_dir(directory)
-            self.index.sync()
-            if mark.ends is not None:
-                write_queue_ends(self._fs, self._options.directory, mark.ends)
-            self._checkpoint.write(mark.log_offset, mark.timestamp, clean=clean)
+            make_durable(self._fs, self._options.directory, self.log, self.index, mark)
+            times = rocketmq_times(self.log, mark, clean=clean)
+            self._checkpoint.write(mark.log_offset, mark.timestamp, times, clean=clean)
 
     # --- reading
 
