@@ -20,7 +20,7 @@ from broker.store.put_result import BatchPutResult, PutResult
 from broker.store.sound import SECTOR_BYTES, SECTOR_OF_ZEROS, sealed
 from broker.store.store import MessageStore
 from mqcommon.clock import Clock
-from mqcommon.errors import DiskFull, ProtocolError, RequestRefused
+from mqcommon.errors import DiskFull, OutOfDescriptors, ProtocolError, RequestRefused
 from mqcommon.message.batch import decode_batch, encode_offsets
 from mqcommon.message.flags import BORN_HOST_V6, COMPRESSED, COMPRESSION_MASK, STORE_HOST_V6, TRANSACTION_MASK
 from mqcommon.message.ids import UniqueKeys, encode_host, offset_msg_id
@@ -346,10 +346,11 @@ def _illegal(reason: str) -> RequestRefused:
 
 
 def _no_room(error: DiskFull) -> RequestRefused:
+    is_full = not isinstance(error, OutOfDescriptors)
+    reason = "the broker's disk is full" if is_full else "the broker is out of file descriptors"
     return RequestRefused(
         ResponseCode.SERVICE_NOT_AVAILABLE,
-        "service not available now. It may be caused by one of the following reasons: "
-        f"the broker's disk is full: {error}",
+        f"service not available now. It may be caused by one of the following reasons: {reason}: {error}",
     )
 
 

@@ -92,6 +92,12 @@ class Queues:
         emptied, self._emptied = self._emptied, []
         return emptied
 
+    def put_back(self, dirty: list[ConsumeQueue], emptied: list[str]) -> None:
+        """What was taken for a checkpoint, which could not be written."""
+        for queue in dirty:
+            self.touch(queue)
+        self._emptied += emptied
+
     def ends(self) -> dict[str, dict[int, tuple[int, int]]]:
         """Topic -> queue -> (min offset, next offset), of all queues that ever had a message."""
         return {

@@ -7,7 +7,7 @@ disk is an error here and never a SIGBUS later.
 import threading
 from collections.abc import Callable
 
-from mqcommon.errors import FileClosed, StoreCorrupt
+from mqcommon.errors import FileClosed, OutOfDescriptors, StoreCorrupt
 from mqcommon.files import FileSystem, MappedFile
 
 NAME_DIGITS = 20
@@ -88,11 +88,18 @@ class Segment:
                 pass  # released by the loop meanwhile
         if self._unsynced:
             self._unsynced = False
-            by_path = self._fs.open_append(self.path)
             try:
-                by_path.sync()
-            finally:
-                by_path.close()
+                self._sync_by_path()
+            except OutOfDescriptors:
+                self._unsynced = True
+                raise
+
+    def _sync_by_path(self) -> None:
+        by_path = self._fs.open_append(self.path)
+        try:
+            by_path.sync()
+        finally:
+            by_path.close()
 
     def release(self) -> None:
         """Unmap the file; `sync` and `file` still work."""
@@ -244,7 +251,11 @@ class SegmentChain:
     def _new_segment(self, at: int) -> Segment:
         path = f"{self.directory}/{at:0{NAME_DIGITS}d}"
         segment = Segment(self._fs, path, at, self.segment_bytes, self._on_map)
-        self._allocate(segment)
+        try:
+            self._allocate(segment)
+        except BaseException:
+            segment.close()
+            raise
         return segment
 
     def touched(self, offset: int) -> None:

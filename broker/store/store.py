@@ -25,7 +25,7 @@ from broker.store.reader import GetResult, GetStatus, read_queue
 from broker.store.recovery import LastStop, Progress, Recovery, RecoveryReport
 from broker.store.tags import TagCodes
 from mqcommon.clock import Clock
-from mqcommon.errors import DiskFull, RequestRefused, StoreError, StoreLocked
+from mqcommon.errors import DiskFull, OutOfDescriptors, RequestRefused, StoreError, StoreLocked
 from mqcommon.files import FileSystem
 from mqcommon.message.record import MAX_PROPERTIES, BatchHead, decode_record, encode_record, record_physical_offset
 
@@ -253,7 +253,8 @@ class MessageStore:
     def flush(self) -> int:
         """Make the log durable up to its present end, and return that. Runs in any thread, one at a time.
 
-        StoreError when that fails: nobody knows then what is on disk, and the store can only be closed.
+        StoreError when that fails: nobody knows then what is on disk, and the store can only be closed. But after
+        OutOfDescriptors it can be tried again.
         """
         timestamp = self._last_timestamp
         with self._must_succeed():
@@ -282,7 +283,7 @@ class MessageStore:
     def finish_checkpoint(self, mark: CheckpointMark, *, clean: bool = False) -> None:
         """Make log, queues and index durable up to ``mark`` and write the checkpoint. Runs in any thread.
 
-        StoreError as in `flush`.
+        StoreError as in `flush`; after OutOfDescriptors `Queues.put_back` comes first.
         """
         with self._must_succeed():
             make_durable(self._fs, self._options.directory, self.log, self.index, mark)
@@ -368,6 +369,8 @@ class MessageStore:
     def _must_succeed(self) -> Iterator[None]:
         try:
             yield
+        except OutOfDescriptors:
+            raise  # a file was not opened: what was written is still to be synced
         except OSError as error:
             self._sync_failed = True
             raise StoreError(f"the store cannot be made durable, the broker stops: {error}") from error
