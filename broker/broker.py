@@ -107,7 +107,7 @@ class Broker:
         if report.rebuilt:
             names = ", ".join(report.rebuilt[:10]) + (" ..." if len(report.rebuilt) > 10 else "")
             logger.warning("%d consume queues lacked messages and were made anew: %s", len(report.rebuilt), names)
-        if report.ahead_ms >= CLOCK_WARNING_MS:
+        if report.ahead_ms >= CLOCK_WARNING_MS and not self.options.is_slave:
             logger.warning(
                 "the clock was set back: the newest message was stored %d s from now. New messages get its store time"
                 " until the clock has caught up; set the clock right",

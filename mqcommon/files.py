@@ -170,8 +170,12 @@ class OsFiles:
         if not path or os.path.isdir(path):
             return
         self.mkdirs(os.path.dirname(path))
-        with full_disk_is_told(path), contextlib.suppress(FileExistsError):
-            os.mkdir(path, 0o700)
+        with full_disk_is_told(path):
+            try:
+                os.mkdir(path, 0o700)
+            except FileExistsError:  # made by somebody else meanwhile, or no directory
+                if not os.path.isdir(path):
+                    raise
 
     def remove(self, path: str) -> None:
         os.remove(path)

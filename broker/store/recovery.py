@@ -68,6 +68,16 @@ class RecoveryReport:
         return self.last_stop is LastStop.CLEAN
 
 
+def why_torn(state: CheckpointState, last_stop: LastStop, view: mmap.mmap, at: int, record: Record) -> str:
+    """Why a sound record after the checkpoint is a torn copy, as far as can be told; "" when it is taken as whole."""
+    if last_stop is LastStop.CLEAN:
+        return ""
+    if state.log_offset is None and record.store_timestamp <= state.flushed_timestamp - _ROCKETMQ_MARGIN_MS:
+        # RocketMQ had it on disk by then.
+        return ""
+    return torn_reason(view, at, record, lost_sectors=last_stop is LastStop.POWER_LOSS)
+
+
 class Recovery:
     """Recovers the parts of one store, once."""
 
@@ -224,17 +234,11 @@ class Recovery:
     def _torn_reason(
         self, state: CheckpointState, last_stop: LastStop, known_end: int, view: mmap.mmap, at: int, record: Record
     ) -> str:
-        """Why ``record`` is a torn copy; "" when it is known to be whole, or nothing says that it is not."""
-        if last_stop is LastStop.CLEAN:
-            return ""
+        """As `why_torn`; "" also when a queue has the record: no entry is written before its record is whole."""
         end = record.physical_offset + record.size
         if last_stop is LastStop.KILLED and end <= min(known_end, self._log.chain.loaded_end):
-            # No entry is written before its record.
             return ""
-        if state.log_offset is None and record.store_timestamp <= state.flushed_timestamp - _ROCKETMQ_MARGIN_MS:
-            # RocketMQ had it on disk by then.
-            return ""
-        return torn_reason(view, at, record, lost_sectors=last_stop is LastStop.POWER_LOSS)
+        return why_torn(state, last_stop, view, at, record)
 
     def _redo(self, record: Record) -> None:
         """The queue gets a record that the log has; it is broken when it lacks messages before it."""

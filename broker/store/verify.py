@@ -14,9 +14,9 @@ from broker.store.abort import read_abort
 from broker.store.checkpoint import read_checkpoint
 from broker.store.log_files import LogFile, LogFiles
 from broker.store.queue_ends import read_queue_ends
-from broker.store.recovery import LastStop
+from broker.store.recovery import why_torn
 from broker.store.scan import PROGRESS_RECORDS
-from broker.store.sound import sound_record, torn_reason
+from broker.store.sound import sound_record
 from broker.store.verify_index import IndexCheck
 from broker.store.verify_queues import QueueCheck
 from mqcommon.files import FileSystem
@@ -71,7 +71,8 @@ class Verification:
         self._directory = directory
         self._on_progress = on_progress
         self._report = VerifyReport()
-        self._known_end = read_checkpoint(fs, f"{directory}/checkpoint").log_offset or 0
+        self._state = read_checkpoint(fs, f"{directory}/checkpoint")
+        self._known_end = self._state.log_offset or 0
         self._last_stop = read_abort(fs, directory)
         self._log = LogFiles(fs, f"{directory}/commitlog")
         self._queues = QueueCheck(fs, f"{directory}/consumequeue", self._log)
@@ -108,8 +109,8 @@ class Verification:
             if magic == BLANK_MAGIC and at + length == end:
                 break
             record, reason = sound_record(view[at - base : min(at + length, end) - base], at)
-            if record is not None and at >= self._known_end and self._last_stop is not LastStop.CLEAN:
-                reason = torn_reason(view, at - base, record, lost_sectors=self._last_stop is LastStop.POWER_LOSS)
+            if record is not None and at >= self._known_end:
+                reason = why_torn(self._state, self._last_stop, view, at - base, record)
             if record is None or reason:
                 return self._look_behind(file, at, reason if length or magic else "")
             self._take(record)
