@@ -1,5 +1,6 @@
 """Whatever a send accepts stays: over a stop, a kill, a power loss, replication, verifyStore and its repair."""
 
+import errno
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, cast
@@ -202,3 +203,14 @@ def test_so_is_one_of_a_batch(fields: dict[str, Any]) -> None:
     batch = send_request("t", encode_batch([(0, b"x", b"")]), m=True, **fields)
     assert not sender.send(batch)
     assert sender.store.log.end == 0
+
+
+@pytest.mark.parametrize("nth", range(1, 4))
+def test_a_send_that_finds_no_descriptor_is_refused_and_the_next_one_stays(nth: int) -> None:
+    sender = Sender()
+    sender.fs.faults.fail("open", nth=nth, code=errno.EMFILE)
+    accepted = [sender.send(send_request(f"t{n}", b"%d" % n)) for n in range(4)]
+    assert accepted.count(False) == 1 and not sender.fs.faults.pending
+    sender.store.flush()
+    assert [queue[0] for queue in messages_of(sender.store)] == [f"t{n}" for n in range(4) if accepted[n]]
+    check_stays(sender.fs, sender.store, nth)
