@@ -5,6 +5,7 @@ what is in flight, make all durable, close. Neighbour: wiring.py makes the rooms
 """
 
 import logging
+from contextlib import suppress
 
 import trio
 
@@ -16,7 +17,7 @@ from broker.store.store import MessageStore, StoreOptions
 from broker.tasks.repeat import repeat
 from broker.wiring import Rooms, build_rooms
 from mqcommon.clock import Clock, SystemClock
-from mqcommon.errors import UserError
+from mqcommon.errors import OutOfDescriptors, UserError
 from mqcommon.files import FileSystem, OsFiles
 from mqcommon.message.ids import encode_host
 from remoting.net.client import split_address
@@ -28,6 +29,10 @@ HELD_PULLS_INTERVAL_MS = 100
 STATS_INTERVAL_MS = 1_000
 CLIENTS_INTERVAL_MS = 10_000
 DRAIN_TIMEOUT_MS = 2_000
+# The files that a roll of the log, of the index and of some queues, a checkpoint and the journal open at one time.
+SPARE_DESCRIPTORS = 32
+# A clock that is behind the newest message by this much is worth a warning.
+CLOCK_WARNING_MS = 1_000
 
 
 class Broker:
@@ -35,7 +40,7 @@ class Broker:
 
     def __init__(self, options: BrokerOptions, *, fs: FileSystem | None = None, clock: Clock | None = None) -> None:
         self.options = resolved(options)
-        self._fs = fs or OsFiles()
+        self._fs = fs or OsFiles(SPARE_DESCRIPTORS)
         self._clock = clock or SystemClock()
         self._stopping = trio.Event()
         # Where slaves connect to, once that is known.
@@ -103,6 +108,12 @@ class Broker:
         if report.rebuilt:
             names = ", ".join(report.rebuilt[:10]) + (" ..." if len(report.rebuilt) > 10 else "")
             logger.warning("%d consume queues lacked messages and were made anew: %s", len(report.rebuilt), names)
+        if report.ahead_ms >= CLOCK_WARNING_MS and not self.options.is_slave:
+            logger.warning(
+                "the clock was set back: the newest message was stored %d s from now. New messages get its store time"
+                " until the clock has caught up; set the clock right",
+                report.ahead_ms // 1000,
+            )
         if report.unchecked:
             logger.warning(
                 "the consume queues of this large store are taken as they are; broker verifyStore compares them"
@@ -152,7 +163,8 @@ class Broker:
                     await rooms.cold.stop()
                 await _no_send_waits(rooms)
                 await rooms.server.drain(DRAIN_TIMEOUT_MS)
-                await rooms.flusher.flush()
+                with suppress(OutOfDescriptors):  # the store's close flushes, too, when all connections are gone
+                    await rooms.flusher.flush()
                 await rooms.replication.drain(DRAIN_TIMEOUT_MS / 1000)
                 nursery.cancel_scope.cancel()
         finally:

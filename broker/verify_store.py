@@ -14,6 +14,7 @@ import click
 from broker.broker import store_options
 from broker.meta.journal_check import check_journal
 from broker.options import BrokerOptions
+from broker.store.consumequeue import ENTRY_BYTES
 from broker.store.log_files import LogFiles
 from broker.store.repair import Repair
 from broker.store.store import MessageStore, StoreOptions
@@ -89,7 +90,10 @@ def verify(
 
 
 def with_sizes_found(fs: FileSystem, options: StoreOptions) -> StoreOptions:
-    """File sizes as they are on disk, where there are files: a conf file may say otherwise, or be missing."""
+    """File sizes as they are on disk, where there are files: a conf file may say otherwise, or be missing.
+
+    A power loss may leave a queue file of any length.
+    """
     log = LogFiles(fs, f"{options.directory}/commitlog")
     log.close()
     root = f"{options.directory}/consumequeue"
@@ -102,7 +106,8 @@ def with_sizes_found(fs: FileSystem, options: StoreOptions) -> StoreOptions:
     return replace(
         options,
         commitlog_segment_bytes=log.file_bytes or options.commitlog_segment_bytes,
-        consumequeue_segment_bytes=max(sizes, default=0) or options.consumequeue_segment_bytes,
+        consumequeue_segment_bytes=max((size for size in sizes if size % ENTRY_BYTES == 0), default=0)
+        or options.consumequeue_segment_bytes,
     )
 
 

@@ -2,6 +2,7 @@
 
 The order of steps is the point: the new bytes are on disk before the name points at them, and the name is on disk
 before the caller goes on. With ``keep_backup`` the old content stays as ``<path>.bak``, as RocketMQ keeps it.
+A file that is replaced keeps its permissions and its owner; a new one is for its owner only.
 """
 
 import os
@@ -18,6 +19,9 @@ def write_atomic(fs: FileSystem, path: str, data: bytes | Iterable[bytes], *, ke
         fs.remove(tmp)
     file = fs.open_append(tmp)
     try:
+        replaced = next((each for each in (path, path + ".bak") if fs.exists(each)), None)
+        if replaced is not None:
+            fs.take_mode(tmp, replaced)
         for piece in (data,) if isinstance(data, bytes) else data:
             file.write(piece)
         file.sync()

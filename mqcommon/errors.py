@@ -23,6 +23,7 @@ SkylarkError
     ├── StoreCorrupt          rot: file, offset, reason
     ├── FileClosed            unmapped or removed under whoever was about to use it
     └── DiskFull              no room for the next file
+        └── OutOfDescriptors  a file could not be opened now; an OSError, too
 """
 
 
@@ -211,3 +212,10 @@ class FileClosed(StoreError):
 
 class DiskFull(StoreError):
     """No room to allocate a file; reads go on, writes are refused until there is room."""
+
+
+class OutOfDescriptors(DiskFull, OSError):
+    """No file descriptor was left to open a file with. As with a full disk, what needs one is refused until there is.
+
+    Nothing was written or synced, so nothing is lost: the caller may try again. (An fsync that fails is an OSError.)
+    """

@@ -3,8 +3,10 @@
 ``FileSystem`` is the seam; ``OsFiles`` is the machine's disk. Paths are plain strings.
 What is written survives the death of this process at once, and power loss after ``sync()``. The first ``sync()`` of
 an open file also syncs its directory: it may be new, or left by a process that was killed before it synced anything.
-A full disk is ``DiskFull``, never a SIGBUS: maps are allocated before they are mapped.
-Neighbours: file_lock.py, atomic.py (whole small files), broker/store and broker/meta (segments, the journal).
+A full disk is ``DiskFull``, never a SIGBUS: maps are allocated before they are mapped. A file that cannot be opened for
+want of descriptors is ``OutOfDescriptors``. New files and directories are for their owner only: they hold messages
+and secrets.
+Neighbours: descriptors.py, full_disk.py, file_lock.py, atomic.py (whole small files); broker/store and broker/meta.
 """
 
 import contextlib
@@ -12,15 +14,16 @@ import errno
 import mmap
 import os
 import shutil
+import stat
 import threading
 from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
+from mqcommon.descriptors import Descriptors
 from mqcommon.errors import DiskFull, FileClosed, StoreCorrupt
 from mqcommon.file_lock import OsFileLock
+from mqcommon.full_disk import full_disk_is_told
 from mqcommon.page_cache import address_of, populate, resident
-
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 class DiskUsage(NamedTuple):
@@ -109,6 +112,9 @@ class FileSystem(Protocol):
     def rename(self, old: str, new: str) -> None:
         """Replace ``new`` by ``old`` in one step."""
 
+    def take_mode(self, path: str, like: str) -> None:
+        """Give ``path`` the permissions of ``like``, and its owner and group where this process may."""
+
     def size(self, path: str) -> int: ...
 
     def read(self, path: str) -> bytes: ...
@@ -143,7 +149,10 @@ class FileSystem(Protocol):
 
 
 class OsFiles:
-    """The machine's own disk."""
+    """The machine's own disk. ``spare_descriptors`` are kept for what must be opened: a daemon's store has some."""
+
+    def __init__(self, spare_descriptors: int = 0) -> None:
+        self._descriptors = Descriptors(spare_descriptors)
 
     def exists(self, path: str) -> bool:
         return os.path.exists(path)
@@ -158,8 +167,15 @@ class OsFiles:
             return []
 
     def mkdirs(self, path: str) -> None:
-        with _full_disk_is_told(path):
-            os.makedirs(path, exist_ok=True)
+        if not path or os.path.isdir(path):
+            return
+        self.mkdirs(os.path.dirname(path))
+        with full_disk_is_told(path):
+            try:
+                os.mkdir(path, 0o700)
+            except FileExistsError:  # made by somebody else meanwhile, or no directory
+                if not os.path.isdir(path):
+                    raise
 
     def remove(self, path: str) -> None:
         os.remove(path)
@@ -170,15 +186,21 @@ class OsFiles:
     def rename(self, old: str, new: str) -> None:
         os.replace(old, new)
 
+    def take_mode(self, path: str, like: str) -> None:
+        wanted = os.stat(like)
+        with contextlib.suppress(PermissionError):  # only root may give files away
+            os.chown(path, wanted.st_uid, wanted.st_gid)
+        os.chmod(path, stat.S_IMODE(wanted.st_mode))
+
     def size(self, path: str) -> int:
         return os.stat(path).st_size
 
     def read(self, path: str) -> bytes:
-        with open(path, "rb") as file:
+        with open(self._descriptors.open(path, os.O_RDONLY), "rb") as file:
             return file.read()
 
     def read_part(self, path: str, at: int, size: int) -> bytes:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = self._descriptors.open(path, os.O_RDONLY, must=False)
         try:
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)  # no read-ahead for a few bytes
             return os.pread(fd, size, at)
@@ -192,13 +214,13 @@ class OsFiles:
             return ""
 
     def open_append(self, path: str) -> "OsAppendFile":
-        return OsAppendFile(path)
+        return OsAppendFile(path, self._descriptors)
 
     def open_map(self, path: str, size: int = 0, *, create: bool, allocated: int | None = None) -> "OsMappedFile":
-        return OsMappedFile(path, size, create=create, allocated=allocated)
+        return OsMappedFile(path, self._descriptors, size, create=create, allocated=allocated)
 
     def fsync_dir(self, path: str) -> None:
-        _fsync_dir(path)
+        self._descriptors.fsync_dir(path)
 
     def disk_usage(self, path: str) -> DiskUsage:
         return DiskUsage(*shutil.disk_usage(path))
@@ -215,17 +237,18 @@ class OsFiles:
 class OsAppendFile:
     """An unbuffered file: what ``write`` took is with the kernel."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, descriptors: Descriptors) -> None:
         self.path = path
-        with _full_disk_is_told(path):
-            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        self._descriptors = descriptors
+        with full_disk_is_told(path):
+            self._fd = descriptors.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
         self._size = os.fstat(self._fd).st_size
         self._directory_synced = False
 
     def write(self, data: bytes) -> None:
         rest = memoryview(data)
         try:
-            with _full_disk_is_told(self.path, len(data)):
+            with full_disk_is_told(self.path, len(data)):
                 while rest:
                     rest = rest[os.write(self._fd, rest) :]
         except (OSError, DiskFull):
@@ -237,7 +260,7 @@ class OsAppendFile:
     def sync(self) -> None:
         os.fdatasync(self._fd)
         if not self._directory_synced:
-            _fsync_dir(os.path.dirname(self.path))
+            self._descriptors.fsync_dir(os.path.dirname(self.path))
             self._directory_synced = True
 
     def size(self) -> int:
@@ -256,20 +279,24 @@ class OsAppendFile:
 class OsMappedFile:
     """A shared map; the descriptor stays open beside it, for ``sync`` and ``pread``."""
 
-    def __init__(self, path: str, size: int = 0, *, create: bool, allocated: int | None = None) -> None:
+    def __init__(
+        self, path: str, descriptors: Descriptors, size: int = 0, *, create: bool, allocated: int | None = None
+    ) -> None:
         self.path = path
+        self._descriptors = descriptors
         self._allocated = 0
         # A number of a closed descriptor is soon that of another file: it is closed when its last reader is done.
         self._lock = threading.Lock()
         self._readers = 0
         self._closed = False
         created = create and not os.path.exists(path)
-        with _full_disk_is_told(path):
-            self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644)
+        with full_disk_is_told(path):
+            self._fd = descriptors.open(path, os.O_RDWR | (os.O_CREAT if create else 0), must=create)
         self._directory_synced = False
         try:
             self.size = self._prepare(size, create, allocated)
-            self.view = mmap.mmap(self._fd, self.size)
+            # A map has a descriptor of its own.
+            self.view = descriptors.take(path, lambda: mmap.mmap(self._fd, self.size), must=create)
             self._address = address_of(self.view)
         except BaseException:
             self.close()
@@ -301,7 +328,7 @@ class OsMappedFile:
         if end <= self._allocated:
             return
         missing, room = end - os.fstat(self._fd).st_blocks * 512, os.fstatvfs(self._fd)
-        with _full_disk_is_told(self.path, end - self._allocated):
+        with full_disk_is_told(self.path, end - self._allocated):
             if missing > room.f_bavail * room.f_frsize:  # to try all the same takes ms, at each send that is refused
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             os.posix_fallocate(self._fd, self._allocated, end - self._allocated)
@@ -313,7 +340,7 @@ class OsMappedFile:
         with self._reading() as fd:
             os.fdatasync(fd)
         if not self._directory_synced:
-            _fsync_dir(os.path.dirname(self.path))
+            self._descriptors.fsync_dir(os.path.dirname(self.path))
             self._directory_synced = True
 
     def resident(self, at: int, size: int) -> bool:
@@ -371,24 +398,3 @@ class OsMappedFile:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
-
-
-def _fsync_dir(path: str) -> None:
-    fd = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
-@contextlib.contextmanager
-def _full_disk_is_told(path: str, needed: int = 0) -> Iterator[None]:
-    """DiskFull when there is no room for so many bytes; 0: for a new name, which needs some too."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in _NO_ROOM:
-            raise
-        free = f", {shutil.disk_usage(os.path.dirname(path) or '.').free:,} are free" if needed else ""
-        what = f"{needed:,} bytes" if needed else "another name"
-        raise DiskFull(f"{path}: no room for {what}{free}: make room or move the store") from error

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import trio
 
 from broker.store.residency import NotResident, resident_only, warm
+from mqcommon.errors import OutOfDescriptors
 from remoting.net.channel import BULK_BYTES, Channel
 from remoting.net.server import Handler, failure
 from remoting.protocol.codes import ResponseCode
@@ -79,6 +80,8 @@ class ColdReads:
                 return attempt(False)
         except NotResident as cold:
             return self._wait(_Waiting(channel, request, attempt, cold, trio.current_time() + TIMEOUT_S))
+        except OutOfDescriptors as error:
+            return _no_descriptors(request, error)
 
     def guarded(self, handler: Handler) -> Handler:
         """``handler``, which only reads, as one that does not wait for the disk on the loop."""
@@ -167,6 +170,8 @@ class ColdReads:
                 waiting.attempts = MAX_ATTEMPTS
             waiting.cold = cold
             return self._wait(waiting)
+        except OutOfDescriptors as error:
+            return _no_descriptors(waiting.request, error)
         except Exception as error:
             return failure(waiting.request, error)
 
@@ -182,3 +187,7 @@ def _refusal(request: Command, *, stopping: bool) -> Command:
     return request.respond(
         ResponseCode.SYSTEM_BUSY, "[OVERLOAD]too many requests wait for the broker's disk; try again later"
     )
+
+
+def _no_descriptors(request: Command, error: OutOfDescriptors) -> Command:
+    return request.respond(ResponseCode.SYSTEM_BUSY, f"[OVERLOAD]{error}; try again later")

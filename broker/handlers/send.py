@@ -18,9 +18,10 @@ from broker.options import BrokerOptions
 from broker.replication.double_write import DoubleWrite
 from broker.store.group_commit import GroupCommit
 from broker.store.put_result import BatchPutResult, PutResult
+from broker.store.sound import SECTOR_BYTES, SECTOR_OF_ZEROS, sealed
 from broker.store.store import MessageStore
 from mqcommon.clock import Clock
-from mqcommon.errors import DiskFull, ProtocolError, RequestRefused
+from mqcommon.errors import DiskFull, OutOfDescriptors, ProtocolError, RequestRefused
 from mqcommon.message.batch import decode_batch, encode_offsets
 from mqcommon.message.flags import BORN_HOST_V6, COMPRESSED, COMPRESSION_MASK, STORE_HOST_V6, TRANSACTION_MASK
 from mqcommon.message.ids import UniqueKeys, encode_host, offset_msg_id
@@ -188,7 +189,7 @@ class SendHandlers:
             times.failed += 1
             raise _no_room(error) from None
         except struct.error as error:
-            raise _bad_fields(error) from None
+            raise _bad_fields(ValueError(f"a number is too large for its field: {error}")) from None
         self._stats.put(topic, 1, put.end - put.physical_offset)
         response = request.respond(
             ext={
@@ -291,8 +292,8 @@ class SendHandlers:
 
     def _stored_rows(self, rows: list[Row]) -> list[Row]:
         """The rows with what their properties need before the broker's own can follow."""
-        if all([p.startswith(_UNIQ_KEY) and p.find(b"\x02") == len(p) - 1 for _, _, p in rows]):
-            # A unique key and nothing else, as most have it.
+        if all([p.startswith(_UNIQ_KEY) and p.find(b"\x02", 0, SECTOR_BYTES) == len(p) - 1 for _, _, p in rows]):
+            # A short unique key and nothing else, as most have it.
             return rows
         cut = len(self._suffix)
         return [(flag, body, self._stored_properties(properties)[:-cut]) for flag, body, properties in rows]
@@ -310,7 +311,9 @@ class SendHandlers:
             properties += b"\x02"
         if has(_UNIQ_KEY) < 0:
             key = self._unique_keys.next(self._clock.now_ms())
-            return b"%sUNIQ_KEY\x01%s\x02%s" % (properties, key.encode(), self._suffix)
+            properties = b"%sUNIQ_KEY\x01%s\x02" % (properties, key.encode())
+        if len(properties) > SECTOR_BYTES and has(SECTOR_OF_ZEROS) >= 0:
+            properties = sealed(properties)
         return properties + self._suffix
 
     def _checked_queue_id(self, channel: Channel, config: TopicConfig, queue_id: int) -> int:
@@ -386,10 +389,11 @@ def _illegal(reason: str) -> RequestRefused:
 
 
 def _no_room(error: DiskFull) -> RequestRefused:
+    is_full = not isinstance(error, OutOfDescriptors)
+    reason = "the broker's disk is full" if is_full else "the broker is out of file descriptors"
     return RequestRefused(
         ResponseCode.SERVICE_NOT_AVAILABLE,
-        "service not available now. It may be caused by one of the following reasons: "
-        f"the broker's disk is full: {error}",
+        f"service not available now. It may be caused by one of the following reasons: {reason}: {error}",
     )
 
 

@@ -21,7 +21,7 @@ from typing import Any
 from broker.meta.compaction import Compaction, snapshot_records
 from broker.meta.journal_format import HEADER_BYTES, Record, Scan, encode_header, encode_record, scan
 from broker.meta.journal_paths import JournalPaths
-from mqcommon.errors import ProtocolError, StoreCorrupt, StoreError
+from mqcommon.errors import OutOfDescriptors, ProtocolError, StoreCorrupt, StoreError
 from mqcommon.files import AppendFile, FileSystem
 
 OnRecord = Callable[[str, Any], None]
@@ -179,6 +179,8 @@ class Journal:
                 for old in retired:
                     old.sync()
                 file.sync()
+            except OutOfDescriptors:
+                raise  # nothing was synced; the next call does it
             except (OSError, StoreError) as error:
                 self._failure = f"fsync of {file.path} failed ({error}): metadata is read-only until a restart"
                 raise StoreError(self._failure) from error

@@ -2,10 +2,16 @@
 
  0     RocketMQ's: physicMsgTimestamp 8 | logicsMsgTimestamp 8 | indexMsgTimestamp 8 | masterFlushedOffset 8
        | confirmPhyOffset 8
- 2048  ours, two slots of 1024, written in turn: magic 4 | sequence 8 | logOffset 8 | clean 4 | crc 4
+ 2048  ours, two slots of 1024, written in turn: magic 4 | sequence 8 | logOffset 8 | clean 4 | logTimestamp 8
+      | RocketMQ's first three, as we wrote them 24 | crc 4
 
 ``logOffset``: all of the log before it is on disk, and so is what queues and index hold of it. A slot with
-a wrong CRC was torn by a power loss; the other one holds.
+a wrong CRC was torn by a power loss; the other one holds. When RocketMQ's times are not those of the slot, RocketMQ
+has used the store since.
+
+RocketMQ's times tell its recovery after a crash where to begin: at the newest file of the log whose first message was
+stored 3 s before the first two of them. It drops index files that go on after the third one. So they never say more
+than the index holds: see `rocketmq_times`.
 """
 
 import struct
@@ -13,15 +19,21 @@ from dataclasses import dataclass
 from typing import NamedTuple
 from zlib import crc32
 
+from broker.store.commitlog import CommitLog
 from broker.store.consumequeue import ConsumeQueue
-from broker.store.queue_ends import QueueEnds
+from broker.store.index import Index, IndexState
+from broker.store.queue_ends import QueueEnds, write_queue_ends
+from broker.store.retention import HEAD_BYTES, stored_ms
 from mqcommon.files import FileSystem
 
 CHECKPOINT_BYTES = 4096
 _TIMES = struct.Struct(">qqq")
-_SLOT = struct.Struct(">IqqI")
+_SLOT = struct.Struct(">IqqIqqqq")
 _CRC = struct.Struct(">I")
-_MAGIC = 0x534B594C
+_MAGIC = 0x534B594D
+# Of versions that wrote one time to all places.
+_OLD_SLOT = struct.Struct(">IqqI")
+_OLD_MAGIC = 0x534B594C
 _SLOTS_AT = (2048, 3072)
 
 
@@ -34,6 +46,8 @@ class CheckpointState:
     log_timestamp: int = 0
     # RocketMQ: messages stored before this time (ms) are on disk, in the log and the queues.
     flushed_timestamp: int = 0
+    # RocketMQ has written the file since we did.
+    used_by_rocketmq: bool = False
 
     @property
     def crashed(self) -> bool:
@@ -50,6 +64,8 @@ class CheckpointMark(NamedTuple):
     # Directories whose files were removed.
     emptied: list[str]
     ends: QueueEnds | None
+    # None when there is no index.
+    index_state: IndexState | None
 
 
 class Checkpoint:
@@ -62,16 +78,19 @@ class Checkpoint:
         self._file = fs.open_map(path, CHECKPOINT_BYTES, create=True)
         self.state, self._sequence = _parse(self._file.view[:])
 
-    def write(self, log_offset: int, log_timestamp: int, *, clean: bool = False) -> None:
-        """Record that the log is durable up to ``log_offset``, and sync. Runs in any thread, one at a time."""
+    def write(self, log_offset: int, log_timestamp: int, times: tuple[int, int, int], *, clean: bool = False) -> None:
+        """Record that the log is durable up to ``log_offset``, and sync. Runs in any thread, one at a time.
+
+        ``log_timestamp``: when its last message was stored; ``times``: what RocketMQ is told.
+        """
         self._sequence += 1
         view = self._file.view
-        _TIMES.pack_into(view, 0, log_timestamp, log_timestamp, log_timestamp)
-        slot = _SLOT.pack(_MAGIC, self._sequence, log_offset, clean)
+        _TIMES.pack_into(view, 0, *times)
+        slot = _SLOT.pack(_MAGIC, self._sequence, log_offset, clean, log_timestamp, *times)
         at = _SLOTS_AT[self._sequence % 2]
         view[at : at + _SLOT.size + _CRC.size] = slot + _CRC.pack(crc32(slot))
         self._file.sync()
-        self.state = CheckpointState(log_offset, clean, log_timestamp, log_timestamp)
+        self.state = CheckpointState(log_offset, clean, log_timestamp, min(times[:2]))
 
     def close(self) -> None:
         self._file.close()
@@ -84,16 +103,59 @@ def read_checkpoint(fs: FileSystem, path: str) -> CheckpointState:
     return _parse(fs.read(path).ljust(CHECKPOINT_BYTES, b"\0"))[0]
 
 
+def make_durable(fs: FileSystem, directory: str, log: CommitLog, index: Index, mark: CheckpointMark) -> None:
+    """Sync log, queues and index up to ``mark``, before the checkpoint may say so. Runs in any thread."""
+    if log.flushed < mark.log_offset:
+        log.flush()
+    for queue in mark.queues:
+        queue.sync()
+    for emptied in mark.emptied:
+        fs.fsync_dir(emptied)
+    index.sync()
+    if mark.ends is not None:
+        write_queue_ends(fs, directory, mark.ends)
+
+
+def rocketmq_times(log: CommitLog, mark: CheckpointMark, *, clean: bool) -> tuple[int, int, int]:
+    """physicMsgTimestamp, logicsMsgTimestamp, indexMsgTimestamp for `mark`. Reads a file: for any thread.
+
+    After a crash RocketMQ drops the newest index file when it goes on after the third time, as it does after nearly
+    every checkpoint. All that was in that file must be read from the log again then, and all that the index lacks.
+    After a clean stop it drops none, and reads nothing again.
+    """
+    latest, index = mark.timestamp, mark.index_state
+    if index is None:
+        return latest, latest, 0
+    if clean and index.position >= mark.log_offset:
+        return latest, latest, latest
+    again_from = latest
+    if index.newest_begin_ms is not None:
+        again_from = index.newest_begin_ms
+    elif index.position < mark.log_offset:
+        again_from = stored_ms(log.chain.read_file(index.position, HEAD_BYTES)) or 0
+    again_from = min(again_from, latest)
+    return again_from, again_from, index.older_end_ms
+
+
 def _parse(data: bytes) -> tuple[CheckpointState, int]:
     """(what it says, the sequence of its newest slot)."""
-    best: tuple[int, int, int] | None = None
-    for at in _SLOTS_AT:
-        raw = data[at : at + _SLOT.size]
-        magic, sequence, log_offset, clean = _SLOT.unpack(raw)
-        (crc,) = _CRC.unpack_from(data, at + _SLOT.size)
-        if magic == _MAGIC and crc == crc32(raw) and (best is None or sequence > best[0]):
-            best = (sequence, log_offset, clean)
     times = _TIMES.unpack_from(data, 0)
-    if best is None:
+    found = [slot for at in _SLOTS_AT if (slot := _read_slot(data, at)) is not None]
+    if not found:
         return CheckpointState(log_timestamp=times[0], flushed_timestamp=min(times[:2])), 0
-    return CheckpointState(best[1], bool(best[2]), times[0], min(times[:2])), best[0]
+    sequence, log_offset, clean, log_timestamp, written = max(found)
+    if not written:
+        # Of an older version, which wrote the same time to all three places, and no other.
+        log_timestamp, written = times[0], (times[0],) * 3
+    return CheckpointState(log_offset, bool(clean), log_timestamp, min(times[:2]), times != written), sequence
+
+
+def _read_slot(data: bytes, at: int) -> tuple[int, int, int, int, tuple[int, ...]] | None:
+    """(sequence, log offset, clean, log timestamp, RocketMQ's times); None when it was torn, or never written."""
+    for layout, wanted in ((_SLOT, _MAGIC), (_OLD_SLOT, _OLD_MAGIC)):
+        magic, sequence, log_offset, clean, *more = layout.unpack_from(data, at)
+        (crc,) = _CRC.unpack_from(data, at + layout.size)
+        if magic == wanted and crc == crc32(data[at : at + layout.size]):
+            log_timestamp, *written = more or [0]
+            return sequence, log_offset, clean, log_timestamp, tuple(written)
+    return None

@@ -7,6 +7,7 @@ goes on behind the last message that is in a file.
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from typing import NamedTuple
 
 from broker.store.commitlog import CommitLog
 from broker.store.index_file import IndexFile, index_file_bytes
@@ -22,6 +23,18 @@ _STEP = 4096
 _LATEST_MS = 253_370_000_000_000
 # How much of the log must be in memory before it is read: more than most steps take.
 _LOOK_BYTES = 1024 * 1024
+
+
+class IndexState(NamedTuple):
+    """What the index held at some time. ``position``: all messages before this physical offset.
+
+    Store times: of the first message in the newest file (None when no file has any), and of the last one in the file
+    before it (0 when there is none).
+    """
+
+    position: int
+    newest_begin_ms: int | None
+    older_end_ms: int
 
 
 class Index:
@@ -54,11 +67,15 @@ class Index:
                 continue
             self.files.append(IndexFile(self._fs.open_map(path, size, create=False), self._slots, self._capacity))
 
-    def open_at(self, log: CommitLog, ends: QueueEnds | None, *, synced_to: int | None) -> None:
+    def open_at(
+        self, log: CommitLog, ends: QueueEnds | None, *, synced_to: int | None, used_by_rocketmq: bool = False
+    ) -> None:
         """Find where to go on. Files that are not what they were are removed with all that follow, and built anew.
 
         ``synced_to``: after a power loss, up to where the log is known to be on disk. The newest file goes then: its
         pages may be there in part.
+        ``used_by_rocketmq``: since ``ends`` were noted. It may have gone on after messages that the index did not hold
+        yet: the files that were there then, and got more entries since, are built anew, and so are later ones.
         """
         known = {name: end for name, end in ends.index_files.items() if end >= log.start} if ends else {}
         present = {file.name: file for file in self.files}
@@ -79,6 +96,9 @@ class Index:
                 or self.files[sound - 1].end_physical >= synced_to
                 or (ends is not None and self.files[sound - 1].name >= newest_noted)
             ):
+                sound -= 1
+        if used_by_rocketmq:
+            while sound and self.files[sound - 1].end_physical > known.get(self.files[sound - 1].name, -1):
                 sound -= 1
         self._remove_from(sound)
         self.position = log.start
@@ -124,6 +144,18 @@ class Index:
     def ends(self) -> dict[str, int]:
         """Name of each file -> the last physical offset in it."""
         return {file.name: file.end_physical for file in self.files if file.count > 1}
+
+    def state(self) -> IndexState | None:
+        """What the index holds now; None when there is none."""
+        if not self._enabled:
+            return None
+        files = [file for file in self.files if file.count > 1]
+        newest, older = files[-1:], files[-2:-1]
+        return IndexState(
+            self.position,
+            newest[0].begin_ms if newest else None,
+            older[0].end_ms if older else 0,
+        )
 
     def _remove_from(self, number: int) -> None:
         """Remove the files from ``number`` on."""

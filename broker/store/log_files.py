@@ -2,8 +2,8 @@
 
 import struct
 
-from broker.store.scan import sound_record
 from broker.store.segment import NAME_DIGITS
+from broker.store.sound import sound_record
 from mqcommon.files import FileSystem, MappedFile
 from mqcommon.message.flags import BORN_HOST_V6
 from mqcommon.message.record import MAGIC_V1, MAGIC_V2, MIN_RECORD, SIZE_MAGIC, STORE_TIMESTAMP_V4_AT, Record

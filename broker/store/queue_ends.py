@@ -15,7 +15,7 @@ from zlib import crc32
 import cbor2
 
 from mqcommon.atomic import write_atomic
-from mqcommon.errors import DiskFull
+from mqcommon.errors import DiskFull, OutOfDescriptors
 from mqcommon.files import FileSystem
 
 FILE_NAME = "queueEnds"
@@ -47,6 +47,8 @@ def write_queue_ends(fs: FileSystem, directory: str, ends: QueueEnds) -> None:
     path = f"{directory}/{FILE_NAME}"
     try:
         write_atomic(fs, path, _CRC.pack(crc32(data)) + data)
+    except OutOfDescriptors:
+        raise
     except DiskFull:
         if fs.exists(path):
             fs.remove(path)

@@ -3,11 +3,14 @@
 from collections.abc import Iterator
 
 from broker.store.consumequeue import ConsumeQueue
+from broker.store.sound import is_storable
+from mqcommon.errors import RequestRefused
 from mqcommon.files import FileSystem
 from mqcommon.message.record import PROPERTIES_LENGTH, record_head, topic_field
 
 # Each mapped queue holds a file descriptor and some address space.
 MAX_MAPPED = 2000
+_ILLEGAL = 13
 
 
 class Queues:
@@ -35,12 +38,16 @@ class Queues:
                     yield self._add(topic, int(name))
 
     def get(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """The queue; it is made when it is not there."""
+        """The queue; it is made when it is not there. RequestRefused when no message can be stored under its name."""
         if self._mapped > MAX_MAPPED:
             self._release_half()
         try:
             return self._by_topic[topic][queue_id]
         except KeyError:
+            if not is_storable(topic, queue_id):
+                raise RequestRefused(
+                    _ILLEGAL, f"no message can be stored in queue {queue_id} of a topic named {topic!r}"
+                ) from None
             return self._add(topic, queue_id)
 
     def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
@@ -84,6 +91,12 @@ class Queues:
         """Directories of the queues that were removed since the last call: synced, they stay removed."""
         emptied, self._emptied = self._emptied, []
         return emptied
+
+    def put_back(self, dirty: list[ConsumeQueue], emptied: list[str]) -> None:
+        """What was taken for a checkpoint, which could not be written."""
+        for queue in dirty:
+            self.touch(queue)
+        self._emptied += emptied
 
     def ends(self) -> dict[str, dict[int, tuple[int, int]]]:
         """Topic -> queue -> (min offset, next offset), of all queues that ever had a message."""

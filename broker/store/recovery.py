@@ -9,6 +9,7 @@ Queues that lack what they had (or what the log has) are made anew from the whol
 Neighbours: scan.py (reading the log), rebuild.py (queues from the whole log), queue_ends.py (what there was).
 """
 
+import mmap
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -21,7 +22,8 @@ from broker.store.index import Index
 from broker.store.queue_ends import QueueEnds
 from broker.store.queues import Queues
 from broker.store.rebuild import find_incomplete, is_queued, rebuild_queues
-from broker.store.scan import scan_log, sound_record
+from broker.store.scan import IsTorn, scan_log
+from broker.store.sound import sound_record, torn_reason
 from broker.store.tags import TagCodes
 from mqcommon.clock import Clock
 from mqcommon.errors import ProtocolError, StoreCorrupt
@@ -58,10 +60,22 @@ class RecoveryReport:
     rebuilt: tuple[str, ...] = ()
     # The directory is larger than `FIRST_LOOK_BYTES` and nobody noted its queues: they were not compared with the log.
     unchecked: bool = False
+    # The newest message was stored so much later than it is now: the clock was set back.
+    ahead_ms: int = 0
 
     @property
     def clean(self) -> bool:
         return self.last_stop is LastStop.CLEAN
+
+
+def why_torn(state: CheckpointState, last_stop: LastStop, view: mmap.mmap, at: int, record: Record) -> str:
+    """Why a sound record after the checkpoint is a torn copy, as far as can be told; "" when it is taken as whole."""
+    if last_stop is LastStop.CLEAN:
+        return ""
+    if state.log_offset is None and record.store_timestamp <= state.flushed_timestamp - _ROCKETMQ_MARGIN_MS:
+        # RocketMQ had it on disk by then.
+        return ""
+    return torn_reason(view, at, record, lost_sectors=last_stop is LastStop.POWER_LOSS)
 
 
 class Recovery:
@@ -108,14 +122,24 @@ class Recovery:
             scan_from = max(scan_from, known_end)
         report.scanned_from = report.end = min(scan_from, log.chain.end)
         if last_stop is not LastStop.CLEAN or log.holds_something_at(scan_from):
-            self._scan(report, max(known_end, scan_from) if last_stop is LastStop.CLEAN else scan_from)
+            self._scan(
+                report,
+                max(known_end, scan_from) if last_stop is LastStop.CLEAN else scan_from,
+                partial(self._torn_reason, state, last_stop, known_end),
+            )
         if known_end > report.end:
             self._judge_end(report, known_end)
         elif last_stop is LastStop.CLEAN and known_end == report.end > log.start:
             self._check_last(furthest)
         log.open_at(report.end, flushed=min(scan_from, report.end), clear=last_stop is not LastStop.CLEAN)
+        self._note_last_time(furthest, known_end)
         self._complete(report, ends)
-        self._index.open_at(log, ends, synced_to=scan_from if last_stop is LastStop.POWER_LOSS else None)
+        self._index.open_at(
+            log,
+            ends,
+            synced_to=scan_from if last_stop is LastStop.POWER_LOSS else None,
+            used_by_rocketmq=state.used_by_rocketmq,
+        )
         return report
 
     # --- before the scan
@@ -201,11 +225,20 @@ class Recovery:
 
     # --- the scan
 
-    def _scan(self, report: RecoveryReport, start: int) -> None:
+    def _scan(self, report: RecoveryReport, start: int, torn: IsTorn) -> None:
         report.scanned_from = start
-        found = scan_log(self._log, start, self._redo, self._progress("read", start))
+        found = scan_log(self._log, start, self._redo, self._progress("read", start), torn=torn)
         report.end, report.records = found.end, found.records
         report.torn_file, report.torn_reason = found.file, found.reason
+
+    def _torn_reason(
+        self, state: CheckpointState, last_stop: LastStop, known_end: int, view: mmap.mmap, at: int, record: Record
+    ) -> str:
+        """As `why_torn`; "" also when a queue has the record: no entry is written before its record is whole."""
+        end = record.physical_offset + record.size
+        if last_stop is LastStop.KILLED and end <= min(known_end, self._log.chain.loaded_end):
+            return ""
+        return why_torn(state, last_stop, view, at, record)
 
     def _redo(self, record: Record) -> None:
         """The queue gets a record that the log has; it is broken when it lacks messages before it."""
@@ -274,6 +307,14 @@ class Recovery:
             )
         for queue in self._queues:
             queue.drop_behind(report.end)
+
+    def _note_last_time(self, furthest: int, known_end: int) -> None:
+        """Store times go on from the log's last record. Where no queue has it, checkpoint and scan must do."""
+        raw = self._log.record_at(furthest)
+        record, _ = sound_record(raw or b"", furthest, check_crc=False)
+        if record is not None:
+            last_of_log = known_end == self._log.end
+            self.last_timestamp = max(0 if last_of_log else self.last_timestamp, record.store_timestamp)
 
     # --- after the scan
 

@@ -86,9 +86,13 @@ class Removal:
     def _youngest_ms(self, segments: Sequence[Segment]) -> Iterator[int | None]:
         """When the youngest message of each file but the last was stored.
 
-        That is, at the latest, when the first of the next file was, as store times never go back: one small read.
+        That is, at the latest, when the first of the next file was: one small read. Where times go back, as in older
+        stores, the latest first message so far counts.
         RocketMQ takes the file's modification time; but that is the time of the copy in a store that was copied, and
         the time of the last flush in one that was not.
         """
+        latest = 0
         for segment in segments[1:]:
-            yield stored_ms(self._fs.read_part(segment.path, 0, HEAD_BYTES))
+            stored = stored_ms(self._fs.read_part(segment.path, 0, HEAD_BYTES))
+            latest = max(latest, stored or 0)
+            yield None if stored is None else latest

@@ -88,7 +88,8 @@ class Repair:
         path = f"{self._directory}/checkpoint"
         timestamp = read_checkpoint(self._fs, path).log_timestamp
         checkpoint = Checkpoint(self._fs, path)
-        checkpoint.write(self._report.log_end, timestamp, clean=True)
+        # The index is made anew.
+        checkpoint.write(self._report.log_end, timestamp, (0, 0, 0), clean=True)
         checkpoint.close()
         abort = f"{self._directory}/{ABORT}"
         if self._fs.exists(abort):

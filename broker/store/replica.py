@@ -14,6 +14,7 @@ from broker.store.consumequeue import ENTRY_BYTES, ConsumeQueue
 from broker.store.rebuild import is_queued
 from broker.store.replica_runs import MIN_RUN, Run, RunReader
 from broker.store.residency import Span, check_resident
+from broker.store.sound import is_storable
 from broker.store.store import MessageStore
 from broker.store.tags import TagCodes
 from mqcommon.errors import ProtocolError, StoreCorrupt
@@ -244,7 +245,7 @@ class Replica:
             topic = raw.decode()
         except UnicodeDecodeError:
             topic = ""
-        if not topic or "\0" in topic or "/" in topic or topic in (".", ".."):
+        if not is_storable(topic, 0):
             raise self._corrupt(physical, f"{raw!r} is no topic")
         if len(self._topics) >= _MAX_TOPICS:
             self._topics.clear()

@@ -7,7 +7,7 @@ disk is an error here and never a SIGBUS later.
 import threading
 from collections.abc import Callable
 
-from mqcommon.errors import FileClosed, StoreCorrupt
+from mqcommon.errors import FileClosed, OutOfDescriptors, StoreCorrupt
 from mqcommon.files import FileSystem, MappedFile
 
 NAME_DIGITS = 20
@@ -88,11 +88,18 @@ class Segment:
                 pass  # released by the loop meanwhile
         if self._unsynced:
             self._unsynced = False
-            by_path = self._fs.open_append(self.path)
             try:
-                by_path.sync()
-            finally:
-                by_path.close()
+                self._sync_by_path()
+            except OutOfDescriptors:
+                self._unsynced = True
+                raise
+
+    def _sync_by_path(self) -> None:
+        by_path = self._fs.open_append(self.path)
+        try:
+            by_path.sync()
+        finally:
+            by_path.close()
 
     def release(self) -> None:
         """Unmap the file; `sync` and `file` still work."""
@@ -139,6 +146,8 @@ class SegmentChain:
         self.directory = directory
         self.segment_bytes = segment_bytes
         self.segments: list[Segment] = []
+        # Where the files ended when they were loaded: a short one gets its size again.
+        self.loaded_end = 0
         # Out of the chain, not yet off the disk; oldest first.
         self.retired: list[Segment] = []
         # Made ahead by `prepare`, not yet in the chain.
@@ -165,6 +174,7 @@ class SegmentChain:
             size = self._fs.size(path)
             if size < min(durable_end - segment.base, self.segment_bytes):
                 raise StoreCorrupt(path, size, f"the file ends here, and all before {durable_end} was on disk")
+            self.loaded_end = segment.base + size
             if size < self.segment_bytes:
                 # A crash before the file was allocated, or between cutting a torn tail and allocating it again.
                 self._allocate(segment)
@@ -241,7 +251,11 @@ class SegmentChain:
     def _new_segment(self, at: int) -> Segment:
         path = f"{self.directory}/{at:0{NAME_DIGITS}d}"
         segment = Segment(self._fs, path, at, self.segment_bytes, self._on_map)
-        self._allocate(segment)
+        try:
+            self._allocate(segment)
+        except BaseException:
+            segment.close()
+            raise
         return segment
 
     def touched(self, offset: int) -> None:

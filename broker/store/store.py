@@ -12,7 +12,7 @@ from functools import partial
 
 from broker.store.abort import read_abort, remove_abort, write_abort
 from broker.store.batch_records import make_batch_records
-from broker.store.checkpoint import Checkpoint, CheckpointMark
+from broker.store.checkpoint import Checkpoint, CheckpointMark, make_durable, rocketmq_times
 from broker.store.commitlog import CommitLog
 from broker.store.consumequeue import ConsumeQueue
 from broker.store.file_size import refuse_other_size
@@ -25,12 +25,14 @@ from broker.store.reader import GetResult, GetStatus, read_queue
 from broker.store.recovery import LastStop, Progress, Recovery, RecoveryReport
 from broker.store.tags import TagCodes
 from mqcommon.clock import Clock
-from mqcommon.errors import DiskFull, RequestRefused, StoreError, StoreLocked
+from mqcommon.errors import DiskFull, OutOfDescriptors, RequestRefused, StoreError, StoreLocked
 from mqcommon.files import FileSystem
 from mqcommon.message.record import MAX_PROPERTIES, BatchHead, decode_record, encode_record, record_physical_offset
 
 # What a query lets the index catch up by: some 50 ms.
 INDEX_CATCH_UP = 20_000
+# What a stop lets it catch up by: some 500 ms.
+CLOSE_CATCH_UP = 200_000
 _ILLEGAL = 13
 
 
@@ -104,7 +106,8 @@ class MessageStore:
         note_ends = partial(write_queue_ends, fs, directory)
         recovery = Recovery(self.log, self.queues, self.index, self._tag_codes, self._clock, progress, note_ends)
         report = recovery.run(self._checkpoint.state, last_stop, read_queue_ends(fs, directory))
-        self._last_timestamp = self._flushed_timestamp = min(recovery.last_timestamp, self._clock.now_ms())
+        self._last_timestamp = self._flushed_timestamp = recovery.last_timestamp
+        report.ahead_ms = max(recovery.last_timestamp - self._clock.now_ms(), 0)
         write_abort(fs, directory)
         # From here on a stop that is not clean can be told by the checkpoint, too.
         self.finish_checkpoint(self.begin_checkpoint(with_ends=True))
@@ -118,8 +121,10 @@ class MessageStore:
         """
         try:
             if not self._sync_failed:
+                with suppress(DiskFull):
+                    self.build_index(CLOSE_CATCH_UP)
                 self.finish_checkpoint(self.begin_checkpoint(with_ends=True), clean=True)
-                remove_abort(self._fs, self._options.directory)
+                remove_abort(self._fs, self._options.directory, index_is_complete=not self.index_behind)
         finally:
             self.queues.close()
             self.index.close()
@@ -248,7 +253,8 @@ class MessageStore:
     def flush(self) -> int:
         """Make the log durable up to its present end, and return that. Runs in any thread, one at a time.
 
-        StoreError when that fails: nobody knows then what is on disk, and the store can only be closed.
+        StoreError when that fails: nobody knows then what is on disk, and the store can only be closed. But after
+        OutOfDescriptors it can be tried again.
         """
         timestamp = self._last_timestamp
         with self._must_succeed():
@@ -271,24 +277,18 @@ class MessageStore:
         end, timestamp = self.log.end, self._last_timestamp
         if as_flushed:
             end, timestamp = self.log.flushed, self._flushed_timestamp
-        return CheckpointMark(end, timestamp, self.queues.take_dirty(), self.queues.take_emptied(), ends)
+        dirty, emptied = self.queues.take_dirty(), self.queues.take_emptied()
+        return CheckpointMark(end, timestamp, dirty, emptied, ends, self.index.state())
 
     def finish_checkpoint(self, mark: CheckpointMark, *, clean: bool = False) -> None:
         """Make log, queues and index durable up to ``mark`` and write the checkpoint. Runs in any thread.
 
-        StoreError as in `flush`.
+        StoreError as in `flush`; after OutOfDescriptors `Queues.put_back` comes first.
         """
         with self._must_succeed():
-            if self.log.flushed < mark.log_offset:
-                self.log.flush()
-            for queue in mark.queues:
-                queue.sync()
-            for directory in mark.emptied:
-                self._fs.fsync_dir(directory)
-            self.index.sync()
-            if mark.ends is not None:
-                write_queue_ends(self._fs, self._options.directory, mark.ends)
-            self._checkpoint.write(mark.log_offset, mark.timestamp, clean=clean)
+            make_durable(self._fs, self._options.directory, self.log, self.index, mark)
+            times = rocketmq_times(self.log, mark, clean=clean)
+            self._checkpoint.write(mark.log_offset, mark.timestamp, times, clean=clean)
 
     # --- reading
 
@@ -369,12 +369,14 @@ class MessageStore:
     def _must_succeed(self) -> Iterator[None]:
         try:
             yield
+        except OutOfDescriptors:
+            raise  # a file was not opened: what was written is still to be synced
         except OSError as error:
             self._sync_failed = True
             raise StoreError(f"the store cannot be made durable, the broker stops: {error}") from error
 
     def _now(self) -> int:
-        # Store times never go back, so that a queue can be searched by time.
+        # Store times never go back, also over a restart, so that a queue can be searched by time.
         now = self._clock.now_ms()
         if now < self._last_timestamp:
             return self._last_timestamp

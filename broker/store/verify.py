@@ -10,10 +10,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 
+from broker.store.abort import read_abort
 from broker.store.checkpoint import read_checkpoint
 from broker.store.log_files import LogFile, LogFiles
 from broker.store.queue_ends import read_queue_ends
-from broker.store.scan import PROGRESS_RECORDS, sound_record
+from broker.store.recovery import why_torn
+from broker.store.scan import PROGRESS_RECORDS
+from broker.store.sound import sound_record
 from broker.store.verify_index import IndexCheck
 from broker.store.verify_queues import QueueCheck
 from mqcommon.files import FileSystem
@@ -68,6 +71,9 @@ class Verification:
         self._directory = directory
         self._on_progress = on_progress
         self._report = VerifyReport()
+        self._state = read_checkpoint(fs, f"{directory}/checkpoint")
+        self._known_end = self._state.log_offset or 0
+        self._last_stop = read_abort(fs, directory)
         self._log = LogFiles(fs, f"{directory}/commitlog")
         self._queues = QueueCheck(fs, f"{directory}/consumequeue", self._log)
         self._index = IndexCheck(fs, f"{directory}/index", slots, capacity)
@@ -103,7 +109,9 @@ class Verification:
             if magic == BLANK_MAGIC and at + length == end:
                 break
             record, reason = sound_record(view[at - base : min(at + length, end) - base], at)
-            if record is None:
+            if record is not None and at >= self._known_end:
+                reason = why_torn(self._state, self._last_stop, view, at - base, record)
+            if record is None or reason:
                 return self._look_behind(file, at, reason if length or magic else "")
             self._take(record)
             at += record.size
@@ -139,8 +147,7 @@ class Verification:
 
     def _judge_end(self) -> None:
         """Say so when the log ends before where it is known to have been on disk."""
-        report = self._report
-        known = read_checkpoint(self._fs, f"{self._directory}/checkpoint").log_offset or 0
+        report, known = self._report, self._known_end
         if not self._log.files or known <= report.log_end:
             return
         torn, report.torn_tail = report.torn_tail, None

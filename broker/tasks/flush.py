@@ -14,7 +14,7 @@ from broker.options import BrokerOptions
 from broker.store.group_commit import GroupCommit
 from broker.store.residency import NotResident, resident_only, warm
 from broker.store.store import MessageStore
-from mqcommon.errors import DiskFull, StoreError
+from mqcommon.errors import DiskFull, OutOfDescriptors, StoreError
 
 logger = logging.getLogger(__name__)
 
@@ -37,6 +37,8 @@ INDEX_PAUSE_BUSY_S = 0.002
 INDEX_PAUSE_DONE_S = 0.05
 # With no room on the disk.
 PAUSE_FULL_S = 10.0
+# With no file descriptor left.
+PAUSE_DESCRIPTORS_S = 1.0
 
 
 class Flusher:
@@ -96,10 +98,15 @@ class Flusher:
             if with_ends:
                 self._next_ends = now + ENDS_INTERVAL_S
             mark = self._store.begin_checkpoint(with_ends=with_ends, as_flushed=not with_ends)
-            if with_ends:
-                # Ends that the log may lose would be missed by a start. Who waits for the log does not wait for more.
-                await self.flush()
-            await trio.to_thread.run_sync(self._store.finish_checkpoint, mark)
+            try:
+                if with_ends:
+                    # Ends that the log may lose would be missed by a start. Who waits for the log does not wait for
+                    # more.
+                    await self.flush()
+                await trio.to_thread.run_sync(self._store.finish_checkpoint, mark)
+            except OutOfDescriptors:
+                self._store.queues.put_back(mark.queues, mark.emptied)
+                raise
 
     async def delete_topic(self, topic: str) -> None:
         """Remove the topic's queues for good."""
@@ -124,7 +131,7 @@ class Flusher:
             await self._waiting.wait()
             self._waiting = trio.Event()
             while self._commits:
-                await self.flush()
+                await self._try(self.flush)
 
     async def _flush_often(self) -> None:
         options = self._options
@@ -136,7 +143,7 @@ class Flusher:
             behind = log.end - log.flushed
             now = trio.current_time()
             if behind >= options.flush_commit_log_least_pages * PAGE_BYTES or (behind and now - last >= thorough_s):
-                await self.flush()
+                await self._try(self.flush)
                 last = now
 
     async def _checkpoint_often(self) -> None:
@@ -146,8 +153,19 @@ class Flusher:
             await trio.sleep(CHECKPOINT_INTERVAL_S)
             log = self._store.log
             if log.flushed != done or (log.flushed != log.end and trio.current_time() >= self._next_ends):
-                done = log.flushed
-                await self.checkpoint()
+                flushed = log.flushed
+                if await self._try(self.checkpoint):
+                    done = flushed
+
+    async def _try(self, step: Callable[[], Awaitable[None]]) -> bool:
+        """Whether ``step`` was done. It waits for a while, and is to be tried again, when no file can be opened."""
+        try:
+            await step()
+        except OutOfDescriptors as error:
+            logger.error("nothing can be made durable, next try in %g s: %s", PAUSE_DESCRIPTORS_S, error)
+            await trio.sleep(PAUSE_DESCRIPTORS_S)
+            return False
+        return True
 
     async def _expire_often(self) -> None:
         while True:

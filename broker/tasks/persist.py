@@ -11,11 +11,13 @@ import trio
 from broker.meta.consumer_offsets import SLICE
 from broker.meta.metadata import Metadata
 from broker.options import BrokerOptions
-from mqcommon.errors import StoreError
+from mqcommon.errors import OutOfDescriptors, StoreError
 
 logger = logging.getLogger(__name__)
 
 CLOSE_TIMEOUT_S = 10
+# With no file descriptor left.
+RETRY_S = 1.0
 
 
 class _Round:
@@ -105,6 +107,12 @@ class Persister:
             try:
                 await trio.to_thread.run_sync(self._journal.sync)
                 error = ""
+            except OutOfDescriptors as failure:
+                error = str(failure)
+                logger.error("metadata not synced, next try in %g s: %s", RETRY_S, error)
+                self._end_round(current, error)
+                await trio.sleep(RETRY_S)
+                self._wanted.set()
             except StoreError as failure:
                 error = str(failure)
                 logger.error("metadata not synced: %s", error)

@@ -38,3 +38,14 @@ def test_a_last_line_without_an_end_and_foreign_bytes_are_kept(tmp_path: Path) -
     path.write_bytes(b"# gr\xfc\xdfe\na=1")
     save_changes(OsFiles(), str(path), {"b": "2"})
     assert path.read_bytes() == b"# gr\xfc\xdfe\na=1\nb=2\n"
+
+
+def test_a_file_with_a_secret_stays_its_owners(tmp_path: Path) -> None:
+    path = tmp_path / "broker.conf"
+    path.write_text("haSecret=x\n")
+    path.chmod(0o600)
+    for value in ("1", "2"):
+        save_changes(OsFiles(), str(path), {"a": value})
+        assert {file.name: file.stat().st_mode & 0o777 for file in tmp_path.iterdir()} == {
+            "broker.conf": 0o600, "broker.conf.bak": 0o600
+        }  # fmt: skip

@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 import trio
 
+from mqcommon.descriptors import Descriptors
 from mqcommon.errors import DiskFull, UserError
 from mqcommon.files import OsAppendFile, OsFiles
 from namesrv.kvconfig import KvConfig
@@ -17,6 +18,7 @@ class DyingFiles(OsFiles):
     """A disk whose owner is killed at its ``steps``-th change; a write that is cut off leaves half its bytes."""
 
     def __init__(self, steps: int) -> None:
+        super().__init__()
         self._steps = steps
 
     def _step(self) -> None:
@@ -43,7 +45,7 @@ class DyingFiles(OsFiles):
 
 class DyingAppendFile(OsAppendFile):
     def __init__(self, path: str, owner: DyingFiles) -> None:
-        super().__init__(path)
+        super().__init__(path, Descriptors())
         self._owner = owner
 
     def write(self, data: bytes) -> None:

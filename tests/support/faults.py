@@ -4,7 +4,7 @@ import errno
 import os
 from dataclasses import dataclass
 
-from mqcommon.errors import DiskFull
+from mqcommon.errors import DiskFull, OutOfDescriptors
 
 # Where OsFiles turns ENOSPC into DiskFull.
 _TAKES_ROOM = ("allocate", "create", "mkdirs", "open", "write")
@@ -51,4 +51,6 @@ class Faults:
                 self._planned.remove(fault)
             if fault.code == errno.ENOSPC and operation in _TAKES_ROOM:
                 raise DiskFull(f"{path}: no room (injected): make room or move the store")
+            if fault.code in (errno.EMFILE, errno.ENFILE):
+                raise OutOfDescriptors(f"{path} cannot be opened: no descriptor (injected into {operation})")
             raise OSError(fault.code, f"{os.strerror(fault.code)} (injected into {operation})", path)

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable
 from random import Random
 
-from mqcommon.errors import DiskFull, FileClosed, StoreCorrupt, StoreLocked
+from mqcommon.errors import DiskFull, FileClosed, OutOfDescriptors, StoreCorrupt, StoreLocked
 from mqcommon.files import AppendFile, DiskUsage, FileLock, MappedFile
 from tests.support.cold_bytes import ColdBytes
 from tests.support.faults import Faults
@@ -85,6 +85,10 @@ class MemoryFiles:
         else:
             self._note(new, node)
             self._note(old, None)
+
+    def take_mode(self, path: str, like: str) -> None:
+        self._node(path)
+        self._node(like)
 
     def size(self, path: str) -> int:
         return self._node(path).size()
@@ -218,6 +222,8 @@ class MemoryFiles:
     def _sync(self, path: str, node: Node) -> None:
         try:
             self._count("sync", path)
+        except OutOfDescriptors:
+            raise
         except OSError:
             node.sync_failed()
             raise

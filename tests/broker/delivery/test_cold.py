@@ -16,6 +16,7 @@ from broker.delivery.cold import THREADS, ColdReads
 from broker.store.reader import GetStatus, read_queue
 from broker.store.residency import NotResident, Span, bytes_got, check_resident
 from broker.store.store import MessageStore
+from mqcommon.errors import OutOfDescriptors
 from mqcommon.files import MappedFile
 from remoting.net.channel import Channel
 from remoting.protocol.codes import RequestCode, ResponseCode
@@ -370,3 +371,12 @@ async def test_the_loop_waits_in_the_end(step: int, expected: list[bool], monkey
         disk.reads.handle(cast(Channel, peer), request, attempt)
         await until(lambda: bool(peer.answers), "answers")
     assert attempts == expected
+
+
+async def test_a_read_that_finds_no_descriptor_is_to_be_tried_again() -> None:
+    def attempt(waited: bool) -> Command | None:
+        raise OutOfDescriptors("no descriptor")
+
+    peer = Peer()
+    answer = ColdReads().handle(cast(Any, peer), Command(11), attempt)
+    assert answer is not None and answer.code == ResponseCode.SYSTEM_BUSY

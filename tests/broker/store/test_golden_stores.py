@@ -17,6 +17,7 @@ from mqcommon.message.javahash import java_hash
 from mqcommon.message.message import MessageExt
 from tests.broker.store.support import BORN_HOST, bodies, read_all
 from tests.support.golden_store import VERSIONS, rows, unpack
+from tests.support.java_recovery import start_java
 
 LATER_MS = 1_795_300_000_000
 HOST = encode_host("127.0.0.1", 10911)
@@ -29,9 +30,11 @@ class Golden:
         self.version = version
         self.directory = directory
 
+    def options(self) -> StoreOptions:
+        return StoreOptions(str(self.directory), 262_144, 6_000, 500, 2_000)
+
     def open(self) -> tuple[MessageStore, RecoveryReport]:
-        options = StoreOptions(str(self.directory), 262_144, 6_000, 500, 2_000)
-        store = MessageStore(OsFiles(), options, ManualClock(LATER_MS), HOST)
+        store = MessageStore(OsFiles(), self.options(), ManualClock(LATER_MS), HOST)
         return store, store.open()
 
     def killed(self, home: Path) -> "Golden":
@@ -359,3 +362,29 @@ def test_another_size_of_commit_log_files_is_refused_with_the_remedy(
     store, report = golden.open()
     assert report.clean
     store.close()
+
+
+@pytest.mark.parametrize("built", [0, 150, 400])
+@pytest.mark.parametrize("killed", [True, False])
+def test_a_java_broker_that_gets_its_store_back_misses_no_key(
+    built: int, killed: bool, golden: Golden, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("broker.store.store.CLOSE_CATCH_UP", 0)
+    clock = ManualClock(LATER_MS)
+    store = MessageStore(OsFiles(), golden.options(), clock, HOST)
+    store.open()
+    store.build_index(1 << 20)
+    ours = []
+    for number in range(400):
+        clock.advance(100)
+        put = store.put("GoldenA", 0, bytes(2000), b"UNIQ_KEY\x01ours%d\x02" % number, born_timestamp=1, born_host=HOST)
+        ours.append(put.physical_offset)
+    store.build_index(built)
+    store.finish_checkpoint(store.begin_checkpoint(with_ends=True))
+    left = golden
+    if killed:
+        (tmp_path / "killed").mkdir()
+        left = golden.killed(tmp_path / "killed")
+    store.close()
+    java = start_java(OsFiles(), str(left.directory), 500, 2_000)
+    assert not set(ours) - java.indexed

@@ -1,5 +1,6 @@
 """Searching: a queue by time, the index by key."""
 
+import struct
 from bisect import bisect_left, bisect_right
 
 import pytest
@@ -7,9 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.store.consumequeue import BLANK_SIZE, ENTRY, ENTRY_BYTES
+from broker.store.query import first_at_least
 from broker.store.store import MessageStore
 from mqcommon.clock import ManualClock
 from mqcommon.message.message import MessageExt
+from mqcommon.message.record import STORE_TIMESTAMP_V4_AT
 from tests.broker.store.cleaning import clean
 from tests.broker.store.support import HOST, open_store, put, put_batch
 from tests.support.memory_files import MemoryFiles
@@ -156,6 +159,56 @@ def test_any_queue_against_a_plain_list(steps: list[int], blanks: set[int], clea
         upper = left[after - 1][1] if after else start
         assert bounds(store, time_ms) == (lower, upper)
     assert store.first_store_time("t", 0) == (left[0][0] if left else -1)
+
+
+def set_times(store: MessageStore, times_ms: list[int]) -> None:
+    """As an older broker stored them, whose clock was set back."""
+    queue = store.queues.get("t", 0)
+    for offset, time_ms in enumerate(times_ms):
+        physical = queue.entry(offset)[0]
+        segment = store.log.chain.at(physical)
+        assert segment is not None
+        struct.pack_into(">q", segment.file.view, physical - segment.base + STORE_TIMESTAMP_V4_AT, time_ms)
+
+
+def expected(times_ms: list[int], time_ms: int) -> tuple[int, int]:
+    lower = next((n for n, stored in enumerate(times_ms) if stored >= time_ms), len(times_ms))
+    upper = next((n for n in reversed(range(len(times_ms))) if times_ms[n] <= time_ms), 0)
+    return lower, upper
+
+
+@given(st.lists(st.integers(0, 20), min_size=1, max_size=3 * PER_FILE))
+def test_any_times_of_a_short_queue_are_searched_exactly(times: list[int]) -> None:
+    store = stored_at([START_MS] * len(times))
+    set_times(store, times)
+    for time_ms in range(-1, 22):
+        assert bounds(store, time_ms) == expected(times, time_ms)
+
+
+@given(st.data())
+def test_clocks_set_back_hide_no_message(data: st.DataObject) -> None:
+    """Times that rise, but for some points where the clock was set back."""
+    count = data.draw(st.integers(300, 900))
+    pieces = data.draw(st.lists(st.integers(2 * count // 64 + 2, count), min_size=1, max_size=6))
+    starts = data.draw(st.lists(st.integers(0, 3000), min_size=len(pieces), max_size=len(pieces)))
+    times = [start + n for size, start in zip(pieces, starts, strict=True) for n in range(size)][:count]
+    queue_times = dict(enumerate(times))
+    for time_ms in data.draw(st.lists(st.integers(-1, 4000), min_size=1, max_size=20)):
+        lower, upper = expected(times, time_ms)
+        assert first_at_least(queue_times.__getitem__, 0, len(times), time_ms) == lower
+        back = first_at_least(lambda n: -times[len(times) - 1 - n], 0, len(times), -time_ms)
+        assert max(len(times) - 1 - back, 0) == upper
+
+
+def test_a_search_looks_at_few_places() -> None:
+    looked: list[int] = []
+
+    def time_at(place: int) -> int:
+        looked.append(place)
+        return place
+
+    assert first_at_least(time_at, 0, 1 << 24, 12_345_678) == 12_345_678
+    assert len(looked) <= 4 * 64
 
 
 # --- by key

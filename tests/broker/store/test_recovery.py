@@ -1,7 +1,11 @@
 """What a start does after a kill or a power loss; test_schedules.py and test_damage.py have all that can happen."""
 
+from random import Random
+
 import pytest
 
+from broker.store.store import MessageStore
+from mqcommon.clock import ManualClock
 from tests.broker.store.support import bodies, new_store, open_store, put
 from tests.support.memory_files import MemoryFiles
 
@@ -67,3 +71,58 @@ def test_lost_side_files_are_made_anew(kind: str) -> None:
     store = open_store(fs)
     assert bodies(store, "t", 0) == [b"%d" % n for n in range(60)]
     assert len(store.query("t", "k3", 32, 0, 1 << 60).records) == 1
+
+
+def leave(fs: MemoryFiles, store: MessageStore, how: str) -> MemoryFiles:
+    """Stop ``store``; ``how`` names what is left of it."""
+    if how == "stopped":
+        store.close()
+    store.flush()
+    fs = fs.crash(Random(1)) if how == "power lost" else fs.killed()
+    if how == "java":
+        # A clean stop of RocketMQ: the checkpoint has no slots of ours.
+        data = fs.read("/store/checkpoint")
+        fs.overwrite("/store/checkpoint", data[:2048] + bytes(2048))
+        fs.remove("/store/abort")
+    if how == "checkpoint lost":
+        fs.overwrite("/store/checkpoint", bytes(4096))
+        fs.remove("/store/abort")
+    return fs
+
+
+@pytest.mark.parametrize("how", ["stopped", "killed", "power lost", "java", "checkpoint lost"])
+@pytest.mark.parametrize("deleted", [False, True])
+def test_store_times_never_go_back_over_a_restart(how: str, deleted: bool) -> None:
+    fs, clock = MemoryFiles(), ManualClock(5_000_000)
+    store = open_store(fs, clock)
+    put(store, "t", 0, b"before")
+    if deleted:
+        clock.advance(1000)
+        put(store, "gone", 0, b"last of the log")
+        store.delete_topic("gone")
+    store.finish_checkpoint(store.begin_checkpoint())
+    latest = clock.now_ms()
+    fs = leave(fs, store, how)
+    clock = ManualClock(latest - 3_600_000)
+    store = new_store(fs, clock)
+    report = store.open()
+    put(store, "t", 0, b"after")
+    times = [store.store_time("t", 0, offset) for offset in range(2)]
+    assert times == [5_000_000, latest]
+    assert store.offset_by_time("t", 0, latest) == (1 if deleted else 0)
+    assert report.ahead_ms == latest - clock.now_ms()
+    clock.advance(3_600_001)
+    put(store, "t", 0, b"the clock has caught up")
+    assert store.store_time("t", 0, 2) == clock.now_ms()
+
+
+def test_a_checkpoint_with_a_time_of_the_far_future_does_not_count_where_the_log_tells_the_time() -> None:
+    fs, clock = MemoryFiles(), ManualClock(5_000_000)
+    store = open_store(fs, clock)
+    put(store, "t", 0, b"before")
+    fs = leave(fs, store, "java")
+    fs.overwrite("/store/checkpoint", b"\x7f" * 24 + bytes(4096 - 24))
+    clock.advance(10)
+    store = open_store(fs, clock)
+    put(store, "t", 0, b"after")
+    assert store.store_time("t", 0, 1) == clock.now_ms()

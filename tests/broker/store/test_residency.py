@@ -194,7 +194,7 @@ def test_the_index_is_built_and_asked_behind_cold_bytes() -> None:
     store = open_store(fs, clock)
     put(store, "t", 0, b"not indexed yet", b"UNIQ_KEY\x01Unew\x02")
     (index,) = [path for path in fs.paths() if "/index/" in path]
-    store.close()
+    fs = fs.killed()
     store = reopened(fs)
     built, waits = asked_again(lambda: store.build_index(1_000))
     assert (built, waits) == (1, 2)

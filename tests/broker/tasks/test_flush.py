@@ -1,8 +1,9 @@
 """When the store becomes durable, and who waits for that."""
 
+import errno
 import threading
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from random import Random
 from typing import Any
 
@@ -15,7 +16,7 @@ from broker.store.group_commit import GroupCommit
 from broker.store.store import StoreOptions
 from broker.tasks import flush
 from broker.tasks.flush import PAGE_BYTES, Flusher
-from mqcommon.errors import StoreError
+from mqcommon.errors import OutOfDescriptors, StoreError
 from mqcommon.message.message import decode_messages
 from remoting.protocol.codes import ResponseCode
 from tests.broker.running import pull_request, running, send_request
@@ -348,3 +349,43 @@ async def test_the_index_falls_back_no_further_than_it_may(
             assert 7 * PAGE_BYTES < room.store.index_behind <= behind, "what it had to do before may take its time"
             behind = room.store.index_behind
             put_pages(room, 2)
+
+
+@pytest.mark.parametrize("operation", ["sync", "fsync_dir", "open", "create"])
+async def test_a_file_that_cannot_be_opened_stops_nothing(
+    operation: str, autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever a flush or a checkpoint opens, there may be no descriptor for it: a later try makes all durable."""
+    room = Room(flush_disk_type="SYNC_FLUSH", sync_flush_timeout=60_000)
+    heard: list[bool] = []
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(room.flusher.run)
+        room.put_waiting(heard)
+        room.store.delete_topic("first")
+        for n in range(4):
+            room.fs.faults.fail(operation, times=3, code=errno.EMFILE)
+            with suppress(OutOfDescriptors):
+                put(room.store, f"t{n}", 0, b"message %d" % n)
+            room.put_waiting(heard)
+            await trio.sleep(30)
+            room.fs.faults.clear()
+        await trio.sleep(30)
+        nursery.cancel_scope.cancel()
+    assert heard == [True] * 5
+    assert "nothing can be made durable, next try" in caplog.text or operation == "create"
+    assert room.store.durable_end == room.store.log.end
+    sent = {queue.topic: queue.next_offset for queue in room.store.queues if queue.next_offset}
+    assert sent["t"] == 5
+    for seed in range(5):
+        after = open_store(room.fs.crash(Random(seed)), options=OPTIONS)
+        assert {queue.topic: queue.next_offset for queue in after.queues if queue.next_offset} == sent
+
+
+async def test_a_failed_fsync_still_stops_the_broker(autojump_clock: trio.testing.MockClock) -> None:
+    room = Room(flush_disk_type="SYNC_FLUSH")
+    room.fs.faults.fail("sync")
+    with pytest.RaisesGroup(StoreError, flatten_subgroups=True):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(room.flusher.run)
+            room.put_waiting([])
+            await trio.sleep(30)

@@ -1,5 +1,6 @@
 """The shell around the journal: shared fsyncs, intervals, compaction in the background, stop."""
 
+import errno
 import logging
 import threading
 from collections.abc import AsyncIterator, Callable
@@ -23,7 +24,7 @@ from tests.broker.meta.support import DIRECTORY, Room, options
 @asynccontextmanager
 async def running(room: Room) -> AsyncIterator[Persister]:
     persister = Persister(room.metadata, room.options)
-    with trio.fail_after(10):
+    with trio.fail_after(60):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(persister.run)
             yield persister
@@ -259,3 +260,20 @@ async def test_repeat_goes_on_after_an_error(
         await repeat(1000, action)
     assert len(calls) == 10
     assert "is called again" in caplog.text
+
+
+async def test_without_a_descriptor_the_change_is_refused_and_synced_later(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("broker.tasks.persist.RETRY_S", 0.001)
+    room = Room()
+    async with running(room) as persister:
+        room.fs.faults.fail("sync", code=errno.EMFILE)
+        room.topics.put(TopicConfig("T"))
+        with pytest.raises(StoreError, match="cannot be opened"):
+            await persister.wait()
+        assert "metadata not synced, next try" in caplog.text
+        # Nobody waits, and it is synced all the same.
+        await until(lambda: Room(fs=room.fs.crash(Random(1))).topics.get("T") is not None)
+        room.topics.put(TopicConfig("U"))
+        await persister.wait()

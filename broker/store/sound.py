@@ -1,0 +1,93 @@
+"""What a sound record is, and how a torn copy of one is told from a whole one. Pure.
+
+One definition for all: what a send accepts is sound, and stays so for queues, recovery, slaves and verifyStore. A
+record's properties may hold any byte.
+
+A record can be torn only where the log is not known to be on disk. Bytes that never got there are zeros, as files are
+zeroed before they are used: whole sectors after a power loss, all from some byte on after a kill. Zeros in the head or
+in a length make the record unsound, zeros in the body fail its CRC, and no topic has any. That leaves the properties:
+- They end in a zero, and nothing follows the record. What a broker of ours stores ends in ``\\x02`` (`put`'s callers
+  see to that), so such a record is torn, or one of a Java broker's whose last value ends in a NUL.
+- A whole sector of zeros is among them (power loss only). Properties with that many NULs in a row are `sealed` when
+  they are stored: their CRC stands behind them.
+Neighbours: scan.py and verify.py (read the log), recovery.py (knows what is on disk), handlers/send.py (seals).
+"""
+
+from typing import Protocol
+from zlib import crc32
+
+from mqcommon.errors import ProtocolError
+from mqcommon.message.record import BLANK_BYTES, Record, decode_record
+
+# What a disk writes whole or not at all; a page of the page cache is a multiple of it.
+SECTOR_BYTES = 512
+SECTOR_OF_ZEROS = bytes(SECTOR_BYTES)
+# A topic is the name of a directory, too.
+MAX_TOPIC_BYTES = 255
+
+_SEAL = b"PROPERTIES_CRC32\x01"
+
+
+class _View(Protocol):
+    """A mapped file."""
+
+    def __getitem__(self, part: slice, /) -> bytes: ...
+
+
+def is_storable(topic: str, queue_id: int) -> bool:
+    """Whether messages can be stored under this name."""
+    try:
+        size = len(topic.encode())
+    except UnicodeEncodeError:
+        return False
+    return (
+        0 < size <= MAX_TOPIC_BYTES
+        and "\0" not in topic
+        and "/" not in topic
+        and topic not in (".", "..")
+        and queue_id >= 0
+    )
+
+
+def sound_record(raw: bytes, physical: int, *, check_crc: bool = True) -> tuple[Record | None, str]:
+    """The record at ``physical``, or None and why the bytes are none."""
+    try:
+        record = decode_record(raw, check_crc=check_crc)
+    except ProtocolError as error:
+        return None, str(error)
+    if record.physical_offset != physical:
+        return None, f"the record says it is at {record.physical_offset}"
+    if record.queue_offset < 0 or not is_storable(record.topic, record.queue_id):
+        return None, f"the record says it is message {record.queue_offset} of {record.topic!r}/{record.queue_id}"
+    return record, ""
+
+
+def torn_reason(view: _View, at: int, record: Record, *, lost_sectors: bool) -> str:
+    """Why the sound ``record``, at byte ``at`` of a file, is a torn copy; "" when it is whole.
+
+    ``lost_sectors``: any sector may be missing, as after a power loss, and not only the end of what was written.
+    """
+    properties = record.properties
+    if properties.find(b"\0") < 0:
+        return ""
+    end = at + record.size
+    if properties[-1] == 0 and not any(view[end : end + BLANK_BYTES]):
+        return "the properties end in zeros, and nothing follows"
+    if not lost_sectors or _is_sealed(properties):
+        return ""
+    first = (end - len(properties)) // SECTOR_BYTES * SECTOR_BYTES
+    for sector in range(first, end, SECTOR_BYTES):
+        if not any(view[sector : sector + SECTOR_BYTES]):
+            return f"a sector of zeros in the properties, at byte {sector - at} of the record"
+    return ""
+
+
+def sealed(properties: bytes) -> bytes:
+    """``properties``, which end in ``\\x02``, with a property behind them that tells them from a torn copy."""
+    return b"%s%s%08X\x02" % (properties, _SEAL, crc32(properties))
+
+
+def _is_sealed(properties: bytes) -> bool:
+    at = properties.rfind(b"\x02" + _SEAL) + 1
+    value = properties[at + len(_SEAL) :][:8]
+    return at > 0 and value == b"%08X" % crc32(properties[:at])
