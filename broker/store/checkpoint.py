@@ -9,12 +9,11 @@ a wrong CRC was torn by a power loss; the other one holds.
 """
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 from zlib import crc32
 
 from broker.store.consumequeue import ConsumeQueue
-from broker.store.queue_ends import QueueEnds
 from mqcommon.files import FileSystem
 
 CHECKPOINT_BYTES = 4096
@@ -41,15 +40,30 @@ class CheckpointState:
         return self.log_offset is not None and not self.clean
 
 
-class CheckpointMark(NamedTuple):
-    """What `MessageStore.finish_checkpoint` is to make durable."""
+class NotedEnd(NamedTuple):
+    """The offsets that a queue had when its tail was copied."""
+
+    queue: ConsumeQueue
+    low: int
+    next_offset: int
+
+
+@dataclass
+class CheckpointMark:
+    """What a checkpoint is to make durable, step by step; see `MessageStore.begin_checkpoint`."""
 
     log_offset: int
     timestamp: int
-    queues: list[ConsumeQueue]
-    # Directories whose files were removed.
+    # So many queues were touched before the mark and are not written yet.
+    left: int
+    # Topics that were removed, and directories whose files were.
+    gone: list[str]
     emptied: list[str]
-    ends: QueueEnds | None
+    # (where the log starts, the ends of the index files) when the ends are to be noted on disk.
+    ends_head: tuple[int, dict[str, int]] | None
+    # The log up to here holds all messages that `noted` counts.
+    noted_to: int
+    noted: list[NotedEnd] = field(default_factory=list)
 
 
 class Checkpoint:

@@ -8,13 +8,13 @@ Neighbours: commitlog.py (`room`), recovery.py (the same after a crash), replica
 
 import struct
 
-from broker.store.consumequeue import ENTRY_BYTES, ConsumeQueue
+from broker.store.consumequeue import ConsumeQueue
 from broker.store.rebuild import is_queued
 from broker.store.replica_runs import MIN_RUN, Run, RunReader
 from broker.store.residency import Span, check_resident
-from broker.store.store import MessageStore
+from broker.store.store import QUEUES, MessageStore
 from broker.store.tags import TagCodes
-from mqcommon.errors import ProtocolError, StoreCorrupt
+from mqcommon.errors import DiskFull, ProtocolError, StoreCorrupt
 from mqcommon.message.flags import BORN_HOST_V6, STORE_HOST_V6
 from mqcommon.message.record import BLANK_BYTES, BLANK_MAGIC, MAGIC_V1, MAGIC_V2, MIN_RECORD, SIZE_MAGIC, decode_record
 
@@ -97,9 +97,11 @@ class Replica:
     def build(self, limit: int) -> int:
         """Give up to ``limit`` whole records to their queues; returns how many.
 
-        StoreCorrupt when the bytes are no records. DiskFull when a queue has no room; what came before is done.
+        StoreCorrupt when the bytes are no records. DiskFull when entries of queues cannot be written.
         """
         done = 0
+        if reason := self._store.refusal_of(QUEUES):
+            raise DiskFull(reason)
         while done < limit:
             log = self.log
             segment = log.chain.at(log.end)
@@ -195,8 +197,6 @@ class Replica:
         queues = [(self._queues.get(topic, one.queue_id), one) for one in run.queues]
         if any(queue.next_offset != one.first for queue, one in queues):
             return False
-        for queue, one in queues:
-            queue.reserve(len(one.entries) // ENTRY_BYTES)
         for queue, one in queues:
             queue.append_many(one.entries)
             self._written(queue)

@@ -11,9 +11,10 @@ from collections.abc import Awaitable, Callable
 import trio
 
 from broker.options import BrokerOptions
+from broker.store.checkpoint import CheckpointMark
 from broker.store.group_commit import GroupCommit
 from broker.store.residency import NotResident, resident_only, warm
-from broker.store.store import MessageStore
+from broker.store.store import QUEUES, MessageStore
 from mqcommon.errors import DiskFull, StoreError
 
 logger = logging.getLogger(__name__)
@@ -63,6 +64,8 @@ class Flusher:
         self._may_be_behind = MAX_SLAVE_INDEX_BEHIND_BYTES if options.is_slave else MAX_INDEX_BEHIND_BYTES
         self._most_behind = 0
         self._next_ends = 0.0
+        # Why entries of queues are kept in memory; "" when they can be written.
+        self._cannot_write = ""
 
     def wake(self) -> None:
         """After a turn of the loop: somebody may wait for a flush."""
@@ -88,7 +91,8 @@ class Flusher:
     async def checkpoint(self, *, note_ends: bool = False) -> None:
         """Queues and index become durable as far as the log is, and the checkpoint says so.
 
-        With ``note_ends``, and now and then, the log is flushed, and the ends of the queues are noted.
+        With ``note_ends``, and now and then, the log is flushed, and the ends of the queues are noted. When entries of
+        queues cannot be written, sends are refused until a later checkpoint can.
         """
         async with self.one_at_a_time:
             now = trio.current_time()
@@ -96,10 +100,29 @@ class Flusher:
             if with_ends:
                 self._next_ends = now + ENDS_INTERVAL_S
             mark = self._store.begin_checkpoint(with_ends=with_ends, as_flushed=not with_ends)
+            if not await self._write_queues(mark):
+                return
             if with_ends:
                 # Ends that the log may lose would be missed by a start. Who waits for the log does not wait for more.
                 await self.flush()
             await trio.to_thread.run_sync(self._store.finish_checkpoint, mark)
+
+    async def _write_queues(self, mark: CheckpointMark) -> bool:
+        store, before = self._store, self._cannot_write
+        try:
+            while steps := store.take_queues(mark):
+                await trio.to_thread.run_sync(store.write_queues, steps)
+                store.queues_written(steps)
+            self._cannot_write = ""
+        except (DiskFull, OSError) as error:
+            store.give_up_checkpoint(mark)
+            self._cannot_write = str(error)
+        store.refuse(QUEUES, self._cannot_write)
+        if self._cannot_write and not before:
+            logger.error("sends are refused: entries of consume queues cannot be written: %s", self._cannot_write)
+        elif before and not self._cannot_write:
+            logger.info("sends are taken again: all entries of consume queues are written")
+        return not self._cannot_write
 
     async def delete_topic(self, topic: str) -> None:
         """Remove the topic's queues for good."""
@@ -145,7 +168,7 @@ class Flusher:
         while True:
             await trio.sleep(CHECKPOINT_INTERVAL_S)
             log = self._store.log
-            if log.flushed != done or (log.flushed != log.end and trio.current_time() >= self._next_ends):
+            if self._cannot_write or log.flushed != done or (log.flushed != log.end and trio.current_time() >= self._next_ends):
                 done = log.flushed
                 await self.checkpoint()
 

@@ -118,10 +118,13 @@ class MemoryFiles:
         self.take_room(path, max(0, size - length - hole))
         node = self._open(path)
         node.hole += hole
-        content = node.content()
-        node.map = mmap.mmap(-1, size)
-        node.map[: min(size, len(content))] = content[:size]
-        node.data = bytearray(content)
+        if node.map is None or len(node.map) != size:
+            content = node.content()
+            node.map = mmap.mmap(-1, size)
+            node.map[: min(size, len(content))] = content[:size]
+            node.data = bytearray(content)
+            node.maps = 0
+        node.maps += 1
         return MemoryMappedFile(self, path, node, size)
 
     def fsync_dir(self, path: str) -> None:
@@ -288,6 +291,7 @@ class MemoryMappedFile:
         self.view = node.map
         self._fs = fs
         self._node = node
+        self._closed = False
 
     def allocate(self, end: int) -> None:
         # Blocks are given from the front: what is left of the hole lies behind ``end``.
@@ -299,7 +303,7 @@ class MemoryMappedFile:
         self._fs._sync(self.path, self._node)
 
     def resident(self, at: int, size: int) -> bool:
-        return not self.view.closed and self._fs.cold.resident(self.path, at, size)
+        return not self._closed and self._fs.cold.resident(self.path, at, size)
 
     def pread(self, at: int, size: int) -> bytes:
         self._check_open()
@@ -323,11 +327,17 @@ class MemoryMappedFile:
         self._fs.cold.populated.append((self.path, at, size))
 
     def _check_open(self) -> None:
-        if self.view.closed:
+        if self._closed:
             raise FileClosed(f"{self.path} was closed, and perhaps removed")
 
     def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
         if self._node.map is self.view:
+            self._node.maps -= 1
+            if self._node.maps:
+                return
             self._node.data = bytearray(self._node.content())
             self._node.map = None
         with contextlib.suppress(BufferError):

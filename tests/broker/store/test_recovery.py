@@ -26,7 +26,7 @@ def test_recovery_reads_from_the_checkpoint_only() -> None:
     for n in range(50):
         put(store, "t", 0, b"%d" % n)
     store.build_index(1000)
-    store.finish_checkpoint(store.begin_checkpoint())
+    store.checkpoint()
     for n in range(50, 55):
         put(store, "t", 0, b"%d" % n)
     store = new_store(fs.killed())
