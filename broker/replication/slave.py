@@ -47,7 +47,8 @@ class Slave:
     """`run` it. ``find`` returns where the master is, and waits until that is known.
 
     ``arrived`` is called when queues got messages, ``master_lost`` when a connection ended. ``flush`` makes the log
-    durable; None: reports do not wait for that.
+    durable; None: reports do not wait for that. ``guard`` is `Flusher.one_at_a_time`: who removes or moves files of
+    queues, or begins the log anew, holds it.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class Slave:
         flush: Callable[[], Awaitable[None]] | None,
         progress: SlaveProgress,
         clock: Clock,
+        guard: trio.Lock,
         *,
         last_file: bool = False,
     ) -> None:
@@ -73,6 +75,7 @@ class Slave:
         self._flush = flush
         self._progress = progress
         self._clock = clock
+        self._guard = guard
         self._last_file = last_file
         self._to_build = trio.Event()
         self._to_flush = trio.Event()
@@ -151,7 +154,8 @@ class Slave:
         log = self._replica.log
         if not target.hello:
             if self._replica.is_empty and not self._last_file and target.begin is not None:
-                await trio.to_thread.run_sync(self._begin_plain, target.begin)
+                async with self._guard:
+                    await trio.to_thread.run_sync(self._begin_plain, target.begin)
             begin = log.start if log.chain.segments else 0
             return SlaveLink(self._terms, trio.current_time(), start=log.start, end=log.raw_end, begin=begin)
         start, end = log.start, log.raw_end
@@ -206,10 +210,13 @@ class Slave:
     async def _append(self, offset: int, data: memoryview) -> None:
         replica = self._replica
         if replica.is_empty and (replica.needs_file or replica.raw_end != offset):
-            await trio.to_thread.run_sync(replica.begin_at, offset)
+            async with self._guard:
+                await trio.to_thread.run_sync(replica.begin_at, offset)
         while data:
             if replica.needs_file:
-                await trio.to_thread.run_sync(replica.make_file)
+                # The list of files changes on the loop only: the cleaner changes it, too.
+                await trio.to_thread.run_sync(replica.prepare_file, replica.raw_end)
+                replica.make_file()
             if len(data) < THREAD_BYTES:
                 data = data[replica.append(data) :]
                 continue
@@ -245,9 +252,9 @@ class Slave:
             self._to_flush = trio.Event()
             await flush()
 
-    def _step(self) -> int:
+    def _step(self, *, guarded: bool = False) -> int:
         """Queues get a few records; how many."""
-        done = self._replica.build(BUILD_RECORDS)
+        done = self._replica.build(BUILD_RECORDS, guarded=guarded)
         if done:
             self._arrived()
         return done
@@ -264,8 +271,13 @@ class Slave:
         while True:
             try:
                 with resident_only():
-                    if not self._step():
-                        return
+                    done = self._step()
+                if not done and self._replica.wants_guard:
+                    async with self._guard:
+                        with resident_only():
+                            done = self._step(guarded=True)
+                if not done:
+                    return
             except NotResident as cold:
                 await trio.to_thread.run_sync(warm, cold)
             await trio.lowlevel.checkpoint()

@@ -37,6 +37,8 @@ class Replica:
         self._tag_codes = TagCodes()
         self._runs = RunReader(self._tag_codes)
         self._next_try = 0
+        # The next record moves a queue: `build` stops before it until it is called with ``guarded``.
+        self.wants_guard = False
         self._topics: dict[bytes, str] = {}
 
     @property
@@ -73,8 +75,12 @@ class Replica:
     def needs_file(self) -> bool:
         return self.log.needs_file
 
+    def prepare_file(self, end: int) -> None:
+        """Make the file that begins at ``end``, where the log's files end. For any thread; DiskFull."""
+        self.log.make_file(end)
+
     def make_file(self) -> None:
-        """Make the next file of the log. Blocks; DiskFull."""
+        """Add the next file of the log. Blocks but for after `prepare_file`; DiskFull."""
         self.log.add_file()
 
     def append(self, data: memoryview) -> int:
@@ -94,14 +100,17 @@ class Replica:
         """So many bytes were written where `room` said."""
         self.log.copied(size)
 
-    def build(self, limit: int) -> int:
+    def build(self, limit: int, *, guarded: bool = False) -> int:
         """Give up to ``limit`` whole records to their queues; returns how many.
 
+        ``guarded``: no other thread uses files of queues. Without that it stops before a record whose queue has to
+        move, as when a topic was deleted and made again; then `wants_guard` is set.
         StoreCorrupt when the bytes are no records. DiskFull when entries of queues cannot be written.
         """
         done = 0
         if reason := self._store.refusal_of(QUEUES):
             raise DiskFull(reason)
+        self.wants_guard = False
         while done < limit:
             log = self.log
             segment = log.chain.at(log.end)
@@ -123,7 +132,7 @@ class Replica:
                 continue
             if len(data) < size <= end - at:
                 data = segment.file.view[at - segment.base : at - segment.base + size]
-            count = self._build_from(data, at, segment.end - at, limit - done)
+            count = self._build_from(data, at, segment.end - at, limit - done, guarded)
             if not count:
                 break
             done += count
@@ -131,12 +140,12 @@ class Replica:
 
     def finish(self) -> None:
         """Give all whole records to their queues, and cut what is part of one: the log can be appended to. Blocks."""
-        while self.build(10_000):
+        while self.build(10_000, guarded=True):
             pass
         if self.log.chain.segments:
             self.log.open_at(self.log.end, flushed=self.log.flushed, clear=self.behind > 0)
 
-    def _build_from(self, data: bytes, start: int, room: int, limit: int) -> int:
+    def _build_from(self, data: bytes, start: int, room: int, limit: int, guarded: bool) -> int:
         """Queue the whole records at the beginning of ``data``, which lies at ``start``; how many."""
         at, done, total = 0, 0, len(data)
         self._next_try = 0
@@ -179,6 +188,10 @@ class Replica:
                 if is_queued(sys_flag):
                     queue = queues.get(topic, queue_id)
                     if queue_offset != queue.next_offset:
+                        # A queue that never had an entry has no files.
+                        if queue.next_offset and not guarded:
+                            self.wants_guard = True
+                            break
                         self._move(queue, queue_offset, physical)
                     queue.append(physical, size, self._tag_codes.of(properties))
                     self._written(queue)

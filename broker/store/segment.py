@@ -231,11 +231,14 @@ class SegmentChain:
         """Whether the file that `extend` will need is there."""
         return self._next is not None
 
-    def prepare(self) -> None:
-        """Make the file behind the last one, so that `extend` need not wait for the disk. For any thread; DiskFull."""
+    def prepare(self, end: int) -> None:
+        """Make the file after the chain's ``end``, so that `extend` need not wait for the disk. For any thread.
+
+        Nothing is made when the chain has grown past ``end`` meanwhile. DiskFull when there is no room.
+        """
         with self._making:
-            if self.segments and self._next is None:
-                self._next = self._new_segment(self.end)
+            if self.segments and self._next is None and self.end == end:
+                self._next = self._new_segment(end)
 
     def _new_segment(self, at: int) -> Segment:
         segment = Segment(self._fs, self._path(at), at, self.segment_bytes, self._on_map)

@@ -183,7 +183,7 @@ class Flusher:
             await trio.sleep(NEXT_FILE_INTERVAL_S)
             if self._store.log.wants_file:
                 try:
-                    await trio.to_thread.run_sync(self._store.log.make_file)
+                    await trio.to_thread.run_sync(self._store.log.make_file, self._store.log.chain.end)
                 except (DiskFull, OSError) as error:
                     # Sends are refused only when the log gets there.
                     logger.warning("the next file of the commit log cannot be made yet: %s", error)

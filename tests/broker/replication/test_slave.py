@@ -61,6 +61,7 @@ async def following(
         flush if sync_flush else None,
         SlaveProgress(),
         ManualClock(),
+        trio.Lock(),
         last_file=last_file,
     )
     async with trio.open_nursery() as nursery:

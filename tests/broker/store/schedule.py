@@ -114,7 +114,7 @@ class Schedule:
     def _make_file(self) -> None:
         if self.store.log.wants_file:
             with suppress(DiskFull):
-                self.store.log.make_file()
+                self.store.log.make_file(self.store.log.chain.end)
 
     def _build_index(self) -> None:
         with suppress(DiskFull):
@@ -208,7 +208,11 @@ class Schedule:
     # --- the end, and what comes after
 
     def _stop(self) -> None:
-        self.store.close()
+        if self.store.close():
+            # No room for entries of queues.
+            assert self.fs.capacity < ROOM
+            self._reopen(self.fs)
+            return
         self.model.durable_end = self.store.log.end
         self.model.deleting.clear()
         self._reopen(self.fs.crash(self.random) if self.random.random() < 0.3 else self.fs)
@@ -219,8 +223,10 @@ class Schedule:
     def _leave_as_rocketmq(self) -> None:
         """Stopped or killed, with files of RocketMQ's only: no offset in the checkpoint, no ends of queues."""
         clean = self.random.random() < 0.5
-        if clean:
-            self.store.close()
+        if clean and self.store.close():
+            # No room for entries of queues: such a store is not left so.
+            self._reopen(self.fs)
+            return
         fs = self.fs.killed()
         path = f"{SMALL.directory}/checkpoint"
         fs.overwrite(path, fs.read(path)[:40].ljust(CHECKPOINT_BYTES, b"\0"))

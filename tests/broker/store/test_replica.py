@@ -83,7 +83,7 @@ def entries(store: MessageStore) -> dict[tuple[str, int], list[tuple[int, int, i
 
 
 def build_all(replica: Replica) -> None:
-    while replica.build(1000):
+    while replica.build(1000, guarded=True):
         pass
 
 
@@ -124,7 +124,7 @@ def test_a_slave_is_its_master_whatever_happens(seed: int, ends: list[str]) -> N
     for how in ends:
         start = replica.raw_end
         feed(replica, log_bytes(its_master, start, min(start + random.randrange(1500), its_master.log.end)))
-        replica.build(random.randrange(12))
+        replica.build(random.randrange(12), guarded=True)
         if random.random() < 0.3:
             slave.flush()
         if random.random() < 0.2:
