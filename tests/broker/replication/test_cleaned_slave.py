@@ -44,7 +44,7 @@ async def delete(master: Running, topic: str) -> None:
 async def test_a_topic_is_made_again_while_the_cleaner_searches_its_queue() -> None:
     body = bytes(2_000)
     async with namesrv() as addr:
-        options: dict[str, Any] = {"namesrv_addr": addr}
+        options: dict[str, Any] = {"namesrv_addr": addr, "mapped_file_size_consume_queue": 20 * 10}
         async with broker(**options) as master:
             fs = MemoryFiles()
             async with broker(fs, **options, **SLAVE, **CLEANING) as slave:
@@ -54,7 +54,7 @@ async def test_a_topic_is_made_again_while_the_cleaner_searches_its_queue() -> N
                     await master.send("T", b"%d" % n + body)
                 await until(gate.reached.is_set, "the search of the slave's cleaner")
                 await delete(master, "T")
-                for n in range(30):
+                for n in range(5):
                     await master.send("T", b"again %d" % n + body)
                 await until(lambda: slave.log_end == master.log_end, "the end of the log")
                 await trio.testing.wait_all_tasks_blocked(0.02)
