@@ -18,7 +18,7 @@ from typing import NamedTuple, Protocol
 
 from mqcommon.errors import DiskFull, FileClosed, StoreCorrupt
 from mqcommon.file_lock import OsFileLock
-from mqcommon.page_cache import address_of, populate, resident
+from mqcommon.page_cache import address_of, populate, resident, syncfs
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
@@ -133,6 +133,9 @@ class FileSystem(Protocol):
     def fsync_dir(self, path: str) -> None:
         """Make the names in a directory survive power loss."""
 
+    def sync_all(self, path: str) -> None:
+        """Make all that was written to the file system of ``path`` survive power loss. Blocks: call it in a thread."""
+
     def disk_usage(self, path: str) -> DiskUsage: ...
 
     def free_ratio(self, path: str) -> float:
@@ -199,6 +202,14 @@ class OsFiles:
 
     def fsync_dir(self, path: str) -> None:
         _fsync_dir(path)
+
+    def sync_all(self, path: str) -> None:
+        # It tells of errors since Linux 5.8.
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            syncfs(fd)
+        finally:
+            os.close(fd)
 
     def disk_usage(self, path: str) -> DiskUsage:
         return DiskUsage(*shutil.disk_usage(path))

@@ -133,6 +133,13 @@ class MemoryFiles:
             raise FileNotFoundError(errno.ENOENT, "no such directory", path)
         self._durable_names[path] = apply_changes(self._durable_names.get(path, {}), self._changes.pop(path, []))
 
+    def sync_all(self, path: str) -> None:
+        self._count("sync", path)
+        for node in self._names.values():
+            node.sync()
+        for directory in list(self._changes):
+            self.fsync_dir(directory)
+
     def disk_usage(self, path: str) -> DiskUsage:
         used = min(self.capacity, self.used())
         return DiskUsage(self.capacity, used, self.capacity - used)
