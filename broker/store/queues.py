@@ -85,7 +85,7 @@ class Queues:
 
     def take_dirty(self, limit: int) -> list[ConsumeQueue]:
         """Up to ``limit`` queues that were touched, those first that have waited longest."""
-        taken = []
+        taken: list[ConsumeQueue] = []
         while self._dirty and len(taken) < limit:
             queue = self._dirty.popleft()
             # Those of removed topics are not dirty any more.

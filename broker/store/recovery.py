@@ -296,7 +296,7 @@ class Recovery:
         return 0
 
     def _judge_end(self, report: RecoveryReport, known_end: int) -> None:
-        """There was more than the sound records: rot, but for a power loss, which may have torn what was not flushed."""
+        """There was more than the sound records: rot, unless a power loss tore what was not flushed."""
         if report.last_stop is not LastStop.POWER_LOSS:
             where = self._log.chain.at(report.end)
             raise StoreCorrupt(

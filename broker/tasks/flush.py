@@ -168,7 +168,11 @@ class Flusher:
         while True:
             await trio.sleep(CHECKPOINT_INTERVAL_S)
             log = self._store.log
-            if self._cannot_write or log.flushed != done or (log.flushed != log.end and trio.current_time() >= self._next_ends):
+            if (
+                self._cannot_write
+                or log.flushed != done
+                or (log.flushed != log.end and trio.current_time() >= self._next_ends)
+            ):
                 done = log.flushed
                 await self.checkpoint()
 
