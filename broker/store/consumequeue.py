@@ -276,10 +276,13 @@ class ConsumeQueue:
         if segment is None:
             return iter(())
         at = offset * ENTRY_BYTES - segment.base
-        size = min(count, self._stored - offset, (segment.size - at) // ENTRY_BYTES) * ENTRY_BYTES
-        file = segment.file
+        here = min(count, self._stored - offset, (segment.size - at) // ENTRY_BYTES)
+        file, size = segment.file, here * ENTRY_BYTES
         check_resident(file, at, size, around=NEIGHBOUR_BYTES)
-        return ENTRY.iter_unpack(file.view[at : at + size])
+        data = file.view[at : at + size]
+        if here < count and offset + here == self._stored:
+            data += self._tail[: (count - here) * ENTRY_BYTES]
+        return ENTRY.iter_unpack(data)
 
     def start_search(self) -> StartSearch:
         """For a thread: finds the first message that points into the log, given where that starts.
