@@ -124,7 +124,11 @@ class MessageStore:
         write_abort(fs, directory)
         # From here on a stop that is not clean can be told by the checkpoint, too.
         self._ends.replace(self.queues.ends())
-        self.checkpoint(with_ends=True)
+        try:
+            self.checkpoint(with_ends=True)
+        except (DiskFull, OSError) as error:
+            # What is there can be read; whoever makes the next checkpoint tries again.
+            self.refuse(QUEUES, str(error))
         return report
 
     def close(self) -> str:

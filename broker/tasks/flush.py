@@ -65,7 +65,7 @@ class Flusher:
         self._most_behind = 0
         self._next_ends = 0.0
         # Why entries of queues are kept in memory; "" when they can be written.
-        self._cannot_write = ""
+        self._cannot_write = store.refusal_of(QUEUES)
 
     def wake(self) -> None:
         """After a turn of the loop: somebody may wait for a flush."""
