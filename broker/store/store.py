@@ -127,6 +127,8 @@ class MessageStore:
         try:
             self.checkpoint(with_ends=True)
         except (DiskFull, OSError) as error:
+            if not ours:
+                raise  # the next start must see that the store is ours now
             # What is there can be read; whoever makes the next checkpoint tries again.
             self.refuse(QUEUES, str(error))
         return report
