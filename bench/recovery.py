@@ -63,7 +63,7 @@ def make_crashed(directory: str, total: int, unflushed: int) -> None:
     """Run in a process of its own; it kills itself."""
     store = open_store(directory)
     write_until(store, total - unflushed)
-    store.finish_checkpoint(store.begin_checkpoint(with_ends=True))
+    store.checkpoint(with_ends=True)
     write_until(store, total)
     os.kill(os.getpid(), signal.SIGKILL)
 

@@ -76,7 +76,9 @@ class Broker:
             await self._serve(listeners, ha_listeners, identity, store, metadata, task_status)
         finally:
             with trio.CancelScope(shield=True):
-                await trio.to_thread.run_sync(store.close)
+                unwritten = await trio.to_thread.run_sync(store.close)
+        if unwritten:
+            logger.warning("the store was not closed cleanly, the next start reads the end of its log: %s", unwritten)
         logger.info("broker %s stopped", options.broker_name)
 
     def stop(self) -> None:

@@ -23,7 +23,7 @@ from mqcommon.descriptors import Descriptors
 from mqcommon.errors import DiskFull, FileClosed, StoreCorrupt
 from mqcommon.file_lock import OsFileLock
 from mqcommon.full_disk import full_disk_is_told
-from mqcommon.page_cache import address_of, populate, resident
+from mqcommon.page_cache import address_of, populate, resident, syncfs
 
 
 class DiskUsage(NamedTuple):
@@ -139,6 +139,9 @@ class FileSystem(Protocol):
     def fsync_dir(self, path: str) -> None:
         """Make the names in a directory survive power loss."""
 
+    def sync_all(self, path: str) -> None:
+        """Make all that was written to the file system of ``path`` survive power loss. Blocks: call it in a thread."""
+
     def disk_usage(self, path: str) -> DiskUsage: ...
 
     def free_ratio(self, path: str) -> float:
@@ -221,6 +224,14 @@ class OsFiles:
 
     def fsync_dir(self, path: str) -> None:
         self._descriptors.fsync_dir(path)
+
+    def sync_all(self, path: str) -> None:
+        # It tells of errors since Linux 5.8.
+        fd = self._descriptors.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            syncfs(fd)
+        finally:
+            os.close(fd)
 
     def disk_usage(self, path: str) -> DiskUsage:
         return DiskUsage(*shutil.disk_usage(path))

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from datetime import date, datetime
 from typing import NamedTuple
 
+import trio
+
 from broker.observe.meter import MINUTE_MS, SECOND_MS, Meter, Window
 from broker.observe.put_times import PutTimes
 from mqcommon.clock import Clock
@@ -36,16 +38,21 @@ class DayTotals(NamedTuple):
 
 
 class BrokerStats:
-    """See the module."""
+    """``now``, in seconds, measures how long sends take."""
 
-    def __init__(self, clock: Clock, day_of: Callable[[int], date] | None = None) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        day_of: Callable[[int], date] | None = None,
+        now: Callable[[], float] = trio.current_time,
+    ) -> None:
         self._clock = clock
         self._day_of = day_of or _local_day
         now_ms = clock.now_ms()
         self._topics: dict[str, Meter] = {}
         self._groups: dict[str, Meter] = {}
         self.puts = Meter(now_ms)
-        self.put_times = PutTimes(self.puts)
+        self.put_times = PutTimes(self.puts, now)
         self.gets = Meter(now_ms)
         self.misses = 0
         self._rates = Window(TEN_MINUTES_MS, SECOND_MS, now_ms, self._totals())

@@ -1,6 +1,6 @@
 """The rooms of replication, out of the options."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 from broker.identity import Identity
 from broker.options import BrokerOptions
@@ -14,6 +14,7 @@ from broker.replication.progress import SlaveProgress
 from broker.replication.slave import Slave
 from broker.store.replica import Replica
 from broker.store.store import MessageStore
+from broker.tasks.flush import Flusher
 from mqcommon.clock import Clock
 
 # A slave of ours says hello at once; one of RocketMQ tells its offset with its first heartbeat, after 5 s and some.
@@ -47,7 +48,7 @@ def build_slave(
     known: KnownMaster,
     progress: SlaveProgress,
     arrived: Callable[[], None],
-    flush: Callable[[], Awaitable[None]],
+    flusher: Flusher,
     clock: Clock,
 ) -> Slave:
     """The slave's side."""
@@ -58,8 +59,9 @@ def build_slave(
         MasterFinder(known, options).find,
         arrived,
         lambda: known.ask_again(),
-        flush if options.flush_disk_type == "SYNC_FLUSH" else None,
+        flusher.flush if options.flush_disk_type == "SYNC_FLUSH" else None,
         progress,
         clock,
+        flusher.one_at_a_time,
         last_file=options.sync_from_last_file,
     )

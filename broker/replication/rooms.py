@@ -112,7 +112,7 @@ def build_replication(
     acting = build_acting(options, identity, store, metadata, persister, known, acks)
     slave_sync = slave = None
     if known is not None:
-        slave = build_slave(options, identity, store, known, progress, arrived, flusher.flush, clock)
+        slave = build_slave(options, identity, store, known, progress, arrived, flusher, clock)
         online = acting.hand_over.master_is_online if acting.hand_over else trio.lowlevel.checkpoint
         slave_sync = SlaveSync(known, metadata, persister, lambda: store.log.raw_end, online, options.frame_max_length)
     return Replication(

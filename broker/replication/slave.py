@@ -41,6 +41,8 @@ GOOD_S = 10.0
 LOG_S = 60.0
 # Records that are queued between two looks at anything else: about a millisecond.
 BUILD_RECORDS = 300
+# Queues wait for this long when too many of their entries wait to be written.
+ENTRIES_PAUSE_S = 0.05
 # What came so lately is in memory for sure; a slave whose queues are further behind reads with care.
 NEAR_BYTES = 4 * 1024 * 1024
 MAX_BEHIND_BYTES = 1024 * 1024 * 1024
@@ -50,7 +52,8 @@ class Slave:
     """`run` it. ``find`` returns where the master is, and waits until that is known.
 
     ``arrived`` is called when queues got messages, ``master_lost`` when a connection ended. ``flush`` makes the log
-    durable; None: reports do not wait for that.
+    durable; None: reports do not wait for that. ``guard`` is `Flusher.one_at_a_time`: who removes or moves files of
+    queues, or begins the log anew, holds it.
     """
 
     def __init__(
@@ -64,6 +67,7 @@ class Slave:
         flush: Callable[[], Awaitable[None]] | None,
         progress: SlaveProgress,
         clock: Clock,
+        guard: trio.Lock,
         *,
         last_file: bool = False,
     ) -> None:
@@ -76,6 +80,7 @@ class Slave:
         self._flush = flush
         self._progress = progress
         self._clock = clock
+        self._guard = guard
         self._last_file = last_file
         self._to_build = trio.Event()
         self._to_flush = trio.Event()
@@ -156,7 +161,8 @@ class Slave:
         log = self._replica.log
         if not target.hello:
             if self._replica.is_empty and not self._last_file and target.begin is not None:
-                await trio.to_thread.run_sync(self._begin_plain, target.begin)
+                async with self._guard:
+                    await trio.to_thread.run_sync(self._begin_plain, target.begin)
             begin = log.start if log.chain.segments else 0
             return SlaveLink(self._terms, trio.current_time(), start=log.start, end=log.raw_end, begin=begin)
         start, end = log.start, log.raw_end
@@ -200,7 +206,7 @@ class Slave:
             if self._flush is None and not replica.is_empty:
                 link.report(replica.raw_end, now)
                 await self._send(link, stream)
-            if replica.behind < NEAR_BYTES:
+            if replica.behind < NEAR_BYTES and not replica.must_wait:
                 self._step()
             if replica.behind:
                 self._to_build.set()
@@ -211,10 +217,13 @@ class Slave:
     async def _append(self, offset: int, data: memoryview) -> None:
         replica = self._replica
         if replica.is_empty and (replica.needs_file or replica.raw_end != offset):
-            await trio.to_thread.run_sync(replica.begin_at, offset)
+            async with self._guard:
+                await trio.to_thread.run_sync(replica.begin_at, offset)
         while data:
             if replica.needs_file:
-                await trio.to_thread.run_sync(replica.make_file)
+                # The list of files changes on the loop only: the cleaner changes it, too.
+                await trio.to_thread.run_sync(replica.prepare_file, replica.raw_end)
+                replica.make_file()
             if len(data) < THREAD_BYTES:
                 data = data[replica.append(data) :]
                 continue
@@ -250,9 +259,9 @@ class Slave:
             self._to_flush = trio.Event()
             await flush()
 
-    def _step(self) -> int:
+    def _step(self, *, guarded: bool = False) -> int:
         """Queues get a few records; how many."""
-        done = self._replica.build(BUILD_RECORDS)
+        done = self._replica.build(BUILD_RECORDS, guarded=guarded)
         if done:
             self._arrived()
         return done
@@ -267,10 +276,18 @@ class Slave:
 
     async def _build_rest(self) -> None:
         while True:
+            if self._replica.must_wait:
+                await trio.sleep(ENTRIES_PAUSE_S)
+                continue
             try:
                 with resident_only():
-                    if not self._step():
-                        return
+                    done = self._step()
+                if not done and self._replica.wants_guard:
+                    async with self._guard:
+                        with resident_only():
+                            done = self._step(guarded=True)
+                if not done:
+                    return
             except NotResident as cold:
                 await trio.to_thread.run_sync(warm, cold)
             await trio.lowlevel.checkpoint()

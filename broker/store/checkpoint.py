@@ -15,14 +15,14 @@ than the index holds: see `rocketmq_times`.
 """
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 from zlib import crc32
 
 from broker.store.commitlog import CommitLog
 from broker.store.consumequeue import ConsumeQueue
 from broker.store.index import Index, IndexState
-from broker.store.queue_ends import QueueEnds, write_queue_ends
+from broker.store.queue_ends import EndsTable
 from broker.store.retention import HEAD_BYTES, stored_ms
 from mqcommon.files import FileSystem
 
@@ -55,17 +55,34 @@ class CheckpointState:
         return self.log_offset is not None and not self.clean
 
 
-class CheckpointMark(NamedTuple):
-    """What `MessageStore.finish_checkpoint` is to make durable."""
+class NotedEnd(NamedTuple):
+    """The offsets that a queue had when its tail was copied."""
+
+    queue: ConsumeQueue
+    low: int
+    next_offset: int
+
+
+@dataclass
+class CheckpointMark:
+    """What a checkpoint is to make durable, step by step; see `MessageStore.begin_checkpoint`."""
 
     log_offset: int
     timestamp: int
-    queues: list[ConsumeQueue]
-    # Directories whose files were removed.
+    # So many queues were touched before the mark and are not written yet.
+    left: int
+    # How many entries queues had ever got by then.
+    entries: int
+    # Topics that were removed, and directories whose files were.
+    gone: list[str]
     emptied: list[str]
-    ends: QueueEnds | None
+    # (where the log starts, the ends of the index files) when the ends are to be noted on disk.
+    ends_head: tuple[int, dict[str, int]] | None
     # None when there is no index.
     index_state: IndexState | None
+    # The log up to here holds all messages that `noted` counts.
+    noted_to: int
+    noted: list[NotedEnd] = field(default_factory=list)
 
 
 class Checkpoint:
@@ -103,17 +120,17 @@ def read_checkpoint(fs: FileSystem, path: str) -> CheckpointState:
     return _parse(fs.read(path).ljust(CHECKPOINT_BYTES, b"\0"))[0]
 
 
-def make_durable(fs: FileSystem, directory: str, log: CommitLog, index: Index, mark: CheckpointMark) -> None:
-    """Sync log, queues and index up to ``mark``, before the checkpoint may say so. Runs in any thread."""
-    if log.flushed < mark.log_offset:
+def make_durable(
+    fs: FileSystem, directory: str, log: CommitLog, index: Index, ends: EndsTable, mark: CheckpointMark
+) -> None:
+    """Sync log and index up to ``mark``, whose queues are written, before the checkpoint may say so. For any thread."""
+    if log.flushed < (mark.log_offset if mark.ends_head is None else mark.noted_to):
         log.flush()
-    for queue in mark.queues:
-        queue.sync()
     for emptied in mark.emptied:
         fs.fsync_dir(emptied)
     index.sync()
-    if mark.ends is not None:
-        write_queue_ends(fs, directory, mark.ends)
+    if mark.ends_head is not None:
+        ends.write(fs, directory, *mark.ends_head)
 
 
 def rocketmq_times(log: CommitLog, mark: CheckpointMark, *, clean: bool) -> tuple[int, int, int]:

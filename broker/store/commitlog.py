@@ -82,9 +82,12 @@ class CommitLog:
             and not self.chain.is_prepared
         )
 
-    def make_file(self) -> None:
-        """Make the next file, so that a roll need not wait for the disk. For any thread; DiskFull."""
-        self.chain.prepare()
+    def make_file(self, after: int) -> None:
+        """Make the file after the one that ends at ``after``, so that a roll need not wait for the disk.
+
+        For any thread; DiskFull.
+        """
+        self.chain.prepare(after)
 
     def reserve(self, size: int) -> int:
         """The physical offset where ``size`` bytes will go; rolls to the next file when they do not fit.

@@ -2,17 +2,22 @@
 
  physicalOffset 8 | size 4 | tagsCode 8        20 bytes a message; its number is the queue offset
 
-Files are preallocated zeros, and no entry has size 0, so the end is found by bisection. All of it can be made anew
-from the commit log.
+New entries are kept in memory, the tail. A checkpoint copies the tail (`unwritten`), has a thread write the copy
+(queue_write.py), and then drops it from memory (`written`). So an append never waits for a file, and files have only
+the blocks that are needed. A crash loses the tail only: all of it comes after the checkpoint, and recovery takes it
+from the log. No entry has size 0, so the end of a file's entries is found by bisection.
+
+Threads: a queue belongs to the event loop. Its files change under `Flusher.one_at_a_time` only: by the thread of a
+checkpoint or of the cleaner, and by the loop in `move_to`, `start_at` and `remove`.
 """
 
-import mmap
 import struct
 from collections.abc import Callable, Iterator
 
+from broker.store.queue_write import QueueWrite
 from broker.store.residency import check_resident
 from broker.store.retention import first_in_log
-from broker.store.segment import SegmentChain
+from broker.store.segment import NAME_DIGITS, OnMap, Segment, SegmentChain
 from mqcommon.files import FileSystem
 
 ENTRY = struct.Struct(">qiq")
@@ -24,22 +29,47 @@ BLANK_SIZE = 0x7FFFFFFF
 # Who reads entries that are on disk only gets as many around them into memory: some 13,000.
 NEIGHBOUR_BYTES = 256 * 1024
 _BLANK = ENTRY.pack(0, BLANK_SIZE, 0)
-
-# A queue file has its full size at once, as RocketMQ's; its blocks come as they are needed, this many bytes at a time:
-# 10,000 queues of few messages would fill a disk else.
-ALLOCATED_BYTES = 20 * 4096
+_pack = ENTRY.pack
 
 IsSound = Callable[[int, int, int], bool]
+
+
+class StartSearch:
+    """Where a queue may start: a copy of what the search needs, for a thread that reads the queue's files."""
+
+    __slots__ = ("_fs", "_high", "_low", "_segment_bytes", "_segments", "queue")
+
+    def __init__(self, queue: "ConsumeQueue", fs: FileSystem, segments: list[Segment], low: int, high: int) -> None:
+        self.queue = queue
+        self._fs = fs
+        self._segments = segments[:]
+        self._segment_bytes = queue.chain.segment_bytes
+        self._low = low
+        self._high = high
+
+    def run(self, log_start: int) -> int:
+        """The first message that points into the log. Blocks."""
+        return first_in_log(self._physical_at, self._low, self._high, log_start)
+
+    def _physical_at(self, offset: int) -> int | None:
+        position = offset * ENTRY_BYTES
+        segment = self._segments[(position - self._segments[0].base) // self._segment_bytes]
+        raw = self._fs.read_part(segment.path, position - segment.base, ENTRY_BYTES)
+        physical, size, _ = ENTRY.unpack(raw)
+        return None if size == BLANK_SIZE else physical
 
 
 class ConsumeQueue:
     """One queue of a topic: offsets ``min_offset`` to ``next_offset``."""
 
     __slots__ = (
-        "_at",
-        "_limit",
-        "_view",
-        "chain",
+        "_chain",
+        "_directory",
+        "_fs",
+        "_on_map",
+        "_segment_bytes",
+        "_stored",
+        "_tail",
         "dirty",
         "magic",
         "min_offset",
@@ -47,7 +77,6 @@ class ConsumeQueue:
         "queue_id",
         "record_overhead",
         "topic",
-        "topic_prefix",
         "topic_tail",
         "waiters",
     )
@@ -62,52 +91,85 @@ class ConsumeQueue:
         magic: int,
         topic_tail: bytes,
         record_overhead: int,
-        on_map: Callable[[], None],
+        on_map: OnMap,
     ) -> None:
-        self.chain = SegmentChain(
-            fs, f"{directory}/{topic}/{queue_id}", segment_bytes, durable_files=False, allocated=0, on_map=on_map
-        )
+        self._fs = fs
+        self._directory = directory
+        self._segment_bytes = segment_bytes
+        self._on_map = on_map
+        # None: the files are those that hold `min_offset` to `_stored`, and nobody needed them yet.
+        self._chain: SegmentChain | None = None
+        # Entries before this offset are in files, those from it on in the tail.
+        self._stored = 0
+        self._tail = bytearray()
         self.topic = topic
         self.queue_id = queue_id
         self.magic = magic
-        # What every record and index key of this queue has in common; the overhead is that of IPv4 senders.
+        # What every record of this queue has in common; the overhead is that of IPv4 senders.
         self.topic_tail = topic_tail
         self.record_overhead = record_overhead
-        self.topic_prefix = topic.encode() + b"#"
         self.next_offset = 0
         self.min_offset = 0
         self.dirty = False
         # How many held pulls wait for this queue; the owner of the pulls keeps it.
         self.waiters = 0
-        self._view: mmap.mmap | None = None
-        self._at = 0
-        self._limit = 0
+
+    @property
+    def directory(self) -> str:
+        return f"{self._directory}/{self.topic}/{self.queue_id}"
+
+    @property
+    def chain(self) -> SegmentChain:
+        """The files."""
+        if self._chain is None:
+            self._chain = self._new_chain()
+            self._chain.cover(min(self.min_offset, max(self._stored - 1, 0)) * ENTRY_BYTES, self._stored * ENTRY_BYTES)
+        return self._chain
 
     def load(self) -> bool:
         """Find the files. False when some of them are missing, short or blank, so that the queue must be made anew."""
+        self._chain = self._new_chain()
         if not self.chain.load():
             return False
         return all(self._has_entry(end - 1) for end in (s.end // ENTRY_BYTES for s in self.chain.segments[:-1])) and (
             len(self.chain.segments) < 2 or self._has_entry(self.chain.start // ENTRY_BYTES)
         )
 
-    def resume(self, low: int, high: int) -> bool:
-        """Go on with the ends that a clean stop noted, without mapping a file. False when the files say otherwise."""
-        if high * ENTRY_BYTES > self.chain.end or low * ENTRY_BYTES < self.chain.start:
-            return False
-        if high > self.chain.start // ENTRY_BYTES and not self._has_entry(high - 1):
-            return False
-        if high * ENTRY_BYTES < self.chain.end and self._has_entry(high):
-            return False
-        self.min_offset, self.next_offset = low, high
-        return True
+    def resume(self, low: int, high: int) -> tuple[int, int] | None:
+        """Go on with the ends that a clean stop noted. None when the files say otherwise; then `load` them.
+
+        Returns (physical offset, size) of the last entry. One look at one file, as there may be 100,000 queues.
+        """
+        last = (high - 1) * ENTRY_BYTES
+        base = last // self._segment_bytes * self._segment_bytes
+        if low * ENTRY_BYTES < base or last + ENTRY_BYTES == base + self._segment_bytes:
+            if not self.load() or low * ENTRY_BYTES < self.chain.start or last >= self.chain.end:
+                return None
+            raw = self._read_file(high - 1) + self._read_file(high)
+        else:
+            raw = self._look(f"{self.directory}/{base:0{NAME_DIGITS}d}", last - base)
+        entries = list(ENTRY.iter_unpack(raw)) if len(raw) % ENTRY_BYTES == 0 else []
+        if not entries or entries[0][1] in (0, BLANK_SIZE) or (len(entries) > 1 and entries[1][1]):
+            return None
+        self.min_offset = low
+        self.next_offset = self._stored = high
+        return entries[0][:2]
+
+    def _look(self, path: str, at: int) -> bytes:
+        """The entries at ``at`` and after it; nothing when the file is not whole."""
+        try:
+            if self._fs.size(path) != self._segment_bytes:
+                return b""
+            return self._fs.read_part(path, at, 2 * ENTRY_BYTES)
+        except FileNotFoundError:
+            return b""
 
     def find_ends(self, log_start: int, known: tuple[int, int], is_sound: IsSound | None) -> bool:
         """Find first and last entry in the files; maps none of them. True when entries had to be dropped.
 
         ``known``: (min, next) that the queue had once reached; (0, 0) when nobody noted that.
         ``is_sound`` (offset, physical offset, size): after a power loss, entries at the end that are not sound are
-        dropped, and whatever stands behind them.
+        dropped, and whatever stands after them.
         """
         segments = self.chain.segments
         while len(segments) > 1 and not self._has_entry(segments[-1].base // ENTRY_BYTES):
@@ -122,8 +184,8 @@ class ConsumeQueue:
                 # Nothing here is true, not even where it starts: the files before it may be lost.
                 self.chain.remove_all()
                 return True
-            self.chain.zero_from(end * ENTRY_BYTES)
-        self.next_offset = end
+            self.chain.zero_from(end * ENTRY_BYTES, sync=end < found)
+        self.next_offset = self._stored = end
         self._find_start(log_start, known[0])
         return end < found
 
@@ -139,7 +201,7 @@ class ConsumeQueue:
         """Whether an entry points behind the one before it. A torn one does not; the first of a file is never torn."""
         if offset * ENTRY_BYTES == self.chain.start:
             return True
-        before, size, _ = ENTRY.unpack(self._read_entry(offset - 1))
+        before, size, _ = ENTRY.unpack(self._read_file(offset - 1))
         return bool(size == BLANK_SIZE or (size > 0 and before + size <= physical))
 
     def drop_behind(self, log_end: int) -> None:
@@ -155,58 +217,35 @@ class ConsumeQueue:
 
     def continue_at(self, offset: int) -> None:
         """An empty queue goes on at ``offset``: what was before is gone from the log."""
-        self.min_offset = self.next_offset = offset
+        self._tail.clear()
+        chain = self.chain  # made before the offsets change: it is what they say
+        assert not chain.segments or chain.start <= offset * ENTRY_BYTES <= chain.end
+        self.min_offset = self.next_offset = self._stored = offset
 
     @property
     def is_empty(self) -> bool:
         return self.min_offset == self.next_offset
 
-    @property
-    def is_mapped(self) -> bool:
-        return self._view is not None or self.chain.is_mapped
-
-    def release(self) -> None:
-        """Unmap the files until they are used again."""
-        self._view = None
-        self._at = self._limit = 0
-        self.chain.release()
-
     def append(self, physical_offset: int, size: int, tags_code: int) -> None:
         """Add the next message."""
-        at = self._at
-        if at == self._limit:
-            self._use_segment()
-            at = self._at
-        view = self._view
-        assert view is not None
-        ENTRY.pack_into(view, at, physical_offset, size, tags_code)
-        self._at = at + ENTRY_BYTES
+        self._tail += _pack(physical_offset, size, tags_code)
         self.next_offset += 1
 
     def append_many(self, entries: bytes) -> None:
         """Add packed entries."""
-        done = 0
-        while done < len(entries):
-            if self._at == self._limit:
-                self._use_segment()
-            view = self._view
-            assert view is not None
-            count = min(len(entries) - done, self._limit - self._at)
-            view[self._at : self._at + count] = entries[done : done + count]
-            self._at += count
-            self.next_offset += count // ENTRY_BYTES
-            done += count
+        self._tail += entries
+        self.next_offset += len(entries) // ENTRY_BYTES
 
-    def reserve(self, count: int) -> None:
-        """Make room for ``count`` more entries before their messages are written. DiskFull when there is none."""
-        if self._at + count * ENTRY_BYTES > self._limit:
-            end = (self.next_offset + count) * ENTRY_BYTES
-            if not self.chain.segments:
-                self.chain.extend()
-            while self.chain.end < end:
-                self.chain.extend()
-            for segment in self.chain.between(self.next_offset * ENTRY_BYTES, end):
-                segment.file.allocate(_allocated_to(min(end - segment.base, segment.size), segment.size))
+    def unwritten(self) -> QueueWrite:
+        """A copy of what is in memory only, for a thread to write; then `written`."""
+        return QueueWrite(self.directory, self._segment_bytes, self._stored * ENTRY_BYTES, bytes(self._tail))
+
+    def written(self, write: QueueWrite) -> None:
+        """``write`` is in the files now."""
+        start, size = write.at, len(write.data)
+        self.chain.cover(start, start + size)
+        del self._tail[:size]
+        self._stored += size // ENTRY_BYTES
 
     def put_at(self, queue_offset: int, physical_offset: int, size: int, tags_code: int) -> None:
         """Set the entry of ``queue_offset``, as recovery does; the queue ends after it when it said otherwise."""
@@ -220,6 +259,8 @@ class ConsumeQueue:
 
     def entry(self, offset: int) -> tuple[int, int, int]:
         """(physical offset, size, tags code) of message ``offset``, which must exist."""
+        if offset >= self._stored:
+            return ENTRY.unpack_from(self._tail, (offset - self._stored) * ENTRY_BYTES)
         segment = self.chain.at(offset * ENTRY_BYTES)
         assert segment is not None
         file, at = segment.file, offset * ENTRY_BYTES - segment.base
@@ -228,102 +269,96 @@ class ConsumeQueue:
 
     def entries(self, offset: int, count: int) -> Iterator[tuple[int, int, int]]:
         """Up to ``count`` entries from ``offset`` on; fewer at the end of a file."""
+        if offset >= self._stored:
+            at = (offset - self._stored) * ENTRY_BYTES
+            return ENTRY.iter_unpack(self._tail[at : at + count * ENTRY_BYTES])
         segment = self.chain.at(offset * ENTRY_BYTES)
         if segment is None:
             return iter(())
         at = offset * ENTRY_BYTES - segment.base
-        size = min(count, self.next_offset - offset, (segment.size - at) // ENTRY_BYTES) * ENTRY_BYTES
-        file = segment.file
+        here = min(count, self._stored - offset, (segment.size - at) // ENTRY_BYTES)
+        file, size = segment.file, here * ENTRY_BYTES
         check_resident(file, at, size, around=NEIGHBOUR_BYTES)
-        return ENTRY.iter_unpack(file.view[at : at + size])
+        data = file.view[at : at + size]
+        if here < count and offset + here == self._stored:
+            data += self._tail[: (count - here) * ENTRY_BYTES]
+        return ENTRY.iter_unpack(data)
 
-    def find_start(self, log_start: int) -> int:
-        """The first message that points into the log. Reads files and no maps: for any thread, but blocks."""
-        low, high = self.min_offset, self.next_offset
+    def start_search(self) -> StartSearch:
+        """For a thread: finds the first message that points into the log, given where that starts.
 
-        def physical_at(offset: int) -> int | None:
-            raw = self.chain.read_file(offset * ENTRY_BYTES, ENTRY_BYTES)
-            physical, size, _ = ENTRY.unpack(raw)
-            return None if size == BLANK_SIZE else physical
+        Only files are searched: what is in memory comes after the last checkpoint, and no log file goes before that.
+        """
+        return StartSearch(self, self._fs, self.chain.segments, min(self.min_offset, self._stored), self._stored)
 
-        return first_in_log(physical_at, low, high, log_start)
-
-    def start_at(self, offset: int) -> int:
-        """Messages before ``offset`` are gone from the log; returns how many files are no longer needed.
+    def start_at(self, offset: int) -> None:
+        """Messages before ``offset`` are gone from the log; files that are no longer needed are retired.
 
         The file of the last message stays, even when that is gone: it tells where the queue goes on.
         """
+        self.chain.retire_before(min(max(self.min_offset, offset), self._stored - 1) * ENTRY_BYTES)
         self.min_offset = max(self.min_offset, offset)
-        return self.chain.retire_before(min(self.min_offset, self.next_offset - 1) * ENTRY_BYTES)
-
-    def sync(self) -> None:
-        """Make the queue durable. Runs in any thread."""
-        self.chain.sync(self.next_offset * ENTRY_BYTES)
 
     def remove(self) -> None:
         """Delete the queue's files."""
-        self._view = None
-        self._at = self._limit = 0
         self.chain.remove_all()
+        self._tail.clear()
+        self._stored = self.next_offset
 
     def close(self) -> None:
-        self._view = None
-        self._at = self._limit = 0
-        self.chain.close()
-
-    def _use_segment(self) -> None:
-        position = self.next_offset * ENTRY_BYTES
-        segment = self.chain.at(position)
-        if segment is None:
-            first = position // self.chain.segment_bytes * self.chain.segment_bytes
-            segment = self.chain.extend(first)
-        self._view = segment.file.view
-        self._at = position - segment.base
-        self._limit = _allocated_to(self._at + 1, segment.size)
-        segment.file.allocate(self._limit)
+        if self._chain is not None:
+            self._chain.close()
 
     def move_to(self, queue_offset: int) -> None:
         """Go on at another offset: the log is right, whatever this file said."""
         if queue_offset < self.next_offset:
-            if queue_offset * ENTRY_BYTES < self.chain.start:
-                self.chain.remove_all()
-            else:
-                for offset in range(queue_offset, self.next_offset):
-                    self._clear(offset)
-            self.next_offset = queue_offset
+            self._cut(queue_offset)
             self.min_offset = min(self.min_offset, queue_offset)
         elif self.next_offset > self.min_offset:
             # A hole: what was there is gone from the log.
-            self._fill_blanks(queue_offset)
+            self.append_many(_BLANK * (queue_offset - self.next_offset))
         else:
-            if self.chain.segments and queue_offset * ENTRY_BYTES >= self.chain.end:
+            at = queue_offset * ENTRY_BYTES
+            if self.chain.segments and at >= self.chain.end:
                 self.chain.remove_all()
-            first = queue_offset * ENTRY_BYTES // self.chain.segment_bytes * self.chain.segment_bytes // ENTRY_BYTES
-            self.next_offset = max(self.next_offset, first)
-            self._fill_blanks(queue_offset)
+            first = at // self._segment_bytes * self._segment_bytes // ENTRY_BYTES
+            if first > self.next_offset:
+                self._tail.clear()
+                self.next_offset = self._stored = first
+            self.append_many(_BLANK * (queue_offset - self.next_offset))
             self.min_offset = queue_offset
-        self._use_segment()
 
-    def _fill_blanks(self, queue_offset: int) -> None:
-        self._use_segment()
-        while self.next_offset < queue_offset:
-            self.append_many(_BLANK)
+    def _cut(self, offset: int) -> None:
+        """The queue ends at ``offset``, which it has passed."""
+        if offset >= self._stored:
+            del self._tail[(offset - self._stored) * ENTRY_BYTES :]
+        else:
+            self._tail.clear()
+            if offset * ENTRY_BYTES < self.chain.start:
+                self.chain.remove_all()
+            else:
+                self.chain.cut_after(offset * ENTRY_BYTES)
+                self.chain.zero_from(offset * ENTRY_BYTES, sync=True)
+            self._stored = offset
+        self.next_offset = offset
 
-    def _read_entry(self, offset: int) -> bytes:
-        """The bytes of an entry; does not map its file."""
+    def _new_chain(self) -> SegmentChain:
+        return SegmentChain(
+            self._fs, self.directory, self._segment_bytes, durable_files=False, allocated=0, on_map=self._on_map
+        )
+
+    def _read_file(self, offset: int) -> bytes:
+        """The bytes of an entry in a file; does not map it."""
         segment = self.chain.at(offset * ENTRY_BYTES)
         return b"" if segment is None else segment.read_part(offset * ENTRY_BYTES, ENTRY_BYTES)
 
-    def _has_entry(self, offset: int) -> bool:
-        raw = self._read_entry(offset)
-        return len(raw) == ENTRY_BYTES and _SIZE.unpack_from(raw, 8)[0] != 0
+    def _read_entry(self, offset: int) -> bytes:
+        at = (offset - self._stored) * ENTRY_BYTES
+        return self._read_file(offset) if at < 0 else bytes(self._tail[at : at + ENTRY_BYTES])
 
-    def _clear(self, offset: int) -> None:
-        segment = self.chain.at(offset * ENTRY_BYTES)
-        assert segment is not None
-        at = offset * ENTRY_BYTES - segment.base
-        segment.file.view[at : at + ENTRY_BYTES] = bytes(ENTRY_BYTES)
-        self.chain.touched(offset * ENTRY_BYTES)
+    def _has_entry(self, offset: int) -> bool:
+        raw = self._read_file(offset)
+        return len(raw) == ENTRY_BYTES and _SIZE.unpack_from(raw, 8)[0] != 0
 
     def _find_end(self, known: int) -> int:
         low = self.chain.segments[-1].base // ENTRY_BYTES
@@ -373,8 +408,3 @@ class ConsumeQueue:
 
         first = max(self.chain.start // ENTRY_BYTES, min(known, self.next_offset))
         self.min_offset = first_in_log(physical_at, first, self.next_offset, log_start)
-
-
-def _allocated_to(end: int, segment_bytes: int) -> int:
-    """How much of a file gets blocks when its bytes before ``end`` are written."""
-    return min(-(-end // ALLOCATED_BYTES) * ALLOCATED_BYTES, segment_bytes)

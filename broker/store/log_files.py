@@ -26,17 +26,18 @@ class LogFile:
         self.map = map_
         self.view = map_.view
 
-    def next_sound(self, start: int) -> int | None:
-        """Physical offset of the first sound record at or behind ``start``."""
+    def next_sound(self, start: int, end: int | None = None) -> int | None:
+        """Physical offset of the first sound record at or after ``start`` (and before ``end``)."""
         view, base = self.view, self.base
         first = max(start - base, 0) + _MAGIC_AT
-        found = sorted(at for magic in _MAGICS if (at := view.find(magic, first)) >= 0)
+        stop = self.size if end is None else min(end - base, self.size)
+        found = sorted(at for magic in _MAGICS if (at := view.find(magic, first, stop)) >= 0)
         while found:
             at = found[0] - _MAGIC_AT
             size, magic = SIZE_MAGIC.unpack_from(view, at)
             if MIN_RECORD <= size <= self.size - at and sound_record(view[at : at + size], base + at)[0]:
                 return base + at
-            again = view.find(magic.to_bytes(4, "big"), found[0] + 1)
+            again = view.find(magic.to_bytes(4, "big"), found[0] + 1, stop)
             found = sorted([*found[1:], again] if again >= 0 else found[1:])
         return None
 

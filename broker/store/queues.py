@@ -1,14 +1,16 @@
-"""The consume queues of a store: by topic and number, and which of them the next checkpoint must sync."""
+"""The consume queues of a store: by topic and number, and which of them the next checkpoint must write."""
 
+from collections import deque
 from collections.abc import Iterator
 
 from broker.store.consumequeue import ConsumeQueue
+from broker.store.segment import Segment
 from broker.store.sound import is_storable
 from mqcommon.errors import RequestRefused
 from mqcommon.files import FileSystem
 from mqcommon.message.record import PROPERTIES_LENGTH, record_head, topic_field
 
-# Each mapped queue holds a file descriptor and some address space.
+# Files are mapped to be read; each map holds a file descriptor and some address space.
 MAX_MAPPED = 2000
 _ILLEGAL = 13
 
@@ -20,15 +22,21 @@ class Queues:
         self._fs = fs
         self._directory = directory
         self._segment_bytes = segment_bytes
-        self._store_host = store_host
+        self._head_bytes = record_head(bytes(8), store_host).size + PROPERTIES_LENGTH.size
         self._emptied: list[str] = []
         self._by_topic: dict[str, dict[int, ConsumeQueue]] = {}
-        self._dirty: list[ConsumeQueue] = []
-        self._mapped = 0
+        # In the order in which they were touched.
+        self._dirty: deque[ConsumeQueue] = deque()
+        # Topics that were removed since the last checkpoint.
+        self._gone: list[str] = []
+        self._mapped: deque[Segment] = deque()
 
     def __iter__(self) -> Iterator[ConsumeQueue]:
         for queues in self._by_topic.values():
             yield from queues.values()
+
+    def __len__(self) -> int:
+        return sum(map(len, self._by_topic.values()))
 
     def load(self) -> Iterator[ConsumeQueue]:
         """The queues that have a directory, one after another; the caller loads each."""
@@ -39,8 +47,6 @@ class Queues:
 
     def get(self, topic: str, queue_id: int) -> ConsumeQueue:
         """The queue; it is made when it is not there. RequestRefused when no message can be stored under its name."""
-        if self._mapped > MAX_MAPPED:
-            self._release_half()
         try:
             return self._by_topic[topic][queue_id]
         except KeyError:
@@ -63,40 +69,48 @@ class Queues:
         """Forget the queues of ``topic`` and remove their files; returns them."""
         removed = list(self._by_topic.pop(topic, {}).values())
         for queue in removed:
-            if queue.dirty:
-                self._dirty.remove(queue)
+            queue.dirty = False
             self.clear(queue)
+        self._gone.append(topic)
         return removed
 
     def clear(self, queue: ConsumeQueue) -> None:
         """Remove the queue's files; the next checkpoint makes that durable."""
-        if self._fs.is_dir(queue.chain.directory):
-            self._emptied.append(queue.chain.directory)
+        if self._fs.is_dir(queue.directory):
+            self._emptied.append(queue.directory)
         queue.remove()
 
     def touch(self, queue: ConsumeQueue) -> None:
-        """The queue was written to."""
+        """The queue has something for the next checkpoint."""
         if not queue.dirty:
             queue.dirty = True
             self._dirty.append(queue)
 
-    def take_dirty(self) -> list[ConsumeQueue]:
-        """The queues that were written to since the last call."""
-        dirty, self._dirty = self._dirty, []
-        for queue in dirty:
-            queue.dirty = False
-        return dirty
+    @property
+    def dirty_count(self) -> int:
+        return len(self._dirty)
 
-    def take_emptied(self) -> list[str]:
-        """Directories of the queues that were removed since the last call: synced, they stay removed."""
+    def take_dirty(self, limit: int) -> list[ConsumeQueue]:
+        """Up to ``limit`` queues that were touched, those first that have waited longest."""
+        taken: list[ConsumeQueue] = []
+        while self._dirty and len(taken) < limit:
+            queue = self._dirty.popleft()
+            # Those of removed topics are not dirty any more.
+            if queue.dirty:
+                queue.dirty = False
+                taken.append(queue)
+        return taken
+
+    def take_removed(self) -> tuple[list[str], list[str]]:
+        """Since the last call: topics that were removed; directories of removed files: synced, they stay removed."""
+        gone, self._gone = self._gone, []
         emptied, self._emptied = self._emptied, []
-        return emptied
+        return gone, emptied
 
-    def put_back(self, dirty: list[ConsumeQueue], emptied: list[str]) -> None:
-        """What was taken for a checkpoint, which could not be written."""
-        for queue in dirty:
-            self.touch(queue)
-        self._emptied += emptied
+    def put_back_removed(self, gone: list[str], emptied: list[str]) -> None:
+        """What `take_removed` gave has not been made durable."""
+        self._gone = gone + self._gone
+        self._emptied = emptied + self._emptied
 
     def ends(self) -> dict[str, dict[int, tuple[int, int]]]:
         """Topic -> queue -> (min offset, next offset), of all queues that ever had a message."""
@@ -110,20 +124,23 @@ class Queues:
             queue.close()
 
     def _add(self, topic: str, queue_id: int) -> ConsumeQueue:
-        magic, tail = topic_field(topic)
-        overhead = record_head(bytes(8), self._store_host).size + len(tail) + PROPERTIES_LENGTH.size
+        others = self._by_topic.get(topic)
+        if others:
+            # What all queues of a topic have in common is in memory once.
+            like = next(iter(others.values()))
+            topic, magic, tail, overhead = like.topic, like.magic, like.topic_tail, like.record_overhead
+        else:
+            others = self._by_topic[topic] = {}
+            magic, tail = topic_field(topic)
+            overhead = self._head_bytes + len(tail)
         queue = ConsumeQueue(
             self._fs, self._directory, topic, queue_id, self._segment_bytes, magic, tail, overhead, self._note_map
         )
-        self._by_topic.setdefault(topic, {})[queue_id] = queue
+        others[queue_id] = queue
         return queue
 
-    def _note_map(self) -> None:
-        self._mapped += 1
-
-    def _release_half(self) -> None:
-        """Unmap half of the queues; which of them are in use shows when they are mapped again."""
-        mapped = [queue for queue in self if queue.is_mapped]
-        for queue in mapped[: len(mapped) // 2]:
-            queue.release()
-        self._mapped = len(mapped) - len(mapped) // 2
+    def _note_map(self, segment: Segment) -> None:
+        self._mapped.append(segment)
+        if len(self._mapped) > MAX_MAPPED:
+            # Those that are in use are mapped again; one at a time, it is not noticed.
+            self._mapped.popleft().close()

@@ -82,7 +82,7 @@ def read_queue(
         return GetResult(GetStatus.NO_MATCHED_MESSAGE, offset + scanned, low, high)
     if ranges[0][0] < log.start:
         # Its file has gone, and the cleaner is still going through the queues.
-        low = queue.min_offset = queue.find_start(log.start)
+        low = queue.min_offset = queue.start_search().run(log.start)
         return GetResult(GetStatus.OFFSET_TOO_SMALL, low, low, high)
     got = bytes_got()
     if got is None or log.is_recent(ranges[0][0]) or (size < THREAD_BYTES and _is_resident(log, ranges)):

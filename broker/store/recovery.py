@@ -2,9 +2,9 @@
 
 After a clean stop the checkpoint says where the log ends; nothing is read. After a crash the log is read from the
 checkpoint on, once: each record is checked, and its queue gets it when it has it not. Where the sound records end:
-- no queue knows a record there or behind: a torn tail, which is cut and reported;
-- a queue does, and the process died on this very boot, so that the page cache is whole: rot, which is StoreCorrupt, as
-  no entry is written before its record. After a power loss what was not flushed may be torn anywhere: it is cut, too.
+- neither queues nor index know a record there, and no sound record follows: a torn tail, which is cut and reported;
+- one of them does, and the process died on this very boot, so that the page cache is whole: rot, which is StoreCorrupt,
+  as records are written one after another. After a power loss what was not flushed may be torn anywhere: it is cut.
 Queues that lack what they had (or what the log has) are made anew from the whole log; the index catches up by itself.
 Neighbours: scan.py (reading the log), rebuild.py (queues from the whole log), queue_ends.py (what there was).
 """
@@ -19,6 +19,7 @@ from broker.store.checkpoint import CheckpointState
 from broker.store.commitlog import CommitLog
 from broker.store.consumequeue import ConsumeQueue
 from broker.store.index import Index
+from broker.store.log_files import LogFile
 from broker.store.queue_ends import QueueEnds
 from broker.store.queues import Queues
 from broker.store.rebuild import find_incomplete, is_queued, rebuild_queues
@@ -33,6 +34,12 @@ from mqcommon.message.record import STORE_TIMESTAMP_V4_AT, Record, decode_record
 # they are.
 FIRST_LOOK_BYTES = 4 << 30
 PROGRESS_INTERVAL_MS = 1000
+# How often the clock is looked at while queues are opened.
+_PROGRESS_QUEUES = 1000
+# Entries that are made of so many records (times PROGRESS_RECORDS) are written to the queues' files: some 5 MB.
+_WRITE_AFTER = 64
+# How far behind the end of the sound records others are looked for: more than a second's messages.
+_LOOK_BEYOND_BYTES = 32 * 1024 * 1024
 # RocketMQ's checkpoint may be ahead of its files by this much.
 _ROCKETMQ_MARGIN_MS = 3000
 
@@ -90,6 +97,7 @@ class Recovery:
         clock: Clock,
         progress: Progress,
         note_ends: Callable[[QueueEnds], None],
+        write_queues: Callable[[], None],
     ) -> None:
         self._log = log
         self._queues = queues
@@ -98,8 +106,13 @@ class Recovery:
         self._clock = clock
         self._say = progress
         self._note_ends = note_ends
+        self._write_queues = write_queues
+        self._steps = 0
         self._next_progress_ms = clock.monotonic_ms() + PROGRESS_INTERVAL_MS
         self._broken: dict[ConsumeQueue, None] = {}
+        # Queues that a clean stop did not leave as it said, and the end of the newest record that the others know.
+        self._searched: list[ConsumeQueue] = []
+        self._resumed_to = (0, 0)
         # Where the newest message lies that a queue knew before the scan.
         self._newest: dict[ConsumeQueue, int] = {}
         self._end_noted = False
@@ -127,8 +140,11 @@ class Recovery:
                 max(known_end, scan_from) if last_stop is LastStop.CLEAN else scan_from,
                 partial(self._torn_reason, state, last_stop, known_end),
             )
-        if known_end > report.end:
-            self._judge_end(report, known_end)
+        went_on_to = known_end
+        if last_stop is LastStop.KILLED:
+            went_on_to = max(known_end, self._next_record(report.end), self._index.end_physical + 1)
+        if went_on_to > report.end:
+            self._judge_end(report, went_on_to)
         elif last_stop is LastStop.CLEAN and known_end == report.end > log.start:
             self._check_last(furthest)
         log.open_at(report.end, flushed=min(scan_from, report.end), clear=last_stop is not LastStop.CLEAN)
@@ -160,14 +176,20 @@ class Recovery:
         log = self._log
         known = ends.queues if ends else {}
         same_start = ends is not None and ends.log_start == log.start
-        for queue in self._queues.load():
-            whole = queue.load()
+        total = sum(map(len, known.values()))
+        for number, queue in enumerate(self._queues.load()):
+            if not number % _PROGRESS_QUEUES and self._is_progress_due():
+                self._say(f"opened {number:,} of {max(total, number):,} consume queues")
             low, high = known.get(queue.topic, {}).get(queue.queue_id, (0, 0))
-            if last_stop is LastStop.CLEAN and same_start and high and whole and queue.resume(low, high):
+            if last_stop is LastStop.CLEAN and same_start and high and (last := queue.resume(low, high)) is not None:
                 # What it says of the log can be true, or it must be made anew.
-                if self._end_noted and sum(queue.last_entry()[1:]) > scan_from:
+                if self._end_noted and sum(last) > scan_from:
                     self._broken[queue] = None
+                elif last[0] < log.end:
+                    self._resumed_to = max(self._resumed_to, (last[0], sum(last)))
                 continue
+            whole = queue.load()
+            self._searched.append(queue)
             reached = high if ends else None
             is_sound = partial(self._is_sound, queue, scan_from, reached) if last_stop is LastStop.POWER_LOSS else None
             if queue.find_ends(log.start, (low, high), is_sound):
@@ -219,9 +241,9 @@ class Recovery:
         A process that was killed wrote no entry before its record: where the record is not, the log lost it.
         """
         killed = last_stop is LastStop.KILLED
-        ends = [queue.last_entry()[1:] for queue in self._queues if killed or queue not in self._broken]
+        ends = [queue.last_entry()[1:] for queue in self._searched if killed or queue not in self._broken]
         within = [(physical, physical + size) for physical, size in ends if size and physical < self._log.end]
-        return max(within, default=(0, 0))
+        return max([self._resumed_to, *within])
 
     # --- the scan
 
@@ -234,9 +256,10 @@ class Recovery:
     def _torn_reason(
         self, state: CheckpointState, last_stop: LastStop, known_end: int, view: mmap.mmap, at: int, record: Record
     ) -> str:
-        """As `why_torn`; "" also when a queue has the record: no entry is written before its record is whole."""
+        """As `why_torn`; "" also when a queue's file or the index has it: the record is written before them."""
         end = record.physical_offset + record.size
-        if last_stop is LastStop.KILLED and end <= min(known_end, self._log.chain.loaded_end):
+        known = end <= known_end or record.physical_offset <= self._index.end_physical
+        if last_stop is LastStop.KILLED and known and end <= self._log.chain.loaded_end:
             return ""
         return why_torn(state, last_stop, view, at, record)
 
@@ -295,8 +318,20 @@ class Recovery:
             assert where is not None
             raise StoreCorrupt(where.path, physical - where.base, f"{reason}. Look with: broker verifyStore")
 
+    def _next_record(self, offset: int) -> int:
+        """Where the next sound record at or after ``offset`` begins; 0 when there is none near.
+
+        A process that is killed writes one record in part, and nothing after it.
+        """
+        end = min(offset + _LOOK_BEYOND_BYTES, self._log.chain.end)
+        for segment in self._log.chain.between(offset, end):
+            found = LogFile(segment.path, segment.base, segment.file).next_sound(offset, end)
+            if found is not None:
+                return found
+        return 0
+
     def _judge_end(self, report: RecoveryReport, known_end: int) -> None:
-        """Queues know more than the log: rot, but for a power loss, which may have torn what was not flushed."""
+        """There was more than the sound records: rot, unless a power loss tore what was not flushed."""
         if report.last_stop is not LastStop.POWER_LOSS:
             where = self._log.chain.at(report.end)
             raise StoreCorrupt(
@@ -341,10 +376,18 @@ class Recovery:
 
     def _progress(self, what: str, start: int) -> Callable[[int], None]:
         def at(offset: int) -> None:
-            now = self._clock.monotonic_ms()
-            if now >= self._next_progress_ms:
-                self._next_progress_ms = now + PROGRESS_INTERVAL_MS
+            self._steps += 1
+            if self._steps % _WRITE_AFTER == 0:
+                self._write_queues()
+            if self._is_progress_due():
                 total = max(self._log.end - start, 1)
                 self._say(f"{what} {(offset - start) >> 20:,} MiB of at most {total >> 20:,} MiB of the commit log")
 
         return at
+
+    def _is_progress_due(self) -> bool:
+        now = self._clock.monotonic_ms()
+        if now < self._next_progress_ms:
+            return False
+        self._next_progress_ms = now + PROGRESS_INTERVAL_MS
+        return True

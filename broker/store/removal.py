@@ -9,10 +9,10 @@ Neighbours: retention.py (which files), tasks/clean.py (when, and the threads), 
 
 from collections.abc import Iterator, Sequence
 
-from broker.store.consumequeue import ConsumeQueue
+from broker.store.consumequeue import StartSearch
 from broker.store.index_file import IndexFile
 from broker.store.retention import HEAD_BYTES, Decision, Disk, RetentionRules, decide, stored_ms
-from broker.store.segment import Segment
+from broker.store.segment import Segment, SegmentChain
 from broker.store.store import MessageStore
 from mqcommon.files import FileSystem
 
@@ -57,15 +57,14 @@ class Removal:
         """Remove retired files of the log from disk. Blocks; OSError leaves them to be tried again."""
         self._store.log.chain.remove_retired()
 
-    def find_starts(self, queues: Sequence[ConsumeQueue]) -> list[tuple[ConsumeQueue, int]]:
-        """Where each queue starts now. Blocks, reading files; not while a queue may be deleted."""
-        start = self._store.log.start
-        return [(queue, queue.find_start(start)) for queue in queues]
+    def find_starts(self, searches: Sequence[StartSearch], log_start: int) -> list[int]:
+        """Where each queue starts now. Blocks, reading files; the caller sees to it that none is removed meanwhile."""
+        return [search.run(log_start) for search in searches]
 
-    def remove_queue_files(self, queues: Sequence[ConsumeQueue]) -> None:
-        """Remove what the queues have retired. Blocks; not during a checkpoint. OSError as above."""
-        for queue in queues:
-            queue.chain.remove_retired()
+    def remove_queue_files(self, chains: Sequence[SegmentChain]) -> None:
+        """Remove what these queues have retired. Blocks; not during a checkpoint. OSError as above."""
+        for chain in chains:
+            chain.remove_retired()
 
     def retire_index_files(self) -> None:
         """The index forgets files that know only messages before the log's start; not during a checkpoint."""

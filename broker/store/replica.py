@@ -10,14 +10,14 @@ Neighbours: commitlog.py (`room`), recovery.py (the same after a crash), replica
 import struct
 from zlib import crc32
 
-from broker.store.consumequeue import ENTRY_BYTES, ConsumeQueue
+from broker.store.consumequeue import ConsumeQueue
 from broker.store.rebuild import is_queued
 from broker.store.replica_runs import MIN_RUN, Run, RunReader
 from broker.store.residency import Span, check_resident
 from broker.store.sound import is_storable
-from broker.store.store import MessageStore
+from broker.store.store import MAX_ENTRIES_WAITING, QUEUES, MessageStore
 from broker.store.tags import TagCodes
-from mqcommon.errors import ProtocolError, StoreCorrupt
+from mqcommon.errors import DiskFull, ProtocolError, StoreCorrupt
 from mqcommon.message.flags import BORN_HOST_V6, STORE_HOST_V6
 from mqcommon.message.record import (
     BLANK_BYTES,
@@ -50,6 +50,8 @@ class Replica:
         self._tag_codes = TagCodes()
         self._runs = RunReader(self._tag_codes)
         self._next_try = 0
+        # The next record moves a queue: `build` stops before it until it is called with ``guarded``.
+        self.wants_guard = False
         self._topics: dict[bytes, str] = {}
 
     @property
@@ -66,6 +68,11 @@ class Replica:
     def behind(self) -> int:
         """Bytes that no queue knows yet."""
         return self.log.raw_end - self.log.end
+
+    @property
+    def must_wait(self) -> bool:
+        """Whether so many entries of queues wait in memory for a checkpoint that `build` should add no more."""
+        return self._store.entries_waiting > MAX_ENTRIES_WAITING
 
     def begin_at(self, offset: int) -> None:
         """The empty log begins at ``offset``, the start of one of the master's files. Blocks; DiskFull."""
@@ -86,8 +93,12 @@ class Replica:
     def needs_file(self) -> bool:
         return self.log.needs_file
 
+    def prepare_file(self, end: int) -> None:
+        """Make the file that begins at ``end``, where the log's files end. For any thread; DiskFull."""
+        self.log.make_file(end)
+
     def make_file(self) -> None:
-        """Make the next file of the log. Blocks; DiskFull."""
+        """Add the next file of the log. Blocks but for after `prepare_file`; DiskFull."""
         self.log.add_file()
 
     def append(self, data: memoryview) -> int:
@@ -107,12 +118,17 @@ class Replica:
         """So many bytes were written where `room` said."""
         self.log.copied(size)
 
-    def build(self, limit: int) -> int:
+    def build(self, limit: int, *, guarded: bool = False) -> int:
         """Give up to ``limit`` whole records to their queues; returns how many.
 
-        StoreCorrupt when the bytes are no records. DiskFull when a queue has no room; what came before is done.
+        ``guarded``: no other thread uses files of queues. Without that it stops before a record whose queue has to
+        move, as when a topic was deleted and made again; then `wants_guard` is set.
+        StoreCorrupt when the bytes are no records. DiskFull when entries of queues cannot be written.
         """
         done = 0
+        if reason := self._store.refusal_of(QUEUES):
+            raise DiskFull(reason)
+        self.wants_guard = False
         while done < limit:
             log = self.log
             segment = log.chain.at(log.end)
@@ -134,7 +150,7 @@ class Replica:
                 continue
             if len(data) < size <= end - at:
                 data = segment.file.view[at - segment.base : at - segment.base + size]
-            count = self._build_from(data, at, segment.end - at, limit - done)
+            count = self._build_from(data, at, segment.end - at, limit - done, guarded)
             if not count:
                 break
             done += count
@@ -142,12 +158,12 @@ class Replica:
 
     def finish(self) -> None:
         """Give all whole records to their queues, and cut what is part of one: the log can be appended to. Blocks."""
-        while self.build(10_000):
+        while self.build(10_000, guarded=True):
             pass
         if self.log.chain.segments:
             self.log.open_at(self.log.end, flushed=self.log.flushed, clear=self.behind > 0)
 
-    def _build_from(self, data: bytes, start: int, room: int, limit: int) -> int:
+    def _build_from(self, data: bytes, start: int, room: int, limit: int, guarded: bool) -> int:
         """Queue the whole records at the beginning of ``data``, which lies at ``start``; how many."""
         at, done, total = 0, 0, len(data)
         self._next_try = 0
@@ -192,6 +208,10 @@ class Replica:
                 if is_queued(sys_flag):
                     queue = queues.get(topic, queue_id)
                     if queue_offset != queue.next_offset:
+                        # A queue that never had an entry has no files.
+                        if queue.next_offset and not guarded:
+                            self.wants_guard = True
+                            break
                         self._move(queue, queue_offset, physical)
                     queue.append(physical, size, self._tag_codes.of(properties))
                     self._written(queue)
@@ -202,6 +222,7 @@ class Replica:
             # What the queues know is part of the log.
             self.log.end = start + at
             self._store.follow_time(latest)
+            self._store.copies += done
         return done
 
     def _queue_run(self, run: Run, physical: int) -> bool:
@@ -210,8 +231,6 @@ class Replica:
         queues = [(self._queues.get(topic, one.queue_id), one) for one in run.queues]
         if any(queue.next_offset != one.first for queue, one in queues):
             return False
-        for queue, one in queues:
-            queue.reserve(len(one.entries) // ENTRY_BYTES)
         for queue, one in queues:
             queue.append_many(one.entries)
             self._written(queue)

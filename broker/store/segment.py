@@ -2,29 +2,31 @@
 
 Old segments are mapped when they are first read. A new one is allocated on disk before it is mapped, so that a full
 disk is an error here and never a SIGBUS later.
+
+Threads: the list of segments belongs to the event loop. A thread gets a copy of it, or a `Segment`. Only `prepare`,
+`sync` and `remove_retired` may run in a thread; they touch nothing that the loop writes without a lock.
 """
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 
-from mqcommon.errors import FileClosed, OutOfDescriptors, StoreCorrupt
+from mqcommon.errors import FileClosed, StoreCorrupt
 from mqcommon.files import FileSystem, MappedFile
 
 NAME_DIGITS = 20
 
-OnMap = Callable[[], None]
+OnMap = Callable[["Segment"], None]
 
 
 class Segment:
     """Bytes ``base`` to ``base + size`` of a chain."""
 
-    __slots__ = ("_file", "_fs", "_on_map", "_unsynced", "base", "path", "size")
+    __slots__ = ("_file", "_fs", "_on_map", "base", "path", "size")
 
     def __init__(self, fs: FileSystem, path: str, base: int, size: int, on_map: OnMap) -> None:
         self._fs = fs
         self._file: MappedFile | None = None
-        # Unmapped with bytes that may not be on disk yet.
-        self._unsynced = False
         self._on_map = on_map
         self.path = path
         self.base = base
@@ -35,16 +37,12 @@ class Segment:
         """The mapped file; maps it when this is its first use."""
         if self._file is None:
             self._file = self._fs.open_map(self.path, self.size, create=False)
-            self._on_map()
+            self._on_map(self)
         return self._file
 
     @property
     def end(self) -> int:
         return self.base + self.size
-
-    @property
-    def is_mapped(self) -> bool:
-        return self._file is not None
 
     def read_part(self, offset: int, size: int) -> bytes:
         """``size`` bytes at ``offset``; does not map the file."""
@@ -54,7 +52,7 @@ class Segment:
     def allocate(self, allocated: int | None = None) -> None:
         """Give the file its full size, and blocks to its first ``allocated`` bytes (None: all). DiskFull else."""
         self._file = self._fs.open_map(self.path, self.size, create=True, allocated=allocated)
-        self._on_map()
+        self._on_map(self)
 
     def clear_from(self, offset: int) -> None:
         """Cut the file at ``offset``; `allocate` gives it its size again, in zeros."""
@@ -66,46 +64,24 @@ class Segment:
         finally:
             file.close()
 
-    def zero_from(self, offset: int) -> None:
-        """All bytes from ``offset`` on become zeros without blocks."""
+    def zero_from(self, offset: int, *, sync: bool) -> None:
+        """All bytes from ``offset`` on become zeros without blocks; ``sync``: for good."""
         self.close()
         file = self._fs.open_append(self.path)
         try:
             file.truncate(offset - self.base)
             file.truncate(self.size)
+            if sync:
+                file.sync()
         finally:
             file.close()
-        self._unsynced = True
 
     def sync(self) -> None:
-        """What was written is on disk when this returns; nothing to do when the file was never mapped."""
+        """What was written is on disk when this returns; nothing to do when the file is not mapped."""
         file = self._file
         if file is not None:
-            try:
+            with suppress(FileClosed):  # the log no longer starts before it, and the cleaner removed it
                 file.sync()
-                return
-            except FileClosed:
-                pass  # released by the loop meanwhile
-        if self._unsynced:
-            self._unsynced = False
-            try:
-                self._sync_by_path()
-            except OutOfDescriptors:
-                self._unsynced = True
-                raise
-
-    def _sync_by_path(self) -> None:
-        by_path = self._fs.open_append(self.path)
-        try:
-            by_path.sync()
-        finally:
-            by_path.close()
-
-    def release(self) -> None:
-        """Unmap the file; `sync` and `file` still work."""
-        if self._file is not None:
-            self._unsynced = True
-            self.close()
 
     def remove(self) -> None:
         """Take the file off the disk, if it is there yet; whoever still reads its descriptor can."""
@@ -128,6 +104,20 @@ class SegmentChain:
     ``on_map`` is called whenever a segment was mapped.
     """
 
+    __slots__ = (
+        "_allocated",
+        "_durable_files",
+        "_fs",
+        "_making",
+        "_next",
+        "_on_map",
+        "directory",
+        "loaded_end",
+        "retired",
+        "segment_bytes",
+        "segments",
+    )
+
     def __init__(
         self,
         fs: FileSystem,
@@ -136,13 +126,12 @@ class SegmentChain:
         *,
         durable_files: bool,
         allocated: int | None = None,
-        on_map: OnMap = lambda: None,
+        on_map: OnMap = lambda segment: None,
     ) -> None:
         self._fs = fs
         self._durable_files = durable_files
         self._allocated = allocated
         self._on_map = on_map
-        self._synced = 0
         self.directory = directory
         self.segment_bytes = segment_bytes
         self.segments: list[Segment] = []
@@ -183,10 +172,6 @@ class SegmentChain:
             missing = f"{self.directory}/{self.end:0{NAME_DIGITS}d}"
             raise StoreCorrupt(missing, 0, f"the file is missing, and all before {durable_end} was on disk")
         return True
-
-    @property
-    def is_mapped(self) -> bool:
-        return any(segment.is_mapped for segment in self.segments)
 
     def _problem(self, path: str, base: int, *, last: bool) -> str:
         size = self._fs.size(path)
@@ -233,24 +218,34 @@ class SegmentChain:
             self._fs.mkdirs(self.directory)
         at = self.end if self.segments else (base or 0)
         with self._making:
+            # In the chain before `prepare` may look at the chain's end again.
             segment, self._next = self._next or self._new_segment(at), None
-        self.segments.append(segment)
+            self.segments.append(segment)
         return segment
+
+    def cover(self, start: int, end: int) -> None:
+        """Take in the files that hold ``start`` to ``end``, which the owner has made."""
+        at = self.end if self.segments else start // self.segment_bytes * self.segment_bytes
+        while at < end:
+            self.segments.append(Segment(self._fs, self._path(at), at, self.segment_bytes, self._on_map))
+            at += self.segment_bytes
 
     @property
     def is_prepared(self) -> bool:
         """Whether the file that `extend` will need is there."""
         return self._next is not None
 
-    def prepare(self) -> None:
-        """Make the file behind the last one, so that `extend` need not wait for the disk. For any thread; DiskFull."""
+    def prepare(self, end: int) -> None:
+        """Make the file after the chain's ``end``, so that `extend` need not wait for the disk. For any thread.
+
+        Nothing is made when the chain has grown past ``end`` meanwhile. DiskFull when there is no room.
+        """
         with self._making:
-            if self.segments and self._next is None:
-                self._next = self._new_segment(self.end)
+            if self.segments and self._next is None and self.end == end:
+                self._next = self._new_segment(end)
 
     def _new_segment(self, at: int) -> Segment:
-        path = f"{self.directory}/{at:0{NAME_DIGITS}d}"
-        segment = Segment(self._fs, path, at, self.segment_bytes, self._on_map)
+        segment = Segment(self._fs, self._path(at), at, self.segment_bytes, self._on_map)
         try:
             self._allocate(segment)
         except BaseException:
@@ -258,21 +253,8 @@ class SegmentChain:
             raise
         return segment
 
-    def touched(self, offset: int) -> None:
-        """Something at ``offset``, not at the end, was written: the next sync must reach back to it."""
-        self._synced = min(self._synced, offset)
-
-    def sync(self, end: int) -> None:
-        """Make durable all that was written before ``end`` since the last sync. Runs in any thread, one at a time.
-
-        There may be segments behind the one that holds ``end``: room that was made for what was not written then.
-        """
-        segments = self.segments[:]
-        for segment in segments:
-            if segment.end > self._synced:
-                segment.sync()
-        if segments:
-            self._synced = min(segments[-1].base, end)
+    def _path(self, base: int) -> str:
+        return f"{self.directory}/{base:0{NAME_DIGITS}d}"
 
     def clear_from(self, offset: int) -> None:
         """Make all bytes from ``offset`` on zero, and remove the segments behind it."""
@@ -282,16 +264,10 @@ class SegmentChain:
             segment.clear_from(offset)
             self._allocate(segment)
 
-    def zero_from(self, offset: int) -> None:
-        """Make all bytes from ``offset`` on zero, in files that keep their size; durable with the next sync."""
+    def zero_from(self, offset: int, *, sync: bool) -> None:
+        """Make all bytes from ``offset`` on zero, in files that keep their size; ``sync``: for good."""
         for segment in self.between(offset, self.end):
-            segment.zero_from(max(offset, segment.base))
-        self.touched(offset)
-
-    def release(self) -> None:
-        """Unmap all segments."""
-        for segment in self.segments:
-            segment.release()
+            segment.zero_from(max(offset, segment.base), sync=sync)
 
     def cut_after(self, offset: int) -> None:
         """Remove the segments that lie wholly at or after ``offset``."""

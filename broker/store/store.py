@@ -12,14 +12,15 @@ from functools import partial
 
 from broker.store.abort import read_abort, remove_abort, write_abort
 from broker.store.batch_records import make_batch_records
-from broker.store.checkpoint import Checkpoint, CheckpointMark, make_durable, rocketmq_times
+from broker.store.checkpoint import Checkpoint, CheckpointMark, NotedEnd, make_durable, rocketmq_times
 from broker.store.commitlog import CommitLog
 from broker.store.consumequeue import ConsumeQueue
 from broker.store.file_size import refuse_other_size
 from broker.store.index import Index
 from broker.store.put_result import BatchPutResult, PutResult
 from broker.store.query import QueryResult, first_store_time, offset_by_time, query_by_key, store_time
-from broker.store.queue_ends import QueueEnds, read_queue_ends, write_queue_ends
+from broker.store.queue_ends import EndsTable, read_queue_ends, write_queue_ends
+from broker.store.queue_write import QueueWrite
 from broker.store.queues import Queues
 from broker.store.reader import GetResult, GetStatus, read_queue
 from broker.store.recovery import LastStop, Progress, Recovery, RecoveryReport
@@ -33,7 +34,19 @@ from mqcommon.message.record import MAX_PROPERTIES, BatchHead, decode_record, en
 INDEX_CATCH_UP = 20_000
 # What a stop lets it catch up by: some 500 ms.
 CLOSE_CATCH_UP = 200_000
+# Queues that a checkpoint writes in one step: copying what they hold takes the loop some milliseconds.
+QUEUES_AT_ONCE = 1_000
+# So many files are synced with all that the file system has to write: one by one they take six times as long.
+SYNC_TOGETHER = 100
+# So many entries of queues may wait in memory for a checkpoint that the disk holds up: 100 MB, and as much again while
+# they are copied to be written.
+MAX_ENTRIES_WAITING = 5_000_000
+# Who refuses messages when entries of queues cannot be written, and when too many wait.
+QUEUES = "queues"
+WAITING = "waiting entries"
 _ILLEGAL = 13
+
+QueueStep = tuple[ConsumeQueue, QueueWrite]
 
 
 @dataclass(frozen=True)
@@ -62,16 +75,21 @@ class MessageStore:
             fs, f"{directory}/index", options.index_slots, options.index_capacity, enabled=options.index_enabled
         )
         self.queues = Queues(fs, f"{directory}/consumequeue", options.consumequeue_segment_bytes, store_host)
+        self._ends = EndsTable()
         self._tag_codes = TagCodes()
         self._last_timestamp = 0
         self._flushed_timestamp = 0
         self._sync_failed = False
+        self._ends_noted_to = 0
         # Queues with held pulls that got messages since the owner of the pulls last looked.
         self.arrived: set[ConsumeQueue] = set()
         self.puts = 0
         self.put_bytes = 0
-        # Why no messages are taken, though there may be room; "" when they are. Whoever watches the disk sets it.
-        self.refusal = ""
+        # Messages that were stored by a master, and came in as bytes of its log.
+        self.copies = 0
+        self._entries_written = 0
+        # Who refuses messages -> why.
+        self._refusals: dict[str, str] = {}
 
     def open(self, progress: Progress = lambda line: None) -> RecoveryReport:
         """Lock the directory, recover, get ready. StoreLocked, StoreCorrupt or DiskFull when that can't be.
@@ -99,22 +117,37 @@ class MessageStore:
         ours = self._checkpoint.state.log_offset is not None
         refuse_other_size(fs, self.log.chain.directory, self._options.commitlog_segment_bytes, ours=ours)
         self.log.chain.load(self._checkpoint.state.log_offset or 0)
+        if self.log.chain.segments:
+            # A file whose removal a kill cut off must not come back with a power loss: ends of queues count on that.
+            fs.fsync_dir(self.log.chain.directory)
         self.index.load()
         last_stop = read_abort(fs, directory)
         if last_stop is LastStop.CLEAN and self._checkpoint.state.crashed:
             last_stop = LastStop.POWER_LOSS
         note_ends = partial(write_queue_ends, fs, directory)
-        recovery = Recovery(self.log, self.queues, self.index, self._tag_codes, self._clock, progress, note_ends)
+        recovery = Recovery(
+            self.log, self.queues, self.index, self._tag_codes, self._clock, progress, note_ends, self._write_all_queues
+        )
         report = recovery.run(self._checkpoint.state, last_stop, read_queue_ends(fs, directory))
         self._last_timestamp = self._flushed_timestamp = recovery.last_timestamp
         report.ahead_ms = max(recovery.last_timestamp - self._clock.now_ms(), 0)
         write_abort(fs, directory)
         # From here on a stop that is not clean can be told by the checkpoint, too.
-        self.finish_checkpoint(self.begin_checkpoint(with_ends=True))
+        self._ends.replace(self.queues.ends())
+        try:
+            self.checkpoint(with_ends=True)
+        except (DiskFull, OSError) as error:
+            if not ours:
+                raise  # the next start must see that the store is ours now
+            # What is there can be read; whoever makes the next checkpoint tries again.
+            self.refuse(QUEUES, str(error))
         return report
 
-    def close(self) -> None:
+    def close(self) -> str:
         """Make all durable, say so in the checkpoint, give the directory up.
+
+        Returns why the next start has to read the end of the log all the same: with a full disk, for example, entries
+        of queues cannot be written. "" when it need not.
 
         After a failed sync only the last: the next one may succeed without the bytes of the one that failed, so no
         checkpoint may be written any more, and the next start has to look.
@@ -123,16 +156,35 @@ class MessageStore:
             if not self._sync_failed:
                 with suppress(DiskFull):
                     self.build_index(CLOSE_CATCH_UP)
-                self.finish_checkpoint(self.begin_checkpoint(with_ends=True), clean=True)
+                self.checkpoint(with_ends=True, clean=True)
                 remove_abort(self._fs, self._options.directory, index_is_complete=not self.index_behind)
+        except (DiskFull, OSError) as error:
+            return str(error)
         finally:
             self.queues.close()
             self.index.close()
             self.log.close()
             self._checkpoint.close()
             self._lock.close()
+        return ""
 
     # --- writing
+
+    @property
+    def refusal(self) -> str:
+        """Why no messages are taken, though the log may have room for them; "" when they are."""
+        return next(iter(self._refusals.values()), "")
+
+    def refusal_of(self, who: str) -> str:
+        """Why ``who`` refuses messages; "" when it does not."""
+        return self._refusals.get(who, "")
+
+    def refuse(self, who: str, reason: str) -> None:
+        """Take no messages until ``who`` gives "" as the reason."""
+        if reason:
+            self._refusals[who] = reason
+        else:
+            self._refusals.pop(who, None)
 
     def put(
         self,
@@ -149,7 +201,7 @@ class MessageStore:
         prepared_transaction_offset: int = 0,
     ) -> PutResult:
         """Append one message. RequestRefused when it is too large for the files, DiskFull when there is no room."""
-        if self.refusal:
+        if self._refusals:
             raise DiskFull(self.refusal)
         queue = self.queues.get(topic, queue_id)
         size = queue.record_overhead + len(body) + len(properties) + (12 if len(born_host) > 8 else 0)
@@ -157,7 +209,6 @@ class MessageStore:
         if size > log.max_record_bytes or len(properties) > MAX_PROPERTIES:
             raise self._too_large(size, len(properties))
         physical = log.reserve(size)
-        queue.reserve(1)
         now = self._now()
         queue_offset = queue.next_offset
         log.write(
@@ -200,7 +251,7 @@ class MessageStore:
 
         ``suffix``: encoded properties that each message gets behind its own.
         """
-        if self.refusal:
+        if self._refusals:
             raise DiskFull(self.refusal)
         queue = self.queues.get(topic, queue_id)
         overhead = queue.record_overhead + len(suffix) + (12 if len(born_host) > 8 else 0)
@@ -212,7 +263,6 @@ class MessageStore:
         if total > log.max_record_bytes or most_properties > MAX_PROPERTIES:
             raise self._too_large(total, most_properties)
         start = log.reserve(total)
-        queue.reserve(len(messages))
         now = self._now()
         queue_offset = queue.next_offset
         head = BatchHead(queue.magic, queue_id, sys_flag, born_timestamp, born_host, now, self._host, reconsume_times)
@@ -267,28 +317,104 @@ class MessageStore:
         """All of the log before this is on disk, and so is what queues and index hold of it."""
         return self._checkpoint.state.log_offset or 0
 
+    @property
+    def entries_waiting(self) -> int:
+        """At most so many entries of queues are in memory only: those since the last checkpoint that wrote them."""
+        return self.puts + self.copies - self._entries_written
+
+    @property
+    def ends_noted_to(self) -> int:
+        """Where `durable_end` was when the ends of the queues were last noted on disk."""
+        return self._ends_noted_to
+
     def begin_checkpoint(self, *, with_ends: bool = False, as_flushed: bool = False) -> CheckpointMark:
-        """What is to be made durable now; `finish_checkpoint` does it.
+        """What is to be made durable now. It is made so by `take_queues`, `write_queues` and `queues_written`, in
+        turns until there is nothing to take, and then `finish_checkpoint`.
 
         ``with_ends``: note the ends of all queues as well, for a start that looks whether one is gone.
         ``as_flushed``: queues and index follow what is on disk of the log; it is not flushed for that.
         """
-        ends = QueueEnds(self.log.start, self.queues.ends(), self.index.ends()) if with_ends else None
         end, timestamp = self.log.end, self._last_timestamp
         if as_flushed:
             end, timestamp = self.log.flushed, self._flushed_timestamp
-        dirty, emptied = self.queues.take_dirty(), self.queues.take_emptied()
-        return CheckpointMark(end, timestamp, dirty, emptied, ends, self.index.state())
+        head = (self.log.start, self.index.ends()) if with_ends else None
+        gone, emptied = self.queues.take_removed()
+        left, entries, index_state = self.queues.dirty_count, self.puts + self.copies, self.index.state()
+        return CheckpointMark(end, timestamp, left, entries, gone, emptied, head, index_state, noted_to=self.log.end)
+
+    def take_queues(self, mark: CheckpointMark, limit: int = QUEUES_AT_ONCE) -> list[QueueStep]:
+        """Copies of what some queues hold in memory only, to be written; empty when ``mark`` needs no more."""
+        queues = self.queues.take_dirty(min(limit, mark.left))
+        mark.left = mark.left - len(queues) if queues else 0
+        if not queues:
+            self._entries_written = mark.entries
+        mark.noted_to = self.log.end
+        mark.noted += [NotedEnd(queue, queue.min_offset, queue.next_offset) for queue in queues]
+        return [(queue, queue.unwritten()) for queue in queues]
+
+    def write_queues(self, steps: Sequence[QueueStep]) -> None:
+        """Write them, and make them durable. Runs in any thread, one at a time.
+
+        DiskFull or OSError when they cannot be written, StoreError as in `flush`: `give_up_checkpoint` then.
+        """
+        together = len(steps) >= SYNC_TOGETHER
+        for _, write in steps:
+            files = write.run(self._fs)
+            try:
+                with self._must_succeed():
+                    for file in [] if together else files:
+                        file.sync()
+            finally:
+                for file in files:
+                    file.close()
+        if together:
+            with self._must_succeed():
+                self._fs.sync_all(self._options.directory)
+
+    def queues_written(self, steps: Sequence[QueueStep]) -> None:
+        """What `take_queues` gave is in the files."""
+        for queue, write in steps:
+            queue.written(write)
+
+    def give_up_checkpoint(self, mark: CheckpointMark) -> None:
+        """It could not be finished: all of ``mark`` is left to the next checkpoint."""
+        for noted in mark.noted:
+            if self.queues.find(noted.queue.topic, noted.queue.queue_id) is noted.queue:
+                self.queues.touch(noted.queue)
+        self.queues.put_back_removed(mark.gone, mark.emptied)
 
     def finish_checkpoint(self, mark: CheckpointMark, *, clean: bool = False) -> None:
-        """Make log, queues and index durable up to ``mark`` and write the checkpoint. Runs in any thread.
+        """Make log and index durable up to ``mark`` and write the checkpoint. Runs in any thread, one at a time.
 
-        StoreError as in `flush`; after OutOfDescriptors `Queues.put_back` comes first.
+        StoreError as in `flush`; OutOfDescriptors when it can be tried again. `give_up_checkpoint` comes after both.
         """
+        assert not mark.left, "entries of queues are in memory only"
+        ends: dict[str, dict[int, tuple[int, int]]] = {}
+        for topic in mark.gone:
+            self._ends.drop(topic)
+        for queue, low, next_offset in mark.noted:
+            if next_offset:
+                ends.setdefault(queue.topic, {})[queue.queue_id] = low, next_offset
+        for topic, by_id in ends.items():
+            self._ends.note(topic, by_id)
         with self._must_succeed():
-            make_durable(self._fs, self._options.directory, self.log, self.index, mark)
+            make_durable(self._fs, self._options.directory, self.log, self.index, self._ends, mark)
             times = rocketmq_times(self.log, mark, clean=clean)
             self._checkpoint.write(mark.log_offset, mark.timestamp, times, clean=clean)
+        if mark.ends_head is not None:
+            self._ends_noted_to = mark.log_offset
+
+    def checkpoint(self, *, with_ends: bool = False, as_flushed: bool = False, clean: bool = False) -> None:
+        """All steps of a checkpoint at once. Blocks; for when nobody else uses the store. DiskFull, OSError: none."""
+        mark = self.begin_checkpoint(with_ends=with_ends, as_flushed=as_flushed)
+        try:
+            while steps := self.take_queues(mark):
+                self.write_queues(steps)
+                self.queues_written(steps)
+            self.finish_checkpoint(mark, clean=clean)
+        except BaseException:
+            self.give_up_checkpoint(mark)
+            raise
 
     # --- reading
 
@@ -364,6 +490,12 @@ class MessageStore:
         return query_by_key(self.log, self.index, topic, key, max_num, begin_ms, end_ms, max_bytes, unique=unique)
 
     # --- inside
+
+    def _write_all_queues(self) -> None:
+        while queues := self.queues.take_dirty(QUEUES_AT_ONCE):
+            steps = [(queue, queue.unwritten()) for queue in queues]
+            self.write_queues(steps)
+            self.queues_written(steps)
 
     @contextmanager
     def _must_succeed(self) -> Iterator[None]:

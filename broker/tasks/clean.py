@@ -49,6 +49,8 @@ class Cleaner:
         # When what could not be removed is tried again.
         self._next_try = 0.0
         self._told_full = False
+        # Why sends are refused; "" when they are not.
+        self._refusal = ""
 
     def ask(self) -> None:
         """Remove what is expired now, whatever the hour."""
@@ -86,9 +88,13 @@ class Cleaner:
     async def _follow(self, queues: list[ConsumeQueue]) -> None:
         async with self._flusher.one_at_a_time:
             present = [queue for queue in queues if self._store.queues.find(queue.topic, queue.queue_id) is queue]
-            for queue, start in await trio.to_thread.run_sync(self._removal.find_starts, present):
+            searches = [queue.start_search() for queue in present]
+            starts = await trio.to_thread.run_sync(self._removal.find_starts, searches, self._store.log.start)
+            for queue, start in zip(present, starts, strict=True):
                 queue.start_at(start)
-            shorter = [queue for queue in present if queue.chain.retired]
+                if queue.min_offset:
+                    self._store.queues.touch(queue)  # its ends are noted anew
+            shorter = [queue.chain for queue in present if queue.chain.retired]
             if shorter:
                 await trio.to_thread.run_sync(self._removal.remove_queue_files, shorter)
 
@@ -106,12 +112,13 @@ class Cleaner:
         return decision
 
     def _refuse(self, decision: Decision) -> None:
-        before, store = self._store.refusal, self._store
+        before = self._refusal
         most = self._options.retention_rules.refuse_ratio
-        store.refusal = f"{decision.used:.1%} in use, at most {most}%: make room" if decision.refuse else ""
-        if store.refusal and not before:
-            logger.error("sends are refused: the disk is too full: %s", store.refusal)
-        elif before and not store.refusal:
+        self._refusal = f"{decision.used:.1%} in use, at most {most}%: make room" if decision.refuse else ""
+        self._store.refuse("cleaner", self._refusal)
+        if self._refusal and not before:
+            logger.error("sends are refused: the disk is too full: %s", self._refusal)
+        elif before and not self._refusal:
             logger.info("sends are taken again: %.1f%% of the disk are in use", decision.used * 100)
         if not decision.too_full:
             self._told_full = False
@@ -143,7 +150,7 @@ class Cleaner:
         if not decision.files:
             return 0
         await self._flusher.checkpoint(note_ends=True)
-        durable = self._store.durable_end
+        durable = self._store.ends_noted_to
         for number in range(decision.files):
             if number:
                 await trio.sleep(self._options.delete_commit_log_files_interval / 1000)

@@ -11,9 +11,10 @@ from collections.abc import Awaitable, Callable
 import trio
 
 from broker.options import BrokerOptions
+from broker.store.checkpoint import CheckpointMark
 from broker.store.group_commit import GroupCommit
 from broker.store.residency import NotResident, resident_only, warm
-from broker.store.store import MessageStore
+from broker.store.store import MAX_ENTRIES_WAITING, QUEUES, WAITING, MessageStore
 from mqcommon.errors import DiskFull, OutOfDescriptors, StoreError
 
 logger = logging.getLogger(__name__)
@@ -21,6 +22,8 @@ logger = logging.getLogger(__name__)
 PAGE_BYTES = 4096
 CHECKPOINT_INTERVAL_S = 1.0
 EXPIRE_INTERVAL_S = 0.1
+# A second's messages are some 100,000.
+ENTRIES_INTERVAL_S = 0.1
 # The last quarter of a file of 1 GiB takes seconds to fill.
 NEXT_FILE_INTERVAL_S = 0.1
 # The ends of 10,000 queues take some 10 ms to note.
@@ -65,6 +68,8 @@ class Flusher:
         self._may_be_behind = MAX_SLAVE_INDEX_BEHIND_BYTES if options.is_slave else MAX_INDEX_BEHIND_BYTES
         self._most_behind = 0
         self._next_ends = 0.0
+        # Why entries of queues are kept in memory; "" when they can be written.
+        self._cannot_write = store.refusal_of(QUEUES)
 
     def wake(self) -> None:
         """After a turn of the loop: somebody may wait for a flush."""
@@ -90,23 +95,50 @@ class Flusher:
     async def checkpoint(self, *, note_ends: bool = False) -> None:
         """Queues and index become durable as far as the log is, and the checkpoint says so.
 
-        With ``note_ends``, and now and then, the log is flushed, and the ends of the queues are noted.
+        With ``note_ends``, and now and then, the log is flushed, and the ends of the queues are noted. When entries of
+        queues cannot be written, sends are refused until a later checkpoint can. OutOfDescriptors: the next one may
+        do all of it.
         """
         async with self.one_at_a_time:
             now = trio.current_time()
             with_ends = note_ends or now >= self._next_ends
-            if with_ends:
-                self._next_ends = now + ENDS_INTERVAL_S
             mark = self._store.begin_checkpoint(with_ends=with_ends, as_flushed=not with_ends)
+            done = False
             try:
-                if with_ends:
-                    # Ends that the log may lose would be missed by a start. Who waits for the log does not wait for
-                    # more.
-                    await self.flush()
-                await trio.to_thread.run_sync(self._store.finish_checkpoint, mark)
-            except OutOfDescriptors:
-                self._store.queues.put_back(mark.queues, mark.emptied)
-                raise
+                if await self._write_queues(mark):
+                    await self._finish(mark)
+                    done = True
+            finally:
+                # Also when it is cancelled: the checkpoint of a stop writes what this one took.
+                if not done:
+                    self._store.give_up_checkpoint(mark)
+            if done and with_ends:
+                self._next_ends = now + ENDS_INTERVAL_S
+
+    async def _write_queues(self, mark: CheckpointMark) -> bool:
+        """Whether the entries that wait in memory are in the queues' files."""
+        store, before = self._store, self._cannot_write
+        try:
+            while steps := store.take_queues(mark):
+                await trio.to_thread.run_sync(store.write_queues, steps)
+                store.queues_written(steps)
+            self._cannot_write = ""
+        except OutOfDescriptors:
+            raise  # it is tried again soon, and sends go on as long as not too many entries wait
+        except (DiskFull, OSError) as error:
+            self._cannot_write = str(error)
+        store.refuse(QUEUES, self._cannot_write)
+        if self._cannot_write and not before:
+            logger.error("sends are refused: entries of consume queues cannot be written: %s", self._cannot_write)
+        elif before and not self._cannot_write:
+            logger.info("sends are taken again: all entries of consume queues are written")
+        return not self._cannot_write
+
+    async def _finish(self, mark: CheckpointMark) -> None:
+        if mark.ends_head is not None:
+            # Ends that the log may lose would be missed by a start. Who waits for the log does not wait for more.
+            await self.flush()
+        await trio.to_thread.run_sync(self._store.finish_checkpoint, mark)
 
     async def delete_topic(self, topic: str) -> None:
         """Remove the topic's queues for good."""
@@ -123,6 +155,7 @@ class Flusher:
             )
             nursery.start_soon(self._checkpoint_often)
             nursery.start_soon(self._expire_often)
+            nursery.start_soon(self._bound_entries)
             nursery.start_soon(self._build_index)
             nursery.start_soon(self._make_files)
 
@@ -152,7 +185,11 @@ class Flusher:
         while True:
             await trio.sleep(CHECKPOINT_INTERVAL_S)
             log = self._store.log
-            if log.flushed != done or (log.flushed != log.end and trio.current_time() >= self._next_ends):
+            if (
+                self._cannot_write
+                or log.flushed != done
+                or (log.flushed != log.end and trio.current_time() >= self._next_ends)
+            ):
                 flushed = log.flushed
                 if await self._try(self.checkpoint):
                     done = flushed
@@ -167,6 +204,23 @@ class Flusher:
             return False
         return True
 
+    async def _bound_entries(self) -> None:
+        """Entries of queues wait in memory for the checkpoint: sends are refused when it is too late."""
+        store, told = self._store, False
+        while True:
+            await trio.sleep(ENTRIES_INTERVAL_S)
+            too_many = store.entries_waiting > MAX_ENTRIES_WAITING
+            if too_many == told:
+                continue
+            told = too_many
+            if too_many:
+                reason = f"{store.entries_waiting:,} entries of consume queues wait in memory for a slow disk"
+                logger.error("sends are refused: %s", reason)
+                store.refuse(WAITING, reason)
+            else:
+                logger.info("sends are taken again: the entries of consume queues that waited are written")
+                store.refuse(WAITING, "")
+
     async def _expire_often(self) -> None:
         while True:
             await trio.sleep(EXPIRE_INTERVAL_S)
@@ -178,7 +232,7 @@ class Flusher:
             await trio.sleep(NEXT_FILE_INTERVAL_S)
             if self._store.log.wants_file:
                 try:
-                    await trio.to_thread.run_sync(self._store.log.make_file)
+                    await trio.to_thread.run_sync(self._store.log.make_file, self._store.log.chain.end)
                 except (DiskFull, OSError) as error:
                     # Sends are refused only when the log gets there.
                     logger.warning("the next file of the commit log cannot be made yet: %s", error)

@@ -89,8 +89,9 @@ async def broker_set(
     slaves: int = 1,
     options: Sequence[str] = (),
     master_options: Sequence[str] = (),
+    program: Sequence[str] = (),
 ) -> AsyncIterator[BrokerSet]:
-    """A set that is registered, its slaves in sync."""
+    """A set that is registered, its slaves in sync. ``program`` runs instead of the command ``broker``."""
     namesrv = namesrv_daemon(home)
     common = (*SMALL, "--broker-name", NAME, *options)
     master = broker_daemon(
@@ -104,6 +105,8 @@ async def broker_set(
         for number in range(1, slaves + 1)
     ])  # fmt: skip
     daemons = [namesrv, master, *made.slaves]
+    for broker in daemons[1:] if program else ():
+        broker.command = [*program, *broker.command[1:]]
     try:
         for daemon in daemons:
             daemon.start()

@@ -13,7 +13,9 @@ class Node:
     def __init__(self, data: bytes = b"") -> None:
         self.data = bytearray(data)
         self.durable = bytes(data)
+        # Shared by all handles that have it mapped, so many.
         self.map: mmap.mmap | None = None
+        self.maps = 0
         # How many bytes at its end have no blocks yet.
         self.hole = 0
         # What the kernel had when a sync failed: it counts as written since, and no later sync writes it.

@@ -122,10 +122,13 @@ class MemoryFiles:
         self.take_room(path, max(0, size - length - hole))
         node = self._open(path)
         node.hole += hole
-        content = node.content()
-        node.map = mmap.mmap(-1, size)
-        node.map[: min(size, len(content))] = content[:size]
-        node.data = bytearray(content)
+        if node.map is None or len(node.map) != size:
+            content = node.content()
+            node.map = mmap.mmap(-1, size)
+            node.map[: min(size, len(content))] = content[:size]
+            node.data = bytearray(content)
+            node.maps = 0
+        node.maps += 1
         return MemoryMappedFile(self, path, node, size)
 
     def fsync_dir(self, path: str) -> None:
@@ -133,6 +136,13 @@ class MemoryFiles:
         if path not in self._directories:
             raise FileNotFoundError(errno.ENOENT, "no such directory", path)
         self._durable_names[path] = apply_changes(self._durable_names.get(path, {}), self._changes.pop(path, []))
+
+    def sync_all(self, path: str) -> None:
+        self._count("sync", path)
+        for node in self._names.values():
+            node.sync()
+        for directory in list(self._changes):
+            self.fsync_dir(directory)
 
     def disk_usage(self, path: str) -> DiskUsage:
         used = min(self.capacity, self.used())
@@ -294,6 +304,7 @@ class MemoryMappedFile:
         self.view = node.map
         self._fs = fs
         self._node = node
+        self._closed = False
 
     def allocate(self, end: int) -> None:
         # Blocks are given from the front: what is left of the hole lies behind ``end``.
@@ -305,7 +316,7 @@ class MemoryMappedFile:
         self._fs._sync(self.path, self._node)
 
     def resident(self, at: int, size: int) -> bool:
-        return not self.view.closed and self._fs.cold.resident(self.path, at, size)
+        return not self._closed and self._fs.cold.resident(self.path, at, size)
 
     def pread(self, at: int, size: int) -> bytes:
         self._check_open()
@@ -329,11 +340,17 @@ class MemoryMappedFile:
         self._fs.cold.populated.append((self.path, at, size))
 
     def _check_open(self) -> None:
-        if self.view.closed:
+        if self._closed:
             raise FileClosed(f"{self.path} was closed, and perhaps removed")
 
     def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
         if self._node.map is self.view:
+            self._node.maps -= 1
+            if self._node.maps:
+                return
             self._node.data = bytearray(self._node.content())
             self._node.map = None
         with contextlib.suppress(BufferError):

@@ -89,6 +89,7 @@ async def test_a_queue_that_is_not_there() -> None:
 
 async def test_a_blank_place_is_said_to_be_one() -> None:
     desk = desk_with(3)
+    desk.store.checkpoint()
     segment = desk.store.queues.get("T", 0).chain.at(0)
     assert segment is not None
     ENTRY.pack_into(segment.file.view, ENTRY_BYTES, 0, BLANK_SIZE, 0)

@@ -61,6 +61,7 @@ async def following(
         flush if sync_flush else None,
         SlaveProgress(),
         ManualClock(),
+        trio.Lock(),
         last_file=last_file,
     )
     async with trio.open_nursery() as nursery:
@@ -205,7 +206,7 @@ async def test_a_master_that_does_not_answer_is_logged_each_minute(
     store = open_store(MemoryFiles(), ManualClock(), SMALL_FILES)
     slave = Slave(
         Replica(store), LinkTerms(), Hello(VERSION, "c", "b", 1, "", b""), find, lambda: None, lambda: None, None,
-        SlaveProgress(), ManualClock(),
+        SlaveProgress(), ManualClock(), trio.Lock(),
     )  # fmt: skip
     with trio.move_on_after(3.5 * LOG_S):
         await slave.run()

@@ -10,10 +10,10 @@ RULES = BrokerOptions().retention_rules
 
 def clean(fs: FileSystem, store: MessageStore, files: int) -> int:
     """Remove up to ``files`` of the log and all that follows from it; returns how many."""
-    store.finish_checkpoint(store.begin_checkpoint(with_ends=True))
+    store.checkpoint(with_ends=True)
     removal = Removal(fs, "/store", store)
     removed = 0
-    while removed < files and removal.retire_log_file(store.durable_end) is not None:
+    while removed < files and removal.retire_log_file(store.ends_noted_to) is not None:
         removal.remove_log_files()
         removed += 1
     follow(removal, store)
@@ -23,8 +23,10 @@ def clean(fs: FileSystem, store: MessageStore, files: int) -> int:
 def follow(removal: Removal, store: MessageStore) -> None:
     """Queues and index forget what is gone from the log."""
     queues = list(store.queues)
-    for queue, start in removal.find_starts(queues):
+    starts = removal.find_starts([queue.start_search() for queue in queues], store.log.start)
+    for queue, start in zip(queues, starts, strict=True):
         queue.start_at(start)
-    removal.remove_queue_files(queues)
+        store.queues.touch(queue)
+    removal.remove_queue_files([queue.chain for queue in queues])
     removal.retire_index_files()
     removal.remove_index_files()

@@ -54,7 +54,7 @@ def whole(last_stop: LastStop) -> Whole:
         sent[queue].append(body)
         if n + 1 == FLUSHED:
             store.build_index(SENT)
-            store.finish_checkpoint(store.begin_checkpoint(with_ends=True))
+            store.checkpoint(with_ends=True)
             flushed = {queue: len(bodies) for queue, bodies in sent.items()}
     store.build_index(SENT)
     everything = {queue: len(bodies) for queue, bodies in sent.items()}

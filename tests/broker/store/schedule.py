@@ -114,7 +114,7 @@ class Schedule:
     def _make_file(self) -> None:
         if self.store.log.wants_file:
             with suppress(DiskFull):
-                self.store.log.make_file()
+                self.store.log.make_file(self.store.log.chain.end)
 
     def _build_index(self) -> None:
         with suppress(DiskFull):
@@ -129,12 +129,20 @@ class Schedule:
         self._build_index()
         with_ends = with_ends or self.random.random() < 0.2
         mark = self.store.begin_checkpoint(with_ends=with_ends, as_flushed=not with_ends)
+        with self._work_beside(self.store.flush):
+            try:
+                while steps := self.store.take_queues(mark, limit=self.random.choice((1, 2, 1000))):
+                    self.store.write_queues(steps)
+                    self.store.queues_written(steps)
+            except DiskFull:
+                self.store.give_up_checkpoint(mark)
+                return
         if with_ends:
             self._flush()
         with self._work_beside(self.store.flush):
             self.store.finish_checkpoint(mark)
         self.model.durable_end = self.store.log.flushed
-        if mark.ends:
+        if with_ends:
             self.model.deleting.clear()
 
     def _delete_topic(self) -> None:
@@ -149,20 +157,22 @@ class Schedule:
         removal = Removal(self.fs, SMALL.directory, self.store)
         self._checkpoint(with_ends=True)
         for _ in range(self.random.randint(1, 3)):
-            removal.retire_log_file(self.store.durable_end)
+            removal.retire_log_file(self.store.ends_noted_to)
             self.model.clean(self.store.log.start)
             removal.remove_log_files()
         queues = list(self.store.queues)
-        for queue, start in removal.find_starts(queues):
+        starts = removal.find_starts([queue.start_search() for queue in queues], self.store.log.start)
+        for queue, start in zip(queues, starts, strict=True):
             queue.start_at(start)
-        removal.remove_queue_files(queues)
+            self.store.queues.touch(queue)
+        removal.remove_queue_files([queue.chain for queue in queues])
         removal.retire_index_files()
         removal.remove_index_files()
 
     def _unmap(self) -> None:
         for queue in self.store.queues:
             if self.random.random() < 0.5:
-                queue.release()
+                queue.close()
 
     def _time_goes_on(self) -> None:
         self._latest_ms = max(self._latest_ms, self._clock.now_ms())
@@ -198,7 +208,11 @@ class Schedule:
     # --- the end, and what comes after
 
     def _stop(self) -> None:
-        self.store.close()
+        if self.store.close():
+            # No room for entries of queues.
+            assert self.fs.capacity < ROOM
+            self._reopen(self.fs)
+            return
         self.model.durable_end = self.store.log.end
         self.model.deleting.clear()
         self._reopen(self.fs.crash(self.random) if self.random.random() < 0.3 else self.fs)
@@ -209,8 +223,10 @@ class Schedule:
     def _leave_as_rocketmq(self) -> None:
         """Stopped or killed, with files of RocketMQ's only: no offset in the checkpoint, no ends of queues."""
         clean = self.random.random() < 0.5
-        if clean:
-            self.store.close()
+        if clean and self.store.close():
+            # No room for entries of queues: such a store is not left so.
+            self._reopen(self.fs)
+            return
         fs = self.fs.killed()
         path = f"{SMALL.directory}/checkpoint"
         fs.overwrite(path, fs.read(path)[:40].ljust(CHECKPOINT_BYTES, b"\0"))

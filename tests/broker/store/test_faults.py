@@ -46,9 +46,9 @@ def test_a_deleted_topic_stays_deleted_when_the_power_goes() -> None:
     fs = MemoryFiles()
     store = open_store(fs)
     put(store, "t", 0, b"x")
-    store.finish_checkpoint(store.begin_checkpoint())
+    store.checkpoint()
     store.delete_topic("t")
-    store.finish_checkpoint(store.begin_checkpoint(with_ends=True))
+    store.checkpoint(with_ends=True)
     for seed in SEEDS:
         assert open_store(fs.crash(Random(seed))).max_offset("t", 0) == 0
 
@@ -58,7 +58,7 @@ def test_a_topic_made_again_while_its_deletion_was_cut_off_keeps_the_new_message
     store = open_store(fs)
     for _ in range(8):
         put(store, "t", 0, b"old")
-    store.finish_checkpoint(store.begin_checkpoint(with_ends=True))
+    store.checkpoint(with_ends=True)
     put(store, "t", 0, b"old, behind the checkpoint")
     store.delete_topic("t")
     put(store, "t", 0, b"new")
@@ -81,7 +81,7 @@ def test_a_deletion_that_power_loss_undid_hides_no_new_message() -> None:
     store = open_store(fs)
     for _ in range(2):
         put(store, "t", 0, b"old")
-    store.finish_checkpoint(store.begin_checkpoint())
+    store.checkpoint()
     store.delete_topic("t")
     put(store, "t", 0, b"new")
     store.flush()
@@ -97,7 +97,7 @@ def test_a_queue_whose_making_anew_was_broken_off_is_made_anew_again(power_loss:
     for n, body in enumerate(sent):
         put(store, "t", 0, body)
         if n in (20, 49):
-            store.finish_checkpoint(store.begin_checkpoint(with_ends=n == 20))
+            store.checkpoint(with_ends=n == 20)
     fs = fs.killed()
     for path in [path for path in fs.paths() if "consumequeue" in path]:
         fs.remove(path)
@@ -187,12 +187,12 @@ def test_a_cleaned_queue_that_is_begun_anew_is_rebuilt() -> None:
     store = open_store(fs)
     for _ in range(60):
         put(store, "t", 0, bytes(200))
-    store.finish_checkpoint(store.begin_checkpoint(with_ends=True))
+    store.checkpoint(with_ends=True)
     removal = Removal(fs, "/store", store)
     for _ in range(2):
         removal.retire_log_file(store.log.flushed)
     removal.remove_log_files()
-    first_kept = store.queues.get("t", 0).find_start(store.log.start)
+    first_kept = store.queues.get("t", 0).start_search().run(store.log.start)
     assert first_kept > 16
     store.delete_topic("t")
     put(store, "t", 0, b"new")
@@ -203,8 +203,9 @@ def test_a_full_disk_stops_neither_checkpoint_nor_stop() -> None:
     fs = MemoryFiles()
     store = open_store(fs)
     put(store, "t", 0, b"x")
+    store.checkpoint()
     fs.capacity = fs.used()
-    store.finish_checkpoint(store.begin_checkpoint(with_ends=True))
+    store.checkpoint(with_ends=True)
     put(store, "t", 0, b"y")
     store.close()
     fs.capacity = 1 << 40

@@ -380,7 +380,7 @@ def test_a_java_broker_that_gets_its_store_back_misses_no_key(
         put = store.put("GoldenA", 0, bytes(2000), b"UNIQ_KEY\x01ours%d\x02" % number, born_timestamp=1, born_host=HOST)
         ours.append(put.physical_offset)
     store.build_index(built)
-    store.finish_checkpoint(store.begin_checkpoint(with_ends=True))
+    store.checkpoint(with_ends=True)
     left = golden
     if killed:
         (tmp_path / "killed").mkdir()

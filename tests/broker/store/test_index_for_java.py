@@ -27,7 +27,7 @@ def busy_store(random: Random) -> tuple[MemoryFiles, MessageStore]:
         if random.random() < 0.1:
             store.build_index(random.choice((1, 5, 30)))
         if random.random() < 0.1:
-            store.finish_checkpoint(store.begin_checkpoint(as_flushed=random.random() < 0.5))
+            store.checkpoint(as_flushed=random.random() < 0.5)
         if random.random() < 0.05:
             store.flush()
     return fs, store
@@ -59,7 +59,7 @@ def test_a_java_broker_does_not_read_the_whole_log_again() -> None:
         put(store, "t", 0, b"x" * 200, b"UNIQ_KEY\x01id%d\x02" % number)
         clock.advance(1000)
         store.build_index(10)
-    store.finish_checkpoint(store.begin_checkpoint())
+    store.checkpoint()
     java = start_java(fs.killed(), SMALL.directory, SMALL.index_slots, SMALL.index_capacity)
     assert java.read_from > store.log.end // 2
 
@@ -91,7 +91,7 @@ def test_messages_that_a_java_broker_left_out_of_the_index_are_found_again(
     if clean:
         store.close()
     else:
-        store.finish_checkpoint(store.begin_checkpoint(with_ends=True))
+        store.checkpoint(with_ends=True)
     # RocketMQ goes on behind what the index lacks, and stores more.
     fs = fs.killed()
     java = open_store(fs, clock)

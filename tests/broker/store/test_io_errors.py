@@ -38,7 +38,7 @@ class Work:
                 self._try(partial(store.build_index, 1000))
                 self._try(partial(self._checkpoint, with_ends=n > 8))
                 for queue in store.queues:
-                    queue.release()
+                    queue.close()
         self._try(store.close)
 
     def _put(self, queue: Queue, body: bytes) -> None:
@@ -53,7 +53,7 @@ class Work:
         self.acked[queue] += sent
 
     def _checkpoint(self, *, with_ends: bool) -> None:
-        self.store.finish_checkpoint(self.store.begin_checkpoint(with_ends=with_ends))
+        self.store.checkpoint(with_ends=with_ends)
 
     def _try(self, step: Callable[[], object]) -> None:
         with suppress(OSError, StoreError):

@@ -115,6 +115,7 @@ def test_records_of_sends_and_batches(
         Fields(magic, 7, 2, 2, starts[2], *rest, 0, b"", topic, b"WAIT\x01true\x02"),
     ]
     assert data[at:] == bytes(4096 - at)
+    store.checkpoint()
     queue = fs.read(f"/store/consumequeue/{topic}/7/00000000000000000000")
     sizes = [starts[1], starts[2] - starts[1], at - starts[2]]
     hashes = [java_hash("TagA"), java_hash("a"), 0]
@@ -140,6 +141,8 @@ def test_a_queue_that_begins_late_has_blanks_before_it() -> None:
     store = new_store(fs, V4)
     queue = store.queues.get("t", 0)
     queue.put_at(18, 4096, 100, 7)
+    store.queues.touch(queue)
+    store.checkpoint()
     data = fs.read("/store/consumequeue/t/0/00000000000000000320")
     blank = struct.pack(">qiq", 0, 0x7FFFFFFF, 0)
     assert data[:60] == blank * 2 + struct.pack(">qiq", 4096, 100, 7)

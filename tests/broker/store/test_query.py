@@ -28,6 +28,7 @@ def stored_at(times_ms: list[int], fs: MemoryFiles | None = None) -> MessageStor
     for time_ms in times_ms:
         clock.advance(time_ms - clock.now_ms())
         put(store, "t", 0, b"x" * 50)
+    store.checkpoint()
     return store
 
 

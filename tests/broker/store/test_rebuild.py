@@ -30,7 +30,7 @@ def stored(*, stopped: bool) -> MemoryFiles:
         put(store, "t", n % 2, body, b"KEYS\x01k%d\x02" % n)
         if n == 80:
             store.build_index(1000)
-            store.finish_checkpoint(store.begin_checkpoint(with_ends=True))
+            store.checkpoint(with_ends=True)
     store.build_index(1000)
     if stopped:
         store.close()

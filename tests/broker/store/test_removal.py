@@ -67,7 +67,7 @@ def test_what_is_not_durable_yet_stays() -> None:
     assert removal.retire_log_file(store.durable_end) is None
     store.flush()
     assert removal.retire_log_file(store.durable_end) is None, "the queues are not on disk yet"
-    store.finish_checkpoint(store.begin_checkpoint())
+    store.checkpoint()
     assert removal.retire_log_file(store.durable_end) is not None
 
 
@@ -134,7 +134,7 @@ def test_verify_store_finds_nothing_wrong_with_a_store_that_was_cleaned() -> Non
 def test_a_reader_of_a_file_that_has_just_gone_is_told_where_to_go_on() -> None:
     fs = MemoryFiles()
     store, sent = filled(fs)
-    store.finish_checkpoint(store.begin_checkpoint())
+    store.checkpoint()
     removal = Removal(fs, "/store", store)
     for _ in range(2):
         removal.retire_log_file(store.durable_end)
@@ -163,7 +163,7 @@ def test_bytes_of_a_removed_file_stay_readable_for_those_who_read_it() -> None:
 def test_a_file_that_cannot_be_removed_holds_up_those_behind_it_and_is_tried_again() -> None:
     fs = MemoryFiles()
     store, sent = filled(fs)
-    store.finish_checkpoint(store.begin_checkpoint())
+    store.checkpoint()
     removal = Removal(fs, "/store", store)
     oldest = removal.retire_log_file(store.durable_end)
     assert oldest is not None
@@ -308,7 +308,7 @@ class CleanedStore(RuleBasedStateMachine):
     @rule()
     def checkpoint(self) -> None:
         self.store.build_index(1000)
-        self.store.finish_checkpoint(self.store.begin_checkpoint())
+        self.store.checkpoint()
         self.durable = len(self.log)
 
     @rule()

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.store.replica import Replica
-from broker.store.store import MessageStore
+from broker.store.store import QUEUES, MessageStore
 from mqcommon.errors import DiskFull, ProtocolError, StoreCorrupt
 from mqcommon.message.record import BLANK_MAGIC, SIZE_MAGIC
 from tests.broker.store.support import BORN_HOST, SMALL, bodies, new_store, open_store, put, put_batch
@@ -83,7 +83,7 @@ def entries(store: MessageStore) -> dict[tuple[str, int], list[tuple[int, int, i
 
 
 def build_all(replica: Replica) -> None:
-    while replica.build(1000):
+    while replica.build(1000, guarded=True):
         pass
 
 
@@ -124,16 +124,12 @@ def test_a_slave_is_its_master_whatever_happens(seed: int, ends: list[str]) -> N
     for how in ends:
         start = replica.raw_end
         feed(replica, log_bytes(its_master, start, min(start + random.randrange(1500), its_master.log.end)))
-        replica.build(random.randrange(12))
+        replica.build(random.randrange(12), guarded=True)
         if random.random() < 0.3:
             slave.flush()
         if random.random() < 0.2:
             with_ends = random.random() < 0.5
-            mark = slave.begin_checkpoint(with_ends=with_ends, as_flushed=not with_ends)
-            if with_ends:
-                # What the log may lose is never noted.
-                slave.flush()
-            slave.finish_checkpoint(mark)
+            slave.checkpoint(with_ends=with_ends, as_flushed=not with_ends)
         if how:
             slave = restart(slave, how, random)
             replica = Replica(slave)
@@ -273,9 +269,15 @@ def test_a_full_disk_stops_at_a_record_and_goes_on_later() -> None:
     with pytest.raises(DiskFull):
         feed(replica, log_bytes(its_master, 0, its_master.log.end))
     fs.capacity = fs.used()
+    build_all(replica)
+    with pytest.raises(DiskFull) as full:
+        slave.checkpoint()
+    # As tasks/flush.py says it.
+    slave.refuse(QUEUES, str(full.value))
     with pytest.raises(DiskFull):
-        build_all(replica)
+        replica.build(1)
     fs.capacity = room
+    slave.refuse(QUEUES, "")
     feed(replica, log_bytes(its_master, replica.raw_end, its_master.log.end))
     build_all(replica)
     assert_same(slave, its_master)
@@ -292,3 +294,21 @@ def test_held_pulls_hear_of_messages() -> None:
     feed(replica, log_bytes(its_master, 0, its_master.log.end))
     build_all(replica)
     assert slave.arrived == {queue}
+
+
+def test_a_replica_waits_when_too_many_entries_are_in_memory_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("broker.store.replica.MAX_ENTRIES_WAITING", 100)
+    its_master = open_store(MemoryFiles())
+    for number in range(150):
+        put(its_master, "t", number % 2, b"x")
+    slave = open_store(MemoryFiles())
+    replica = Replica(slave)
+    replica.begin_at(0)
+    feed(replica, log_bytes(its_master, 0, its_master.log.end))
+    while not replica.must_wait:
+        assert replica.build(10)
+    assert 100 < slave.entries_waiting <= 110
+    slave.checkpoint()
+    assert not replica.must_wait and slave.entries_waiting == 0
+    build_all(replica)
+    assert_same(slave, its_master)

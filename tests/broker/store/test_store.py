@@ -109,6 +109,7 @@ def test_tags_are_filtered_by_hash() -> None:
     store = open_store(MemoryFiles())
     for n in range(40):
         put(store, "t", 0, b"%d" % n, b"TAGS\x01%s\x02" % (b"odd" if n % 2 else b"even"))
+    store.checkpoint()
     wanted = frozenset({java_hash("odd")})
     first = store.get("t", 0, 0, 5, 1 << 20, wanted)
     assert (first.status, first.count) == (GetStatus.FOUND, 5)
@@ -205,7 +206,7 @@ def test_a_deleted_topic_starts_again_and_does_not_come_back() -> None:
         put(store, "u", 0, b"other %d" % n)
     store.delete_topic("t")
     store.build_index(1000)
-    store.finish_checkpoint(store.begin_checkpoint())
+    store.checkpoint()
     assert store.max_offset("t", 0) == 0
     put(store, "t", 0, b"new")
     store = open_store(fs.killed())

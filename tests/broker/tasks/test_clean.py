@@ -181,7 +181,7 @@ async def test_what_cannot_be_removed_is_tried_again_after_a_while(caplog: pytes
 async def test_at_the_start_queues_follow_a_cleaning_that_was_cut_off() -> None:
     room = Room()
     store = room.store
-    store.finish_checkpoint(store.begin_checkpoint(with_ends=True))
+    store.checkpoint(with_ends=True)
     removal = Removal(room.fs, "/store", store)
     for _ in range(20):
         removal.retire_log_file(store.durable_end)
