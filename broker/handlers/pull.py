@@ -197,21 +197,23 @@ class PullHandlers:
         wait_ms = suspend_ms if options.long_polling_enable else options.short_polling_time_mills
         log = self._store.log
         group, queue, offset, max_count, max_bytes, tag_codes = wanted
+        # The answer needs neither; a subscription may be long.
+        request.body, request.ext = b"", None
 
-        def retry(last: bool) -> bool:
-            nonlocal offset
-            result = read_queue(log, queue, offset, max_count, max_bytes, tag_codes)
+        def retry(pull: HeldPull, last: bool) -> bool:
+            result = read_queue(log, queue, pull.offset, max_count, max_bytes, tag_codes)
             if not last and result.status is GetStatus.NO_MATCHED_MESSAGE:
                 # Nothing for this consumer so far: it need not be looked at again.
-                offset = result.next_offset
+                pull.offset = result.next_offset
                 return False
-            code, suggested = self._judge(result, queue, offset, group)
+            code, suggested = self._judge(result, queue, pull.offset, group)
             if not last and code == ResponseCode.PULL_NOT_FOUND:
                 return False
             channel.reply(request, self._answer(request, group.group_name, queue.topic, code, suggested, result))
             return True
 
-        return self._held.hold(HeldPull(channel, queue, trio.current_time() + wait_ms / 1000, retry))
+        deadline = trio.current_time() + wait_ms / 1000
+        return self._held.hold(HeldPull(channel, queue, deadline, offset, tag_codes, retry))
 
     def _judge(
         self, result: GetResult, queue: ConsumeQueue, offset: int, group: SubscriptionGroupConfig
