@@ -135,6 +135,7 @@ class Broker:
                 nursery.start_soon(rooms.cold.run)
                 nursery.start_soon(rooms.pages.run)
                 nursery.start_soon(rooms.held.run)
+                nursery.start_soon(rooms.client_handlers.notices.run)
                 nursery.start_soon(repeat, STATS_INTERVAL_MS, rooms.stats.sample)
                 nursery.start_soon(repeat, CLIENTS_INTERVAL_MS, rooms.client_handlers.expire)
                 await nursery.start(rooms.replication.run, ha_listeners)

@@ -1,6 +1,6 @@
 """Clients: heartbeats (34), leaving (35), who is in a group (38, 203, 204), what is handed on to a client (307, 309).
 
-When the members of a consumer group change, those who are left are told (40), so that they share the queues anew.
+When the members of a consumer group change, those who are left are told (member_notices.py).
 Neighbours: meta/clients.py; broker.py calls `closed` for each connection that ends, and `expire` every 10 seconds.
 """
 
@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 from broker.handlers.bodies import answer_with, read_body, refused_when_not_stored
+from broker.handlers.member_notices import MemberNotices
 from broker.meta.clients import Clients, Member
 from broker.meta.groups import Groups
 from broker.meta.topics import Topics
@@ -25,7 +26,7 @@ from remoting.protocol.bodies.group import ConsumerIdList, SubscriptionGroupConf
 from remoting.protocol.bodies.heartbeat import ConsumerData, HeartbeatData
 from remoting.protocol.bodies.running_info import ConsumerRunningInfo
 from remoting.protocol.codes import RequestCode, ResponseCode
-from remoting.protocol.command import CBOR, FLAG_ONEWAY, LANGUAGES, OTHER_LANGUAGE, Command
+from remoting.protocol.command import CBOR, LANGUAGES, OTHER_LANGUAGE, Command
 from remoting.protocol.headers.client import (
     ConsumeMessageDirectlyRequestHeader,
     GetConsumerRunningInfoRequestHeader,
@@ -60,6 +61,8 @@ class ClientHandlers:
         self._options = options
         self._clock = clock
         self._find_record = find_record
+        #: To be run.
+        self.notices = MemberNotices(clients, groups, options)
 
     def handlers(self) -> dict[int, Handler]:
         return {
@@ -97,7 +100,7 @@ class ClientHandlers:
                 if data.heartbeat_fingerprint:
                     known_otherwise |= self._clients.fingerprint_changed(name, data.heartbeat_fingerprint)
         finally:
-            self._notify(changed)
+            self.notices.changed(changed)
         for producer in data.producer_data_set:
             self._clients.produce(channel, data, producer.group_name, language, request.version, now_ms)
         # A client whose heartbeats have no fingerprint always sends its subscriptions.
@@ -110,12 +113,12 @@ class ClientHandlers:
         if header.producer_group:
             self._clients.leave_producer_group(channel, header.producer_group)
         if header.consumer_group and self._clients.leave_consumer_group(channel, header.consumer_group):
-            self._notify([header.consumer_group])
+            self.notices.changed([header.consumer_group])
         return request.respond(ext={})
 
     def closed(self, channel: Channel) -> None:
         """The connection ended."""
-        self._notify(self._clients.close(channel))
+        self.notices.changed(self._clients.close(channel))
 
     def expire(self) -> None:
         """Close the connections of clients that have fallen silent."""
@@ -216,20 +219,6 @@ class ClientHandlers:
                 with suppress(DiskFull):  # the group can read without it; a later heartbeat makes it
                     self._topics.create_retry_topic(consumer.group_name, config.retry_queue_nums, sys_flag)
         return config
-
-    def _notify(self, groups: Iterable[str]) -> None:
-        """Tell the members of ``groups`` to share the queues anew."""
-        if not self._options.notify_consumer_ids_changed_enable:
-            return
-        for name in groups:
-            config = self._groups.get(name)
-            group = self._clients.consumer_group(name)
-            if group is None or (config is not None and not config.notify_consumer_ids_changed_enable):
-                continue
-            for member in group.members.values():
-                # JSON, whatever the connection speaks: it is a request, and all clients read that.
-                notice = Command(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": name}, flag=FLAG_ONEWAY)
-                member.channel.push(notice)
 
 
 def _readable(answer: Command, kind: type[Body]) -> Body:
