@@ -48,7 +48,7 @@ def notices(channel: FakeChannel) -> list[str]:
 
 async def all_told(desk: Desk) -> None:
     """Let the notices go out that waited for others."""
-    with trio.move_on_after(2 * WINDOW_S):
+    with trio.move_on_after(3 * WINDOW_S):
         await desk.client_handlers.notices.run()
 
 
