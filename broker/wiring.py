@@ -37,18 +37,16 @@ from mqcommon.message.ids import UniqueKeys, encode_host
 from remoting.net.channel import Channel
 from remoting.net.client import split_address
 from remoting.net.server import Server, ServerLimits
+from remoting.net.steps import Stepper
 from remoting.protocol.codes import RequestCode
 
 # Requests whose handlers may meet messages, entries of queues or of the index that are on disk only, besides pulls.
 READ_THE_STORE = (
-    RequestCode.QUERY_MESSAGE,
     RequestCode.VIEW_MESSAGE_BY_ID,
     RequestCode.QUERY_CONSUME_QUEUE,
     RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
     RequestCode.GET_EARLIEST_MSG_STORETIME,
     RequestCode.QUERY_CONSUMER_OFFSET,
-    RequestCode.GET_TOPIC_STATS_INFO,
-    RequestCode.GET_CONSUME_STATS,
     RequestCode.GET_BROKER_RUNTIME_INFO,
 )
 
@@ -101,13 +99,18 @@ def build_rooms(
         is_active=lambda: acting.members.is_lowest,
     )  # fmt: skip
     topic_handlers = TopicHandlers(topics, offsets, stats, persister.wait, flusher.delete_topic)
+    group_handlers = GroupHandlers(groups, offsets, stats, persister.wait)
     quick_and_slow = (
         client_handlers,
         topic_handlers,
         CleanHandlers(store, topics, cleaner, topic_handlers.delete_queues),
-        GroupHandlers(groups, offsets, stats, persister.wait),
+        group_handlers,
         ConfigHandlers(options, topics, fs, clock, runtime),
     )
+    offset_handlers = OffsetHandlers(store, topics, groups, offsets, metadata.delay_offsets, in_memory_bytes)
+    stats_handlers = StatsHandlers(options.broker_name, identity.addr, store, topics, offsets, clients, stats)
+    query_handlers = QueryHandlers(store, clients, options)
+    in_steps = (client_handlers, topic_handlers, group_handlers, offset_handlers, stats_handlers, query_handlers)
     families = (
         *quick_and_slow,
         SendHandlers(
@@ -117,17 +120,20 @@ def build_rooms(
         PullHandlers(
             store, topics, groups, offsets, clients, held, cold, stats, options, in_memory_bytes, known_master
         ),
-        QueryHandlers(store, clients, options),
-        OffsetHandlers(store, topics, groups, offsets, metadata.delay_offsets, in_memory_bytes),
-        StatsHandlers(options.broker_name, identity.addr, store, topics, offsets, clients, stats),
+        query_handlers,
+        offset_handlers,
+        stats_handlers,
         replication,
     )  # fmt: skip
     handlers = {code: handler for family in families for code, handler in family.handlers().items()}
     handlers |= {code: cold.guarded(handlers[code]) for code in READ_THE_STORE}
+    slow_handlers = {code: handler for family in quick_and_slow for code, handler in family.slow_handlers().items()}
+    step_handlers = {code: handler for family in in_steps for code, handler in family.step_handlers().items()}
+    slow_handlers |= Stepper().handlers(step_handlers)
 
     server = Server(
         handlers,
-        {code: handler for family in quick_and_slow for code, handler in family.slow_handlers().items()},
+        slow_handlers,
         limits=ServerLimits(idle_timeout_ms=options.server_channel_max_idle_time_seconds * 1000),
         on_close=_each(client_handlers.closed, held.drop, replication.metadata_watch.drop, cold.drop),
         after_turn=after_turn,

@@ -6,7 +6,7 @@ A change is answered when it is on disk. Neighbours: meta/groups.py; client.py h
 import logging
 from dataclasses import dataclass, replace
 
-from broker.handlers.bodies import Durable, answer_with, read_body, refused_when_not_stored
+from broker.handlers.bodies import Durable, answer_steps, answer_with, read_body, refused_when_not_stored
 from broker.meta.consumer_offsets import ConsumerOffsets
 from broker.meta.groups import Groups
 from broker.observe.stats import BrokerStats
@@ -14,6 +14,7 @@ from mqcommon.errors import RequestRefused
 from mqcommon.names import check_group
 from remoting.net.channel import Channel
 from remoting.net.server import Handler, SlowHandler
+from remoting.net.steps import StepHandler, Steps, sorted_steps
 from remoting.protocol.bodies.group import SubscriptionGroupConfig, SubscriptionGroupTable
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
@@ -46,9 +47,11 @@ class GroupHandlers:
 
     def handlers(self) -> dict[int, Handler]:
         return {
-            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self.get_all,
             RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: self.get,
         }
+
+    def step_handlers(self) -> dict[int, StepHandler]:
+        return {RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self.get_all}
 
     def slow_handlers(self) -> dict[int, SlowHandler]:
         return {
@@ -82,16 +85,17 @@ class GroupHandlers:
         logger.info("group %s deleted by %s existed=%s offsets=%s", header.group_name, channel.remote, existed, clean)
         return request.respond()
 
-    def get_all(self, channel: Channel, request: Command) -> Command:
+    def get_all(self, channel: Channel, request: Command) -> Steps[Command]:
         """201: all groups, or a part of them when the caller asks for parts."""
         header = GetAllSubscriptionGroupRequestHeader.from_ext(request.ext)
-        table = self._groups.all()
+        table, version = self._groups.all(), self._groups.data_version
         answer_ext = None
         if header.group_seq is not None and header.max_group_num is not None:
             answer_ext = GetAllSubscriptionGroupResponseHeader(len(table)).to_ext()
-            names = sorted(table)[max(header.group_seq, 0) :][: max(header.max_group_num, 0)]
-            table = {name: table[name] for name in names}
-        answer = answer_with(request, SubscriptionGroupTable(table, self._groups.forbidden, self._groups.data_version))
+            names = yield from sorted_steps(list(table))
+            names = names[max(header.group_seq, 0) :][: max(header.max_group_num, 0)]
+            table = {name: table[name] for name in names if name in table}
+        answer = yield from answer_steps(request, SubscriptionGroupTable(table, self._groups.forbidden, version))
         answer.ext = answer_ext
         return answer
 

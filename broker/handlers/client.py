@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
-from broker.handlers.bodies import answer_with, read_body, refused_when_not_stored
+from broker.handlers.bodies import answer_steps, answer_with, read_body, refused_when_not_stored
 from broker.handlers.member_notices import MemberNotices
 from broker.meta.clients import Clients, Member
 from broker.meta.groups import Groups
@@ -19,6 +19,7 @@ from mqcommon.errors import DiskFull, ProtocolError, RemotingError, RequestRefus
 from mqcommon.message.ids import split_offset_msg_id
 from remoting.net.channel import Channel
 from remoting.net.server import Handler, SlowHandler
+from remoting.net.steps import StepHandler, Steps, slices
 from remoting.protocol.bodies import Body, decode_body
 from remoting.protocol.bodies.connections import Connection, ConsumerConnection, ProducerConnection
 from remoting.protocol.bodies.consume_result import ConsumeMessageDirectlyResult
@@ -41,6 +42,8 @@ EXPIRE_INTERVAL_MS = 10_000
 # V3_1_8_SNAPSHOT: older clients do not know what is handed on to them.
 OLDEST_FORWARD_VERSION = 62
 UNIT_SUB_FLAG = 2
+# Members that are listed in one step.
+MEMBERS = 1_000
 
 
 class ClientHandlers:
@@ -69,6 +72,10 @@ class ClientHandlers:
             RequestCode.HEART_BEAT: self.heartbeat,
             RequestCode.UNREGISTER_CLIENT: self.unregister,
             RequestCode.GET_CONSUMER_LIST_BY_GROUP: self.consumer_ids,
+        }
+
+    def step_handlers(self) -> dict[int, StepHandler]:
+        return {
             RequestCode.GET_CONSUMER_CONNECTION_LIST: self.consumer_connections,
             RequestCode.GET_PRODUCER_CONNECTION_LIST: self.producer_connections,
         }
@@ -137,30 +144,29 @@ class ClientHandlers:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {name}")
         return answer_with(request, ConsumerIdList(group.client_ids()))
 
-    def consumer_connections(self, channel: Channel, request: Command) -> Command:
+    def consumer_connections(self, channel: Channel, request: Command) -> Steps[Command]:
         """203."""
         name = ConsumerGroupRequestHeader.from_ext(request.ext).consumer_group
         group = self._clients.consumer_group(name)
         if group is None:
             raise RequestRefused(ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{name}] not online")
-        return answer_with(
-            request,
-            ConsumerConnection(
-                _connections(group.members.values()),
-                group.subscriptions,
-                group.consume_type,
-                group.message_model,
-                group.consume_from_where,
-            ),
+        body = ConsumerConnection(
+            (yield from _connections(group.members.values())),
+            group.subscriptions,
+            group.consume_type,
+            group.message_model,
+            group.consume_from_where,
         )
+        return (yield from answer_steps(request, body, may_cut=True))
 
-    def producer_connections(self, channel: Channel, request: Command) -> Command:
+    def producer_connections(self, channel: Channel, request: Command) -> Steps[Command]:
         """204."""
         name = ProducerGroupRequestHeader.from_ext(request.ext).producer_group
         members = self._clients.producers(name)
         if not members:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"the producer group[{name}] not exist")
-        return answer_with(request, ProducerConnection(_connections(members)))
+        body = ProducerConnection((yield from _connections(members)))
+        return (yield from answer_steps(request, body, may_cut=True))
 
     async def running_info(self, channel: Channel, request: Command) -> Command:
         """307: the consumer answers, not the broker."""
@@ -228,5 +234,9 @@ def _readable(answer: Command, kind: type[Body]) -> Body:
         raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"the consumer's answer cannot be read: {error}") from None
 
 
-def _connections(members: Iterable[Member]) -> list[Connection]:
-    return [Connection(one.client_id, one.channel.remote, one.language, one.version) for one in members]
+def _connections(members: Iterable[Member]) -> Steps[list[Connection]]:
+    found: list[Connection] = []
+    for part in slices(list(members), MEMBERS):
+        found += [Connection(one.client_id, one.channel.remote, one.language, one.version) for one in part]
+        yield None
+    return found

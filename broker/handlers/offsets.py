@@ -1,6 +1,6 @@
 """Offsets of groups (14, 15; 43 all of them), of queues (29 - 32) and of delay levels (45)."""
 
-from broker.handlers.bodies import answer_with
+from broker.handlers.bodies import answer_steps, answer_with
 from broker.meta.consumer_offsets import ConsumerOffsets
 from broker.meta.delay_offsets import DelayOffsets
 from broker.meta.groups import Groups
@@ -9,6 +9,7 @@ from broker.store.store import MessageStore
 from mqcommon.errors import RequestRefused
 from remoting.net.channel import Channel
 from remoting.net.server import Handler
+from remoting.net.steps import StepHandler, Steps
 from remoting.protocol.bodies.data_version import DataVersion
 from remoting.protocol.bodies.offsets import ConsumerOffsetTable
 from remoting.protocol.codes import RequestCode, ResponseCode
@@ -53,9 +54,11 @@ class OffsetHandlers:
             RequestCode.GET_MAX_OFFSET: self.get_max,
             RequestCode.GET_MIN_OFFSET: self.get_min,
             RequestCode.GET_EARLIEST_MSG_STORETIME: self.get_earliest_time,
-            RequestCode.GET_ALL_CONSUMER_OFFSET: self.get_all,
             RequestCode.GET_ALL_DELAY_OFFSET: self.get_all_delay,
         }
+
+    def step_handlers(self) -> dict[int, StepHandler]:
+        return {RequestCode.GET_ALL_CONSUMER_OFFSET: self.get_all}
 
     def query(self, channel: Channel, request: Command) -> Command:
         """14: a new group starts at 0 while the whole queue is at hand; else it is told that there is no offset."""
@@ -107,16 +110,17 @@ class OffsetHandlers:
         timestamp = self._store.first_store_time(header.topic, header.queue_id)
         return request.respond(ext=TimestampResponseHeader(timestamp).to_ext())
 
-    def get_all(self, channel: Channel, request: Command) -> Command:
+    def get_all(self, channel: Channel, request: Command) -> Steps[Command]:
         """43: what consumerOffset.json holds; to a Skylark slave what has changed since it last asked, if it can be."""
         header, offsets = GetAllConsumerOffsetRequestHeader.from_ext(request.ext), self._offsets
         part = None
         if header.known_run is not None and header.known_changes is not None:
             part = offsets.changed_since(DataVersion(0, header.known_run, header.known_changes))
         table = offsets.table() if part is None else part
-        answer = answer_with(request, ConsumerOffsetTable(table, {}, offsets.data_version))
+        # As of now: what changes while the answer is made is told once more.
+        version = offsets.live_version
+        answer = yield from answer_steps(request, ConsumerOffsetTable(table, {}, offsets.data_version))
         if request.codec == CBOR:
-            version = offsets.live_version
             answer.ext = GetAllConsumerOffsetResponseHeader(
                 version.timestamp, version.counter, part is not None
             ).to_ext()
