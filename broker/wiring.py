@@ -100,13 +100,9 @@ def build_rooms(
     )  # fmt: skip
     topic_handlers = TopicHandlers(topics, offsets, stats, persister.wait, flusher.delete_topic)
     group_handlers = GroupHandlers(groups, offsets, stats, persister.wait)
-    quick_and_slow = (
-        client_handlers,
-        topic_handlers,
-        CleanHandlers(store, topics, cleaner, topic_handlers.delete_queues),
-        group_handlers,
-        ConfigHandlers(options, topics, fs, clock, runtime),
-    )
+    clean_handlers = CleanHandlers(store, topics, cleaner, topic_handlers.delete_queues)
+    config_handlers = ConfigHandlers(options, topics, fs, clock, runtime)
+    quick_and_slow = (client_handlers, topic_handlers, clean_handlers, group_handlers, config_handlers)
     offset_handlers = OffsetHandlers(store, topics, groups, offsets, metadata.delay_offsets, in_memory_bytes)
     stats_handlers = StatsHandlers(options.broker_name, identity.addr, store, topics, offsets, clients, stats)
     query_handlers = QueryHandlers(store, clients, options)
@@ -120,10 +116,7 @@ def build_rooms(
         PullHandlers(
             store, topics, groups, offsets, clients, held, cold, stats, options, in_memory_bytes, known_master
         ),
-        query_handlers,
-        offset_handlers,
-        stats_handlers,
-        replication,
+        query_handlers, offset_handlers, stats_handlers, replication,
     )  # fmt: skip
     handlers = {code: handler for family in families for code, handler in family.handlers().items()}
     handlers |= {code: cold.guarded(handlers[code]) for code in READ_THE_STORE}
