@@ -36,9 +36,14 @@ from mqcommon.files import FileSystem
 from mqcommon.message.ids import UniqueKeys, encode_host
 from remoting.net.channel import Channel
 from remoting.net.client import split_address
+from remoting.net.connection_limit import connection_budget
 from remoting.net.server import Server, ServerLimits
 from remoting.net.steps import Stepper
 from remoting.protocol.codes import RequestCode
+
+# Descriptors for what is not a client's connection: files of the log, of 2,000 queues and more, of the index and the
+# metadata, links of slaves, connections to NameServers.
+OTHER_DESCRIPTORS = 4_096
 
 # Requests whose handlers may meet messages, entries of queues or of the index that are on disk only, besides pulls.
 READ_THE_STORE = (
@@ -130,6 +135,7 @@ def build_rooms(
         limits=ServerLimits(idle_timeout_ms=options.server_channel_max_idle_time_seconds * 1000),
         on_close=_each(client_handlers.closed, held.drop, replication.metadata_watch.drop, cold.drop),
         after_turn=after_turn,
+        connections=connection_budget(options.max_connections, OTHER_DESCRIPTORS),
     )
     prepare = acting.pre_online.prepare if acting.pre_online else None
     registrar = Registrar(identity, topics, options, known_master, acting.heartbeats, prepare)

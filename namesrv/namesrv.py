@@ -19,12 +19,15 @@ from namesrv.options import NamesrvOptions
 from namesrv.routes import LiveBroker
 from namesrv.state import State
 from remoting.net.channel import Channel
+from remoting.net.connection_limit import connection_budget
 from remoting.net.server import Server, ServerLimits
 
 logger = logging.getLogger(__name__)
 
 # Answering takes no time worth waiting for; only a peer that does not read can use this up.
 DRAIN_TIMEOUT_MS = 1_000
+# For its file, its log and connections to slaves that are told something.
+OTHER_DESCRIPTORS = 256
 
 
 class Namesrv:
@@ -48,6 +51,7 @@ class Namesrv:
             limits=ServerLimits(idle_timeout_ms=options.server_channel_max_idle_time_seconds * 1000),
             on_close=self._on_close,
             after_turn=self._notices.look,
+            connections=connection_budget(options.max_connections, OTHER_DESCRIPTORS),
         )
 
     async def run(self, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:

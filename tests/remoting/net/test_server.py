@@ -13,6 +13,7 @@ from mqcommon.errors import ConnectFailed, ConnectionLost, RequestRefused, Reque
 from remoting.net import channel as channel_module
 from remoting.net.channel import Channel
 from remoting.net.client import RemotingClient, open_client
+from remoting.net.connection_limit import ConnectionBudget
 from remoting.net.server import Server, ServerLimits
 from remoting.protocol.command import CBOR, JSON, Command
 from remoting.protocol.connection import Connection
@@ -55,8 +56,10 @@ QUICK = {ECHO: echo, REFUSE: refuse, BREAK: broken, SILENT: silent, BIG: big}
 
 
 @asynccontextmanager
-async def serving(limits: ServerLimits | None = None) -> AsyncIterator[tuple[Server, str]]:
-    server = Server(QUICK, {SLOW: slow, ASK_BACK: ask_back}, limits=limits)
+async def serving(
+    limits: ServerLimits | None = None, connections: ConnectionBudget | None = None
+) -> AsyncIterator[tuple[Server, str]]:
+    server = Server(QUICK, {SLOW: slow, ASK_BACK: ask_back}, limits=limits, connections=connections)
     async with trio.open_nursery() as nursery:
         addr = await nursery.start(server.serve, "127.0.0.1", 0)
         yield server, addr
@@ -223,18 +226,23 @@ async def test_an_idle_connection_is_closed() -> None:
             assert await stream.receive_some(1) == b""
 
 
-async def test_too_many_connections_are_refused() -> None:
-    async with serving(ServerLimits(max_connections=1)) as (server, addr):
+async def test_too_many_connections_are_refused_with_one_line_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    budget = ConnectionBudget(1)
+    async with serving(connections=budget) as (server, addr):
         host, _, port = addr.rpartition(":")
         first = await trio.open_tcp_stream(host, int(port))
         await until(lambda: len(server.channels) == 1)
-        second = await trio.open_tcp_stream(host, int(port))
-        with trio.fail_after(5):
-            with suppress(trio.BrokenResourceError):
-                assert await second.receive_some(1) == b""
+        for _ in range(3):
+            another = await trio.open_tcp_stream(host, int(port))
+            with trio.fail_after(5):
+                with suppress(trio.BrokenResourceError):
+                    assert await another.receive_some(1) == b""
+        assert caplog.text.count("connections refused: 1 are open") == 1
         await first.send_all(encode(Command(ECHO, body=b"still here", opaque=1)))
         answers = Connection().receive_data(await first.receive_some(1000))
         assert answers[0].body == b"still here"
+        await first.aclose()
+        await until(lambda: budget.used == 0)
 
 
 async def test_a_client_reads_on_while_the_server_does_not() -> None:
