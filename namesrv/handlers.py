@@ -17,15 +17,18 @@ from namesrv.routes import DEFAULT_HEARTBEAT_TIMEOUT_MS, Outcome, Registration
 from namesrv.state import State
 from remoting.net.channel import Channel
 from remoting.net.server import Handler
-from remoting.protocol.bodies import Body, decode_body, dialect_for, encode_body
+from remoting.protocol.bodies import Body, dialect_for, encode_body
 from remoting.protocol.bodies.cluster import BrokerMemberGroup, MemberGroupAnswer
 from remoting.protocol.bodies.data_version import DataVersion
+from remoting.protocol.bodies.dialect import MAX_RELAXED_BYTES
 from remoting.protocol.bodies.kvtable import KVTable
+from remoting.protocol.bodies.limited import SMALL, BodyLimits, decode_limited
 from remoting.protocol.bodies.register import RegisterBrokerBody, body_crc32, decode_compressed
 from remoting.protocol.bodies.route import TopicRouteData
 from remoting.protocol.bodies.topic import TopicList
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
+from remoting.protocol.frame import MAX_FRAME_BYTES
 from remoting.protocol.headers.members import BrokerHeartbeatRequestHeader, GetBrokerMemberGroupRequestHeader
 from remoting.protocol.headers.namesrv import (
     AddWritePermResponseHeader,
@@ -46,6 +49,9 @@ logger = logging.getLogger(__name__)
 # topicSysFlag bits of RocketMQ's units (several clusters that mirror each other)
 FLAG_UNIT = 1
 FLAG_UNIT_SUB = 2
+
+# A broker with very many topics is taken; what is not standard JSON in it are the queues of static topics.
+REGISTRATION = BodyLimits(MAX_FRAME_BYTES, None, MAX_RELAXED_BYTES)
 
 _NO_ROUTE = (
     "No topic route info in name server for the topic: {}\n"
@@ -135,7 +141,7 @@ def _registration(request: Command) -> Registration:
         except ProtocolError as error:
             raise _unreadable(error) from None
     else:
-        body = read_body(RegisterBrokerBody, request)
+        body = read_body(RegisterBrokerBody, request, REGISTRATION)
     topics = body.topic_config_serialize_wrapper
     timeout_ms = header.heartbeat_timeout_millis
     return Registration(
@@ -291,12 +297,12 @@ def add_write_perm(state: State, channel: Channel, request: Command) -> Command:
 # --- inside
 
 
-def read_body(cls: type[B], request: Command) -> B:
-    """The body of a request, an empty one when it has none; what is no such body is refused."""
+def read_body(cls: type[B], request: Command, limits: BodyLimits = SMALL) -> B:
+    """The body of a request, an empty one when it has none; what is no such body, or over its limits, is refused."""
     if not request.body:
         return cls()
     try:
-        return decode_body(cls, request.body, request.codec)
+        return decode_limited(cls, request.body, request.codec, limits)
     except ProtocolError as error:
         raise _unreadable(error) from None
 

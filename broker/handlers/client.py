@@ -25,6 +25,7 @@ from remoting.protocol.bodies.connections import Connection, ConsumerConnection,
 from remoting.protocol.bodies.consume_result import ConsumeMessageDirectlyResult
 from remoting.protocol.bodies.group import ConsumerIdList, SubscriptionGroupConfig
 from remoting.protocol.bodies.heartbeat import ConsumerData, HeartbeatData
+from remoting.protocol.bodies.limited import BodyLimits
 from remoting.protocol.bodies.running_info import ConsumerRunningInfo
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import CBOR, LANGUAGES, OTHER_LANGUAGE, Command
@@ -42,6 +43,12 @@ EXPIRE_INTERVAL_MS = 10_000
 # V3_1_8_SNAPSHOT: older clients do not know what is handed on to them.
 OLDEST_FORWARD_VERSION = 62
 UNIT_SUB_FLAG = 2
+# What one heartbeat may say: to take it over is one piece of work, of some 20 ms at the most.
+HEARTBEAT = BodyLimits(max_bytes=512 * 1024, max_entries=20_000)
+MAX_GROUPS = 1_000
+MAX_EXPRESSIONS = 65_536
+# To make a group and its retry topic takes some 100 µs.
+MAX_NEW_GROUPS = 100
 # Members that are listed in one step.
 MEMBERS = 1_000
 
@@ -90,16 +97,20 @@ class ClientHandlers:
 
     def heartbeat(self, channel: Channel, request: Command) -> Command:
         """34: the groups that a client is in; unknown ones are created where that is allowed."""
-        data = read_body(HeartbeatData, request)
-        if not data.client_id:
-            raise RequestRefused(ResponseCode.INVALID_PARAMETER, "the heartbeat has no clientID")
+        data = read_body(HeartbeatData, request, HEARTBEAT)
+        _check_heartbeat(data)
         now_ms = self._clock.monotonic_ms()
         language = request.language if request.language in LANGUAGES else OTHER_LANGUAGE
         known_otherwise = False
         changed = []
+        new_groups = 0
         try:
             for consumer in data.consumer_data_set:
                 name = consumer.group_name
+                if self._groups.get(name) is None:
+                    new_groups += 1
+                    if new_groups > MAX_NEW_GROUPS:
+                        continue  # the next heartbeat makes more of them
                 if self._prepared_group(consumer) is None:
                     continue
                 if self._clients.consume(channel, data, consumer, language, request.version, now_ms):
@@ -225,6 +236,21 @@ class ClientHandlers:
                 with suppress(DiskFull):  # the group can read without it; a later heartbeat makes it
                     self._topics.create_retry_topic(consumer.group_name, config.retry_queue_nums, sys_flag)
         return config
+
+
+def _check_heartbeat(data: HeartbeatData) -> None:
+    """RequestRefused when it says not who it is from, or so much that taking it over would hold up others."""
+    if not data.client_id:
+        raise RequestRefused(ResponseCode.INVALID_PARAMETER, "the heartbeat has no clientID")
+    groups = len(data.consumer_data_set) + len(data.producer_data_set)
+    if groups > MAX_GROUPS:
+        text = f"the heartbeat names {groups} groups, at most {MAX_GROUPS} are taken"
+        raise RequestRefused(ResponseCode.INVALID_PARAMETER, text)
+    subscriptions = [one for consumer in data.consumer_data_set for one in consumer.subscription_data_set]
+    length = sum(len(one.sub_string) or sum(map(len, one.tags_set)) for one in subscriptions)
+    if length > MAX_EXPRESSIONS:
+        text = f"the heartbeat's subscriptions have {length} characters, at most {MAX_EXPRESSIONS} are taken"
+        raise RequestRefused(ResponseCode.INVALID_PARAMETER, text)
 
 
 def _readable(answer: Command, kind: type[Body]) -> Body:

@@ -7,13 +7,13 @@ Each answer suggests which broker of the set to ask next: a slave for what is to
 corrects an offset: it may only be behind.
 """
 
-from functools import lru_cache
 from typing import NamedTuple
 
 import trio
 
 from broker.delivery.cold import ColdReads
 from broker.delivery.hold import HeldPull, HeldPulls
+from broker.delivery.tag_filters import TagFilters
 from broker.handlers.bodies import refused_when_not_stored
 from broker.handlers.send import FAQ
 from broker.meta.clients import Clients
@@ -27,7 +27,6 @@ from broker.store.consumequeue import ConsumeQueue
 from broker.store.reader import GetResult, GetStatus, read_queue
 from broker.store.store import MessageStore
 from mqcommon.errors import RequestRefused
-from mqcommon.message.javahash import java_hash
 from mqcommon.names import MASTER_ID, PERM_READ
 from remoting.net.channel import Channel
 from remoting.net.server import Handler
@@ -98,6 +97,7 @@ class PullHandlers:
         self._options = options
         self._in_memory_bytes = in_memory_bytes
         self._known_master = known_master
+        self._filters = TagFilters()
         if known_master is not None:
             # Readers go back to it at once, and not when their time is over.
             known_master.on_return.append(held.release)
@@ -166,13 +166,13 @@ class PullHandlers:
                 raise RequestRefused(
                     ResponseCode.SYSTEM_ERROR, "The broker does not support consumer to filter message by SQL92"
                 )
-            return tag_codes_of(header.subscription or "")
+            return self._filters.codes(header.subscription or "")
         subscription = self._clients.subscription(header.consumer_group, header.topic)
         if subscription is None:
             raise RequestRefused(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's subscription not exist{FAQ}")
         if subscription.sub_version < header.sub_version:
             raise RequestRefused(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
-        return tag_codes_of(subscription.sub_string)
+        return self._filters.codes(subscription.sub_string)
 
     def _limits(self, request: Command, max_count: int, max_bytes: int) -> tuple[int, int]:
         if request.codec == CBOR:
@@ -270,12 +270,3 @@ def _code(result: GetResult, offset: int) -> int:
         # A consumer that is at the (empty) queue's end waits; one that is elsewhere is told where that is.
         return ResponseCode.PULL_NOT_FOUND if offset == result.next_offset else ResponseCode.PULL_OFFSET_MOVED
     return _CODES[result.status]
-
-
-@lru_cache(maxsize=4096)
-def tag_codes_of(expression: str) -> frozenset[int] | None:
-    """The hashes of ``"a || b"``; None for "*" and "", which take all."""
-    tags = [tag.strip() for tag in expression.split("||")]
-    if expression.strip() in ("", "*"):
-        return None
-    return frozenset(java_hash(tag) for tag in tags if tag)

@@ -16,7 +16,7 @@ import trio
 from mqcommon.errors import ConnectionLost, RemotingError, RequestTimeout, TooManyRequests
 from remoting.protocol.command import OFFER_CBOR, OFFER_FIELD, Command
 from remoting.protocol.connection import Connection
-from remoting.protocol.frame import encode, encode_head
+from remoting.protocol.frame import MAX_HEADER_BYTES, encode, encode_head
 
 RECEIVE_BYTES = 65_536
 # A burst of requests is taken in pieces that grow: the peer works on the first answers while we work on the rest.
@@ -44,11 +44,18 @@ class Channel:
     read on, or the two would wait for each other.
     """
 
-    def __init__(self, stream: trio.SocketStream, *, max_frame_bytes: int, backpressure: bool = False) -> None:
+    def __init__(
+        self,
+        stream: trio.SocketStream,
+        *,
+        max_frame_bytes: int,
+        max_header_bytes: int = MAX_HEADER_BYTES,
+        backpressure: bool = False,
+    ) -> None:
         self._stream = stream
         self._socket = stream.socket
         self._fd = stream.socket.fileno()
-        self._connection = Connection(max_frame_bytes)
+        self._connection = Connection(max_frame_bytes, max_header_bytes)
         self._outbox: list[bytes | memoryview] = []
         self._outbox_bytes = 0
         self._wake = trio.Event()
@@ -237,6 +244,7 @@ class Channel:
             self.close(str(group.exceptions[0].__cause__ or "broken"))
         finally:
             self.close("closed by the peer")
+            self._connection.release()
             with trio.CancelScope(shield=True, deadline=trio.current_time() + 1):
                 await self._stream.aclose()
 

@@ -6,6 +6,7 @@ import orjson
 import pytest
 import trio
 
+from broker.handlers.client import MAX_EXPRESSIONS, MAX_GROUPS, MAX_NEW_GROUPS
 from broker.handlers.member_notices import WINDOW_S
 from mqcommon.errors import ConnectionLost, RequestTimeout
 from mqcommon.message.ids import offset_msg_id
@@ -331,3 +332,35 @@ async def test_the_golden_cpp_heartbeat_with_wrong_codes() -> None:
     found = desk.clients.subscription("g", "T")
     assert found is not None
     assert found.code_set == [2598919, 2598920]
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (HeartbeatData("c", [ProducerData(f"p{n}") for n in range(MAX_GROUPS + 1)]), "groups"),
+        (beat(expression="a||" * MAX_EXPRESSIONS), "characters"),
+        (HeartbeatData("c" * 600_000), "bytes"),
+    ],
+)
+async def test_a_heartbeat_that_would_hold_up_others_is_refused(data: HeartbeatData, reason: str) -> None:
+    desk = Desk()
+    answer = await desk.ask(HEART_BEAT, body=data)
+    assert answer.code != 0
+    assert reason in (answer.remark or "")
+    assert desk.clients.consumer_groups() == []
+
+
+async def test_a_heartbeat_of_very_many_empty_parts_is_refused() -> None:
+    body = b'{"clientID":"c","consumerDataSet":[' + b",".join([b"{}"] * 21_000) + b"]}"
+    answer = await Desk().ask(HEART_BEAT, body=body)
+    assert (answer.code, answer.remark) == (1, "the body cannot be read: it has more than 20000 entries")
+
+
+async def test_many_new_groups_are_made_by_several_heartbeats() -> None:
+    desk, channel = Desk(), FakeChannel()
+    data = HeartbeatData("c", consumer_data_set=[ConsumerData(f"g{n}") for n in range(2 * MAX_NEW_GROUPS + 1)])
+    counts = []
+    for _ in range(3):
+        await desk.ask(HEART_BEAT, body=data, channel=channel)
+        counts.append(len(desk.clients.consumer_groups()))
+    assert counts == [MAX_NEW_GROUPS, 2 * MAX_NEW_GROUPS, 2 * MAX_NEW_GROUPS + 1]
