@@ -16,7 +16,7 @@ from namesrv.options import NamesrvOptions
 from namesrv.state import State
 from remoting.net.channel import Channel
 from remoting.net.server import SlowHandler
-from remoting.protocol.bodies import dialect_for, encode_body
+from remoting.net.steps import Steps, answer_steps
 from remoting.protocol.bodies.kvtable import KVTable
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
@@ -69,13 +69,13 @@ def get_kv(state: State, channel: Channel, request: Command) -> Command:
     return request.respond(ext=GetKVConfigResponseHeader(value).to_ext())
 
 
-def get_kv_namespace(state: State, channel: Channel, request: Command) -> Command:
+def get_kv_namespace(state: State, channel: Channel, request: Command) -> Steps[Command]:
     """219."""
     namespace = NamespaceRequestHeader.from_ext(request.ext).namespace
     values = state.kv_config.namespace(namespace)
     if values is None:
         raise RequestRefused(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}")
-    return request.respond(body=encode_body(KVTable(dict(values)), dialect_for(request)))
+    return (yield from answer_steps(request, KVTable(dict(values))))
 
 
 def get_config(state: State, channel: Channel, request: Command) -> Command:

@@ -17,6 +17,7 @@ from namesrv.routes import DEFAULT_HEARTBEAT_TIMEOUT_MS, Outcome, Registration
 from namesrv.state import State
 from remoting.net.channel import Channel
 from remoting.net.server import Handler
+from remoting.net.steps import NAMES, StepHandler, Steps, answer_steps, slices, sorted_steps
 from remoting.protocol.bodies import Body, dialect_for, encode_body
 from remoting.protocol.bodies.cluster import BrokerMemberGroup, MemberGroupAnswer
 from remoting.protocol.bodies.data_version import DataVersion
@@ -71,22 +72,29 @@ def build_handlers(state: State) -> dict[int, Handler]:
         RequestCode.GET_ROUTEINFO_BY_TOPIC: get_route,
         RequestCode.GET_BROKER_CLUSTER_INFO: get_cluster_info,
         RequestCode.WIPE_WRITE_PERM_OF_BROKER: wipe_write_perm,
-        RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: get_all_topics,
         RequestCode.DELETE_TOPIC_IN_NAMESRV: delete_topic,
         RequestCode.REGISTER_TOPIC_IN_NAMESRV: register_topic,
-        RequestCode.GET_KVLIST_BY_NAMESPACE: config_handlers.get_kv_namespace,
-        RequestCode.GET_TOPICS_BY_CLUSTER: get_topics_of_cluster,
         RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: get_system_topics,
-        RequestCode.GET_UNIT_TOPIC_LIST: _topics_by_flag(lambda flag: bool(flag & FLAG_UNIT)),
-        RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: _topics_by_flag(lambda flag: bool(flag & FLAG_UNIT_SUB)),
-        RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: _topics_by_flag(
-            lambda flag: bool(flag & FLAG_UNIT_SUB) and not flag & FLAG_UNIT
-        ),
         RequestCode.GET_NAMESRV_CONFIG: config_handlers.get_config,
         RequestCode.QUERY_DATA_VERSION: query_data_version,
         RequestCode.ADD_WRITE_PERM_OF_BROKER: add_write_perm,
         RequestCode.GET_BROKER_MEMBER_GROUP: get_member_group,
         RequestCode.BROKER_HEARTBEAT: heartbeat,
+    }
+    return {code: partial(handler, state) for code, handler in table.items()}
+
+
+def build_step_handlers(state: State) -> dict[int, StepHandler]:
+    """Code to handler, for what grows with the number of topics or of keys."""
+    table: dict[int, Callable[[State, Channel, Command], Steps[Command]]] = {
+        RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: get_all_topics,
+        RequestCode.GET_KVLIST_BY_NAMESPACE: config_handlers.get_kv_namespace,
+        RequestCode.GET_TOPICS_BY_CLUSTER: get_topics_of_cluster,
+        RequestCode.GET_UNIT_TOPIC_LIST: _topics_by_flag(lambda flag: bool(flag & FLAG_UNIT)),
+        RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: _topics_by_flag(lambda flag: bool(flag & FLAG_UNIT_SUB)),
+        RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: _topics_by_flag(
+            lambda flag: bool(flag & FLAG_UNIT_SUB) and not flag & FLAG_UNIT
+        ),
     }
     return {code: partial(handler, state) for code, handler in table.items()}
 
@@ -224,17 +232,17 @@ def get_cluster_info(state: State, channel: Channel, request: Command) -> Comman
 # --- topics
 
 
-def get_all_topics(state: State, channel: Channel, request: Command) -> Command:
+def get_all_topics(state: State, channel: Channel, request: Command) -> Steps[Command]:
     """206."""
     _check_allowed(state.options.enable_all_topic_list)
-    return _topic_list(request, TopicList(state.routes.topics()))
+    return (yield from _topic_list(request, state.routes.topics()))
 
 
-def get_topics_of_cluster(state: State, channel: Channel, request: Command) -> Command:
+def get_topics_of_cluster(state: State, channel: Channel, request: Command) -> Steps[Command]:
     """224."""
     _check_allowed(state.options.enable_topic_list)
     header = ClusterRequestHeader.from_ext(request.ext)
-    return _topic_list(request, TopicList(state.routes.topics_of_cluster(header.cluster)))
+    return (yield from _topic_list(request, state.routes.topics_of_cluster(header.cluster)))
 
 
 def get_system_topics(state: State, channel: Channel, request: Command) -> Command:
@@ -247,15 +255,19 @@ def get_system_topics(state: State, channel: Channel, request: Command) -> Comma
         names.update(dict.fromkeys((cluster, *broker_names)))
     for data in info.broker_addr_table.values():
         broker_addr = broker_addr or data.broker_addrs[min(data.broker_addrs)]
-    return _topic_list(request, TopicList(list(names), broker_addr))
+    return request.respond(body=encode_body(TopicList(list(names), broker_addr), dialect_for(request)))
 
 
-def _topics_by_flag(predicate: Callable[[int], bool]) -> StateHandler:
+def _topics_by_flag(predicate: Callable[[int], bool]) -> Callable[[State, Channel, Command], Steps[Command]]:
     """311, 312, 313."""
 
-    def handler(state: State, channel: Channel, request: Command) -> Command:
+    def handler(state: State, channel: Channel, request: Command) -> Steps[Command]:
         _check_allowed(state.options.enable_topic_list)
-        return _topic_list(request, TopicList(state.routes.topics_where(predicate)))
+        found: list[str] = []
+        for part in slices(state.routes.topics(), NAMES):
+            found += state.routes.topics_where(predicate, part)
+            yield None
+        return (yield from _topic_list(request, found))
 
     return handler
 
@@ -311,8 +323,10 @@ def _unreadable(error: ProtocolError) -> RequestRefused:
     return RequestRefused(ResponseCode.SYSTEM_ERROR, f"the body cannot be read: {error}")
 
 
-def _topic_list(request: Command, topics: TopicList) -> Command:
-    return request.respond(body=encode_body(topics, dialect_for(request)))
+def _topic_list(request: Command, topics: list[str]) -> Steps[Command]:
+    """``topics`` sorted; RocketMQ's lists have no order."""
+    names = yield from sorted_steps(topics)
+    return (yield from answer_steps(request, TopicList(names)))
 
 
 def _check_allowed(is_enabled: bool) -> None:

@@ -14,8 +14,12 @@ import trio
 from mqcommon.atomic import read_or_backup, write_atomic
 from mqcommon.errors import StoreCorrupt, UserError
 from mqcommon.files import FileSystem
+from remoting.net.steps import slices
 
 ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"
+
+# Values that are encoded in one go.
+SLICE = 500
 
 Table = Mapping[str, Mapping[str, str]]
 
@@ -64,12 +68,24 @@ class KvConfig:
 
     async def _replace(self, namespace: str, values: Mapping[str, str]) -> None:
         table = {**self._table, namespace: values}
-        await trio.to_thread.run_sync(self._write, orjson.dumps({"configTable": table}))
+        await trio.to_thread.run_sync(self._write, table)
         self._table = table
 
-    def _write(self, data: bytes) -> None:
+    def _write(self, table: Table) -> None:
         self._fs.mkdirs(os.path.dirname(self._path) or ".")
-        write_atomic(self._fs, self._path, data, keep_backup=True)
+        write_atomic(self._fs, self._path, _encoded(table), keep_backup=True)
+
+
+def _encoded(table: Table) -> bytes:
+    """The file's content, made in slices: the encoder lets no other thread run, and there may be very many values."""
+    parts = [b'{"configTable":{']
+    for number, (name, values) in enumerate(table.items()):
+        parts += (b"," if number else b"", orjson.dumps(name), b":{")
+        for count, part in enumerate(slices(values.items(), SLICE)):
+            parts += (b"," if count else b"", orjson.dumps(dict(part))[1:-1])
+        parts.append(b"}")
+    parts.append(b"}}")
+    return b"".join(parts)  # of so much it lets other threads run
 
 
 def _parse(data: bytes) -> Table:

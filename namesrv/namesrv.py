@@ -12,7 +12,7 @@ import trio
 from mqcommon.clock import Clock, SystemClock
 from mqcommon.files import FileSystem, OsFiles
 from namesrv.config_handlers import build_slow_handlers
-from namesrv.handlers import build_handlers
+from namesrv.handlers import build_handlers, build_step_handlers
 from namesrv.kvconfig import KvConfig
 from namesrv.notices import MinBrokerNotices
 from namesrv.options import NamesrvOptions
@@ -21,6 +21,7 @@ from namesrv.state import State
 from remoting.net.channel import Channel
 from remoting.net.connection_limit import connection_budget
 from remoting.net.server import Server, ServerLimits
+from remoting.net.steps import Stepper
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +48,7 @@ class Namesrv:
         self._notices = MinBrokerNotices(self.state)
         self._server = Server(
             build_handlers(self.state),
-            build_slow_handlers(self.state),
+            build_slow_handlers(self.state) | Stepper().handlers(build_step_handlers(self.state)),
             limits=ServerLimits(idle_timeout_ms=options.server_channel_max_idle_time_seconds * 1000),
             on_close=self._on_close,
             after_turn=self._notices.look,

@@ -6,7 +6,7 @@ A change is answered when it is on disk. Neighbours: meta/groups.py; client.py h
 import logging
 from dataclasses import dataclass, replace
 
-from broker.handlers.bodies import Durable, answer_steps, answer_with, read_body, refused_when_not_stored
+from broker.handlers.bodies import Durable, answer_with, read_body, refused_when_not_stored
 from broker.meta.consumer_offsets import ConsumerOffsets
 from broker.meta.groups import Groups
 from broker.observe.stats import BrokerStats
@@ -14,7 +14,7 @@ from mqcommon.errors import RequestRefused
 from mqcommon.names import check_group
 from remoting.net.channel import Channel
 from remoting.net.server import Handler, SlowHandler
-from remoting.net.steps import StepHandler, Steps, sorted_steps
+from remoting.net.steps import StepHandler, Steps, answer_steps, sorted_steps
 from remoting.protocol.bodies.group import SubscriptionGroupConfig, SubscriptionGroupTable
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command

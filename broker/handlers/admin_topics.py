@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 
 import trio
 
-from broker.handlers.bodies import Durable, answer_steps, answer_with, refused_when_not_stored
+from broker.handlers.bodies import Durable, answer_with, refused_when_not_stored
 from broker.meta.attributes import TOPIC_ATTRIBUTES, changed, parse_changes
 from broker.meta.consumer_offsets import ConsumerOffsets
 from broker.meta.topics import MAX_QUEUE_NUMS, Topics
@@ -18,7 +18,7 @@ from mqcommon.errors import RequestRefused
 from mqcommon.names import check_topic, check_topic_is_users, is_system_topic
 from remoting.net.channel import Channel
 from remoting.net.server import Handler, SlowHandler
-from remoting.net.steps import NAMES, StepHandler, Steps, slices, sorted_steps
+from remoting.net.steps import NAMES, StepHandler, Steps, answer_steps, slices, sorted_steps
 from remoting.protocol.bodies.topic import TOPIC_FILTER_TYPE, TopicConfig, TopicConfigTable, TopicList
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command

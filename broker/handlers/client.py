@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
-from broker.handlers.bodies import answer_steps, answer_with, read_body, refused_when_not_stored
+from broker.handlers.bodies import answer_with, read_body, refused_when_not_stored
 from broker.handlers.member_notices import MemberNotices
 from broker.meta.clients import Clients, Member
 from broker.meta.groups import Groups
@@ -19,7 +19,7 @@ from mqcommon.errors import DiskFull, ProtocolError, RemotingError, RequestRefus
 from mqcommon.message.ids import split_offset_msg_id
 from remoting.net.channel import Channel
 from remoting.net.server import Handler, SlowHandler
-from remoting.net.steps import StepHandler, Steps, slices
+from remoting.net.steps import StepHandler, Steps, answer_steps, slices
 from remoting.protocol.bodies import Body, decode_body
 from remoting.protocol.bodies.connections import Connection, ConsumerConnection, ProducerConnection
 from remoting.protocol.bodies.consume_result import ConsumeMessageDirectlyResult

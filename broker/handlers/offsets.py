@@ -1,6 +1,6 @@
 """Offsets of groups (14, 15; 43 all of them), of queues (29 - 32) and of delay levels (45)."""
 
-from broker.handlers.bodies import answer_steps, answer_with
+from broker.handlers.bodies import answer_with
 from broker.meta.consumer_offsets import ConsumerOffsets
 from broker.meta.delay_offsets import DelayOffsets
 from broker.meta.groups import Groups
@@ -9,7 +9,7 @@ from broker.store.store import MessageStore
 from mqcommon.errors import RequestRefused
 from remoting.net.channel import Channel
 from remoting.net.server import Handler
-from remoting.net.steps import StepHandler, Steps
+from remoting.net.steps import StepHandler, Steps, answer_steps
 from remoting.protocol.bodies.data_version import DataVersion
 from remoting.protocol.bodies.offsets import ConsumerOffsetTable
 from remoting.protocol.codes import RequestCode, ResponseCode

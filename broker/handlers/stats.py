@@ -4,7 +4,7 @@ from functools import partial
 
 from broker.delivery.cold import reading
 from broker.handlers.admin_groups import GroupRequestHeader
-from broker.handlers.bodies import answer_steps, answer_with
+from broker.handlers.bodies import answer_with
 from broker.meta.clients import Clients
 from broker.meta.consumer_offsets import ConsumerOffsets
 from broker.meta.topics import Topics
@@ -14,7 +14,7 @@ from mqcommon.errors import RequestRefused
 from mqcommon.message.queue import MessageQueue
 from remoting.net.channel import Channel
 from remoting.net.server import Handler
-from remoting.net.steps import StepHandler, Steps
+from remoting.net.steps import StepHandler, Steps, answer_steps
 from remoting.protocol.bodies.stats import ConsumeOffset, ConsumeStats
 from remoting.protocol.bodies.topic import GroupList, TopicList, TopicOffset, TopicStatsTable
 from remoting.protocol.codes import RequestCode, ResponseCode

@@ -15,10 +15,14 @@ from typing import Any, TypeVar
 
 import trio
 
-from mqcommon.errors import ConnectionLost
+from mqcommon.errors import ConnectionLost, RequestRefused
 from remoting.net.channel import Channel
 from remoting.net.server import SlowHandler
+from remoting.protocol.bodies import Body, dialect_for
+from remoting.protocol.bodies.sliced import encode_steps
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
+from remoting.protocol.frame import MAX_FRAME_BYTES
 
 T = TypeVar("T")
 
@@ -30,6 +34,8 @@ StepHandler = Callable[[Channel, Command], Steps[Command]]
 AT_ONCE = 8
 # Names that are sorted, or looked at, in one step: some milliseconds.
 NAMES = 5_000
+# The largest body of an answer: what a frame holds, less its header.
+MAX_ANSWER_BYTES = MAX_FRAME_BYTES - 64 * 1024
 
 
 class Stepper:
@@ -101,3 +107,17 @@ def sorted_steps(names: Iterable[str]) -> Steps[list[str]]:
         found += part
         yield None
     return found
+
+
+def answer_steps(request: Command, body: Body, *, may_cut: bool = False) -> Steps[Command]:
+    """A successful answer with ``body``, which may be large, as the peer reads it.
+
+    What is longer than a frame is refused, or with ``may_cut`` cut, and the remark says so: for lists that people read.
+    """
+    encoded = yield from encode_steps(body, dialect_for(request), MAX_ANSWER_BYTES)
+    remark = None
+    if encoded.left_out:
+        remark = f"{encoded.left_out} entries are left out: an answer has at most {MAX_ANSWER_BYTES} bytes"
+        if not may_cut:
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"{remark}; ask for a part of them")
+    return request.respond(remark=remark, body=encoded.data)
