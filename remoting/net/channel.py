@@ -268,7 +268,9 @@ class Channel:
             try:
                 data = await receive(size)
             except OSError as error:
-                raise trio.BrokenResourceError from error
+                # Not raised: the traceback would keep this channel and its buffers until the next garbage collection.
+                self.close(str(error) or "broken")
+                return
             if not data:
                 return
             self.last_read = trio.current_time()
