@@ -18,6 +18,7 @@ from remoting.net.channel import Channel
 from remoting.net.server import SlowHandler
 from remoting.net.steps import Steps, answer_steps
 from remoting.protocol.bodies.kvtable import KVTable
+from remoting.protocol.bodies.limited import properties_text
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
 from remoting.protocol.headers.namesrv import (
@@ -85,10 +86,10 @@ def get_config(state: State, channel: Channel, request: Command) -> Command:
 
 async def update_config(state: State, channel: Channel, request: Command) -> Command:
     """318: options that may change while running; they are kept in the conf file, if there is one."""
+    text = properties_text(request.body)
     try:
-        text = request.body.decode()
         keys = [key for _, key, _ in entries(text)]
-    except (UnicodeDecodeError, ConfigError):
+    except ConfigError:
         raise RequestRefused(ResponseCode.SYSTEM_ERROR, "string2Properties error") from None
     if state.options.forbidden_keys.intersection(keys):
         raise RequestRefused(ResponseCode.NO_PERMISSION, "Can not update config in black list.")

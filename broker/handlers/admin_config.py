@@ -23,6 +23,7 @@ from remoting.net.server import Handler, SlowHandler
 from remoting.protocol.bodies import encode_body
 from remoting.protocol.bodies.data_version import DataVersion
 from remoting.protocol.bodies.kvtable import KVTable
+from remoting.protocol.bodies.limited import properties_text
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
 from remoting.protocol.headers.admin import GetBrokerConfigResponseHeader
@@ -93,10 +94,10 @@ class ConfigHandlers:
 
     def _checked_text(self, request: Command) -> str:
         """The properties of the request, without those that have no effect here."""
+        text = properties_text(request.body)
         try:
-            text = request.body.decode()
             pairs = [(key, value) for _, key, value in entries(text)]
-        except (UnicodeDecodeError, ConfigError):
+        except ConfigError:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, "string2Properties error") from None
         if self._options.forbidden_keys.intersection(key for key, _ in pairs):
             raise RequestRefused(ResponseCode.NO_PERMISSION, "Can not update config in black list.")

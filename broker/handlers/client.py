@@ -48,7 +48,7 @@ HEARTBEAT = BodyLimits(max_bytes=512 * 1024, max_entries=20_000)
 MAX_GROUPS = 1_000
 MAX_EXPRESSIONS = 65_536
 # To make a group and its retry topic takes some 100 µs.
-MAX_NEW_GROUPS = 100
+MAX_NEW_GROUPS = 50
 # Members that are listed in one step.
 MEMBERS = 1_000
 

@@ -24,7 +24,7 @@ from remoting.protocol.headers.groups import GetConsumeStatsRequestHeader
 from remoting.protocol.headers.topics import TopicRequestHeader
 
 # Queues, and topics, that are looked at in one step: each costs some 10 µs.
-QUEUES = 200
+QUEUES = 100
 TOPICS = 100
 
 

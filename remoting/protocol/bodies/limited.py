@@ -6,11 +6,15 @@ Bytes bound what the parser does, entries (members of maps and lists) what is ma
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from mqcommon.errors import ProtocolError
+from mqcommon.errors import ProtocolError, RequestRefused
 from remoting.protocol import strict_cbor
 from remoting.protocol.bodies.body import Body
 from remoting.protocol.bodies.dialect import loads
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import CBOR
+
+MAX_PROPERTIES_BYTES: Final = 64 * 1024
+MAX_PROPERTIES_LINES: Final = 1_000
 
 B = TypeVar("B", bound=Body)
 
@@ -36,6 +40,18 @@ def decode_limited(cls: type[B], data: bytes, codec: int, limits: BodyLimits = S
     if limits.max_entries is not None and not _has_at_most(found, limits.max_entries):
         raise ProtocolError(f"it has more than {limits.max_entries} entries")
     return cls.from_wire(found)
+
+
+def properties_text(data: bytes) -> str:
+    """The text of a request that sets options; RequestRefused when it is none, or so long that it holds up others."""
+    lines = data.count(b"\n") + data.count(b"\r")
+    if len(data) > MAX_PROPERTIES_BYTES or lines > MAX_PROPERTIES_LINES:
+        limits = f"at most {MAX_PROPERTIES_BYTES} bytes in {MAX_PROPERTIES_LINES} lines are taken"
+        raise RequestRefused(ResponseCode.INVALID_PARAMETER, f"{limits}, not {len(data)} in {lines}")
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise RequestRefused(ResponseCode.SYSTEM_ERROR, "string2Properties error") from None
 
 
 def _has_at_most(value: Any, most: int) -> bool:

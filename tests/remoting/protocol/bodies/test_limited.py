@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqcommon.errors import ProtocolError
+from mqcommon.errors import ProtocolError, RequestRefused
 from remoting.protocol.bodies import Dialect, encode_body
 from remoting.protocol.bodies.heartbeat import ConsumerData, HeartbeatData
 from remoting.protocol.bodies.kvtable import KVTable
-from remoting.protocol.bodies.limited import BodyLimits, _has_at_most, decode_limited
+from remoting.protocol.bodies.limited import BodyLimits, _has_at_most, decode_limited, properties_text
 from remoting.protocol.command import CBOR, JSON
 
 LIMITS = BodyLimits(max_bytes=1_000, max_entries=20, relaxed_bytes=100)
@@ -56,3 +56,16 @@ def _entries(value: Any) -> int:
 @given(VALUES, st.integers(0, 20))
 def test_entries_are_counted_at_all_depths(value: Any, most: int) -> None:
     assert _has_at_most(value, most) == (_entries(value) <= most)
+
+
+@pytest.mark.parametrize("data", [b"a=b\n" * 1_001, b"\r" * 1_001, b"a=" + b"b" * 65_536])
+def test_a_long_text_of_options_is_refused_with_its_limits(data: bytes) -> None:
+    with pytest.raises(RequestRefused, match="at most 65536 bytes in 1000 lines") as caught:
+        properties_text(data)
+    assert caught.value.code == 29
+
+
+def test_a_text_of_options() -> None:
+    assert properties_text("a=é\n".encode()) == "a=é\n"
+    with pytest.raises(RequestRefused, match="string2Properties error"):
+        properties_text(b"\xff")
