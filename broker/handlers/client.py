@@ -107,7 +107,7 @@ class ClientHandlers:
         try:
             for consumer in data.consumer_data_set:
                 name = consumer.group_name
-                if self._groups.get(name) is None:
+                if self._groups.get(name) is None and not self._options.is_slave:
                     new_groups += 1
                     if new_groups > MAX_NEW_GROUPS:
                         continue  # the next heartbeat makes more of them
