@@ -102,6 +102,15 @@ class Desk:
             self.step_handlers |= family.step_handlers() if hasattr(family, "step_handlers") else {}
             self.slow_handlers |= family.slow_handlers() if hasattr(family, "slow_handlers") else {}
 
+    @property
+    def all_handlers(self) -> dict[int, Any]:
+        """For a server: what works in steps does all of them at once."""
+
+        def at_once(handler: Any) -> Any:
+            return lambda channel, request: finish(handler(channel, request))
+
+        return {code: at_once(handler) for code, handler in self.step_handlers.items()} | self.handlers
+
     async def durable(self) -> None:
         try:
             self.room.journal.sync()
