@@ -88,17 +88,17 @@ def test_one_large_value_does_not_keep_out_those_after_it() -> None:
 
 
 def test_little_is_encoded_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
-    encoded: list[int] = []
+    sizes: list[int] = []
 
     def noting(value: Any, dialect: Dialect) -> bytes:
         data = dumps(value, dialect)
-        encoded.append(len(data))
+        sizes.append(len(data))
         return data
 
     monkeypatch.setattr(cut, "dumps", noting)
     table = KVTable({str(number): "x" * 100_000 for number in range(1_000)})
     assert len(encoded(table, Dialect.STANDARD, 1_000_000).data) < 1_000_000
-    assert sum(encoded) < 5_000_000
+    assert sum(sizes) < 5_000_000
 
 
 @pytest.mark.parametrize("dialect", Dialect)
