@@ -25,7 +25,6 @@ from remoting.net.server import address_of, listen
 
 logger = logging.getLogger(__name__)
 
-HELD_PULLS_INTERVAL_MS = 100
 STATS_INTERVAL_MS = 1_000
 CLIENTS_INTERVAL_MS = 10_000
 DRAIN_TIMEOUT_MS = 2_000
@@ -149,7 +148,8 @@ class Broker:
                 await nursery.start(rooms.cleaner.run)
                 nursery.start_soon(rooms.cold.run)
                 nursery.start_soon(rooms.pages.run)
-                nursery.start_soon(repeat, HELD_PULLS_INTERVAL_MS, lambda: rooms.held.expire(trio.current_time()))
+                nursery.start_soon(rooms.held.run)
+                nursery.start_soon(rooms.client_handlers.notices.run)
                 nursery.start_soon(repeat, STATS_INTERVAL_MS, rooms.stats.sample)
                 nursery.start_soon(repeat, CLIENTS_INTERVAL_MS, rooms.client_handlers.expire)
                 await nursery.start(rooms.replication.run, ha_listeners)
@@ -163,7 +163,7 @@ class Broker:
                 rooms.replication.metadata_watch.release()
                 with trio.move_on_after(DRAIN_TIMEOUT_MS / 1000):
                     await rooms.cold.stop()
-                await _no_send_waits(rooms)
+                await _nobody_waits(rooms)
                 await rooms.server.drain(DRAIN_TIMEOUT_MS)
                 with suppress(OutOfDescriptors):  # the store's close flushes, too, when all connections are gone
                     await rooms.flusher.flush()
@@ -185,11 +185,11 @@ async def _listen_fast(options: BrokerOptions) -> list[trio.SocketListener]:
         return []
 
 
-async def _no_send_waits(rooms: Rooms) -> None:
-    """Until all sends are answered, or not much longer."""
+async def _nobody_waits(rooms: Rooms) -> None:
+    """Until all sends and held pulls are answered, or not much longer."""
     with trio.move_on_after(DRAIN_TIMEOUT_MS / 1000):
         # Looked at once in a process's life, as in Server.drain.
-        while rooms.replication.double_write:  # noqa: ASYNC110
+        while rooms.replication.double_write or rooms.held:  # noqa: ASYNC110
             await trio.sleep(0.005)
 
 

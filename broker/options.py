@@ -53,6 +53,9 @@ class BrokerOptions:
         "", "conf file that keeps options changed by updateBrokerConfig; set by -c, empty: they last until the stop"
     )
     config_black_list: str = option("configBlackList;brokerConfigPath", "keys that updateBrokerConfig may not touch")
+    max_connections: int = option(
+        0, "most connections of clients; 0: what the limit of open files (ulimit -n) leaves beside the store", minimum=0
+    )
     server_channel_max_idle_time_seconds: int = option(
         120, "connections silent for this long are closed", unit="s", minimum=1
     )

@@ -40,22 +40,25 @@ from mqcommon.files import FileSystem
 from mqcommon.message.ids import UniqueKeys, encode_host
 from remoting.net.channel import Channel
 from remoting.net.client import split_address
+from remoting.net.connection_limit import connection_budget
 from remoting.net.server import Server, ServerLimits
+from remoting.net.steps import Stepper
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import BROKER_NAME_FIELD
 
 logger = logging.getLogger(__name__)
 
+# Descriptors for what is not a client's connection: files of the log, of 2,000 queues and more, of the index and the
+# metadata, links of slaves, connections to NameServers.
+OTHER_DESCRIPTORS = 4_096
+
 # Requests whose handlers may meet messages, entries of queues or of the index that are on disk only, besides pulls.
 READ_THE_STORE = (
-    RequestCode.QUERY_MESSAGE,
     RequestCode.VIEW_MESSAGE_BY_ID,
     RequestCode.QUERY_CONSUME_QUEUE,
     RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
     RequestCode.GET_EARLIEST_MSG_STORETIME,
     RequestCode.QUERY_CONSUMER_OFFSET,
-    RequestCode.GET_TOPIC_STATS_INFO,
-    RequestCode.GET_CONSUME_STATS,
     RequestCode.GET_BROKER_RUNTIME_INFO,
 )
 
@@ -102,55 +105,58 @@ def build_rooms(
     master, known_master, acting = replication.master, replication.known_master, replication.acting
     topics, groups, offsets = metadata.topics, metadata.groups, metadata.consumer_offsets
     ip, port = split_address(identity.addr)
-    unique_keys = UniqueKeys(ip, os.getpid(), port)
     client_handlers = ClientHandlers(clients, topics, groups, options, clock, store.record_at)
     runtime = RuntimeInfo(
         options.store_path_root_dir, fs, store, stats, replication.stats, clock,
         is_active=lambda: acting.members.is_lowest, waiting=lambda: _waiting(options, replication, cold, stats),
     )  # fmt: skip
     topic_handlers = TopicHandlers(topics, offsets, stats, persister.wait, flusher.delete_topic)
-    quick_and_slow = (
-        client_handlers,
-        topic_handlers,
-        CleanHandlers(store, topics, cleaner, topic_handlers.delete_queues),
-        GroupHandlers(groups, offsets, stats, persister.wait),
-        ConfigHandlers(options, topics, fs, clock, runtime),
-    )
+    group_handlers = GroupHandlers(groups, offsets, stats, persister.wait)
+    clean_handlers = CleanHandlers(store, topics, cleaner, topic_handlers.delete_queues)
+    config_handlers = ConfigHandlers(options, topics, fs, clock, runtime)
+    quick_and_slow = (client_handlers, topic_handlers, clean_handlers, group_handlers, config_handlers)
+    offset_handlers = OffsetHandlers(store, topics, groups, offsets, metadata.delay_offsets, in_memory_bytes)
+    stats_handlers = StatsHandlers(options.broker_name, identity.addr, store, topics, offsets, clients, stats)
+    query_handlers = QueryHandlers(store, clients, options)
+    in_steps = (client_handlers, topic_handlers, group_handlers, offset_handlers, stats_handlers, query_handlers)
     families = (
         *quick_and_slow,
         SendHandlers(
-            store, topics, commits, stats, options, clock, encode_host(ip, port), unique_keys,
+            store, topics, commits, stats, options, clock, encode_host(ip, port), UniqueKeys(ip, os.getpid(), port),
             replication.double_write if options.is_sync_master else None,
         ),
         PullHandlers(
             store, topics, groups, offsets, clients, held, cold, stats, options, in_memory_bytes, known_master
         ),
-        QueryHandlers(store, clients, options),
-        OffsetHandlers(store, topics, groups, offsets, metadata.delay_offsets, in_memory_bytes),
-        SlaveTableHandlers(clock),
-        StatsHandlers(options.broker_name, identity.addr, store, topics, offsets, clients, stats),
-        replication,
+        query_handlers, offset_handlers, stats_handlers, SlaveTableHandlers(clock), replication,
     )  # fmt: skip
     handlers = {code: handler for family in families for code, handler in family.handlers().items()}
     handlers |= {code: cold.guarded(handlers[code]) for code in READ_THE_STORE}
     handlers |= {code: checking_broker_name(options.broker_name, handlers[code]) for code in NAME_THE_BROKER}
     slow_handlers = {code: handler for family in quick_and_slow for code, handler in family.slow_handlers().items()}
+    step_handlers = {code: handler for family in in_steps for code, handler in family.step_handlers().items()}
+    slow_handlers |= Stepper().handlers(step_handlers)
     handlers |= RefusedHandlers(clients).handlers(handlers.keys() | slow_handlers.keys())
 
     server = Server(
         handlers,
         slow_handlers,
-        limits=ServerLimits(
-            max_frame_bytes=options.frame_max_length,
-            idle_timeout_ms=options.server_channel_max_idle_time_seconds * 1000,
-        ),
+        limits=_limits(options),
         on_close=_each(client_handlers.closed, held.drop, replication.metadata_watch.drop, cold.drop),
         after_turn=after_turn,
         greeting={BROKER_NAME_FIELD: identity.broker_name},
+        connections=connection_budget(options.max_connections, OTHER_DESCRIPTORS),
     )
     prepare = acting.pre_online.prepare if acting.pre_online else None
     registrar = Registrar(identity, topics, options, known_master, acting.heartbeats, prepare)
     return Rooms(server, registrar, flusher, cleaner, persister, held, cold, pages, stats, client_handlers, replication)
+
+
+def _limits(options: BrokerOptions) -> ServerLimits:
+    return ServerLimits(
+        max_frame_bytes=options.frame_max_length,
+        idle_timeout_ms=options.server_channel_max_idle_time_seconds * 1000,
+    )
 
 
 def _waiting(

@@ -24,8 +24,9 @@ from mqcommon.option_texts import click_options, given_options, markdown_table
 
 T = TypeVar("T")
 
-# A change of options that a peer sends; a whole conf file of RocketMQ's has some 15 KB.
-MAX_UPDATE_BYTES = 256 * 1024
+# A change of options that a peer sends is read on the event loop. A whole conf file of RocketMQ's has some 15 KB.
+MAX_UPDATE_BYTES = 64 * 1024
+MAX_UPDATE_LINES = 1_000
 
 __all__ = [
     "Option",
@@ -103,8 +104,10 @@ def to_properties(options: Any) -> str:
 
 def read_update(body: bytes) -> tuple[str, list[tuple[str, str]]]:
     """The properties text that a peer sent, and its keys and values. Raises ConfigError with RocketMQ's text."""
-    if len(body) > MAX_UPDATE_BYTES:
-        raise ConfigError(f"the options have {len(body)} bytes, at most {MAX_UPDATE_BYTES} are taken")
+    lines = body.count(b"\n") + body.count(b"\r")
+    if len(body) > MAX_UPDATE_BYTES or lines > MAX_UPDATE_LINES:
+        limits = f"at most {MAX_UPDATE_BYTES} in {MAX_UPDATE_LINES} lines are taken"
+        raise ConfigError(f"the options have {len(body)} bytes in {lines} lines, {limits}")
     try:
         text = body.decode()
         return text, [(key, value) for _, key, value in entries(text)]

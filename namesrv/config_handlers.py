@@ -14,9 +14,10 @@ from mqcommon.errors import ConfigError, RequestRefused, StoreError
 from mqcommon.options import options_of, read_update, to_properties, update, value_text
 from namesrv.options import NamesrvOptions
 from namesrv.state import State
-from remoting.net.answers import answer_with
+from remoting.net.answers import answer_steps
 from remoting.net.channel import Channel
 from remoting.net.server import SlowHandler
+from remoting.net.steps import Steps
 from remoting.protocol.bodies.kvtable import KVTable
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
@@ -69,13 +70,13 @@ def get_kv(state: State, channel: Channel, request: Command) -> Command:
     return request.respond(ext=GetKVConfigResponseHeader(value).to_ext())
 
 
-def get_kv_namespace(state: State, channel: Channel, request: Command) -> Command:
+def get_kv_namespace(state: State, channel: Channel, request: Command) -> Steps[Command]:
     """219."""
     namespace = NamespaceRequestHeader.from_ext(request.ext).namespace
     values = state.kv_config.namespace(namespace)
     if values is None:
         raise RequestRefused(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}")
-    return answer_with(request, KVTable(dict(values)), channel.max_frame_bytes)
+    return (yield from answer_steps(request, KVTable(dict(values)), channel.max_frame_bytes))
 
 
 def get_config(state: State, channel: Channel, request: Command) -> Command:

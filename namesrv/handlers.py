@@ -17,18 +17,22 @@ from namesrv.kvconfig import ORDER_TOPIC_CONFIG
 from namesrv.parts import Part
 from namesrv.routes import DEFAULT_HEARTBEAT_TIMEOUT_MS, Outcome, Registration
 from namesrv.state import State
-from remoting.net.answers import answer_with
+from remoting.net.answers import answer_steps, answer_with
 from remoting.net.channel import Channel
 from remoting.net.server import Handler
-from remoting.protocol.bodies import Body, decode_body, dialect_for, encode_body
+from remoting.net.steps import NAMES, StepHandler, Steps, slices, sorted_steps
+from remoting.protocol.bodies import Body, dialect_for, encode_body
 from remoting.protocol.bodies.cluster import BrokerMemberGroup, MemberGroupAnswer
 from remoting.protocol.bodies.data_version import DataVersion
+from remoting.protocol.bodies.dialect import MAX_RELAXED_BYTES
 from remoting.protocol.bodies.kvtable import KVTable
+from remoting.protocol.bodies.limited import SMALL, BodyLimits, decode_limited
 from remoting.protocol.bodies.register import RegisterBrokerBody, body_crc32, decode_compressed
 from remoting.protocol.bodies.route import TopicRouteData
 from remoting.protocol.bodies.topic import TopicConfig, TopicList
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import CBOR, OFFER_FIELD, Command
+from remoting.protocol.frame import MAX_FRAME_BYTES
 from remoting.protocol.headers.members import BrokerHeartbeatRequestHeader, GetBrokerMemberGroupRequestHeader
 from remoting.protocol.headers.namesrv import (
     AddWritePermResponseHeader,
@@ -50,6 +54,9 @@ logger = logging.getLogger(__name__)
 FLAG_UNIT = 1
 FLAG_UNIT_SUB = 2
 
+# A broker with very many topics is taken; what is not standard JSON in it are the queues of static topics.
+REGISTRATION = BodyLimits(MAX_FRAME_BYTES, None, MAX_RELAXED_BYTES)
+
 _NO_ROUTE = (
     "No topic route info in name server for the topic: {}\n"
     "See https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
@@ -68,22 +75,29 @@ def build_handlers(state: State) -> dict[int, Handler]:
         RequestCode.GET_ROUTEINFO_BY_TOPIC: get_route,
         RequestCode.GET_BROKER_CLUSTER_INFO: get_cluster_info,
         RequestCode.WIPE_WRITE_PERM_OF_BROKER: wipe_write_perm,
-        RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: get_all_topics,
         RequestCode.DELETE_TOPIC_IN_NAMESRV: delete_topic,
         RequestCode.REGISTER_TOPIC_IN_NAMESRV: register_topic,
-        RequestCode.GET_KVLIST_BY_NAMESPACE: config_handlers.get_kv_namespace,
-        RequestCode.GET_TOPICS_BY_CLUSTER: get_topics_of_cluster,
         RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: get_system_topics,
-        RequestCode.GET_UNIT_TOPIC_LIST: _topics_by_flag(lambda flag: bool(flag & FLAG_UNIT)),
-        RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: _topics_by_flag(lambda flag: bool(flag & FLAG_UNIT_SUB)),
-        RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: _topics_by_flag(
-            lambda flag: bool(flag & FLAG_UNIT_SUB) and not flag & FLAG_UNIT
-        ),
         RequestCode.GET_NAMESRV_CONFIG: config_handlers.get_config,
         RequestCode.QUERY_DATA_VERSION: query_data_version,
         RequestCode.ADD_WRITE_PERM_OF_BROKER: add_write_perm,
         RequestCode.GET_BROKER_MEMBER_GROUP: get_member_group,
         RequestCode.BROKER_HEARTBEAT: heartbeat,
+    }
+    return {code: partial(handler, state) for code, handler in table.items()}
+
+
+def build_step_handlers(state: State) -> dict[int, StepHandler]:
+    """Code to handler, for what grows with the number of topics or of keys."""
+    table: dict[int, Callable[[State, Channel, Command], Steps[Command]]] = {
+        RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: get_all_topics,
+        RequestCode.GET_KVLIST_BY_NAMESPACE: config_handlers.get_kv_namespace,
+        RequestCode.GET_TOPICS_BY_CLUSTER: get_topics_of_cluster,
+        RequestCode.GET_UNIT_TOPIC_LIST: _topics_by_flag(lambda flag: bool(flag & FLAG_UNIT)),
+        RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: _topics_by_flag(lambda flag: bool(flag & FLAG_UNIT_SUB)),
+        RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: _topics_by_flag(
+            lambda flag: bool(flag & FLAG_UNIT_SUB) and not flag & FLAG_UNIT
+        ),
     }
     return {code: partial(handler, state) for code, handler in table.items()}
 
@@ -136,7 +150,7 @@ def _registration(request: Command) -> Registration:
         except ProtocolError as error:
             raise _unreadable(error) from None
     else:
-        body = read_body(RegisterBrokerBody, request)
+        body = read_body(RegisterBrokerBody, request, REGISTRATION)
     topics = body.topic_config_serialize_wrapper
     _leave_out_bad_topics(header, topics.topic_config_table)
     timeout_ms = header.heartbeat_timeout_millis
@@ -258,17 +272,17 @@ def get_cluster_info(state: State, channel: Channel, request: Command) -> Comman
 # --- topics
 
 
-def get_all_topics(state: State, channel: Channel, request: Command) -> Command:
+def get_all_topics(state: State, channel: Channel, request: Command) -> Steps[Command]:
     """206."""
     _check_allowed(state.options.enable_all_topic_list)
-    return answer_with(request, TopicList(state.routes.topics()), channel.max_frame_bytes)
+    return (yield from _topic_list(channel, request, state.routes.topics()))
 
 
-def get_topics_of_cluster(state: State, channel: Channel, request: Command) -> Command:
+def get_topics_of_cluster(state: State, channel: Channel, request: Command) -> Steps[Command]:
     """224."""
     _check_allowed(state.options.enable_topic_list)
     header = ClusterRequestHeader.from_ext(request.ext)
-    return answer_with(request, TopicList(state.routes.topics_of_cluster(header.cluster)), channel.max_frame_bytes)
+    return (yield from _topic_list(channel, request, state.routes.topics_of_cluster(header.cluster)))
 
 
 def get_system_topics(state: State, channel: Channel, request: Command) -> Command:
@@ -284,12 +298,16 @@ def get_system_topics(state: State, channel: Channel, request: Command) -> Comma
     return answer_with(request, TopicList(list(names), broker_addr), channel.max_frame_bytes)
 
 
-def _topics_by_flag(predicate: Callable[[int], bool]) -> StateHandler:
+def _topics_by_flag(predicate: Callable[[int], bool]) -> Callable[[State, Channel, Command], Steps[Command]]:
     """311, 312, 313."""
 
-    def handler(state: State, channel: Channel, request: Command) -> Command:
+    def handler(state: State, channel: Channel, request: Command) -> Steps[Command]:
         _check_allowed(state.options.enable_topic_list)
-        return answer_with(request, TopicList(state.routes.topics_where(predicate)), channel.max_frame_bytes)
+        found: list[str] = []
+        for part in slices(state.routes.topics(), NAMES):
+            found += state.routes.topics_where(predicate, part)
+            yield None
+        return (yield from _topic_list(channel, request, found))
 
     return handler
 
@@ -335,18 +353,24 @@ def add_write_perm(state: State, channel: Channel, request: Command) -> Command:
 # --- inside
 
 
-def read_body(cls: type[B], request: Command) -> B:
-    """The body of a request, an empty one when it has none; what is no such body is refused."""
+def read_body(cls: type[B], request: Command, limits: BodyLimits = SMALL) -> B:
+    """The body of a request, an empty one when it has none; what is no such body, or over its limits, is refused."""
     if not request.body:
         return cls()
     try:
-        return decode_body(cls, request.body, request.codec)
+        return decode_limited(cls, request.body, request.codec, limits)
     except ProtocolError as error:
         raise _unreadable(error) from None
 
 
 def _unreadable(error: ProtocolError) -> RequestRefused:
     return RequestRefused(ResponseCode.SYSTEM_ERROR, f"the body cannot be read: {error}")
+
+
+def _topic_list(channel: Channel, request: Command, topics: list[str]) -> Steps[Command]:
+    """``topics`` sorted; RocketMQ's lists have no order."""
+    names = yield from sorted_steps(topics)
+    return (yield from answer_steps(request, TopicList(names), channel.max_frame_bytes))
 
 
 def _check_allowed(is_enabled: bool) -> None:

@@ -12,19 +12,23 @@ import trio
 from mqcommon.clock import Clock, SystemClock
 from mqcommon.files import FileSystem, OsFiles
 from namesrv.config_handlers import build_slow_handlers
-from namesrv.handlers import build_handlers
+from namesrv.handlers import build_handlers, build_step_handlers
 from namesrv.kvconfig import KvConfig
 from namesrv.notices import MinBrokerNotices
 from namesrv.options import NamesrvOptions
 from namesrv.routes import LiveBroker
 from namesrv.state import State
 from remoting.net.channel import Channel
+from remoting.net.connection_limit import connection_budget
 from remoting.net.server import Server, ServerLimits
+from remoting.net.steps import Stepper
 
 logger = logging.getLogger(__name__)
 
 # Answering takes no time worth waiting for; only a peer that does not read can use this up.
 DRAIN_TIMEOUT_MS = 1_000
+# For its file, its log and connections to slaves that are told something.
+OTHER_DESCRIPTORS = 256
 
 
 class Namesrv:
@@ -44,13 +48,14 @@ class Namesrv:
         self._notices = MinBrokerNotices(self.state)
         self._server = Server(
             build_handlers(self.state),
-            build_slow_handlers(self.state),
+            build_slow_handlers(self.state) | Stepper().handlers(build_step_handlers(self.state)),
             limits=ServerLimits(
                 max_frame_bytes=options.frame_max_length,
                 idle_timeout_ms=options.server_channel_max_idle_time_seconds * 1000,
             ),
             on_close=self._on_close,
             after_turn=self._notices.look,
+            connections=connection_budget(options.max_connections, OTHER_DESCRIPTORS),
         )
 
     async def run(self, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:

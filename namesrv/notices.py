@@ -1,7 +1,8 @@
 """Tells slaves that the lowest member of their set changed (905), so that they act for it, or cease to, at once.
 
-A notice is sent once, to the address that the slave registered, and no answer is awaited: slaves that act ask for the
-members of their set every second anyway. So whatever stands in the way costs that one notice, which is logged.
+A notice is sent once, to the address that the slave registered, and no answer is awaited; of several changes of one
+set that wait, the last is told. Slaves that act ask for the members of their set every second anyway. So whatever
+stands in the way costs that one notice, which is logged.
 Neighbours: min_broker.py (what changed), namesrv.py (calls `look` after whatever may change routes).
 """
 
@@ -29,22 +30,29 @@ class MinBrokerNotices:
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self._send, self._receive = trio.open_memory_channel[MinBrokerChange](MAX_WAITING)
+        # The last change of each set that is not told yet.
+        self._waiting: dict[str, MinBrokerChange] = {}
+        self._wake = trio.Event()
 
     def look(self) -> None:
         """Take what changed since the last call, and tell it soon, unless the options say no."""
         for change in self._state.routes.min_broker_changes():
             if not self._state.options.notify_min_broker_id_changed or not change.tell:
                 continue
-            try:
-                self._send.send_nowait(change)
-            except trio.WouldBlock:
+            if len(self._waiting) >= MAX_WAITING and change.broker_name not in self._waiting:
                 logger.warning("%d notices wait, this one is not sent: %s", MAX_WAITING, change)
+                continue
+            self._waiting[change.broker_name] = change
+            self._wake.set()
 
     async def run(self) -> None:
         """Until cancelled."""
         async with open_client() as client:
-            async for change in self._receive:
+            while True:
+                if not self._waiting:
+                    self._wake = trio.Event()
+                    await self._wake.wait()
+                change = self._waiting.pop(next(iter(self._waiting)))
                 logger.info(
                     "lowest broker of %s is %d at %s, offline: %s, told: %s",
                     change.broker_name,

@@ -23,6 +23,9 @@ class NamesrvOptions:
     scan_not_active_broker_interval: int = option(
         5_000, "how often brokers that have fallen silent are looked for", unit="ms", minimum=10, mutable=True
     )
+    max_connections: int = option(
+        0, "most connections of brokers and clients; 0: what the limit of open files (ulimit -n) leaves", minimum=0
+    )
     server_channel_max_idle_time_seconds: int = option(
         120, "connections silent for this long are closed", unit="s", minimum=1
     )

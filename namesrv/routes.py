@@ -3,7 +3,8 @@
 Brokers fill it, clients read it, nothing of it is on disk. Invariants, whatever the order of events:
   - each member of a broker set has exactly one live entry, and one address is one broker;
   - a topic lists only queues of broker sets that have a member;
-  - what is handed out is sorted, so NameServers that heard the same registrations answer the same.
+  - what is handed out is sorted, here or by handlers.py, so NameServers that heard the same registrations answer the
+    same.
 A connection is only a token here (compared by identity): ``close`` removes the brokers that were last
 heard on it, so a broker that came back on a new connection outlives the end of its old one.
 
@@ -249,24 +250,24 @@ class RouteTable(Generic[C]):
         return self._broker_data(broker_name) if broker_name in self._sets else None
 
     def topics(self) -> list[str]:
-        """The names of all topics."""
-        return sorted(self._by_topic)
+        """The names of all topics, in no order: there may be very many."""
+        return list(self._by_topic)
 
     def topics_of_cluster(self, cluster: str) -> list[str]:
-        """The names of the topics that have queues in ``cluster``."""
+        """The names of the topics that have queues in ``cluster``, in no order."""
         found: dict[str, None] = {}
         for name, brokers in self._sets.items():
             if brokers.cluster == cluster:
                 found.update(dict.fromkeys(self._by_broker.get(name, ())))
-        return sorted(found)
+        return list(found)
 
-    def topics_where(self, predicate: Callable[[int], bool]) -> list[str]:
-        """The names of the topics with a queue whose ``topicSysFlag`` satisfies ``predicate``."""
-        return sorted(
+    def topics_where(self, predicate: Callable[[int], bool], topics: Iterable[str]) -> list[str]:
+        """Those of ``topics`` with a queue whose ``topicSysFlag`` satisfies ``predicate``."""
+        return [
             topic
-            for topic, queues in self._by_topic.items()
-            if any(predicate(queue.topic_sys_flag) for queue in queues.values())
-        )
+            for topic in topics
+            if any(predicate(queue.topic_sys_flag) for queue in self._by_topic.get(topic, {}).values())
+        ]
 
     def brokers(self) -> list[LiveBroker[C]]:
         """The live brokers, by address."""

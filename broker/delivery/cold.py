@@ -8,16 +8,19 @@ Neighbours: store/residency.py, wiring.py (which handlers), broker.py (runs and 
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
 
 import trio
 
-from broker.store.residency import NotResident, resident_only, warm
+from broker.store.residency import NotResident, Span, resident_only, warm
 from mqcommon.errors import OutOfDescriptors
 from remoting.net.channel import BULK_BYTES, Channel
 from remoting.net.server import Handler, failure
+from remoting.net.steps import Steps
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
 
@@ -29,6 +32,8 @@ TIMEOUT_S = 10.0
 # The last attempt is allowed to wait for the disk on the loop. It comes at once where memory is so short that bytes are
 # gone again before they are looked at.
 MAX_ATTEMPTS = 256
+
+T = TypeVar("T")
 
 # Given True when it runs after a wait for the disk.
 Attempt = Callable[[bool], Command | None]
@@ -178,6 +183,18 @@ class ColdReads:
     def _answer(self, waiting: _Waiting, response: Command | None) -> None:
         if response is not None:
             waiting.channel.reply(waiting.request, response)
+
+
+def reading(read: Callable[[], T]) -> Steps[T]:
+    """What ``read`` gives, which only reads and may be run again: a step that waits for the disk in a thread."""
+    got: Mapping[Span, bytes] | None = None
+    for _ in range(MAX_ATTEMPTS):
+        try:
+            with resident_only(got):
+                return read()
+        except NotResident as cold:
+            got = yield partial(warm, cold)
+    return read()
 
 
 def _refusal(request: Command, *, stopping: bool) -> Command:

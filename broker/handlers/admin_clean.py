@@ -7,6 +7,8 @@ skip what comes.
 import logging
 from collections.abc import Awaitable, Callable
 
+import trio
+
 from broker.handlers.bodies import refused_when_not_stored
 from broker.meta.topics import Topics
 from broker.store.store import MessageStore
@@ -19,6 +21,9 @@ from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
 
 logger = logging.getLogger(__name__)
+
+# Topics that are looked at in one turn of the loop.
+TOPICS = 1_000
 
 
 class CleanHandlers:
@@ -58,7 +63,9 @@ class CleanHandlers:
 
     async def clean_topics(self, channel: Channel, request: Command) -> Command:
         """316: the queues of topics that this broker does not have."""
-        for topic in sorted({queue.topic for queue in self._store.queues}):
+        for number, topic in enumerate(self._store.queues.topics(), 1):
+            if number % TOPICS == 0:
+                await trio.lowlevel.checkpoint()
             if self._topics.get(topic) is not None or is_system_topic(topic):
                 continue
             with refused_when_not_stored():

@@ -16,6 +16,7 @@ from mqcommon.errors import RequestRefused
 from mqcommon.names import check_group
 from remoting.net.channel import Channel
 from remoting.net.server import Handler, SlowHandler
+from remoting.net.steps import StepHandler, Steps
 from remoting.protocol.bodies.group import SubscriptionGroupConfig, SubscriptionGroupTable
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
@@ -48,9 +49,11 @@ class GroupHandlers:
 
     def handlers(self) -> dict[int, Handler]:
         return {
-            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self.get_all,
             RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: self.get,
         }
+
+    def step_handlers(self) -> dict[int, StepHandler]:
+        return {RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self.get_all}
 
     def slow_handlers(self) -> dict[int, SlowHandler]:
         return {
@@ -84,23 +87,22 @@ class GroupHandlers:
         logger.info("group %s deleted by %s existed=%s offsets=%s", header.group_name, channel.remote, existed, clean)
         return request.respond()
 
-    def get_all(self, channel: Channel, request: Command) -> Command:
+    def get_all(self, channel: Channel, request: Command) -> Steps[Command]:
         """201: all groups, or some of them: as many as RocketMQ 5's slaves ask for, or a page for one of ours."""
         header = GetAllSubscriptionGroupRequestHeader.from_ext(request.ext)
-        table = self._groups.all()
+        table, version = self._groups.all(), self._groups.data_version
         answer_ext = None
         if header.group_seq is not None and header.max_group_num is not None:
             answer_ext = GetAllSubscriptionGroupResponseHeader(len(table)).to_ext()
             # Its callers begin again when the version has changed, and with it the order.
             start = max(header.group_seq, 0)
             table = dict(islice(table.items(), start, start + max(header.max_group_num, 0)))
-        groups = self._groups
-        answer = answer_whole_or_page(
+        answer = yield from answer_whole_or_page(
             channel,
             request,
             table,
-            groups.removals,
-            lambda rows: SubscriptionGroupTable(dict(rows), groups.forbidden, groups.data_version),
+            self._groups.removals,
+            lambda rows: SubscriptionGroupTable(dict(rows), self._groups.forbidden, version),
         )
         answer.ext = answer_ext or answer.ext
         return answer

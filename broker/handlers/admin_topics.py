@@ -20,6 +20,7 @@ from mqcommon.errors import RequestRefused
 from mqcommon.names import MAX_PERM, MAX_QUEUE_NUMS, check_topic, check_topic_is_users, is_system_topic
 from remoting.net.channel import Channel
 from remoting.net.server import Handler, SlowHandler
+from remoting.net.steps import NAMES, StepHandler, Steps, slices
 from remoting.protocol.bodies.topic import TOPIC_FILTER_TYPE, TopicConfig, TopicConfigTable, TopicList
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
@@ -53,9 +54,13 @@ class TopicHandlers:
 
     def handlers(self) -> dict[int, Handler]:
         return {
+            RequestCode.GET_TOPIC_CONFIG: self.get,
+        }
+
+    def step_handlers(self) -> dict[int, StepHandler]:
+        return {
             RequestCode.GET_ALL_TOPIC_CONFIG: self.get_all,
             RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: self.get_system,
-            RequestCode.GET_TOPIC_CONFIG: self.get,
         }
 
     def slow_handlers(self) -> dict[int, SlowHandler]:
@@ -102,18 +107,17 @@ class TopicHandlers:
                 await self._delete_messages(topic)
         return True
 
-    def get_all(self, channel: Channel, request: Command) -> Command:
+    def get_all(self, channel: Channel, request: Command) -> Steps[Command]:
         """21: all topics, or some of them: as many as RocketMQ 5's slaves ask for, or a page for one of ours."""
         header = GetAllTopicConfigRequestHeader.from_ext(request.ext)
-        table = self._topics.all()
+        table, version = self._topics.all(), self._topics.data_version
         answer_ext = None
         if header.topic_seq is not None and header.max_topic_num is not None:
             answer_ext = GetAllTopicConfigResponseHeader(len(table)).to_ext()
             # Its callers begin again when the version has changed, and with it the order.
             start = max(header.topic_seq, 0)
             table = dict(islice(table.items(), start, start + max(header.max_topic_num, 0)))
-        version = self._topics.data_version
-        answer = answer_whole_or_page(
+        answer = yield from answer_whole_or_page(
             channel,
             request,
             table,
@@ -131,10 +135,13 @@ class TopicHandlers:
             raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {topic}")
         return answer_with(request, config)
 
-    def get_system(self, channel: Channel, request: Command) -> Command:
+    def get_system(self, channel: Channel, request: Command) -> Steps[Command]:
         """305."""
-        names = [name for name in self._topics.names() if self._topics.is_system(name) or is_system_topic(name)]
-        return answer_with(request, TopicList(names))
+        found: list[str] = []
+        for part in slices(self._topics.names(), NAMES):
+            found += [name for name in part if self._topics.is_system(name) or is_system_topic(name)]
+            yield None
+        return answer_with(request, TopicList(found))
 
     def _config(self, header: CreateTopicRequestHeader) -> TopicConfig:
         for number in (header.read_queue_nums, header.write_queue_nums):

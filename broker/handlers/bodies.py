@@ -6,7 +6,8 @@ from typing import TypeVar
 
 from mqcommon.errors import ProtocolError, RequestRefused, StoreError
 from remoting.net.answers import answer_with
-from remoting.protocol.bodies import Body, decode_body
+from remoting.protocol.bodies import Body
+from remoting.protocol.bodies.limited import SMALL, BodyLimits, decode_limited
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
 
@@ -18,10 +19,10 @@ B = TypeVar("B", bound=Body)
 Durable = Callable[[], Awaitable[None]]
 
 
-def read_body(cls: type[B], request: Command) -> B:
-    """The body of ``request``; refused when it is none."""
+def read_body(cls: type[B], request: Command, limits: BodyLimits = SMALL) -> B:
+    """The body of ``request``; refused when it is none, or over its limits."""
     try:
-        return decode_body(cls, request.body, request.codec)
+        return decode_limited(cls, request.body, request.codec, limits)
     except ProtocolError as error:
         raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"the body cannot be read: {error}") from None
 

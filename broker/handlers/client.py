@@ -1,6 +1,6 @@
 """Clients: heartbeats (34), leaving (35), who is in a group (38, 203, 204), what is handed on to a client (307, 309).
 
-When the members of a consumer group change, those who are left are told (40), so that they share the queues anew.
+When the members of a consumer group change, those who are left are told (member_notices.py).
 Neighbours: meta/clients.py; broker.py calls `closed` for each connection that ends, and `expire` every 10 seconds.
 """
 
@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 from broker.handlers.bodies import answer_with, read_body, refused_when_not_stored
+from broker.handlers.member_notices import MemberNotices
 from broker.meta.clients import Clients, Member
 from broker.meta.groups import Groups
 from broker.meta.topics import Topics
@@ -16,16 +17,19 @@ from broker.options import BrokerOptions
 from mqcommon.clock import Clock
 from mqcommon.errors import DiskFull, ProtocolError, RemotingError, RequestRefused, RequestTimeout
 from mqcommon.message.ids import split_offset_msg_id
+from remoting.net.answers import answer_steps
 from remoting.net.channel import Channel
 from remoting.net.server import Handler, SlowHandler
+from remoting.net.steps import StepHandler, Steps, slices
 from remoting.protocol.bodies import Body, decode_body
 from remoting.protocol.bodies.connections import Connection, ConsumerConnection, ProducerConnection
 from remoting.protocol.bodies.consume_result import ConsumeMessageDirectlyResult
 from remoting.protocol.bodies.group import ConsumerIdList, SubscriptionGroupConfig
 from remoting.protocol.bodies.heartbeat import ConsumerData, HeartbeatData
+from remoting.protocol.bodies.limited import BodyLimits
 from remoting.protocol.bodies.running_info import ConsumerRunningInfo
 from remoting.protocol.codes import RequestCode, ResponseCode
-from remoting.protocol.command import CBOR, FLAG_ONEWAY, LANGUAGES, OTHER_LANGUAGE, Command
+from remoting.protocol.command import CBOR, LANGUAGES, OTHER_LANGUAGE, Command
 from remoting.protocol.headers.client import (
     ConsumeMessageDirectlyRequestHeader,
     GetConsumerRunningInfoRequestHeader,
@@ -40,6 +44,14 @@ EXPIRE_INTERVAL_MS = 10_000
 # V3_1_8_SNAPSHOT: older clients do not know what is handed on to them.
 OLDEST_FORWARD_VERSION = 62
 UNIT_SUB_FLAG = 2
+# What one heartbeat may say: to take it over is one piece of work, of some 20 ms at the most.
+HEARTBEAT = BodyLimits(max_bytes=512 * 1024, max_entries=20_000)
+MAX_GROUPS = 1_000
+MAX_EXPRESSIONS = 65_536
+# To make a group and its retry topic takes some 100 µs.
+MAX_NEW_GROUPS = 50
+# Members that are listed in one step.
+MEMBERS = 1_000
 
 
 class ClientHandlers:
@@ -60,12 +72,18 @@ class ClientHandlers:
         self._options = options
         self._clock = clock
         self._find_record = find_record
+        #: To be run.
+        self.notices = MemberNotices(clients, groups, options)
 
     def handlers(self) -> dict[int, Handler]:
         return {
             RequestCode.HEART_BEAT: self.heartbeat,
             RequestCode.UNREGISTER_CLIENT: self.unregister,
             RequestCode.GET_CONSUMER_LIST_BY_GROUP: self.consumer_ids,
+        }
+
+    def step_handlers(self) -> dict[int, StepHandler]:
+        return {
             RequestCode.GET_CONSUMER_CONNECTION_LIST: self.consumer_connections,
             RequestCode.GET_PRODUCER_CONNECTION_LIST: self.producer_connections,
         }
@@ -80,16 +98,20 @@ class ClientHandlers:
 
     def heartbeat(self, channel: Channel, request: Command) -> Command:
         """34: the groups that a client is in; unknown ones are created where that is allowed."""
-        data = read_body(HeartbeatData, request)
-        if not data.client_id:
-            raise RequestRefused(ResponseCode.INVALID_PARAMETER, "the heartbeat has no clientID")
+        data = read_body(HeartbeatData, request, HEARTBEAT)
+        _check_heartbeat(data)
         now_ms = self._clock.monotonic_ms()
         language = request.language if request.language in LANGUAGES else OTHER_LANGUAGE
         known_otherwise = False
         changed = []
+        new_groups = 0
         try:
             for consumer in data.consumer_data_set:
                 name = consumer.group_name
+                if self._groups.get(name) is None and not self._options.is_slave:
+                    new_groups += 1
+                    if new_groups > MAX_NEW_GROUPS:
+                        continue  # the next heartbeat makes more of them
                 if self._prepared_group(consumer) is None:
                     continue
                 if self._clients.consume(channel, data, consumer, language, request.version, now_ms):
@@ -97,7 +119,7 @@ class ClientHandlers:
                 if data.heartbeat_fingerprint:
                     known_otherwise |= self._clients.fingerprint_changed(name, data.heartbeat_fingerprint)
         finally:
-            self._notify(changed)
+            self.notices.changed(changed)
         for producer in data.producer_data_set:
             self._clients.produce(channel, data, producer.group_name, language, request.version, now_ms)
         # A client whose heartbeats have no fingerprint always sends its subscriptions.
@@ -110,12 +132,12 @@ class ClientHandlers:
         if header.producer_group:
             self._clients.leave_producer_group(channel, header.producer_group)
         if header.consumer_group and self._clients.leave_consumer_group(channel, header.consumer_group):
-            self._notify([header.consumer_group])
+            self.notices.changed([header.consumer_group])
         return request.respond(ext={})
 
     def closed(self, channel: Channel) -> None:
         """The connection ended."""
-        self._notify(self._clients.close(channel))
+        self.notices.changed(self._clients.close(channel))
 
     def expire(self) -> None:
         """Close the connections of clients that have fallen silent."""
@@ -134,30 +156,29 @@ class ClientHandlers:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {name}")
         return answer_with(request, ConsumerIdList(group.client_ids()))
 
-    def consumer_connections(self, channel: Channel, request: Command) -> Command:
+    def consumer_connections(self, channel: Channel, request: Command) -> Steps[Command]:
         """203."""
         name = ConsumerGroupRequestHeader.from_ext(request.ext).consumer_group
         group = self._clients.consumer_group(name)
         if group is None:
             raise RequestRefused(ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{name}] not online")
-        return answer_with(
-            request,
-            ConsumerConnection(
-                _connections(group.members.values()),
-                group.subscriptions,
-                group.consume_type,
-                group.message_model,
-                group.consume_from_where,
-            ),
+        body = ConsumerConnection(
+            (yield from _connections(group.members.values())),
+            group.subscriptions,
+            group.consume_type,
+            group.message_model,
+            group.consume_from_where,
         )
+        return (yield from answer_steps(request, body, channel.max_frame_bytes))
 
-    def producer_connections(self, channel: Channel, request: Command) -> Command:
+    def producer_connections(self, channel: Channel, request: Command) -> Steps[Command]:
         """204."""
         name = ProducerGroupRequestHeader.from_ext(request.ext).producer_group
         members = self._clients.producers(name)
         if not members:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"the producer group[{name}] not exist")
-        return answer_with(request, ProducerConnection(_connections(members)))
+        body = ProducerConnection((yield from _connections(members)))
+        return (yield from answer_steps(request, body, channel.max_frame_bytes))
 
     async def running_info(self, channel: Channel, request: Command) -> Command:
         """307: the consumer answers, not the broker."""
@@ -217,19 +238,20 @@ class ClientHandlers:
                     self._topics.create_retry_topic(consumer.group_name, config.retry_queue_nums, sys_flag)
         return config
 
-    def _notify(self, groups: Iterable[str]) -> None:
-        """Tell the members of ``groups`` to share the queues anew."""
-        if not self._options.notify_consumer_ids_changed_enable:
-            return
-        for name in groups:
-            config = self._groups.get(name)
-            group = self._clients.consumer_group(name)
-            if group is None or (config is not None and not config.notify_consumer_ids_changed_enable):
-                continue
-            for member in group.members.values():
-                # JSON, whatever the connection speaks: it is a request, and all clients read that.
-                notice = Command(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": name}, flag=FLAG_ONEWAY)
-                member.channel.push(notice)
+
+def _check_heartbeat(data: HeartbeatData) -> None:
+    """RequestRefused when it says not who it is from, or so much that taking it over would hold up others."""
+    if not data.client_id:
+        raise RequestRefused(ResponseCode.INVALID_PARAMETER, "the heartbeat has no clientID")
+    groups = len(data.consumer_data_set) + len(data.producer_data_set)
+    if groups > MAX_GROUPS:
+        text = f"the heartbeat names {groups} groups, at most {MAX_GROUPS} are taken"
+        raise RequestRefused(ResponseCode.INVALID_PARAMETER, text)
+    subscriptions = [one for consumer in data.consumer_data_set for one in consumer.subscription_data_set]
+    length = sum(len(one.sub_string) or sum(map(len, one.tags_set)) for one in subscriptions)
+    if length > MAX_EXPRESSIONS:
+        text = f"the heartbeat's subscriptions have {length} characters, at most {MAX_EXPRESSIONS} are taken"
+        raise RequestRefused(ResponseCode.INVALID_PARAMETER, text)
 
 
 def _readable(answer: Command, kind: type[Body]) -> Body:
@@ -239,5 +261,9 @@ def _readable(answer: Command, kind: type[Body]) -> Body:
         raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"the consumer's answer cannot be read: {error}") from None
 
 
-def _connections(members: Iterable[Member]) -> list[Connection]:
-    return [Connection(one.client_id, one.channel.remote, one.language, one.version) for one in members]
+def _connections(members: Iterable[Member]) -> Steps[list[Connection]]:
+    found: list[Connection] = []
+    for part in slices(list(members), MEMBERS):
+        found += [Connection(one.client_id, one.channel.remote, one.language, one.version) for one in part]
+        yield None
+    return found

@@ -11,6 +11,7 @@ from mqcommon.errors import RequestRefused
 from mqcommon.names import MAX_QUEUE_NUMS
 from remoting.net.channel import Channel
 from remoting.net.server import Handler
+from remoting.net.steps import StepHandler, Steps
 from remoting.protocol.bodies.data_version import DataVersion
 from remoting.protocol.bodies.offsets import ConsumerOffsetTable
 from remoting.protocol.codes import RequestCode, ResponseCode
@@ -58,9 +59,11 @@ class OffsetHandlers:
             RequestCode.GET_MAX_OFFSET: self.get_max,
             RequestCode.GET_MIN_OFFSET: self.get_min,
             RequestCode.GET_EARLIEST_MSG_STORETIME: self.get_earliest_time,
-            RequestCode.GET_ALL_CONSUMER_OFFSET: self.get_all,
             RequestCode.GET_ALL_DELAY_OFFSET: self.get_all_delay,
         }
+
+    def step_handlers(self) -> dict[int, StepHandler]:
+        return {RequestCode.GET_ALL_CONSUMER_OFFSET: self.get_all}
 
     def query(self, channel: Channel, request: Command) -> Command:
         """14: a new group starts at 0 while the whole queue is at hand; else it is told that there is no offset."""
@@ -112,17 +115,18 @@ class OffsetHandlers:
         timestamp = self._store.first_store_time(header.topic, header.queue_id)
         return request.respond(ext=TimestampResponseHeader(timestamp).to_ext())
 
-    def get_all(self, channel: Channel, request: Command) -> Command:
+    def get_all(self, channel: Channel, request: Command) -> Steps[Command]:
         """43: what consumerOffset.json holds; to a Skylark slave what has changed since it last asked, if it can be."""
         header, offsets = GetAllConsumerOffsetRequestHeader.from_ext(request.ext), self._offsets
         part = None
         if header.known_run is not None and header.known_changes is not None:
             part = offsets.changed_since(DataVersion(0, header.known_run, header.known_changes), PAGE_OFFSETS)
+        # As of now: what changes while the answer is made is told once more.
         version = offsets.live_version
         if part is not None:
             answer = answer_with(request, ConsumerOffsetTable(part, {}, offsets.data_version))
         else:
-            answer = answer_whole_or_page(
+            answer = yield from answer_whole_or_page(
                 channel,
                 request,
                 offsets.table(),

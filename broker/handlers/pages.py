@@ -9,8 +9,9 @@ from itertools import islice
 from typing import Any
 
 from mqcommon.errors import RequestRefused
-from remoting.net.answers import HEADER_BYTES, answer_with_all
+from remoting.net.answers import HEADER_BYTES, answer_steps
 from remoting.net.channel import Channel
+from remoting.net.steps import Steps
 from remoting.protocol.bodies import Body, dialect_for, encode_body
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
@@ -37,14 +38,14 @@ def answer_whole_or_page(
     *,
     values: int = PAGE_VALUES,
     values_of: Callable[[Any], int] = lambda row: 1,
-) -> Command:
+) -> Steps[Command]:
     """The whole of ``table``, refused when it does not fit into a frame, or the page that is asked for.
 
     ``removals``: entries that were ever removed; ``values_of`` an entry make one page of ``values``.
     """
     asked = PageRequestHeader.from_ext(request.ext)
     if asked.page_from is None:
-        return answer_with_all(request, body_of(table), channel.max_frame_bytes, REMEDY)
+        return (yield from answer_steps(request, body_of(table), channel.max_frame_bytes, remedy=REMEDY))
     since = removals - (asked.page_removals or 0)
     start = max(asked.page_from - since, 0) if since >= 0 else 0
     rows = dict(_first(islice(table.items(), start, None), values, values_of))

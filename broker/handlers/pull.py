@@ -7,7 +7,6 @@ Each answer suggests which broker of the set to ask next: a slave for what is to
 corrects an offset: it may only be behind.
 """
 
-from functools import lru_cache
 from typing import NamedTuple
 
 import trio
@@ -15,6 +14,7 @@ import trio
 from broker.delivery.cold import ColdReads
 from broker.delivery.hold import HeldPull, HeldPulls
 from broker.delivery.pulled import note_pulled
+from broker.delivery.tag_filters import TagFilters
 from broker.handlers.bodies import refused_when_not_stored
 from broker.handlers.send import FAQ
 from broker.meta.clients import Clients
@@ -28,7 +28,6 @@ from broker.store.consumequeue import ConsumeQueue
 from broker.store.reader import GetResult, GetStatus, read_queue
 from broker.store.store import MessageStore
 from mqcommon.errors import RequestRefused
-from mqcommon.message.javahash import java_hash
 from mqcommon.names import MASTER_ID, PERM_READ
 from remoting.net.channel import Channel
 from remoting.net.server import Handler, failure
@@ -99,6 +98,7 @@ class PullHandlers:
         self._options = options
         self._in_memory_bytes = in_memory_bytes
         self._known_master = known_master
+        self._filters = TagFilters()
         if known_master is not None:
             # Readers go back to it at once, and not when their time is over.
             known_master.on_return.append(held.release)
@@ -168,13 +168,13 @@ class PullHandlers:
                 raise RequestRefused(
                     ResponseCode.SYSTEM_ERROR, "The broker does not support consumer to filter message by SQL92"
                 )
-            return tag_codes_of(header.subscription or "")
+            return self._filters.codes(header.subscription or "")
         subscription = self._clients.subscription(header.consumer_group, header.topic)
         if subscription is None:
             raise RequestRefused(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's subscription not exist{FAQ}")
         if subscription.sub_version < header.sub_version:
             raise RequestRefused(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
-        return tag_codes_of(subscription.sub_string)
+        return self._filters.codes(subscription.sub_string)
 
     def _limits(self, request: Command, max_count: int, max_bytes: int) -> tuple[int, int]:
         if request.codec == CBOR:
@@ -199,30 +199,32 @@ class PullHandlers:
         wait_ms = suspend_ms if options.long_polling_enable else options.short_polling_time_mills
         log = self._store.log
         group, queue, offset, max_count, max_bytes, tag_codes = wanted
+        # The answer needs neither; a subscription may be long.
+        request.body, request.ext = b"", None
 
-        def retry(last: bool) -> bool:
+        def retry(pull: HeldPull, last: bool) -> bool:
             # It runs in the turn of whoever sent the message: an error here must not reach that connection.
             try:
-                return again(last)
+                return again(pull, last)
             except Exception as error:
                 channel.reply(request, failure(request, error))
                 return True
 
-        def again(last: bool) -> bool:
-            nonlocal offset
-            result = read_queue(log, queue, offset, max_count, max_bytes, tag_codes)
+        def again(pull: HeldPull, last: bool) -> bool:
+            result = read_queue(log, queue, pull.offset, max_count, max_bytes, tag_codes)
             if not last and result.status is GetStatus.NO_MATCHED_MESSAGE:
                 # Nothing for this consumer so far: it need not be looked at again.
-                offset = result.next_offset
+                pull.offset = result.next_offset
                 return False
-            code, suggested = self._judge(result, queue, offset, group)
+            code, suggested = self._judge(result, queue, pull.offset, group)
             if not last and code == ResponseCode.PULL_NOT_FOUND:
                 return False
             note_pulled(channel, group.group_name, queue.topic, queue.queue_id, result.next_offset)
             channel.reply(request, self._answer(request, group.group_name, queue.topic, code, suggested, result))
             return True
 
-        return self._held.hold(HeldPull(channel, queue, trio.current_time() + wait_ms / 1000, retry))
+        deadline = trio.current_time() + wait_ms / 1000
+        return self._held.hold(HeldPull(channel, queue, deadline, offset, tag_codes, retry))
 
     def _judge(
         self, result: GetResult, queue: ConsumeQueue, offset: int, group: SubscriptionGroupConfig
@@ -279,12 +281,3 @@ def _code(result: GetResult, offset: int) -> int:
         # A consumer that is at the (empty) queue's end waits; one that is elsewhere is told where that is.
         return ResponseCode.PULL_NOT_FOUND if offset == result.next_offset else ResponseCode.PULL_OFFSET_MOVED
     return _CODES[result.status]
-
-
-@lru_cache(maxsize=4096)
-def tag_codes_of(expression: str) -> frozenset[int] | None:
-    """The hashes of ``"a || b"``; None for "*" and "", which take all."""
-    tags = [tag.strip() for tag in expression.split("||")]
-    if expression.strip() in ("", "*"):
-        return None
-    return frozenset(java_hash(tag) for tag in tags if tag)

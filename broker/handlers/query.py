@@ -1,13 +1,18 @@
 """Finding messages: by key (12), by their place in the commit log (33), and what stands in a queue (321)."""
 
+import logging
+
+from broker.delivery.cold import reading
 from broker.handlers.bodies import answer_with
 from broker.meta.clients import Clients
 from broker.options import BrokerOptions
 from broker.store.consumequeue import BLANK_SIZE, ConsumeQueue
+from broker.store.query import MAX_LOOKED
 from broker.store.store import MessageStore
 from mqcommon.errors import RequestRefused
 from remoting.net.channel import Channel
 from remoting.net.server import Handler
+from remoting.net.steps import StepHandler, Steps
 from remoting.protocol.bodies.consume_queue import ConsumeQueueData, ConsumeQueueEntries
 from remoting.protocol.bodies.heartbeat import SubscriptionData
 from remoting.protocol.codes import RequestCode, ResponseCode
@@ -18,6 +23,8 @@ from remoting.protocol.headers.query import (
     QueryMessageResponseHeader,
     ViewMessageRequestHeader,
 )
+
+logger = logging.getLogger(__name__)
 
 MAX_ANSWER_BYTES = 8 * 1024 * 1024
 # An answer with more entries of a queue would hold up other requests.
@@ -37,18 +44,20 @@ class QueryHandlers:
 
     def handlers(self) -> dict[int, Handler]:
         return {
-            RequestCode.QUERY_MESSAGE: self.query,
             RequestCode.VIEW_MESSAGE_BY_ID: self.view,
             RequestCode.QUERY_CONSUME_QUEUE: self.entries,
         }
 
-    def query(self, channel: Channel, request: Command) -> Command:
+    def step_handlers(self) -> dict[int, StepHandler]:
+        return {RequestCode.QUERY_MESSAGE: self.query}
+
+    def query(self, channel: Channel, request: Command) -> Steps[Command]:
         """12."""
         header = QueryMessageRequestHeader.from_ext(request.ext)
         if header.index_type == TAG_INDEX:
             raise RequestRefused(ResponseCode.QUERY_NOT_FOUND, "this broker's index has keys, not tags")
         max_num = self._options.default_query_max_num if header.unique_key_query else header.max_num
-        result = self._store.query(
+        search = self._store.start_query(
             header.topic,
             header.key,
             max_num,
@@ -57,12 +66,18 @@ class QueryHandlers:
             MAX_ANSWER_BYTES,
             unique=bool(header.unique_key_query) or header.index_type == UNIQUE_INDEX,
         )
+        while (yield from reading(search.step)):
+            yield None
+        result = search.result
+        if result.is_cut:
+            logger.warning("query of key %s of %s stopped after %d entries", header.key[:100], header.topic, MAX_LOOKED)
         ext = QueryMessageResponseHeader(result.last_update_timestamp, result.last_update_physical_offset).to_ext()
         if not result.records:
             return request.respond(
                 ResponseCode.QUERY_NOT_FOUND, "can not find message, maybe time range not correct", ext
             )
-        return request.respond(ext=ext, body=b"".join(result.records))
+        remark = f"only the newest {MAX_LOOKED} entries of the index were looked at" if result.is_cut else None
+        return request.respond(remark=remark, ext=ext, body=b"".join(result.records))
 
     def view(self, channel: Channel, request: Command) -> Command:
         """33."""

@@ -7,7 +7,7 @@ The order of the checks, the codes and the texts are RocketMQ's. A message is ac
 import random
 import struct
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import trio
 
@@ -34,8 +34,7 @@ from remoting.net.server import Handler
 from remoting.protocol.bodies.topic import TopicConfig
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import CBOR, Command
-from remoting.protocol.headers.header import header_fields
-from remoting.protocol.headers.send import SendMessageRequestHeader
+from remoting.protocol.headers.send import LONG, SHORT, SendFields
 from remoting.protocol.scalars import read_int, read_text
 
 FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
@@ -56,31 +55,6 @@ _BROKERS_OWN = (b"MSG_REGION", b"CLUSTER", b"TRACE_ON")
 
 
 Row = tuple[int, bytes, bytes]
-
-
-class SendFields(NamedTuple):
-    """Names of a send's fields on the wire. The hot path reads ext by them, without making a header object."""
-
-    topic: str
-    default_topic: str
-    default_topic_queue_nums: str
-    queue_id: str
-    sys_flag: str
-    born_timestamp: str
-    flag: str
-    properties: str
-    reconsume_times: str
-    batch: str
-    broker_name: str
-
-
-def _names(*, short: bool) -> SendFields:
-    wire = {each.attribute: each.wire for each in header_fields(SendMessageRequestHeader, short)}
-    return SendFields(*(wire[name] for name in SendFields._fields))
-
-
-SHORT = _names(short=True)
-LONG = _names(short=False)
 
 
 class SendHandlers:

@@ -1,5 +1,8 @@
 """What stands in queues, who has consumed how much, and how fast: 202, 208, 300, 315, 343."""
 
+from functools import partial
+
+from broker.delivery.cold import reading
 from broker.delivery.pulled import furthest_pulled
 from broker.handlers.admin_groups import GroupRequestHeader
 from broker.handlers.bodies import answer_with
@@ -10,8 +13,10 @@ from broker.observe.stats import BrokerStats
 from broker.store.store import MessageStore
 from mqcommon.errors import RequestRefused
 from mqcommon.message.queue import MessageQueue
+from remoting.net.answers import answer_steps
 from remoting.net.channel import Channel
 from remoting.net.server import Handler
+from remoting.net.steps import StepHandler, Steps
 from remoting.protocol.bodies.stats import ConsumeOffset, ConsumeStats
 from remoting.protocol.bodies.topic import GroupList, TopicList, TopicOffset, TopicStatsTable
 from remoting.protocol.codes import RequestCode, ResponseCode
@@ -19,6 +24,10 @@ from remoting.protocol.command import Command
 from remoting.protocol.headers.admin import ViewBrokerStatsDataRequestHeader
 from remoting.protocol.headers.groups import GetConsumeStatsRequestHeader
 from remoting.protocol.headers.topics import TopicRequestHeader
+
+# Queues, and topics, that are looked at in one step: each costs some 10 µs.
+QUEUES = 100
+TOPICS = 100
 
 
 class StatsHandlers:
@@ -44,14 +53,18 @@ class StatsHandlers:
 
     def handlers(self) -> dict[int, Handler]:
         return {
-            RequestCode.GET_TOPIC_STATS_INFO: self.topic_stats,
-            RequestCode.GET_CONSUME_STATS: self.consume_stats,
             RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self.groups_of_topic,
             RequestCode.VIEW_BROKER_STATS_DATA: self.counter,
             RequestCode.QUERY_TOPICS_BY_CONSUMER: self.topics_of_group,
         }
 
-    def topic_stats(self, channel: Channel, request: Command) -> Command:
+    def step_handlers(self) -> dict[int, StepHandler]:
+        return {
+            RequestCode.GET_TOPIC_STATS_INFO: self.topic_stats,
+            RequestCode.GET_CONSUME_STATS: self.consume_stats,
+        }
+
+    def topic_stats(self, channel: Channel, request: Command) -> Steps[Command]:
         """202: the first and the next offset of each queue."""
         topic = TopicRequestHeader.from_ext(request.ext).topic
         config = self._topics.get(topic)
@@ -59,13 +72,14 @@ class StatsHandlers:
             raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
         table = {}
         for queue_id in range(config.write_queue_nums):
-            end = self._store.max_offset(topic, queue_id)
-            last_ms = self._store.store_time(topic, queue_id, end - 1) if end > 0 else 0
-            row = TopicOffset(self._store.min_offset(topic, queue_id), end, max(last_ms, 0))
+            if queue_id % QUEUES == QUEUES - 1:
+                yield None
+            row = yield from reading(partial(self._topic_offset, topic, queue_id))
             table[MessageQueue(topic, self._broker_name, queue_id)] = row
-        return answer_with(request, TopicStatsTable(table, self._stats.topic_put_tps(topic)))
+        body = TopicStatsTable(table, self._stats.topic_put_tps(topic))
+        return (yield from answer_steps(request, body, channel.max_frame_bytes))
 
-    def consume_stats(self, channel: Channel, request: Command) -> Command:
+    def consume_stats(self, channel: Channel, request: Command) -> Steps[Command]:
         """208: how far a group is, in one topic or in all that it has consumed."""
         header = GetConsumeStatsRequestHeader.from_ext(request.ext)
         group = header.consumer_group
@@ -73,12 +87,14 @@ class StatsHandlers:
         if header.topic and header.topic.strip():
             topics.append(header.topic)
         answer = ConsumeStats()
-        for topic in topics or self._offsets.topics_of(group):
+        for number, topic in enumerate(dict.fromkeys(topics) or self._offsets.topics_of(group), 1):
+            if number % TOPICS == 0:
+                yield None
             if self._is_unsubscribed(group, topic):
                 continue
-            answer.offset_table.update(self._progress(group, topic))
+            yield from self._progress(group, topic, answer.offset_table)
             answer.consume_tps += self._stats.group_get_tps(group, topic)
-        return answer_with(request, answer)
+        return (yield from answer_steps(request, answer, channel.max_frame_bytes))
 
     def groups_of_topic(self, channel: Channel, request: Command) -> Command:
         """300: groups that subscribe to a topic now, or have consumed it."""
@@ -105,15 +121,23 @@ class StatsHandlers:
         connected = self._clients.consumer_group(group)
         return connected is not None and bool(connected.subscriptions) and topic not in connected.subscriptions
 
-    def _progress(self, group: str, topic: str) -> dict[MessageQueue, ConsumeOffset]:
+    def _progress(self, group: str, topic: str, rows: dict[MessageQueue, ConsumeOffset]) -> Steps[None]:
+        """Add the topic's queues to ``rows``."""
         config = self._topics.get(topic)
         members = self._clients.consumer_group(group)
         pulled = furthest_pulled(members.members, group, topic) if members else {}
-        rows = {}
         for queue_id in range(config.read_queue_nums if config else 0):
-            consumed = max(self._offsets.query(group, topic, queue_id), 0)
-            last_ms = self._store.store_time(topic, queue_id, consumed - 1) if consumed > 0 else 0
-            end = self._store.max_offset(topic, queue_id)
-            row = ConsumeOffset(end, consumed, max(consumed, pulled.get(queue_id, 0)), max(last_ms, 0))
+            if len(rows) % QUEUES == QUEUES - 1:
+                yield None
+            row = yield from reading(partial(self._consume_offset, group, topic, queue_id, pulled.get(queue_id, 0)))
             rows[MessageQueue(topic, self._broker_name, queue_id)] = row
-        return rows
+
+    def _topic_offset(self, topic: str, queue_id: int) -> TopicOffset:
+        end = self._store.max_offset(topic, queue_id)
+        last_ms = self._store.store_time(topic, queue_id, end - 1) if end > 0 else 0
+        return TopicOffset(self._store.min_offset(topic, queue_id), end, max(last_ms, 0))
+
+    def _consume_offset(self, group: str, topic: str, queue_id: int, pulled: int) -> ConsumeOffset:
+        consumed = max(self._offsets.query(group, topic, queue_id), 0)
+        last_ms = self._store.store_time(topic, queue_id, consumed - 1) if consumed > 0 else 0
+        return ConsumeOffset(self._store.max_offset(topic, queue_id), consumed, max(consumed, pulled), max(last_ms, 0))

@@ -2,8 +2,8 @@
 
 A channel is whatever object stands for a connection; here it is only a key. Methods return the consumer groups whose
 members or subscriptions changed; the caller (handlers/client.py) tells the members.
-Invariant: ``_consumer_groups_of`` and ``_producer_groups_of`` mirror the group tables, so closing a connection costs
-as much as it had groups.
+Invariant: ``_consumer_groups_of`` and ``_producer_groups_of`` mirror the group tables, and ``_heard_ms`` has the
+connections of both, so closing a connection costs as much as it had groups.
 """
 
 from collections.abc import Iterable
@@ -28,7 +28,6 @@ class Member:
     client_id: str
     language: str
     version: int
-    last_heartbeat_ms: int
 
 
 @dataclass(slots=True)
@@ -40,11 +39,36 @@ class ConsumerGroup:
     message_model: str = "CLUSTERING"
     consume_from_where: str = "CONSUME_FROM_LAST_OFFSET"
     members: dict[Channel, Member] = field(default_factory=dict)
+    # The same by client id; a client may be here on several connections.
+    clients: dict[str, dict[Channel, Member]] = field(default_factory=dict)
     subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
     fingerprint: int = 0
 
     def client_ids(self) -> list[str]:
-        return list(dict.fromkeys(member.client_id for member in self.members.values()))
+        return list(self.clients)
+
+    def join(self, member: Member) -> bool:
+        """Whether the member's connection is new here."""
+        known = self.members.get(member.channel)
+        if known is not None and known.client_id != member.client_id:
+            self._leave_client(known)
+        self.members[member.channel] = member
+        self.clients.setdefault(member.client_id, {})[member.channel] = member
+        return known is None
+
+    def leave(self, channel: Channel) -> bool:
+        """Whether the connection was a member's."""
+        member = self.members.pop(channel, None)
+        if member is None:
+            return False
+        self._leave_client(member)
+        return True
+
+    def _leave_client(self, member: Member) -> None:
+        same = self.clients[member.client_id]
+        del same[member.channel]
+        if not same:
+            del self.clients[member.client_id]
 
     def subscribe(self, wanted: Iterable[SubscriptionData]) -> bool:
         """Take over a member's subscriptions; whether topics came or went."""
@@ -71,6 +95,8 @@ class Clients:
         self._producers: dict[str, dict[Channel, Member]] = {}
         self._consumer_groups_of: dict[Channel, Groups] = {}
         self._producer_groups_of: dict[Channel, Groups] = {}
+        # When the last heartbeat of each connection that is in a group came.
+        self._heard_ms: dict[Channel, int] = {}
 
     # --- reading
 
@@ -98,7 +124,7 @@ class Clients:
         members = self._consumers.get(group)
         if members is None:
             return None
-        return next((member for member in members.members.values() if member.client_id == client_id), None)
+        return next(iter(members.clients.get(client_id, {}).values()), None)
 
     def client_id(self, channel: Channel) -> str | None:
         """Who is connected there, if it said so in a heartbeat."""
@@ -120,9 +146,9 @@ class Clients:
         group.consume_type = data.consume_type
         group.message_model = data.message_model
         group.consume_from_where = data.consume_from_where
-        changed = channel not in group.members
-        group.members[channel] = Member(channel, heartbeat.client_id, language, version, now_ms)
+        changed = group.join(Member(channel, heartbeat.client_id, language, version))
         self._consumer_groups_of.setdefault(channel, {})[data.group_name] = None
+        self._heard_ms[channel] = now_ms
         if not heartbeat.without_sub:
             changed |= group.subscribe(data.subscription_data_set)
         return changed
@@ -139,7 +165,8 @@ class Clients:
         self, channel: Channel, heartbeat: HeartbeatData, group: str, language: str, version: int, now_ms: int
     ) -> None:
         """A heartbeat's part about one producer group."""
-        member = Member(channel, heartbeat.client_id, language, version, now_ms)
+        self._heard_ms[channel] = now_ms
+        member = Member(channel, heartbeat.client_id, language, version)
         self._producers.setdefault(group, {})[channel] = member
         self._producer_groups_of.setdefault(channel, {})[group] = None
 
@@ -148,11 +175,11 @@ class Clients:
     def leave_consumer_group(self, channel: Channel, group: str) -> bool:
         """Whether the channel was a member."""
         members = self._consumers.get(group)
-        if members is None or members.members.pop(channel, None) is None:
+        if members is None or not members.leave(channel):
             return False
         if not members.members:
             del self._consumers[group]
-        _forget(self._consumer_groups_of, channel, group)
+        self._forget(self._consumer_groups_of, channel, group)
         return True
 
     def leave_producer_group(self, channel: Channel, group: str) -> bool:
@@ -162,7 +189,7 @@ class Clients:
             return False
         if not members:
             del self._producers[group]
-        _forget(self._producer_groups_of, channel, group)
+        self._forget(self._producer_groups_of, channel, group)
         return True
 
     def close(self, channel: Channel) -> list[str]:
@@ -176,19 +203,15 @@ class Clients:
 
     def silent(self, now_ms: int, timeout_ms: int) -> list[Channel]:
         """Connections of clients that sent no heartbeat for ``timeout_ms``."""
-        last: dict[Channel, int] = {}
-        tables = [group.members for group in self._consumers.values()]
-        for members in [*tables, *self._producers.values()]:
-            for channel, member in members.items():
-                last[channel] = max(member.last_heartbeat_ms, last.get(channel, member.last_heartbeat_ms))
-        return [channel for channel, at_ms in last.items() if now_ms - at_ms > timeout_ms]
+        return [channel for channel, at_ms in self._heard_ms.items() if now_ms - at_ms > timeout_ms]
 
-
-def _forget(groups_of: dict[Channel, Groups], channel: Channel, group: str) -> None:
-    groups = groups_of[channel]
-    groups.pop(group, None)
-    if not groups:
-        del groups_of[channel]
+    def _forget(self, groups_of: dict[Channel, Groups], channel: Channel, group: str) -> None:
+        groups = groups_of[channel]
+        groups.pop(group, None)
+        if not groups:
+            del groups_of[channel]
+            if channel not in self._consumer_groups_of and channel not in self._producer_groups_of:
+                del self._heard_ms[channel]
 
 
 def _recomputed(subscription: SubscriptionData) -> SubscriptionData:

@@ -67,11 +67,15 @@ class ConsumerOffsets:
 
     def topics_of(self, group: str) -> list[str]:
         """Topics that a group has committed offsets of."""
-        return [key.partition("@")[0] for key in self._table if key.partition("@")[2] == group]
+        end = f"@{group}"
+        # endswith first: there may be very many keys.
+        found = [key.partition("@") for key in self._table if key.endswith(end)]
+        return [topic for topic, _, name in found if name == group]
 
     def groups_of(self, topic: str) -> list[str]:
         """Groups that have committed offsets of a topic."""
-        return [key.partition("@")[2] for key in self._table if key.partition("@")[0] == topic]
+        start = f"{topic}@"
+        return [key[len(start) :] for key in self._table if key.startswith(start)]
 
     def remove_group(self, group: str) -> None:
         self._remove([f"{topic}@{group}" for topic in self.topics_of(group)])

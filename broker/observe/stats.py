@@ -96,12 +96,14 @@ class BrokerStats:
     def drop_topic(self, topic: str) -> None:
         """The topic is deleted."""
         self._topics.pop(topic, None)
-        for key in [key for key in self._groups if key.partition("@")[0] == topic]:
+        start = f"{topic}@"
+        for key in [key for key in self._groups if key.startswith(start)]:
             del self._groups[key]
 
     def drop_group(self, group: str) -> None:
         """The group is deleted."""
-        for key in [key for key in self._groups if key.partition("@")[2] == group]:
+        end = f"@{group}"
+        for key in [key for key in self._groups if key.endswith(end) and key.partition("@")[2] == group]:
             del self._groups[key]
 
     def sample(self) -> None:

@@ -5,7 +5,7 @@ goes on behind the last message that is in a file.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import NamedTuple
 
@@ -134,12 +134,13 @@ class Index:
         self.position = base + at if done == limit or base + at == log.end else min(segment.end, log.end)
         return done
 
-    def find(self, topic: str, key: str, begin_ms: int, end_ms: int) -> Iterator[int]:
-        """Physical offsets of messages that may have ``key``; newest first. The caller compares: hashes collide."""
-        key_hash = self._hasher.index_hash(f"{topic}#{key}".encode())
-        for file in reversed(self.files):
-            if file.begin_ms <= end_ms and file.end_ms >= begin_ms - 1000:
-                yield from file.find(key_hash, begin_ms, end_ms)
+    def key_hash(self, topic: str, key: str) -> int:
+        """What the entries of messages of ``topic`` with ``key`` have, and some others: hashes collide."""
+        return self._hasher.index_hash(f"{topic}#{key}".encode())
+
+    def files_of(self, begin_ms: int, end_ms: int) -> list[IndexFile]:
+        """The files that may have messages of this time, newest first."""
+        return [file for file in reversed(self.files) if file.begin_ms <= end_ms and file.end_ms >= begin_ms - 1000]
 
     def ends(self) -> dict[str, int]:
         """Name of each file -> the last physical offset in it."""

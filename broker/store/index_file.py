@@ -9,10 +9,10 @@ entries:   keyHash 4 | physicalOffset 8 | seconds since beginTimestamp 4 | previ
 import struct
 import sys
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import repeat
 
-from broker.store.residency import check_resident
+from broker.store.residency import NotResident, check_resident
 from mqcommon.files import MappedFile
 
 _HEADER = struct.Struct(">qqqqii")
@@ -91,23 +91,37 @@ class IndexFile:
         self.end_physical, self.end_ms = physicals[-1], times_ms[-1]
         self._write_header()
 
-    def find(self, key_hash: int, begin_ms: int, end_ms: int) -> Iterator[int]:
-        """Physical offsets of entries with this hash, stored within the time range; newest first."""
+    def newest(self, key_hash: int) -> int:
+        """The newest entry of the slot of this hash, to `walk` from; 0 when it has none."""
         place = key_hash % self.slots
         check_resident(self.file, SLOTS_AT + place * SLOT_BYTES, SLOT_BYTES)
         (number,) = _swapped([self._slots[place]])
-        at = self._known(number)
-        while 0 < at < self.count:
+        return self._known(number)
+
+    def walk(self, at: int, key_hash: int, begin_ms: int, end_ms: int, most: int) -> tuple[list[int], int, int]:
+        """Look at up to ``most`` entries of a slot, newest first, from entry ``at`` on.
+
+        (physical offsets of those with this hash, stored within the time range; entries looked at; the entry to go on
+        with, 0 at the end). It ends early before an entry that is on disk only; NotResident when that is the first.
+        """
+        found: list[int] = []
+        looked = 0
+        while 0 < at < self.count and looked < most:
             entry_at = self.entries_at + at * _ENTRY.size
-            check_resident(self.file, entry_at, _ENTRY.size)
+            try:
+                check_resident(self.file, entry_at, _ENTRY.size)
+            except NotResident:
+                if not looked:
+                    raise
+                break
             found_hash, physical, seconds, previous = _ENTRY.unpack_from(self.view, entry_at)
+            looked += 1
             stored_ms = self.begin_ms + seconds * 1000
             # Entries hold whole seconds only.
             if found_hash == key_hash and begin_ms - 1000 < stored_ms <= end_ms:
-                yield physical
-            if previous >= at:
-                return
-            at = previous
+                found.append(physical)
+            at = previous if previous < at else 0
+        return found, looked, at if 0 < at < self.count else 0
 
     def newest_entries(self) -> "array[int]":
         """The newest entry of each slot; 0 where it has none."""

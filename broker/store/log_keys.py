@@ -28,6 +28,8 @@ _MAX_RUN = 256
 _FIRST_RUN = 32
 _MAX_LAYOUTS = 256
 _MAX_STARTS = 4096
+# Longer ones are rare, and would make what is remembered large.
+_MAX_START = 512
 
 
 class Entries(NamedTuple):
@@ -170,9 +172,11 @@ class _Starts(dict[bytes, int]):
         key_at = _unique_key_at(head)
         if key_at < 0 or head.find(b"\x02", key_at) >= 0 or head.find(_KEYS) >= 0:
             raise KeyError(head)
-        if len(self) >= _MAX_STARTS:
-            self.clear()
-        self[head] = found = head_hash(head[1 : head[0] + 1] + b"#" + head[key_at:])
+        found = head_hash(head[1 : head[0] + 1] + b"#" + head[key_at:])
+        if len(head) <= _MAX_START:
+            if len(self) >= _MAX_STARTS:
+                self.clear()
+            self[head] = found
         return found
 
 

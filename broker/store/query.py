@@ -6,16 +6,19 @@ hole that a repair left): such a place counts as the next message after it. A me
 older than any time.
 """
 
+from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from broker.store.commitlog import CommitLog
 from broker.store.consumequeue import BLANK_SIZE, ConsumeQueue
 from broker.store.index import Index
+from broker.store.index_file import IndexFile
 from broker.store.log_keys import index_keys
 from broker.store.residency import NotResident, Span
 from broker.store.retention import HEAD_BYTES, stored_ms
-from mqcommon.errors import ProtocolError
+from mqcommon.errors import DiskFull, ProtocolError
 from mqcommon.message.properties import find_property
 from mqcommon.message.record import decode_record
 
@@ -26,63 +29,133 @@ _BLANKS = 512
 _PROBES = 64
 # The time of a place that no message follows.
 _NEVER = 1 << 63
+# What a query lets the index catch up by, in all and in one step.
+CATCH_UP = 20_000
+BUILD = 2_000
+# Entries of the index that a query looks at, in all (some seconds) and in one step (some milliseconds).
+MAX_LOOKED = 2_000_000
+ENTRIES = 2_000
+# Messages that it reads in one step.
+RECORDS = 20
 
 
 @dataclass
 class QueryResult:
-    """Stored messages that have a key, newest first, and how far the index goes."""
+    """Stored messages that have a key, newest first, and how far the index goes.
+
+    ``is_cut``: older messages may have it, too; MAX_LOOKED entries of the index were looked at.
+    """
 
     records: list[bytes] = field(default_factory=list)
     last_update_timestamp: int = 0
     last_update_physical_offset: int = 0
+    is_cut: bool = False
 
 
-def query_by_key(
-    log: CommitLog,
-    index: Index,
-    topic: str,
-    key: str,
-    max_num: int,
-    begin_ms: int,
-    end_ms: int,
-    max_bytes: int,
-    *,
-    unique: bool = False,
-) -> QueryResult:
-    """Messages of ``topic`` that have ``key`` as unique key or as a word of KEYS, stored within the time range.
+class KeyQuery:
+    """A search for the messages of ``topic`` that have ``key`` as unique key or as a word of KEYS, in small steps.
 
-    With ``unique`` only as unique key.
+    With ``unique`` only as unique key. The index may lag behind; ``build_index`` lets it catch up first. What a key has
+    in the index is a chain through all that its slot ever held: it is looked at ENTRIES at a time, MAX_LOOKED in all.
     """
-    result = QueryResult()
-    wanted = key.encode()
-    seen: set[int] = set()
-    for physical in index.find(topic, key, begin_ms, end_ms):
-        if len(result.records) >= max_num or max_bytes <= 0:
-            break
-        if physical in seen:
-            continue
-        seen.add(physical)
-        raw = log.record_at(physical)
-        if raw is None:
-            continue
+
+    def __init__(
+        self,
+        log: CommitLog,
+        index: Index,
+        build_index: Callable[[int], int],
+        topic: str,
+        key: str,
+        max_num: int,
+        begin_ms: int,
+        end_ms: int,
+        max_bytes: int,
+        *,
+        unique: bool,
+    ) -> None:
+        self.result = QueryResult()
+        self._log = log
+        self._index = index
+        self._build_index = build_index
+        self._to_index = CATCH_UP
+        self._topic = topic
+        self._key = key.encode()
+        self._key_hash = index.key_hash(topic, key)
+        self._max_num = max_num
+        self._begin_ms, self._end_ms = begin_ms, end_ms
+        self._max_bytes = max_bytes
+        self._unique = unique
+        # The files that are to be looked at, newest last; the entry of the last one to go on with, None at its start.
+        self._files: list[IndexFile] | None = None
+        self._at: int | None = None
+        self._looked = 0
+        self._candidates: deque[int] = deque()
+        self._seen: set[int] = set()
+
+    def step(self) -> bool:
+        """Look on; whether there is more. NotResident changes nothing: step again when the bytes are in memory."""
+        if self._to_index > 0:
+            with suppress(DiskFull):
+                # What the index already holds can be found all the same.
+                done = self._build_index(min(self._to_index, BUILD))
+                self._to_index -= done or self._to_index
+                return True
+            self._to_index = 0
+        if self._files is None:
+            self._files = self._index.files_of(self._begin_ms, self._end_ms)[::-1]
+            if self._index.files:
+                self.result.last_update_timestamp = self._index.files[-1].end_ms
+                self.result.last_update_physical_offset = self._index.files[-1].end_physical
+        if len(self.result.records) >= self._max_num or self._max_bytes <= 0:
+            return False
+        if self._candidates:
+            self._check()
+        else:
+            self._walk(self._files)
+        return bool(self._files or self._candidates) and not self.result.is_cut
+
+    def _walk(self, files: list[IndexFile]) -> None:
+        if not files:
+            return
+        file = files[-1]
+        if all(each is not file for each in self._index.files):
+            # Its messages are gone.
+            self._at = 0
+        elif self._at is None:
+            self._at = file.newest(self._key_hash)
+        if self._at:
+            most = min(ENTRIES, MAX_LOOKED - self._looked)
+            found, looked, self._at = file.walk(self._at, self._key_hash, self._begin_ms, self._end_ms, most)
+            self._looked += looked
+            self._candidates.extend(physical for physical in found if physical not in self._seen)
+            self._seen.update(found)
+        if not self._at:
+            files.pop()
+            self._at = None
+        self.result.is_cut = bool(files) and self._looked >= MAX_LOOKED
+
+    def _check(self) -> None:
+        """Compare some candidates with what is wanted: hashes collide, and the index knows whole seconds only."""
+        result = self.result
+        for _ in range(min(RECORDS, len(self._candidates))):
+            if len(result.records) >= self._max_num or self._max_bytes <= 0:
+                return
+            raw = self._log.record_at(self._candidates[0])
+            self._candidates.popleft()
+            if raw is not None and self._is_wanted(raw):
+                result.records.append(raw)
+                self._max_bytes -= len(raw)
+
+    def _is_wanted(self, raw: bytes) -> bool:
         try:
             record = decode_record(raw, check_crc=False)
         except ProtocolError:
-            continue
-        # Hashes collide, and the index knows whole seconds only: what counts is the message itself.
-        if record.topic != topic or not begin_ms <= record.store_timestamp <= end_ms:
-            continue
-        if unique:
-            found = find_property(record.properties, _UNIQUE_KEY) == wanted
-        else:
-            found = wanted in index_keys(record.properties)
-        if found:
-            result.records.append(raw)
-            max_bytes -= len(raw)
-    if index.files:
-        result.last_update_timestamp = index.files[-1].end_ms
-        result.last_update_physical_offset = index.files[-1].end_physical
-    return result
+            return False
+        if record.topic != self._topic or not self._begin_ms <= record.store_timestamp <= self._end_ms:
+            return False
+        if self._unique:
+            return find_property(record.properties, _UNIQUE_KEY) == self._key
+        return self._key in index_keys(record.properties)
 
 
 def store_time(log: CommitLog, queue: ConsumeQueue, offset: int) -> int:

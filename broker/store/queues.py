@@ -61,6 +61,10 @@ class Queues:
         queues = self._by_topic.get(topic)
         return None if queues is None else queues.get(queue_id)
 
+    def topics(self) -> list[str]:
+        """All topics that have queues."""
+        return list(self._by_topic)
+
     def ids(self, topic: str) -> list[int]:
         """Numbers of the queues of ``topic``."""
         return sorted(self._by_topic.get(topic, ()))

@@ -18,7 +18,7 @@ from broker.store.consumequeue import ConsumeQueue
 from broker.store.file_size import refuse_other_size
 from broker.store.index import Index
 from broker.store.put_result import BatchPutResult, PutResult
-from broker.store.query import QueryResult, first_store_time, offset_by_time, query_by_key, store_time
+from broker.store.query import KeyQuery, QueryResult, first_store_time, offset_by_time, store_time
 from broker.store.queue_ends import EndsTable, read_queue_ends, write_queue_ends
 from broker.store.queue_write import QueueWrite
 from broker.store.queues import Queues
@@ -30,8 +30,6 @@ from mqcommon.errors import DiskFull, OutOfDescriptors, RequestRefused, StoreErr
 from mqcommon.files import FileSystem
 from mqcommon.message.record import MAX_PROPERTIES, BatchHead, decode_record, encode_record, record_physical_offset
 
-# What a query lets the index catch up by: some 50 ms.
-INDEX_CATCH_UP = 20_000
 # What a stop lets it catch up by: some 500 ms.
 CLOSE_CATCH_UP = 200_000
 # Queues that a checkpoint writes in one step: copying what they hold takes the loop some milliseconds.
@@ -469,25 +467,23 @@ class MessageStore:
         # Within a message there may be bytes that look like one.
         return raw if raw is not None and record_physical_offset(raw) == physical_offset else None
 
-    def query(
-        self,
-        topic: str,
-        key: str,
-        max_num: int,
-        begin_ms: int,
-        end_ms: int,
-        max_bytes: int = 1 << 24,
-        *,
-        unique: bool = False,
-    ) -> QueryResult:
-        """Messages by key (``unique``: by unique key only), newest first, up to ``max_num`` and ``max_bytes``.
+    def start_query(
+        self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int, max_bytes: int = 1 << 24,
+        *, unique: bool = False,
+    ) -> KeyQuery:  # fmt: skip
+        """Search by key (``unique``: by unique key only), newest first, up to ``max_num`` and ``max_bytes``."""
+        return KeyQuery(
+            self.log, self.index, self.build_index, topic, key, max_num, begin_ms, end_ms, max_bytes, unique=unique
+        )
 
-        The index may lag behind; it catches up by `INDEX_CATCH_UP` messages first.
-        """
-        with suppress(DiskFull):
-            # What the index already holds can be found all the same.
-            self.build_index(INDEX_CATCH_UP)
-        return query_by_key(self.log, self.index, topic, key, max_num, begin_ms, end_ms, max_bytes, unique=unique)
+    def query(
+        self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int, *, unique: bool = False
+    ) -> QueryResult:
+        """As `start_query`, all of it at once: not for the loop."""
+        search = self.start_query(topic, key, max_num, begin_ms, end_ms, unique=unique)
+        while search.step():
+            pass
+        return search.result
 
     # --- inside
 

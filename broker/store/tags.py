@@ -1,5 +1,6 @@
 """What a consume queue holds of a message besides its place: the hash of its tag, or when it is due."""
 
+from mqcommon.bounded_cache import BoundedCache
 from mqcommon.message.javahash import java_hash
 from mqcommon.message.properties import find_property
 from mqcommon.message.record import Record
@@ -9,14 +10,14 @@ TAGS = b"TAGS"
 DELAY = b"DELAY"
 # RocketMQ's default messageDelayLevel: 1s 5s 10s 30s 1m ... 2h, in seconds; the first is level 1.
 DELAY_SECONDS = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
-_MAX_MEMO = 10_000
+_MEMO_BYTES = 2 * 1024 * 1024
 
 
 class TagCodes:
-    """Java's hashes of tags; each is computed once."""
+    """Java's hashes of tags; each is computed once, as long as there is room."""
 
     def __init__(self) -> None:
-        self._codes: dict[bytes, int] = {}
+        self._codes: BoundedCache[bytes, int] = BoundedCache(_MEMO_BYTES)
 
     def of_record(self, record: Record) -> int:
         """The code for a stored message; of one that waits in a delay level, the time when it is due (ms)."""
@@ -36,7 +37,6 @@ class TagCodes:
             return 0
         code = self._codes.get(tag)
         if code is None:
-            if len(self._codes) >= _MAX_MEMO:
-                self._codes.clear()
-            code = self._codes[tag] = java_hash(tag.decode("utf-8", "replace"))
+            code = java_hash(tag.decode("utf-8", "replace"))
+            self._codes.put(tag, code, len(tag))
         return code

@@ -5,6 +5,7 @@ totalSize 4 | magic 4 (0) | bodyCRC 4 (0) | flag 4 | bodyLength 4 | body | prope
 
 import struct
 from collections.abc import Iterable
+from itertools import repeat
 
 from mqcommon.errors import ProtocolError
 
@@ -13,6 +14,8 @@ _HEAD = struct.Struct(">iiiii")
 _HEAD_READ = struct.Struct(">i8xii")
 _LENGTH = struct.Struct(">h")
 _OVERHEAD = _HEAD.size + _LENGTH.size
+# A batch is stored in one go, and more messages would hold up others: these take some 50 ms.
+MAX_MESSAGES = 16_384
 
 
 def encode_batch(messages: Iterable[tuple[int, bytes, bytes]]) -> bytes:
@@ -33,14 +36,19 @@ def encode_batch(messages: Iterable[tuple[int, bytes, bytes]]) -> bytes:
 
 
 def decode_batch(data: bytes) -> list[tuple[int, bytes, bytes]]:
-    """(flag, body, encoded properties) of each message; ProtocolError when ``data`` is no batch body."""
+    """(flag, body, encoded properties) of each message.
+
+    ProtocolError when ``data`` is no batch body, or has more than MAX_MESSAGES.
+    """
     rows: list[tuple[int, bytes, bytes]] = []
     add = rows.append
     unpack_head = _HEAD_READ.unpack_from
     unpack_length = _LENGTH.unpack_from
     at, end = 0, len(data)
     try:
-        while at < end:
+        for _ in repeat(None, MAX_MESSAGES):
+            if at == end:
+                break
             size, flag, body_length = unpack_head(data, at)
             body_at = at + 20
             body_end = body_at + body_length
@@ -51,6 +59,8 @@ def decode_batch(data: bytes) -> list[tuple[int, bytes, bytes]]:
             add((flag, data[body_at:body_end], data[body_end + 2 : at]))
     except struct.error:
         raise ProtocolError(f"the batch ends within message {len(rows)}") from None
+    if at < end:
+        raise ProtocolError(f"the batch has more than {MAX_MESSAGES} messages")
     return rows
 
 

@@ -9,6 +9,8 @@ from operator import mul
 _POWERS_COUNT = 512
 _POWERS: tuple[int, ...] = tuple(pow(31, i, 1 << 32) for i in range(_POWERS_COUNT, -1, -1))
 _MAX_HEADS = 4096
+# Longer ones are rare, and would make what is remembered large.
+_MAX_HEAD = 256
 # The last characters of a key, in two pairs: a counter in hex has 65,536 ends, but 256 pairs, and those stay at hand.
 TAIL = 4
 _TAIL_POWER: int = 31**TAIL & 0xFFFFFFFF
@@ -70,9 +72,11 @@ def head_hash(head: bytes) -> int:
 
 class _Heads(dict[bytes, int]):
     def __missing__(self, head: bytes) -> int:
-        if len(self) >= _MAX_HEADS:
-            self.clear()
-        self[head] = found = head_hash(head)
+        found = head_hash(head)
+        if len(head) <= _MAX_HEAD:
+            if len(self) >= _MAX_HEADS:
+                self.clear()
+            self[head] = found
         return found
 
 

@@ -2,6 +2,8 @@
 
 channel.py  one connection, either side: outbox, requests in flight, deadlines
 server.py   accepts, runs handlers a socket-full at a time, answers with one send
+connection_limit.py  how many connections a daemon takes
+steps.py    long work on the loop, a step at a time
 client.py   connections by address, opened on demand, CBOR offered to each server
 daemon.py   signals, graceful stop, logging of a daemon
 """

@@ -18,7 +18,7 @@ from mqcommon.errors import ConnectionLost, FrameTooLarge, RemotingError, Reques
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import OFFER_CBOR, OFFER_FIELD, Command
 from remoting.protocol.connection import Connection
-from remoting.protocol.frame import encode, encode_head
+from remoting.protocol.frame import MAX_HEADER_BYTES, encode, encode_head
 
 logger = logging.getLogger(__name__)
 
@@ -48,11 +48,18 @@ class Channel:
     read on, or the two would wait for each other.
     """
 
-    def __init__(self, stream: trio.SocketStream, *, max_frame_bytes: int, backpressure: bool = False) -> None:
+    def __init__(
+        self,
+        stream: trio.SocketStream,
+        *,
+        max_frame_bytes: int,
+        max_header_bytes: int = MAX_HEADER_BYTES,
+        backpressure: bool = False,
+    ) -> None:
         self._stream = stream
         self._socket = stream.socket
         self._fd = stream.socket.fileno()
-        self._connection = Connection(max_frame_bytes)
+        self._connection = Connection(max_frame_bytes, max_header_bytes)
         #: The longest frame that is taken from the peer, and sent to it.
         self.max_frame_bytes = max_frame_bytes
         self._outbox: list[bytes | memoryview] = []
@@ -253,6 +260,7 @@ class Channel:
             self.close(str(group.exceptions[0].__cause__ or "broken"))
         finally:
             self.close("closed by the peer")
+            self._connection.release()
             with trio.CancelScope(shield=True, deadline=trio.current_time() + 1):
                 await self._stream.aclose()
 
@@ -276,7 +284,9 @@ class Channel:
             try:
                 data = await receive(size)
             except OSError as error:
-                raise trio.BrokenResourceError from error
+                # Not raised: the traceback would keep this channel and its buffers until the next garbage collection.
+                self.close(str(error) or "broken")
+                return
             if not data:
                 return
             self.last_read = trio.current_time()

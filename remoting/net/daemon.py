@@ -10,10 +10,13 @@ from collections.abc import Awaitable, Callable
 import trio
 
 from mqcommon.errors import SkylarkError
+from mqcommon.memory import give_back_freed_memory
 
 logger = logging.getLogger(__name__)
 
 GC_THRESHOLD = 50_000
+# What peers that left had in buffers goes back to the kernel within this time.
+GIVE_BACK_INTERVAL_S = 15.0
 
 # Whatever peers sent that is logged, a message is one line, and no longer than this.
 MAX_MESSAGE_CHARS = 2_000
@@ -53,8 +56,15 @@ async def _with_signals(main: Main) -> None:
     stopping = trio.Event()
     async with trio.open_nursery() as nursery:
         await nursery.start(_watch_signals, stopping, nursery.cancel_scope)
+        nursery.start_soon(_give_back_memory)
         await main(stopping)
         nursery.cancel_scope.cancel()
+
+
+async def _give_back_memory() -> None:
+    while True:
+        await trio.sleep(GIVE_BACK_INTERVAL_S)
+        await trio.to_thread.run_sync(give_back_freed_memory)
 
 
 async def _watch_signals(

@@ -14,6 +14,7 @@ import trio
 
 from mqcommon.errors import ProtocolError, RequestRefused, UserError
 from remoting.net.channel import Channel
+from remoting.net.connection_limit import ConnectionBudget
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import OFFER_CBOR, OFFER_FIELD, Command
 from remoting.protocol.frame import MAX_FRAME_BYTES
@@ -24,9 +25,13 @@ Handler = Callable[[Channel, Command], Command | None]
 SlowHandler = Callable[[Channel, Command], Awaitable[Command | None]]
 
 SCAN_INTERVAL_S = 1.0
+MAX_LANGUAGE = 32
 _LAST_WITHOUT_GO_AWAY = 475
 # Listening fails with these when a resource is out; serving goes on when it is back.
 _ACCEPT_PAUSE_S = 0.1
+_COMPLAINT_INTERVAL_S = 60.0
+# Connections that are looked at in one turn of the loop.
+_SCAN_SLICE = 1_000
 _ACCEPT_RETRY = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS}
 
 
@@ -35,7 +40,8 @@ class ServerLimits:
     """What one server takes before it says no."""
 
     max_frame_bytes: int = MAX_FRAME_BYTES
-    max_connections: int = 10_000
+    # A header is decoded before anybody knows what it asks for: some 30 ms of such a one, on the event loop.
+    max_header_bytes: int = 512 * 1024
     max_buffered_bytes: int = 512 * 1024 * 1024
     max_slow_requests: int = 1_000
     idle_timeout_ms: int = 120_000
@@ -58,14 +64,20 @@ class Server:
         on_close: Callable[[Channel], None] | None = None,
         after_turn: Callable[[], None] | None = None,
         greeting: Mapping[str, str] | None = None,
+        connections: ConnectionBudget | None = None,
     ) -> None:
-        """``greeting``: more ext fields for the answer that accepts a client's offer to speak CBOR."""
+        """``greeting``: more ext fields for the answer that accepts a client's offer to speak CBOR.
+
+        ``connections`` is shared by all servers of a daemon; 10,000 of its own when there is none.
+        """
         self._greeting = {OFFER_FIELD: OFFER_CBOR, **(greeting or {})}
         self._handlers = handlers
         self._slow_handlers = slow_handlers or {}
         self._limits = limits or ServerLimits()
         self._on_close = on_close
         self._after_turn = after_turn
+        self._connections = connections or ConnectionBudget(10_000)
+        self._next_complaint = 0.0
         self._accepting = trio.CancelScope()
         self._slow_running = 0
         self._stopping = False
@@ -125,18 +137,36 @@ class Server:
                 except OSError as error:
                     if error.errno not in _ACCEPT_RETRY:
                         raise
-                    logger.error("accept failed: %s; pausing", error)
+                    self._complain("accept failed: %s; connections wait", error)
                     await trio.sleep(_ACCEPT_PAUSE_S)
                     continue
-                if len(self.channels) >= self._limits.max_connections:
-                    logger.warning("connection refused: %d are open already", len(self.channels))
+                if not self._connections.take():
+                    self._complain("connections refused: %d are open, see maxConnections", self._connections.used)
                     await trio.aclose_forcefully(stream)
                     continue
                 self._nursery.start_soon(self._serve_connection, stream)
 
+    def _complain(self, text: str, detail: object) -> None:
+        """Log why connections are not served, not for each of them."""
+        now = trio.current_time()
+        if now >= self._next_complaint:
+            self._next_complaint = now + _COMPLAINT_INTERVAL_S
+            logger.error(text, detail)
+
     async def _serve_connection(self, stream: trio.SocketStream) -> None:
         try:
-            channel = Channel(stream, max_frame_bytes=self._limits.max_frame_bytes, backpressure=True)
+            await self._serve_stream(stream)
+        finally:
+            self._connections.give()
+
+    async def _serve_stream(self, stream: trio.SocketStream) -> None:
+        try:
+            channel = Channel(
+                stream,
+                max_frame_bytes=self._limits.max_frame_bytes,
+                max_header_bytes=self._limits.max_header_bytes,
+                backpressure=True,
+            )
         except OSError:
             # The peer was gone before we looked at its address.
             await trio.aclose_forcefully(stream)
@@ -168,10 +198,11 @@ class Server:
                 self._on_close(channel)
             except Exception:
                 logger.exception("what follows the end of the connection of %s failed", channel.remote)
+        channel.attachments.clear()
 
     def _dispatch(self, channel: Channel, request: Command) -> None:
         if not channel.language:
-            channel.language = request.language
+            channel.language = request.language[:MAX_LANGUAGE]
             channel.version = request.version
             if request.ext is not None and request.ext.get(OFFER_FIELD) == OFFER_CBOR:
                 channel.attachments[OFFER_FIELD] = request.opaque
@@ -222,7 +253,9 @@ class Server:
                 # It was this process that stood still; what peers sent meanwhile waits in the sockets.
                 continue
             buffered = 0
-            for channel in list(self.channels):
+            for number, channel in enumerate(list(self.channels), 1):
+                if number % _SCAN_SLICE == 0:
+                    await trio.lowlevel.checkpoint()
                 buffered += channel.buffered_bytes
                 channel.expire_requests(now)
                 if channel.blocked_since and now - channel.blocked_since > limits.write_timeout_ms / 1000:

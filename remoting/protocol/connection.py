@@ -9,7 +9,7 @@ unanswered as if they had been lost with the connection).
 
 from mqcommon.errors import ProtocolError
 from remoting.protocol.command import Command
-from remoting.protocol.frame import DECODERS, MAX_FRAME_BYTES, PREFIX, encode
+from remoting.protocol.frame import DECODERS, MAX_FRAME_BYTES, MAX_HEADER_BYTES, PREFIX, encode
 
 _unpack_prefix = PREFIX.unpack_from
 _PREFIX_BYTES = PREFIX.size
@@ -18,10 +18,11 @@ _PREFIX_BYTES = PREFIX.size
 class Connection:
     """Parses one peer's stream and frames what we send to it."""
 
-    __slots__ = ("_dead", "_max_frame_bytes", "_needed", "_pending")
+    __slots__ = ("_dead", "_max_frame_bytes", "_max_header_bytes", "_needed", "_pending")
 
-    def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
+    def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES, max_header_bytes: int = MAX_HEADER_BYTES) -> None:
         self._max_frame_bytes = max_frame_bytes
+        self._max_header_bytes = max_header_bytes
         self._pending = bytearray()  # the beginning of a frame whose rest is not here yet
         self._needed = _PREFIX_BYTES  # how long _pending must be before it is worth looking at
         self._dead = False
@@ -30,6 +31,11 @@ class Connection:
     def pending_bytes(self) -> int:
         """Bytes held of a frame that is not complete."""
         return len(self._pending)
+
+    def release(self) -> None:
+        """The connection has ended: hold nothing any more."""
+        self._dead = True
+        self._pending = bytearray()
 
     def receive_data(self, data: bytes) -> list[Command]:
         """All commands that ``data`` completes, in order."""
@@ -45,8 +51,7 @@ class Connection:
         try:
             return self._parse(data)
         except ProtocolError:
-            self._dead = True
-            self._pending = bytearray()
+            self.release()
             raise
 
     def send(self, command: Command) -> bytes:
@@ -61,11 +66,17 @@ class Connection:
         needed = _PREFIX_BYTES
         while end - at >= _PREFIX_BYTES:
             size, word = _unpack_prefix(data, at)
-            header_end = at + _PREFIX_BYTES + (word & 0xFF_FFFF)
+            header_bytes = word & 0xFF_FFFF
+            header_end = at + _PREFIX_BYTES + header_bytes
             frame_end = at + 4 + size
             decode_header = decoders.get(word >> 24)
-            if decode_header is None or header_end > frame_end or size > self._max_frame_bytes:
-                raise ProtocolError(_fault(size, word, self._max_frame_bytes))
+            if (
+                decode_header is None
+                or header_end > frame_end
+                or size > self._max_frame_bytes
+                or header_bytes > self._max_header_bytes
+            ):
+                raise ProtocolError(_fault(size, word, self._max_frame_bytes, self._max_header_bytes))
             if frame_end > end:
                 needed = frame_end - at
                 break
@@ -80,9 +91,11 @@ class Connection:
         return commands
 
 
-def _fault(size: int, word: int, max_frame_bytes: int) -> str:
+def _fault(size: int, word: int, max_frame_bytes: int, max_header_bytes: int) -> str:
     if word >> 24 not in DECODERS:
         return f"unknown header type {word >> 24}"
     if size > max_frame_bytes:
         return f"frame of {size} bytes is longer than {max_frame_bytes}"
+    if word & 0xFF_FFFF > max_header_bytes:
+        return f"header of {word & 0xFF_FFFF} bytes is longer than {max_header_bytes}"
     return f"header of {word & 0xFF_FFFF} bytes does not fit a frame of {size}"

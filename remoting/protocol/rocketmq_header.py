@@ -24,6 +24,8 @@ _HEAD_OUT: Final = Struct(">HBHIII")
 _LENGTH: Final = Struct(">i")
 _KEY_LENGTH: Final = Struct(">h")
 _MAX_KEY: Final = 0x7FFF
+#: They are read one by one, on the event loop. No request or answer has a hundred.
+MAX_EXT_FIELDS: Final = 1_000
 
 
 def encode_header(command: Command) -> bytes:
@@ -68,6 +70,8 @@ def decode_header(data: bytes) -> Command:
 def _decode_ext(data: bytes, at: int, end: int) -> dict[str, str]:
     ext: dict[str, str] = {}
     while at < end:
+        if len(ext) == MAX_EXT_FIELDS:
+            raise ProtocolError(f"binary header has more than {MAX_EXT_FIELDS} ext fields")
         (length,) = _KEY_LENGTH.unpack_from(data, at)
         at += 2
         _check(length, end - at)

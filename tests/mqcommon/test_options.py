@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from mqcommon.errors import ConfigError
 from mqcommon.option_fields import camel_case
-from mqcommon.options import entries, load_conf, option, options_of, to_properties, update
+from mqcommon.options import entries, load_conf, option, options_of, read_update, to_properties, update
 
 
 @dataclass(frozen=True)
@@ -233,3 +233,15 @@ def test_camel_case() -> None:
     assert [camel_case(name) for name in ("a", "listen_port", "maped_file_size_commit_log", "broker_ip1")] == [
         "a", "listenPort", "mapedFileSizeCommitLog", "brokerIp1",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("data", [b"a=b\n" * 1_001, b"\r" * 1_001, b"a=" + b"b" * 65_536])
+def test_a_long_update_is_refused_with_its_limits(data: bytes) -> None:
+    with pytest.raises(ConfigError, match="at most 65536 in 1000 lines are taken"):
+        read_update(data)
+
+
+def test_an_update_is_read() -> None:
+    assert read_update("a=é\n".encode()) == ("a=é\n", [("a", "é")])
+    with pytest.raises(ConfigError, match="string2Properties error"):
+        read_update(b"\xff")

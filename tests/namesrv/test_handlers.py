@@ -5,7 +5,7 @@ import pytest
 import trio
 
 from namesrv.config_handlers import build_slow_handlers
-from namesrv.handlers import build_handlers
+from namesrv.handlers import build_handlers, build_step_handlers
 from namesrv.rivals import CONTEST_MS
 from remoting.net.client import open_client
 from remoting.protocol.bodies import decode_body, encode_body, loads
@@ -24,7 +24,7 @@ ONE_BROKER = {"brokerName": "broker-a", "brokerAddr": "127.0.0.1:10911", "cluste
 
 async def test_every_request_of_a_name_server_has_a_handler(served: Served) -> None:
     state = served.namesrv.state
-    assert sorted([*build_handlers(state), *build_slow_handlers(state)]) == [
+    assert sorted([*build_handlers(state), *build_slow_handlers(state), *build_step_handlers(state)]) == [
         100, 101, 102, 103, 104, 105, 106, 205, 206, 216, 217, 219, 224, 304, 311, 312, 313, 318, 319, 322, 327,
         901, 904,
     ]  # fmt: skip

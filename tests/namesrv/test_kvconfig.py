@@ -1,13 +1,14 @@
 import json
 from pathlib import Path
 
+import orjson
 import pytest
 import trio
 
 from mqcommon.descriptors import Descriptors
 from mqcommon.errors import DiskFull, UserError
 from mqcommon.files import OsAppendFile, OsFiles
-from namesrv.kvconfig import KvConfig
+from namesrv.kvconfig import PIECE_BYTES, KvConfig
 
 
 class Died(Exception):
@@ -168,3 +169,14 @@ def test_an_unreadable_file_is_one_clear_line(tmp_path: Path) -> None:
     path.mkdir()
     with pytest.raises(UserError, match="cannot be read"):
         kv_config(path)
+
+
+async def test_many_values_are_written_in_pieces_and_read_again(tmp_path: Path) -> None:
+    config = kv_config(tmp_path / "kv.json")
+    tables = {"large": {f"k{n}": "é" * 500 for n in range(2 * PIECE_BYTES // 1000)}, "empty": {}, "one": {"k": '"'}}
+    for namespace, values in tables.items():
+        await config._replace(namespace, values)
+    data = (tmp_path / "kv.json").read_bytes()
+    assert data == orjson.dumps({"configTable": tables})
+    again = kv_config(tmp_path / "kv.json")
+    assert {name: again.namespace(name) for name in tables} == tables

@@ -9,8 +9,8 @@ import pytest
 import trio
 import trio.testing
 
+from namesrv import notices as notices_module
 from namesrv.min_broker import MinBrokerChange, change_of
-from namesrv.notices import MAX_WAITING
 from namesrv.routes import RouteTable
 from remoting.net.channel import Channel
 from remoting.net.server import Server
@@ -150,21 +150,26 @@ async def test_nothing_is_told_unless_the_option_says_so(nursery: trio.Nursery, 
         await closed(peer)
 
 
-async def test_notices_that_nobody_takes_are_bounded(
-    nursery: trio.Nursery, tmp_path: Path, caplog: pytest.LogCaptureFixture
+async def test_changes_of_one_set_are_told_as_one_and_what_waits_is_bounded(
+    nursery: trio.Nursery, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(notices_module, "MAX_WAITING", 2)
     served = await serve(nursery, tmp_path, notify_min_broker_id_changed=True)
     routes, notices = served.namesrv.state.routes, served.namesrv._notices
     channel = cast(Channel, object())
-    routes.register(registration(addr="s:1", broker_id=1, acting_master=True), channel, 0)
+    for name in "abc":
+        routes.register(registration(name=name, addr=f"{name}-s:1", broker_id=1, acting_master=True), channel, 0)
     notices.look()
-    for _ in range(MAX_WAITING):  # in one go: the task that tells does not run meanwhile
-        routes.register(registration(addr="m:1", acting_master=True), channel, 0)
+    for name in "aaaabbc":  # in one go: the task that tells does not run meanwhile
+        routes.register(registration(name=name, addr=f"{name}-m:1", acting_master=True), channel, 0)
         notices.look()
-        routes.unregister("DefaultCluster", "broker-a", "m:1")
+        routes.unregister("DefaultCluster", name, f"{name}-m:1")
         notices.look()
-    assert notices._send.statistics().current_buffer_used == MAX_WAITING
-    assert f"{MAX_WAITING} notices wait" in caplog.text
+    assert [(change.broker_name, change.min_broker_addr) for change in notices._waiting.values()] == [
+        ("a", "a-s:1"),
+        ("b", "b-s:1"),
+    ]
+    assert caplog.text.count("2 notices wait") == 2
 
 
 async def closed(*peers: Peer) -> None:

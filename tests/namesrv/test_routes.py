@@ -37,7 +37,7 @@ def test_a_route_has_the_brokers_and_queues_of_a_topic(table: RouteTable[object]
     ]
     assert route.queue_datas == [queue("broker-a"), queue("broker-b")]
     assert table.route("absent") is None
-    assert table.topics() == ["t", "u", "v"]
+    assert sorted(table.topics()) == ["t", "u", "v"]
 
 
 def test_a_closed_connection_takes_its_brokers_along(table: RouteTable[object]) -> None:
@@ -70,7 +70,7 @@ def test_silence_is_measured_from_the_last_sign_of_life(table: RouteTable[object
     table.touch("DefaultCluster", "a:1", "c", 5_000)
     assert table.expire(5_000 + DEFAULT_HEARTBEAT_TIMEOUT_MS) == []
     assert len(table.expire(5_001 + DEFAULT_HEARTBEAT_TIMEOUT_MS)) == 1
-    assert table.topics() == []
+    assert sorted(table.topics()) == []
 
 
 def test_each_broker_says_how_long_its_silence_may_last(table: RouteTable[object]) -> None:
@@ -94,7 +94,7 @@ def test_a_slave_learns_its_master(table: RouteTable[object]) -> None:
 def test_a_slave_beside_a_master_brings_no_topics(table: RouteTable[object]) -> None:
     table.register(registration(addr="m:1", topics=("t", "u")), "c", 0)
     table.register(registration(addr="s:1", broker_id=1, topics=("x", "y"), acting_master=False), "c", 0)
-    assert table.topics() == ["t", "u"]
+    assert sorted(table.topics()) == ["t", "u"]
 
 
 @pytest.mark.parametrize(("acting_master", "perm"), [(None, None), (False, 6), (True, 4)])
@@ -103,7 +103,7 @@ def test_the_lowest_slave_brings_topics_while_there_is_no_master(
 ) -> None:
     table.register(registration(addr="s:1", broker_id=1, topics=("t", "u"), acting_master=acting_master), "c", 0)
     table.register(registration(addr="s:2", broker_id=2, topics=("v", "w"), acting_master=acting_master), "c", 0)
-    assert table.topics() == ([] if perm is None else ["t", "u"])
+    assert sorted(table.topics()) == ([] if perm is None else ["t", "u"])
     assert perms(table, "t") == ({} if perm is None else {"broker-a": perm})
 
 
@@ -184,7 +184,7 @@ def test_the_same_address_may_go_back_in_its_versions(table: RouteTable[object])
     table.register(registration(addr="a:1", state_version=3, counter=9), "c", 0)
     result = table.register(registration(addr="a:1", topics=("n", "m")), "c", 0)
     assert result.outcome is Outcome.REGISTERED
-    assert "n" in table.topics()
+    assert "n" in sorted(table.topics())
 
 
 def test_a_reconfigured_broker_leaves_nothing_under_its_old_name(table: RouteTable[object]) -> None:
@@ -193,16 +193,16 @@ def test_a_reconfigured_broker_leaves_nothing_under_its_old_name(table: RouteTab
     info = table.cluster_info()
     assert info.cluster_addr_table == {"other": ["broker-b"]}
     assert list(info.broker_addr_table) == ["broker-b"]
-    assert table.topics() == ["v", "w"]
+    assert sorted(table.topics()) == ["v", "w"]
     assert table.unregister("DefaultCluster", "broker-a", "a:1") is False
-    assert table.topics() == ["v", "w"]
+    assert sorted(table.topics()) == ["v", "w"]
 
 
 def test_a_set_is_in_the_cluster_that_was_told_last(table: RouteTable[object]) -> None:
     table.register(registration(addr="a:1", cluster="c1", topics=("t", "u")), "c", 0)
     table.register(registration(addr="a:1", cluster="c2", topics=("t", "u")), "c", 0)
     assert table.cluster_info().cluster_addr_table == {"c2": ["broker-a"]}
-    assert table.topics_of_cluster("c2") == ["t", "u"]
+    assert sorted(table.topics_of_cluster("c2")) == ["t", "u"]
 
 
 def test_one_topic_is_an_increment_and_needs_a_full_registration_first(table: RouteTable[object]) -> None:
@@ -211,7 +211,7 @@ def test_one_topic_is_an_increment_and_needs_a_full_registration_first(table: Ro
     assert table.brokers() == []
     table.register(registration(addr="a:1", topics=("t", "u")), "c", 0)
     assert table.register(increment, "c", 0, delete_absent_topics=True).outcome is Outcome.REGISTERED
-    assert table.topics() == ["n", "t", "u"]
+    assert sorted(table.topics()) == ["n", "t", "u"]
 
 
 def test_absent_topics_stay_unless_asked_otherwise(table: RouteTable[object]) -> None:
@@ -222,7 +222,7 @@ def test_absent_topics_stay_unless_asked_otherwise(table: RouteTable[object]) ->
     assert perms(table, "t") == {"broker-a": 6, "broker-b": 6}
     table.register(full, "c", 0, delete_absent_topics=True)
     assert perms(table, "t") == {"broker-b": 6}
-    assert table.topics() == ["t", "u", "v"]
+    assert sorted(table.topics()) == ["t", "u", "v"]
 
 
 def test_a_wipe_lasts_until_the_topics_change(table: RouteTable[object]) -> None:
@@ -246,9 +246,9 @@ def test_adding_the_write_permission_gives_reading_too(table: RouteTable[object]
 def test_an_unchanged_version_brings_back_a_topic_that_was_deleted(table: RouteTable[object]) -> None:
     table.register(registration(addr="a:1", topics=("t", "u")), "c", 0)
     table.delete_topic("t")
-    assert table.topics() == ["u"]
+    assert sorted(table.topics()) == ["u"]
     table.register(registration(addr="a:1", topics=("t", "u")), "c", 0)
-    assert table.topics() == ["t", "u"]
+    assert sorted(table.topics()) == ["t", "u"]
 
 
 def test_a_topic_is_deleted_everywhere_or_in_one_cluster(table: RouteTable[object]) -> None:
@@ -260,14 +260,14 @@ def test_a_topic_is_deleted_everywhere_or_in_one_cluster(table: RouteTable[objec
     assert list(perms(table, "t")) == ["broker-a", "broker-c"]
     table.delete_topic("t")
     table.delete_topic("t")
-    assert table.topics() == ["u"]
+    assert sorted(table.topics()) == ["u"]
 
 
 def test_topics_can_be_put_for_known_brokers_only(table: RouteTable[object]) -> None:
     table.register(registration(addr="a:1", topics=()), "c", 0)
     assert table.put_topic("t", [queue("broker-a"), queue("absent")]) is False
     assert table.put_topic("t", []) is False
-    assert table.topics() == []
+    assert sorted(table.topics()) == []
     assert table.put_topic("t", [queue("broker-a", perm=4)]) is True
     assert perms(table, "t") == {"broker-a": 4}
 
@@ -276,15 +276,15 @@ def test_clusters_and_their_topics(table: RouteTable[object]) -> None:
     table.register(registration(addr="a:1", cluster="c1", topics=("t", "u")), "c", 0)
     table.register(registration(addr="b:1", name="broker-b", cluster="c2", topics=("t", "v")), "c", 0)
     assert table.cluster_info().cluster_addr_table == {"c1": ["broker-a"], "c2": ["broker-b"]}
-    assert table.topics_of_cluster("c1") == ["t", "u"]
-    assert table.topics_of_cluster("c2") == ["t", "v"]
-    assert table.topics_of_cluster("absent") == []
+    assert sorted(table.topics_of_cluster("c1")) == ["t", "u"]
+    assert sorted(table.topics_of_cluster("c2")) == ["t", "v"]
+    assert sorted(table.topics_of_cluster("absent")) == []
 
 
 def test_topics_by_flag(table: RouteTable[object]) -> None:
     flagged = TopicConfig(topic_name="x", topic_sys_flag=2)
     table.register(registration(addr="a:1", topics={**topics_of("t", "u"), "x": flagged}), "c", 0)
-    assert table.topics_where(lambda flag: flag & 2 != 0) == ["x"]
+    assert table.topics_where(lambda flag: flag & 2 != 0, table.topics()) == ["x"]
 
 
 def test_filter_servers_stand_in_the_route(table: RouteTable[object]) -> None:

@@ -1,10 +1,12 @@
 """A body in at most so many bytes: entries of its lists and maps that do not fit are left out.
 
 Entries are encoded in chunks whose size is known from those before, so that no more than a chunk is encoded in vain,
-whatever the whole would have come to. What fits is, byte for byte, what `dumps` makes of it.
+whatever the whole would have come to. What fits is, byte for byte, what `dumps` makes of it. Who encodes a large body
+can do other things between two chunks: lists and maps are copied (not what is in them) when their turn comes, so they
+may change meanwhile.
 """
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from itertools import chain, islice
 from typing import Any, Final, NamedTuple
 
@@ -14,6 +16,7 @@ from remoting.protocol.bodies.dialect import Dialect, dumps
 
 #: Encoding so much takes about a millisecond.
 CHUNK_BYTES: Final = 256 * 1024
+CHUNK_ENTRIES: Final = 500
 #: One large entry does not keep out the small ones after it; many do, or most would be encoded in vain.
 MAX_SKIPPED: Final = 16
 
@@ -45,17 +48,18 @@ class _Entries:
     def __len__(self) -> int:
         return len(self._values)
 
-    def take(self, room: int) -> int:
-        """Encode what fits into ``room``; how many bytes that took."""
+    def take(self, room: int) -> Generator[None, None, int]:
+        """Encode what fits into ``room``; yields after each chunk; returns how many bytes that took."""
         used, wanted, skipped = 0, 1, 0
-        entries = iter(self._values.items() if isinstance(self._values, dict) else self._values)
+        entries: Iterator[Any] = iter(list(self._values.items() if isinstance(self._values, dict) else self._values))
         while chunk := list(islice(entries, wanted)):
             data = self._encoded(chunk)
             if used + len(data) + 1 <= room:
                 self._chunks.append(data)
                 self.count += len(chunk)
                 used += len(data) + 1
-                wanted = max(1, min(2 * wanted, CHUNK_BYTES * len(chunk) // len(data)))
+                wanted = max(1, min(2 * wanted, CHUNK_BYTES * len(chunk) // len(data), CHUNK_ENTRIES))
+                yield
             elif len(chunk) > 1:
                 wanted = len(chunk) // 2
                 entries = chain(chunk, entries)
@@ -79,8 +83,8 @@ class _Entries:
         return data[len(_cbor_head(_MAP, len(chunk))) :] if self._dialect is Dialect.CBOR else data[1:-1]
 
 
-def encode_within(body: Body, dialect: Dialect, limit: int) -> CutBody:
-    """``body`` in at most ``limit`` bytes. FrameTooLarge when that cannot be, whatever is left out."""
+def encode_within(body: Body, dialect: Dialect, limit: int) -> Generator[None, None, CutBody]:
+    """``body`` in at most ``limit`` bytes; yields now and then. FrameTooLarge when no entry fits."""
     sizes = [
         len(value) for each in members(type(body)) if isinstance(value := getattr(body, each.attribute), dict | list)
     ]
@@ -101,7 +105,7 @@ def encode_within(body: Body, dialect: Dialect, limit: int) -> CutBody:
         raise FrameTooLarge(limit - room, limit)
     # The long ones last: they are cut, not those that fit.
     for name in sorted(tables, key=lambda name: len(tables[name])):
-        room -= tables[name].take(room)
+        room -= yield from tables[name].take(room)
     encoded = plain | {name: table.encoded() for name, table in tables.items()}
     total = sum(map(len, tables.values()))
     left_out = total - sum(table.count for table in tables.values())

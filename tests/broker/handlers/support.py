@@ -21,6 +21,7 @@ from broker.replication.double_write import DoubleWrite
 from broker.replication.progress import SlaveProgress
 from broker.store.group_commit import GroupCommit
 from mqcommon.errors import RequestRefused, StoreError
+from remoting.net.steps import finish
 from remoting.protocol.bodies import Body, Dialect, encode_body
 from remoting.protocol.command import CBOR, JSON, Command
 from remoting.protocol.frame import MAX_FRAME_BYTES
@@ -100,10 +101,21 @@ class Desk:
         )
         families.append(self.client_handlers)
         self.handlers: dict[int, Any] = {}
+        self.step_handlers: dict[int, Any] = {}
         self.slow_handlers: dict[int, Any] = {}
         for family in families:
             self.handlers |= family.handlers()
+            self.step_handlers |= family.step_handlers() if hasattr(family, "step_handlers") else {}
             self.slow_handlers |= family.slow_handlers() if hasattr(family, "slow_handlers") else {}
+
+    @property
+    def all_handlers(self) -> dict[int, Any]:
+        """For a server: what works in steps does all of them at once."""
+
+        def at_once(handler: Any) -> Any:
+            return lambda channel, request: finish(handler(channel, request))
+
+        return {code: at_once(handler) for code, handler in self.step_handlers.items()} | self.handlers
 
     async def durable(self) -> None:
         try:
@@ -133,6 +145,8 @@ class Desk:
         try:
             if code in self.slow_handlers:
                 answer = await self.slow_handlers[code](channel or FakeChannel(), request)
+            elif code in self.step_handlers:
+                answer = finish(self.step_handlers[code](channel or FakeChannel(), request))
             else:
                 answer = self.handlers[code](channel or FakeChannel(), request)
         except RequestRefused as refusal:

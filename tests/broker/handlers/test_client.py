@@ -4,7 +4,10 @@ from typing import Any
 
 import orjson
 import pytest
+import trio
 
+from broker.handlers.client import MAX_EXPRESSIONS, MAX_GROUPS, MAX_NEW_GROUPS
+from broker.handlers.member_notices import WINDOW_S
 from mqcommon.errors import ConnectionLost, RequestTimeout
 from mqcommon.message.ids import offset_msg_id
 from mqcommon.message.message import decode_messages
@@ -42,6 +45,12 @@ def notices(channel: FakeChannel) -> list[str]:
     assert all(command.code == 40 and command.is_oneway for command in channel.pushed)
     channel.pushed.clear()
     return groups
+
+
+async def all_told(desk: Desk) -> None:
+    """Let the notices go out that waited for others."""
+    with trio.move_on_after(3 * WINDOW_S):
+        await desk.client_handlers.notices.run()
 
 
 async def test_a_heartbeat_as_java_sends_it() -> None:
@@ -111,22 +120,45 @@ async def test_a_body_that_is_no_heartbeat_is_refused(body: bytes) -> None:
     assert answer.remark
 
 
-async def test_members_are_told_when_one_comes_changes_leaves_or_is_cut_off() -> None:
+async def test_members_are_told_when_one_comes_changes_leaves_or_is_cut_off(autojump_clock: Any) -> None:
     desk, one, two = Desk(), FakeChannel("1.1.1.1:1"), FakeChannel("2.2.2.2:2")
     await desk.ask(HEART_BEAT, body=beat("c1"), channel=one)
     assert notices(one) == ["g"]
-    await desk.ask(HEART_BEAT, body=beat("c1"), channel=one)
-    assert notices(one) == []
-    await desk.ask(HEART_BEAT, body=beat("c2"), channel=two)
-    assert (notices(one), notices(two)) == (["g"], ["g"])
-    await desk.ask(
-        RequestCode.UNREGISTER_CLIENT, {"clientID": "c2", "producerGroup": "", "consumerGroup": "g"}, channel=two
-    )
-    assert (notices(one), notices(two)) == (["g"], [])
-    await desk.ask(HEART_BEAT, body=beat("c2"), channel=two)
-    notices(one)
-    desk.client_handlers.closed(two)  # type: ignore[arg-type]
-    assert notices(one) == ["g"]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(desk.client_handlers.notices.run)
+        await trio.sleep(WINDOW_S)
+        await desk.ask(HEART_BEAT, body=beat("c1"), channel=one)
+        await trio.sleep(WINDOW_S)
+        assert notices(one) == []
+        await desk.ask(HEART_BEAT, body=beat("c2"), channel=two)
+        assert (notices(one), notices(two)) == (["g"], ["g"])
+        await desk.ask(
+            RequestCode.UNREGISTER_CLIENT, {"clientID": "c2", "producerGroup": "", "consumerGroup": "g"}, channel=two
+        )
+        await trio.sleep(2 * WINDOW_S)
+        assert (notices(one), notices(two)) == (["g"], [])
+        await desk.ask(HEART_BEAT, body=beat("c2"), channel=two)
+        await trio.sleep(2 * WINDOW_S)
+        notices(one)
+        desk.client_handlers.closed(two)  # type: ignore[arg-type]
+        assert notices(one) == ["g"]
+        nursery.cancel_scope.cancel()
+
+
+async def test_members_that_join_one_after_another_are_told_in_a_few_rounds(autojump_clock: Any) -> None:
+    desk, channels = Desk(), [FakeChannel(f"1.1.1.1:{number}") for number in range(600)]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(desk.client_handlers.notices.run)
+        for number, channel in enumerate(channels):
+            await desk.ask(HEART_BEAT, body=beat(f"c{number}"), channel=channel)
+        await trio.sleep(3 * WINDOW_S)
+        # the first joined alone; a window later all are told of all, in slices
+        assert [len(channel.pushed) for channel in channels] == [2] + [1] * 599
+        desk.client_handlers.closed(channels[-1])  # type: ignore[arg-type]
+        desk.client_handlers.closed(channels[-2])  # type: ignore[arg-type]
+        await trio.sleep(3 * WINDOW_S)
+        assert [len(channel.pushed) for channel in channels[:-2]] == [3] + [2] * 597
+        nursery.cancel_scope.cancel()
 
 
 async def test_nobody_is_told_when_the_broker_or_the_group_says_so() -> None:
@@ -152,11 +184,12 @@ async def test_unregistering_needs_no_group() -> None:
     assert (answer.code, answer.remark) == (1, "the producer group[p] not exist")
 
 
-async def test_silent_clients_are_closed_and_their_fellows_told() -> None:
+async def test_silent_clients_are_closed_and_their_fellows_told(autojump_clock: Any) -> None:
     desk, silent, lively = Desk(), FakeChannel("1.1.1.1:1"), FakeChannel("2.2.2.2:2")
     await desk.ask(HEART_BEAT, body=beat("c1"), channel=silent)
     desk.clock.advance(119_000)
     await desk.ask(HEART_BEAT, body=beat("c2"), channel=lively)
+    await all_told(desk)
     notices(lively)
     desk.client_handlers.expire()
     assert silent.closed_reason is None
@@ -261,9 +294,10 @@ async def test_a_client_that_is_not_there_or_too_old() -> None:
     assert "too low to finish" in ((await desk.ask(RUNNING_INFO, ext)).remark or "")
 
 
-async def test_a_full_disk_is_no_reason_to_forget_who_came() -> None:
+async def test_a_full_disk_is_no_reason_to_forget_who_came(autojump_clock: Any) -> None:
     desk, channel = Desk(), FakeChannel()
     await desk.ask(HEART_BEAT, body=beat(group="known"), channel=channel)
+    await all_told(desk)
     notices(channel)
     desk.room.fs.capacity = desk.room.fs.used()
     data = beat(group="known", topic="U")
@@ -298,3 +332,35 @@ async def test_the_golden_cpp_heartbeat_with_wrong_codes() -> None:
     found = desk.clients.subscription("g", "T")
     assert found is not None
     assert found.code_set == [2598919, 2598920]
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (HeartbeatData("c", [ProducerData(f"p{n}") for n in range(MAX_GROUPS + 1)]), "groups"),
+        (beat(expression="a||" * MAX_EXPRESSIONS), "characters"),
+        (HeartbeatData("c" * 600_000), "bytes"),
+    ],
+)
+async def test_a_heartbeat_that_would_hold_up_others_is_refused(data: HeartbeatData, reason: str) -> None:
+    desk = Desk()
+    answer = await desk.ask(HEART_BEAT, body=data)
+    assert answer.code != 0
+    assert reason in (answer.remark or "")
+    assert desk.clients.consumer_groups() == []
+
+
+async def test_a_heartbeat_of_very_many_empty_parts_is_refused() -> None:
+    body = b'{"clientID":"c","consumerDataSet":[' + b",".join([b"{}"] * 21_000) + b"]}"
+    answer = await Desk().ask(HEART_BEAT, body=body)
+    assert (answer.code, answer.remark) == (1, "the body cannot be read: it has more than 20000 entries")
+
+
+async def test_many_new_groups_are_made_by_several_heartbeats() -> None:
+    desk, channel = Desk(), FakeChannel()
+    data = HeartbeatData("c", consumer_data_set=[ConsumerData(f"g{n}") for n in range(2 * MAX_NEW_GROUPS + 1)])
+    counts = []
+    for _ in range(3):
+        await desk.ask(HEART_BEAT, body=data, channel=channel)
+        counts.append(len(desk.clients.consumer_groups()))
+    assert counts == [MAX_NEW_GROUPS, 2 * MAX_NEW_GROUPS, 2 * MAX_NEW_GROUPS + 1]

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from broker.handlers import pages
 from broker.handlers.pages import answer_whole_or_page
 from mqcommon.errors import RequestRefused
+from remoting.net.steps import finish
 from remoting.protocol.bodies import decode_body, loads
 from remoting.protocol.bodies.kvtable import KVTable
 from remoting.protocol.command import CBOR, Command
@@ -32,9 +33,9 @@ class Table:
 
     def page(self, asked: PageRequestHeader, values: int = 3, channel: Any = None) -> Command:
         request = Command(21, asked.to_ext(), codec=CBOR)
-        return answer_whole_or_page(
+        return finish(answer_whole_or_page(
             channel or FakeChannel(), request, self.rows, self.removals, lambda rows: KVTable(dict(rows)), values=values
-        )
+        ))  # fmt: skip
 
 
 @given(st.integers(0, 20), st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3)), max_size=5))

@@ -4,13 +4,14 @@ from typing import Any
 
 import pytest
 
+from broker.handlers.stats import QUEUES, TOPICS
 from mqcommon.message.queue import MessageQueue
 from remoting.protocol.bodies import decode_body
 from remoting.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, SubscriptionData
 from remoting.protocol.bodies.stats import BrokerStatsData, ConsumeStats
-from remoting.protocol.bodies.topic import GroupList, TopicList, TopicStatsTable
+from remoting.protocol.bodies.topic import GroupList, TopicConfig, TopicList, TopicStatsTable
 from remoting.protocol.codes import RequestCode
-from remoting.protocol.command import CBOR
+from remoting.protocol.command import CBOR, Command
 from tests.broker.handlers.support import Desk, FakeChannel
 from tests.broker.store.support import put
 
@@ -110,3 +111,31 @@ async def test_counters() -> None:
     answer = await desk.ask(RequestCode.VIEW_BROKER_STATS_DATA, {**ask, "statsKey": "BenchmarkTest"})
     # golden: 315.RESP_code1
     assert (answer.code, answer.remark) == (1, "The stats <TOPIC_PUT_NUMS> <BenchmarkTest> not exist")
+
+
+async def test_a_topic_that_is_named_often_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = desk_with_messages()
+    desk.room.offsets.commit("g", "T", 0, 2)
+    looks = []
+    query = desk.room.offsets.query
+    monkeypatch.setattr(desk.room.offsets, "query", lambda *args: looks.append(args) or query(*args))
+    ext = {"consumerGroup": "g", "topicList": ";".join(["T"] * 21_000)}
+    answer = await desk.ask(RequestCode.GET_CONSUME_STATS, ext)
+    assert len(decode_body(ConsumeStats, answer.body).offset_table) == 2
+    assert len(looks) == 2
+
+
+@pytest.mark.parametrize("code", [RequestCode.GET_TOPIC_STATS_INFO, RequestCode.GET_CONSUME_STATS])
+async def test_many_queues_are_looked_at_in_steps(code: int) -> None:
+    desk = Desk()
+    desk.room.topics.put(TopicConfig("T", 20 * QUEUES, 20 * QUEUES))
+    request = Command(code, {"topic": "T", "consumerGroup": "g"})
+    steps = desk.step_handlers[code](FakeChannel(), request)
+    assert len(list(steps)) >= 20
+
+
+async def test_many_unknown_topics_are_looked_at_in_steps() -> None:
+    desk = Desk()
+    names = ";".join(f"t{n}" for n in range(20 * TOPICS))
+    request = Command(RequestCode.GET_CONSUME_STATS, {"consumerGroup": "g", "topicList": names})
+    assert len(list(desk.step_handlers[request.code](FakeChannel(), request))) >= 20

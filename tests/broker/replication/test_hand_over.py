@@ -57,7 +57,7 @@ async def rooms(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Rooms]:
         answer: Command = master.handlers[RequestCode.UPDATE_CONSUMER_OFFSET](channel, request)
         return answer
 
-    server = Server({**master.handlers, RequestCode.UPDATE_CONSUMER_OFFSET: update})
+    server = Server({**master.all_handlers, RequestCode.UPDATE_CONSUMER_OFFSET: update})
     with trio.fail_after(10):
         async with trio.open_nursery() as nursery:
             made.addr = await nursery.start(server.serve, "127.0.0.1", 0)

@@ -55,7 +55,7 @@ class SkylarkMaster:
 
     def serve(self) -> None:
         """With the handlers as they are now."""
-        handlers = {**self.desk.handlers, **self.watch.handlers()}
+        handlers = {**self.desk.all_handlers, **self.watch.handlers()}
         self.server = Server({code: self._noting(code, handler) for code, handler in handlers.items()})
 
     def _noting(self, code: int, handler: Any) -> Any:
@@ -164,7 +164,7 @@ async def test_offsets_that_changed_are_copied_alone_and_all_of_them_now_and_the
     for number in range(100):
         master.room.offsets.commit("g", f"T{number}", 0, number)
     asked: list[bool] = []
-    answer = master.desk.handlers[RequestCode.GET_ALL_CONSUMER_OFFSET]
+    answer = master.desk.all_handlers[RequestCode.GET_ALL_CONSUMER_OFFSET]
 
     def noted(channel: Any, request: Command) -> Any:
         answered = answer(channel, request)

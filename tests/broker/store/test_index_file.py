@@ -61,7 +61,7 @@ def test_entries_chain_as_rocketmq_chains_them(rows: list[Row], step: int) -> No
         assert mapped.view[:] == by_the_book(rows)
     for key_hash, _, _ in rows:
         same = [physical for h, physical, _ in rows if h == key_hash]
-        assert list(file.find(key_hash, 0, 1 << 60)) == same[::-1]
+        assert file.walk(file.newest(key_hash), key_hash, 0, 1 << 60, 1 << 30)[0] == same[::-1]
     file.close()
 
 
@@ -85,4 +85,4 @@ def test_a_kill_between_slots_and_header_loses_no_older_entry(rows: list[Row], s
             assert mapped.view[:] == by_the_book(rows)
     for key_hash, _, _ in known:
         same = [physical for h, physical, _ in known if h == key_hash]
-        assert list(file.find(key_hash, 0, 1 << 60)) == same[::-1]
+        assert file.walk(file.newest(key_hash), key_hash, 0, 1 << 60, 1 << 30)[0] == same[::-1]

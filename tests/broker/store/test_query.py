@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker.store import query
 from broker.store.consumequeue import BLANK_SIZE, ENTRY, ENTRY_BYTES
+from broker.store.index_file import IndexFile
 from broker.store.query import first_at_least
 from broker.store.store import MessageStore
 from mqcommon.clock import ManualClock
@@ -261,3 +263,26 @@ def test_a_message_that_was_cleaned_away_is_not_found() -> None:
     assert found(store, "k") == [b"kept", b"gone"]
     clean(fs, store, 1)
     assert found(store, "k") == [b"kept"]
+
+
+# --- by a key that very many messages have
+
+
+def test_a_frequent_key_is_searched_in_small_steps_and_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(query, "ENTRIES", 10)
+    monkeypatch.setattr(query, "MAX_LOOKED", 100)
+    store = open_store(MemoryFiles(), ManualClock(START_MS))
+    for _ in range(300):
+        put(store, "t", 0, b"x", b"KEYS\x01often\x02")
+    store.build_index(1_000)
+    looks = []
+    walk = IndexFile.walk
+    monkeypatch.setattr(IndexFile, "walk", lambda *args: looks.append(found := walk(*args)) or found)
+    # nothing of that time: all of the chain would be walked
+    search = store.start_query("t", "often", 32, START_MS + 500, 1 << 60)
+    while search.step():
+        pass
+    assert search.result.records == []
+    assert max(looked for _, looked, _ in looks) <= 10
+    assert sum(looked for _, looked, _ in looks) <= 100
+    assert search.result.is_cut

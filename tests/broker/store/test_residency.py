@@ -201,6 +201,7 @@ def test_the_index_is_built_and_asked_behind_cold_bytes() -> None:
     assert [path for path, _, _ in fs.cold.reads] == [LOG, index]
     assert fs.cold.reads[1][1:] == (0, 40 + 50 * 4), "header and slots, once"
     fs.cold.mark(index)
-    found, waits = asked_again(lambda: list(store.index.find("t", "Unew", 0, 1 << 60)))
+    file, key_hash = store.index.files[-1], store.index.key_hash("t", "Unew")
+    found, waits = asked_again(lambda: file.walk(file.newest(key_hash), key_hash, 0, 1 << 60, 9)[0])
     assert (len(found), waits) == (1, 2)
     assert len(fs.cold.reads) == 4, "a slot and an entry"

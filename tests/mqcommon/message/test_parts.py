@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqcommon.errors import ProtocolError
-from mqcommon.message.batch import decode_batch, decode_offsets, encode_batch, encode_offsets
+from mqcommon.message.batch import MAX_MESSAGES, decode_batch, decode_offsets, encode_batch, encode_offsets
 from mqcommon.message.ids import UniqueKeys, encode_host, offset_msg_id, parse_offset_msg_id
 from mqcommon.message.javahash import KeyHasher, java_hash
 from mqcommon.message.message import Message, wire_properties
@@ -48,6 +48,12 @@ def test_index_hashes_do_not_depend_on_what_was_hashed_before(keys: list[str]) -
 @given(rows)
 def test_a_batch_survives(messages: list[tuple[int, bytes, bytes]]) -> None:
     assert decode_batch(encode_batch(messages)) == messages
+
+
+def test_a_batch_has_a_bounded_number_of_messages() -> None:
+    assert len(decode_batch(encode_batch([(0, b"", b"")] * MAX_MESSAGES))) == MAX_MESSAGES
+    with pytest.raises(ProtocolError, match="more than 16384 messages"):
+        decode_batch(encode_batch([(0, b"", b"")] * (MAX_MESSAGES + 1)))
 
 
 @given(st.binary(max_size=100))

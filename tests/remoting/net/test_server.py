@@ -1,7 +1,9 @@
 """Server and client over real sockets on loopback."""
 
+import gc
 import logging
 import struct
+import weakref
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
@@ -13,6 +15,7 @@ from mqcommon.errors import ConnectFailed, ConnectionLost, RequestRefused, Reque
 from remoting.net import channel as channel_module
 from remoting.net.channel import Channel
 from remoting.net.client import RemotingClient, open_client
+from remoting.net.connection_limit import ConnectionBudget
 from remoting.net.server import Server, ServerLimits
 from remoting.protocol.command import CBOR, JSON, Command
 from remoting.protocol.connection import Connection
@@ -55,8 +58,10 @@ QUICK = {ECHO: echo, REFUSE: refuse, BREAK: broken, SILENT: silent, BIG: big}
 
 
 @asynccontextmanager
-async def serving(limits: ServerLimits | None = None) -> AsyncIterator[tuple[Server, str]]:
-    server = Server(QUICK, {SLOW: slow, ASK_BACK: ask_back}, limits=limits)
+async def serving(
+    limits: ServerLimits | None = None, connections: ConnectionBudget | None = None
+) -> AsyncIterator[tuple[Server, str]]:
+    server = Server(QUICK, {SLOW: slow, ASK_BACK: ask_back}, limits=limits, connections=connections)
     async with trio.open_nursery() as nursery:
         addr = await nursery.start(server.serve, "127.0.0.1", 0)
         yield server, addr
@@ -223,18 +228,23 @@ async def test_an_idle_connection_is_closed() -> None:
             assert await stream.receive_some(1) == b""
 
 
-async def test_too_many_connections_are_refused() -> None:
-    async with serving(ServerLimits(max_connections=1)) as (server, addr):
+async def test_too_many_connections_are_refused_with_one_line_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    budget = ConnectionBudget(1)
+    async with serving(connections=budget) as (server, addr):
         host, _, port = addr.rpartition(":")
         first = await trio.open_tcp_stream(host, int(port))
         await until(lambda: len(server.channels) == 1)
-        second = await trio.open_tcp_stream(host, int(port))
-        with trio.fail_after(5):
-            with suppress(trio.BrokenResourceError):
-                assert await second.receive_some(1) == b""
+        for _ in range(3):
+            another = await trio.open_tcp_stream(host, int(port))
+            with trio.fail_after(5):
+                with suppress(trio.BrokenResourceError):
+                    assert await another.receive_some(1) == b""
+        assert caplog.text.count("connections refused: 1 are open") == 1
         await first.send_all(encode(Command(ECHO, body=b"still here", opaque=1)))
         answers = Connection().receive_data(await first.receive_some(1000))
         assert answers[0].body == b"still here"
+        await first.aclose()
+        await until(lambda: budget.used == 0)
 
 
 async def test_a_client_reads_on_while_the_server_does_not() -> None:
@@ -340,3 +350,22 @@ async def test_sent_returns_when_the_peer_has_taken_all_or_is_gone() -> None:
         await trio.testing.wait_all_tasks_blocked()
         await trio.aclose_forcefully(stream)
         await until(lambda: len(sent) == 2)
+
+
+@pytest.mark.parametrize("reset", [False, True])
+async def test_a_channel_that_closed_is_gone_without_a_garbage_collection(reset: bool) -> None:
+    async with serving() as (server, addr):
+        host, _, port = addr.rpartition(":")
+        stream = await trio.open_tcp_stream(host, int(port))
+        await stream.send_all(encode(Command(ECHO, body=bytes(100_000)))[:-1])
+        await until(lambda: any(channel.buffered_bytes > 90_000 for channel in server.channels))
+        gc.disable()
+        try:
+            closed = weakref.ref(next(iter(server.channels)))
+            if reset:
+                stream.socket.setsockopt(trio.socket.SOL_SOCKET, trio.socket.SO_LINGER, struct.pack("ii", 1, 0))
+            await stream.aclose()
+            await until(lambda: not server.channels)
+            await until(lambda: closed() is None)
+        finally:
+            gc.enable()

@@ -127,3 +127,25 @@ def test_a_large_frame_in_many_chunks() -> None:
     for at in range(0, len(frame), 1460):
         found += connection.receive_data(frame[at : at + 1460])
     assert found == [command, Command(34)]
+
+
+@pytest.mark.parametrize("codec", [JSON, ROCKETMQ, CBOR])
+def test_a_header_that_is_too_long_is_refused_before_it_is_decoded(codec: int) -> None:
+    frame = encode(Command(11, {"subscription": "a" * 2_000}, codec=codec))
+    assert len(Connection(max_header_bytes=4_000).receive_data(frame)) == 1
+    with pytest.raises(ProtocolError, match="longer than 1000"):
+        Connection(max_header_bytes=1_000).receive_data(frame[:8])
+
+
+def test_a_binary_header_has_a_bounded_number_of_fields() -> None:
+    frame = encode(Command(11, {f"{n}": "" for n in range(1_001)}, codec=ROCKETMQ))
+    with pytest.raises(ProtocolError, match="more than 1000 ext fields"):
+        Connection().receive_data(frame)
+
+
+def test_a_connection_that_has_ended_holds_nothing() -> None:
+    connection = Connection()
+    connection.receive_data(encode(Command(1, body=b"x" * 100_000))[:-1])
+    assert connection.pending_bytes > 100_000
+    connection.release()
+    assert connection.pending_bytes == 0

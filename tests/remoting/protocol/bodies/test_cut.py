@@ -8,8 +8,10 @@ from hypothesis import strategies as st
 
 from mqcommon.errors import FrameTooLarge
 from mqcommon.message.queue import MessageQueue
+from remoting.net.steps import finish
 from remoting.protocol.bodies import Body, Dialect, cut, decode_body, encode_body
-from remoting.protocol.bodies.cut import encode_within
+from remoting.protocol.bodies.connections import Connection, ProducerConnection
+from remoting.protocol.bodies.cut import CHUNK_ENTRIES, CutBody, encode_within
 from remoting.protocol.bodies.dialect import dumps
 from remoting.protocol.bodies.kvtable import KVTable
 from remoting.protocol.bodies.offsets import ConsumerOffsetTable
@@ -39,16 +41,20 @@ BODIES: st.SearchStrategy[Any] = st.one_of(
 )
 
 
+def encoded(body: Body, dialect: Dialect, limit: int) -> CutBody:
+    return finish(encode_within(body, dialect, limit))
+
+
 @given(BODIES, st.sampled_from(Dialect))
 def test_what_fits_is_what_it_always_was(body: Body, dialect: Dialect) -> None:
-    data, left_out, _ = encode_within(body, dialect, 1_000_000)
+    data, left_out, _ = encoded(body, dialect, 1_000_000)
     assert (data, left_out) == (encode_body(body, dialect), 0)
 
 
 @given(BODIES, st.sampled_from(Dialect), st.integers(0, 3_000))
 def test_what_does_not_fit_is_left_out(body: Body, dialect: Dialect, limit: int) -> None:
     try:
-        data, left_out, total = encode_within(body, dialect, limit)
+        data, left_out, total = encoded(body, dialect, limit)
     except FrameTooLarge:
         assert limit < 500
         return
@@ -62,7 +68,7 @@ def test_what_does_not_fit_is_left_out(body: Body, dialect: Dialect, limit: int)
 @pytest.mark.parametrize("dialect", Dialect)
 def test_as_much_as_fits_is_kept(dialect: Dialect) -> None:
     whole = TopicList([f"topic-{number}" for number in range(200_000)])
-    data, left_out, total = encode_within(whole, dialect, 1_000_000)
+    data, left_out, total = encoded(whole, dialect, 1_000_000)
     assert 990_000 < len(data) <= 1_000_000
     assert total == 200_000
     assert (
@@ -72,24 +78,46 @@ def test_as_much_as_fits_is_kept(dialect: Dialect) -> None:
 
 
 def test_one_value_that_cannot_be_sent_leaves_the_others() -> None:
-    data, left_out, _ = encode_within(KVTable({"a": "1", "b": "x" * 5_000}), Dialect.STANDARD, 1_000)
+    data, left_out, _ = encoded(KVTable({"a": "1", "b": "x" * 5_000}), Dialect.STANDARD, 1_000)
     assert (data, left_out) == (b'{"table":{"a":"1"}}', 1)
 
 
 def test_one_large_value_does_not_keep_out_those_after_it() -> None:
-    data, left_out, _ = encode_within(KVTable({"a": "x" * 5_000, "b": "2"}), Dialect.STANDARD, 1_000)
+    data, left_out, _ = encoded(KVTable({"a": "x" * 5_000, "b": "2"}), Dialect.STANDARD, 1_000)
     assert (data, left_out) == (b'{"table":{"b":"2"}}', 1)
 
 
 def test_little_is_encoded_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
-    encoded: list[int] = []
+    sizes: list[int] = []
 
     def noting(value: Any, dialect: Dialect) -> bytes:
         data = dumps(value, dialect)
-        encoded.append(len(data))
+        sizes.append(len(data))
         return data
 
     monkeypatch.setattr(cut, "dumps", noting)
     table = KVTable({str(number): "x" * 100_000 for number in range(1_000)})
-    assert len(encode_within(table, Dialect.STANDARD, 1_000_000).data) < 1_000_000
-    assert sum(encoded) < 5_000_000
+    assert len(encoded(table, Dialect.STANDARD, 1_000_000).data) < 1_000_000
+    assert sum(sizes) < 5_000_000
+
+
+@pytest.mark.parametrize("dialect", Dialect)
+@pytest.mark.parametrize("count", [0, 1, CHUNK_ENTRIES, 3 * CHUNK_ENTRIES + 1])
+def test_many_entries_are_encoded_as_they_always_were(dialect: Dialect, count: int) -> None:
+    bodies: list[Body] = [
+        TopicConfigTable(topic_config_table={f"t{n}": TopicConfig(f"t{n}") for n in range(count)}),
+        TopicStatsTable({MessageQueue("t", "b", n): TopicOffset(0, n) for n in range(count)}, 1.5),
+        ProducerConnection([Connection(f"c{n}", "a:1", "JAVA", 1) for n in range(count)]),
+    ]
+    for body in bodies:
+        assert encoded(body, dialect, 1 << 24) == (encode_body(body, dialect), 0, count)
+
+
+def test_others_may_work_after_a_chunk_and_change_the_table() -> None:
+    table = {f"k{n}": "v" for n in range(10 * CHUNK_ENTRIES)}
+    steps = encode_within(KVTable(table), Dialect.STANDARD, 1 << 24)
+    assert len(list(encode_within(KVTable(table), Dialect.STANDARD, 1 << 24))) >= 10
+    next(steps)
+    before = dict(table)
+    table.clear()
+    assert finish(steps).data == encode_body(KVTable(before), Dialect.STANDARD)

@@ -1,0 +1,93 @@
+"""Tells the members of a consumer group that its members changed (40), so that they share the queues anew.
+
+The first change is told at once. Changes within the next WINDOW_S are told together at its end: 1,500 members that
+join one after another cause a few rounds of notices, not 1,500. What is pushed in one turn of the loop is bounded.
+Neighbours: client.py (says which groups changed), meta/clients.py, broker.py (runs this).
+"""
+
+import math
+from collections import deque
+from collections.abc import Iterable, Iterator
+
+import trio
+
+from broker.meta.clients import Clients
+from broker.meta.groups import Groups
+from broker.options import BrokerOptions
+from remoting.protocol.codes import RequestCode
+from remoting.protocol.command import FLAG_ONEWAY, Command
+
+WINDOW_S = 0.2
+# Notices in one turn of the loop: each costs some 10 µs.
+SLICE = 500
+
+
+class MemberNotices:
+    """See the module. Times are trio's, in seconds."""
+
+    def __init__(self, clients: Clients, groups: Groups, options: BrokerOptions) -> None:
+        self._clients = clients
+        self._groups = groups
+        self._options = options
+        # Groups that were told less than WINDOW_S ago; until when that is, oldest first.
+        self._quiet: set[str] = set()
+        self._quiet_until: deque[tuple[float, str]] = deque()
+        # Those of them that changed since.
+        self._again: set[str] = set()
+        # Groups to tell in the next turns of the loop: an ordered set.
+        self._ready: dict[str, None] = {}
+        self._wake = trio.Event()
+
+    def changed(self, groups: Iterable[str]) -> None:
+        """The members of ``groups`` changed, or their subscriptions."""
+        if not self._options.notify_consumer_ids_changed_enable:
+            return
+        for name in groups:
+            group = self._clients.consumer_group(name)
+            if group is None:
+                continue
+            if name in self._quiet:
+                self._again.add(name)
+            elif len(group.members) > SLICE:
+                self._ready[name] = None
+                self._wake.set()
+            else:
+                for _ in self._tell(name):
+                    pass
+
+    async def run(self) -> None:
+        """Tell what waits when its time has come, until cancelled."""
+        while True:
+            self._end_windows(trio.current_time())
+            while self._ready:
+                name = next(iter(self._ready))
+                del self._ready[name]
+                for _ in self._tell(name):
+                    await trio.lowlevel.checkpoint()
+            with trio.move_on_at(self._quiet_until[0][0] if self._quiet_until else math.inf):
+                await self._wake.wait()
+            self._wake = trio.Event()
+
+    def _end_windows(self, now: float) -> None:
+        while self._quiet_until and self._quiet_until[0][0] <= now:
+            _, name = self._quiet_until.popleft()
+            self._quiet.discard(name)
+            if name in self._again:
+                self._again.discard(name)
+                self._ready[name] = None
+
+    def _tell(self, name: str) -> Iterator[None]:
+        """Tell the members of a group; yields after each SLICE of them."""
+        config = self._groups.get(name)
+        group = self._clients.consumer_group(name)
+        if group is None or (config is not None and not config.notify_consumer_ids_changed_enable):
+            return
+        self._quiet.add(name)
+        self._quiet_until.append((trio.current_time() + WINDOW_S, name))
+        self._wake.set()
+        for number, member in enumerate(list(group.members.values()), 1):
+            # JSON, whatever the connection speaks: it is a request, and all clients read that.
+            notice = Command(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": name}, flag=FLAG_ONEWAY)
+            member.channel.push(notice)
+            if number % SLICE == 0:
+                yield

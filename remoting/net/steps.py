@@ -1,0 +1,104 @@
+"""Long work on the event loop, a step at a time.
+
+A handler whose work grows with what is stored, or with what a peer asks for, is a generator: it yields before it has
+worked for more than a few milliseconds. Between two steps the loop serves everybody else; however many requests are at
+work, one step runs in a turn of the loop. A step yields None, or a function that a thread runs (it may block) and whose
+result the generator gets.
+Bounds: AT_ONCE requests are at work, the others wait their turn; work for a connection that closed ends.
+Neighbours: server.py (runs slow handlers), answers.py (large answers in steps).
+"""
+
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from heapq import merge
+from itertools import islice
+from typing import Any, TypeVar
+
+import trio
+
+from mqcommon.errors import ConnectionLost
+from remoting.net.channel import Channel
+from remoting.net.server import SlowHandler
+from remoting.protocol.command import Command
+
+T = TypeVar("T")
+
+#: The work's result is what the generator returns.
+Steps = Generator[Callable[[], Any] | None, Any, T]
+StepHandler = Callable[[Channel, Command], Steps[Command]]
+
+# Requests at work at the same time: each may hold an answer of 16 MiB.
+AT_ONCE = 8
+# Names that are sorted, or looked at, in one step: some milliseconds.
+NAMES = 5_000
+
+
+class Stepper:
+    """Runs steps for one daemon."""
+
+    def __init__(self) -> None:
+        self._places = trio.Semaphore(AT_ONCE)
+        self._turn = trio.Lock()
+
+    async def run(self, steps: Steps[T], channel: Channel | None = None) -> T:
+        """The result of ``steps``. ConnectionLost when ``channel``, which asked for it, closes before the end."""
+        async with self._places:
+            got: Any = None
+            while True:
+                async with self._turn:  # a checkpoint, too
+                    if channel is not None and channel.closed_reason is not None:
+                        steps.close()
+                        raise ConnectionLost(channel.remote, channel.closed_reason)
+                    try:
+                        wanted = steps.send(got)
+                    except StopIteration as end:
+                        result: T = end.value
+                        return result
+                got = None if wanted is None else await trio.to_thread.run_sync(wanted, abandon_on_cancel=True)
+
+    def handlers(self, step_handlers: Mapping[int, StepHandler]) -> dict[int, SlowHandler]:
+        """Handlers for a server."""
+        return {code: self._slow(handler) for code, handler in step_handlers.items()}
+
+    def _slow(self, handler: StepHandler) -> SlowHandler:
+        async def slow(channel: Channel, request: Command) -> Command | None:
+            try:
+                return await self.run(handler(channel, request), channel)
+            except ConnectionLost:
+                return None  # nobody is there to read an answer
+
+        return slow
+
+
+def finish(steps: Steps[T]) -> T:
+    """The result of ``steps`` without a loop in between: for few names, and for threads."""
+    got: Any = None
+    while True:
+        try:
+            wanted = steps.send(got)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        got = None if wanted is None else wanted()
+
+
+def slices(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    """``items`` in lists of ``size``, the last one shorter."""
+    left = iter(items)
+    while part := list(islice(left, size)):
+        yield part
+
+
+def sorted_steps(names: Iterable[str]) -> Steps[list[str]]:
+    """``sorted(names)``; they must not change meanwhile."""
+    parts: list[list[str]] = []
+    for part in slices(names, NAMES):
+        parts.append(sorted(part))
+        yield None
+    if len(parts) <= 1:
+        return parts[0] if parts else []
+    found: list[str] = []
+    for part in slices(merge(*parts), NAMES):
+        found += part
+        yield None
+    return found
+

@@ -1,0 +1,182 @@
+"""Held pulls: who is woken by what, and how much work that is."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import trio
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.delivery import hold
+from broker.delivery.hold import HeldPull, HeldPulls
+
+
+class Queue:
+    """A queue whose messages are tag codes; it counts how many entries were read."""
+
+    def __init__(self) -> None:
+        self.codes: list[int] = []
+        self.waiters = 0
+        self.reads = 0
+
+    @property
+    def next_offset(self) -> int:
+        return len(self.codes)
+
+    def entries(self, offset: int, count: int) -> Iterator[tuple[int, int, int]]:
+        for code in self.codes[offset : offset + count]:
+            self.reads += 1
+            yield 0, 1, code
+
+
+class Pulls:
+    """Held pulls, and a note of each one that was looked at or answered."""
+
+    def __init__(self) -> None:
+        self.held = HeldPulls()
+        self.looks: list[HeldPull] = []
+        self.answered: list[HeldPull] = []
+
+    def hold(
+        self, queue: Any, codes: set[int] | None = None, *, channel: Any = None, deadline: float = 1e9
+    ) -> HeldPull:
+        tags = None if codes is None else frozenset(codes)
+        pull = HeldPull(channel or object(), queue, deadline, queue.next_offset, tags, self._retry)
+        assert self.held.hold(pull)
+        return pull
+
+    def _retry(self, pull: HeldPull, last: bool) -> bool:
+        self.looks.append(pull)
+        queue: Any = pull.queue
+        wanted = [code for code in queue.codes[pull.offset :] if pull.tag_codes is None or code in pull.tag_codes]
+        if wanted or last:
+            self.answered.append(pull)
+        return bool(wanted or last)
+
+
+async def test_a_message_wakes_only_the_pulls_that_want_its_tag() -> None:
+    pulls, queue = Pulls(), Queue()
+    for _ in range(1000):
+        pulls.hold(queue, {7, 8})
+    wants_it, takes_all = pulls.hold(queue, {5}), pulls.hold(queue)
+    queue.codes.append(5)
+    pulls.held.arrived([queue])
+    assert pulls.looks == pulls.answered == [takes_all, wants_it]
+    assert len(pulls.held) == queue.waiters == 1000
+
+
+async def test_each_message_is_searched_once_however_many_pulls_wait() -> None:
+    pulls, queue = Pulls(), Queue()
+    for _ in range(1000):
+        pulls.hold(queue, {7})
+    for _ in range(50):
+        queue.codes.append(1)
+        pulls.held.arrived([queue])
+    assert queue.reads == 50
+    assert pulls.looks == []
+
+
+async def test_a_match_after_many_others_is_found_where_it_is() -> None:
+    pulls, queue = Pulls(), Queue()
+    pull = pulls.hold(queue, {7})
+    queue.codes += [1] * (3 * hold.ENTRIES)
+    pulls.held.arrived([queue])
+    queue.codes += [*[1] * (2 * hold.ENTRIES), 7]
+    pulls.held.arrived([queue])
+    assert pulls.answered == [pull]
+    assert len(queue.codes) - pull.offset <= hold.ENTRIES
+
+
+async def test_a_queue_that_was_made_anew_wakes_all() -> None:
+    pulls, queue = Pulls(), Queue()
+    queue.codes = [1, 1, 1]
+    pull = pulls.hold(queue, {7})
+    queue.codes = [1]
+    pulls.held.arrived([queue])
+    assert pulls.looks == [pull]
+
+
+async def test_closing_a_connection_costs_as_much_as_its_own_pulls(monkeypatch: pytest.MonkeyPatch) -> None:
+    pulls, queues = Pulls(), [Queue() for _ in range(100)]
+    leaving: Any = object()
+    for queue in queues:
+        for _ in range(20):
+            pulls.hold(queue)
+    own = [pulls.hold(queue, {7}, channel=leaving) for queue in queues[:8]]
+    removed: list[HeldPull] = []
+    remove = pulls.held._remove
+    monkeypatch.setattr(pulls.held, "_remove", lambda pull: (removed.append(pull), remove(pull)))
+    pulls.held.drop(leaving)
+    assert removed == own
+    assert len(pulls.held) == sum(queue.waiters for queue in queues) == 2000
+
+
+async def test_time_that_is_over_costs_as_much_as_the_pulls_that_it_is_over_for(autojump_clock: Any) -> None:
+    pulls, queue = Pulls(), Queue()
+    now = trio.current_time()
+    late = [pulls.hold(queue, deadline=now + 20) for _ in range(100)]
+    soon = pulls.hold(queue, deadline=now + 3)
+    pulls.held.expire(now + 2.9)
+    assert pulls.looks == []
+    pulls.held.expire(now + 3.2)
+    assert pulls.looks == [soon]
+    pulls.held.expire(now + 20.2)
+    assert pulls.looks == [soon, *late]
+    assert len(pulls.held) == queue.waiters == 0
+
+
+async def test_what_is_answered_in_one_turn_is_bounded_and_the_rest_follows(autojump_clock: Any) -> None:
+    pulls, queue = Pulls(), Queue()
+    many = [pulls.hold(queue, deadline=trio.current_time() + 5) for _ in range(2 * hold.SLICE + 1)]
+    queue.codes.append(1)
+    pulls.held.arrived([queue])
+    assert len(pulls.answered) == hold.SLICE
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(pulls.held.run)
+        await trio.testing.wait_all_tasks_blocked()
+        assert pulls.answered == many
+        # and at their deadlines, too
+        for _ in range(2 * hold.SLICE + 1):
+            pulls.hold(queue, deadline=trio.current_time() + 5)
+        await trio.sleep(6)
+        nursery.cancel_scope.cancel()
+    assert len(pulls.answered) == 4 * hold.SLICE + 2
+    assert len(pulls.held) == 0
+
+
+async def test_more_tags_than_fit_are_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hold, "MAX_CODES", 10)
+    pulls, queue = Pulls(), Queue()
+    first = pulls.hold(queue, set(range(8)))
+    pull = HeldPull(first.channel, first.queue, 1e9, 0, frozenset(range(3)), first.retry)
+    assert not pulls.held.hold(pull)
+    pulls.held.drop(first.channel)
+    assert pulls.held.hold(pull)
+
+
+@given(
+    held=st.lists(st.tuples(st.integers(0, 3), st.none() | st.sets(st.integers(0, 5), max_size=3)), max_size=20),
+    turns=st.lists(st.lists(st.integers(0, 5), min_size=1, max_size=6), max_size=6),
+    leaving=st.sets(st.integers(0, 3)),
+)
+def test_pulls_are_answered_by_the_first_message_that_they_want(
+    held: list[tuple[int, set[int] | None]], turns: list[list[int]], leaving: set[int]
+) -> None:
+    async def run() -> None:
+        pulls, queue = Pulls(), Queue()
+        channels = [object() for _ in range(4)]
+        waiting = [pulls.hold(queue, codes, channel=channels[number]) for number, codes in held]
+        for number in leaving:
+            pulls.held.drop(channels[number])
+        waiting = [pull for pull in waiting if pull.is_held]
+        for codes in turns:
+            queue.codes += codes
+            due = [pull for pull in waiting if pull.tag_codes is None or pull.tag_codes & set(codes)]
+            pulls.answered.clear()
+            pulls.held.arrived([queue])
+            assert set(pulls.answered) == set(due)
+            waiting = [pull for pull in waiting if pull not in due]
+        assert len(pulls.held) == queue.waiters == len(waiting)
+
+    trio.run(run)

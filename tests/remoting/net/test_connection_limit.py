@@ -1,0 +1,40 @@
+"""How many connections are taken."""
+
+import resource
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remoting.net.connection_limit import MOST, connection_budget, most_connections
+
+
+@given(st.integers(2, 2_000_000), st.integers(0, 10_000))
+def test_files_and_connections_fit_and_neither_takes_all(descriptors: int, files: int) -> None:
+    most = most_connections(descriptors, files)
+    assert 1 <= most <= MOST
+    assert most + min(files, descriptors // 2) <= descriptors
+    assert most >= min(descriptors // 2, MOST)
+
+
+def test_without_a_limit_of_descriptors() -> None:
+    assert most_connections(resource.RLIM_INFINITY, 100) == MOST
+
+
+def test_the_option_counts_as_far_as_descriptors_reach(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (1_024, 1_024))
+    assert connection_budget(0, 100).most == 924
+    assert connection_budget(50, 100).most == 50
+    assert caplog.text == ""
+    assert connection_budget(5_000, 100).most == 924
+    assert "maxConnections=5000" in caplog.text
+
+
+def test_a_budget_is_taken_and_given_back() -> None:
+    budget = connection_budget(1, 0)
+    assert budget.take()
+    assert not budget.take()
+    budget.give()
+    assert budget.take()
