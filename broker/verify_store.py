@@ -14,8 +14,8 @@ import click
 from broker.broker import store_options
 from broker.meta.journal_check import check_journal
 from broker.options import BrokerOptions
-from broker.store.consumequeue import ENTRY_BYTES
 from broker.store.log_files import LogFiles
+from broker.store.queue_entry import ENTRY_BYTES
 from broker.store.repair import Repair
 from broker.store.store import MessageStore, StoreOptions
 from broker.store.verify import Verification, VerifyReport

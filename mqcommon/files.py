@@ -6,7 +6,8 @@ an open file also syncs its directory: it may be new, or left by a process that 
 A full disk is ``DiskFull``, never a SIGBUS: maps are allocated before they are mapped. A file that cannot be opened for
 want of descriptors is ``OutOfDescriptors``. New files and directories are for their owner only: they hold messages
 and secrets.
-Neighbours: descriptors.py, full_disk.py, file_lock.py, atomic.py (whole small files); broker/store and broker/meta.
+Neighbours: append_file.py, descriptors.py, full_disk.py, file_lock.py, atomic.py (whole small files); broker/store and
+broker/meta.
 """
 
 import contextlib
@@ -19,6 +20,7 @@ import threading
 from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
+from mqcommon.append_file import OsAppendFile
 from mqcommon.descriptors import Descriptors
 from mqcommon.errors import DiskFull, FileClosed, StoreCorrupt
 from mqcommon.file_lock import OsFileLock
@@ -216,7 +218,7 @@ class OsFiles:
         except FileNotFoundError:  # not Linux: every crash counts as a power loss
             return ""
 
-    def open_append(self, path: str) -> "OsAppendFile":
+    def open_append(self, path: str) -> OsAppendFile:
         return OsAppendFile(path, self._descriptors)
 
     def open_map(self, path: str, size: int = 0, *, create: bool, allocated: int | None = None) -> "OsMappedFile":
@@ -243,48 +245,6 @@ class OsFiles:
 
     def lock(self, path: str) -> OsFileLock:
         return OsFileLock(path)
-
-
-class OsAppendFile:
-    """An unbuffered file: what ``write`` took is with the kernel."""
-
-    def __init__(self, path: str, descriptors: Descriptors) -> None:
-        self.path = path
-        self._descriptors = descriptors
-        with full_disk_is_told(path):
-            self._fd = descriptors.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
-        self._size = os.fstat(self._fd).st_size
-        self._directory_synced = False
-
-    def write(self, data: bytes) -> None:
-        rest = memoryview(data)
-        try:
-            with full_disk_is_told(self.path, len(data)):
-                while rest:
-                    rest = rest[os.write(self._fd, rest) :]
-        except (OSError, DiskFull):
-            with contextlib.suppress(OSError):  # the first error is the one to tell
-                os.ftruncate(self._fd, self._size)
-            raise
-        self._size += len(data)
-
-    def sync(self) -> None:
-        os.fdatasync(self._fd)
-        if not self._directory_synced:
-            self._descriptors.fsync_dir(os.path.dirname(self.path))
-            self._directory_synced = True
-
-    def size(self) -> int:
-        return self._size
-
-    def truncate(self, size: int) -> None:
-        os.ftruncate(self._fd, size)
-        self._size = size
-
-    def close(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
 
 
 class OsMappedFile:

@@ -5,7 +5,7 @@ from itertools import accumulate, count, repeat
 from typing import NamedTuple
 from zlib import crc32
 
-from broker.store.consumequeue import ENTRY
+from broker.store.queue_entry import ENTRY
 from broker.store.tags import TAGS
 from mqcommon.message.record import PROPERTIES_LENGTH, BatchHead
 

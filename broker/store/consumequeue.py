@@ -14,49 +14,21 @@ checkpoint or of the cleaner, and by the loop in `move_to`, `start_at` and `remo
 import struct
 from collections.abc import Callable, Iterator
 
+from broker.store.queue_entry import BLANK_SIZE, ENTRY, ENTRY_BYTES
 from broker.store.queue_write import QueueWrite
 from broker.store.residency import check_resident
 from broker.store.retention import first_in_log
-from broker.store.segment import NAME_DIGITS, OnMap, Segment, SegmentChain
+from broker.store.segment import NAME_DIGITS, OnMap, SegmentChain
+from broker.store.start_search import StartSearch
 from mqcommon.files import FileSystem
 
-ENTRY = struct.Struct(">qiq")
-ENTRY_BYTES = ENTRY.size
 _SIZE = struct.Struct(">i")
-_PHYSICAL = struct.Struct(">q")
-# What RocketMQ fills the places before the first message of a queue with.
-BLANK_SIZE = 0x7FFFFFFF
 # Who reads entries that are on disk only gets as many around them into memory: some 13,000.
 NEIGHBOUR_BYTES = 256 * 1024
 _BLANK = ENTRY.pack(0, BLANK_SIZE, 0)
 _pack = ENTRY.pack
 
 IsSound = Callable[[int, int, int], bool]
-
-
-class StartSearch:
-    """Where a queue may start: a copy of what the search needs, for a thread that reads the queue's files."""
-
-    __slots__ = ("_fs", "_high", "_low", "_segment_bytes", "_segments", "queue")
-
-    def __init__(self, queue: "ConsumeQueue", fs: FileSystem, segments: list[Segment], low: int, high: int) -> None:
-        self.queue = queue
-        self._fs = fs
-        self._segments = segments[:]
-        self._segment_bytes = queue.chain.segment_bytes
-        self._low = low
-        self._high = high
-
-    def run(self, log_start: int) -> int:
-        """The first message that points into the log. Blocks."""
-        return first_in_log(self._physical_at, self._low, self._high, log_start)
-
-    def _physical_at(self, offset: int) -> int | None:
-        position = offset * ENTRY_BYTES
-        segment = self._segments[(position - self._segments[0].base) // self._segment_bytes]
-        raw = self._fs.read_part(segment.path, position - segment.base, ENTRY_BYTES)
-        physical, size, _ = ENTRY.unpack(raw)
-        return None if size == BLANK_SIZE else physical
 
 
 class ConsumeQueue:
@@ -289,7 +261,7 @@ class ConsumeQueue:
 
         Only files are searched: what is in memory comes after the last checkpoint, and no log file goes before that.
         """
-        return StartSearch(self, self._fs, self.chain.segments, min(self.min_offset, self._stored), self._stored)
+        return StartSearch(self._fs, self.chain, min(self.min_offset, self._stored), self._stored)
 
     def start_at(self, offset: int) -> None:
         """Messages before ``offset`` are gone from the log; files that are no longer needed are retired.

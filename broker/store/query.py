@@ -12,10 +12,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from broker.store.commitlog import CommitLog
-from broker.store.consumequeue import BLANK_SIZE, ConsumeQueue
+from broker.store.consumequeue import ConsumeQueue
 from broker.store.index import Index
 from broker.store.index_file import IndexFile
 from broker.store.log_keys import index_keys
+from broker.store.queue_entry import BLANK_SIZE
 from broker.store.residency import NotResident, Span
 from broker.store.retention import HEAD_BYTES, stored_ms
 from mqcommon.errors import DiskFull, ProtocolError

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from broker.store.commitlog import CommitLog
-from broker.store.consumequeue import BLANK_SIZE, ConsumeQueue
+from broker.store.consumequeue import ConsumeQueue
+from broker.store.queue_entry import BLANK_SIZE
 from broker.store.residency import NotResident, Span, bytes_got
 
 # How many entries one read looks at for matches, at the most.

@@ -10,7 +10,7 @@ from itertools import repeat
 from typing import NamedTuple
 from zlib import crc32
 
-from broker.store.consumequeue import ENTRY
+from broker.store.queue_entry import ENTRY
 from broker.store.tags import TAGS, TagCodes
 from mqcommon.message.record import CRC_MASK
 

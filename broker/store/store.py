@@ -5,37 +5,33 @@ acknowledgement means is decided by who waits for what: a put survives this proc
 power loss.
 """
 
-from collections.abc import Iterator, Sequence, Set
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
 from broker.store.abort import read_abort, remove_abort, write_abort
 from broker.store.batch_records import make_batch_records
-from broker.store.checkpoint import Checkpoint, CheckpointMark, NotedEnd, make_durable, rocketmq_times
+from broker.store.checkpoint import Checkpoint
 from broker.store.commitlog import CommitLog
 from broker.store.consumequeue import ConsumeQueue
+from broker.store.durable import DurableStore
 from broker.store.file_size import refuse_other_size
 from broker.store.index import Index
 from broker.store.put_result import BatchPutResult, PutResult
 from broker.store.query import KeyQuery, QueryResult, first_store_time, offset_by_time, store_time
-from broker.store.queue_ends import EndsTable, read_queue_ends, write_queue_ends
-from broker.store.queue_write import QueueWrite
+from broker.store.queue_ends import read_queue_ends, write_queue_ends
 from broker.store.queues import Queues
 from broker.store.reader import GetResult, GetStatus, read_queue
 from broker.store.recovery import LastStop, Progress, Recovery, RecoveryReport
 from broker.store.tags import TagCodes
 from mqcommon.clock import Clock
-from mqcommon.errors import DiskFull, OutOfDescriptors, RequestRefused, StoreError, StoreLocked
+from mqcommon.errors import DiskFull, RequestRefused, StoreLocked
 from mqcommon.files import FileSystem
 from mqcommon.message.record import MAX_PROPERTIES, BatchHead, decode_record, encode_record, record_physical_offset
 
 # What a stop lets it catch up by: some 500 ms.
 CLOSE_CATCH_UP = 200_000
-# Queues that a checkpoint writes in one step: copying what they hold takes the loop some milliseconds.
-QUEUES_AT_ONCE = 1_000
-# So many files are synced with all that the file system has to write: one by one they take six times as long.
-SYNC_TOGETHER = 100
 # So many entries of queues may wait in memory for a checkpoint that the disk holds up: 100 MB, and as much again while
 # they are copied to be written.
 MAX_ENTRIES_WAITING = 5_000_000
@@ -43,8 +39,6 @@ MAX_ENTRIES_WAITING = 5_000_000
 QUEUES = "queues"
 WAITING = "waiting entries"
 _ILLEGAL = 13
-
-QueueStep = tuple[ConsumeQueue, QueueWrite]
 
 
 @dataclass(frozen=True)
@@ -59,33 +53,25 @@ class StoreOptions:
     index_enabled: bool = True
 
 
-class MessageStore:
+class MessageStore(DurableStore):
     """Opened by `open`, which recovers; closed by `close`, after which no recovery is needed."""
 
     def __init__(self, fs: FileSystem, options: StoreOptions, clock: Clock, store_host: bytes) -> None:
-        self._fs = fs
+        directory = options.directory
+        super().__init__(
+            fs,
+            directory,
+            CommitLog(fs, f"{directory}/commitlog", options.commitlog_segment_bytes),
+            Queues(fs, f"{directory}/consumequeue", options.consumequeue_segment_bytes, store_host),
+            Index(fs, f"{directory}/index", options.index_slots, options.index_capacity, enabled=options.index_enabled),
+        )
         self._options = options
         self._clock = clock
         self._host = store_host
-        directory = options.directory
-        self.log = CommitLog(fs, f"{directory}/commitlog", options.commitlog_segment_bytes)
-        self.index = Index(
-            fs, f"{directory}/index", options.index_slots, options.index_capacity, enabled=options.index_enabled
-        )
-        self.queues = Queues(fs, f"{directory}/consumequeue", options.consumequeue_segment_bytes, store_host)
-        self._ends = EndsTable()
         self._tag_codes = TagCodes()
-        self._last_timestamp = 0
-        self._flushed_timestamp = 0
-        self._sync_failed = False
-        self._ends_noted_to = 0
         # Queues with held pulls that got messages since the owner of the pulls last looked.
         self.arrived: set[ConsumeQueue] = set()
-        self.puts = 0
         self.put_bytes = 0
-        # Messages that were stored by a master, and came in as bytes of its log.
-        self.copies = 0
-        self._entries_written = 0
         # Who refuses messages -> why.
         self._refusals: dict[str, str] = {}
 
@@ -296,124 +282,6 @@ class MessageStore:
         """
         self.arrived.difference_update(self.queues.remove(topic))
 
-    # --- durability
-
-    def flush(self) -> int:
-        """Make the log durable up to its present end, and return that. Runs in any thread, one at a time.
-
-        StoreError when that fails: nobody knows then what is on disk, and the store can only be closed. But after
-        OutOfDescriptors it can be tried again.
-        """
-        timestamp = self._last_timestamp
-        with self._must_succeed():
-            reached = self.log.flush()
-        self._flushed_timestamp = timestamp
-        return reached
-
-    @property
-    def durable_end(self) -> int:
-        """All of the log before this is on disk, and so is what queues and index hold of it."""
-        return self._checkpoint.state.log_offset or 0
-
-    @property
-    def entries_waiting(self) -> int:
-        """At most so many entries of queues are in memory only: those since the last checkpoint that wrote them."""
-        return self.puts + self.copies - self._entries_written
-
-    @property
-    def ends_noted_to(self) -> int:
-        """Where `durable_end` was when the ends of the queues were last noted on disk."""
-        return self._ends_noted_to
-
-    def begin_checkpoint(self, *, with_ends: bool = False, as_flushed: bool = False) -> CheckpointMark:
-        """What is to be made durable now. It is made so by `take_queues`, `write_queues` and `queues_written`, in
-        turns until there is nothing to take, and then `finish_checkpoint`.
-
-        ``with_ends``: note the ends of all queues as well, for a start that looks whether one is gone.
-        ``as_flushed``: queues and index follow what is on disk of the log; it is not flushed for that.
-        """
-        end, timestamp = self.log.end, self._last_timestamp
-        if as_flushed:
-            end, timestamp = self.log.flushed, self._flushed_timestamp
-        head = (self.log.start, self.index.ends()) if with_ends else None
-        gone, emptied = self.queues.take_removed()
-        left, entries, index_state = self.queues.dirty_count, self.puts + self.copies, self.index.state()
-        return CheckpointMark(end, timestamp, left, entries, gone, emptied, head, index_state, noted_to=self.log.end)
-
-    def take_queues(self, mark: CheckpointMark, limit: int = QUEUES_AT_ONCE) -> list[QueueStep]:
-        """Copies of what some queues hold in memory only, to be written; empty when ``mark`` needs no more."""
-        queues = self.queues.take_dirty(min(limit, mark.left))
-        mark.left = mark.left - len(queues) if queues else 0
-        if not queues:
-            self._entries_written = mark.entries
-        mark.noted_to = self.log.end
-        mark.noted += [NotedEnd(queue, queue.min_offset, queue.next_offset) for queue in queues]
-        return [(queue, queue.unwritten()) for queue in queues]
-
-    def write_queues(self, steps: Sequence[QueueStep]) -> None:
-        """Write them, and make them durable. Runs in any thread, one at a time.
-
-        DiskFull or OSError when they cannot be written, StoreError as in `flush`: `give_up_checkpoint` then.
-        """
-        together = len(steps) >= SYNC_TOGETHER
-        for _, write in steps:
-            files = write.run(self._fs)
-            try:
-                with self._must_succeed():
-                    for file in [] if together else files:
-                        file.sync()
-            finally:
-                for file in files:
-                    file.close()
-        if together:
-            with self._must_succeed():
-                self._fs.sync_all(self._options.directory)
-
-    def queues_written(self, steps: Sequence[QueueStep]) -> None:
-        """What `take_queues` gave is in the files."""
-        for queue, write in steps:
-            queue.written(write)
-
-    def give_up_checkpoint(self, mark: CheckpointMark) -> None:
-        """It could not be finished: all of ``mark`` is left to the next checkpoint."""
-        for noted in mark.noted:
-            if self.queues.find(noted.queue.topic, noted.queue.queue_id) is noted.queue:
-                self.queues.touch(noted.queue)
-        self.queues.put_back_removed(mark.gone, mark.emptied)
-
-    def finish_checkpoint(self, mark: CheckpointMark, *, clean: bool = False) -> None:
-        """Make log and index durable up to ``mark`` and write the checkpoint. Runs in any thread, one at a time.
-
-        StoreError as in `flush`; OutOfDescriptors when it can be tried again. `give_up_checkpoint` comes after both.
-        """
-        assert not mark.left, "entries of queues are in memory only"
-        ends: dict[str, dict[int, tuple[int, int]]] = {}
-        for topic in mark.gone:
-            self._ends.drop(topic)
-        for queue, low, next_offset in mark.noted:
-            if next_offset:
-                ends.setdefault(queue.topic, {})[queue.queue_id] = low, next_offset
-        for topic, by_id in ends.items():
-            self._ends.note(topic, by_id)
-        with self._must_succeed():
-            make_durable(self._fs, self._options.directory, self.log, self.index, self._ends, mark)
-            times = rocketmq_times(self.log, mark, clean=clean)
-            self._checkpoint.write(mark.log_offset, mark.timestamp, times, clean=clean)
-        if mark.ends_head is not None:
-            self._ends_noted_to = mark.log_offset
-
-    def checkpoint(self, *, with_ends: bool = False, as_flushed: bool = False, clean: bool = False) -> None:
-        """All steps of a checkpoint at once. Blocks; for when nobody else uses the store. DiskFull, OSError: none."""
-        mark = self.begin_checkpoint(with_ends=with_ends, as_flushed=as_flushed)
-        try:
-            while steps := self.take_queues(mark):
-                self.write_queues(steps)
-                self.queues_written(steps)
-            self.finish_checkpoint(mark, clean=clean)
-        except BaseException:
-            self.give_up_checkpoint(mark)
-            raise
-
     # --- reading
 
     def get(
@@ -486,22 +354,6 @@ class MessageStore:
         return search.result
 
     # --- inside
-
-    def _write_all_queues(self) -> None:
-        while queues := self.queues.take_dirty(QUEUES_AT_ONCE):
-            steps = [(queue, queue.unwritten()) for queue in queues]
-            self.write_queues(steps)
-            self.queues_written(steps)
-
-    @contextmanager
-    def _must_succeed(self) -> Iterator[None]:
-        try:
-            yield
-        except OutOfDescriptors:
-            raise  # a file was not opened: what was written is still to be synced
-        except OSError as error:
-            self._sync_failed = True
-            raise StoreError(f"the store cannot be made durable, the broker stops: {error}") from error
 
     def _now(self) -> int:
         # Store times never go back, also over a restart, so that a queue can be searched by time.

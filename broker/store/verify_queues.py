@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Iterator
 
-from broker.store.consumequeue import BLANK_SIZE, ENTRY, ENTRY_BYTES
 from broker.store.log_files import LogFiles
 from broker.store.queue_ends import QueueEnds
+from broker.store.queue_entry import BLANK_SIZE, ENTRY, ENTRY_BYTES
 from broker.store.rebuild import is_queued
 from broker.store.segment import NAME_DIGITS
 from broker.store.tags import TagCodes

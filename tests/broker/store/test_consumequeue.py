@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.store.consumequeue import ENTRY, ENTRY_BYTES, ConsumeQueue
+from broker.store.consumequeue import ConsumeQueue
+from broker.store.queue_entry import ENTRY, ENTRY_BYTES
 from broker.store.queue_write import QueueWrite
 from mqcommon.errors import DiskFull
 from mqcommon.files import FileSystem, OsFiles

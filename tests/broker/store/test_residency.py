@@ -6,7 +6,7 @@ from typing import TypeVar
 import pytest
 
 from broker.store import reader
-from broker.store.consumequeue import BLANK_SIZE
+from broker.store.queue_entry import BLANK_SIZE
 from broker.store.reader import GetStatus, read_queue
 from broker.store.residency import NotResident, Span, resident_only, warm
 from broker.store.store import MessageStore

@@ -1,0 +1,181 @@
+"""How a store becomes durable: `flush` syncs the log, a checkpoint the rest, and says so.
+
+A checkpoint has steps, as the event loop owns the queues and a thread writes them: see `begin_checkpoint`. Whatever
+ends one before its end, `give_up_checkpoint` leaves all of it to the next one.
+Neighbours: store.py (everything else), checkpoint.py (the file), tasks/flush.py (when, and in which thread).
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from broker.store.checkpoint import Checkpoint, CheckpointMark, NotedEnd, make_durable, rocketmq_times
+from broker.store.commitlog import CommitLog
+from broker.store.consumequeue import ConsumeQueue
+from broker.store.index import Index
+from broker.store.queue_ends import EndsTable
+from broker.store.queue_write import QueueWrite
+from broker.store.queues import Queues
+from mqcommon.errors import OutOfDescriptors, StoreError
+from mqcommon.files import FileSystem
+
+# Queues that a checkpoint writes in one step: copying what they hold takes the loop some milliseconds.
+QUEUES_AT_ONCE = 1_000
+# So many files are synced with all that the file system has to write: one by one they take six times as long.
+SYNC_TOGETHER = 100
+
+QueueStep = tuple[ConsumeQueue, QueueWrite]
+
+
+class DurableStore:
+    """The parts of the store in ``directory``, and what of them is on disk."""
+
+    # Of an open store.
+    _checkpoint: Checkpoint
+
+    def __init__(self, fs: FileSystem, directory: str, log: CommitLog, queues: Queues, index: Index) -> None:
+        self._fs = fs
+        self._directory = directory
+        self.log = log
+        self.queues = queues
+        self.index = index
+        self._ends = EndsTable()
+        self._last_timestamp = 0
+        self._flushed_timestamp = 0
+        self._sync_failed = False
+        self._ends_noted_to = 0
+        self.puts = 0
+        # Messages that were stored by a master, and came in as bytes of its log.
+        self.copies = 0
+        self._entries_written = 0
+
+    def flush(self) -> int:
+        """Make the log durable up to its present end, and return that. Runs in any thread, one at a time.
+
+        StoreError when that fails: nobody knows then what is on disk, and the store can only be closed. But after
+        OutOfDescriptors it can be tried again.
+        """
+        timestamp = self._last_timestamp
+        with self._must_succeed():
+            reached = self.log.flush()
+        self._flushed_timestamp = timestamp
+        return reached
+
+    @property
+    def durable_end(self) -> int:
+        """All of the log before this is on disk, and so is what queues and index hold of it."""
+        return self._checkpoint.state.log_offset or 0
+
+    @property
+    def entries_waiting(self) -> int:
+        """At most so many entries of queues are in memory only: those since the last checkpoint that wrote them."""
+        return self.puts + self.copies - self._entries_written
+
+    @property
+    def ends_noted_to(self) -> int:
+        """Where `durable_end` was when the ends of the queues were last noted on disk."""
+        return self._ends_noted_to
+
+    def begin_checkpoint(self, *, with_ends: bool = False, as_flushed: bool = False) -> CheckpointMark:
+        """What is to be made durable now. It is made so by `take_queues`, `write_queues` and `queues_written`, in
+        turns until there is nothing to take, and then `finish_checkpoint`.
+
+        ``with_ends``: note the ends of all queues as well, for a start that looks whether one is gone.
+        ``as_flushed``: queues and index follow what is on disk of the log; it is not flushed for that.
+        """
+        end, timestamp = self.log.end, self._last_timestamp
+        if as_flushed:
+            end, timestamp = self.log.flushed, self._flushed_timestamp
+        head = (self.log.start, self.index.ends()) if with_ends else None
+        gone, emptied = self.queues.take_removed()
+        left, entries, index_state = self.queues.dirty_count, self.puts + self.copies, self.index.state()
+        return CheckpointMark(end, timestamp, left, entries, gone, emptied, head, index_state, noted_to=self.log.end)
+
+    def take_queues(self, mark: CheckpointMark, limit: int = QUEUES_AT_ONCE) -> list[QueueStep]:
+        """Copies of what some queues hold in memory only, to be written; empty when ``mark`` needs no more."""
+        queues = self.queues.take_dirty(min(limit, mark.left))
+        mark.left = mark.left - len(queues) if queues else 0
+        if not queues:
+            self._entries_written = mark.entries
+        mark.noted_to = self.log.end
+        mark.noted += [NotedEnd(queue, queue.min_offset, queue.next_offset) for queue in queues]
+        return [(queue, queue.unwritten()) for queue in queues]
+
+    def write_queues(self, steps: Sequence[QueueStep]) -> None:
+        """Write them, and make them durable. Runs in any thread, one at a time.
+
+        DiskFull or OSError when they cannot be written, StoreError as in `flush`: `give_up_checkpoint` then.
+        """
+        together = len(steps) >= SYNC_TOGETHER
+        for _, write in steps:
+            files = write.run(self._fs)
+            try:
+                with self._must_succeed():
+                    for file in [] if together else files:
+                        file.sync()
+            finally:
+                for file in files:
+                    file.close()
+        if together:
+            with self._must_succeed():
+                self._fs.sync_all(self._directory)
+
+    def queues_written(self, steps: Sequence[QueueStep]) -> None:
+        """What `take_queues` gave is in the files."""
+        for queue, write in steps:
+            queue.written(write)
+
+    def give_up_checkpoint(self, mark: CheckpointMark) -> None:
+        """It could not be finished: all of ``mark`` is left to the next checkpoint."""
+        for noted in mark.noted:
+            if self.queues.find(noted.queue.topic, noted.queue.queue_id) is noted.queue:
+                self.queues.touch(noted.queue)
+        self.queues.put_back_removed(mark.gone, mark.emptied)
+
+    def finish_checkpoint(self, mark: CheckpointMark, *, clean: bool = False) -> None:
+        """Make log and index durable up to ``mark`` and write the checkpoint. Runs in any thread, one at a time.
+
+        StoreError as in `flush`; OutOfDescriptors when it can be tried again. `give_up_checkpoint` comes after both.
+        """
+        assert not mark.left, "entries of queues are in memory only"
+        ends: dict[str, dict[int, tuple[int, int]]] = {}
+        for topic in mark.gone:
+            self._ends.drop(topic)
+        for queue, low, next_offset in mark.noted:
+            if next_offset:
+                ends.setdefault(queue.topic, {})[queue.queue_id] = low, next_offset
+        for topic, by_id in ends.items():
+            self._ends.note(topic, by_id)
+        with self._must_succeed():
+            make_durable(self._fs, self._directory, self.log, self.index, self._ends, mark)
+            times = rocketmq_times(self.log, mark, clean=clean)
+            self._checkpoint.write(mark.log_offset, mark.timestamp, times, clean=clean)
+        if mark.ends_head is not None:
+            self._ends_noted_to = mark.log_offset
+
+    def checkpoint(self, *, with_ends: bool = False, as_flushed: bool = False, clean: bool = False) -> None:
+        """All steps of a checkpoint at once. Blocks; for when nobody else uses the store. DiskFull, OSError: none."""
+        mark = self.begin_checkpoint(with_ends=with_ends, as_flushed=as_flushed)
+        try:
+            while steps := self.take_queues(mark):
+                self.write_queues(steps)
+                self.queues_written(steps)
+            self.finish_checkpoint(mark, clean=clean)
+        except BaseException:
+            self.give_up_checkpoint(mark)
+            raise
+
+    def _write_all_queues(self) -> None:
+        while queues := self.queues.take_dirty(QUEUES_AT_ONCE):
+            steps = [(queue, queue.unwritten()) for queue in queues]
+            self.write_queues(steps)
+            self.queues_written(steps)
+
+    @contextmanager
+    def _must_succeed(self) -> Iterator[None]:
+        try:
+            yield
+        except OutOfDescriptors:
+            raise  # a file was not opened: what was written is still to be synced
+        except OSError as error:
+            self._sync_failed = True
+            raise StoreError(f"the store cannot be made durable, the broker stops: {error}") from error
