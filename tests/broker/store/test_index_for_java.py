@@ -1,6 +1,8 @@
 """The index between Skylark and RocketMQ: whatever one leaves, the other finds each message by its keys."""
 
 import struct
+from dataclasses import replace
+from functools import partial
 from random import Random
 from zlib import crc32
 
@@ -156,3 +158,46 @@ def test_a_checkpoint_of_an_older_version_is_read() -> None:
     fs.overwrite("/store/checkpoint", struct.pack(">q", START_MS + 1) + data[8:])
     assert read_checkpoint(fs, "/store/checkpoint").used_by_rocketmq
     assert new_store(fs).open().clean
+
+
+def test_the_times_in_the_checkpoint_claim_no_entry_that_is_in_memory_only() -> None:
+    """RocketMQ does not read again what they say is in the queues."""
+    for seed in range(20):
+        random = Random(seed)
+        fs, clock = MemoryFiles(), ManualClock(START_MS)
+        store = open_store(fs, clock, replace(SMALL, index_enabled=False))
+        stored: list[tuple[int, int, int]] = []
+
+        put_some = partial(put_any, store, clock, random, stored)
+        put_some()
+        store.flush()
+        put_some()
+        mark = store.begin_checkpoint(as_flushed=random.random() < 0.5)
+        put_some()
+        while steps := store.take_queues(mark, limit=2):
+            put_some()
+            store.write_queues(steps)
+            store.queues_written(steps)
+        put_some()
+        store.finish_checkpoint(mark)
+        after = fs.crash(random)
+        physical_ms, queues_ms, _ = struct.unpack_from(">qqq", after.read("/store/checkpoint"))
+        assert physical_ms == queues_ms
+        for stored_ms, queue_id, offset in stored:
+            if stored_ms <= queues_ms:
+                assert entry_size(after, queue_id, offset), f"seed {seed}"
+
+
+def put_any(store: MessageStore, clock: ManualClock, random: Random, stored: list[tuple[int, int, int]]) -> None:
+    """Put some messages; (store time, queue, offset) of each is noted."""
+    for _ in range(random.randrange(10)):
+        clock.advance(10)
+        queue_id = random.randrange(5)
+        stored.append((clock.now_ms(), queue_id, put(store, "t", queue_id, b"x")))
+
+
+def entry_size(fs: MemoryFiles, queue_id: int, offset: int) -> int:
+    """Of a message of topic t, as its queue's file has it."""
+    base = offset * 20 // SMALL.consumequeue_segment_bytes * SMALL.consumequeue_segment_bytes
+    data = fs.read(f"/store/consumequeue/t/{queue_id}/{base:020d}")
+    return int.from_bytes(data[offset * 20 - base + 8 :][:4], "big")
