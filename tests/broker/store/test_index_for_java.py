@@ -103,7 +103,7 @@ def test_messages_that_a_java_broker_left_out_of_the_index_are_found_again(
     java.build_index(1000)
     java.flush()
     sides = {path: fs.read(path) for path in ("/store/checkpoint", "/store/queueEnds")}
-    lost = [number for number in range(30) if not java_finds(java, number)]
+    lost = [number for number in range(30) if not found(java, number)]
     assert lost == [*range(10, 20)]
     fs = fs.killed()
     for path, data in sides.items():
@@ -118,10 +118,6 @@ def test_messages_that_a_java_broker_left_out_of_the_index_are_found_again(
     # The next start has nothing to do again.
     store = open_store(fs.killed(), clock)
     assert not store.index_behind
-
-
-def java_finds(store: MessageStore, number: int) -> bool:
-    return bool([*store.index.find("t", f"id{number}", 0, 1 << 60)])
 
 
 def test_a_stop_leaves_an_index_that_holds_everything_or_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
