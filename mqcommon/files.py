@@ -180,7 +180,7 @@ class OsFiles:
                 os.mkdir(path, 0o700)
             except FileExistsError:  # made by somebody else meanwhile, or no directory
                 if not os.path.isdir(path):
-                    raise
+                    raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path) from None
 
     def remove(self, path: str) -> None:
         os.remove(path)

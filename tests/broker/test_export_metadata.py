@@ -107,4 +107,4 @@ def test_a_directory_that_may_not_be_written_is_one_line(tmp_path: Path) -> None
     (tmp_path / "file").touch()
     result = run(str(store), "--to", str(tmp_path / "file" / "sub"))
     assert result.exit_code == 1
-    assert result.stderr == f"broker: {tmp_path}/file/sub: Not a directory\n"
+    assert result.stderr == f"broker: {tmp_path}/file: Not a directory\n"

@@ -355,7 +355,7 @@ async def test_an_answer_that_cannot_be_read_changes_nothing(caplog: pytest.LogC
 async def test_large_tables_come_in_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     limit = 65_536
     master = SkylarkMaster()
-    handlers = {**master.desk.handlers, **master.watch.handlers()}
+    handlers = {**master.desk.all_handlers, **master.watch.handlers()}
     master.server = Server(handlers, limits=ServerLimits(max_frame_bytes=limit))
     monkeypatch.setattr("broker.handlers.offsets.PAGE_OFFSETS", 500)
     for number in range(1_500):
