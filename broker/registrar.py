@@ -163,8 +163,10 @@ class Registrar:
                 continue
             self._succeeded(client, state)
             took = trio.current_time() - started
-            await trio.sleep(max(PAUSE_S, PAUSE_FACTOR * took))
-            with trio.move_on_after(self._period_s(took)):
+            period_s = self._period_s(took)
+            # Never longer than the period: a NameServer forgets who is silent for long.
+            await trio.sleep(min(max(PAUSE_S, PAUSE_FACTOR * took), max(PAUSE_S, period_s)))
+            with trio.move_on_after(period_s):
                 await state.wake.wait()
 
     async def _keep_alive(self, client: RemotingClient, state: _State, heartbeats: Heartbeats) -> None:

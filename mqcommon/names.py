@@ -160,6 +160,11 @@ def retry_topic(group: str) -> str:
     return RETRY_PREFIX + group
 
 
+def can_have_retry_topic(group: str) -> bool:
+    """Whether a record can hold the name of the group's retry topic, which has a prefix more."""
+    return len(retry_topic(group).encode()) <= RETRY_TOPIC_MAX_LENGTH
+
+
 def dlq_topic(group: str) -> str:
     """Where messages go that ``group`` failed to consume too often."""
     return DLQ_PREFIX + group

@@ -4,24 +4,14 @@ What names a broker is checked whole; of its topics the bad ones are left out, s
 a client that cannot use a route refuses all of it. Neighbour: handlers.py.
 """
 
-from collections.abc import Mapping
-from typing import NamedTuple
-
 from mqcommon.errors import RequestRefused
 from mqcommon.names import MAX_PERM, MAX_QUEUE_NUMS, check_topic, system_topics
+from namesrv.registration import Queues
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.headers.namesrv import RegisterBrokerRequestHeader
 
 MAX_NAME_CHARS = 255
 MAX_FILTER_SERVERS = 64
-
-
-class Numbers(NamedTuple):
-    """What a topic's queues are counted and guarded with."""
-
-    read_queue_nums: int
-    write_queue_nums: int
-    perm: int
 
 
 def check_broker(header: RegisterBrokerRequestHeader) -> None:
@@ -47,34 +37,28 @@ def check_text(what: str, value: str) -> None:
         raise _refused(f"{what} has characters that cannot be printed")
 
 
-def topic_fault(topic: str, numbers: Numbers) -> str | None:
+def topic_fault(topic: str, queues: Queues) -> str | None:
     """Why clients could not use the topic; None when they can."""
     try:
         check_topic(topic)
     except RequestRefused as error:
         return error.remark
-    return numbers_fault(numbers)
+    return queues_fault(queues)
 
 
-def numbers_fault(numbers: Numbers) -> str | None:
-    """Why queues with these numbers could not be used; None when they can."""
-    for number in (numbers.read_queue_nums, numbers.write_queue_nums):
+def queues_fault(queues: Queues) -> str | None:
+    """Why these queues could not be used; None when they can."""
+    for number in (queues.read_queue_nums, queues.write_queue_nums):
         if not 0 <= number <= MAX_QUEUE_NUMS:
             return f"a topic has 0 to {MAX_QUEUE_NUMS} queues, not {number}"
-    if not 0 <= numbers.perm <= MAX_PERM:
-        return f"perm is 0 to {MAX_PERM}, not {numbers.perm}"
+    if not 0 <= queues.perm <= MAX_PERM:
+        return f"perm is 0 to {MAX_PERM}, not {queues.perm}"
     return None
 
 
-def faults_of(topics: Mapping[str, Numbers], cluster: str, broker_name: str) -> dict[str, str]:
-    """The topics to leave out, and why. Those that each broker makes of its own names may have any."""
-    own = {topic.name for topic in system_topics(cluster, broker_name, auto_create_queue_nums=None)}
-    faults = {}
-    for topic, numbers in topics.items():
-        fault = numbers_fault(numbers) if topic in own else topic_fault(topic, numbers)
-        if fault is not None:
-            faults[topic] = fault
-    return faults
+def own_topics(cluster: str, broker_name: str) -> frozenset[str]:
+    """The topics that each broker makes of its own names, which may have any characters."""
+    return frozenset(topic.name for topic in system_topics(cluster, broker_name, auto_create_queue_nums=None))
 
 
 def _refused(reason: str) -> RequestRefused:

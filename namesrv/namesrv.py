@@ -16,6 +16,7 @@ from namesrv.handlers import build_handlers, build_step_handlers
 from namesrv.kvconfig import KvConfig
 from namesrv.notices import MinBrokerNotices
 from namesrv.options import NamesrvOptions
+from namesrv.register import Registrations
 from namesrv.routes import LiveBroker
 from namesrv.state import State
 from remoting.net.channel import Channel
@@ -46,9 +47,11 @@ class Namesrv:
         )
         self._stopping = False
         self._notices = MinBrokerNotices(self.state)
+        stepper = Stepper()
+        self._registrations = Registrations(self.state, stepper, self._notices.look)
         self._server = Server(
-            build_handlers(self.state),
-            build_slow_handlers(self.state) | Stepper().handlers(build_step_handlers(self.state)),
+            build_handlers(self.state) | self._registrations.handlers(),
+            build_slow_handlers(self.state) | stepper.handlers(build_step_handlers(self.state)),
             limits=ServerLimits(
                 max_frame_bytes=options.frame_max_length,
                 idle_timeout_ms=options.server_channel_max_idle_time_seconds * 1000,
@@ -68,6 +71,7 @@ class Namesrv:
             address = await nursery.start(self._server.serve, options.bind_address, options.listen_port)
             nursery.start_soon(self._forget_silent_brokers)
             nursery.start_soon(self._notices.run)
+            nursery.start_soon(self._registrations.run)
             task_status.started(address)
 
     async def stop(self) -> None:

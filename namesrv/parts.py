@@ -31,14 +31,14 @@ class Arrived:
     #: Whether the topics replace those that are known, or only fill in what is missing.
     is_changed: bool
     #: All names so far, of a whole set.
-    names: dict[str, None] | None
+    names: set[str] | None
     next_number: int = 0
 
     def take(self, part: Part, topics: Iterable[str]) -> None:
         """Count ``part`` in."""
         self.next_number = part.number + 1
         if self.names is not None:
-            self.names.update(dict.fromkeys(topics))
+            self.names.update(topics)
 
     def is_followed_by(self, part: Part, version: DataVersion) -> bool:
         """Whether ``part`` of the set with ``version`` is the next one."""
@@ -60,6 +60,6 @@ def arrived_with(
     """What has come of a registration with ``topics``; ``part`` None: all in one, as RocketMQ's."""
     if part is None or part.number == 0 or known is None:
         is_delta = part is not None and part.base is not None
-        known = Arrived(version, is_delta or known_version != version, None if is_delta else {})
+        known = Arrived(version, is_delta or known_version != version, None if is_delta else set())
     known.take(part or Part(0, True), topics)
     return known

@@ -2,16 +2,28 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from namesrv.parts import Arrived, Part
 from remoting.protocol.bodies.data_version import DataVersion
 from remoting.protocol.bodies.route import QueueData
-from remoting.protocol.bodies.topic import TopicConfig
 
 DEFAULT_HEARTBEAT_TIMEOUT_MS = 120_000
 
 C = TypeVar("C")
+
+
+class Queues(NamedTuple):
+    """A broker's queues of one topic. Many topics share one object."""
+
+    read_queue_nums: int
+    write_queue_nums: int
+    perm: int
+    topic_sys_flag: int = 0
+
+    def data(self, broker_name: str) -> QueueData:
+        """As routes show them."""
+        return QueueData(broker_name, *self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +36,7 @@ class Registration:
     broker_addr: str
     ha_server_addr: str
     data_version: DataVersion
-    topics: Mapping[str, TopicConfig]
+    topics: Mapping[str, Queues]
     filter_servers: tuple[str, ...] = ()
     heartbeat_timeout_ms: int = DEFAULT_HEARTBEAT_TIMEOUT_MS
     # None: a broker older than 5.0, which does not know the field; its slaves never bring topics
@@ -68,15 +80,4 @@ def live_broker(new: Registration, connection: C, now_ms: int) -> LiveBroker[C]:
         heartbeat_timeout_ms=new.heartbeat_timeout_ms,
         last_heard_ms=now_ms,
         connection=connection,
-    )
-
-
-def queue_data(broker_name: str, config: TopicConfig, perm_mask: int) -> QueueData:
-    """A broker's queues of a topic, with the permissions of ``perm_mask`` only."""
-    return QueueData(
-        broker_name=broker_name,
-        read_queue_nums=config.read_queue_nums,
-        write_queue_nums=config.write_queue_nums,
-        perm=config.perm & perm_mask,
-        topic_sys_flag=config.topic_sys_flag,
     )

@@ -5,6 +5,8 @@ Brokers fill it, clients read it, nothing of it is on disk. Invariants, whatever
   - a topic lists only queues of broker sets that have a member;
   - what is handed out is sorted, here or by handlers.py, so NameServers that heard the same registrations answer the
     same.
+Topics are kept by broker set only, so that what a broker does costs little, however many topics it has: a set that
+goes takes its topics with it, and a registration is one update of a dict. A route looks into every set.
 A connection is only a token here (compared by identity): ``close`` removes the brokers that were last
 heard on it, so a broker that came back on a new connection outlives the end of its old one.
 
@@ -12,15 +14,15 @@ Neighbours: handlers.py translates requests into calls; rivals.py has those that
 ``expire`` and ``close``.
 """
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from enum import Enum
 from typing import Generic, TypeVar
 
 from mqcommon.names import MASTER_ID, MEMBER_GROUP_PREFIX, PERM_READ, PERM_WRITE
 from namesrv.min_broker import MinBroker, MinBrokerChange, change_of, min_broker
 from namesrv.parts import Arrived, Part, arrived_with, incomplete
-from namesrv.registration import DEFAULT_HEARTBEAT_TIMEOUT_MS, LiveBroker, Registration, live_broker, queue_data
+from namesrv.registration import DEFAULT_HEARTBEAT_TIMEOUT_MS, LiveBroker, Queues, Registration, live_broker
 from namesrv.rivals import Rivals
 from remoting.protocol.bodies.cluster import ClusterInfo
 from remoting.protocol.bodies.data_version import DataVersion
@@ -76,9 +78,8 @@ class RouteTable(Generic[C]):
     def __init__(self) -> None:
         self._live: dict[str, LiveBroker[C]] = {}
         self._sets: dict[str, _BrokerSet] = {}
-        # the same queues twice: by topic for route(), by broker name for everything that a broker does
-        self._by_topic: dict[str, dict[str, QueueData]] = {}
-        self._by_broker: dict[str, dict[str, QueueData]] = {}
+        # by the name of a set and the topic; no set has an empty table
+        self._queues: dict[str, dict[str, Queues]] = {}
         # names of the sets whose members changed since slaves were last to be told; an ordered set
         self._changed: dict[str, None] = {}
         self.rivals = Rivals()
@@ -200,23 +201,24 @@ class RouteTable(Generic[C]):
         if not queues or any(queue.broker_name not in self._sets for queue in queues):
             return False
         for queue in queues:
-            self._put_queue(topic, queue)
+            own = self._queues.setdefault(queue.broker_name, {})
+            own[topic] = Queues(queue.read_queue_nums, queue.write_queue_nums, queue.perm, queue.topic_sys_flag)
         return True
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
         """Forget a topic, or only its queues in one cluster."""
-        for broker_name in list(self._by_topic.get(topic, ())):
-            if cluster is None or self._sets[broker_name].cluster == cluster:
-                self._drop_queue(topic, broker_name)
-                for addr in self._sets[broker_name].addrs.values():
+        for broker_name, brokers in self._sets.items():
+            if (cluster is None or brokers.cluster == cluster) and topic in self._queues.get(broker_name, ()):
+                self._drop(broker_name, (topic,))
+                for addr in brokers.addrs.values():
                     self._live[addr].lacking[topic] = None
 
     # --- what clients ask
 
     def route(self, topic: str, *, acting_master: bool = False) -> TopicRouteData | None:
         """Where a topic's queues are; with ``acting_master`` a set's lowest slave may stand in as id 0."""
-        queues = self._by_topic.get(topic)
-        if queues is None:
+        queues = {name: own[topic] for name, own in self._queues.items() if topic in own}
+        if not queues:
             return None
         # by the routes of these topics, brokers of RocketMQ ask who lives
         stands_in = acting_master and not topic.startswith(MEMBER_GROUP_PREFIX)
@@ -231,7 +233,7 @@ class RouteTable(Generic[C]):
                 _promote_lowest(data.broker_addrs)
         return TopicRouteData(
             broker_datas=brokers,
-            queue_datas=[queues[name] for name in names],
+            queue_datas=[queues[name].data(name) for name in names],
             filter_server_table=filter_servers,
         )
 
@@ -249,25 +251,13 @@ class RouteTable(Generic[C]):
         """The brokers of one name."""
         return self._broker_data(broker_name) if broker_name in self._sets else None
 
-    def topics(self) -> list[str]:
-        """The names of all topics, in no order: there may be very many."""
-        return list(self._by_topic)
+    def tables(self, cluster: str | None = None) -> list[Mapping[str, Queues]]:
+        """The topics of each broker set, of all clusters or of one. Each table changes as brokers register."""
+        return [own for name, own in self._queues.items() if cluster is None or self._sets[name].cluster == cluster]
 
-    def topics_of_cluster(self, cluster: str) -> list[str]:
-        """The names of the topics that have queues in ``cluster``, in no order."""
-        found: dict[str, None] = {}
-        for name, brokers in self._sets.items():
-            if brokers.cluster == cluster:
-                found.update(dict.fromkeys(self._by_broker.get(name, ())))
-        return list(found)
-
-    def topics_where(self, predicate: Callable[[int], bool], topics: Iterable[str]) -> list[str]:
-        """Those of ``topics`` with a queue whose ``topicSysFlag`` satisfies ``predicate``."""
-        return [
-            topic
-            for topic in topics
-            if any(predicate(queue.topic_sys_flag) for queue in self._by_topic.get(topic, {}).values())
-        ]
+    def topics(self, cluster: str | None = None) -> set[str]:
+        """The names of all topics, or of those with queues in ``cluster``."""
+        return set().union(*self.tables(cluster))
 
     def brokers(self) -> list[LiveBroker[C]]:
         """The live brokers, by address."""
@@ -305,28 +295,33 @@ class RouteTable(Generic[C]):
         self._changed[gone.broker_name] = None
         if not brokers.addrs:
             del self._sets[gone.broker_name]
-            for topic in list(self._by_broker.get(gone.broker_name, ())):
-                self._drop_queue(topic, gone.broker_name)
+            self._queues.pop(gone.broker_name, None)
         elif brokers.enable_acting_master and MASTER_ID not in brokers.addrs:
             self.wipe_write_perm(gone.broker_name)
 
     def _put_topics(self, new: Registration, is_changed: bool, perm_mask: int) -> None:
         """Write a broker's topics. An unchanged version adds only what is missing: a wipe stays wiped."""
-        own = self._by_broker.get(new.broker_name, {})
-        for topic, config in new.topics.items():
-            if is_changed or topic not in own:
-                self._put_queue(topic, queue_data(new.broker_name, config, perm_mask))
+        topics = new.topics if perm_mask == ~0 else _with_perm(new.topics, lambda perm: perm & perm_mask)
+        if not topics:
+            return
+        own = self._queues.get(new.broker_name)
+        if own is None:
+            self._queues[new.broker_name] = dict(topics)
+        elif is_changed:
+            own.update(topics)
+        else:
+            own.update({topic: queues for topic, queues in topics.items() if topic not in own})
 
     def _drop_topics(self, new: Registration, arrived: Arrived, absent_too: bool) -> None:
         """Drop what the broker says is gone; with ``absent_too`` all that is not in its whole set."""
-        own = self._by_broker.get(new.broker_name, {})
-        gone = {} if new.part is None else {topic: None for topic in new.part.removed if topic in own}
+        own = self._queues.get(new.broker_name, {})
+        gone = [] if new.part is None else [topic for topic in new.part.removed if topic in own]
         # One topic without a part is an increment.
         is_whole = len(new.topics) != 1 if new.part is None else new.part.is_last
         if absent_too and is_whole and arrived.names is not None:
-            gone |= {topic: None for topic in own if topic not in arrived.names}
-        for topic in gone:
-            self._drop_queue(topic, new.broker_name)
+            gone += [topic for topic in own if topic not in arrived.names]
+        if gone:
+            self._drop(new.broker_name, gone)
 
     def _follows(self, new: Registration, part: Part, known: LiveBroker[C] | None, connection: C) -> bool:
         """Whether ``part`` can be put to what is known of its broker."""
@@ -342,23 +337,18 @@ class RouteTable(Generic[C]):
         speaks = new.broker_id == min(self._sets[new.broker_name].addrs)
         return known.data_version == part.base and not known.lacking and (known.brings_topics or not speaks)
 
-    def _put_queue(self, topic: str, queue: QueueData) -> None:
-        self._by_topic.setdefault(topic, {})[queue.broker_name] = queue
-        self._by_broker.setdefault(queue.broker_name, {})[topic] = queue
-
-    def _drop_queue(self, topic: str, broker_name: str) -> None:
-        for table, outer, inner in (
-            (self._by_topic, topic, broker_name),
-            (self._by_broker, broker_name, topic),
-        ):
-            del table[outer][inner]
-            if not table[outer]:
-                del table[outer]
+    def _drop(self, broker_name: str, topics: Iterable[str]) -> None:
+        own = self._queues[broker_name]
+        for topic in topics:
+            own.pop(topic, None)
+        if not own:
+            del self._queues[broker_name]
 
     def _map_perm(self, broker_name: str, change: Callable[[int], int]) -> int:
-        own = list(self._by_broker.get(broker_name, {}).items())
-        for topic, queue in own:
-            self._put_queue(topic, replace(queue, perm=change(queue.perm)))
+        own = self._queues.get(broker_name)
+        if own is None:
+            return 0
+        self._queues[broker_name] = _with_perm(own, change)
         return len(own)
 
     def _broker_data(self, broker_name: str) -> BrokerData:
@@ -369,6 +359,11 @@ class RouteTable(Generic[C]):
             broker_addrs=dict(sorted(brokers.addrs.items())),
             enable_acting_master=brokers.enable_acting_master,
         )
+
+
+def _with_perm(topics: Mapping[str, Queues], change: Callable[[int], int]) -> dict[str, Queues]:
+    changed = {queues: queues._replace(perm=change(queues.perm)) for queues in set(topics.values())}
+    return {topic: changed[queues] for topic, queues in topics.items()}
 
 
 def _older_state(mine: DataVersion, theirs: DataVersion) -> bool:

@@ -13,7 +13,7 @@ from broker.meta.consumer_offsets import ConsumerOffsets
 from broker.meta.groups import Groups
 from broker.observe.stats import BrokerStats
 from mqcommon.errors import RequestRefused
-from mqcommon.names import check_group
+from mqcommon.names import can_have_retry_topic, check_group
 from remoting.net.channel import Channel
 from remoting.net.server import Handler, SlowHandler
 from remoting.net.steps import StepHandler, Steps
@@ -66,6 +66,9 @@ class GroupHandlers:
         config = read_body(SubscriptionGroupConfig, request)
         check_group(config.group_name)
         known = self._groups.get(config.group_name)
+        if known is None and not can_have_retry_topic(config.group_name):
+            text = f"the name of a group with {len(config.group_name)} characters is too long for its retry topic"
+            raise RequestRefused(ResponseCode.INVALID_PARAMETER, text)
         config = replace(config, attributes=_attributes(known.attributes if known else {}, config.attributes))
         with refused_when_not_stored():
             if config != known:

@@ -15,7 +15,7 @@ from broker.meta.journal import Journal
 from broker.options import BrokerOptions
 from mqcommon.clock import Clock
 from mqcommon.errors import DiskFull, RequestRefused
-from mqcommon.names import check_group
+from mqcommon.names import can_have_retry_topic, check_group
 from remoting.protocol.bodies.data_version import DataVersion
 from remoting.protocol.bodies.group import SubscriptionGroupConfig
 
@@ -126,6 +126,8 @@ class Groups:
                 with suppress(DiskFull):
                     self.put(config)
                     logger.info("group %s created on first use", name)
+                    if not can_have_retry_topic(name):
+                        logger.warning("group %s gets no retry topic: the name of it would be too long", name)
         return config
 
     def create_system_groups(self) -> None:

@@ -22,6 +22,7 @@ from mqcommon.names import (
     AUTO_CREATE_TOPIC,
     PERM_INHERIT,
     PERM_READ_WRITE,
+    can_have_retry_topic,
     is_retry_topic,
     retry_topic,
     system_topics,
@@ -139,10 +140,14 @@ class Topics:
         return config
 
     def create_retry_topic(self, group: str, queue_nums: int = 1, sys_flag: int = 0) -> TopicConfig | None:
-        """The retry topic of a consumer group; None while it is being removed, and on a slave: its master makes it."""
+        """The retry topic of a consumer group; None while it is removed, and where its name is too long.
+
+        None on a slave, too: its master makes it.
+        """
         name = retry_topic(group)
         config = self._table.get(name)
-        if config is None and name not in self._leaving and not self._options.is_slave:
+        makes = name not in self._leaving and not self._options.is_slave and can_have_retry_topic(group)
+        if config is None and makes:
             config = TopicConfig(name, queue_nums, queue_nums, PERM_READ_WRITE, topic_sys_flag=sys_flag)
             self.put(config)
         return config

@@ -3,12 +3,13 @@
 A handler whose work grows with what is stored, or with what a peer asks for, is a generator: it yields before it has
 worked for more than a few milliseconds. Between two steps the loop serves everybody else; however many requests are at
 work, one step runs in a turn of the loop. A step yields None, or a function that a thread runs (it may block) and whose
-result the generator gets.
+result, or error, the generator gets.
 Bounds: AT_ONCE requests are at work, the others wait their turn; work for a connection that closed ends.
 Neighbours: server.py (runs slow handlers), answers.py (large answers in steps).
 """
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from functools import partial
 from heapq import merge
 from itertools import islice
 from typing import Any, TypeVar
@@ -42,18 +43,25 @@ class Stepper:
     async def run(self, steps: Steps[T], channel: Channel | None = None) -> T:
         """The result of ``steps``. ConnectionLost when ``channel``, which asked for it, closes before the end."""
         async with self._places:
-            got: Any = None
+            resume: Callable[[], Callable[[], Any] | None] = partial(steps.send, None)
             while True:
                 async with self._turn:  # a checkpoint, too
                     if channel is not None and channel.closed_reason is not None:
                         steps.close()
                         raise ConnectionLost(channel.remote, channel.closed_reason)
                     try:
-                        wanted = steps.send(got)
+                        wanted = resume()
                     except StopIteration as end:
                         result: T = end.value
                         return result
-                got = None if wanted is None else await trio.to_thread.run_sync(wanted, abandon_on_cancel=True)
+                got: Any = None
+                try:
+                    if wanted is not None:
+                        got = await trio.to_thread.run_sync(wanted, abandon_on_cancel=True)
+                except Exception as error:
+                    resume = partial(steps.throw, error)
+                else:
+                    resume = partial(steps.send, got)
 
     def handlers(self, step_handlers: Mapping[int, StepHandler]) -> dict[int, SlowHandler]:
         """Handlers for a server."""
@@ -71,14 +79,17 @@ class Stepper:
 
 def finish(steps: Steps[T]) -> T:
     """The result of ``steps`` without a loop in between: for few names, and for threads."""
-    got: Any = None
+    resume: Callable[[], Callable[[], Any] | None] = partial(steps.send, None)
     while True:
         try:
-            wanted = steps.send(got)
+            wanted = resume()
         except StopIteration as end:
             result: T = end.value
             return result
-        got = None if wanted is None else wanted()
+        try:
+            resume = partial(steps.send, None if wanted is None else wanted())
+        except Exception as error:
+            resume = partial(steps.throw, error)
 
 
 def slices(items: Iterable[T], size: int) -> Iterator[list[T]]:
@@ -101,4 +112,3 @@ def sorted_steps(names: Iterable[str]) -> Steps[list[str]]:
         found += part
         yield None
     return found
-

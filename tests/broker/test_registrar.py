@@ -140,6 +140,16 @@ async def test_each_period_the_version_is_asked_first(monkeypatch: pytest.Monkey
         await until(lambda: len(namesrv.registered) == 2)
 
 
+async def test_a_registration_that_took_long_makes_no_silence_longer_than_a_period(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(BrokerOptions, "register_period_ms", 20)
+    monkeypatch.setattr(registrar_module, "PAUSE_FACTOR", 1e9)  # as if it had taken a million times as long
+    namesrv = RecordingNamesrv()
+    async with serving(namesrv) as addr, broker(addr):
+        await until(lambda: namesrv.queries >= 2)
+
+
 async def test_force_register_asks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(BrokerOptions, "register_period_ms", 20)
     namesrv = RecordingNamesrv()

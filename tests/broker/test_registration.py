@@ -17,6 +17,7 @@ from mqcommon.clock import ManualClock
 from namesrv.namesrv import Namesrv
 from namesrv.options import NamesrvOptions
 from namesrv.routes import RouteTable
+from remoting.net.steps import finish
 from remoting.protocol.bodies import decode_body
 from remoting.protocol.bodies.data_version import DataVersion
 from remoting.protocol.bodies.register import RegisterBrokerBody, decode_compressed
@@ -26,6 +27,10 @@ from tests.broker.test_registrar import RecordingNamesrv, broker, serving, slave
 
 LIMIT = 65_536
 NAME_CHARS = 120
+
+
+def in_one(data: bytes, is_compressed: bool) -> RegisterBrokerBody:
+    return finish(decode_compressed(data, VERSION)) if is_compressed else decode_body(RegisterBrokerBody, data)
 
 
 @pytest.fixture(autouse=True)
@@ -138,7 +143,9 @@ async def test_rocketmqs_nameserver_gets_one_compressed_frame_when_it_must(caplo
     def register(channel: Any, request: Any) -> Any:
         is_compressed = request.ext["compressed"] == "true"
         read = (
-            decode_compressed(request.body, VERSION) if is_compressed else decode_body(RegisterBrokerBody, request.body)
+            finish(decode_compressed(request.body, VERSION))
+            if is_compressed
+            else decode_body(RegisterBrokerBody, request.body)
         )
         registered.append((is_compressed, read))
         return request.respond()
@@ -176,7 +183,11 @@ async def test_what_does_not_fit_is_an_error_in_the_log_and_the_others_are_regis
 def test_as_many_topics_as_fit(count: int, limit: int) -> None:
     made = encode_in_one(configs(count), DataVersion(0, 1, 2), limit)
     assert len(made.data) <= limit
-    body = decode_compressed(made.data, VERSION) if made.is_compressed else decode_body(RegisterBrokerBody, made.data)
+    body = (
+        finish(decode_compressed(made.data, VERSION))
+        if made.is_compressed
+        else decode_body(RegisterBrokerBody, made.data)
+    )
     assert body.topic_config_serialize_wrapper.data_version == DataVersion(0, 1, 2)
     names = list(body.topic_config_serialize_wrapper.topic_config_table)
     assert names == [name(number) for number in range(count - made.left_out)]

@@ -17,7 +17,7 @@ from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import JSON, Command
 from remoting.protocol.connection import Connection
 from remoting.protocol.frame import encode
-from tests.namesrv.registrations import topics_of
+from tests.namesrv.registrations import configs_of
 
 V4_9_3 = 399
 V5_3_3 = 479
@@ -75,7 +75,7 @@ class Peer:
         body = encode_body(
             RegisterBrokerBody(
                 TopicConfigTable(
-                    data_version=DataVersion(0, 1, counter), topic_config_table=topics_of(*(topics or ("t1", "t2")))
+                    data_version=DataVersion(0, 1, counter), topic_config_table=configs_of(*(topics or ("t1", "t2")))
                 )
             )
         )

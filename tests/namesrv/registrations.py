@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from namesrv.routes import DEFAULT_HEARTBEAT_TIMEOUT_MS, Registration
+from namesrv.registration import DEFAULT_HEARTBEAT_TIMEOUT_MS, Queues, Registration
 from remoting.protocol.bodies.data_version import DataVersion
 from remoting.protocol.bodies.topic import TopicConfig
 
@@ -11,7 +11,12 @@ def version(counter: int, state_version: int = 0) -> DataVersion:
     return DataVersion(state_version=state_version, timestamp=1, counter=counter)
 
 
-def topics_of(*names: str, perm: int = 6) -> dict[str, TopicConfig]:
+def topics_of(*names: str, perm: int = 6) -> dict[str, Queues]:
+    return dict.fromkeys(names, Queues(4, 4, perm))
+
+
+def configs_of(*names: str, perm: int = 6) -> dict[str, TopicConfig]:
+    """The same as brokers tell them."""
     return {name: TopicConfig(topic_name=name, read_queue_nums=4, write_queue_nums=4, perm=perm) for name in names}
 
 
@@ -21,7 +26,7 @@ def registration(
     name: str = "broker-a",
     cluster: str = "DefaultCluster",
     broker_id: int = 0,
-    topics: Sequence[str] | Mapping[str, TopicConfig] = ("t1", "t2"),
+    topics: Sequence[str] | Mapping[str, Queues] = ("t1", "t2"),
     perm: int = 6,
     counter: int = 0,
     state_version: int = 0,

@@ -6,8 +6,10 @@ import trio
 
 from namesrv.config_handlers import build_slow_handlers
 from namesrv.handlers import build_handlers, build_step_handlers
+from namesrv.register import Registrations
 from namesrv.rivals import CONTEST_MS
 from remoting.net.client import open_client
+from remoting.net.steps import Stepper
 from remoting.protocol.bodies import decode_body, encode_body, loads
 from remoting.protocol.bodies.cluster import ClusterInfo, MemberGroupAnswer
 from remoting.protocol.bodies.data_version import DataVersion
@@ -17,14 +19,16 @@ from remoting.protocol.bodies.topic import TopicConfig, TopicConfigTable
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import CBOR, ROCKETMQ, Command
 from tests.namesrv.peer import V4_9_3, V5_3_3, Peer, Served, serve
-from tests.namesrv.registrations import topics_of, version
+from tests.namesrv.registrations import configs_of, version
 
 ONE_BROKER = {"brokerName": "broker-a", "brokerAddr": "127.0.0.1:10911", "clusterName": "DefaultCluster", "brokerId": 0}
 
 
 async def test_every_request_of_a_name_server_has_a_handler(served: Served) -> None:
     state = served.namesrv.state
-    assert sorted([*build_handlers(state), *build_slow_handlers(state), *build_step_handlers(state)]) == [
+    registrations = Registrations(state, Stepper(), lambda: None).handlers()
+    others = [*build_handlers(state), *build_slow_handlers(state), *build_step_handlers(state)]
+    assert sorted([*others, *registrations]) == [
         100, 101, 102, 103, 104, 105, 106, 205, 206, 216, 217, 219, 224, 304, 311, 312, 313, 318, 319, 322, 327,
         901, 904,
     ]  # fmt: skip
@@ -115,7 +119,7 @@ async def test_a_skylark_client_speaks_cbor(served: Served, peer: Peer) -> None:
         assert answer.codec == CBOR
         route = decode_body(TopicRouteData, answer.body, answer.codec)
         assert route.broker_datas[0].broker_addrs == {0: "127.0.0.1:10911"}
-        body = RegisterBrokerBody(TopicConfigTable(DataVersion(0, 1, 1), topics_of("u1", "u2")))
+        body = RegisterBrokerBody(TopicConfigTable(DataVersion(0, 1, 1), configs_of("u1", "u2")))
         broker = {**ONE_BROKER, "brokerName": "broker-b", "brokerAddr": "127.0.0.1:20911", "haServerAddr": ""}
         answer = await client.invoke(served.address, Command(RequestCode.REGISTER_BROKER, broker), body=body)
         assert (answer.code, answer.codec) == (0, CBOR)
@@ -196,7 +200,7 @@ async def test_a_broker_unregisters(peer: Peer) -> None:
 
 
 async def test_a_registration_may_be_compressed(peer: Peer) -> None:
-    topics = {**topics_of("t1"), "t2": TopicConfig("t2", 1, 2, 4, attributes={"message.type": "FIFO"})}
+    topics = {**configs_of("t1"), "t2": TopicConfig("t2", 1, 2, 4, attributes={"message.type": "FIFO"})}
     for client in (V4_9_3, V5_3_3):
         body = encode_compressed(RegisterBrokerBody(TopicConfigTable(version(client), topics)), client)
         ext = {**ONE_BROKER, "haServerAddr": "", "compressed": "true", "bodyCrc32": body_crc32(body)}
@@ -206,7 +210,7 @@ async def test_a_registration_may_be_compressed(peer: Peer) -> None:
 
 
 async def test_damaged_registrations_are_refused(peer: Peer) -> None:
-    good = encode_body(RegisterBrokerBody(TopicConfigTable(version(0), topics_of("t1", "t2"))))
+    good = encode_body(RegisterBrokerBody(TopicConfigTable(version(0), configs_of("t1", "t2"))))
     ext = {**ONE_BROKER, "haServerAddr": ""}
     for fields, body, remark in (
         ({"bodyCrc32": "1"}, good, "crc32 not match"),

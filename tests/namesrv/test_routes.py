@@ -3,8 +3,7 @@ import pytest
 from namesrv.routes import DEFAULT_HEARTBEAT_TIMEOUT_MS, Outcome, RouteTable
 from remoting.protocol.bodies.data_version import DataVersion
 from remoting.protocol.bodies.route import BrokerData, QueueData
-from remoting.protocol.bodies.topic import TopicConfig
-from tests.namesrv.registrations import registration, topics_of, version
+from tests.namesrv.registrations import registration, version
 
 
 @pytest.fixture
@@ -202,7 +201,7 @@ def test_a_set_is_in_the_cluster_that_was_told_last(table: RouteTable[object]) -
     table.register(registration(addr="a:1", cluster="c1", topics=("t", "u")), "c", 0)
     table.register(registration(addr="a:1", cluster="c2", topics=("t", "u")), "c", 0)
     assert table.cluster_info().cluster_addr_table == {"c2": ["broker-a"]}
-    assert sorted(table.topics_of_cluster("c2")) == ["t", "u"]
+    assert sorted(table.topics("c2")) == ["t", "u"]
 
 
 def test_one_topic_is_an_increment_and_needs_a_full_registration_first(table: RouteTable[object]) -> None:
@@ -276,15 +275,9 @@ def test_clusters_and_their_topics(table: RouteTable[object]) -> None:
     table.register(registration(addr="a:1", cluster="c1", topics=("t", "u")), "c", 0)
     table.register(registration(addr="b:1", name="broker-b", cluster="c2", topics=("t", "v")), "c", 0)
     assert table.cluster_info().cluster_addr_table == {"c1": ["broker-a"], "c2": ["broker-b"]}
-    assert sorted(table.topics_of_cluster("c1")) == ["t", "u"]
-    assert sorted(table.topics_of_cluster("c2")) == ["t", "v"]
-    assert sorted(table.topics_of_cluster("absent")) == []
-
-
-def test_topics_by_flag(table: RouteTable[object]) -> None:
-    flagged = TopicConfig(topic_name="x", topic_sys_flag=2)
-    table.register(registration(addr="a:1", topics={**topics_of("t", "u"), "x": flagged}), "c", 0)
-    assert table.topics_where(lambda flag: flag & 2 != 0, table.topics()) == ["x"]
+    assert sorted(table.topics("c1")) == ["t", "u"]
+    assert sorted(table.topics("c2")) == ["t", "v"]
+    assert sorted(table.topics("absent")) == []
 
 
 def test_filter_servers_stand_in_the_route(table: RouteTable[object]) -> None:

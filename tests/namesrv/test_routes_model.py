@@ -135,7 +135,7 @@ class RouteTableMachine(RuleBasedStateMachine):
         if cluster is None:
             assert self.table.route(topic) is None
         else:
-            assert topic not in self.table.topics_of_cluster(cluster)
+            assert topic not in self.table.topics(cluster)
 
     @rule(topic=st.sampled_from(TOPICS), name=st.sampled_from(NAMES))
     def put(self, topic: str, name: str) -> None:
@@ -231,7 +231,7 @@ class RouteTableMachine(RuleBasedStateMachine):
     @invariant()
     def topics_of_clusters_and_all_topics_agree(self) -> None:
         clusters = self.table.cluster_info().cluster_addr_table
-        assert {t for c in clusters for t in self.table.topics_of_cluster(c)} == set(self.table.topics())
+        assert {t for c in clusters for t in self.table.topics(c)} == set(self.table.topics())
 
 
 TestRouteTable = RouteTableMachine.TestCase

@@ -5,11 +5,16 @@
    int count | count x (int n | n bytes "name readQueues writeQueues perm filterType {attributes}")
    int n | n bytes JSON list of filter servers
    int count | count x (int n | n bytes TopicQueueMappingInfo JSON)      from version 5.0.0 on
+Both are read in steps, some topics at a time: a generator yields between two, and yields a function that a thread is to
+run. Static topics' mappings are not read, nobody here has a use for them.
 The text of a topic has neither ``order`` nor ``topicSysFlag``: brokers that need them do not compress.
 """
 
 import zlib
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 from struct import Struct, error
 from typing import Any, Final
 
@@ -18,7 +23,6 @@ from remoting.protocol.bodies.body import Body, member
 from remoting.protocol.bodies.data_version import DataVersion
 from remoting.protocol.bodies.dialect import Dialect, dumps, loads
 from remoting.protocol.bodies.kinds import TEXT, body_of, list_of, map_of
-from remoting.protocol.bodies.mapping import TopicQueueMappingInfo
 from remoting.protocol.bodies.topic import TopicConfig, TopicConfigTable
 
 #: V5_0_0: from here the compressed body ends with mapping infos.
@@ -26,7 +30,12 @@ MAPPING_SINCE: Final = 413
 #: A body that claims to inflate to more is refused.
 MAX_INFLATED_BYTES: Final = 64 * 1024 * 1024
 
+#: Topics that are read in one step: some milliseconds.
+STEP_TOPICS: Final = 500
+
 _LENGTH: Final = Struct(">i")
+_TOPICS: Final = map_of(body_of(TopicConfig))
+_UNUSED: Final = ("topicQueueMappingDetailMap", "topicQueueMappingInfoMap")
 _SERVERS: Final = list_of(TEXT)
 _ATTRIBUTES: Final = map_of(TEXT)
 
@@ -62,21 +71,51 @@ def encode_compressed(body: RegisterBrokerBody, version: int, *, attributes: boo
     return zlib.compress(b"".join(parts))
 
 
-def decode_compressed(data: bytes, version: int) -> RegisterBrokerBody:
+Reading = Generator[Callable[[], bytes] | None, Any, RegisterBrokerBody]
+
+
+def read_registration(wire: Any) -> Reading:
+    """The body in what ``loads`` gave, which is taken apart. ProtocolError when it is none."""
+    wrapper = wire.get("topicConfigSerializeWrapper") if type(wire) is dict else None
+    table = None
+    if type(wrapper) is dict:
+        table = wrapper.pop("topicConfigTable", None)
+        for name in _UNUSED:
+            wrapper.pop(name, None)
+    body = RegisterBrokerBody.from_wire(wire)
+    if table is None:
+        return body
+    if type(table) is not dict:
+        raise ProtocolError("TopicConfigTable.topicConfigTable: not an object")
+    topics = body.topic_config_serialize_wrapper.topic_config_table
+    names = iter(list(table))
+    while chunk := list(islice(names, STEP_TOPICS)):
+        try:
+            topics.update(_TOPICS.read({name: table.pop(name) for name in chunk}))
+        except ValueError as cause:
+            raise ProtocolError(f"TopicConfigTable.topicConfigTable: {cause}") from None
+        yield None
+    return body
+
+
+def decode_compressed(data: bytes, version: int) -> Reading:
     """The body in its compressed form, from a peer of ``version``."""
-    reader = _Reader(_inflate(data))
+    reader = _Reader((yield partial(_inflate, data)))
     wrapper = TopicConfigTable(data_version=DataVersion.from_wire(loads(reader.part())))
     try:
-        for _ in range(reader.number()):
+        for number in range(1, reader.number() + 1):
             topic = _parse_topic(str(reader.part(), "utf-8"))
             wrapper.topic_config_table[topic.topic_name] = topic
+            if number % STEP_TOPICS == 0:
+                yield None
         servers = _SERVERS.read(loads(reader.part()))
     except ValueError as cause:
         raise ProtocolError(f"compressed registration is damaged: {cause}") from None
     if version >= MAPPING_SINCE:
-        for _ in range(reader.number()):
-            info = TopicQueueMappingInfo.from_wire(loads(reader.part()))
-            wrapper.topic_queue_mapping_info_map[info.topic] = info
+        for number in range(1, reader.number() + 1):
+            reader.part()
+            if number % STEP_TOPICS == 0:
+                yield None
     return RegisterBrokerBody(wrapper, servers)
 
 

@@ -96,3 +96,20 @@ async def test_one_group() -> None:
     assert decode_body(SubscriptionGroupConfig, answer.body) == SubscriptionGroupConfig("TOOLS_CONSUMER")
     missing = await desk.ask(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": "g"})
     assert (missing.code, missing.remark) == (26, "No group in this broker. group: g")
+
+
+@pytest.mark.parametrize(("length", "code"), [(248, ResponseCode.SUCCESS), (249, ResponseCode.INVALID_PARAMETER)])
+async def test_a_group_whose_retry_topic_would_have_too_long_a_name_is_not_created(length: int, code: int) -> None:
+    desk = Desk()
+    answer = await desk.ask(UPDATE, body=SubscriptionGroupConfig("g" * length), codec=CBOR)
+    assert answer.code == code
+    assert (desk.room.groups.get("g" * length) is not None) is (code == ResponseCode.SUCCESS)
+    if code != ResponseCode.SUCCESS:
+        assert "too long for its retry topic" in (answer.remark or "")
+
+
+async def test_a_group_that_has_no_retry_topic_can_still_be_changed() -> None:
+    desk = Desk()
+    desk.room.groups.put(SubscriptionGroupConfig("g" * 255))
+    config = SubscriptionGroupConfig("g" * 255, retry_max_times=3)
+    assert (await desk.ask(UPDATE, body=config, codec=CBOR)).code == ResponseCode.SUCCESS

@@ -91,6 +91,18 @@ async def test_a_broadcasting_group_has_no_retry_topic() -> None:
     assert desk.clients.consumer_group("g") is not None
 
 
+@pytest.mark.parametrize(("length", "has_topic"), [(248, True), (249, False), (255, False)])
+async def test_a_retry_topic_that_could_hold_no_message_is_not_made(
+    length: int, has_topic: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    desk, group = Desk(), "g" * length
+    for _ in range(2):
+        assert (await desk.ask(HEART_BEAT, body=beat(group=group))).code == ResponseCode.SUCCESS
+    assert desk.clients.consumer_group(group) is not None
+    assert (desk.room.topics.get(f"%RETRY%{group}") is not None) is has_topic
+    assert caplog.text.count("gets no retry topic") == (0 if has_topic else 1)
+
+
 async def test_a_group_that_may_not_be_created_is_passed_over() -> None:
     desk = Desk(options(auto_create_subscription_group=False))
     answer = await desk.ask(HEART_BEAT, body=beat())

@@ -98,3 +98,19 @@ def test_sorting_many_names_takes_many_steps() -> None:
             break
         count += 1
     assert count >= 2 * len(names) // steps.NAMES
+
+
+async def test_what_fails_in_a_thread_fails_in_the_work() -> None:
+    def fails() -> None:
+        raise OSError("full")
+
+    def work() -> Steps[str]:
+        try:
+            yield fails
+        except OSError as error:
+            yield None
+            return str(error)
+        return ""
+
+    assert await Stepper().run(work()) == "full"
+    assert finish(work()) == "full"

@@ -7,13 +7,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqcommon.errors import ProtocolError
-from remoting.protocol.bodies import register
+from remoting.net.steps import finish
+from remoting.protocol.bodies import decode_body, dumps, encode_body, loads, register
 from remoting.protocol.bodies.data_version import DataVersion
 from remoting.protocol.bodies.mapping import TopicQueueMappingInfo
-from remoting.protocol.bodies.register import RegisterBrokerBody, decode_compressed, encode_compressed
+from remoting.protocol.bodies.register import (
+    STEP_TOPICS,
+    RegisterBrokerBody,
+    decode_compressed,
+    encode_compressed,
+    read_registration,
+)
 from remoting.protocol.bodies.topic import TopicConfig, TopicConfigTable
 
 OLD, NEW = 409, 479
+
+
+def read_compressed(data: bytes, version: int) -> RegisterBrokerBody:
+    return finish(decode_compressed(data, version))
 
 
 def registration() -> RegisterBrokerBody:
@@ -26,15 +37,18 @@ def registration() -> RegisterBrokerBody:
 
 @pytest.mark.parametrize("version", [OLD, NEW])
 def test_compressed_comes_back(version: int) -> None:
-    assert decode_compressed(encode_compressed(registration(), version), version) == registration()
+    assert read_compressed(encode_compressed(registration(), version), version) == registration()
 
 
-def test_mapping_infos_travel_from_5_0_0_on() -> None:
+def test_mapping_infos_which_peers_from_5_0_0_on_send_are_skipped() -> None:
     body = registration()
     info = TopicQueueMappingInfo("T", total_queues=2, bname="broker-a", curr_id_map={0: 0, 1: 1})
     body.topic_config_serialize_wrapper.topic_queue_mapping_info_map["T"] = info
-    assert decode_compressed(encode_compressed(body, NEW), NEW) == body
-    assert decode_compressed(encode_compressed(body, OLD), OLD) == registration()
+    data = encode_compressed(body, NEW)
+    assert b"broker-a" in zlib.decompress(data)
+    assert read_compressed(data, NEW) == registration()
+    assert finish(read_registration(loads(encode_body(body)))) == registration()
+    assert read_compressed(encode_compressed(body, OLD), OLD) == registration()
 
 
 def test_the_layout() -> None:
@@ -48,26 +62,26 @@ def test_the_layout() -> None:
         + part(b'U 1 1 4 SINGLE_TAG {"+a":"b c"}')
         + part(b'["fs:1"]')
     )
-    assert decode_compressed(zlib.compress(plain), OLD) == registration()
+    assert read_compressed(zlib.compress(plain), OLD) == registration()
 
 
 def test_a_bomb_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(register, "MAX_INFLATED_BYTES", 1000)
     with pytest.raises(ProtocolError, match="inflates to more"):
-        decode_compressed(zlib.compress(bytes(100_000)), NEW)
+        read_compressed(zlib.compress(bytes(100_000)), NEW)
 
 
 def test_a_cut_body_is_refused() -> None:
     whole = encode_compressed(registration(), NEW)
     for length in range(len(whole)):
         with pytest.raises(ProtocolError):
-            decode_compressed(whole[:length], NEW)
+            read_compressed(whole[:length], NEW)
 
 
 @given(st.binary(max_size=80), st.booleans())
 def test_random_bytes(data: bytes, pack: bool) -> None:
     with contextlib.suppress(ProtocolError):
-        decode_compressed(zlib.compress(data) if pack else data, NEW)
+        read_compressed(zlib.compress(data) if pack else data, NEW)
 
 
 @given(st.integers(min_value=0), st.integers(0, 255))
@@ -75,4 +89,43 @@ def test_mutated_contents(place: int, value: int) -> None:
     plain = bytearray(zlib.decompress(encode_compressed(registration(), NEW)))
     plain[place % len(plain)] = value
     with contextlib.suppress(ProtocolError):
-        decode_compressed(zlib.compress(bytes(plain)), NEW)
+        read_compressed(zlib.compress(bytes(plain)), NEW)
+
+
+def many(count: int) -> RegisterBrokerBody:
+    names = [f"t{number}" for number in range(count)]
+    return RegisterBrokerBody(TopicConfigTable(topic_config_table={name: TopicConfig(name) for name in names}))
+
+
+@pytest.mark.parametrize("is_compressed", [False, True])
+def test_many_topics_are_read_in_steps(is_compressed: bool) -> None:
+    body = many(10 * STEP_TOPICS)
+    data = encode_compressed(body, NEW) if is_compressed else encode_body(body)
+    reading = decode_compressed(data, NEW) if is_compressed else read_registration(loads(data))
+    count, got = 0, None
+    try:
+        while True:
+            wanted = reading.send(got)
+            got = None if wanted is None else wanted()
+            count += 1
+    except StopIteration as end:
+        assert end.value == body
+    assert count >= 10
+
+
+@pytest.mark.parametrize(
+    "wire",
+    [
+        [], {"topicConfigSerializeWrapper": 1}, {"topicConfigSerializeWrapper": {"topicConfigTable": []}},
+        {"topicConfigSerializeWrapper": {"topicConfigTable": {"t": 5}}}, {"filterServerList": {}},
+    ],
+)  # fmt: skip
+def test_what_is_no_registration_is_refused(wire: object) -> None:
+    with pytest.raises(ProtocolError):
+        finish(read_registration(wire))
+
+
+@pytest.mark.parametrize("wire", [{}, {"topicConfigSerializeWrapper": None}, {"filterServerList": ["f:1"]}])
+def test_absent_members_are_read_as_everywhere(wire: dict[str, object]) -> None:
+    data = dumps(wire)
+    assert finish(read_registration(loads(data))) == decode_body(RegisterBrokerBody, data)

@@ -1,0 +1,261 @@
+"""103 and 104: brokers come and go.
+
+A registration with very many topics is read in steps, and then put into the route table at once: readers see all of it
+or nothing. Large ones are worked on one after another, while others that are small are answered at once. What one
+broker asks is done in the order in which it came; what a closed connection asked is not done.
+Bounds: topics of a registration, bytes of the registrations that wait.
+Neighbours: handlers.py has the other requests; namesrv.py runs this; bodies/register.py reads the topics.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+import trio
+
+from mqcommon.errors import ConnectionLost, ProtocolError, RequestRefused
+from namesrv.checks import MAX_FILTER_SERVERS, check_broker, check_text, own_topics, queues_fault, topic_fault
+from namesrv.handlers import is_skylark, unreadable
+from namesrv.kvconfig import ORDER_TOPIC_CONFIG
+from namesrv.parts import Part
+from namesrv.registration import DEFAULT_HEARTBEAT_TIMEOUT_MS, Queues, Registration
+from namesrv.routes import Outcome, Registered
+from namesrv.state import State
+from remoting.net.answers import answer_with
+from remoting.net.channel import Channel
+from remoting.net.server import Handler, failure
+from remoting.net.steps import Stepper, Steps, finish, slices
+from remoting.protocol import strict_cbor
+from remoting.protocol.bodies import loads
+from remoting.protocol.bodies.data_version import DataVersion
+from remoting.protocol.bodies.kvtable import KVTable
+from remoting.protocol.bodies.register import (
+    STEP_TOPICS,
+    RegisterBrokerBody,
+    body_crc32,
+    decode_compressed,
+    read_registration,
+)
+from remoting.protocol.bodies.topic import TopicConfig
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.command import CBOR, Command
+from remoting.protocol.headers.namesrv import (
+    BrokerRequestHeader,
+    RegisterBrokerRequestHeader,
+    RegisterBrokerResponseHeader,
+)
+
+logger = logging.getLogger(__name__)
+
+# So much is read and applied in the turn in which it came: some ten milliseconds.
+SMALL_BYTES = 128 * 1024
+# What waits may hold as much memory; more is refused, and registered again later.
+MAX_WAITING_BYTES = 512 * 1024 * 1024
+# They are put into the table at once.
+MAX_TOPICS = 250_000
+
+
+class _Waiting(NamedTuple):
+    channel: Channel
+    request: Command
+    broker_addr: str
+
+
+class Registrations:
+    """`run` it; ``changed`` is called when a registration that waited has changed the routes."""
+
+    def __init__(self, state: State, stepper: Stepper, changed: Callable[[], None]) -> None:
+        self._state = state
+        self._stepper = stepper
+        self._changed = changed
+        self._waiting: deque[_Waiting] = deque()
+        # How many requests of a broker wait or are worked on.
+        self._by_broker: dict[str, int] = {}
+        self._bytes = 0
+        self._wake = trio.Event()
+
+    def handlers(self) -> dict[int, Handler]:
+        return {RequestCode.REGISTER_BROKER: self.take, RequestCode.UNREGISTER_BROKER: self.take}
+
+    def take(self, channel: Channel, request: Command) -> Command | None:
+        """The answer, or None when there will be one later."""
+        ext = request.ext or {}
+        broker_addr = str(ext.get("brokerAddr"))
+        is_small = len(request.body) <= SMALL_BYTES and ext.get("compressed") in (None, False, "false")
+        if is_small and broker_addr not in self._by_broker:
+            return finish(_steps(self._state, channel, request))
+        if self._bytes + len(request.body) > MAX_WAITING_BYTES:
+            raise RequestRefused(ResponseCode.SYSTEM_BUSY, f"registrations of {self._bytes} bytes wait; try again")
+        self._waiting.append(_Waiting(channel, request, broker_addr))
+        self._by_broker[broker_addr] = self._by_broker.get(broker_addr, 0) + 1
+        self._bytes += len(request.body)
+        self._wake.set()
+        return None
+
+    async def run(self) -> None:
+        """Work on what waits, until cancelled."""
+        while True:
+            if not self._waiting:
+                self._wake = trio.Event()
+                await self._wake.wait()
+            channel, request, broker_addr = self._waiting[0]
+            response: Command | None = None
+            try:
+                response = await self._stepper.run(_steps(self._state, channel, request), channel)
+            except ConnectionLost:
+                pass  # nobody is there to read an answer
+            except Exception as error:
+                response = failure(request, error)
+            self._done(broker_addr)
+            self._changed()
+            if response is not None:
+                channel.reply(request, response)
+
+    def _done(self, broker_addr: str) -> None:
+        self._bytes -= len(self._waiting.popleft().request.body)
+        self._by_broker[broker_addr] -= 1
+        if not self._by_broker[broker_addr]:
+            del self._by_broker[broker_addr]
+
+
+def _steps(state: State, channel: Channel, request: Command) -> Steps[Command]:
+    if request.code == RequestCode.UNREGISTER_BROKER:
+        return _unregister(state, request)
+    return _register(state, channel, request)
+
+
+def _unregister(state: State, request: Command) -> Steps[Command]:
+    """104: a broker says good-bye."""
+    header = BrokerRequestHeader.from_ext(request.ext)
+    if state.routes.unregister(header.cluster_name, header.broker_name, header.broker_addr):
+        logger.info(
+            "broker unregistered: %s %s %d %s",
+            header.cluster_name,
+            header.broker_name,
+            header.broker_id,
+            header.broker_addr,
+        )
+    return request.respond()
+    yield
+
+
+def _register(state: State, channel: Channel, request: Command) -> Steps[Command]:
+    """103: a broker tells who it is and what topics it has."""
+    new = yield from _registration(request)
+    result = state.routes.register(
+        new,
+        channel,
+        state.clock.monotonic_ms(),
+        delete_absent_topics=state.options.delete_topic_with_broker_registration,
+    )
+    return _answer(state, channel, request, new, result)
+
+
+def _answer(
+    state: State, channel: Channel, request: Command, new: Registration, result: Registered[Channel]
+) -> Command:
+    who = f"{new.cluster} {new.broker_name} {new.broker_id} {new.broker_addr}"
+    if result.outcome is Outcome.WHOLE_NEEDED:
+        return request.respond(ext=RegisterBrokerResponseHeader(takes_parts=True, whole_needed=True).to_ext())
+    if result.outcome is Outcome.INCREMENT_BEFORE_FULL:
+        # a broker that created a topic before it registered with us: the full registration follows by itself
+        raise RequestRefused(ResponseCode.SYSTEM_ERROR, "register broker failed")
+    if result.outcome is Outcome.STALE:
+        # answered as a success, as RocketMQ does: the broker is out of date, the request was not
+        logger.warning("broker ignored: its id is held with a newer stateVersion: %s", who)
+    if result.is_new:
+        logger.info("broker registered: %s topics=%d from=%s", who, len(new.topics), channel.remote)
+    if result.displaced is not None:
+        logger.warning("broker displaced %s, which had the same name and id: %s", result.displaced.broker_addr, who)
+    order = None
+    # Skylark's brokers have no use for it, and it may be large.
+    if state.options.return_order_topic_config_to_broker and not is_skylark(request):
+        order = state.kv_config.namespace(ORDER_TOPIC_CONFIG)
+    header = RegisterBrokerResponseHeader(
+        result.ha_server_addr, result.master_addr, result.rival_addr, takes_parts=is_skylark(request) or None
+    )
+    answer = request.respond() if order is None else answer_with(request, KVTable(dict(order)), channel.max_frame_bytes)
+    answer.ext = header.to_ext()
+    return answer
+
+
+def _registration(request: Command) -> Steps[Registration]:
+    header = RegisterBrokerRequestHeader.from_ext(request.ext)
+    if header.body_crc32 and body_crc32(request.body) != header.body_crc32:
+        raise RequestRefused(ResponseCode.SYSTEM_ERROR, "crc32 not match")
+    check_broker(header)
+    try:
+        body = yield from _body(request, bool(header.compressed))
+    except ProtocolError as error:
+        raise unreadable(error) from None
+    wrapper = body.topic_config_serialize_wrapper
+    if len(wrapper.topic_config_table) > MAX_TOPICS:
+        text = f"{len(wrapper.topic_config_table)} topics in one registration, at most {MAX_TOPICS}"
+        raise RequestRefused(ResponseCode.SYSTEM_ERROR, text)
+    topics = yield from _topics(header, wrapper.topic_config_table)
+    timeout_ms = header.heartbeat_timeout_millis
+    return Registration(
+        cluster=header.cluster_name,
+        broker_name=header.broker_name,
+        broker_id=header.broker_id,
+        broker_addr=header.broker_addr,
+        ha_server_addr=header.ha_server_addr,
+        data_version=wrapper.data_version,
+        topics=topics,
+        filter_servers=_filter_servers(body.filter_server_list),
+        heartbeat_timeout_ms=timeout_ms if timeout_ms and timeout_ms > 0 else DEFAULT_HEARTBEAT_TIMEOUT_MS,
+        enable_acting_master=header.enable_acting_master,
+        part=_part(header, body),
+    )
+
+
+def _body(request: Command, is_compressed: bool) -> Steps[RegisterBrokerBody]:
+    if not request.body:
+        return RegisterBrokerBody()
+    if is_compressed:
+        return (yield from decode_compressed(request.body, request.version))
+    wire = strict_cbor.loads(request.body) if request.codec == CBOR else loads(request.body)
+    return (yield from read_registration(wire))
+
+
+def _topics(header: RegisterBrokerRequestHeader, table: dict[str, TopicConfig]) -> Steps[dict[str, Queues]]:
+    """What routes need of the topics in ``table``, which it empties; bad ones are left out, with a line in the log."""
+    own = own_topics(header.cluster_name, header.broker_name)
+    shared: dict[Queues, Queues] = {}
+    topics: dict[str, Queues] = {}
+    first_fault, faults = "", 0
+    for names in slices(list(table), STEP_TOPICS):
+        for name in names:
+            one = table.pop(name)
+            queues = Queues(one.read_queue_nums, one.write_queue_nums, one.perm, one.topic_sys_flag)
+            fault = queues_fault(queues) if name in own else topic_fault(name, queues)
+            if fault is None:
+                topics[name] = shared.setdefault(queues, queues)
+            else:
+                faults += 1
+                first_fault = first_fault or f"{name[:300]!r}: {fault}"
+        yield None
+    if faults:
+        logger.warning(
+            "%d topics of broker %s at %s left out, the first is %s",
+            faults, header.broker_name, header.broker_addr, first_fault,
+        )  # fmt: skip
+    return topics
+
+
+def _filter_servers(addrs: list[str]) -> tuple[str, ...]:
+    if len(addrs) > MAX_FILTER_SERVERS:
+        raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"{len(addrs)} filter servers, at most {MAX_FILTER_SERVERS}")
+    for addr in addrs:
+        check_text("the address of a filter server", addr)
+    return tuple(addrs)
+
+
+def _part(header: RegisterBrokerRequestHeader, body: RegisterBrokerBody) -> Part | None:
+    if header.part is None:
+        return None
+    base = None
+    if header.base_timestamp is not None and header.base_counter is not None:
+        base = DataVersion(header.base_state_version or 0, header.base_timestamp, header.base_counter)
+    return Part(header.part, bool(header.is_last_part), base, tuple(body.removed_topics or ()))
