@@ -166,6 +166,9 @@ class RouteCache:
 
     def __init__(self) -> None:
         self._routes: dict[str, TopicRoute] = {}
+        # All brokers and the masters, each once; None after a route was replaced or dropped. A new topic only adds to
+        # them: the client asks for both after each answer, and may use very many topics.
+        self._known: tuple[dict[str, None], dict[str, None]] | None = None
 
     def get(self, topic: str) -> TopicRoute | None:
         """The route, however old."""
@@ -177,11 +180,16 @@ class RouteCache:
         if known == route:
             return known
         self._routes[route.topic] = route
+        if known is not None:
+            self._known = None
+        elif self._known is not None:
+            _note_addrs(route, *self._known)
         return route
 
     def drop(self, topic: str) -> None:
         """Forget the topic."""
-        self._routes.pop(topic, None)
+        if self._routes.pop(topic, None) is not None:
+            self._known = None
 
     def forget_address(self, broker_name: str, addr: str) -> list[str]:
         """``addr`` is not an address of the broker: take it out of all routes; the topics whose routes had it."""
@@ -190,6 +198,8 @@ class RouteCache:
         ]
         for topic in changed:
             self._routes[topic] = self._routes[topic].without(broker_name, addr)
+        if changed:
+            self._known = None
         return changed
 
     def topics(self) -> list[str]:
@@ -198,17 +208,23 @@ class RouteCache:
 
     def masters(self) -> list[str]:
         """The addresses of all masters, each once."""
-        return self._addrs(masters_only=True)
+        return list(self._addrs()[1])
 
     def addrs(self) -> list[str]:
         """The addresses of all brokers, each once."""
-        return self._addrs(masters_only=False)
+        return list(self._addrs()[0])
 
-    def _addrs(self, *, masters_only: bool) -> list[str]:
-        found: dict[str, None] = {}
-        for route in self._routes.values():
-            for addrs in route.brokers.values():
-                for broker_id, addr in addrs.items():
-                    if broker_id == MASTER_ID or not masters_only:
-                        found[addr] = None
-        return list(found)
+    def _addrs(self) -> tuple[dict[str, None], dict[str, None]]:
+        if self._known is None:
+            self._known = {}, {}
+            for route in self._routes.values():
+                _note_addrs(route, *self._known)
+        return self._known
+
+
+def _note_addrs(route: TopicRoute, brokers: dict[str, None], masters: dict[str, None]) -> None:
+    """Add the addresses in ``route``."""
+    for addrs in route.brokers.values():
+        brokers.update(dict.fromkeys(addrs.values()))
+        if MASTER_ID in addrs:
+            masters[addrs[MASTER_ID]] = None

@@ -142,3 +142,25 @@ def test_the_cache_lists_each_address_once() -> None:
     assert cache.topics() == ["t", "u"]
     cache.drop("t")
     assert cache.topics() == ["u"]
+
+
+def test_the_addresses_follow_what_the_cache_is_given_and_forgets() -> None:
+    cache = RouteCache()
+    cache.put(make_route("t", data(("a", {0: "h:1", 1: "h:2"}, 1, 1, 6))))
+    assert (cache.addrs(), cache.masters()) == (["h:1", "h:2"], ["h:1"])
+    cache.put(make_route("u", data(("b", {0: "h:3"}, 1, 1, 6))))
+    assert (cache.addrs(), cache.masters()) == (["h:1", "h:2", "h:3"], ["h:1", "h:3"])
+    cache.put(make_route("t", data(("a", {0: "h:4"}, 1, 1, 6))))
+    assert (cache.addrs(), cache.masters()) == (["h:4", "h:3"], ["h:4", "h:3"])
+    cache.forget_address("a", "h:4")
+    assert (cache.addrs(), cache.masters()) == (["h:3"], ["h:3"])
+    cache.drop("u")
+    assert (cache.addrs(), cache.masters()) == ([], [])
+
+
+def test_an_answer_for_a_new_topic_goes_through_no_other_route() -> None:
+    cache = RouteCache()
+    cache.put(make_route("t", data(("a", {0: "h:1"}, 1, 1, 6))))
+    known = cache._addrs()
+    cache.put(make_route("u", data(("b", {0: "h:2"}, 1, 1, 6))))
+    assert cache._addrs() is known and cache.addrs() == ["h:1", "h:2"]
