@@ -362,7 +362,7 @@ class RouteTable(Generic[C]):
 
 
 def _with_perm(topics: Mapping[str, Queues], change: Callable[[int], int]) -> dict[str, Queues]:
-    changed = {queues: queues._replace(perm=change(queues.perm)) for queues in set(topics.values())}
+    changed = {queues: queues._replace(perm=change(queues.perm)) for queues in dict.fromkeys(topics.values())}
     return {topic: changed[queues] for topic, queues in topics.items()}
 
 
