@@ -101,4 +101,3 @@ def sorted_steps(names: Iterable[str]) -> Steps[list[str]]:
         found += part
         yield None
     return found
-
