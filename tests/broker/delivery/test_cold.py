@@ -115,7 +115,6 @@ async def test_a_connection_that_closed_is_gone_without_a_garbage_collection() -
             for number in (1, 50):
                 assert disk.ask(peer, number, far=100) is None  # takes two attempts
             await until(lambda: len(disk.served) == 2, "answers")
-            disk.reads.drop(cast(Channel, peer))
             del peer
             await trio.testing.wait_all_tasks_blocked()
             assert gone() is None
