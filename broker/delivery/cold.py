@@ -115,6 +115,8 @@ class ColdReads:
         """Let it wait for its turn; the refusal when that cannot be."""
         if self._stopping or self._count >= self.max_waiting:
             return _refusal(waiting.request, stopping=self._stopping)
+        # It would keep the frame of an attempt, and that this request and its connection, in a cycle.
+        waiting.cold.__traceback__ = None
         self._by_channel.setdefault(waiting.channel, deque()).append(waiting)
         self._count += 1
         self._free.unpark()
@@ -140,14 +142,15 @@ class ColdReads:
                 continue
             self._running += 1
             try:
-                response = await self._serve(waiting)
+                self._answer(waiting, await self._serve(waiting))
             finally:
                 self._running -= 1
-            self._answer(waiting, response)
             channel = waiting.channel
             if channel.buffered_bytes >= BULK_BYTES and channel not in self._sending:
                 self._sending.add(channel)
                 nursery.start_soon(self._go_on_when_sent, channel)
+            # While this waits for work it keeps no connection alive.
+            del channel, waiting
             if self._stopping and not self._running:
                 self._idle.set()
 

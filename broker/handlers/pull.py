@@ -7,8 +7,6 @@ Each answer suggests which broker of the set to ask next: a slave for what is to
 corrects an offset: it may only be behind.
 """
 
-from typing import NamedTuple
-
 import trio
 
 from broker.delivery.cold import ColdReads
@@ -56,17 +54,6 @@ _CODES = {
 }
 
 
-class Wanted(NamedTuple):
-    """What a held pull asks for."""
-
-    group: SubscriptionGroupConfig
-    queue: ConsumeQueue
-    offset: int
-    max_count: int
-    max_bytes: int
-    tag_codes: frozenset[int] | None
-
-
 class PullHandlers:
     """Hands out stored messages. Those more than ``in_memory_bytes`` before the log's end count as on disk.
 
@@ -99,6 +86,8 @@ class PullHandlers:
         self._in_memory_bytes = in_memory_bytes
         self._known_master = known_master
         self._filters = TagFilters()
+        # One object for all held pulls.
+        self._retry_held = self._retry
         if known_master is not None:
             # Readers go back to it at once, and not when their time is over.
             known_master.on_return.append(held.release)
@@ -124,8 +113,10 @@ class PullHandlers:
             result = read_queue(self._store.log, queue, offset, count, size, tag_codes)
             code, suggested = self._judge(result, queue, offset, group)
             if code == ResponseCode.PULL_NOT_FOUND and suspend_ms > 0:
-                wanted = Wanted(group, queue, offset, max_count, max_bytes, tag_codes)
-                if self._hold(channel, request, wanted, suspend_ms):
+                deadline = trio.current_time() + self._wait_ms(suspend_ms) / 1000
+                if self._hold(HeldPull(
+                    channel, queue, deadline, offset, tag_codes, self._retry_held, request, group, max_count, max_bytes
+                )):  # fmt: skip
                     return None
             note_pulled(channel, group.group_name, topic, queue_id, result.next_offset)
             return self._answer(request, group.group_name, topic, code, suggested, result)
@@ -194,37 +185,36 @@ class PullHandlers:
             min(max_bytes, options.max_transfer_bytes_on_message_in_disk),
         )
 
-    def _hold(self, channel: Channel, request: Command, wanted: Wanted, suspend_ms: int) -> bool:
+    def _wait_ms(self, suspend_ms: int) -> int:
         options = self._options
-        wait_ms = suspend_ms if options.long_polling_enable else options.short_polling_time_mills
-        log = self._store.log
-        group, queue, offset, max_count, max_bytes, tag_codes = wanted
+        return suspend_ms if options.long_polling_enable else options.short_polling_time_mills
+
+    def _hold(self, pull: HeldPull) -> bool:
         # The answer needs neither; a subscription may be long.
-        request.body, request.ext = b"", None
+        pull.request.body, pull.request.ext = b"", None
+        return self._held.hold(pull)
 
-        def retry(pull: HeldPull, last: bool) -> bool:
-            # It runs in the turn of whoever sent the message: an error here must not reach that connection.
-            try:
-                return again(pull, last)
-            except Exception as error:
-                channel.reply(request, failure(request, error))
-                return True
-
-        def again(pull: HeldPull, last: bool) -> bool:
-            result = read_queue(log, queue, pull.offset, max_count, max_bytes, tag_codes)
-            if not last and result.status is GetStatus.NO_MATCHED_MESSAGE:
-                # Nothing for this consumer so far: it need not be looked at again.
-                pull.offset = result.next_offset
-                return False
-            code, suggested = self._judge(result, queue, pull.offset, group)
-            if not last and code == ResponseCode.PULL_NOT_FOUND:
-                return False
-            note_pulled(channel, group.group_name, queue.topic, queue.queue_id, result.next_offset)
-            channel.reply(request, self._answer(request, group.group_name, queue.topic, code, suggested, result))
+    def _retry(self, pull: HeldPull, last: bool) -> bool:
+        # It runs in the turn of whoever sent the message: an error here must not reach that connection.
+        try:
+            return self._again(pull, last)
+        except Exception as error:
+            pull.channel.reply(pull.request, failure(pull.request, error))
             return True
 
-        deadline = trio.current_time() + wait_ms / 1000
-        return self._held.hold(HeldPull(channel, queue, deadline, offset, tag_codes, retry))
+    def _again(self, pull: HeldPull, last: bool) -> bool:
+        queue, group, request = pull.queue, pull.group, pull.request
+        result = read_queue(self._store.log, queue, pull.offset, pull.max_count, pull.max_bytes, pull.tag_codes)
+        if not last and result.status is GetStatus.NO_MATCHED_MESSAGE:
+            # Nothing for this consumer so far: it need not be looked at again.
+            pull.offset = result.next_offset
+            return False
+        code, suggested = self._judge(result, queue, pull.offset, group)
+        if not last and code == ResponseCode.PULL_NOT_FOUND:
+            return False
+        note_pulled(pull.channel, group.group_name, queue.topic, queue.queue_id, result.next_offset)
+        pull.channel.reply(request, self._answer(request, group.group_name, queue.topic, code, suggested, result))
+        return True
 
     def _judge(
         self, result: GetResult, queue: ConsumeQueue, offset: int, group: SubscriptionGroupConfig

@@ -14,7 +14,7 @@ from typing import Any
 import outcome
 import trio
 
-from mqcommon.errors import ConnectionLost, FrameTooLarge, RemotingError, RequestTimeout, TooManyRequests
+from mqcommon.errors import ConnectionLost, FrameTooLarge, ProtocolError, RemotingError, RequestTimeout, TooManyRequests
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import OFFER_CBOR, OFFER_FIELD, Command
 from remoting.protocol.connection import Connection
@@ -179,6 +179,8 @@ class Channel:
                     self.blocked_since = trio.current_time()
                     await self._stream.send_all(piece)
                     self._outbox_bytes -= len(piece)
+        except trio.BrokenResourceError as error:
+            self.close(str(error.__cause__ or "broken"))
         finally:
             self.blocked_since = 0.0
             self._sending = False
@@ -248,7 +250,8 @@ class Channel:
     async def run(self, dispatch: Dispatch, after_turn: Callable[[], None] | None = None) -> None:
         """Read until the peer closes or `close` is called. ``dispatch`` gets every request of the peer.
 
-        ProtocolError ends the connection and is raised; a broken connection just ends it.
+        What a peer can cause is no exception here: a nursery that ends with one is kept, with this channel and all its
+        buffers, by the traceback until the next garbage collection.
         """
         try:
             with self._cancel_scope:
@@ -256,8 +259,6 @@ class Channel:
                     nursery.start_soon(self._write_queued)
                     await self._read(dispatch, after_turn)
                     nursery.cancel_scope.cancel()
-        except* trio.BrokenResourceError as group:
-            self.close(str(group.exceptions[0].__cause__ or "broken"))
         finally:
             self.close("closed by the peer")
             self._connection.release()
@@ -284,15 +285,20 @@ class Channel:
             try:
                 data = await receive(size)
             except OSError as error:
-                # Not raised: the traceback would keep this channel and its buffers until the next garbage collection.
                 self.close(str(error) or "broken")
                 return
             if not data:
                 return
             self.last_read = trio.current_time()
+            try:
+                commands = connection.receive_data(data)
+            except ProtocolError as error:
+                self.close(str(error))
+                logger.warning("connection with %s closed: %s", self.remote, self.closed_reason)
+                return
             self._in_turn = True
             try:
-                for command in connection.receive_data(data):
+                for command in commands:
                     if command.is_response:
                         row = self._pending.pop(command.opaque, None)
                         if row is not None:

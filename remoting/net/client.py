@@ -13,7 +13,7 @@ from typing import Protocol
 
 import trio
 
-from mqcommon.errors import ConnectFailed, ProtocolError, RemotingError, RequestTimeout
+from mqcommon.errors import ConnectFailed, RemotingError, RequestTimeout
 from remoting.net.channel import Answered, Channel
 from remoting.net.server import Handler, failure
 from remoting.protocol.bodies import Body, encode_body
@@ -195,8 +195,6 @@ class RemotingClient:
         peer.channel, peer.codec, peer.offered, peer.broker_name = channel, 0, False, ""
         try:
             await channel.run(lambda ch, command: self._dispatch(peer, ch, command))
-        except* ProtocolError as group:
-            logger.warning("connection to %s closed: %s", peer.addr, group.exceptions[0])
         except* Exception as group:
             logger.error("connection to %s closed after an error", peer.addr, exc_info=group)
         finally:
@@ -244,7 +242,7 @@ class RemotingClient:
         with trio.move_on_after(timeout_ms / 1000):
             for peer in self._peers.values():
                 if peer.channel is not None:
-                    with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+                    with suppress(trio.ClosedResourceError):
                         await peer.channel.flush()
         for peer in list(self._peers.values()):
             if peer.channel is not None:

@@ -175,8 +175,6 @@ class Server:
         self.channels.add(channel)
         try:
             await channel.run(self._dispatch, self._turned)
-        except* ProtocolError as group:
-            logger.warning("connection of %s closed: %s", channel.remote, group.exceptions[0])
         except* Exception as group:
             # A fault of ours costs the connection that met it, and no other.
             logger.error("connection of %s closed after an error", channel.remote, exc_info=group)
@@ -243,33 +241,36 @@ class Server:
 
     async def _scan(self) -> None:
         """Close connections that are silent or do not read, and the largest ones when memory is short."""
-        limits = self._limits
         last = trio.current_time()
         while True:
             await trio.sleep(SCAN_INTERVAL_S)
             now = trio.current_time()
             late, last = now - last > 3 * SCAN_INTERVAL_S, now
-            if late:
-                # It was this process that stood still; what peers sent meanwhile waits in the sockets.
-                continue
-            buffered = 0
-            for number, channel in enumerate(list(self.channels), 1):
-                if number % _SCAN_SLICE == 0:
-                    await trio.lowlevel.checkpoint()
-                buffered += channel.buffered_bytes
-                channel.expire_requests(now)
-                if channel.blocked_since and now - channel.blocked_since > limits.write_timeout_ms / 1000:
-                    channel.close(f"peer did not read for {limits.write_timeout_ms} ms")
-                elif now - channel.last_read > limits.idle_timeout_ms / 1000:
-                    channel.close(f"idle for {limits.idle_timeout_ms} ms")
-            if buffered > limits.max_buffered_bytes:
-                for channel in sorted(self.channels, key=lambda c: c.buffered_bytes, reverse=True):
-                    if buffered <= limits.max_buffered_bytes // 2:
-                        break
-                    buffered -= channel.buffered_bytes
-                    channel.close(
-                        f"connections hold more than {limits.max_buffered_bytes} bytes; this is among the largest"
-                    )
+            if not late:
+                # Else it was this process that stood still; what peers sent meanwhile waits in the sockets.
+                await self._scan_once(now)
+
+    async def _scan_once(self, now: float) -> None:
+        """In a function of its own: its variables would keep the last channel alive until the next scan."""
+        limits = self._limits
+        buffered = 0
+        for number, channel in enumerate(list(self.channels), 1):
+            if number % _SCAN_SLICE == 0:
+                await trio.lowlevel.checkpoint()
+            buffered += channel.buffered_bytes
+            channel.expire_requests(now)
+            if channel.blocked_since and now - channel.blocked_since > limits.write_timeout_ms / 1000:
+                channel.close(f"peer did not read for {limits.write_timeout_ms} ms")
+            elif now - channel.last_read > limits.idle_timeout_ms / 1000:
+                channel.close(f"idle for {limits.idle_timeout_ms} ms")
+        if buffered > limits.max_buffered_bytes:
+            for channel in sorted(self.channels, key=lambda c: c.buffered_bytes, reverse=True):
+                if buffered <= limits.max_buffered_bytes // 2:
+                    break
+                buffered -= channel.buffered_bytes
+                channel.close(
+                    f"connections hold more than {limits.max_buffered_bytes} bytes; this is among the largest"
+                )
 
 
 async def listen(host: str, port: int, key: str = "listenPort") -> list[trio.SocketListener]:

@@ -5,23 +5,22 @@ A failure prints its seed; SKYLARK_FUZZ_SEED makes the same requests again, thou
 
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
 import pytest
 import trio
 
-from scripts.daemons import BIN, Daemon, free_port
+from scripts.daemons import BIN, ROOT, Daemon, free_port
 from tests.e2e.fuzz.honest import TOPIC, Honest
-from tests.e2e.fuzz.streams import attack, commands, reports
+from tests.e2e.fuzz.streams import stranger
 from tests.e2e.load import check_acknowledged, stored
 from tests.support.broker_set import BrokerSet, broker_set
 from tests.support.waiting import until
 
 SECONDS = 10
 NIGHTLY_SECONDS = 300
-PEERS = 8
+STRANGERS = 100
 MIB = 1024 * 1024
 # What a daemon may keep once its hostile peers are gone.
 KEPT_BYTES = 30 * MIB
@@ -35,22 +34,29 @@ async def fuzz(home: Path, port: str, seconds: float) -> None:
     ha_port = free_port()
     async with broker_set(home, role="ASYNC_MASTER", master_options=["--ha-listen-port", str(ha_port)]) as made:
         await made.make_topic(TOPIC)
-        target, number, make = {
-            "namesrv": (made.namesrv, made.namesrv.port, commands),
-            "broker": (made.master, made.master.port, commands),
-            "ha": (made.master, ha_port, reports),
+        target, number, kind = {
+            "namesrv": (made.namesrv, made.namesrv.port, "commands"),
+            "broker": (made.master, made.master.port, "commands"),
+            "ha": (made.master, ha_port, "reports"),
         }[port]
         honest = Honest(made.nameserver, "broker-a")
         random = Random(seed)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(honest.until_cancelled)
-            await hostile(number, make, random, seconds * WARM_UP_SHARE)
+            await hostile(kind, number, random, seconds * WARM_UP_SHARE)
             before = target.rss_bytes()
-            await hostile(number, make, random, seconds * (1 - WARM_UP_SHARE))
+            await hostile(kind, number, random, seconds * (1 - WARM_UP_SHARE))
+            if port == "ha":
+                await slave_returns(made, number)
+            most = target.rss_bytes()
             await until(lambda: target.rss_bytes() - before < KEPT_BYTES, "memory is given back")
             await more(honest, 20)
+            after = target.rss_bytes()
             nursery.cancel_scope.cancel()
-        sys.stdout.write(f"{len(honest.acked)} honest sends, worst round {honest.worst_s * 1000:.0f} ms\n")
+        sys.stdout.write(
+            f"{len(honest.acked)} honest sends, worst round {honest.worst_s * 1000:.0f} ms; "
+            f"MiB before, during, after: {before // MIB}, {most // MIB}, {after // MIB}\n"
+        )
         for daemon in (made.namesrv, made.master, made.slave):
             assert daemon.runs, daemon.log_end()
             assert b"Traceback" not in daemon.logged, daemon.log_end()
@@ -61,12 +67,30 @@ async def fuzz(home: Path, port: str, seconds: float) -> None:
         check_acknowledged(honest.acked, await stored(made.nameserver, TOPIC))
 
 
-async def hostile(port: int, make: Callable[[Random], bytes], random: Random, seconds: float) -> None:
+async def hostile(kind: str, port: int, random: Random, seconds: float) -> None:
     """Several peers for so long."""
-    with trio.move_on_after(seconds):
-        async with trio.open_nursery() as nursery:
-            for _ in range(PEERS):
-                nursery.start_soon(attack, port, make, Random(random.getrandbits(64)))
+    command = [
+        sys.executable,
+        "-m",
+        "tests.e2e.fuzz.streams",
+        kind,
+        str(port),
+        str(random.getrandbits(64)),
+        str(seconds),
+    ]
+    await trio.run_process(command, cwd=ROOT)
+
+
+async def slave_returns(made: BrokerSet, ha_port: int) -> None:
+    """However many strangers knock at the HA port."""
+    async with trio.open_nursery() as nursery:
+        for _ in range(STRANGERS):
+            nursery.start_soon(stranger, ha_port)
+        made.slave.kill()
+        made.slave.start()
+        await until(made.slave.ready, "the slave is back")
+        await made.until_in_sync(1)
+        nursery.cancel_scope.cancel()
 
 
 async def more(honest: Honest, count: int) -> None:

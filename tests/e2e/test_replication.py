@@ -18,6 +18,7 @@ from broker.replication.master_api import Master as BrokerTables
 from mqcommon.errors import RemotingError
 from mqcommon.message.queue import MessageQueue
 from remoting.net.client import open_client
+from remoting.protocol.headers.pages import PageRequestHeader
 from scripts.daemons import Daemon, free_port
 from sdk import Admin, Message, Producer, PullConsumer, SendStatus
 from tests.e2e.load import Load, check_acknowledged, check_order_and_uniqueness, stored
@@ -299,8 +300,8 @@ async def until_committed_on_the_slave(at: BrokerSet, queue: MessageQueue, offse
     async with open_client() as client:
 
         async def is_there() -> bool:
-            table = (await BrokerTables(client, at.slave.addr).consumer_offsets()).offset_table
-            return table.get(f"{queue.topic}@g", {}).get(queue.queue_id) == offset
+            told = await BrokerTables(client, at.slave.addr).consumer_offsets(None, PageRequestHeader())
+            return told.table.offset_table.get(f"{queue.topic}@g", {}).get(queue.queue_id) == offset
 
         await until(is_there, f"the slave has offset {offset}")
 

@@ -1,7 +1,9 @@
 """Requests that wait for the disk: the loop goes on, nobody is starved, and a stop, a loss or a removal is survived."""
 
 import errno
+import gc
 import threading
+import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, cast
@@ -73,11 +75,12 @@ class Disk:
         self.reads = reads
         self.served: list[int] = []
 
-    def ask(self, peer: Peer, number: int) -> Command | None:
+    def ask(self, peer: Peer, number: int, far: int = 0) -> Command | None:
         request = Command(1, opaque=number)
 
         def attempt(waited: bool) -> Command:
             check_resident(self.file, number * 10, 10)
+            check_resident(self.file, number * 10 + far, 10)
             self.served.append(number)
             return request.respond(remark=str(waited))
 
@@ -102,6 +105,21 @@ def fill(fs: MemoryFiles, bodies: list[bytes]) -> None:
     store.close()
     for path in fs.paths():
         fs.cold.mark(path)
+
+
+async def test_a_connection_that_closed_is_gone_without_a_garbage_collection() -> None:
+    async with serving() as disk:
+        gone = weakref.ref(peer := Peer())
+        gc.disable()
+        try:
+            for number in (1, 50):
+                assert disk.ask(peer, number, far=100) is None  # takes two attempts
+            await until(lambda: len(disk.served) == 2, "answers")
+            del peer
+            await trio.testing.wait_all_tasks_blocked()
+            assert gone() is None
+        finally:
+            gc.enable()
 
 
 SMALL_FILES = {"mapped_file_size_commit_log": 4096, "mapped_file_size_consume_queue": 20 * 16,

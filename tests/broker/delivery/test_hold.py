@@ -10,6 +10,11 @@ from hypothesis import strategies as st
 
 from broker.delivery import hold
 from broker.delivery.hold import HeldPull, HeldPulls
+from remoting.protocol.bodies.group import SubscriptionGroupConfig
+from remoting.protocol.command import Command
+
+# What the retry of these tests does not look at.
+ASKED = (Command(11), SubscriptionGroupConfig("g"), 32, 1 << 20)
 
 
 class Queue:
@@ -42,7 +47,7 @@ class Pulls:
         self, queue: Any, codes: set[int] | None = None, *, channel: Any = None, deadline: float = 1e9
     ) -> HeldPull:
         tags = None if codes is None else frozenset(codes)
-        pull = HeldPull(channel or object(), queue, deadline, queue.next_offset, tags, self._retry)
+        pull = HeldPull(channel or object(), queue, deadline, queue.next_offset, tags, self._retry, *ASKED)
         assert self.held.hold(pull)
         return pull
 
@@ -149,7 +154,7 @@ async def test_more_tags_than_fit_are_not_held(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(hold, "MAX_CODES", 10)
     pulls, queue = Pulls(), Queue()
     first = pulls.hold(queue, set(range(8)))
-    pull = HeldPull(first.channel, first.queue, 1e9, 0, frozenset(range(3)), first.retry)
+    pull = HeldPull(first.channel, first.queue, 1e9, 0, frozenset(range(3)), first.retry, *ASKED)
     assert not pulls.held.hold(pull)
     pulls.held.drop(first.channel)
     assert pulls.held.hold(pull)

@@ -1,5 +1,7 @@
 """Which broker of its set a reader is sent to, and what a slave answers that has nothing for it."""
 
+import gc
+import weakref
 from typing import Any, cast
 
 import pytest
@@ -186,3 +188,26 @@ async def test_an_offset_that_comes_with_a_pull_is_the_masters() -> None:
         desk.pull(3, sysFlag=5, commitOffset=3)
     assert master.room.offsets.query("group", "T", 0) == 3
     assert slave.room.offsets.query("group", "T", 0) == -1
+
+
+async def test_a_held_pull_is_few_objects_and_all_are_gone_with_its_peer() -> None:
+    desk = Desk()
+    desk.pull(10, wait_ms=15_000)  # makes the group and its like
+    peer = Reply()
+    desk.channel = peer
+    gone = weakref.ref(peer)
+    gc.collect()
+    gc.disable()
+    try:
+        before = len(gc.get_objects())
+        for _ in range(1000):
+            assert desk.pull(10, wait_ms=15_000) is None
+        # The pull and its request. A closure would add a dozen cells.
+        assert len(gc.get_objects()) - before < 2_100
+        desk.channel = Reply()
+        desk.held.drop(cast(Any, peer))
+        del peer
+        assert gone() is None
+        assert len(gc.get_objects()) - before < 100
+    finally:
+        gc.enable()

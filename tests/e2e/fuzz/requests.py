@@ -17,11 +17,14 @@ import remoting.protocol.headers as headers
 from mqcommon.message.batch import encode_batch
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import CBOR, FLAG_ONEWAY, JSON, ROCKETMQ, Command
+from remoting.protocol.connection import Connection
 from remoting.protocol.frame import encode
 from remoting.protocol.headers.header import Header, header_fields
-from tests.remoting.protocol.golden import recorded
+from tests.remoting.protocol.golden import recorded, recorded_by_fake_server
 
 RECORDED = ("admin_5.3.3", "admin_4.9.8", "broker_namesrv", "cpp", "java_json", "java_rocketmq")
+# Held pulls end soon: their number is then bounded by how fast they come.
+SUSPEND_MS = ("1", "1000", "15000", "30000", "-1", str(2**63 - 1))
 CODES = sorted(value for name, value in vars(RequestCode).items() if name.isupper())
 # These stop a daemon's work on request, for everybody: an administrator may do so.
 FOR_ADMINISTRATORS = {
@@ -43,6 +46,11 @@ ODD_BODIES = (
     b"\xbf" * 2_000, b"\x9b\x7f\xff\xff\xff\xff\xff\xff\xff", b"k=v\n", b"=\n", b"a" * 70_000,
 )  # fmt: skip
 
+# As few as this: what names topics, groups and KV pairs stays, and is no leak.
+ODD_NAMES = tuple(
+    "".join(chr(random.randrange(1, 0x400)) for _ in range(random.randrange(30))) for random in [Random(8)] * 20
+)
+
 
 def _header_classes() -> list[type[Header]]:
     for module in pkgutil.iter_modules(headers.__path__, headers.__name__ + "."):
@@ -54,14 +62,16 @@ HEADERS = _header_classes()
 
 
 def _recorded() -> list[Command]:
-    found = []
+    found: list[Command] = []
     for row in recorded(*RECORDED):
         if row.is_request:
-            command = row.command
-            command.ext = {name: _renamed(value) for name, value in (command.ext or {}).items()}
-            for old, new in NAMES.items():
-                command.body = command.body.replace(old.encode(), new.encode())
-            found.append(command)
+            found.append(row.command)
+    for frame in recorded_by_fake_server():
+        found += Connection().receive_data(frame)
+    for command in found:
+        command.ext = {name: _renamed(value) for name, value in (command.ext or {}).items()}
+        for old, new in NAMES.items():
+            command.body = command.body.replace(old.encode(), new.encode())
     return found
 
 
@@ -95,6 +105,52 @@ class Requests:
         for _ in range(self._random.choice((1, 1, 2, 8))):
             data[self._random.randrange(len(data))] = self._random.getrandbits(8)
         return bytes(data)
+
+    def pulls(self) -> bytes:
+        """A message, and many pulls that are held at its queue's end, or that ask for what is not there."""
+        send = Command(RequestCode.SEND_MESSAGE, {
+            "producerGroup": "fuzzed", "topic": "fuzzed", "queueId": "0", "sysFlag": "0", "bornTimestamp": "0",
+            "flag": "0", "properties": f"TAGS\x01{self._random.choice(TEXTS[:13])}\x02", "defaultTopic": "TBW102",
+            "defaultTopicQueueNums": "4",
+        }, b"body")  # fmt: skip
+        count = self._random.choice((1, 20, 300))
+        return encode(send) + b"".join(encode(self._pull(opaque)) for opaque in range(count))
+
+    def _pull(self, opaque: int) -> Command:
+        random = self._random
+        subscription = random.choice(
+            ("*", "", "a||b", "||".join(map(str, range(random.choice((1, 10, 1000))))), *TEXTS)
+        )
+        code = random.choice((RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE))
+        return Command(code, {
+            "consumerGroup": "fuzzed", "topic": "fuzzed", "queueId": str(random.randrange(4)),
+            "queueOffset": str(random.choice((0, 1, 10**6, *range(100)))), "maxMsgNums": "32",
+            "sysFlag": str(random.choice((6, 6, 6, 2, 7, 14))), "commitOffset": str(random.choice(NUMBERS[:10])),
+            "suspendTimeoutMillis": random.choice(SUSPEND_MS), "subscription": subscription, "subVersion": "0",
+            "expressionType": random.choice(("TAG", "TAG", "", "SQL92")),
+        }, opaque=opaque)  # fmt: skip
+
+    def registration(self) -> bytes:
+        """A broker with many topics; some of them, or their numbers, are odd."""
+        random = self._random
+        topics = {
+            f"fuzzed-{number}": {
+                "topicName": f"fuzzed-{number}", "perm": 6, "readQueueNums": 4,
+                "writeQueueNums": random.choice((4, 4, 4, *NUMBERS[:12])), "topicSysFlag": 0, "order": False,
+            }
+            for number in range(random.choice((1, 100, 5_000)))
+        }  # fmt: skip
+        topics[random.choice(TEXTS)] = {"perm": 6}
+        version = {"timestamp": random.choice(NUMBERS[:12]), "counter": random.choice(NUMBERS[:12]), "stateVersion": 0}
+        wrapper = {"topicConfigTable": topics, "dataVersion": version}
+        ext = {
+            "brokerName": f"broker-fuzzed-{random.randrange(4)}", "brokerAddr": f"127.0.0.1:{random.randrange(1, 5)}",
+            "brokerId": str(random.choice((0, 0, 1, 2, -1, 2**63 - 1))), "clusterName": "FuzzedCluster",
+            "haServerAddr": "", "compressed": "false", "bodyCrc32": "0",
+            "heartbeatTimeoutMillis": str(random.choice(NUMBERS)),
+        }  # fmt: skip
+        body = orjson.dumps({"topicConfigSerializeWrapper": wrapper, "filterServerList": []})
+        return encode(Command(RequestCode.REGISTER_BROKER, ext, body))
 
     def _command(self) -> Command:
         random = self._random
@@ -146,7 +202,7 @@ class Requests:
             lambda: random.choice(NUMBERS),
             lambda: str(random.randrange(100)),
             lambda: random.choice((True, False, None, 1.5, [], ["a"], {"a": 1})),
-            lambda: "".join(chr(random.randrange(1, 0x400)) for _ in range(random.randrange(30))),
+            lambda: random.choice(ODD_NAMES),
         ))()  # fmt: skip
 
     def _body(self) -> bytes:

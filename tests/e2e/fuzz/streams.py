@@ -1,7 +1,12 @@
-"""What a hostile peer does with one connection after the other, until it is cancelled."""
+"""What hostile peers do with one connection after the other. A process of its own, so that the time of making requests
+is not the honest clients': ``python -m tests.e2e.fuzz.streams KIND PORT SEED SECONDS``.
+"""
 
 import struct
+import sys
 from collections.abc import Callable
+from contextlib import suppress
+from itertools import pairwise
 from random import Random
 
 import trio
@@ -11,8 +16,11 @@ from remoting.protocol.frame import MAX_FRAME_BYTES
 from scripts.daemons import HOST
 from tests.e2e.fuzz.requests import Requests
 
+PEERS = 8
 # A peer that gets no answer goes on with its next connection.
 PATIENCE_S = 1.0
+# A stranger that was sent away comes back after this.
+RETURN_S = 0.5
 
 
 async def attack(port: int, make: Callable[[Random], bytes], random: Random) -> None:
@@ -32,10 +40,13 @@ async def attack(port: int, make: Callable[[Random], bytes], random: Random) -> 
 
 
 async def _one(stream: trio.SocketStream, data: bytes, random: Random) -> None:
-    pieces = random.choice((1, 1, 2, 7))
-    size = max(len(data) // pieces, 1)
-    for at in range(0, len(data), size):
-        await stream.send_all(data[at : at + size])
+    cuts = sorted(random.randrange(len(data) + 1) for _ in range(random.choice((0, 0, 1, 6))))
+    pause_s = random.choice((0.0, 0.0, 0.0, 0.05))
+    for start, end in pairwise((0, *cuts, len(data))):
+        await stream.send_all(data[start:end])
+        if random.random() < 0.05:
+            return
+        await trio.sleep(pause_s)
     if random.random() < 0.2:
         return
     if random.random() < 0.8:
@@ -44,10 +55,23 @@ async def _one(stream: trio.SocketStream, data: bytes, random: Random) -> None:
         pass
 
 
+async def stranger(port: int) -> None:
+    """Connects and says nothing, again whenever it is sent away, until it is cancelled."""
+    while True:
+        with suppress(OSError, trio.BrokenResourceError):
+            async with await trio.open_tcp_stream(HOST, port) as stream:
+                await stream.receive_some()
+        await trio.sleep(RETURN_S)
+
+
 def commands(random: Random) -> bytes:
     """For a port that takes requests: whole ones, damaged ones, and bytes that are none."""
     requests = Requests(random)
     kind = random.random()
+    if kind < 0.1:
+        return requests.pulls()
+    if kind < 0.15:
+        return requests.registration()
     if kind < 0.75:
         return b"".join(requests.frame() for _ in range(random.choice((1, 3, 20))))
     if kind < 0.9:
@@ -65,3 +89,18 @@ def reports(random: Random) -> bytes:
     if kind < 0.8:
         return MAGIC + struct.pack(">I", random.choice((len(body), 0, 2**31, 16_384))) + body
     return body
+
+
+MAKERS = {"commands": commands, "reports": reports}
+
+
+async def main(kind: str, port: int, seed: int, seconds: float) -> None:
+    random = Random(seed)
+    with trio.move_on_after(seconds):
+        async with trio.open_nursery() as nursery:
+            for _ in range(PEERS):
+                nursery.start_soon(attack, port, MAKERS[kind], Random(random.getrandbits(64)))
+
+
+if __name__ == "__main__":
+    trio.run(main, sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4]))

@@ -1,9 +1,7 @@
 """Server and client over real sockets on loopback."""
 
-import gc
 import logging
 import struct
-import weakref
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
@@ -350,22 +348,3 @@ async def test_sent_returns_when_the_peer_has_taken_all_or_is_gone() -> None:
         await trio.testing.wait_all_tasks_blocked()
         await trio.aclose_forcefully(stream)
         await until(lambda: len(sent) == 2)
-
-
-@pytest.mark.parametrize("reset", [False, True])
-async def test_a_channel_that_closed_is_gone_without_a_garbage_collection(reset: bool) -> None:
-    async with serving() as (server, addr):
-        host, _, port = addr.rpartition(":")
-        stream = await trio.open_tcp_stream(host, int(port))
-        await stream.send_all(encode(Command(ECHO, body=bytes(100_000)))[:-1])
-        await until(lambda: any(channel.buffered_bytes > 90_000 for channel in server.channels))
-        gc.disable()
-        try:
-            closed = weakref.ref(next(iter(server.channels)))
-            if reset:
-                stream.socket.setsockopt(trio.socket.SOL_SOCKET, trio.socket.SO_LINGER, struct.pack("ii", 1, 0))
-            await stream.aclose()
-            await until(lambda: not server.channels)
-            await until(lambda: closed() is None)
-        finally:
-            gc.enable()

@@ -174,11 +174,12 @@ async def test_a_clients_errors_are_those_of_one_exchange(caplog: pytest.LogCapt
 
 
 async def test_a_stop_over_a_broken_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def broken(channel: Channel) -> None:
+    async def broken(stream: trio.SocketStream, data: bytes) -> None:
         raise trio.BrokenResourceError
 
     async with serving(Faults(too_large)) as (_, addr):
         async with open_client() as client:
             await client.invoke(addr, Command(ECHO))
-            monkeypatch.setattr(Channel, "flush", broken)
+            monkeypatch.setattr(trio.SocketStream, "send_all", broken)
+            (await client.channel(addr, 1000)).queue(b"x")
         monkeypatch.undo()
