@@ -219,6 +219,22 @@ class ConsumeQueue:
         del self._tail[:size]
         self._stored += size // ENTRY_BYTES
 
+    def take_back(self, offset: int) -> None:
+        """Keep the entries from ``offset`` on in memory only, as recovery does with what came after the checkpoint.
+
+        A process that was killed may have written them without syncing them. The next checkpoint does both.
+        """
+        if offset < self._stored:
+            start, end = offset * ENTRY_BYTES, self._stored * ENTRY_BYTES
+            parts = [
+                segment.read_part(at, min(segment.end, end) - at)
+                for segment in self.chain.between(start, end)
+                if (at := max(segment.base, start)) < end
+            ]
+            self.chain.zero_from(start, sync=False)
+            self._tail[:0] = b"".join(parts)
+            self._stored = offset
+
     def put_at(self, queue_offset: int, physical_offset: int, size: int, tags_code: int) -> None:
         """Set the entry of ``queue_offset``, as recovery does; the queue ends after it when it said otherwise."""
         if queue_offset != self.next_offset:

@@ -280,7 +280,9 @@ class Recovery:
             return
         self._queues.touch(queue)
         if gap < 0:
-            if not self._has(queue, record):
+            if self._has(queue, record):
+                queue.take_back(record.queue_offset)
+            else:
                 self._judge_other(queue, record)
             return
         queue.put_at(record.queue_offset, record.physical_offset, record.size, self._tag_codes.of_record(record))

@@ -24,6 +24,24 @@ def test_after_a_kill_everything_is_there() -> None:
     assert len(store.query("t", "k57", 32, 0, 1 << 60).records) == 1
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_entries_that_a_killed_process_did_not_sync_are_synced_by_the_next_start(seed: int) -> None:
+    fs = MemoryFiles()
+    store = open_store(fs)
+    sent = [b"%d" % n for n in range(40)]
+    for body in sent:
+        put(store, "t", 0, body)
+    # It dies in a checkpoint, between writing the queue's file and syncing it.
+    for _, write in store.take_queues(store.begin_checkpoint()):
+        for file in write.run(fs):
+            file.close()
+    fs = fs.killed()
+    new_store(fs).open()
+    store = new_store(fs.crash(Random(seed)))
+    store.open()
+    assert bodies(store, "t", 0) == sent
+
+
 def test_recovery_reads_from_the_checkpoint_only() -> None:
     fs = MemoryFiles()
     store = open_store(fs)
