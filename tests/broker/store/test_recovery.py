@@ -29,8 +29,10 @@ def test_entries_that_a_killed_process_did_not_sync_are_synced_by_the_next_start
     fs = MemoryFiles()
     store = open_store(fs)
     sent = [b"%d" % n for n in range(40)]
-    for body in sent:
+    for number, body in enumerate(sent):
         put(store, "t", 0, body)
+        if number == 10:
+            store.checkpoint()
     # It dies in a checkpoint, between writing the queue's file and syncing it.
     for _, write in store.take_queues(store.begin_checkpoint()):
         for file in write.run(fs):
