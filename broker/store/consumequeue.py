@@ -288,8 +288,10 @@ class ConsumeQueue:
         self.min_offset = max(self.min_offset, offset)
 
     def remove(self) -> None:
-        """Delete the queue's files."""
+        """Delete the queue's files, also one that a crash left after its last entry."""
         self.chain.remove_all()
+        for name in self._fs.listdir(self.directory):
+            self._fs.remove(f"{self.directory}/{name}")
         self._tail.clear()
         self._stored = self.next_offset
 

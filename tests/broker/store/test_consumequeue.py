@@ -48,6 +48,21 @@ def test_what_a_checkpoint_wrote_survives_a_power_loss() -> None:
         assert bodies(after, "t", 0)[-2:] == [b"the last of its file", b"the first of the next"]
 
 
+def test_a_deleted_topic_leaves_no_file_that_brings_it_back() -> None:
+    fs = MemoryFiles()
+    store = open_store(fs)
+    put_batch(store, "t", 0, [b"x"] * PER_FILE)
+    store.close()
+    # A checkpoint that was killed had begun the next file.
+    size = SMALL.consumequeue_segment_bytes
+    fs.open_map(f"/store/consumequeue/t/0/{size:020d}", size, create=True).close()
+    store = open_store(fs)
+    store.delete_topic("t")
+    store.checkpoint(with_ends=True)
+    assert files_of(fs, "t") == []
+    assert open_store(fs.killed()).queues.ids("t") == []
+
+
 def test_a_queue_that_cannot_be_written_stays_in_memory() -> None:
     fs = MemoryFiles()
     store = open_store(fs)
