@@ -124,6 +124,15 @@ class DurableStore:
         for queue, write in steps:
             queue.written(write)
 
+    def note_ends(self) -> None:
+        """Note the ends of all queues without a checkpoint: on a full disk, whose files may go only when that is done.
+
+        Blocks; when nobody else uses the store. A start takes from the log what the queues' files lack.
+        """
+        self._ends.replace(self.queues.ends())
+        self._ends.write(self._fs, self._directory, self.log.start, self.index.ends())
+        self._ends_noted_to = self.durable_end
+
     def give_up_checkpoint(self, mark: CheckpointMark) -> None:
         """It could not be finished: all of ``mark`` is left to the next checkpoint."""
         for noted in mark.noted:

@@ -114,6 +114,9 @@ class Flusher:
                     self._store.give_up_checkpoint(mark)
             if done and with_ends:
                 self._next_ends = now + ENDS_INTERVAL_S
+            elif note_ends and self._cannot_write:
+                # The cleaner waits for this, and the disk for the cleaner.
+                self._store.note_ends()
 
     async def _write_queues(self, mark: CheckpointMark) -> bool:
         """Whether the entries that wait in memory are in the queues' files."""
