@@ -12,7 +12,7 @@ from broker.store.checkpoint import Checkpoint, CheckpointMark, NotedEnd, make_d
 from broker.store.commitlog import CommitLog
 from broker.store.consumequeue import ConsumeQueue
 from broker.store.index import Index
-from broker.store.queue_ends import EndsTable
+from broker.store.queue_ends import EndsTable, QueueEnds, write_queue_ends
 from broker.store.queue_write import QueueWrite
 from broker.store.queues import Queues
 from mqcommon.errors import OutOfDescriptors, StoreError
@@ -124,13 +124,19 @@ class DurableStore:
         for queue, write in steps:
             queue.written(write)
 
-    def note_ends(self) -> None:
-        """Note the ends of all queues without a checkpoint: on a full disk, whose files may go only when that is done.
+    def ends_now(self) -> QueueEnds:
+        """The ends of all queues and index files."""
+        return QueueEnds(self.log.start, self.queues.ends(), self.index.ends())
 
-        Blocks; when nobody else uses the store. A start takes from the log what the queues' files lack.
+    def note_ends(self, ends: QueueEnds) -> None:
+        """Note them without a checkpoint: on a full disk, whose files may go only when that is done.
+
+        The log is flushed as far as ``ends`` go; a start takes from it what the queues' files lack. Runs in any thread,
+        one at a time.
         """
-        self._ends.replace(self.queues.ends())
-        self._ends.write(self._fs, self._directory, self.log.start, self.index.ends())
+        self._ends.replace(ends.queues)
+        with self._must_succeed():
+            write_queue_ends(self._fs, self._directory, ends)
         self._ends_noted_to = self.durable_end
 
     def give_up_checkpoint(self, mark: CheckpointMark) -> None:

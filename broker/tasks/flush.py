@@ -116,7 +116,9 @@ class Flusher:
                 self._next_ends = now + ENDS_INTERVAL_S
             elif note_ends and self._cannot_write:
                 # The cleaner waits for this, and the disk for the cleaner.
-                self._store.note_ends()
+                ends = self._store.ends_now()
+                await self.flush()
+                await trio.to_thread.run_sync(self._store.note_ends, ends)
 
     async def _write_queues(self, mark: CheckpointMark) -> bool:
         """Whether the entries that wait in memory are in the queues' files."""
