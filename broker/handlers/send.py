@@ -128,7 +128,8 @@ class SendHandlers:
             check_broker_name(broker_name, self._broker_name)
         if config is None:
             config = self._create_topic(channel, topic, ext, names)
-        queue_id = self._checked_queue_id(channel, config, queue_id)
+        if not 0 <= queue_id < config.write_queue_nums:
+            queue_id = self._checked_queue_id(channel, config, queue_id)
         born_host = channel.attachments.get(_BORN_HOST) or _remember_born_host(channel)
         sys_flag = sys_flag & ~(BORN_HOST_V6 | STORE_HOST_V6) | self._v6_flag
         if len(born_host) > 8:
@@ -274,6 +275,9 @@ class SendHandlers:
 
     def _stored_properties(self, properties: bytes) -> bytes:
         """A producer's properties, with what the broker adds."""
+        if properties.startswith(_UNIQ_KEY) and properties.find(b"\x02", 0, SECTOR_BYTES) == len(properties) - 1:
+            # A short unique key and nothing else.
+            return properties + self._suffix
         # find, not "in": for bytes that is several times faster.
         has = properties.find
         if has(b"DELAY") >= 0 or has(b"TRAN_MSG") >= 0 or has(b"DELIVER") >= 0:

@@ -16,7 +16,7 @@ import trio
 
 from mqcommon.errors import ConnectionLost, FrameTooLarge, ProtocolError, RemotingError, RequestTimeout, TooManyRequests
 from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import OFFER_CBOR, OFFER_FIELD, Command
+from remoting.protocol.command import FLAG_ONEWAY, FLAG_RESPONSE, OFFER_CBOR, OFFER_FIELD, Command
 from remoting.protocol.connection import Connection
 from remoting.protocol.frame import MAX_HEADER_BYTES, encode, encode_head
 
@@ -91,25 +91,25 @@ class Channel:
         At once or later, an offer to speak CBOR that came with the request is accepted by its answer. An answer that
         cannot be sent, being too large or wrong, becomes an error answer: this never raises.
         """
-        if request.is_oneway:
+        if request.flag & FLAG_ONEWAY:
             return
         if self.attachments and self.attachments.get(OFFER_FIELD) == request.opaque:
             del self.attachments[OFFER_FIELD]
             response.ext = {**(response.ext or {}), **self.greeting}
         try:
-            if len(response.body) < APART_BYTES:
-                frame = encode(response, self.max_frame_bytes)
-            else:
-                frame = encode_head(response, self.max_frame_bytes)
+            head = encode_head(response, self.max_frame_bytes)
         except Exception as error:
             response = _cannot_answer(request, error)
-            frame = encode(response)
-        if len(response.body) < APART_BYTES:
-            self.queue(frame)
+            head = encode_head(response)
+        body = response.body
+        if not body:
+            self.queue(head)
+        elif len(body) < APART_BYTES:
+            self.queue(head + body)
         elif self.closed_reason is None:
-            self._outbox.append(frame)
-            self._outbox_bytes += len(frame)
-            self.queue(response.body)
+            self._outbox.append(head)
+            self._outbox_bytes += len(head)
+            self.queue(body)
 
     def push(self, command: Command) -> None:
         """Queue a request of ours that no answer is awaited for. Raises FrameTooLarge."""
@@ -299,7 +299,7 @@ class Channel:
             self._in_turn = True
             try:
                 for command in commands:
-                    if command.is_response:
+                    if command.flag & FLAG_RESPONSE:
                         row = self._pending.pop(command.opaque, None)
                         if row is not None:
                             try:

@@ -115,7 +115,10 @@ def text_ext(ext: dict[str, Any]) -> dict[str, str]:
     texts = ext.copy()
     for name, value in ext.items():
         if value.__class__ is not str:
-            if value is None:
+            if value.__class__ is int:
+                # As most are that are no text: the call of a function takes as long as the rest.
+                texts[name] = str(value)
+            elif value is None:
                 del texts[name]
             else:
                 texts[name] = ext_text(value)

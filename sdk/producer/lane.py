@@ -263,8 +263,8 @@ class Lane:
             self._broken(sends, error)
 
     def _request(self, addr: str, queue: MessageQueue, sends: list[PendingSend]) -> None:
-        owner = self._owner
-        found = owner.remoting.broker_name_at(addr)
+        owner, remoting = self._owner, self._owner.remoting
+        found = remoting.broker_name_at(addr)
         if found and found != queue.broker_name:
             raise WrongBroker(addr, queue.broker_name, found)
         started = trio.current_time()
@@ -286,8 +286,8 @@ class Lane:
                     send.fail(error)
 
         try:
-            owner.remoting.prepare(addr, command)
-            owner.remoting.submit(addr, command, self._try_ms(sends), answered)
+            remoting.prepare(addr, command)
+            remoting.submit(addr, command, self._try_ms(sends), answered)
         except ConnectionLost as error:
             # It was closed before the request was queued.
             keep_rows(sends, rows)
