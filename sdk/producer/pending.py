@@ -87,9 +87,7 @@ class LaneOwner(Protocol):
     retries: int
     accept_weaker: bool
     retried: int
-
-    @property
-    def remoting(self) -> RemotingClient: ...
+    remoting: RemotingClient
 
     @property
     def brokers(self) -> Brokers: ...

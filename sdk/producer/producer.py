@@ -90,6 +90,8 @@ class Producer:
 
     async def __aenter__(self) -> Self:
         await self._stack.enter_async_context(self._client)
+        # For lanes, which live as long as it does: the client's own property looks each time whether it is open.
+        self.remoting: RemotingClient = self._client.remoting
         # Only now, since processes that were forked from the one that made this must not have the same.
         self._random.seed()
         self._unique_keys = UniqueKeys(local_ip(), os.getpid(), self._random.getrandbits(32))
@@ -218,10 +220,6 @@ class Producer:
         return route.writable
 
     # --- what lanes need
-
-    @property
-    def remoting(self) -> RemotingClient:
-        return self._client.remoting
 
     @property
     def backoff(self) -> Backoff:

@@ -69,7 +69,7 @@ async def lane_of(monkeypatch: pytest.MonkeyPatch, brokers: int, queues: int, se
         producer._random.seed(seed)
         producer._client.routes.put(route(brokers, queues))
         with monkeypatch.context() as patch:
-            patch.setattr(Producer, "remoting", wire)
+            patch.setattr(producer, "remoting", wire)
             yield producer, wire
 
 
