@@ -7,8 +7,9 @@ Neighbours: link.py (what is said), acks.py (who waits for copies), broker.py (r
 """
 
 import logging
+import math
 import os
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import trio
 
@@ -27,6 +28,9 @@ logger = logging.getLogger(__name__)
 RECEIVE_BYTES = 4096
 # Where a rate is set, it comes in pieces: heartbeats come in time.
 PIECES_A_SECOND = 10
+# A line about connections that are no slave's is logged at most as often.
+STRANGERS_LOG_S = 10.0
+PEER_CLOSED = "it closed the connection"
 
 
 class Master:
@@ -43,6 +47,8 @@ class Master:
         self._connections: set[_Connection] = set()
         self._admission: Admission[_Connection] = Admission()
         self._told = -1
+        self._strangers_logged_at = -math.inf
+        self._strangers_not_logged = 0
 
     async def serve_on(
         self, listeners: list[trio.SocketListener], *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED
@@ -78,17 +84,27 @@ class Master:
         reason = "the broker is stopping"
         try:
             await connection.run()
-            reason = connection.closed_reason or "it closed the connection"
-        except* ProtocolError as group:
-            reason = str(_first(group))
-        except* (trio.BrokenResourceError, trio.ClosedResourceError):
-            reason = "the connection broke"
+            reason = connection.closed_reason or PEER_CLOSED
         finally:
             self._connections.discard(connection)
             self._admission.gone(connection)
             self._acks.gone(addr)
-            log = logger.info if reason == "it closed the connection" else logger.warning
-            log("connection of slave %s ended: %s", addr, reason)
+            if connection.follows:
+                log = logger.info if reason == PEER_CLOSED else logger.warning
+                log("connection of slave %s ended: %s", addr, reason)
+            else:
+                self._log_stranger(addr, reason)
+
+    def _log_stranger(self, addr: str, reason: str) -> None:
+        """A connection ended before anything was sent to it: anybody can make many of these."""
+        now = trio.current_time()
+        if now < self._strangers_logged_at + STRANGERS_LOG_S:
+            self._strangers_not_logged += 1
+            return
+        others = f"; {self._strangers_not_logged} others did so since the last such line"
+        more = others if self._strangers_not_logged else ""
+        logger.warning("%s connected to the HA port and did not become a slave: %s%s", addr, reason, more)
+        self._strangers_logged_at, self._strangers_not_logged = now, 0
 
     def _admit(self, connection: "_Connection", said_hello: bool) -> None:
         """A connection is about to follow. ProtocolError when too many do."""
@@ -97,13 +113,6 @@ class Master:
             crowded.close("slaves that say hello need its place")
         if not admitted:
             raise ProtocolError("too many slaves follow already")
-
-
-def _first(group: BaseExceptionGroup[ProtocolError]) -> BaseException:
-    inner: BaseException = group
-    while isinstance(inner, BaseExceptionGroup):
-        inner = inner.exceptions[0]
-    return inner
 
 
 class _Connection:
@@ -147,18 +156,34 @@ class _Connection:
         if not self._send_now():
             self._something.set()
 
+    @property
+    def follows(self) -> bool:
+        """Whether a slave was let in."""
+        return self._slave is not None
+
     async def run(self) -> None:
-        """Until the slave closes the connection, or `close`. ProtocolError when it must be closed."""
+        """Until the slave closes the connection, or `close`."""
         with self._scope:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._send)
-                await self._receive()
+                nursery.start_soon(self._until_closed, self._send)
+                await self._until_closed(self._receive)
                 nursery.cancel_scope.cancel()
 
     def close(self, reason: str) -> None:
         """End it; `run` returns soon."""
-        self.closed_reason = reason
+        self.closed_reason = self.closed_reason or reason
         self._scope.cancel()
+
+    async def _until_closed(self, work: Callable[[], Awaitable[None]]) -> None:
+        """What a peer can cause closes the connection here: an exception that leaves a nursery keeps all that the
+        connection holds until the next garbage collection.
+        """
+        try:
+            await work()
+        except ProtocolError as error:
+            self.close(str(error))
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            self.close("the connection broke")
 
     def _bounds(self) -> Bounds:
         log = self._log

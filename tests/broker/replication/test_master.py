@@ -14,6 +14,8 @@ from tests.broker.replication.sets import SLAVE, Running, broker, namesrv
 from tests.broker.replication.test_following import bodies
 from tests.support.waiting import until
 
+NO_SLAVE = "did not become a slave"
+
 
 @pytest.fixture
 async def its_master() -> AsyncIterator[Running]:
@@ -39,10 +41,28 @@ async def test_strangers_are_turned_away_with_one_line(
     # It is reset when the master had not read all that was sent.
     with trio.fail_after(10), suppress(trio.BrokenResourceError):
         assert await stream.receive_some() == b""
-    await until(lambda: caplog.text.count("connection of slave") > 0, "the line")
-    assert caplog.text.count("connection of slave") == 1 and "Traceback" not in caplog.text
+    await until(lambda: NO_SLAVE in caplog.text, "the line")
+    assert caplog.text.count(NO_SLAVE) == 1 and "Traceback" not in caplog.text
     await its_master.send("T", b"two")
     assert await its_master.bodies("T") == [b"one", b"two"]
+
+
+async def test_many_strangers_do_not_fill_the_log(
+    its_master: Running, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def come_and_go() -> None:
+        stream = await connect(its_master)
+        await stream.send_all(b"\xff" * 64)
+        with trio.fail_after(10), suppress(trio.BrokenResourceError):
+            assert await stream.receive_some() == b""
+
+    monkeypatch.setattr("broker.replication.master.STRANGERS_LOG_S", 3_600)
+    for _ in range(20):
+        await come_and_go()
+    assert caplog.text.count(NO_SLAVE) == 1 and "others" not in caplog.text
+    monkeypatch.setattr("broker.replication.master.STRANGERS_LOG_S", 0)
+    await come_and_go()
+    await until(lambda: "others did so" in caplog.text, "how many there were")
 
 
 async def test_a_silent_peer_is_given_up(its_master: Running) -> None:
