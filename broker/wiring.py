@@ -104,7 +104,7 @@ def build_rooms(
     replication = build_replication(options, identity, store, metadata, commits, persister, flusher, clock, after_turn)
     master, known_master, acting = replication.master, replication.known_master, replication.acting
     topics, groups, offsets = metadata.topics, metadata.groups, metadata.consumer_offsets
-    ip, port = split_address(identity.addr)
+    stepper, (ip, port) = Stepper(), split_address(identity.addr)
     client_handlers = ClientHandlers(clients, topics, groups, options, clock, store.record_at)
     runtime = RuntimeInfo(
         options.store_path_root_dir, fs, store, stats, replication.stats, clock,
@@ -123,7 +123,7 @@ def build_rooms(
         *quick_and_slow,
         SendHandlers(
             store, topics, commits, stats, options, clock, encode_host(ip, port), UniqueKeys(ip, os.getpid(), port),
-            replication.double_write if options.is_sync_master else None,
+            stepper, after_turn, replication.double_write if options.is_sync_master else None,
         ),
         PullHandlers(
             store, topics, groups, offsets, clients, held, cold, stats, options, in_memory_bytes, known_master
@@ -135,7 +135,7 @@ def build_rooms(
     handlers |= {code: checking_broker_name(options.broker_name, handlers[code]) for code in NAME_THE_BROKER}
     slow_handlers = {code: handler for family in quick_and_slow for code, handler in family.slow_handlers().items()}
     step_handlers = {code: handler for family in in_steps for code, handler in family.step_handlers().items()}
-    slow_handlers |= Stepper().handlers(step_handlers)
+    slow_handlers |= stepper.handlers(step_handlers)
     handlers |= RefusedHandlers(clients).handlers(handlers.keys() | slow_handlers.keys())
 
     server = Server(

@@ -6,23 +6,23 @@ The order of the checks, the codes and the texts are RocketMQ's. A message is ac
 
 import random
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import trio
 
 from broker.handlers.broker_name import check_broker_name
+from broker.handlers.stored_properties import Row, StoredProperties, unsupported
 from broker.meta.topics import Topics
 from broker.observe.stats import BrokerStats
 from broker.options import BrokerOptions
 from broker.replication.double_write import DoubleWrite
 from broker.store.group_commit import GroupCommit
 from broker.store.put_result import BatchPutResult, PutResult
-from broker.store.sound import SECTOR_BYTES, SECTOR_OF_ZEROS, sealed
 from broker.store.store import MessageStore
 from mqcommon.clock import Clock
 from mqcommon.errors import DiskFull, OutOfDescriptors, ProtocolError, RequestRefused
-from mqcommon.message.batch import decode_batch, encode_offsets
+from mqcommon.message.batch import MAX_MESSAGES, decode_batch, encode_offsets
 from mqcommon.message.flags import BORN_HOST_V6, COMPRESSED, COMPRESSION_MASK, STORE_HOST_V6, TRANSACTION_MASK
 from mqcommon.message.ids import UniqueKeys, encode_host, offset_msg_id
 from mqcommon.message.message import inflated
@@ -30,7 +30,8 @@ from mqcommon.message.properties import find_property
 from mqcommon.names import check_topic, check_topic_is_sendable, is_retry_topic
 from remoting.net.channel import Channel
 from remoting.net.client import split_address
-from remoting.net.server import Handler
+from remoting.net.server import Handler, HandOver
+from remoting.net.steps import Stepper, Steps
 from remoting.protocol.bodies.topic import TopicConfig
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import CBOR, Command
@@ -38,23 +39,9 @@ from remoting.protocol.headers.send import LONG, SHORT, SendFields
 from remoting.protocol.scalars import read_int, read_text
 
 FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
+# Messages of a batch that are stored in one turn of the loop, and properties of which are looked at in one: 10 us each.
+BATCH_AT_ONCE = 3_000
 _BORN_HOST = "born_host"
-_UNIQ_KEY = b"UNIQ_KEY\x01"
-_DELAYED = "delayed messages"
-# What this broker does not do yet must be refused: stored as a plain message it would be delivered at once.
-_UNSUPPORTED = {
-    b"DELAY": _DELAYED,
-    b"TIMER_DELAY_SEC": _DELAYED,
-    b"TIMER_DELAY_MS": _DELAYED,
-    b"TRAN_MSG": "transactional messages",
-}
-# Times (ms) before which a message must not be delivered; the second is that of Aliyun's clients.
-_DELIVER_AT = (b"TIMER_DELIVER_MS", b"__STARTDELIVERTIME")
-# Properties that the broker sets itself. A message that was stored before and is sent again has them all.
-_BROKERS_OWN = (b"MSG_REGION", b"CLUSTER", b"TRACE_ON")
-
-
-Row = tuple[int, bytes, bytes]
 
 
 class SendHandlers:
@@ -70,9 +57,11 @@ class SendHandlers:
         clock: Clock,
         store_host: bytes,
         unique_keys: UniqueKeys,
+        stepper: Stepper,
+        after_turn: Callable[[], None],
         double_write: DoubleWrite | None = None,
     ) -> None:
-        """``double_write`` is a SYNC_MASTER's."""
+        """``after_turn`` is called when something was stored out of a turn; ``double_write`` is a SYNC_MASTER's."""
         self._store = store
         self._topics = topics
         self._commits = commits
@@ -83,13 +72,12 @@ class SendHandlers:
         self._store_host = store_host
         self._host_hex = store_host.hex().upper()
         self._v6_flag = STORE_HOST_V6 if len(store_host) > 8 else 0
-        self._unique_keys = unique_keys
         self._region, self._trace_on = options.region_id, "true" if options.trace_on else "false"
-        # In the order in which RocketMQ stores them.
-        values = (self._region, options.broker_cluster_name, self._trace_on)
-        self._suffix = b"".join(
-            b"%s\x01%s\x02" % (name, value.encode()) for name, value in zip(_BROKERS_OWN, values, strict=True)
+        self._properties = StoredProperties(
+            self._region, options.broker_cluster_name, self._trace_on, unique_keys, clock
         )
+        self._stepper = stepper
+        self._after_turn = after_turn
         self._double_write = double_write
         self._waits = double_write is not None or options.flush_disk_type == "SYNC_FLUSH"
 
@@ -135,7 +123,7 @@ class SendHandlers:
         if len(born_host) > 8:
             sys_flag |= BORN_HOST_V6
         if sys_flag & TRANSACTION_MASK:
-            raise _unsupported("transactional messages")
+            raise unsupported("transactional messages")
         if len(request.body) > self._options.max_message_size:
             raise _illegal(
                 f"the body has {len(request.body)} bytes, at most {self._options.max_message_size} are taken"
@@ -153,7 +141,7 @@ class SendHandlers:
                 topic,
                 queue_id,
                 request.body,
-                self._stored_properties(raw_properties),
+                self._properties.of(raw_properties),
                 flag=flag,
                 sys_flag=sys_flag,
                 born_timestamp=born_timestamp,
@@ -196,27 +184,75 @@ class SendHandlers:
         try:
             if sys_flag & COMPRESSED:
                 # The C++ client compresses a batch as a whole; its messages are stored as they were.
-                batch, sys_flag = (
-                    inflated(batch, self._options.max_message_size),
-                    sys_flag & ~(COMPRESSED | COMPRESSION_MASK),
-                )
-            rows = decode_batch(batch)
+                batch = inflated(batch, self._options.max_message_size)
+                sys_flag &= ~(COMPRESSED | COMPRESSION_MASK)
+            rows, end = decode_batch(batch, 0, BATCH_AT_ONCE)
         except ProtocolError as error:
             raise _illegal(str(error)) from None
         if not rows or is_retry_topic(topic):
             raise _illegal("a batch needs at least one message, and its topic must be no retry topic")
-        put = self._store.put_batch(
-            topic,
-            queue_id,
-            self._stored_rows(rows),
-            suffix=self._suffix,
-            sys_flag=sys_flag,
-            born_timestamp=born_timestamp,
-            born_host=born_host,
-            reconsume_times=reconsume_times,
-        )
-        offsets = put.physical_offsets
-        self._stats.put(topic, len(offsets), put.end - offsets[0])
+
+        def put(rows: list[Row]) -> BatchPutResult:
+            return self._store.put_batch(
+                topic,
+                queue_id,
+                rows,
+                suffix=self._properties.suffix,
+                sys_flag=sys_flag,
+                born_timestamp=born_timestamp,
+                born_host=born_host,
+                reconsume_times=reconsume_times,
+            )
+
+        def answer(stored: BatchPutResult) -> Command | None:
+            offsets = stored.physical_offsets
+            self._stats.put(topic, len(offsets), stored.end - offsets[0])
+            response = self._batch_answer(request, queue_id, stored)
+            if self._waits:
+                return self._when_durable(channel, request, response, stored, properties)
+            return response
+
+        if end < len(batch):
+            raise HandOver(self._stepper.slow(lambda channel, request: self._put_in_steps(batch, put, answer)))
+        return answer(put(self._properties.of_rows(rows)))
+
+    def _put_in_steps(
+        self,
+        batch: bytes,
+        put: Callable[[list[Row]], BatchPutResult],
+        answer: Callable[[BatchPutResult], Command | None],
+    ) -> Steps[Command | None]:
+        """Store a large batch. All of it is looked at before any of it is stored; others' messages may come between."""
+        parts: list[list[Row]] = []
+        at = 0
+        try:
+            while at < len(batch):
+                if len(parts) * BATCH_AT_ONCE >= MAX_MESSAGES:
+                    raise ProtocolError(f"the batch has more than {MAX_MESSAGES} messages")
+                rows, at = decode_batch(batch, at, BATCH_AT_ONCE)
+                parts.append(self._properties.of_rows(rows))
+                yield None
+        except ProtocolError as error:
+            raise _illegal(str(error)) from None
+        try:
+            stored = put(parts[0])
+            for part in parts[1:]:
+                self._after_turn()
+                yield None
+                more = put(part)
+                stored = more._replace(
+                    physical_offsets=stored.physical_offsets + more.physical_offsets, queue_offset=stored.queue_offset
+                )
+        except DiskFull as error:
+            raise _no_room(error) from None
+        except struct.error as error:
+            raise _bad_fields(ValueError(f"a number is too large for its field: {error}")) from None
+        response = answer(stored)
+        self._after_turn()
+        return response
+
+    def _batch_answer(self, request: Command, queue_id: int, stored: BatchPutResult) -> Command:
+        offsets = stored.physical_offsets
         ext: dict[str, Any] = {"queueId": queue_id, "TRACE_ON": self._trace_on, "MSG_REGION": self._region}
         body = b""
         if request.codec == CBOR:
@@ -225,11 +261,8 @@ class SendHandlers:
             body = encode_offsets(offsets)
         else:
             ext["msgId"] = ",".join([f"{self._host_hex}{offset:016X}" for offset in offsets])
-        ext["queueOffset"] = put.queue_offset
-        response = request.respond(ext=ext, body=body)
-        if self._waits:
-            return self._when_durable(channel, request, response, put, properties)
-        return response
+        ext["queueOffset"] = stored.queue_offset
+        return request.respond(ext=ext, body=body)
 
     def _when_durable(
         self,
@@ -265,35 +298,6 @@ class SendHandlers:
         self._commits.wait(put.end, deadline, self._stats.put_times.follow(done))
         return None
 
-    def _stored_rows(self, rows: list[Row]) -> list[Row]:
-        """The rows with what their properties need before the broker's own can follow."""
-        if all([p.startswith(_UNIQ_KEY) and p.find(b"\x02", 0, SECTOR_BYTES) == len(p) - 1 for _, _, p in rows]):
-            # A short unique key and nothing else, as most have it.
-            return rows
-        cut = len(self._suffix)
-        return [(flag, body, self._stored_properties(properties)[:-cut]) for flag, body, properties in rows]
-
-    def _stored_properties(self, properties: bytes) -> bytes:
-        """A producer's properties, with what the broker adds."""
-        if properties.startswith(_UNIQ_KEY) and properties.find(b"\x02", 0, SECTOR_BYTES) == len(properties) - 1:
-            # A short unique key and nothing else.
-            return properties + self._suffix
-        # find, not "in": for bytes that is several times faster.
-        has = properties.find
-        if has(b"DELAY") >= 0 or has(b"TRAN_MSG") >= 0 or has(b"DELIVER") >= 0:
-            _check_supported(properties, self._clock.now_ms())
-        if has(b"CLUSTER\x01") >= 0:
-            properties = _without_brokers_own(properties)
-            has = properties.find
-        if properties and properties[-1] != 2:
-            properties += b"\x02"
-        if has(_UNIQ_KEY) < 0:
-            key = self._unique_keys.next(self._clock.now_ms())
-            properties = b"%sUNIQ_KEY\x01%s\x02" % (properties, key.encode())
-        if len(properties) > SECTOR_BYTES and has(SECTOR_OF_ZEROS) >= 0:
-            properties = sealed(properties)
-        return properties + self._suffix
-
     def _checked_queue_id(self, channel: Channel, config: TopicConfig, queue_id: int) -> int:
         if queue_id < 0 < config.write_queue_nums:
             # The client leaves the choice to us.
@@ -327,36 +331,6 @@ class SendHandlers:
 def _remember_born_host(channel: Channel) -> bytes:
     host = channel.attachments[_BORN_HOST] = encode_host(*split_address(channel.remote))
     return host
-
-
-def _check_supported(properties: bytes, now_ms: int) -> None:
-    for name, what in _UNSUPPORTED.items():
-        value = find_property(properties, name)
-        if value not in (None, b"", b"0", b"false"):
-            raise _unsupported(what)
-    for name in _DELIVER_AT:
-        if _is_later(find_property(properties, name) or b"0", now_ms):
-            raise _unsupported(_DELAYED)
-
-
-def _is_later(value: bytes, now_ms: int) -> bool:
-    """Whether a time (ms) is in the future; so is what cannot be read."""
-    try:
-        return int(value[:20]) > now_ms  # more digits are no time, and a very long number would be slow to read
-    except ValueError:
-        return True
-
-
-def _without_brokers_own(properties: bytes) -> bytes:
-    """``properties`` without those that the broker sets: of two, some clients read the first, others the last."""
-    pairs = properties.split(b"\x02")
-    return b"\x02".join([pair for pair in pairs if pair.partition(b"\x01")[0] not in _BROKERS_OWN])
-
-
-def _unsupported(what: str) -> RequestRefused:
-    return RequestRefused(
-        ResponseCode.MESSAGE_ILLEGAL, f"this broker does not take {what}; send it without, or to a broker that does"
-    )
 
 
 def _illegal(reason: str) -> RequestRefused:

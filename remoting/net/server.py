@@ -24,6 +24,14 @@ logger = logging.getLogger(__name__)
 Handler = Callable[[Channel, Command], Command | None]
 SlowHandler = Callable[[Channel, Command], Awaitable[Command | None]]
 
+
+class HandOver(Exception):  # no error
+    """Raised by a handler that has found its request to be a long one: ``handler`` goes on with it in a task."""
+
+    def __init__(self, handler: SlowHandler) -> None:
+        self.handler = handler
+
+
 SCAN_INTERVAL_S = 1.0
 MAX_LANGUAGE = 32
 _LAST_WITHOUT_GO_AWAY = 475
@@ -213,6 +221,8 @@ class Server:
         else:
             try:
                 response = handler(channel, request)
+            except HandOver as long:
+                response = self._start(long.handler, channel, request)
             except Exception as error:
                 response = failure(request, error)
         if response is not None:
@@ -222,6 +232,9 @@ class Server:
         handler = self._slow_handlers.get(request.code)
         if handler is None:
             return not_supported(request)
+        return self._start(handler, channel, request)
+
+    def _start(self, handler: SlowHandler, channel: Channel, request: Command) -> Command | None:
         if self._slow_running >= self._limits.max_slow_requests:
             return request.respond(ResponseCode.SYSTEM_BUSY, "[OVERLOAD]system busy, start flow control for a while")
         assert self._nursery is not None

@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 #: The work's result is what the generator returns.
 Steps = Generator[Callable[[], Any] | None, Any, T]
-StepHandler = Callable[[Channel, Command], Steps[Command]]
+StepHandler = Callable[[Channel, Command], Steps[Command | None]]
 
 # Requests at work at the same time: each may hold an answer of 16 MiB.
 AT_ONCE = 8
@@ -65,9 +65,11 @@ class Stepper:
 
     def handlers(self, step_handlers: Mapping[int, StepHandler]) -> dict[int, SlowHandler]:
         """Handlers for a server."""
-        return {code: self._slow(handler) for code, handler in step_handlers.items()}
+        return {code: self.slow(handler) for code, handler in step_handlers.items()}
 
-    def _slow(self, handler: StepHandler) -> SlowHandler:
+    def slow(self, handler: StepHandler) -> SlowHandler:
+        """``handler`` as a server takes it."""
+
         async def slow(channel: Channel, request: Command) -> Command | None:
             try:
                 return await self.run(handler(channel, request), channel)

@@ -15,6 +15,7 @@ from broker.store.group_commit import GroupCommit
 from mqcommon.errors import RequestRefused
 from mqcommon.message.batch import encode_batch
 from mqcommon.message.ids import UniqueKeys
+from remoting.net.steps import Stepper
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import FLAG_ONEWAY, Command
 from tests.broker.meta.support import Room, options
@@ -46,7 +47,7 @@ class SyncMaster:
         self.double_write = DoubleWrite(self.commits, self.acks, self.options, max_waiting)
         self.handlers = SendHandlers(
             self.store, room.topics, self.commits, BrokerStats(room.clock), self.options, room.clock, HOST,
-            UniqueKeys("127.0.0.1", 1, 1), self.double_write,
+            UniqueKeys("127.0.0.1", 1, 1), Stepper(), lambda: None, self.double_write,
         ).handlers()  # fmt: skip
 
     def send(self, body: bytes = b"hello", **fields: Any) -> Command | None:

@@ -20,6 +20,7 @@ from mqcommon.errors import RequestRefused
 from mqcommon.message.batch import encode_batch
 from mqcommon.message.ids import UniqueKeys
 from mqcommon.message.record import MAX_PROPERTIES, Record
+from remoting.net.steps import Stepper
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
 from tests.broker.meta.support import Room, options
@@ -49,7 +50,7 @@ class Sender:
         self._channel = Channel(remote, {})
         self._handlers = SendHandlers(
             self.store, room.topics, GroupCommit(), BrokerStats(room.clock, now=lambda: 0.0), room.options,
-            room.clock, HOST, UniqueKeys("127.0.0.1", 1, 1),
+            room.clock, HOST, UniqueKeys("127.0.0.1", 1, 1), Stepper(), lambda: None,
         ).handlers()  # fmt: skip
 
     def send(self, request: Command) -> bool:

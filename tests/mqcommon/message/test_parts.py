@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqcommon.errors import ProtocolError
-from mqcommon.message.batch import MAX_MESSAGES, decode_batch, decode_offsets, encode_batch, encode_offsets
+from mqcommon.message.batch import decode_batch, decode_offsets, encode_batch, encode_offsets
 from mqcommon.message.ids import UniqueKeys, encode_host, offset_msg_id, parse_offset_msg_id
 from mqcommon.message.javahash import KeyHasher, java_hash
 from mqcommon.message.message import Message, wire_properties
@@ -45,24 +45,25 @@ def test_index_hashes_do_not_depend_on_what_was_hashed_before(keys: list[str]) -
         assert hasher.index_hash(key.encode()) == (0 if code == -(2**31) else abs(code))
 
 
-@given(rows)
-def test_a_batch_survives(messages: list[tuple[int, bytes, bytes]]) -> None:
-    assert decode_batch(encode_batch(messages)) == messages
-
-
-def test_a_batch_has_a_bounded_number_of_messages() -> None:
-    assert len(decode_batch(encode_batch([(0, b"", b"")] * MAX_MESSAGES))) == MAX_MESSAGES
-    with pytest.raises(ProtocolError, match="more than 16384 messages"):
-        decode_batch(encode_batch([(0, b"", b"")] * (MAX_MESSAGES + 1)))
+@given(rows, st.integers(1, 5))
+def test_a_batch_survives(messages: list[tuple[int, bytes, bytes]], at_once: int) -> None:
+    data = encode_batch(messages)
+    assert decode_batch(data) == (messages, len(data))
+    found, at = [], 0
+    while at < len(data):
+        part, at = decode_batch(data, at, at_once)
+        assert 0 < len(part) <= at_once
+        found += part
+    assert found == messages
 
 
 @given(st.binary(max_size=100))
 def test_what_is_no_batch_is_one_error(data: bytes) -> None:
     try:
-        messages = decode_batch(data)
+        messages, end = decode_batch(data)
     except ProtocolError:
         return
-    assert len(encode_batch(messages)) == len(data)
+    assert len(encode_batch(messages)) == end == len(data)
 
 
 @given(st.lists(st.integers(0, 2**62), max_size=20))

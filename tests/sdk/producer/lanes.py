@@ -114,7 +114,7 @@ class Cluster:
             return command.respond(act, "not now")
         assert command.ext is not None
         is_batch = command.code == RequestCode.SEND_BATCH_MESSAGE
-        bodies = [body for _, body, _ in decode_batch(command.body)] if is_batch else [command.body]
+        bodies = [body for _, body, _ in decode_batch(command.body)[0]] if is_batch else [command.body]
         first = len(self.stored)
         self.stored += [(addr, body) for body in bodies]
         ext = {"queueId": command.ext["e"], "queueOffset": first, "msgId": offset_msg_id(HOST, first)}

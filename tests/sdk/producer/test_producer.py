@@ -39,7 +39,7 @@ class StoringBroker(FakeBroker):
         if self.is_silent:
             return None
         batch = request.code == RequestCode.SEND_BATCH_MESSAGE
-        bodies = [body for _, body, _ in decode_batch(request.body)] if batch else [request.body]
+        bodies = [body for _, body, _ in decode_batch(request.body)[0]] if batch else [request.body]
         if self.refused_bodies.intersection(bodies):
             return request.respond(13, "illegal")
         if self.code in (1, 16):
@@ -291,7 +291,7 @@ async def test_a_retried_message_keeps_its_unique_key() -> None:
     class Refusing(StoringBroker):
         def answer(self, request: Command) -> Command | None:
             assert request.ext is not None
-            seen.append(request.ext["i"].encode() or decode_batch(request.body)[0][2])
+            seen.append(request.ext["i"].encode() or decode_batch(request.body)[0][0][2])
             return request.respond(1, "not now") if len(seen) < 3 else super().answer(request)
 
     names, a, b = FakeNamesrv(), Refusing("broker-a"), Refusing("broker-b")

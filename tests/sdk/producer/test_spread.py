@@ -39,7 +39,7 @@ class Wire:
 
     def submit(self, addr: str, command: Command, timeout_ms: float, answered: Answered) -> None:
         assert command.ext is not None
-        count = len(decode_batch(command.body)) if command.ext["m"] else 1
+        count = len(decode_batch(command.body)[0]) if command.ext["m"] else 1
         self.sent.append(((command.ext["n"], command.ext["e"]), count))
         self.open.append((addr, command, answered))
 
@@ -49,7 +49,7 @@ class Wire:
     def answer(self, number: int) -> None:
         _, command, answered = self.open.pop(number)
         assert command.ext is not None
-        count = len(decode_batch(command.body)) if command.ext["m"] else 1
+        count = len(decode_batch(command.body)[0]) if command.ext["m"] else 1
         ids = ",".join(["7F00000100002A9F0000000000000000"] * count)
         answered(command.respond(ext={"msgId": ids, "queueId": command.ext["e"], "queueOffset": 0}))
 
