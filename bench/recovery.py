@@ -75,7 +75,8 @@ def make_large(directory: str, segments: int, queues: int) -> None:
         with open(f"{directory}/commitlog/{number * GIB:020d}", "wb") as file:
             file.truncate(GIB)
     checkpoint = Checkpoint(OsFiles(), f"{directory}/checkpoint")
-    checkpoint.write((segments - 1) * GIB, int(time.time() * 1000), clean=True)
+    now_ms = int(time.time() * 1000)
+    checkpoint.write((segments - 1) * GIB, now_ms, (now_ms, now_ms, now_ms), clean=True)
     checkpoint.close()
     store = open_store(directory)
     for number in range(queues):

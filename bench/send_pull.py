@@ -224,6 +224,11 @@ def run(main: Callable[..., Awaitable[float]], *arguments: object, **options: ob
     return trio.run(partial(main, *arguments, **options))
 
 
+def echoed(echo: str, frames: list[bytes], per_frame: int) -> float:
+    """Messages a second that come back in such frames."""
+    return run(pipeline, echo, frames, 4, b"") * per_frame
+
+
 def send_rows(n: int, rounds: int) -> Iterator[Row]:
     body = b"x" * 128
     frames = send_frames(n, body)
@@ -232,15 +237,15 @@ def send_rows(n: int, rounds: int) -> Iterator[Row]:
         for window in (1000, 64):
             figures = in_turn(
                 rounds,
-                lambda w=window: run(requests, at.broker, body, n, w, 0),
-                lambda w=window: run(requests, echo, body, n, w, FLAG_RESPONSE),
+                partial(run, requests, at.broker, body, n, window, 0),
+                partial(run, requests, echo, body, n, window, FLAG_RESPONSE),
             )
             yield row(f"send 128 B, one request each, {window} in flight", "msg/s", *figures, n)
         for window in (1000, 64):
             figures = in_turn(
                 rounds,
-                lambda w=window: run(pipeline, at.broker, frames, w, b'"code":0,'),
-                lambda w=window: run(pipeline, echo, frames, w, b'"code":310'),
+                partial(run, pipeline, at.broker, frames, window, b'"code":0,'),
+                partial(run, pipeline, echo, frames, window, b'"code":310'),
             )
             yield row(f"send 128 B, one request each, {window} in flight, frames made before", "msg/s", *figures, n)
         figures = in_turn(
@@ -252,8 +257,8 @@ def send_rows(n: int, rounds: int) -> Iterator[Row]:
         for tasks in (1000, 64):
             figures = in_turn(
                 rounds,
-                lambda t=tasks: run(awaited, at, body, 2 * n, t, batching=True),
-                lambda t=tasks: run(pipeline, echo, frames, t, b'"code":310'),
+                partial(run, awaited, at, body, 2 * n, tasks, batching=True),
+                partial(run, pipeline, echo, frames, tasks, b'"code":310'),
             )
             yield row(f"send 128 B, adaptive batches, {tasks} awaiting", "msg/s", *figures, 2 * n)
         figures = in_turn(
@@ -275,14 +280,14 @@ def bulk_rows(n: int, rounds: int) -> Iterator[Row]:
             trio.run(make_topic, at)
             figures = in_turn(
                 rounds,
-                lambda b=body, c=count, a=at: run(bulk, a, b, c),
-                lambda f=frames, p=per_frame, e=echo: run(pipeline, e, f, 4, b"") * p,
+                partial(run, bulk, at, body, count),
+                partial(echoed, echo, frames, per_frame),
             )
             yield row(f"send_many {size} B", "msg/s", *figures, count)
             pulled = in_turn(
                 rounds,
-                lambda c=count, a=at: run(pull, a, TOPIC, c),
-                lambda f=frames, p=per_frame, e=echo: run(pipeline, e, f, 4, b"") * p,
+                partial(run, pull, at, TOPIC, count),
+                partial(echoed, echo, frames, per_frame),
             )
             yield row(f"pull from the start, {size} B", "msg/s", *pulled, count * (rounds + 1))
 

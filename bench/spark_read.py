@@ -40,7 +40,7 @@ BODY_BYTES = 128
 QUEUES = 4
 WAIT_S = 20
 FEW_COLUMNS = "queueOffset bigint, body binary"
-SESSION = {
+SESSION: dict[str, bool | float | int | str | None] = {
     "spark.master": f"local[{CORES}]",
     "spark.driver.memory": "2g",
     "spark.ui.enabled": "false",

@@ -61,7 +61,7 @@ def measure(command: list[str], code: int) -> tuple[float, float]:
 def rows(rounds: int) -> Iterator[Row]:
     bin_dir = Path(sys.executable).parent
     limit_command = [sys.executable, "-m", "bench.echo"]
-    daemons = (
+    daemons: tuple[tuple[str, int, list[str]], ...] = (
         ("namesrv", RequestCode.GET_NAMESRV_CONFIG, []),
         ("broker", RequestCode.GET_BROKER_CONFIG, ["--broker-ip1", "127.0.0.1", "--namesrv-addr", "127.0.0.1:1"]),
     )

@@ -1,0 +1,109 @@
+"""How many processor instructions a send costs the broker, counted by valgrind: the same on a fast and on a slow day.
+
+    python -m bench.instructions [--json] [--n 8000] [--tree DIRECTORY]
+
+Times move by a third on a shared machine; instructions move by a hundredth. `--tree` is another checkout, with a
+`.venv` of its own, whose broker is counted: so two commits are compared. What the daemon does by itself meanwhile
+counts, too. The limit is bench/echo.py with the same bytes. Needs valgrind (Debian: apt-get install valgrind).
+"""
+
+import argparse
+import re
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import trio
+
+from bench.harness import Row, row, show
+from bench.send_pull import QUEUES, TOPIC, requests
+from remoting.net.client import open_client
+from remoting.protocol.codes import RequestCode
+from remoting.protocol.command import FLAG_RESPONSE, Command
+from scripts.daemons import HOST, ROOT, Daemon, broker_daemon, free_port, in_use, stop
+
+IN_FLIGHT = 64
+WARM_UP = 2_000
+BODY = bytes(128)
+# The name in the requests of bench/send_pull.py.
+BROKER = "bench"
+START_TIMEOUT_S = 120
+
+
+async def make_topic(addr: str) -> None:
+    fields = {
+        "topic": TOPIC, "defaultTopic": "TBW102", "readQueueNums": QUEUES, "writeQueueNums": QUEUES, "perm": 6,
+        "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": False,
+    }  # fmt: skip
+    async with open_client() as client:
+        answer = await client.invoke(addr, Command(RequestCode.UPDATE_AND_CREATE_TOPIC, fields), 30_000)
+        if answer.code:
+            raise SystemExit(f"the topic was not made: {answer.remark}")
+
+
+def counted(daemon: Daemon, drive: Callable[[], object]) -> int:
+    """Instructions of the daemon's whole life, in which ``drive`` uses it."""
+    out = daemon.log.with_suffix(".callgrind")
+    daemon.command = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={out}", *daemon.command]
+    daemon.start()
+    try:
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while not in_use(daemon.port):
+            if not daemon.runs or time.monotonic() > deadline:
+                raise SystemExit(f"{daemon.name} does not serve:\n{daemon.log_end()}")
+            time.sleep(0.1)
+        drive()
+    finally:
+        stop([daemon])
+    found = re.search(r"^(?:totals|summary): (\d+)", out.read_text(), re.MULTILINE)
+    if found is None:
+        raise SystemExit(f"valgrind has counted nothing:\n{daemon.log_end()}")
+    return int(found[1])
+
+
+def of_broker(tree: Path, count: int) -> int:
+    """Of a broker out of ``tree`` that stores so many messages."""
+    with tempfile.TemporaryDirectory() as home:
+        daemon = broker_daemon(Path(home), BROKER, f"{HOST}:1")
+        daemon.command = [str(tree / ".venv/bin/python"), str(tree / ".venv/bin/broker"), *daemon.command[1:]]
+
+        def drive() -> None:
+            trio.run(make_topic, daemon.addr)
+            trio.run(requests, daemon.addr, BODY, count, IN_FLIGHT, 0)
+
+        return counted(daemon, drive)
+
+
+def of_echo(count: int) -> int:
+    """Of the echo that answers so many requests."""
+    with tempfile.TemporaryDirectory() as home:
+        port = free_port()
+        command = [sys.executable, "-m", "bench.echo", str(port)]
+        daemon = Daemon("echo", command, port, Path(home) / "echo.log")
+        return counted(daemon, partial(trio.run, requests, daemon.addr, BODY, count, IN_FLIGHT, FLAG_RESPONSE))
+
+
+def rows(tree: Path, n: int) -> Iterator[Row]:
+    ours = (of_broker(tree, WARM_UP + n) - of_broker(tree, WARM_UP)) / n
+    limit = (of_echo(WARM_UP + n) - of_echo(WARM_UP)) / n
+    name = f"send {len(BODY)} B, one request each, {IN_FLIGHT} in flight, in the broker"
+    yield row(name, "instr", [ours], [limit], n, smaller_is_better=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--n", type=int, default=8_000, help="messages that are counted")
+    parser.add_argument("--tree", type=Path, default=ROOT, help="the checkout whose broker is counted")
+    parser.add_argument("--json", action="store_true", help="one JSON object a line")
+    arguments = parser.parse_args()
+    if shutil.which("valgrind") is None:
+        raise SystemExit("valgrind is needed: apt-get install valgrind (Debian, Ubuntu)")
+    show(rows(arguments.tree.resolve(), arguments.n), arguments.json)
+
+
+if __name__ == "__main__":
+    main()
