@@ -24,6 +24,7 @@ FORGETFUL = (sys.executable, "-m", "tests.support.forgetful_broker")
 OPTIONS = ("--delete-commit-log-files-interval", "1")
 STEADY = "steady"
 SENDERS = 8
+SEND_TIMEOUT_MS = 120_000
 # Steady messages in each life: the log gets a new file.
 SENDS = 3_000
 LIVES_IN_CI = 4
@@ -85,7 +86,9 @@ async def soak(home: Path, lives: int, seconds: float = 0) -> None:
     """At least so many lives, and at least so long."""
     async with broker_set(home, "ASYNC_MASTER", options=OPTIONS, program=FORGETFUL) as at:
         await at.make_topic(STEADY)
-        async with Producer(at.nameserver) as producer, trio.open_nursery() as nursery:
+        # A try that times out on a slow machine stores a message that nobody hears of: it would look like a gap.
+        patient = Producer(at.nameserver, send_timeout_ms=SEND_TIMEOUT_MS)
+        async with patient as producer, trio.open_nursery() as nursery:
             load = Load(producer, STEADY)
             for sender in range(SENDERS):
                 nursery.start_soon(load.send, sender)
@@ -96,6 +99,7 @@ async def soak(home: Path, lives: int, seconds: float = 0) -> None:
                 lives -= 1
             load.stopping = True
         assert load.failures == []
+        assert load.producer.retried == 0
         await check_whole(at, load)
         for daemon in (at.master, at.slave):
             assert not (at.store_of(daemon) / "commitlog" / ("0" * 20)).exists(), f"{daemon.name} removed nothing"
