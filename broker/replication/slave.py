@@ -22,10 +22,11 @@ from broker.replication.pieces import tails_of
 from broker.replication.progress import SlaveProgress
 from broker.store.replica import Replica
 from broker.store.residency import NotResident, resident_only, warm
+from mqcommon.addresses import split_address
 from mqcommon.backoff import Backoff
 from mqcommon.clock import Clock
 from mqcommon.errors import DiskFull, ProtocolError, ReplicationRefused, StoreCorrupt
-from remoting.net.client import connect, connect_reason, split_address
+from remoting.net.client import connect, connect_reason
 
 logger = logging.getLogger(__name__)
 
