@@ -30,10 +30,11 @@ steps = st.one_of(
 
 MADE = ("put", "t", 0), ("checkpoint", True, None)
 FAILED = "checkpoint", True, ("fsync_dir", 1, errno.EMFILE)
+FAILED_EARLY = "checkpoint", True, ("remove", 1, errno.EIO)
 
 
 @given(st.lists(steps, max_size=30))
-@example([*MADE, ("delete", "t"), FAILED])
+@example([*MADE, ("delete", "t"), FAILED_EARLY])
 @example([*MADE, ("delete", "t"), ("put", "t", 1), FAILED, ("note ends",), ("put", "t", 2)])
 @example([*MADE, ("delete", "t"), FAILED, ("put", "t", 1), FAILED, ("put", "t", 2), FAILED])
 def test_noted_ends_are_those_of_the_queues(todo: list[tuple[Any, ...]]) -> None:
