@@ -14,10 +14,10 @@ import orjson
 import trio
 
 from bench.harness import Cluster, Row, cluster, echo_server, in_turn, row, show
+from mqcommon.addresses import split_address
 from mqcommon.errors import RemotingError, RouteNotFound
 from mqcommon.message.message import Message
 from remoting.net.channel import Channel
-from remoting.net.client import split_address
 from remoting.protocol.bodies.topic import TopicConfig
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import FLAG_RESPONSE, Command

@@ -16,11 +16,11 @@ from broker.store.recovery import LastStop
 from broker.store.store import MessageStore, StoreOptions
 from broker.tasks.repeat import repeat
 from broker.wiring import Rooms, build_rooms
+from mqcommon.addresses import split_address
 from mqcommon.clock import Clock, SystemClock
 from mqcommon.errors import OutOfDescriptors, UserError
 from mqcommon.files import FileSystem, OsFiles
 from mqcommon.message.ids import encode_host
-from remoting.net.client import split_address
 from remoting.net.server import address_of, listen
 
 logger = logging.getLogger(__name__)

@@ -13,6 +13,7 @@ from typing import ClassVar
 from broker.ignored_keys import IGNORED_KEYS
 from broker.missing_features import CONFIG_VERSION, STORE_TYPE, refuse_missing
 from broker.store.retention import HOUR_MS, RetentionRules, delete_hours
+from mqcommon.addresses import is_address
 from mqcommon.errors import ConfigError
 from mqcommon.options import option
 
@@ -297,12 +298,12 @@ class BrokerOptions:
             )
         if self.listen_port == 65535 and not self.ha_listen_port and not self.is_slave:
             raise ConfigError("haListenPort: listenPort + 1 is no port; set another one")
-        if self.ha_master_address and not _is_address(self.ha_master_address):
+        if self.ha_master_address and not is_address(self.ha_master_address):
             raise ConfigError(
                 f"haMasterAddress: {self.ha_master_address!r} is no address; give host:port of the master's HA port"
             )
         for addr in self.namesrv_addrs:
-            if not _is_address(addr):
+            if not is_address(addr):
                 raise ConfigError(f"namesrvAddr: {addr!r} is no address; give host:port, several separated by ;")
         try:
             delete_hours(self.delete_when)
@@ -378,8 +379,3 @@ class BrokerOptions:
     def queue_file_bytes(self) -> int:
         """``mappedFileSizeConsumeQueue`` in whole entries."""
         return -(-self.mapped_file_size_consume_queue // QUEUE_ENTRY_BYTES) * QUEUE_ENTRY_BYTES
-
-
-def _is_address(text: str) -> bool:
-    host, _, port = text.rpartition(":")
-    return bool(host) and port.isdigit() and 0 < int(port) < 65536

@@ -11,6 +11,7 @@ Neighbours: outer.py (the requests), meta/topics.py (what changed), replication/
 
 import logging
 from collections.abc import Awaitable, Callable
+from random import Random
 
 import trio
 
@@ -21,12 +22,13 @@ from broker.outer import Namesrv
 from broker.registration import Registration
 from broker.replication.heartbeats import Heartbeats
 from broker.replication.known_master import KnownMaster
+from mqcommon.backoff import Backoff
 from mqcommon.errors import BrokerError, ProtocolError, RemotingError, RequestTimeout
 from remoting.net.client import RemotingClient, open_client
 
 logger = logging.getLogger(__name__)
 
-# A NameServer that is away is tried after the first time, then after twice that, and so on up to RETRY_S.
+# Pauses between the tries of a NameServer that is away: from the first to the second, with jitter.
 FIRST_RETRY_S = 0.1
 RETRY_S = 1.0
 PAUSE_S = 0.1
@@ -63,10 +65,6 @@ class _State:
         if self.registration is not None:
             self.registration.forget()
 
-    def retry_s(self) -> float:
-        """How long to wait before the next attempt."""
-        return float(min(RETRY_S, FIRST_RETRY_S * 2 ** min(self.failures - 1, 10)))
-
 
 class Registrar:
     """`run` it until `stop`; call `register_soon` (or let ``topics.on_change``) when topics changed."""
@@ -79,6 +77,7 @@ class Registrar:
         master: KnownMaster | None = None,
         heartbeats: Heartbeats | None = None,
         prepare: Callable[[RemotingClient], Awaitable[None]] | None = None,
+        random: Random | None = None,
     ) -> None:
         """``master`` of a slave is told where NameServers say that it is.
 
@@ -90,6 +89,7 @@ class Registrar:
         self._master = master
         self._heartbeats = heartbeats
         self._prepare = prepare
+        self._backoff = Backoff(FIRST_RETRY_S, RETRY_S, random or Random())
         self._states = {addr: _State(addr) for addr in options.namesrv_addrs}
         self._loops = trio.CancelScope()
         self._stopping = False
@@ -159,7 +159,7 @@ class Registrar:
                 if isinstance(error, RequestTimeout):  # the connection may be dead without knowing it
                     client.close_connection(state.addr, "no answer in time")
                 # Not woken by changes: a NameServer that takes connections and drops them must cost little.
-                await trio.sleep(state.retry_s())
+                await trio.sleep(self._backoff.pause_s(state.failures))
                 continue
             self._succeeded(client, state)
             took = trio.current_time() - started

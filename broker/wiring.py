@@ -35,11 +35,11 @@ from broker.tasks.clean import Cleaner
 from broker.tasks.flush import Flusher
 from broker.tasks.pages import PagesAhead
 from broker.tasks.persist import Persister
+from mqcommon.addresses import split_address
 from mqcommon.clock import Clock
 from mqcommon.files import FileSystem
 from mqcommon.message.ids import UniqueKeys, encode_host
 from remoting.net.channel import Channel
-from remoting.net.client import split_address
 from remoting.net.connection_limit import connection_budget
 from remoting.net.server import Server, ServerLimits
 from remoting.net.steps import Stepper

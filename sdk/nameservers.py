@@ -13,9 +13,10 @@ from typing import TypeVar
 
 import trio
 
+from mqcommon.addresses import split_address
 from mqcommon.arguments import wrong_type
 from mqcommon.errors import BrokerError, RemotingError, UserError
-from remoting.net.client import RemotingClient, split_address
+from remoting.net.client import RemotingClient
 from sdk.endpoint import Endpoint
 
 logger = logging.getLogger(__name__)

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
+from mqcommon.addresses import is_address
 from mqcommon.message.queue import MessageQueue
 from mqcommon.names import MASTER_ID, PERM_READ, PERM_WRITE
-from remoting.net.client import split_address
 from remoting.protocol.bodies.route import TopicRouteData
 
 # More queues than any topic has; a larger number is damage, and would fill the memory.
@@ -103,7 +103,7 @@ def _brokers(data: TopicRouteData, is_elsewhere: IsElsewhere, skipped: list[str]
     for broker in sorted(data.broker_datas, key=lambda broker: broker.broker_name):
         name, usable = broker.broker_name, {}
         for broker_id, addr in sorted(broker.broker_addrs.items()):
-            if broker_id < 0 or not _is_address(addr):
+            if broker_id < 0 or not is_address(addr):
                 skipped.append(f"broker {name!r} id {broker_id} at {addr!r} (no such address)")
             elif is_elsewhere(name, addr):
                 skipped.append(f"broker {name!r} id {broker_id} at {addr} (another broker listens there)")
@@ -111,14 +111,6 @@ def _brokers(data: TopicRouteData, is_elsewhere: IsElsewhere, skipped: list[str]
                 usable[broker_id] = addr
         brokers[name] = MappingProxyType(usable)
     return brokers
-
-
-def _is_address(addr: str) -> bool:
-    try:
-        split_address(addr)
-    except ValueError:
-        return False
-    return True
 
 
 def _counts(

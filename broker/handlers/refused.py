@@ -9,8 +9,8 @@ import re
 from collections.abc import Collection
 
 from broker.meta.clients import Clients
+from mqcommon.addresses import split_address
 from remoting.net.channel import Channel
-from remoting.net.client import split_address
 from remoting.net.server import Handler, not_supported
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import Command

@@ -12,8 +12,9 @@ import trio
 
 from broker.options import BrokerOptions
 from broker.replication.known_master import KnownMaster
+from mqcommon.addresses import split_address
 from mqcommon.errors import ProtocolError, RemotingError
-from remoting.net.client import open_client, split_address
+from remoting.net.client import open_client
 from remoting.protocol.bodies import decode_body
 from remoting.protocol.bodies.kvtable import KVTable
 from remoting.protocol.codes import RequestCode, ResponseCode

@@ -10,8 +10,8 @@ Neighbours: link.py (what is said), store/replica.py (the log), find_master.py (
 import logging
 import math
 import os
-import random
 from collections.abc import Awaitable, Callable
+from random import Random
 
 import trio
 
@@ -22,9 +22,11 @@ from broker.replication.pieces import tails_of
 from broker.replication.progress import SlaveProgress
 from broker.store.replica import Replica
 from broker.store.residency import NotResident, resident_only, warm
+from mqcommon.addresses import split_address
+from mqcommon.backoff import Backoff
 from mqcommon.clock import Clock
 from mqcommon.errors import DiskFull, ProtocolError, ReplicationRefused, StoreCorrupt
-from remoting.net.client import connect, connect_reason, split_address
+from remoting.net.client import connect, connect_reason
 
 logger = logging.getLogger(__name__)
 
@@ -70,6 +72,7 @@ class Slave:
         guard: trio.Lock,
         *,
         last_file: bool = False,
+        random: Random | None = None,
     ) -> None:
         self._replica = replica
         self._terms = terms
@@ -82,6 +85,7 @@ class Slave:
         self._clock = clock
         self._guard = guard
         self._last_file = last_file
+        self._backoff = Backoff(FIRST_PAUSE_S, MAX_PAUSE_S, random or Random())
         self._to_build = trio.Event()
         self._to_flush = trio.Event()
         self._built = trio.Event()
@@ -116,8 +120,7 @@ class Slave:
                 logged_at = now
             self.following = ""
             self._master_lost()
-            pause_s = min(FIRST_PAUSE_S * 2 ** min(failures - 1, 10), MAX_PAUSE_S)
-            await trio.sleep(pause_s * random.uniform(0.8, 1.2))
+            await trio.sleep(self._backoff.pause_s(failures))
 
     async def finish(self) -> None:
         """After `run`: queues get all whole records, and the part of one at the end is cut."""

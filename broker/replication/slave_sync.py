@@ -11,6 +11,7 @@ Neighbours: known_master.py (whom to ask), master_api.py (the requests), meta/ (
 import logging
 import math
 from collections.abc import Awaitable, Callable, Iterator
+from random import Random
 
 import trio
 
@@ -18,6 +19,7 @@ from broker.meta.metadata import Metadata
 from broker.replication.known_master import KnownMaster
 from broker.replication.master_api import Master
 from broker.tasks.persist import Persister
+from mqcommon.backoff import Backoff
 from mqcommon.errors import BrokerError, ProtocolError, RemotingError, ReplicationRefused, RequestTimeout, StoreError
 from remoting.net.client import RemotingClient, open_client
 from remoting.protocol.bodies.data_version import DataVersion
@@ -29,7 +31,7 @@ from remoting.protocol.headers.pages import FIRST_PAGE
 logger = logging.getLogger(__name__)
 
 INTERVAL_MS = 3_000
-# A master that is away is asked after the first time, then after twice that, and so on up to RETRY_S.
+# Pauses between the tries of a master that is away: from the first to the second, with jitter.
 FIRST_RETRY_S = 0.1
 RETRY_S = 3.0
 # Between two copies from a Skylark master; more, by this factor, when they take long.
@@ -52,6 +54,7 @@ class SlaveSync:
         log_end: Callable[[], int],
         online: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint,
         max_frame_bytes: int = MAX_FRAME_BYTES,
+        random: Random | None = None,
     ) -> None:
         """``online`` returns when the master's tables may be copied: with acting masters, not before it registered."""
         self._known = known
@@ -60,6 +63,7 @@ class SlaveSync:
         self._log_end = log_end
         self._online = online
         self._max_frame_bytes = max_frame_bytes
+        self._backoff = Backoff(FIRST_RETRY_S, RETRY_S, random or Random())
         self._moved = trio.Event()
         self._failures = 0
         self._whole_at = -math.inf
@@ -98,7 +102,7 @@ class SlaveSync:
                     client.close_connection(addr, "no answer in time")
                 copied, tell = None, True
                 self._known.ask_again()
-                await trio.sleep(min(RETRY_S, FIRST_RETRY_S * 2 ** min(self._failures - 1, 10)))
+                await trio.sleep(self._backoff.pause_s(self._failures))
                 continue
             self._known.heard(answers=True)
             if tell:

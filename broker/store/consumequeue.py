@@ -8,7 +8,7 @@ the blocks that are needed. A crash loses the tail only: all of it comes after t
 from the log. No entry has size 0, so the end of a file's entries is found by bisection.
 
 Threads: a queue belongs to the event loop. Its files change under `Flusher.one_at_a_time` only: by the thread of a
-checkpoint or of the cleaner, and by the loop in `move_to`, `start_at` and `remove`.
+checkpoint, of the cleaner or of a deletion, and by the loop in `move_to` and `start_at`.
 """
 
 import struct
@@ -287,11 +287,9 @@ class ConsumeQueue:
         self.chain.retire_before(min(max(self.min_offset, offset), self._stored - 1) * ENTRY_BYTES)
         self.min_offset = max(self.min_offset, offset)
 
-    def remove(self) -> None:
-        """Delete the queue's files, also one that a crash left after its last entry."""
-        self.chain.remove_all()
-        for name in self._fs.listdir(self.directory):
-            self._fs.remove(f"{self.directory}/{name}")
+    def forget(self) -> None:
+        """Let go of all entries; the caller removes the files."""
+        self.chain.forget()
         self._tail.clear()
         self._stored = self.next_offset
 

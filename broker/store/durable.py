@@ -101,7 +101,7 @@ class DurableStore:
         return [(queue, queue.unwritten()) for queue in queues]
 
     def write_queues(self, steps: Sequence[QueueStep]) -> None:
-        """Write them, and make them durable. Runs in any thread, one at a time.
+        """Write them, and make them durable. Runs in any thread, one at a time, after `Queues.remove_files`.
 
         DiskFull or OSError when they cannot be written, StoreError as in `flush`: `give_up_checkpoint` then.
         """
@@ -171,6 +171,7 @@ class DurableStore:
         """All steps of a checkpoint at once. Blocks; for when nobody else uses the store. DiskFull, OSError: none."""
         mark = self.begin_checkpoint(with_ends=with_ends, as_flushed=as_flushed)
         try:
+            self.queues.remove_files()
             while steps := self.take_queues(mark):
                 self.write_queues(steps)
                 self.queues_written(steps)

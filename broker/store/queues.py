@@ -23,7 +23,9 @@ class Queues:
         self._directory = directory
         self._segment_bytes = segment_bytes
         self._head_bytes = record_head(bytes(8), store_host).size + PROPERTIES_LENGTH.size
+        # Directories whose files were removed since the last checkpoint, and those of them whose files are still there.
         self._emptied: list[str] = []
+        self._unremoved: list[str] = []
         self._by_topic: dict[str, dict[int, ConsumeQueue]] = {}
         # In the order in which they were touched.
         self._dirty: deque[ConsumeQueue] = deque()
@@ -70,19 +72,41 @@ class Queues:
         return sorted(self._by_topic.get(topic, ()))
 
     def remove(self, topic: str) -> list[ConsumeQueue]:
-        """Forget the queues of ``topic`` and remove their files; returns them."""
+        """Forget the queues of ``topic``; returns them. `remove_files` takes their files off the disk."""
         removed = list(self._by_topic.pop(topic, {}).values())
+        self._gone.append(topic)
         for queue in removed:
             queue.dirty = False
-            self.clear(queue)
-        self._gone.append(topic)
+            self._forget(queue)
         return removed
 
     def clear(self, queue: ConsumeQueue) -> None:
-        """Remove the queue's files; the next checkpoint makes that durable."""
+        """Remove the queue's files; the next checkpoint makes that durable. Blocks; OSError as `remove_files`."""
+        self._forget(queue)
+        self.remove_files()
+
+    def _forget(self, queue: ConsumeQueue) -> None:
+        queue.forget()
         if self._fs.is_dir(queue.directory):
             self._emptied.append(queue.directory)
-        queue.remove()
+            self._unremoved.append(queue.directory)
+
+    @property
+    def must_remove_files(self) -> bool:
+        """Whether `remove_files` has something to do. No queue may be written before that."""
+        return bool(self._unremoved)
+
+    def remove_files(self) -> None:
+        """Remove the files of queues that were forgotten, also those that a crash left after the last entry.
+
+        Blocks: for any thread, one at a time. A queue that was made again meanwhile has no files yet: they are written
+        by a checkpoint, which does this first. OSError leaves the rest to be tried again.
+        """
+        while self._unremoved:
+            directory = self._unremoved[0]
+            for name in self._fs.listdir(directory):
+                self._fs.remove(f"{directory}/{name}")
+            del self._unremoved[0]
 
     def touch(self, queue: ConsumeQueue) -> None:
         """The queue has something for the next checkpoint."""

@@ -303,6 +303,11 @@ class SegmentChain:
             self._remove(self.segments.pop())
         self.remove_retired()
 
+    def forget(self) -> None:
+        """Unmap all segments and take them out of the chain; the caller removes the files."""
+        self.close()
+        self.segments, self.retired = [], []
+
     def _remove(self, segment: Segment) -> None:
         segment.close()
         self._fs.remove(segment.path)

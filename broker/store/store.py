@@ -276,9 +276,10 @@ class MessageStore(DurableStore):
         return max(self.log.end - self.index.position, 0)
 
     def delete_topic(self, topic: str) -> None:
-        """Forget the queues of ``topic`` and remove their files; its messages stay in the log until that is cleaned.
+        """Forget the queues of ``topic``; its messages stay in the log until that is cleaned.
 
-        The caller writes a checkpoint afterwards: recovery starts behind it and does not bring the queues back.
+        The caller writes a checkpoint afterwards, which removes the queues' files when `Queues.remove_files` has not
+        done it yet. Recovery starts after it and does not bring the queues back.
         """
         self.arrived.difference_update(self.queues.remove(topic))
 

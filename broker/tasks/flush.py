@@ -124,6 +124,8 @@ class Flusher:
         """Whether the entries that wait in memory are in the queues' files."""
         store, before = self._store, self._cannot_write
         try:
+            if store.queues.must_remove_files:
+                await trio.to_thread.run_sync(store.queues.remove_files)
             while steps := store.take_queues(mark):
                 await trio.to_thread.run_sync(store.write_queues, steps)
                 store.queues_written(steps)
@@ -146,9 +148,14 @@ class Flusher:
         await trio.to_thread.run_sync(self._store.finish_checkpoint, mark)
 
     async def delete_topic(self, topic: str) -> None:
-        """Remove the topic's queues for good."""
+        """Remove the topic's queues for good. OSError when files could not be removed: the next checkpoint tries again.
+
+        The topic may be made again meanwhile. Its new queues get files at the next checkpoint only, after the old files
+        are gone: both happen under `one_at_a_time`.
+        """
         async with self.one_at_a_time:
             self._store.delete_topic(topic)
+            await trio.to_thread.run_sync(self._store.queues.remove_files)
         # The noted ends must not name its queues: a start would miss them.
         await self.checkpoint(note_ends=True)
 
@@ -192,6 +199,7 @@ class Flusher:
             log = self._store.log
             if (
                 self._cannot_write
+                or self._store.queues.must_remove_files
                 or log.flushed != done
                 or (log.flushed != log.end and trio.current_time() >= self._next_ends)
             ):

@@ -13,6 +13,7 @@ from typing import Protocol
 
 import trio
 
+from mqcommon.addresses import split_address as split_address
 from mqcommon.errors import ConnectFailed, RemotingError, RequestTimeout
 from remoting.net.channel import Answered, Channel
 from remoting.net.server import Handler, failure
@@ -282,14 +283,6 @@ async def connect(host: str, port: int) -> trio.SocketStream:
         await trio.aclose_forcefully(stream)
         raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
     return stream
-
-
-def split_address(addr: str) -> tuple[str, int]:
-    """(host, port) of ``host:port`` or ``[v6]:port``; ValueError with a clear text otherwise."""
-    host, colon, port = addr.rpartition(":")
-    if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
-        raise ValueError(f"{addr!r} is no address of the form host:port")
-    return host.strip("[]"), int(port)
 
 
 def connect_reason(error: BaseException) -> str:

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from remoting.net.client import split_address
+from mqcommon.addresses import split_address
 from remoting.net.server import listen
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command

@@ -3,6 +3,8 @@
 ``crash(random)`` gives the file system as it is after power loss; ``killed()`` after the death of the process (all
 is kept). ``capacity`` fills up, ``faults`` makes calls fail (faults.py), ``flip`` is rot, ``before_call`` sees each
 operation before it is done. Handles of before a crash or kill stay usable and change nothing afterwards.
+Threads may use one at once. ``crash`` and ``killed`` see each change of theirs as a whole or not at all: a lock is held
+for each, but not for ``before_call``, which may block.
 Operations: mkdirs create open read allocate write sync truncate rename remove fsync_dir. Neighbour: memory_disk.py.
 """
 
@@ -11,6 +13,7 @@ import errno
 import mmap
 import os
 import posixpath
+import threading
 from collections import Counter
 from collections.abc import Callable
 from random import Random
@@ -39,6 +42,7 @@ class MemoryFiles:
         #: what is said not to be in the page cache
         self.cold = ColdBytes()
         self._locks: set[str] = set()
+        self._mutex = threading.RLock()
 
     # --- FileSystem
 
@@ -50,21 +54,25 @@ class MemoryFiles:
 
     def listdir(self, path: str) -> list[str]:
         start = f"{path.rstrip('/')}/" if path else ""
-        names = {entry.removeprefix(start) for entry in (*self._names, *self._directories) if entry.startswith(start)}
+        with self._mutex:
+            entries = (*self._names, *self._directories)
+        names = {entry.removeprefix(start) for entry in entries if entry.startswith(start)}
         return sorted(name for name in names if name and "/" not in name)
 
     def mkdirs(self, path: str) -> None:
         if path not in self._directories:
             self._count("mkdirs", path)
-        while path not in self._directories:
-            self._directories.add(path)
-            path = posixpath.dirname(path)
+        with self._mutex:
+            while path not in self._directories:
+                self._directories.add(path)
+                path = posixpath.dirname(path)
 
     def remove(self, path: str) -> None:
         self._count("remove", path)
-        self._node(path)
-        del self._names[path]
-        self._note(path, None)
+        with self._mutex:
+            self._node(path)
+            del self._names[path]
+            self._note(path, None)
 
     def rmdir(self, path: str) -> None:
         if path not in self._directories:
@@ -75,31 +83,35 @@ class MemoryFiles:
 
     def rename(self, old: str, new: str) -> None:
         self._count("rename", new)
-        node = self._node(old)
-        if posixpath.dirname(new) not in self._directories:
-            raise FileNotFoundError(errno.ENOENT, "no such directory", new)
-        del self._names[old]
-        self._names[new] = node
-        if posixpath.dirname(old) == posixpath.dirname(new):
-            self._changes.setdefault(posixpath.dirname(new), []).append((f"{old}\0{new}", node))
-        else:
-            self._note(new, node)
-            self._note(old, None)
+        with self._mutex:
+            node = self._node(old)
+            if posixpath.dirname(new) not in self._directories:
+                raise FileNotFoundError(errno.ENOENT, "no such directory", new)
+            del self._names[old]
+            self._names[new] = node
+            if posixpath.dirname(old) == posixpath.dirname(new):
+                self._changes.setdefault(posixpath.dirname(new), []).append((f"{old}\0{new}", node))
+            else:
+                self._note(new, node)
+                self._note(old, None)
 
     def take_mode(self, path: str, like: str) -> None:
         self._node(path)
         self._node(like)
 
     def size(self, path: str) -> int:
-        return self._node(path).size()
+        with self._mutex:
+            return self._node(path).size()
 
     def read(self, path: str) -> bytes:
         self._count("read", path)
-        return self._node(path).content()
+        with self._mutex:
+            return self._node(path).content()
 
     def read_part(self, path: str, at: int, size: int) -> bytes:
         self._count("read", path)
-        return self._node(path).content()[at : at + size]
+        with self._mutex:
+            return self._node(path).content()[at : at + size]
 
     def boot_id(self) -> str:
         return f"boot-{self.boots}"
@@ -121,27 +133,31 @@ class MemoryFiles:
         hole = 0 if allocated is None else max(0, size - max(length, allocated))
         self.take_room(path, max(0, size - length - hole))
         node = self._open(path)
-        node.hole += hole
-        if node.map is None or len(node.map) != size:
-            content = node.content()
-            node.map = mmap.mmap(-1, size)
-            node.map[: min(size, len(content))] = content[:size]
-            node.data = bytearray(content)
-            node.maps = 0
-        node.maps += 1
-        return MemoryMappedFile(self, path, node, size)
+        with self._mutex:
+            node.hole += hole
+            if node.map is None or len(node.map) != size:
+                content = node.content()
+                node.map = mmap.mmap(-1, size)
+                node.map[: min(size, len(content))] = content[:size]
+                node.data = bytearray(content)
+                node.maps = 0
+            node.maps += 1
+            return MemoryMappedFile(self, path, node, size)
 
     def fsync_dir(self, path: str) -> None:
         self._count("fsync_dir", path)
         if path not in self._directories:
             raise FileNotFoundError(errno.ENOENT, "no such directory", path)
-        self._durable_names[path] = apply_changes(self._durable_names.get(path, {}), self._changes.pop(path, []))
+        with self._mutex:
+            self._durable_names[path] = apply_changes(self._durable_names.get(path, {}), self._changes.pop(path, []))
 
     def sync_all(self, path: str) -> None:
         self._count("sync", path)
-        for node in self._names.values():
-            node.sync()
-        for directory in list(self._changes):
+        with self._mutex:
+            for node in self._names.values():
+                node.sync()
+            directories = list(self._changes)
+        for directory in directories:
             self.fsync_dir(directory)
 
     def disk_usage(self, path: str) -> DiskUsage:
@@ -162,45 +178,48 @@ class MemoryFiles:
 
     def crash(self, random: Random) -> "MemoryFiles":
         """After power loss: per directory some of its unsynced changes, per file a part of its unsynced bytes."""
-        after = MemoryFiles(self.capacity)
-        after.boots = self.boots + 1
-        after._directories = set(self._directories)
-        for directory in sorted({*self._durable_names, *self._changes}):
-            changes = self._changes.get(directory, [])
-            survived = changes[: random.randint(0, len(changes))]
-            if random.random() < 0.5:  # POSIX promises no order between names
-                survived = [change for change in changes if random.random() < 0.5]
-            names = apply_changes(self._durable_names.get(directory, {}), survived)
-            for path in sorted(names):
-                after._put(path, names[path].survivor(random))
-        return after
+        with self._mutex:
+            after = MemoryFiles(self.capacity)
+            after.boots = self.boots + 1
+            after._directories = set(self._directories)
+            for directory in sorted({*self._durable_names, *self._changes}):
+                changes = self._changes.get(directory, [])
+                survived = changes[: random.randint(0, len(changes))]
+                if random.random() < 0.5:  # POSIX promises no order between names
+                    survived = [change for change in changes if random.random() < 0.5]
+                names = apply_changes(self._durable_names.get(directory, {}), survived)
+                for path in sorted(names):
+                    after._put(path, names[path].survivor(random))
+            return after
 
     def killed(self) -> "MemoryFiles":
         """After kill -9: the kernel keeps all; what was not synced is still not."""
-        after = MemoryFiles(self.capacity)
-        after.boots = self.boots
-        after._directories = set(self._directories)
-        nodes: dict[int, Node] = {}
+        with self._mutex:
+            after = MemoryFiles(self.capacity)
+            after.boots = self.boots
+            after._directories = set(self._directories)
+            nodes: dict[int, Node] = {}
 
-        def copy(node: Node) -> Node:
-            if id(node) not in nodes:
-                nodes[id(node)] = node.twin()
-            return nodes[id(node)]
+            def copy(node: Node) -> Node:
+                if id(node) not in nodes:
+                    nodes[id(node)] = node.twin()
+                return nodes[id(node)]
 
-        after._names = {path: copy(node) for path, node in self._names.items()}
-        after._durable_names = {
-            directory: {path: copy(node) for path, node in names.items()}
-            for directory, names in self._durable_names.items()
-        }
-        after._changes = {
-            directory: [(change, None if node is None else copy(node)) for change, node in changes]
-            for directory, changes in self._changes.items()
-        }
-        return after
+            after._names = {path: copy(node) for path, node in self._names.items()}
+            after._durable_names = {
+                directory: {path: copy(node) for path, node in names.items()}
+                for directory, names in self._durable_names.items()
+            }
+            after._changes = {
+                directory: [(change, None if node is None else copy(node)) for change, node in changes]
+                for directory, changes in self._changes.items()
+            }
+            return after
 
     def paths(self) -> list[str]:
         """All files, sorted."""
-        return sorted(self._names)
+        with self._mutex:
+            return sorted(self._names)
 
     def overwrite(self, path: str, data: bytes) -> None:
         """Rot, or a file from elsewhere: ``data`` is on disk now."""
@@ -212,7 +231,8 @@ class MemoryFiles:
         self._node(path).flip(offset, bit)
 
     def used(self) -> int:
-        return sum(node.size() - node.hole for node in self._names.values())
+        with self._mutex:
+            return sum(node.size() - node.hole for node in self._names.values())
 
     def take_room(self, path: str, needed: int) -> None:
         if needed:
@@ -224,10 +244,12 @@ class MemoryFiles:
     # --- inside
 
     def _count(self, operation: str, path: str) -> None:
-        self.calls[operation] += 1
+        with self._mutex:
+            self.calls[operation] += 1
         if self.before_call is not None:
             self.before_call(operation, path)
-        self.faults.check(operation, path)
+        with self._mutex:
+            self.faults.check(operation, path)
 
     def _sync(self, path: str, node: Node) -> None:
         try:
@@ -235,11 +257,14 @@ class MemoryFiles:
         except OutOfDescriptors:
             raise
         except OSError:
-            node.sync_failed()
+            with self._mutex:
+                node.sync_failed()
             raise
-        node.sync()
+        with self._mutex:
+            node.sync()
+            has_durable_name = self._durable_names.get(posixpath.dirname(path), {}).get(path) is node
         # mqcommon/files.py: the first sync of a file made here syncs its directory too
-        if self._durable_names.get(posixpath.dirname(path), {}).get(path) is not node:
+        if not has_durable_name:
             self.fsync_dir(posixpath.dirname(path))
 
     def _node(self, path: str) -> Node:
@@ -252,18 +277,21 @@ class MemoryFiles:
             raise FileNotFoundError(errno.ENOENT, "no such directory", path)
         if path not in self._names:
             self._count("create", path)
-            self._names[path] = Node()
-            self._note(path, self._names[path])
-        return self._names[path]
+        with self._mutex:
+            if path not in self._names:
+                self._names[path] = Node()
+                self._note(path, self._names[path])
+            return self._names[path]
 
     def _note(self, path: str, node: Node | None) -> None:
         self._changes.setdefault(posixpath.dirname(path), []).append((path, node))
 
     def _put(self, path: str, data: bytes) -> None:
         directory = posixpath.dirname(path)
-        node = self._names[path] = Node(data)
-        self._durable_names.setdefault(directory, {})[path] = node
-        self._changes[directory] = [change for change in self._changes.get(directory, []) if change[0] != path]
+        with self._mutex:
+            node = self._names[path] = Node(data)
+            self._durable_names.setdefault(directory, {})[path] = node
+            self._changes[directory] = [change for change in self._changes.get(directory, []) if change[0] != path]
 
 
 class MemoryAppendFile:
@@ -277,7 +305,8 @@ class MemoryAppendFile:
     def write(self, data: bytes) -> None:
         self._fs._count("write", self.path)
         self._fs.take_room(self.path, len(data))
-        self._node.data += data
+        with self._fs._mutex:
+            self._node.data += data
 
     def sync(self) -> None:
         self._fs._sync(self.path, self._node)
@@ -287,8 +316,9 @@ class MemoryAppendFile:
 
     def truncate(self, size: int) -> None:
         self._fs._count("truncate", self.path)
-        del self._node.data[size:]
-        self._node.data += bytes(size - len(self._node.data))
+        with self._fs._mutex:
+            del self._node.data[size:]
+            self._node.data += bytes(size - len(self._node.data))
 
     def close(self) -> None:
         pass
@@ -321,17 +351,17 @@ class MemoryMappedFile:
     def pread(self, at: int, size: int) -> bytes:
         self._check_open()
         self._fs.cold.read(self.path, at, size)
-        return self._node.content()[at : at + size]
+        with self._fs._mutex:
+            return self._node.content()[at : at + size]
 
     def pwrite(self, at: int, data: memoryview) -> None:
         self._check_open()
-        self.view[at : at + len(data)] = data
+        with self._fs._mutex:
+            self.view[at : at + len(data)] = data
 
     def send(self, socket_fd: int, at: int, size: int) -> int:
-        self._check_open()
-        self._fs.cold.read(self.path, at, size)
         try:
-            return os.write(socket_fd, self._node.content()[at : at + size])
+            return os.write(socket_fd, self.pread(at, size))
         except BlockingIOError:
             return 0
 
@@ -344,17 +374,18 @@ class MemoryMappedFile:
             raise FileClosed(f"{self.path} was closed, and perhaps removed")
 
     def close(self) -> None:
-        if self._closed:
-            return
-        self._closed = True
-        if self._node.map is self.view:
-            self._node.maps -= 1
-            if self._node.maps:
+        with self._fs._mutex:
+            if self._closed:
                 return
-            self._node.data = bytearray(self._node.content())
-            self._node.map = None
-        with contextlib.suppress(BufferError):
-            self.view.close()
+            self._closed = True
+            if self._node.map is self.view:
+                self._node.maps -= 1
+                if self._node.maps:
+                    return
+                self._node.data = bytearray(self._node.content())
+                self._node.map = None
+            with contextlib.suppress(BufferError):
+                self.view.close()
 
 
 class MemoryLock:

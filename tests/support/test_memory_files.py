@@ -1,6 +1,9 @@
 """The fake disk forgets, tears, fails and rots as it is told to, and only then."""
 
 import errno
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from random import Random
 
 import pytest
@@ -146,3 +149,34 @@ def test_a_flipped_bit_stays_flipped() -> None:
     fs.overwrite("/d/other", b"abc")
     fs.flip("/d/other", 1)
     assert fs.read("/d/other") == b"acc"
+
+
+def test_a_crash_while_threads_change_files_sees_whole_changes_only() -> None:
+    fs = disk()
+    stopped = threading.Event()
+
+    def change(name: str) -> None:
+        while not stopped.is_set():
+            file = fs.open_map(f"/d/{name}", SIZE, create=True)
+            file.pwrite(0, memoryview(b"x"))
+            file.sync()
+            file.close()
+            fs.rename(f"/d/{name}", f"/d/{name}.old")
+            fs.remove(f"/d/{name}.old")
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(2) as threads:
+            changing = [threads.submit(change, name) for name in ("a", "b")]
+            try:
+                for seed in range(1500):
+                    fs.crash(Random(seed))
+                    killed = fs.killed()
+                    assert {killed.size(path) for path in killed.paths()} <= {0, SIZE}
+            finally:
+                stopped.set()
+            for one in changing:
+                one.result()
+    finally:
+        sys.setswitchinterval(interval)

@@ -3,17 +3,19 @@
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from itertools import pairwise
 from random import Random
 
 import pytest
 import trio
+import trio.testing
 
 from broker.replication.find_master import Target
 from broker.replication.frames import ReportReader, encode_header
 from broker.replication.hello import VERSION, Hello
 from broker.replication.link import LinkTerms
 from broker.replication.progress import SlaveProgress
-from broker.replication.slave import LOG_S, Slave
+from broker.replication.slave import FIRST_PAUSE_S, LOG_S, MAX_PAUSE_S, Slave
 from broker.store.replica import Replica
 from broker.store.store import MessageStore
 from mqcommon.clock import ManualClock
@@ -41,12 +43,17 @@ async def listening(converse: Conversation) -> AsyncIterator[Target]:
 
 @asynccontextmanager
 async def following(
-    store: MessageStore, target: Target, *, sync_flush: bool = False, last_file: bool = False
+    store: MessageStore,
+    target: Target | Callable[[], Awaitable[Target]],
+    *,
+    sync_flush: bool = False,
+    last_file: bool = False,
+    random: Random | None = None,
 ) -> AsyncIterator[Slave]:
-    """A slave that follows ``target`` until the end of the block."""
+    """A slave that follows ``target``, or what that finds, until the end of the block."""
 
     async def find() -> Target:
-        return target
+        return target if isinstance(target, Target) else await target()
 
     async def flush() -> None:
         await trio.to_thread.run_sync(store.flush)
@@ -63,6 +70,7 @@ async def following(
         ManualClock(),
         trio.Lock(),
         last_file=last_file,
+        random=random,
     )
     async with trio.open_nursery() as nursery:
         nursery.start_soon(slave.run)
@@ -212,3 +220,24 @@ async def test_a_master_that_does_not_answer_is_logged_each_minute(
         await slave.run()
     lines = [line for line in caplog.messages if "the master at 10.0.0.1:10911 does not answer" in line]
     assert 3 <= len(lines) <= 4
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_a_master_that_is_away_is_tried_after_longer_and_longer_pauses(
+    autojump_clock: trio.testing.MockClock, seed: int
+) -> None:
+    tries: list[float] = []
+    enough = trio.Event()
+
+    async def find() -> Target:
+        tries.append(trio.current_time())
+        if len(tries) == 12:
+            enough.set()
+        raise OSError("nobody listens there")
+
+    async with following(open_store(MemoryFiles()), find, random=Random(seed)):
+        await enough.wait()
+    pauses = [after - before for before, after in pairwise(tries)]
+    fulls = [min(FIRST_PAUSE_S * 2**number, MAX_PAUSE_S) for number in range(len(pauses))]
+    assert all(full / 2 <= round(pause, 6) <= full for pause, full in zip(pauses, fulls, strict=True)), pauses
+    assert len({round(pause / full, 6) for pause, full in zip(pauses, fulls, strict=True)}) > 1, "no jitter"

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import trio
 
+from mqcommon.addresses import split_address
 from mqcommon.message.message import decode_messages
-from remoting.net.client import split_address
 from remoting.protocol.bodies import decode_body
 from remoting.protocol.bodies.ha import HARuntimeInfo
 from remoting.protocol.bodies.kvtable import KVTable

@@ -148,6 +148,7 @@ class Schedule:
     def _delete_topic(self) -> None:
         topic = self.random.choice(TOPICS)
         self.store.delete_topic(topic)
+        self.store.queues.remove_files()
         self.model.delete(topic)
         if self.random.random() < 0.8:
             self._checkpoint(with_ends=True)

@@ -1,0 +1,19 @@
+"""Addresses of servers as they are written: ``host:port``. Pure."""
+
+
+def split_address(addr: str) -> tuple[str, int]:
+    """(host, port) of ``host:port`` or ``[v6]:port``; ValueError with a clear text otherwise."""
+    host, colon, port = addr.rpartition(":")
+    is_number = port.isascii() and port.isdecimal() and len(port) <= 5
+    if not colon or not host or not is_number or not 0 < int(port) < 65536:
+        raise ValueError(f"{addr!r} is no address of the form host:port")
+    return host.strip("[]"), int(port)
+
+
+def is_address(text: str) -> bool:
+    """Whether `split_address` takes ``text``."""
+    try:
+        split_address(text)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,37 @@
+"""``host:port`` is taken apart, or refused with the text that was given."""
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from mqcommon.addresses import is_address, split_address
+
+hosts = st.text("abcdefghijklmnopqrstuvwxyz0123456789.-", min_size=1)
+
+
+@given(hosts, st.integers(1, 65535))
+def test_host_and_port_come_apart(host: str, port: int) -> None:
+    assert split_address(f"{host}:{port}") == (host, port)
+
+
+def test_an_ipv6_host_loses_its_brackets() -> None:
+    assert split_address("[::1]:10911") == ("::1", 10911)
+
+
+@given(st.text())
+@example("h:" + "9" * 5000)
+@example("h:²")
+def test_any_text_is_an_address_or_a_value_error_that_names_it(text: str) -> None:
+    try:
+        host, port = split_address(text)
+    except ValueError as error:
+        assert repr(text) in str(error) and not is_address(text)
+    else:
+        assert 0 < port < 65536 and text.rpartition(":")[0].strip("[]") == host
+        assert is_address(text)
+
+
+@pytest.mark.parametrize("text", ["", "host", ":1", "host:", "host:0", "host:65536", "host:-1", "host:1x", "host:²"])
+def test_what_is_no_address_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is no address of the form host:port"):
+        split_address(text)
