@@ -20,6 +20,7 @@ from broker.replication.double_write import DoubleWrite
 from broker.store.group_commit import GroupCommit
 from broker.store.put_result import BatchPutResult, PutResult
 from broker.store.store import MessageStore
+from mqcommon.addresses import split_address
 from mqcommon.clock import Clock
 from mqcommon.errors import DiskFull, OutOfDescriptors, ProtocolError, RequestRefused
 from mqcommon.message.batch import MAX_MESSAGES, decode_batch, encode_offsets
@@ -29,7 +30,6 @@ from mqcommon.message.message import inflated
 from mqcommon.message.properties import find_property
 from mqcommon.names import check_topic, check_topic_is_sendable, is_retry_topic
 from remoting.net.channel import Channel
-from remoting.net.client import split_address
 from remoting.net.server import Handler, HandOver
 from remoting.net.steps import Stepper, Steps
 from remoting.protocol.bodies.topic import TopicConfig

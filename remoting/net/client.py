@@ -13,7 +13,7 @@ from typing import Protocol
 
 import trio
 
-from mqcommon.addresses import split_address as split_address
+from mqcommon.addresses import split_address
 from mqcommon.errors import ConnectFailed, RemotingError, RequestTimeout
 from remoting.net.channel import Answered, Channel
 from remoting.net.server import Handler, failure
