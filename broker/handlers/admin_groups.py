@@ -16,7 +16,7 @@ from mqcommon.errors import RequestRefused
 from mqcommon.names import can_have_retry_topic, check_group
 from remoting.net.channel import Channel
 from remoting.net.server import Handler, SlowHandler
-from remoting.net.steps import StepHandler, Steps
+from remoting.net.steps import StepHandler, Steps, run_slices
 from remoting.protocol.bodies.group import SubscriptionGroupConfig, SubscriptionGroupTable
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
@@ -84,7 +84,7 @@ class GroupHandlers:
         with refused_when_not_stored():
             existed = self._groups.delete(header.group_name)
             if clean:
-                self._offsets.remove_group(header.group_name)
+                await run_slices(self._offsets.remove_group(header.group_name))
             self._stats.drop_group(header.group_name)
             await self._durable()
         logger.info("group %s deleted by %s existed=%s offsets=%s", header.group_name, channel.remote, existed, clean)

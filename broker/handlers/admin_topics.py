@@ -20,7 +20,7 @@ from mqcommon.errors import RequestRefused
 from mqcommon.names import MAX_PERM, MAX_QUEUE_NUMS, check_topic, check_topic_is_users, is_system_topic
 from remoting.net.channel import Channel
 from remoting.net.server import Handler, SlowHandler
-from remoting.net.steps import NAMES, StepHandler, Steps, slices
+from remoting.net.steps import NAMES, StepHandler, Steps, run_slices, slices
 from remoting.protocol.bodies.topic import TOPIC_FILTER_TYPE, TopicConfig, TopicConfigTable, TopicList
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
@@ -91,7 +91,7 @@ class TopicHandlers:
         async with self._deleting:
             with refused_when_not_stored(), self._topics.leaving(topic):
                 existed = self._topics.delete(topic)
-                self._offsets.remove_topic(topic)
+                await run_slices(self._offsets.remove_topic(topic))
                 self._stats.drop_topic(topic)
                 await self._durable()
                 await self._delete_messages(topic)

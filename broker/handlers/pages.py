@@ -45,7 +45,9 @@ def answer_whole_or_page(
     """
     asked = PageRequestHeader.from_ext(request.ext)
     if asked.page_from is None:
-        return (yield from answer_steps(request, body_of(table), channel.max_frame_bytes, remedy=REMEDY))
+        whole = body_of(table)  # a copy, which takes a while
+        yield None
+        return (yield from answer_steps(request, whole, channel.max_frame_bytes, remedy=REMEDY))
     since = removals - (asked.page_removals or 0)
     start = max(asked.page_from - since, 0) if since >= 0 else 0
     rows = dict(_first(islice(table.items(), start, None), values, values_of))

@@ -10,7 +10,7 @@ Neighbours: known_master.py (whom to ask), master_api.py (the requests), meta/ (
 
 import logging
 import math
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 
 import trio
 
@@ -20,6 +20,7 @@ from broker.replication.master_api import Master
 from broker.tasks.persist import Persister
 from mqcommon.errors import BrokerError, ProtocolError, RemotingError, ReplicationRefused, RequestTimeout, StoreError
 from remoting.net.client import RemotingClient, open_client
+from remoting.net.steps import run_slices
 from remoting.protocol.bodies.data_version import DataVersion
 from remoting.protocol.bodies.metadata_versions import MetadataVersions
 from remoting.protocol.codes import ResponseCode
@@ -139,12 +140,12 @@ class SlaveSync:
 
     async def _copy_topics(self, master: Master) -> None:
         table = await master.topics()
-        await _in_slices(self._metadata.topics.mirror(table.topic_config_table, table.data_version))
+        await run_slices(self._metadata.topics.mirror(table.topic_config_table, table.data_version))
 
     async def _copy_groups(self, master: Master) -> None:
         table = await master.groups()
         groups = self._metadata.groups
-        await _in_slices(groups.mirror(table.subscription_group_table, table.forbidden_table, table.data_version))
+        await run_slices(groups.mirror(table.subscription_group_table, table.forbidden_table, table.data_version))
 
     async def _copy_consumer_offsets(self, master: Master, known: DataVersion | None) -> DataVersion | None:
         """What has changed since ``known``, or all; returns which version that is, None at a Java master."""
@@ -161,7 +162,7 @@ class SlaveSync:
                 break
             got = await master.consumer_offsets(None, got.next_page)
         if not first.is_part:
-            offsets.keep_only(keys)
+            await run_slices(offsets.keep_only(keys))
             self._whole_at = trio.current_time()
         # What changed while the pages came is news: the version is that of the first.
         offsets.take_version(first.table.data_version)
@@ -189,8 +190,3 @@ class SlaveSync:
     def _summary(self) -> str:
         metadata = self._metadata
         return f"{len(metadata.topics.names())} topics, {len(metadata.groups.names())} groups"
-
-
-async def _in_slices(steps: Iterator[None]) -> None:
-    for _ in steps:
-        await trio.lowlevel.checkpoint()

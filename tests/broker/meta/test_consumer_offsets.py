@@ -11,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from broker.meta import consumer_offsets
 from broker.meta.consumer_offsets import SLICE
 from mqcommon.errors import DiskFull
+from remoting.net.steps import finish
 from remoting.protocol.bodies.data_version import DataVersion
 from tests.broker.meta.support import Room
 
@@ -86,9 +87,9 @@ def test_groups_and_topics_find_each_other() -> None:
     offsets = Room().offsets
     for group, topic in [("g", "T"), ("g", "U"), ("h", "T")]:
         offsets.commit(group, topic, 0, 1)
-    assert offsets.topics_of("g") == ["T", "U"]
-    assert offsets.groups_of("T") == ["g", "h"]
-    assert offsets.topics_of("nobody") == []
+    assert finish(offsets.topics_of("g")) == ["T", "U"]
+    assert finish(offsets.groups_of("T")) == ["g", "h"]
+    assert finish(offsets.topics_of("nobody")) == []
 
 
 def test_removals_are_journalled_at_once_and_not_undone_by_later_flushes() -> None:
@@ -97,9 +98,9 @@ def test_removals_are_journalled_at_once_and_not_undone_by_later_flushes() -> No
         for topic in "TU":
             room.offsets.commit(group, topic, 0, 5)
     changed = room.offsets.take_changed()
-    room.offsets.remove_group("g")
-    room.offsets.remove_topic("U")
-    room.offsets.remove_topic("nothing")
+    finish(room.offsets.remove_group("g"))
+    finish(room.offsets.remove_topic("U"))
+    finish(room.offsets.remove_topic("nothing"))
     room.offsets.append_changed(changed)
     room.kill()
     assert room.offsets.table() == {"T@h": {0: 5}}
@@ -144,14 +145,14 @@ class OffsetsModel(RuleBasedStateMachine):
 
     @rule(group=GROUPS)
     def remove_group(self, group: str) -> None:
-        self.room.offsets.remove_group(group)
+        finish(self.room.offsets.remove_group(group))
         for table in (self.now, self.flushed):
             for key in [key for key in table if key[0] == group]:
                 del table[key]
 
     @rule(topic=TOPICS)
     def remove_topic(self, topic: str) -> None:
-        self.room.offsets.remove_topic(topic)
+        finish(self.room.offsets.remove_topic(topic))
         for table in (self.now, self.flushed):
             for key in [key for key in table if key[1] == topic]:
                 del table[key]
@@ -212,12 +213,12 @@ def test_a_copy_that_is_kept_up_with_what_changed_is_the_whole(steps: list[Any],
             if step == "copy":
                 part = master.changed_since(known)
                 if part is None:
-                    slave.keep_only(master.table())
+                    finish(slave.keep_only(master.table()))
                 slave.mirror(master.table() if part is None else part, is_whole=part is None)
                 known = master.live_version
                 assert slave.table() == master.table()
             elif step[0] == "remove":
-                master.remove_topic(step[1])
+                finish(master.remove_topic(step[1]))
             else:
                 group, topic, queue_id, offset = step
                 master.commit(group, topic, queue_id, offset)

@@ -16,6 +16,7 @@ from broker.replication.known_master import KnownMaster, MasterAddress
 from broker.replication.slave_sync import SlaveSync
 from broker.tasks.persist import Persister
 from remoting.net.server import Server, ServerLimits
+from remoting.net.steps import finish
 from remoting.protocol.bodies.data_version import DataVersion
 from remoting.protocol.bodies.group import SubscriptionGroupConfig
 from remoting.protocol.bodies.offsets import DelayOffsetTable
@@ -193,7 +194,7 @@ async def test_offsets_that_changed_are_copied_alone_and_all_of_them_now_and_the
         await until(lambda: copy.room.offsets.table() == master.room.offsets.table())
         monkeypatch.setattr(slave_sync_module, "WHOLE_S", 60)
         await until(lambda: len(master.watch) == 1)
-        master.room.offsets.remove_topic("T9")
+        finish(master.room.offsets.remove_topic("T9"))
         master.watch.tick()
         await until(lambda: copy.room.offsets.table() == master.room.offsets.table())
 
