@@ -1,6 +1,6 @@
-"""Large JSON objects in pieces, so that nobody decodes 16 MiB at once: a JSON parser cannot be interrupted, nor run beside
-the event loop in a thread.
+"""Large JSON objects in pieces, so that nobody decodes 16 MiB at once.
 
+A JSON parser cannot be interrupted, and in a thread it would hold up the event loop all the same: it keeps the GIL.
 Only brackets and strings are looked at here; what the pieces and the rest hold is for a real parser to judge.
 """
 
@@ -81,7 +81,9 @@ def _key(text: bytes) -> str:
     name = before.rstrip()
     if not colon or after.strip() or not name.endswith(b'"'):
         return ""
-    return str(name[:-1].rpartition(b'"')[2], "utf-8", "replace")
+    head, _, key = name[:-1].rpartition(b'"')
+    # After a backslash it is a quote within the key, which then is none of those that are looked for.
+    return "" if head.endswith(b"\\") else str(key, "utf-8", "replace")
 
 
 def _object(members: bytes) -> bytes:

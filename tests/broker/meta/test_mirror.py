@@ -104,6 +104,13 @@ def test_only_what_differs_is_written_and_the_loop_may_turn_meanwhile() -> None:
     groups = master.groups
     assert turns >= 4
     assert sum(1 for _ in slave.groups.mirror(groups.all(), groups.forbidden, groups.data_version)) >= 4
+    # So may it when nothing differs, and when most of it goes.
+    assert sum(1 for _ in slave.topics.mirror(master.topics.all(), master.topics.data_version)) >= 4
+    assert sum(1 for _ in slave.groups.mirror(groups.all(), groups.forbidden, groups.data_version)) >= 4
+    other = Room()
+    take_over(other, master)
+    assert sum(1 for _ in other.topics.mirror({}, master.topics.data_version)) >= 4
+    assert sum(1 for _ in other.groups.mirror({}, {}, groups.data_version)) >= 4
     master.topics.put(TopicConfig("T7", 2, 2))
     assert take_over(slave, master) == 2  # the topic, and the version
 
