@@ -36,6 +36,8 @@ RETRY_S = 3.0
 # Between two copies from a Skylark master; more, by this factor, when they take long.
 PAUSE_S = 0.05
 PAUSE_FACTOR = 10
+# The same for consumer offsets, of which there may be millions: a new topic does not wait for that.
+OFFSETS_FACTOR = 10
 # Consumer offsets that have changed are copied alone; all of them after this time.
 WHOLE_S = 60
 
@@ -63,7 +65,7 @@ class SlaveSync:
         self._max_frame_bytes = max_frame_bytes
         self._moved = trio.Event()
         self._failures = 0
-        self._whole_at = -math.inf
+        self._whole_at = self._offsets_from = -math.inf
         #: How often all that the master had was here.
         self.rounds = 0
         known.on_change.append(self._master_moved)
@@ -130,13 +132,14 @@ class SlaveSync:
             await self._copy_topics(master)
         if known is None or versions.groups != known.groups:
             await self._copy_groups(master)
-        if known is None or versions.consumer_offsets != known.consumer_offsets:
-            version = await self._copy_consumer_offsets(master, None if known is None else known.consumer_offsets)
-            versions.consumer_offsets = version or versions.consumer_offsets
         if known is None or versions.delay_offsets != known.delay_offsets:
             await self._copy_delay_offsets(master)
         took = trio.current_time() - started
-        return versions, max(PAUSE_S if master.is_skylark else INTERVAL_MS / 1000, PAUSE_FACTOR * took)
+        if known is None or versions.consumer_offsets != known.consumer_offsets:
+            versions.consumer_offsets = await self._copy_offsets_at_times(master, known) or versions.consumer_offsets
+        if master.is_skylark:
+            return versions, max(PAUSE_S, PAUSE_FACTOR * took)
+        return versions, max(INTERVAL_MS / 1000, PAUSE_FACTOR * (trio.current_time() - started))
 
     async def _copy_topics(self, master: Master) -> None:
         table = await master.topics()
@@ -146,6 +149,16 @@ class SlaveSync:
         table = await master.groups()
         groups = self._metadata.groups
         await run_slices(groups.mirror(table.subscription_group_table, table.forbidden_table, table.data_version))
+
+    async def _copy_offsets_at_times(self, master: Master, known: MetadataVersions | None) -> DataVersion | None:
+        """As `_copy_consumer_offsets`; not so soon after a copy that took long: then still ``known``."""
+        started = trio.current_time()
+        if known is not None and started < self._offsets_from:
+            return known.consumer_offsets
+        version = await self._copy_consumer_offsets(master, None if known is None else known.consumer_offsets)
+        now = trio.current_time()
+        self._offsets_from = now + OFFSETS_FACTOR * (now - started)
+        return version
 
     async def _copy_consumer_offsets(self, master: Master, known: DataVersion | None) -> DataVersion | None:
         """What has changed since ``known``, or all; returns which version that is, None at a Java master."""
