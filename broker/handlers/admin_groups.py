@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from broker.handlers.bodies import Durable, answer_with, read_body, refused_when_not_stored
-from broker.handlers.pages import answer_whole_or_page
+from broker.handlers.pages import Cursor, answer_whole_or_page
 from broker.meta.consumer_offsets import ConsumerOffsets
 from broker.meta.groups import Groups
 from broker.observe.stats import BrokerStats
@@ -46,6 +46,7 @@ class GroupHandlers:
         self._offsets = offsets
         self._stats = stats
         self._durable = durable
+        self._cursor = Cursor()
 
     def handlers(self) -> dict[int, Handler]:
         return {
@@ -104,6 +105,7 @@ class GroupHandlers:
             channel,
             request,
             table,
+            self._cursor,
             self._groups.removals,
             lambda rows: SubscriptionGroupTable(dict(rows), self._groups.forbidden, version),
         )

@@ -11,7 +11,7 @@ from itertools import islice
 import trio
 
 from broker.handlers.bodies import Durable, answer_with, refused_when_not_stored
-from broker.handlers.pages import answer_whole_or_page
+from broker.handlers.pages import Cursor, answer_whole_or_page
 from broker.meta.attributes import changed, parse_changes
 from broker.meta.consumer_offsets import ConsumerOffsets
 from broker.meta.topics import Topics
@@ -49,6 +49,7 @@ class TopicHandlers:
         self._offsets = offsets
         self._stats = stats
         self._durable = durable
+        self._cursor = Cursor()
         self._delete_messages = delete_messages
         self._deleting = trio.Lock()
 
@@ -121,6 +122,7 @@ class TopicHandlers:
             channel,
             request,
             table,
+            self._cursor,
             self._topics.removals,
             lambda rows: TopicConfigTable(version, dict(rows), version),
         )

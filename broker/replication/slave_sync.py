@@ -11,12 +11,14 @@ Neighbours: known_master.py (whom to ask), master_api.py (the requests), meta/ (
 import logging
 import math
 from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TypeVar, cast
 
 import trio
 
 from broker.meta.metadata import Metadata
 from broker.replication.known_master import KnownMaster
-from broker.replication.master_api import Master
+from broker.replication.master_api import Master, Offsets
 from broker.tasks.persist import Persister
 from mqcommon.errors import BrokerError, ProtocolError, RemotingError, ReplicationRefused, RequestTimeout, StoreError
 from remoting.net.client import RemotingClient, open_client
@@ -40,6 +42,8 @@ PAUSE_FACTOR = 10
 OFFSETS_FACTOR = 10
 # Consumer offsets that have changed are copied alone; all of them after this time.
 WHOLE_S = 60
+
+T = TypeVar("T")
 
 _Failures = (RemotingError, BrokerError, ProtocolError, StoreError, ReplicationRefused)
 
@@ -165,15 +169,14 @@ class SlaveSync:
         if trio.current_time() > self._whole_at + WHOLE_S:  # a client may have committed here
             known = None
         offsets = self._metadata.consumer_offsets
-        first = got = await master.consumer_offsets(known, FIRST_PAGE)
+        first = await master.consumer_offsets(known, FIRST_PAGE)
+        page: Offsets | None = first
         keys: dict[str, None] = {}
-        while True:
-            offsets.mirror(got.table.offset_table, is_whole=not got.is_part)
-            keys.update(dict.fromkeys(got.table.offset_table))
-            await self._persister.append_offsets()
-            if got.next_page is None:
-                break
-            got = await master.consumer_offsets(None, got.next_page)
+        while page is not None:
+            offsets.mirror(page.table.offset_table, is_whole=not page.is_part)
+            keys.update(dict.fromkeys(page.table.offset_table))
+            # The master makes the next page while this one is written here.
+            page = await _both(self._persister.append_offsets, partial(_offsets_after, master, page))
         if not first.is_part:
             await run_slices(offsets.keep_only(keys))
             self._whole_at = trio.current_time()
@@ -203,3 +206,31 @@ class SlaveSync:
     def _summary(self) -> str:
         metadata = self._metadata
         return f"{len(metadata.topics.names())} topics, {len(metadata.groups.names())} groups"
+
+
+async def _offsets_after(master: Master, page: Offsets) -> Offsets | None:
+    """The page after ``page``, None when that was the last."""
+    return None if page.next_page is None else await master.consumer_offsets(None, page.next_page)
+
+
+async def _both(first: Callable[[], Awaitable[None]], second: Callable[[], Awaitable[T]]) -> T:
+    """Run them at the same time; the result of the second, or the error of the one that failed first."""
+    results: list[T] = []
+    errors: list[Exception] = []
+
+    async def run(job: Callable[[], Awaitable[T | None]], nursery: trio.Nursery) -> None:
+        try:
+            result = await job()
+        except Exception as error:
+            errors.append(error)
+            nursery.cancel_scope.cancel()
+        else:
+            if job is second:
+                results.append(cast(T, result))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(run, first, nursery)
+        nursery.start_soon(run, second, nursery)
+    if errors:
+        raise errors[0]
+    return results[0]

@@ -41,6 +41,7 @@ async def until(condition: Callable[[], bool]) -> None:
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slave_sync_module, "INTERVAL_MS", 20)
     monkeypatch.setattr(slave_sync_module, "PAUSE_S", 0.002)
+    monkeypatch.setattr(slave_sync_module, "PAUSE_FACTOR", 0)
     monkeypatch.setattr(slave_sync_module, "OFFSETS_FACTOR", 0)
     monkeypatch.setattr(slave_sync_module, "RETRY_S", 0.02)
 
@@ -210,7 +211,7 @@ async def test_topics_do_not_wait_for_the_pause_after_a_long_copy_of_offsets(mon
         master.room.offsets.commit("g", "T", 2, 78)
         for number in range(3):
             master.room.topics.put(TopicConfig(f"New{number}"))
-            await until(lambda: copy.room.topics.all() == master.room.topics.all())  # noqa: B023
+            await until(lambda: copy.room.topics.all() == master.room.topics.all())
         assert copy.room.offsets.query("g", "T", 2) == 77
         assert master.asked.count(RequestCode.GET_ALL_CONSUMER_OFFSET) == 1
         monkeypatch.setattr(copy.sync, "_offsets_from", 0)
@@ -392,6 +393,6 @@ async def test_large_tables_come_in_pages(monkeypatch: pytest.MonkeyPatch) -> No
         await until(lambda: tables(copied.room)[:3] == tables(master.room)[:3])
         master.room.topics.delete("T7".ljust(120, "x"))
         master.room.offsets.commit("g", "T8".ljust(120, "x"), 0, 77)
-        await until(lambda: copied.room.topics.all() == master.room.topics.all())
+        await until(lambda: copied.room.topics.all() == master.room.topics.all() and len(master.watch) == 1)
         master.watch.tick()
         await until(lambda: copied.room.offsets.table() == master.room.offsets.table())
