@@ -180,8 +180,8 @@ def _topics_by_flag(predicate: Callable[[int], bool]) -> Callable[[State, Channe
         _check_allowed(state.options.enable_topic_list)
         found: list[list[str]] = []
         for table in state.routes.tables():
-            for part in slices(list(table.items()), NAMES):
-                found.append([topic for topic, queues in part if predicate(queues.topic_sys_flag)])
+            for part in slices(list(table), NAMES):  # names alone: a tuple for each would be work for the collector
+                found.append([topic for topic in part if topic in table and predicate(table[topic].topic_sys_flag)])
                 yield None
         return (yield from _topic_list(channel, request, found))
 
