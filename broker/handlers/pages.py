@@ -5,6 +5,7 @@ Neighbours: admin_topics.py, admin_groups.py and offsets.py answer with them; re
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from itertools import islice
 from typing import Any
 
@@ -39,16 +40,14 @@ class Cursor:
 
     def take(self, table: Rows, start: int, values: int, values_of: Callable[[Any], int]) -> dict[str, Any]:
         """Rows from number ``start`` on that have ``values`` together."""
+        rows: dict[str, Any] = {}
         at, self._at = self._at, -1
         if at == start and self._table is table:
-            try:
-                return self._took(start, dict(_first(self._rows, values, values_of)))
-            except RuntimeError:
-                pass  # the table has grown or shrunk since
-        self._table, self._rows = table, islice(table.items(), start, None)
-        return self._took(start, dict(_first(self._rows, values, values_of)))
-
-    def _took(self, start: int, rows: dict[str, Any]) -> dict[str, Any]:
+            with suppress(RuntimeError):  # the table has grown or shrunk since
+                rows = dict(_first(self._rows, values, values_of))
+        if not rows:
+            self._table, self._rows = table, islice(table.items(), start, None)
+            rows = dict(_first(self._rows, values, values_of))
         self._at = start + len(rows)
         return rows
 

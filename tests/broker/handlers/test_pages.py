@@ -91,6 +91,13 @@ def test_a_page_begins_where_the_last_one_ended() -> None:
     assert "new" in decode_body(KVTable, table.page(page).body, CBOR).table
 
 
+def test_what_is_added_after_the_last_page_is_found() -> None:
+    cursor, table = Cursor(), {"a": "1", "b": "2"}
+    assert cursor.take(table, 0, 5, lambda row: 1) == {"a": "1", "b": "2"}
+    table["c"] = "3"
+    assert cursor.take(table, 2, 5, lambda row: 1) == {"c": "3"}
+
+
 def test_a_page_that_is_too_large_is_made_smaller(caplog: pytest.LogCaptureFixture) -> None:
     channel = FakeChannel()
     channel.max_frame_bytes = 10_000
