@@ -41,7 +41,6 @@ async def until(condition: Callable[[], bool]) -> None:
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slave_sync_module, "INTERVAL_MS", 20)
     monkeypatch.setattr(slave_sync_module, "PAUSE_S", 0.002)
-    monkeypatch.setattr(slave_sync_module, "PAUSE_FACTOR", 0)
     monkeypatch.setattr(slave_sync_module, "OFFSETS_FACTOR", 0)
     monkeypatch.setattr(slave_sync_module, "RETRY_S", 0.02)
 
@@ -376,6 +375,7 @@ async def test_an_answer_that_cannot_be_read_changes_nothing(caplog: pytest.LogC
 
 
 async def test_large_tables_come_in_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slave_sync_module, "PAUSE_FACTOR", 0)
     limit = 65_536
     master = SkylarkMaster()
     handlers = {**master.desk.all_handlers, **master.watch.handlers()}
