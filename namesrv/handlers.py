@@ -19,7 +19,7 @@ from namesrv.state import State
 from remoting.net.answers import answer_steps, answer_with
 from remoting.net.channel import Channel
 from remoting.net.server import Handler
-from remoting.net.steps import StepHandler, Steps, sorted_steps
+from remoting.net.steps import NAMES, StepHandler, Steps, slices, sorted_steps
 from remoting.protocol.bodies import Body, dialect_for, encode_body
 from remoting.protocol.bodies.cluster import BrokerMemberGroup, MemberGroupAnswer
 from remoting.protocol.bodies.data_version import DataVersion
@@ -62,13 +62,11 @@ def build_handlers(state: State) -> dict[int, Handler]:
         RequestCode.GET_KV_CONFIG: config_handlers.get_kv,
         RequestCode.GET_ROUTEINFO_BY_TOPIC: get_route,
         RequestCode.GET_BROKER_CLUSTER_INFO: get_cluster_info,
-        RequestCode.WIPE_WRITE_PERM_OF_BROKER: wipe_write_perm,
         RequestCode.DELETE_TOPIC_IN_NAMESRV: delete_topic,
         RequestCode.REGISTER_TOPIC_IN_NAMESRV: register_topic,
         RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: get_system_topics,
         RequestCode.GET_NAMESRV_CONFIG: config_handlers.get_config,
         RequestCode.QUERY_DATA_VERSION: query_data_version,
-        RequestCode.ADD_WRITE_PERM_OF_BROKER: add_write_perm,
         RequestCode.GET_BROKER_MEMBER_GROUP: get_member_group,
         RequestCode.BROKER_HEARTBEAT: heartbeat,
     }
@@ -78,6 +76,8 @@ def build_handlers(state: State) -> dict[int, Handler]:
 def build_step_handlers(state: State) -> dict[int, StepHandler]:
     """Code to handler, for what grows with the number of topics or of keys."""
     table: dict[int, Callable[[State, Channel, Command], Steps[Command]]] = {
+        RequestCode.WIPE_WRITE_PERM_OF_BROKER: wipe_write_perm,
+        RequestCode.ADD_WRITE_PERM_OF_BROKER: add_write_perm,
         RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: get_all_topics,
         RequestCode.GET_KVLIST_BY_NAMESPACE: config_handlers.get_kv_namespace,
         RequestCode.GET_TOPICS_BY_CLUSTER: get_topics_of_cluster,
@@ -180,8 +180,9 @@ def _topics_by_flag(predicate: Callable[[int], bool]) -> Callable[[State, Channe
         _check_allowed(state.options.enable_topic_list)
         found: list[list[str]] = []
         for table in state.routes.tables():
-            found.append([topic for topic, queues in table.items() if predicate(queues.topic_sys_flag)])
-            yield None
+            for part in slices(list(table), NAMES):  # names alone: a tuple for each would be work for the collector
+                found.append([topic for topic in part if topic in table and predicate(table[topic].topic_sys_flag)])
+                yield None
         return (yield from _topic_list(channel, request, found))
 
     return handler
@@ -209,18 +210,18 @@ def register_topic(state: State, channel: Channel, request: Command) -> Command:
     return request.respond()
 
 
-def wipe_write_perm(state: State, channel: Channel, request: Command) -> Command:
+def wipe_write_perm(state: State, channel: Channel, request: Command) -> Steps[Command]:
     """205."""
     name = BrokerNameRequestHeader.from_ext(request.ext).broker_name
-    count = state.routes.wipe_write_perm(name)
+    count = yield from state.routes.wipe_write_perm(name)
     logger.info("write permission wiped: %s topics=%d by=%s", name, count, channel.remote)
     return request.respond(ext=WipeWritePermResponseHeader(count).to_ext())
 
 
-def add_write_perm(state: State, channel: Channel, request: Command) -> Command:
+def add_write_perm(state: State, channel: Channel, request: Command) -> Steps[Command]:
     """327."""
     name = BrokerNameRequestHeader.from_ext(request.ext).broker_name
-    count = state.routes.add_write_perm(name)
+    count = yield from state.routes.add_write_perm(name)
     logger.info("write permission added: %s topics=%d by=%s", name, count, channel.remote)
     return request.respond(ext=AddWritePermResponseHeader(count).to_ext())
 

@@ -27,7 +27,6 @@ from remoting.net.channel import Channel
 from remoting.net.server import Handler, failure
 from remoting.net.steps import Stepper, Steps, finish, slices
 from remoting.protocol import strict_cbor
-from remoting.protocol.bodies import loads
 from remoting.protocol.bodies.data_version import DataVersion
 from remoting.protocol.bodies.kvtable import KVTable
 from remoting.protocol.bodies.register import (
@@ -35,6 +34,7 @@ from remoting.protocol.bodies.register import (
     RegisterBrokerBody,
     body_crc32,
     decode_compressed,
+    decode_json,
     read_registration,
 )
 from remoting.protocol.bodies.topic import TopicConfig
@@ -215,8 +215,9 @@ def _body(request: Command, is_compressed: bool) -> Steps[RegisterBrokerBody]:
         return RegisterBrokerBody()
     if is_compressed:
         return (yield from decode_compressed(request.body, request.version))
-    wire = strict_cbor.loads(request.body) if request.codec == CBOR else loads(request.body)
-    return (yield from read_registration(wire))
+    if request.codec == CBOR:  # Skylark's, which sends small parts
+        return (yield from read_registration(strict_cbor.loads(request.body)))
+    return (yield from decode_json(request.body))
 
 
 def _topics(header: RegisterBrokerRequestHeader, table: dict[str, TopicConfig]) -> Steps[dict[str, Queues]]:

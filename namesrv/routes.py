@@ -14,9 +14,10 @@ Neighbours: handlers.py translates requests into calls; rivals.py has those that
 ``expire`` and ``close``.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from itertools import islice
 from typing import Generic, TypeVar
 
 from mqcommon.names import MASTER_ID, MEMBER_GROUP_PREFIX, PERM_READ, PERM_WRITE
@@ -31,6 +32,9 @@ from remoting.protocol.bodies.route import BrokerData, QueueData, TopicRouteData
 __all__ = ["DEFAULT_HEARTBEAT_TIMEOUT_MS", "LiveBroker", "Outcome", "Registered", "Registration", "RouteTable"]
 
 C = TypeVar("C")
+
+# Topics whose permission is changed in one step: some milliseconds.
+SLICE = 5_000
 
 
 class Outcome(Enum):
@@ -187,12 +191,12 @@ class RouteTable(Generic[C]):
 
     # --- what administrators do
 
-    def wipe_write_perm(self, broker_name: str) -> int:
-        """Make all topics of a broker read-only here; how many there are."""
+    def wipe_write_perm(self, broker_name: str) -> Generator[None, None, int]:
+        """Make all topics of a broker read-only here; how many there are. Yields after each SLICE of topics."""
         return self._map_perm(broker_name, lambda perm: perm & ~PERM_WRITE)
 
-    def add_write_perm(self, broker_name: str) -> int:
-        """Make all topics of a broker readable and writable here; how many there are."""
+    def add_write_perm(self, broker_name: str) -> Generator[None, None, int]:
+        """Make all topics of a broker readable and writable here, as `wipe_write_perm`."""
         return self._map_perm(broker_name, lambda perm: PERM_READ | PERM_WRITE)
 
     def put_topic(self, topic: str, queues: Iterable[QueueData]) -> bool:
@@ -297,7 +301,8 @@ class RouteTable(Generic[C]):
             del self._sets[gone.broker_name]
             self._queues.pop(gone.broker_name, None)
         elif brokers.enable_acting_master and MASTER_ID not in brokers.addrs:
-            self.wipe_write_perm(gone.broker_name)
+            for _ in self.wipe_write_perm(gone.broker_name):
+                pass  # at once: what acts as the master takes no sends
 
     def _put_topics(self, new: Registration, is_changed: bool, perm_mask: int) -> None:
         """Write a broker's topics. An unchanged version adds only what is missing: a wipe stays wiped."""
@@ -344,12 +349,16 @@ class RouteTable(Generic[C]):
         if not own:
             del self._queues[broker_name]
 
-    def _map_perm(self, broker_name: str, change: Callable[[int], int]) -> int:
-        own = self._queues.get(broker_name)
-        if own is None:
-            return 0
-        self._queues[broker_name] = _with_perm(own, change)
-        return len(own)
+    def _map_perm(self, broker_name: str, change: Callable[[int], int]) -> Generator[None, None, int]:
+        count = 0
+        names = iter(list(self._queues.get(broker_name, ())))
+        while part := list(islice(names, SLICE)):
+            own = self._queues.get(broker_name, {})  # it may have gone, or changed, since the last step
+            changed = _with_perm({topic: own[topic] for topic in part if topic in own}, change)
+            own.update(changed)
+            count += len(changed)
+            yield
+        return count
 
     def _broker_data(self, broker_name: str) -> BrokerData:
         brokers = self._sets[broker_name]

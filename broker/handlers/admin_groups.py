@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from broker.handlers.bodies import Durable, answer_with, read_body, refused_when_not_stored
-from broker.handlers.pages import answer_whole_or_page
+from broker.handlers.pages import Cursor, answer_whole_or_page
 from broker.meta.consumer_offsets import ConsumerOffsets
 from broker.meta.groups import Groups
 from broker.observe.stats import BrokerStats
@@ -16,7 +16,7 @@ from mqcommon.errors import RequestRefused
 from mqcommon.names import can_have_retry_topic, check_group
 from remoting.net.channel import Channel
 from remoting.net.server import Handler, SlowHandler
-from remoting.net.steps import StepHandler, Steps
+from remoting.net.steps import StepHandler, Steps, run_slices
 from remoting.protocol.bodies.group import SubscriptionGroupConfig, SubscriptionGroupTable
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
@@ -46,6 +46,7 @@ class GroupHandlers:
         self._offsets = offsets
         self._stats = stats
         self._durable = durable
+        self._cursor = Cursor()
 
     def handlers(self) -> dict[int, Handler]:
         return {
@@ -84,7 +85,7 @@ class GroupHandlers:
         with refused_when_not_stored():
             existed = self._groups.delete(header.group_name)
             if clean:
-                self._offsets.remove_group(header.group_name)
+                await run_slices(self._offsets.remove_group(header.group_name))
             self._stats.drop_group(header.group_name)
             await self._durable()
         logger.info("group %s deleted by %s existed=%s offsets=%s", header.group_name, channel.remote, existed, clean)
@@ -104,6 +105,7 @@ class GroupHandlers:
             channel,
             request,
             table,
+            self._cursor,
             self._groups.removals,
             lambda rows: SubscriptionGroupTable(dict(rows), self._groups.forbidden, version),
         )

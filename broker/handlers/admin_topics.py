@@ -11,7 +11,7 @@ from itertools import islice
 import trio
 
 from broker.handlers.bodies import Durable, answer_with, refused_when_not_stored
-from broker.handlers.pages import answer_whole_or_page
+from broker.handlers.pages import Cursor, answer_whole_or_page
 from broker.meta.attributes import changed, parse_changes
 from broker.meta.consumer_offsets import ConsumerOffsets
 from broker.meta.topics import Topics
@@ -20,7 +20,7 @@ from mqcommon.errors import RequestRefused
 from mqcommon.names import MAX_PERM, MAX_QUEUE_NUMS, check_topic, check_topic_is_users, is_system_topic
 from remoting.net.channel import Channel
 from remoting.net.server import Handler, SlowHandler
-from remoting.net.steps import NAMES, StepHandler, Steps, slices
+from remoting.net.steps import NAMES, StepHandler, Steps, run_slices, slices
 from remoting.protocol.bodies.topic import TOPIC_FILTER_TYPE, TopicConfig, TopicConfigTable, TopicList
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
@@ -49,6 +49,7 @@ class TopicHandlers:
         self._offsets = offsets
         self._stats = stats
         self._durable = durable
+        self._cursor = Cursor()
         self._delete_messages = delete_messages
         self._deleting = trio.Lock()
 
@@ -91,7 +92,7 @@ class TopicHandlers:
         async with self._deleting:
             with refused_when_not_stored(), self._topics.leaving(topic):
                 existed = self._topics.delete(topic)
-                self._offsets.remove_topic(topic)
+                await run_slices(self._offsets.remove_topic(topic))
                 self._stats.drop_topic(topic)
                 await self._durable()
                 await self._delete_messages(topic)
@@ -121,6 +122,7 @@ class TopicHandlers:
             channel,
             request,
             table,
+            self._cursor,
             self._topics.removals,
             lambda rows: TopicConfigTable(version, dict(rows), version),
         )

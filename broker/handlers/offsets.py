@@ -1,7 +1,7 @@
 """Offsets of groups (14, 15; 43 all of them), of queues (29 - 32) and of delay levels (45)."""
 
 from broker.handlers.bodies import answer_with
-from broker.handlers.pages import answer_whole_or_page
+from broker.handlers.pages import Cursor, answer_whole_or_page
 from broker.meta.consumer_offsets import ConsumerOffsets
 from broker.meta.delay_offsets import DelayOffsets
 from broker.meta.groups import Groups
@@ -50,6 +50,7 @@ class OffsetHandlers:
         self._offsets = offsets
         self._delay_offsets = delay_offsets
         self._in_memory_bytes = in_memory_bytes
+        self._cursor = Cursor()
 
     def handlers(self) -> dict[int, Handler]:
         return {
@@ -130,6 +131,7 @@ class OffsetHandlers:
                 channel,
                 request,
                 offsets.table(),
+                self._cursor,
                 offsets.removals,
                 lambda rows: ConsumerOffsetTable(dict(rows), {}, offsets.data_version),
                 values=PAGE_OFFSETS,

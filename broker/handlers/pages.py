@@ -4,7 +4,8 @@ Neighbours: admin_topics.py, admin_groups.py and offsets.py answer with them; re
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from itertools import islice
 from typing import Any
 
@@ -29,10 +30,33 @@ REMEDY = (
 Rows = Mapping[str, Any]
 
 
+class Cursor:
+    """Where the last page of a table ended, so that the next one does not count all rows before it again."""
+
+    def __init__(self) -> None:
+        self._table: Rows = {}
+        self._rows: Iterator[tuple[str, Any]] = iter(())
+        self._at = -1
+
+    def take(self, table: Rows, start: int, values: int, values_of: Callable[[Any], int]) -> dict[str, Any]:
+        """Rows from number ``start`` on that have ``values`` together."""
+        rows: dict[str, Any] = {}
+        at, self._at = self._at, -1
+        if at == start and self._table is table:
+            with suppress(RuntimeError):  # the table has grown or shrunk since
+                rows = dict(_first(self._rows, values, values_of))
+        if not rows:
+            self._table, self._rows = table, islice(table.items(), start, None)
+            rows = dict(_first(self._rows, values, values_of))
+        self._at = start + len(rows)
+        return rows
+
+
 def answer_whole_or_page(
     channel: Channel,
     request: Command,
     table: Rows,
+    cursor: Cursor,
     removals: int,
     body_of: Callable[[Rows], Body],
     *,
@@ -45,10 +69,12 @@ def answer_whole_or_page(
     """
     asked = PageRequestHeader.from_ext(request.ext)
     if asked.page_from is None:
-        return (yield from answer_steps(request, body_of(table), channel.max_frame_bytes, remedy=REMEDY))
+        whole = body_of(table)  # a copy, which takes a while
+        yield None
+        return (yield from answer_steps(request, whole, channel.max_frame_bytes, remedy=REMEDY))
     since = removals - (asked.page_removals or 0)
     start = max(asked.page_from - since, 0) if since >= 0 else 0
-    rows = dict(_first(islice(table.items(), start, None), values, values_of))
+    rows = cursor.take(table, start, values, values_of)
     data, count = _encoded(request, rows, body_of, channel.max_frame_bytes - HEADER_BYTES)
     answer = request.respond(body=data)
     if start + count < len(table):

@@ -53,15 +53,15 @@ class StatsHandlers:
 
     def handlers(self) -> dict[int, Handler]:
         return {
-            RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self.groups_of_topic,
             RequestCode.VIEW_BROKER_STATS_DATA: self.counter,
-            RequestCode.QUERY_TOPICS_BY_CONSUMER: self.topics_of_group,
         }
 
     def step_handlers(self) -> dict[int, StepHandler]:
         return {
             RequestCode.GET_TOPIC_STATS_INFO: self.topic_stats,
             RequestCode.GET_CONSUME_STATS: self.consume_stats,
+            RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self.groups_of_topic,
+            RequestCode.QUERY_TOPICS_BY_CONSUMER: self.topics_of_group,
         }
 
     def topic_stats(self, channel: Channel, request: Command) -> Steps[Command]:
@@ -86,8 +86,9 @@ class StatsHandlers:
         topics = [topic for topic in (header.topic_list or "").split(";") if topic.strip()]
         if header.topic and header.topic.strip():
             topics.append(header.topic)
+        wanted = list(dict.fromkeys(topics)) or (yield from self._offsets.topics_of(group))
         answer = ConsumeStats()
-        for number, topic in enumerate(dict.fromkeys(topics) or self._offsets.topics_of(group), 1):
+        for number, topic in enumerate(wanted, 1):
             if number % TOPICS == 0:
                 yield None
             if self._is_unsubscribed(group, topic):
@@ -96,16 +97,18 @@ class StatsHandlers:
             answer.consume_tps += self._stats.group_get_tps(group, topic)
         return (yield from answer_steps(request, answer, channel.max_frame_bytes))
 
-    def groups_of_topic(self, channel: Channel, request: Command) -> Command:
+    def groups_of_topic(self, channel: Channel, request: Command) -> Steps[Command]:
         """300: groups that subscribe to a topic now, or have consumed it."""
         topic = TopicRequestHeader.from_ext(request.ext).topic
-        groups = dict.fromkeys([*self._clients.consumers_of(topic), *self._offsets.groups_of(topic)])
-        return answer_with(request, GroupList(list(groups)))
+        consumed = yield from self._offsets.groups_of(topic)
+        groups = dict.fromkeys([*self._clients.consumers_of(topic), *consumed])
+        return (yield from answer_steps(request, GroupList(list(groups)), channel.max_frame_bytes))
 
-    def topics_of_group(self, channel: Channel, request: Command) -> Command:
+    def topics_of_group(self, channel: Channel, request: Command) -> Steps[Command]:
         """343: topics that a group has consumed."""
         group = GroupRequestHeader.from_ext(request.ext).group
-        return answer_with(request, TopicList(self._offsets.topics_of(group), self._broker_addr))
+        topics = TopicList((yield from self._offsets.topics_of(group)), self._broker_addr)
+        return (yield from answer_steps(request, topics, channel.max_frame_bytes))
 
     def counter(self, channel: Channel, request: Command) -> Command:
         """315: one counter over the last minute, hour and day."""

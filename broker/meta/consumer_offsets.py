@@ -3,11 +3,12 @@
 A commit is a dict entry and a note that it changed; the shell appends what changed each ``flushConsumerOffsetInterval``
 and at stop. So an offset survives a crash as of the last interval, which costs a consumer some messages seen twice.
 Removals are journalled at once: they must not be undone by an older offset.
+What looks at all keys, of which there may be millions, yields between two slices.
 Neighbours: journal.py, tasks/persist.py, handlers/offsets.py and pull.py (commits).
 """
 
 from collections import deque
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any
 
@@ -17,6 +18,8 @@ from remoting.protocol.bodies.data_version import DataVersion
 PUT, GONE, VERSION = "offsets", "offsets-gone", "offsets-version"
 # Offsets a journal record: to encode and append them takes well under a millisecond.
 SLICE = 500
+# Keys that are looked at in one step: some milliseconds.
+KEYS = 20_000
 # So many of the last changes are told one by one to slaves; who missed more gets the whole table.
 RECENT = 65_536
 
@@ -65,25 +68,48 @@ class ConsumerOffsets:
         """The table itself, for reading."""
         return self._table
 
-    def topics_of(self, group: str) -> list[str]:
+    def topics_of(self, group: str) -> Generator[None, None, list[str]]:
         """Topics that a group has committed offsets of."""
         end = f"@{group}"
-        # endswith first: there may be very many keys.
-        found = [key.partition("@") for key in self._table if key.endswith(end)]
-        return [topic for topic, _, name in found if name == group]
+        found: list[str] = []
+        for keys in self._slices():
+            # endswith first: it is the cheapest to say no.
+            parts = [key.partition("@") for key in keys if key.endswith(end)]
+            found += [topic for topic, _, name in parts if name == group]
+            yield
+        return found
 
-    def groups_of(self, topic: str) -> list[str]:
+    def groups_of(self, topic: str) -> Generator[None, None, list[str]]:
         """Groups that have committed offsets of a topic."""
         start = f"{topic}@"
-        return [key[len(start) :] for key in self._table if key.startswith(start)]
+        found: list[str] = []
+        for keys in self._slices():
+            found += [key[len(start) :] for key in keys if key.startswith(start)]
+            yield
+        return found
 
-    def remove_group(self, group: str) -> None:
-        self._remove([f"{topic}@{group}" for topic in self.topics_of(group)])
+    def remove_group(self, group: str) -> Generator[None, None, None]:
+        """Remove all offsets of a group."""
+        topics = yield from self.topics_of(group)
+        yield from self._remove([f"{topic}@{group}" for topic in topics])
 
-    def remove_topic(self, topic: str) -> None:
-        self._remove([f"{topic}@{group}" for group in self.groups_of(topic)])
+    def remove_topic(self, topic: str) -> Generator[None, None, None]:
+        """Remove all offsets of a topic."""
+        groups = yield from self.groups_of(topic)
+        yield from self._remove([f"{topic}@{group}" for group in groups])
 
-    def _remove(self, keys: list[str]) -> None:
+    def _slices(self) -> Iterator[list[str]]:
+        """All keys of now; some may be gone when their turn comes."""
+        keys = list(self._table)
+        return (keys[start : start + KEYS] for start in range(0, len(keys), KEYS))
+
+    def _remove(self, keys: Sequence[str]) -> Generator[None, None, None]:
+        """In records of SLICE keys: one of all of them could be too large for the journal to read."""
+        for start in range(0, len(keys), SLICE):
+            self._remove_some([key for key in keys[start : start + SLICE] if key in self._table])
+            yield
+
+    def _remove_some(self, keys: list[str]) -> None:
         if not keys:
             return
         self._journal.append(GONE, keys)
@@ -122,9 +148,11 @@ class ConsumerOffsets:
             found.setdefault(key, {})[queue_id] = self._table[key][queue_id]
         return found
 
-    def keep_only(self, keys: Container[str]) -> None:
+    def keep_only(self, keys: Container[str]) -> Generator[None, None, None]:
         """Remove what is not among a master's ``keys``."""
-        self._remove([key for key in self._table if key not in keys])
+        for own in self._slices():
+            yield from self._remove([key for key in own if key not in keys])
+            yield
 
     def mirror(self, table: Mapping[str, Mapping[int, int]], *, is_whole: bool) -> None:
         """Take over the keys of ``table`` from a master; ``is_whole``: with all their queues, not what changed alone.
@@ -133,7 +161,7 @@ class ConsumerOffsets:
         """
         if is_whole:
             own = self._table
-            self._remove([key for key, queues in table.items() if key in own and own[key].keys() - queues])
+            self._remove_some([key for key, queues in table.items() if key in own and own[key].keys() - queues])
         for key, queues in table.items():
             known = self._table.get(key)
             for queue_id, offset in queues.items():
@@ -203,19 +231,28 @@ class ConsumerOffsets:
         self._raise_version()
 
     def state(self) -> Iterator[tuple[str, Any]]:
-        """Records that make this table as it is now; they may be made later, in a thread."""
-        table = {key: queues.copy() for key, queues in self._table.items()}
-        return chain(offset_records(table), [(VERSION, self.data_version.to_wire())])
+        """Records that make this table as it is now; they may be made later, in a thread.
+
+        To copy all offsets now would block the event loop. Each key is copied when its record is made, with one call
+        that no other thread can interrupt. What changes until then is in the journal, too, which is replayed on top.
+        """
+        return chain(offset_records(self._present(list(self._table))), [(VERSION, self.data_version.to_wire())])
+
+    def _present(self, keys: list[str]) -> Iterator[tuple[str, dict[int, int]]]:
+        for key in keys:
+            queues = self._table.get(key)
+            if queues is not None:
+                yield key, queues.copy()
 
     def _raise_version(self) -> None:
         self.data_version = self.data_version.next(self.data_version.timestamp)
 
 
-def offset_records(table: dict[str, dict[int, int]]) -> Iterator[tuple[str, Any]]:
-    """``table`` as records of about SLICE offsets each."""
+def offset_records(table: Iterable[tuple[str, dict[int, int]]]) -> Iterator[tuple[str, Any]]:
+    """The items of a table as records of about SLICE offsets each."""
     rows: dict[str, dict[int, int]] = {}
     count = 0
-    for key, queues in table.items():
+    for key, queues in table:
         rows[key] = queues
         count += len(queues)
         if count >= SLICE:

@@ -89,21 +89,23 @@ class Groups:
     ) -> Iterator[None]:
         """Make this table that of a master, and its version the master's; writes what differs.
 
-        Groups that every broker makes at its start stay. Yields after each SLICE of changes.
+        Groups that every broker makes at its start stay. Yields after each SLICE of groups.
         """
-        for name in [name for name in self._table if name not in table and name not in SYSTEM_GROUPS]:
-            self._journal.append(GONE, name)
-            del self._table[name]
-            self.removals += 1
-        written = 0
-        for name, config in table.items():
+        gone = [name for name in self._table if name not in table and name not in SYSTEM_GROUPS]
+        for number, name in enumerate(gone, 1):
+            if number % SLICE == 0:
+                yield
+            if name in self._table:
+                self._journal.append(GONE, name)
+                del self._table[name]
+                self.removals += 1
+        for number, (name, config) in enumerate(table.items(), 1):
+            if number % SLICE == 0:
+                yield
             if self._table.get(name) != config:
                 self._journal.append(PUT, config.to_wire())
                 self._table[name] = config
                 self._made.discard(name)
-                written += 1
-                if written % SLICE == 0:
-                    yield
         taken = {group: dict(topics) for group, topics in forbidden.items()}
         if taken != self.forbidden:
             self._journal.append(FORBIDDEN, taken)

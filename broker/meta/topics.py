@@ -33,7 +33,7 @@ from remoting.protocol.bodies.topic import TopicConfig
 logger = logging.getLogger(__name__)
 
 PUT, GONE, VERSION = "topic", "topic-gone", "topics-version"
-# Changes that a slave takes over in one turn of the loop: some milliseconds.
+# Topics that a slave compares, or takes over, in one turn of the loop: some milliseconds.
 SLICE = 200
 
 
@@ -91,23 +91,25 @@ class Topics:
     def mirror(self, table: Mapping[str, TopicConfig], version: DataVersion) -> Iterator[None]:
         """Make this table that of a master, and its version the master's; writes what differs.
 
-        Our own system topics stay where the master has none. Yields after each SLICE of changes.
+        Our own system topics stay where the master has none. Yields after each SLICE of topics.
         """
-        for name in [name for name in self._table if name not in table and name not in self._system]:
-            self._journal.append(GONE, name)
-            del self._table[name]
-            self.removals += 1
-            self.changes.note(name)
-        written = 0
-        for name, config in table.items():
+        gone = [name for name in self._table if name not in table and name not in self._system]
+        for number, name in enumerate(gone, 1):
+            if number % SLICE == 0:
+                yield
+            if name in self._table:
+                self._journal.append(GONE, name)
+                del self._table[name]
+                self.removals += 1
+                self.changes.note(name)
+        for number, (name, config) in enumerate(table.items(), 1):
+            if number % SLICE == 0:
+                yield
             if self._table.get(name) != config:
                 self._journal.append(PUT, config.to_wire())
                 self._table[name] = config
                 self._made.discard(name)
                 self.changes.note(name)
-                written += 1
-                if written % SLICE == 0:
-                    yield
         if version != self.data_version:
             self._journal.append(VERSION, version.to_wire())
             self.data_version = version

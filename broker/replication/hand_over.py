@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import trio
 
-from broker.meta.consumer_offsets import ConsumerOffsets
+from broker.meta.consumer_offsets import KEYS, ConsumerOffsets
 from broker.replication.master_api import Master
 from broker.replication.members import Members
 from mqcommon.errors import BrokerError, ProtocolError, RemotingError
@@ -73,7 +73,9 @@ class HandOver:
             theirs |= got.table.offset_table
             page = got.next_page
         count = refused = 0
-        for key, queues in list(self._offsets.table().items()):
+        for number, (key, queues) in enumerate(list(self._offsets.table().items()), 1):
+            if number % KEYS == 0:
+                await trio.lowlevel.checkpoint()
             topic, _, group = key.partition("@")
             known = theirs.get(key, {})
             for queue_id, offset in list(queues.items()):

@@ -10,18 +10,21 @@ Neighbours: known_master.py (whom to ask), master_api.py (the requests), meta/ (
 
 import logging
 import math
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
+from functools import partial
 from random import Random
+from typing import TypeVar, cast
 
 import trio
 
 from broker.meta.metadata import Metadata
 from broker.replication.known_master import KnownMaster
-from broker.replication.master_api import Master
+from broker.replication.master_api import Master, Offsets
 from broker.tasks.persist import Persister
 from mqcommon.backoff import Backoff
 from mqcommon.errors import BrokerError, ProtocolError, RemotingError, ReplicationRefused, RequestTimeout, StoreError
 from remoting.net.client import RemotingClient, open_client
+from remoting.net.steps import run_slices
 from remoting.protocol.bodies.data_version import DataVersion
 from remoting.protocol.bodies.metadata_versions import MetadataVersions
 from remoting.protocol.codes import ResponseCode
@@ -37,8 +40,12 @@ RETRY_S = 3.0
 # Between two copies from a Skylark master; more, by this factor, when they take long.
 PAUSE_S = 0.05
 PAUSE_FACTOR = 10
+# The same for consumer offsets, of which there may be millions: a new topic does not wait for that.
+OFFSETS_FACTOR = 10
 # Consumer offsets that have changed are copied alone; all of them after this time.
 WHOLE_S = 60
+
+T = TypeVar("T")
 
 _Failures = (RemotingError, BrokerError, ProtocolError, StoreError, ReplicationRefused)
 
@@ -66,7 +73,7 @@ class SlaveSync:
         self._backoff = Backoff(FIRST_RETRY_S, RETRY_S, random or Random())
         self._moved = trio.Event()
         self._failures = 0
-        self._whole_at = -math.inf
+        self._whole_at = self._offsets_from = -math.inf
         #: How often all that the master had was here.
         self.rounds = 0
         known.on_change.append(self._master_moved)
@@ -133,39 +140,49 @@ class SlaveSync:
             await self._copy_topics(master)
         if known is None or versions.groups != known.groups:
             await self._copy_groups(master)
-        if known is None or versions.consumer_offsets != known.consumer_offsets:
-            version = await self._copy_consumer_offsets(master, None if known is None else known.consumer_offsets)
-            versions.consumer_offsets = version or versions.consumer_offsets
         if known is None or versions.delay_offsets != known.delay_offsets:
             await self._copy_delay_offsets(master)
         took = trio.current_time() - started
-        return versions, max(PAUSE_S if master.is_skylark else INTERVAL_MS / 1000, PAUSE_FACTOR * took)
+        if known is None or versions.consumer_offsets != known.consumer_offsets:
+            versions.consumer_offsets = await self._copy_offsets_at_times(master, known) or versions.consumer_offsets
+        if master.is_skylark:
+            return versions, max(PAUSE_S, PAUSE_FACTOR * took)
+        return versions, max(INTERVAL_MS / 1000, PAUSE_FACTOR * (trio.current_time() - started))
 
     async def _copy_topics(self, master: Master) -> None:
         table = await master.topics()
-        await _in_slices(self._metadata.topics.mirror(table.topic_config_table, table.data_version))
+        await run_slices(self._metadata.topics.mirror(table.topic_config_table, table.data_version))
 
     async def _copy_groups(self, master: Master) -> None:
         table = await master.groups()
         groups = self._metadata.groups
-        await _in_slices(groups.mirror(table.subscription_group_table, table.forbidden_table, table.data_version))
+        await run_slices(groups.mirror(table.subscription_group_table, table.forbidden_table, table.data_version))
+
+    async def _copy_offsets_at_times(self, master: Master, known: MetadataVersions | None) -> DataVersion | None:
+        """As `_copy_consumer_offsets`; not so soon after a copy that took long: then still ``known``."""
+        started = trio.current_time()
+        if known is not None and started < self._offsets_from:
+            return known.consumer_offsets
+        version = await self._copy_consumer_offsets(master, None if known is None else known.consumer_offsets)
+        now = trio.current_time()
+        self._offsets_from = now + OFFSETS_FACTOR * (now - started)
+        return version
 
     async def _copy_consumer_offsets(self, master: Master, known: DataVersion | None) -> DataVersion | None:
         """What has changed since ``known``, or all; returns which version that is, None at a Java master."""
         if trio.current_time() > self._whole_at + WHOLE_S:  # a client may have committed here
             known = None
         offsets = self._metadata.consumer_offsets
-        first = got = await master.consumer_offsets(known, FIRST_PAGE)
+        first = await master.consumer_offsets(known, FIRST_PAGE)
+        page: Offsets | None = first
         keys: dict[str, None] = {}
-        while True:
-            offsets.mirror(got.table.offset_table, is_whole=not got.is_part)
-            keys.update(dict.fromkeys(got.table.offset_table))
-            await self._persister.append_offsets()
-            if got.next_page is None:
-                break
-            got = await master.consumer_offsets(None, got.next_page)
+        while page is not None:
+            offsets.mirror(page.table.offset_table, is_whole=not page.is_part)
+            keys.update(dict.fromkeys(page.table.offset_table))
+            # The master makes the next page while this one is written here.
+            page = await _both(self._persister.append_offsets, partial(_offsets_after, master, page))
         if not first.is_part:
-            offsets.keep_only(keys)
+            await run_slices(offsets.keep_only(keys))
             self._whole_at = trio.current_time()
         # What changed while the pages came is news: the version is that of the first.
         offsets.take_version(first.table.data_version)
@@ -195,6 +212,29 @@ class SlaveSync:
         return f"{len(metadata.topics.names())} topics, {len(metadata.groups.names())} groups"
 
 
-async def _in_slices(steps: Iterator[None]) -> None:
-    for _ in steps:
-        await trio.lowlevel.checkpoint()
+async def _offsets_after(master: Master, page: Offsets) -> Offsets | None:
+    """The page after ``page``, None when that was the last."""
+    return None if page.next_page is None else await master.consumer_offsets(None, page.next_page)
+
+
+async def _both(first: Callable[[], Awaitable[None]], second: Callable[[], Awaitable[T]]) -> T:
+    """Run them at the same time; the result of the second, or the error of the one that failed first."""
+    results: list[T] = []
+    errors: list[Exception] = []
+
+    async def run(job: Callable[[], Awaitable[T | None]], nursery: trio.Nursery) -> None:
+        try:
+            result = await job()
+        except Exception as error:
+            errors.append(error)
+            nursery.cancel_scope.cancel()
+        else:
+            if job is second:
+                results.append(cast(T, result))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(run, first, nursery)
+        nursery.start_soon(run, second, nursery)
+    if errors:
+        raise errors[0]
+    return results[0]

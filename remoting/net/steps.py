@@ -79,6 +79,12 @@ class Stepper:
         return slow
 
 
+async def run_slices(steps: Iterable[None]) -> None:
+    """Run steps that want nothing, with a turn of the loop after each."""
+    for _ in steps:
+        await trio.lowlevel.checkpoint()
+
+
 def finish(steps: Steps[T]) -> T:
     """The result of ``steps`` without a loop in between: for few names, and for threads."""
     resume: Callable[[], Callable[[], Any] | None] = partial(steps.send, None)

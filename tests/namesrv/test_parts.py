@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from namesrv.parts import Part
 from namesrv.routes import Outcome, Registered, RouteTable
+from remoting.net.steps import finish
 from remoting.protocol.bodies.data_version import DataVersion
 from tests.namesrv.registrations import registration, version
 
@@ -51,7 +52,7 @@ def test_a_part_that_does_not_follow(part: Part) -> None:
 def test_changes_since_a_version() -> None:
     table = Table()
     register(table, "t1", "t2", counter=1)
-    table.wipe_write_perm("broker-a")
+    finish(table.wipe_write_perm("broker-a"))
     changes = Part(0, True, version(1), removed=("t1", "t0"))
     assert register(table, "t3", counter=2, part=changes) is Outcome.REGISTERED
     assert (table.topics(), known(table)) == ({"t2", "t3"}, version(2))

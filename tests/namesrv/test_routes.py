@@ -1,6 +1,8 @@
 import pytest
 
+from namesrv import routes
 from namesrv.routes import DEFAULT_HEARTBEAT_TIMEOUT_MS, Outcome, RouteTable
+from remoting.net.steps import finish
 from remoting.protocol.bodies.data_version import DataVersion
 from remoting.protocol.bodies.route import BrokerData, QueueData
 from tests.namesrv.registrations import registration, version
@@ -227,8 +229,8 @@ def test_absent_topics_stay_unless_asked_otherwise(table: RouteTable[object]) ->
 def test_a_wipe_lasts_until_the_topics_change(table: RouteTable[object]) -> None:
     table.register(registration(addr="a:1", topics=("t", "u")), "c", 0)
     table.register(registration(addr="b:1", name="broker-b", topics=("t", "u")), "c", 0)
-    assert table.wipe_write_perm("broker-a") == 2
-    assert table.wipe_write_perm("absent") == 0
+    assert finish(table.wipe_write_perm("broker-a")) == 2
+    assert finish(table.wipe_write_perm("absent")) == 0
     assert perms(table, "t") == {"broker-a": 4, "broker-b": 6}
     table.register(registration(addr="a:1", topics=("t", "u")), "c", 0)
     assert perms(table, "t") == {"broker-a": 4, "broker-b": 6}
@@ -238,8 +240,27 @@ def test_a_wipe_lasts_until_the_topics_change(table: RouteTable[object]) -> None
 
 def test_adding_the_write_permission_gives_reading_too(table: RouteTable[object]) -> None:
     table.register(registration(addr="a:1", topics=("t", "u"), perm=1), "c", 0)
-    assert table.add_write_perm("broker-a") == 2
+    assert finish(table.add_write_perm("broker-a")) == 2
     assert perms(table, "u") == {"broker-a": 6}
+
+
+def test_permissions_of_many_topics_are_changed_in_steps(
+    table: RouteTable[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(routes, "SLICE", 2)
+    table.register(registration(addr="a:1", topics=("t", "u", "v", "w", "x")), "c", 0)
+    steps = table.wipe_write_perm("broker-a")
+    next(steps)
+    table.delete_topic("w")  # what changes meanwhile stays as it is
+    table.register(registration(addr="a:1", topics=("y", "z"), counter=1), "c", 0)
+    assert sum(1 for _ in steps) == 2
+    found = {topic: perms(table, topic)["broker-a"] for topic in table.topics()}
+    assert found == {"t": 4, "u": 4, "v": 4, "x": 4, "y": 6, "z": 6}
+    steps = table.add_write_perm("broker-a")
+    next(steps)
+    table.close("c")
+    assert finish(steps) == 2
+    assert table.topics() == set()
 
 
 def test_an_unchanged_version_brings_back_a_topic_that_was_deleted(table: RouteTable[object]) -> None:

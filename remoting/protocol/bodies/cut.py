@@ -51,7 +51,7 @@ class _Entries:
     def take(self, room: int) -> Generator[None, None, int]:
         """Encode what fits into ``room``; yields after each chunk; returns how many bytes that took."""
         used, wanted, skipped = 0, 1, 0
-        entries: Iterator[Any] = iter(list(self._values.items() if isinstance(self._values, dict) else self._values))
+        entries = self._entries()
         while chunk := list(islice(entries, wanted)):
             data = self._encoded(chunk)
             if used + len(data) + 1 <= room:
@@ -68,6 +68,12 @@ class _Entries:
                 if skipped > MAX_SKIPPED:
                     break
         return used
+
+    def _entries(self) -> Iterator[Any]:
+        if isinstance(self._values, dict):
+            # Not a list of all pairs: to make a million of them takes far longer than to copy the map.
+            return iter(self._values.copy().items())
+        return iter(list(self._values))
 
     def encoded(self) -> bytes:
         """All that was taken, as one value."""

@@ -23,6 +23,7 @@ from remoting.protocol.bodies.body import Body, member
 from remoting.protocol.bodies.data_version import DataVersion
 from remoting.protocol.bodies.dialect import Dialect, dumps, loads
 from remoting.protocol.bodies.kinds import TEXT, body_of, list_of, map_of
+from remoting.protocol.bodies.split import split_objects
 from remoting.protocol.bodies.topic import TopicConfig, TopicConfigTable
 
 #: V5_0_0: from here the compressed body ends with mapping infos.
@@ -33,8 +34,13 @@ MAX_INFLATED_BYTES: Final = 64 * 1024 * 1024
 #: Topics that are read in one step: some milliseconds.
 STEP_TOPICS: Final = 500
 
+#: What a registration has besides its topics; and as much of it may be JSON that is not standard.
+MAX_REST_BYTES: Final = 128 * 1024
+_RELAXED_BYTES: Final = 16 * 1024
+
 _LENGTH: Final = Struct(">i")
 _TOPICS: Final = map_of(body_of(TopicConfig))
+_WRAPPER, _TABLE = "topicConfigSerializeWrapper", "topicConfigTable"
 _UNUSED: Final = ("topicQueueMappingDetailMap", "topicQueueMappingInfoMap")
 _SERVERS: Final = list_of(TEXT)
 _ATTRIBUTES: Final = map_of(TEXT)
@@ -76,10 +82,10 @@ Reading = Generator[Callable[[], bytes] | None, Any, RegisterBrokerBody]
 
 def read_registration(wire: Any) -> Reading:
     """The body in what ``loads`` gave, which is taken apart. ProtocolError when it is none."""
-    wrapper = wire.get("topicConfigSerializeWrapper") if type(wire) is dict else None
+    wrapper = wire.get(_WRAPPER) if type(wire) is dict else None
     table = None
     if type(wrapper) is dict:
-        table = wrapper.pop("topicConfigTable", None)
+        table = wrapper.pop(_TABLE, None)
         for name in _UNUSED:
             wrapper.pop(name, None)
     body = RegisterBrokerBody.from_wire(wire)
@@ -95,6 +101,29 @@ def read_registration(wire: Any) -> Reading:
         except ValueError as cause:
             raise ProtocolError(f"TopicConfigTable.topicConfigTable: {cause}") from None
         yield None
+    return body
+
+
+def decode_json(data: bytes) -> Reading:
+    """The body in its JSON form. ProtocolError when it is none."""
+    topics: dict[str, TopicConfig] = {}
+    pieces = split_objects(data, _WRAPPER, (_TABLE, *_UNUSED))
+    while True:
+        try:
+            piece = next(pieces)
+        except StopIteration as end:
+            rest: bytes = end.value
+            break
+        if piece is not None and piece.name == _TABLE:
+            try:
+                topics.update(_TOPICS.read(loads(piece.data, relaxed_bytes=_RELAXED_BYTES)))
+            except ValueError as cause:
+                raise ProtocolError(f"TopicConfigTable.topicConfigTable: {cause}") from None
+        yield None
+    if len(rest) > MAX_REST_BYTES:
+        raise ProtocolError(f"it has {len(rest)} bytes besides topics, at most {MAX_REST_BYTES} are read")
+    body = RegisterBrokerBody.from_wire(loads(rest, relaxed_bytes=_RELAXED_BYTES))
+    body.topic_config_serialize_wrapper.topic_config_table.update(topics)
     return body
 
 

@@ -1,5 +1,6 @@
 """Tables in pages: all that was there all the time is in them, whatever comes and goes meanwhile."""
 
+from collections.abc import ItemsView
 from typing import Any
 
 import pytest
@@ -7,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.handlers import pages
-from broker.handlers.pages import answer_whole_or_page
+from broker.handlers.pages import Cursor, answer_whole_or_page
 from mqcommon.errors import RequestRefused
 from remoting.net.steps import finish
 from remoting.protocol.bodies import decode_body, loads
@@ -22,6 +23,7 @@ class Table:
 
     def __init__(self, count: int) -> None:
         self.rows = {f"k{number}": "v" for number in range(count)}
+        self.cursor = Cursor()
         self.removals = 0
 
     def change(self, removed: int, added: int) -> None:
@@ -32,9 +34,11 @@ class Table:
             self.rows[f"new{len(self.rows)}-{self.removals}-{number}"] = "v"
 
     def page(self, asked: PageRequestHeader, values: int = 3, channel: Any = None) -> Command:
+        channel = channel or FakeChannel()
         request = Command(21, asked.to_ext(), codec=CBOR)
         return finish(answer_whole_or_page(
-            channel or FakeChannel(), request, self.rows, self.removals, lambda rows: KVTable(dict(rows)), values=values
+            channel, request, self.rows, self.cursor, self.removals, lambda rows: KVTable(dict(rows)),
+            values=values,
         ))  # fmt: skip
 
 
@@ -52,6 +56,46 @@ def test_nothing_is_missed(count: int, changes: list[tuple[int, int]]) -> None:
             table.change(*changes.pop())
         always &= table.rows.keys()
     assert always <= seen
+
+
+class Walked(dict[str, str]):
+    """Counts how often it was looked through from its beginning."""
+
+    def __init__(self, rows: dict[str, str]) -> None:
+        super().__init__(rows)
+        self.walks = 0
+
+    def items(self) -> ItemsView[str, str]:  # type: ignore[override]
+        self.walks += 1
+        return super().items()
+
+
+def test_a_page_begins_where_the_last_one_ended() -> None:
+    table = Table(20)
+    walked = table.rows = Walked(table.rows)
+    first = table.page(FIRST_PAGE)
+    page = PageResponseHeader.from_answer(first.ext).next
+    for number in range(1, 5):
+        assert page is not None
+        answer = table.page(page)
+        assert list(decode_body(KVTable, answer.body, CBOR).table) == [f"k{3 * number + at}" for at in range(3)]
+        page = PageResponseHeader.from_answer(answer.ext).next
+    assert walked.walks == 1
+    assert table.page(FIRST_PAGE).body == first.body  # another slave
+    assert walked.walks == 2
+    assert page is not None
+    table.page(page)
+    walked["new"] = "v"
+    page = PageResponseHeader.from_answer(table.page(page).ext).next
+    assert page is not None
+    assert "new" in decode_body(KVTable, table.page(page).body, CBOR).table
+
+
+def test_what_is_added_after_the_last_page_is_found() -> None:
+    cursor, table = Cursor(), {"a": "1", "b": "2"}
+    assert cursor.take(table, 0, 5, lambda row: 1) == {"a": "1", "b": "2"}
+    table["c"] = "3"
+    assert cursor.take(table, 2, 5, lambda row: 1) == {"c": "3"}
 
 
 def test_a_page_that_is_too_large_is_made_smaller(caplog: pytest.LogCaptureFixture) -> None:

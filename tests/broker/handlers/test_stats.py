@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from broker.handlers.stats import QUEUES, TOPICS
+from broker.meta import consumer_offsets
 from mqcommon.message.queue import MessageQueue
 from remoting.protocol.bodies import decode_body
 from remoting.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, SubscriptionData
@@ -139,3 +140,21 @@ async def test_many_unknown_topics_are_looked_at_in_steps() -> None:
     names = ";".join(f"t{n}" for n in range(20 * TOPICS))
     request = Command(RequestCode.GET_CONSUME_STATS, {"consumerGroup": "g", "topicList": names})
     assert len(list(desk.step_handlers[request.code](FakeChannel(), request))) >= 20
+
+
+@pytest.mark.parametrize(
+    ("code", "ext"),
+    [
+        (RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, {"topic": "T1"}),
+        (RequestCode.QUERY_TOPICS_BY_CONSUMER, {"group": "g"}),
+        (RequestCode.GET_CONSUME_STATS, {"consumerGroup": "nobody"}),
+    ],
+)
+async def test_many_offsets_are_looked_at_in_steps(
+    code: int, ext: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consumer_offsets, "KEYS", 10)
+    desk = Desk()
+    for number in range(200):
+        desk.room.offsets.commit("g", f"T{number}", 0, 1)
+    assert len(list(desk.step_handlers[code](FakeChannel(), Command(code, ext)))) >= 20

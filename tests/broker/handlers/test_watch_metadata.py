@@ -10,6 +10,7 @@ import trio.testing
 from broker.handlers import watch_metadata
 from broker.handlers.watch_metadata import MAX_HOLD_MS, MetadataWatch
 from mqcommon.errors import RequestRefused
+from remoting.net.steps import finish
 from remoting.protocol.bodies import Dialect, decode_body, encode_body
 from remoting.protocol.bodies.data_version import DataVersion
 from remoting.protocol.bodies.group import SubscriptionGroupConfig
@@ -176,7 +177,7 @@ async def test_what_has_changed_since_the_slave_asked_last() -> None:
     part = await desk.ask(RequestCode.GET_ALL_CONSUMER_OFFSET, ask, codec=CBOR)
     assert decode_body(ConsumerOffsetTable, part.body, CBOR).offset_table == {"T@g": {0: 9}}
     assert GetAllConsumerOffsetResponseHeader.from_ext(part.ext).is_part
-    offsets.remove_group("h")
+    finish(offsets.remove_group("h"))
     again = await desk.ask(RequestCode.GET_ALL_CONSUMER_OFFSET, ask, codec=CBOR)
     assert decode_body(ConsumerOffsetTable, again.body, CBOR).offset_table == {"T@g": {0: 9}}
     assert not GetAllConsumerOffsetResponseHeader.from_ext(again.ext).is_part

@@ -1,5 +1,6 @@
 """Offsets: commits are cheap, changes go to the journal by interval, removals are not undone."""
 
+from collections.abc import Iterator
 from random import Random
 from typing import Any
 
@@ -11,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from broker.meta import consumer_offsets
 from broker.meta.consumer_offsets import SLICE
 from mqcommon.errors import DiskFull
+from remoting.net.steps import finish
 from remoting.protocol.bodies.data_version import DataVersion
 from tests.broker.meta.support import Room
 
@@ -86,9 +88,81 @@ def test_groups_and_topics_find_each_other() -> None:
     offsets = Room().offsets
     for group, topic in [("g", "T"), ("g", "U"), ("h", "T")]:
         offsets.commit(group, topic, 0, 1)
-    assert offsets.topics_of("g") == ["T", "U"]
-    assert offsets.groups_of("T") == ["g", "h"]
-    assert offsets.topics_of("nobody") == []
+    assert finish(offsets.topics_of("g")) == ["T", "U"]
+    assert finish(offsets.groups_of("T")) == ["g", "h"]
+    assert finish(offsets.topics_of("nobody")) == []
+
+
+def test_many_keys_are_looked_at_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consumer_offsets, "KEYS", 100)
+    offsets = Room().offsets
+    removals = (
+        lambda: offsets.remove_group("g"),
+        lambda: offsets.remove_topic("T1"),
+        lambda: offsets.keep_only(["T1@g", "new@g"]),
+    )
+    for removal in removals:
+        for number in range(1_000):
+            offsets.commit("g", f"T{number}", 0, 1)
+        steps = removal()
+        for count, _ in enumerate(steps, 1):
+            if count == 5:
+                offsets.commit("g", "new", 0, 1)  # what comes between two steps stays
+        assert count >= 10
+        assert offsets.query("g", "new", 0) == 1
+    assert offsets.table().keys() == {"T1@g", "new@g"}
+
+
+@pytest.mark.parametrize("by", ["group", "topic", "master"])
+def test_many_removals_are_many_records(by: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consumer_offsets, "SLICE", 10)
+    room = Room()
+    for number in range(100):
+        room.offsets.commit("g" if by != "topic" else f"g{number}", "T" if by == "topic" else f"T{number}", 0, 1)
+    flush(room)
+    sizes: list[int] = []
+    append = room.journal.append
+
+    def noted(kind: str, payload: Any) -> None:
+        sizes.append(len(payload))
+        append(kind, payload)
+
+    monkeypatch.setattr(room.journal, "append", noted)
+    offsets = room.offsets
+    removal = {"group": offsets.remove_group("g"), "topic": offsets.remove_topic("T"), "master": offsets.keep_only({})}
+    finish(removal[by])
+    assert sizes == [10] * 10
+    room.kill()
+    assert room.offsets.table() == {}
+
+
+def test_a_snapshot_is_made_later_and_what_changed_meanwhile_is_replayed_on_it() -> None:
+    room = Room()
+    for number in range(3 * SLICE):
+        room.offsets.commit("g", f"T{number}", 0, 1)
+    flush(room)
+    compaction = room.journal.begin_compaction()
+    records = room.metadata.state()
+    room.offsets.commit("g", "T1", 0, 2)
+    flush(room)
+
+    def meanwhile() -> Iterator[tuple[str, Any]]:
+        for number, record in enumerate(records):
+            yield record
+            if number == 1:
+                finish(room.offsets.remove_topic("T0"))
+                finish(room.offsets.remove_topic(f"T{3 * SLICE - 1}"))
+                room.offsets.commit("g", "T2", 0, 7)
+                room.offsets.commit("h", "T2", 0, 8)
+                flush(room)
+
+    compaction.write(meanwhile())
+    room.journal.end_compaction(compaction)
+    now, version = dict(room.offsets.table()), room.offsets.data_version
+    room.kill()
+    assert room.offsets.table() == now
+    assert room.offsets.data_version == version
+    assert room.offsets.query("g", "T1", 0) == 2
 
 
 def test_removals_are_journalled_at_once_and_not_undone_by_later_flushes() -> None:
@@ -97,9 +171,9 @@ def test_removals_are_journalled_at_once_and_not_undone_by_later_flushes() -> No
         for topic in "TU":
             room.offsets.commit(group, topic, 0, 5)
     changed = room.offsets.take_changed()
-    room.offsets.remove_group("g")
-    room.offsets.remove_topic("U")
-    room.offsets.remove_topic("nothing")
+    finish(room.offsets.remove_group("g"))
+    finish(room.offsets.remove_topic("U"))
+    finish(room.offsets.remove_topic("nothing"))
     room.offsets.append_changed(changed)
     room.kill()
     assert room.offsets.table() == {"T@h": {0: 5}}
@@ -144,14 +218,14 @@ class OffsetsModel(RuleBasedStateMachine):
 
     @rule(group=GROUPS)
     def remove_group(self, group: str) -> None:
-        self.room.offsets.remove_group(group)
+        finish(self.room.offsets.remove_group(group))
         for table in (self.now, self.flushed):
             for key in [key for key in table if key[0] == group]:
                 del table[key]
 
     @rule(topic=TOPICS)
     def remove_topic(self, topic: str) -> None:
-        self.room.offsets.remove_topic(topic)
+        finish(self.room.offsets.remove_topic(topic))
         for table in (self.now, self.flushed):
             for key in [key for key in table if key[1] == topic]:
                 del table[key]
@@ -212,12 +286,12 @@ def test_a_copy_that_is_kept_up_with_what_changed_is_the_whole(steps: list[Any],
             if step == "copy":
                 part = master.changed_since(known)
                 if part is None:
-                    slave.keep_only(master.table())
+                    finish(slave.keep_only(master.table()))
                 slave.mirror(master.table() if part is None else part, is_whole=part is None)
                 known = master.live_version
                 assert slave.table() == master.table()
             elif step[0] == "remove":
-                master.remove_topic(step[1])
+                finish(master.remove_topic(step[1]))
             else:
                 group, topic, queue_id, offset = step
                 master.commit(group, topic, queue_id, offset)

@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mqcommon.errors import DiskFull
+from remoting.net.steps import finish
 from remoting.protocol.bodies.data_version import DataVersion
 from remoting.protocol.bodies.group import SubscriptionGroupConfig
 from remoting.protocol.bodies.offsets import DelayOffsetTable
@@ -22,7 +23,7 @@ def take_over(slave: Room, master: Room) -> int:
     groups = master.groups
     for _ in slave.groups.mirror(groups.all(), groups.forbidden, groups.data_version):
         pass
-    slave.offsets.keep_only(master.offsets.table())
+    finish(slave.offsets.keep_only(master.offsets.table()))
     slave.offsets.mirror(master.offsets.table(), is_whole=True)
     flush(slave)
     slave.offsets.take_version(master.offsets.data_version)
@@ -70,7 +71,7 @@ def change(room: Room, steps: list[tuple[str, str, int]]) -> None:
                 room.offsets.commit("g", name, number, 10 * number)
                 room.offsets.commit("g", name, 0, number)
             case "no commits":
-                room.offsets.remove_topic(name)
+                finish(room.offsets.remove_topic(name))
             case "delay":
                 room.metadata.delay_offsets.put(DelayOffsetTable({number: number}, DataVersion(0, 1, number)))
     flush(room)
@@ -103,6 +104,13 @@ def test_only_what_differs_is_written_and_the_loop_may_turn_meanwhile() -> None:
     groups = master.groups
     assert turns >= 4
     assert sum(1 for _ in slave.groups.mirror(groups.all(), groups.forbidden, groups.data_version)) >= 4
+    # So may it when nothing differs, and when most of it goes.
+    assert sum(1 for _ in slave.topics.mirror(master.topics.all(), master.topics.data_version)) >= 4
+    assert sum(1 for _ in slave.groups.mirror(groups.all(), groups.forbidden, groups.data_version)) >= 4
+    other = Room()
+    take_over(other, master)
+    assert sum(1 for _ in other.topics.mirror({}, master.topics.data_version)) >= 4
+    assert sum(1 for _ in other.groups.mirror({}, {}, groups.data_version)) >= 4
     master.topics.put(TopicConfig("T7", 2, 2))
     assert take_over(slave, master) == 2  # the topic, and the version
 

@@ -16,6 +16,7 @@ from broker.replication.known_master import KnownMaster, MasterAddress
 from broker.replication.slave_sync import SlaveSync
 from broker.tasks.persist import Persister
 from remoting.net.server import Server, ServerLimits
+from remoting.net.steps import finish
 from remoting.protocol.bodies.data_version import DataVersion
 from remoting.protocol.bodies.group import SubscriptionGroupConfig
 from remoting.protocol.bodies.offsets import DelayOffsetTable
@@ -40,6 +41,7 @@ async def until(condition: Callable[[], bool]) -> None:
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slave_sync_module, "INTERVAL_MS", 20)
     monkeypatch.setattr(slave_sync_module, "PAUSE_S", 0.002)
+    monkeypatch.setattr(slave_sync_module, "OFFSETS_FACTOR", 0)
     monkeypatch.setattr(slave_sync_module, "RETRY_S", 0.02)
 
 
@@ -193,9 +195,28 @@ async def test_offsets_that_changed_are_copied_alone_and_all_of_them_now_and_the
         await until(lambda: copy.room.offsets.table() == master.room.offsets.table())
         monkeypatch.setattr(slave_sync_module, "WHOLE_S", 60)
         await until(lambda: len(master.watch) == 1)
-        master.room.offsets.remove_topic("T9")
+        finish(master.room.offsets.remove_topic("T9"))
         master.watch.tick()
         await until(lambda: copy.room.offsets.table() == master.room.offsets.table())
+
+
+async def test_topics_do_not_wait_for_the_pause_after_a_long_copy_of_offsets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slave_sync_module, "OFFSETS_FACTOR", 1e9)
+    master = SkylarkMaster()
+    fill(master.room)
+    async with serving_master(master) as addr, slave() as copy:
+        copy.follow(addr)
+        await until(lambda: copy.room.offsets.query("g", "T", 2) == 77)
+        master.room.offsets.commit("g", "T", 2, 78)
+        for number in range(3):
+            master.room.topics.put(TopicConfig(f"New{number}"))
+            await until(lambda: copy.room.topics.all() == master.room.topics.all())
+        assert copy.room.offsets.query("g", "T", 2) == 77
+        assert master.asked.count(RequestCode.GET_ALL_CONSUMER_OFFSET) == 1
+        monkeypatch.setattr(copy.sync, "_offsets_from", 0)
+        await until(lambda: len(master.watch) == 1)
+        master.watch.tick()
+        await until(lambda: copy.room.offsets.query("g", "T", 2) == 78)
 
 
 async def test_a_master_that_is_away_is_asked_until_it_is_back(caplog: pytest.LogCaptureFixture) -> None:
@@ -354,6 +375,7 @@ async def test_an_answer_that_cannot_be_read_changes_nothing(caplog: pytest.LogC
 
 
 async def test_large_tables_come_in_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slave_sync_module, "PAUSE_FACTOR", 0)
     limit = 65_536
     master = SkylarkMaster()
     handlers = {**master.desk.all_handlers, **master.watch.handlers()}
@@ -371,6 +393,6 @@ async def test_large_tables_come_in_pages(monkeypatch: pytest.MonkeyPatch) -> No
         await until(lambda: tables(copied.room)[:3] == tables(master.room)[:3])
         master.room.topics.delete("T7".ljust(120, "x"))
         master.room.offsets.commit("g", "T8".ljust(120, "x"), 0, 77)
-        await until(lambda: copied.room.topics.all() == master.room.topics.all())
+        await until(lambda: copied.room.topics.all() == master.room.topics.all() and len(master.watch) == 1)
         master.watch.tick()
         await until(lambda: copied.room.offsets.table() == master.room.offsets.table())

@@ -15,9 +15,11 @@ from remoting.protocol.bodies.register import (
     STEP_TOPICS,
     RegisterBrokerBody,
     decode_compressed,
+    decode_json,
     encode_compressed,
     read_registration,
 )
+from remoting.protocol.bodies.split import PIECE_BYTES
 from remoting.protocol.bodies.topic import TopicConfig, TopicConfigTable
 
 OLD, NEW = 409, 479
@@ -101,7 +103,7 @@ def many(count: int) -> RegisterBrokerBody:
 def test_many_topics_are_read_in_steps(is_compressed: bool) -> None:
     body = many(10 * STEP_TOPICS)
     data = encode_compressed(body, NEW) if is_compressed else encode_body(body)
-    reading = decode_compressed(data, NEW) if is_compressed else read_registration(loads(data))
+    reading = decode_compressed(data, NEW) if is_compressed else decode_json(data)
     count, got = 0, None
     try:
         while True:
@@ -113,6 +115,27 @@ def test_many_topics_are_read_in_steps(is_compressed: bool) -> None:
     assert count >= 10
 
 
+def test_no_large_json_is_decoded_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+
+    def noted(data: bytes, **limits: int) -> object:
+        sizes.append(len(data))
+        return loads(data, **limits)
+
+    monkeypatch.setattr(register, "loads", noted)
+    data = encode_body(many(10_000))
+    assert finish(decode_json(data)) == many(10_000)
+    assert max(sizes) < 2 * PIECE_BYTES < sum(sizes)
+
+
+def test_what_is_not_topics_is_bounded() -> None:
+    with pytest.raises(ProtocolError, match="besides topics"):
+        finish(decode_json(dumps({"filterServerList": ["f:1"] * 30_000})))
+    mappings = {f"t{number}": {"currIdMap": {"0": 0}} for number in range(10_000)}
+    data = dumps({"topicConfigSerializeWrapper": {"topicQueueMappingInfoMap": mappings}})
+    assert finish(decode_json(data)) == RegisterBrokerBody()
+
+
 @pytest.mark.parametrize(
     "wire",
     [
@@ -122,6 +145,8 @@ def test_many_topics_are_read_in_steps(is_compressed: bool) -> None:
 )  # fmt: skip
 def test_what_is_no_registration_is_refused(wire: object) -> None:
     with pytest.raises(ProtocolError):
+        finish(decode_json(dumps(wire)))
+    with pytest.raises(ProtocolError):
         finish(read_registration(wire))
 
 
@@ -129,3 +154,4 @@ def test_what_is_no_registration_is_refused(wire: object) -> None:
 def test_absent_members_are_read_as_everywhere(wire: dict[str, object]) -> None:
     data = dumps(wire)
     assert finish(read_registration(loads(data))) == decode_body(RegisterBrokerBody, data)
+    assert finish(decode_json(data)) == decode_body(RegisterBrokerBody, data)
