@@ -148,6 +148,7 @@ class ClientInstance:
     def check_open(self) -> None:
         """RuntimeError when this client is not open, or was opened before a fork; SkylarkError when it was closed."""
         if self._home is None:
+            check_trio()
             raise RuntimeError("open the client with 'async with' first")
         self._home.check()
         if self.forks != self._home.forks:

@@ -290,7 +290,8 @@ def connect_reason(error: BaseException) -> str:
     inner: BaseException | None = error
     while inner is not None:
         if isinstance(inner, OSError) and inner.strerror:
-            return inner.strerror
+            # Not strerror itself: trio has the address in it, which whoever shows this names, too.
+            return os.strerror(inner.errno) if inner.errno and inner.errno in errno.errorcode else inner.strerror
         if isinstance(inner, BaseExceptionGroup):
             inner = inner.exceptions[0]
             continue

@@ -66,8 +66,12 @@ class Quickstart:
             else:
                 print("\n4. Spark: left out")
         finally:
-            with self._stage("5. graceful stop"):
-                self._stop()
+            try:
+                with self._stage("5. graceful stop"):
+                    self._stop()
+            finally:
+                # Also when nobody reads what is printed any more.
+                stop([*self.brokers, *self.namesrvs])
         self._show_stages()
 
     # --- the stages
@@ -211,9 +215,14 @@ def main() -> int:
     except KeyboardInterrupt:
         print("\nquickstart: interrupted", file=sys.stderr)
         return 130
+    except BrokenPipeError:
+        # Else the interpreter would complain, too, when it flushes at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        print("quickstart: nobody reads its output any more; everything is stopped", file=sys.stderr)
+        return 1
     finally:
-        if options.keep:
-            print(f"data and logs stay in {home}")
-        else:
+        if not options.keep:
             shutil.rmtree(home)
+    if options.keep:
+        print(f"data and logs stay in {home}")
     return 0

@@ -183,4 +183,3 @@ for _room in (
 ):
     mqadmin.add_family(_room.FAMILY, _room.COMMANDS)
 mqadmin.add_family("Help", (help_command, completion))
-

@@ -144,8 +144,17 @@ class PullConsumer:
         wait_ms: int = STREAM_WAIT_MS,
     ) -> Iterator[MessageExt]:
         """The messages of `stream`, one by one."""
-        batches = self.stream(mq, start, end, expression=expression, wait_ms=wait_ms)
-        return (message for batch in batches for message in batch)
+        thread = self._loop.opened()
+        return _messages(thread, self.stream(mq, start, end, expression=expression, wait_ms=wait_ms))
+
+
+def _messages(thread: LoopThread[pull.PullConsumer], batches: Iterator[list[MessageExt]]) -> Iterator[MessageExt]:
+    """The messages one by one; none in the child of a fork, which would hand out what its parent does."""
+    for batch in batches:
+        for message in batch:
+            if not thread.home.is_here:
+                thread.home.check()
+            yield message
 
 
 def _batches(thread: LoopThread[pull.PullConsumer], stream: MessageStream) -> Iterator[list[MessageExt]]:

@@ -33,7 +33,7 @@ from sdk.consumer.replicas import Replicas
 from sdk.consumer.result import PullBytes, PullResult, PullStatus
 from sdk.consumer.stream import MessageStream
 from sdk.endpoint import DEFAULT_TIMEOUT_MS
-from sdk.runtime import survived
+from sdk.runtime import FORKS, survived
 from sdk.waiting import until_answered
 
 logger = logging.getLogger(__name__)
@@ -104,6 +104,7 @@ class PullConsumer:
         They are asked for now; while no NameServer answers, those of the last known route count.
         """
         instance = self._instance
+        instance.check_open()
         if instance.routes.get(topic) is None:
             route = await until_answered(lambda: instance.refresh(topic), instance.timeout_ms, instance.backoff)
             return list(route.readable)
@@ -240,6 +241,9 @@ class PullConsumer:
         async with self.stream(mq, start, end, expression=expression, wait_ms=wait_ms) as batches:
             async for batch in batches:
                 for message in batch:
+                    if self._instance.forks != FORKS.count:
+                        # The child of a fork would hand out what its parent does.
+                        self._instance.check_open()
                     yield message
 
     # --- whom to ask
@@ -248,6 +252,7 @@ class PullConsumer:
         self, mq: MessageQueue, offset: int, max_count: int, max_bytes: int, expression: str, wait_ms: int
     ) -> PullAnswer:
         self._tags_of(expression)  # refuses what is no expression
+        self._instance.check_open()
         self._listen_to(mq.topic, expression)
         started = trio.current_time()
 

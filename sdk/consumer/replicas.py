@@ -141,6 +141,7 @@ class Replicas:
 
     async def ask(self, mq: MessageQueue, call: Callable[[Endpoint], Awaitable[T]]) -> T:
         """What the master of the queue says; when it is away, a slave."""
+        self._instance.check_open()
 
         async def ask_each() -> T:
             failed: dict[str, SkylarkError] = {}

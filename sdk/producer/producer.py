@@ -130,6 +130,7 @@ class Producer:
         timeout_s = self._timeout_s if timeout_ms is None else timeout_ms / 1000
         lane = self._lanes.get(topic)
         if lane is None or queue is not None or selector is not None or (message.properties and message.sharding_key):
+            self._client.check_open()
             deadline = trio.current_time() + timeout_s
             lane = await self._lane(message, queue, selector, timeout_s)
             timeout_s = deadline - trio.current_time()
@@ -153,11 +154,11 @@ class Producer:
         """
         if isinstance(messages, str | bytes | Message) or not isinstance(messages, Iterable):
             raise wrong_type("messages", "an iterable of bytes and Messages", messages)
+        self._client.check_open()
         if isinstance(messages, list | tuple):
             for start in range(0, len(messages), CHECKED_AT_ONCE):
                 check(topic, messages[start : start + CHECKED_AT_ONCE], self._max_message_bytes, start)
                 await trio.lowlevel.checkpoint()
-        self._client.check_open()
         lane = self._lanes.get(topic) or await self._lane(Message(topic), None, None, self._timeout_s)
         route = self.route_of(topic)
         queues = len(route.writable) if route else 1

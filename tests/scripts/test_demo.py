@@ -8,7 +8,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from scripts.daemons import ROOT
+from scripts.daemons import ROOT, Daemon, stop
 from scripts.demo.flights import FLIGHTS, Carrier, airline_names, carriers_of_csv, flight_messages
 from scripts.demo.options import parse
 from scripts.demo.progress import REWRITE, Progress
@@ -79,6 +79,33 @@ def test_a_line_that_is_rewritten_fits_the_terminal(
     Progress("published", 100).done("with a note that is longer than the terminal is wide")
     shown = capsys.readouterr().out.removesuffix("\n").removeprefix(REWRITE)
     assert shown.startswith("  published: 0 of 100 (0 %), 0/s with a") and len(shown) == 39
+
+
+def test_it_leaves_nothing_running_when_nobody_reads_its_output(tmp_path: Path) -> None:
+    command = [*QUICKSTART, "--dir", str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT) as run:
+        assert run.stdout is not None and run.stderr is not None
+        while b"1. two NameServers" not in run.stdout.readline():
+            pass
+        run.stdout.close()
+        said = run.stderr.read().decode()
+    assert run.returncode == 1 and said.splitlines()[-1].startswith("quickstart: nobody reads its output")
+    assert "Traceback" not in said
+    running = [entry for entry in Path("/proc").glob("[0-9]*/cmdline") if str(tmp_path) in command_line(entry)]
+    assert running == [] and list(tmp_path.iterdir()) == []
+
+
+def command_line(entry: Path) -> str:
+    try:
+        return entry.read_text(errors="replace")
+    except OSError:
+        return ""  # it has ended
+
+
+def test_a_daemon_that_is_stopped_before_it_serves_is_no_failure(tmp_path: Path) -> None:
+    daemon = Daemon("early", ["sleep", "60"], 1, tmp_path / "log")
+    daemon.start()
+    assert stop([daemon]) == []
 
 
 def test_the_quickstart_runs(tmp_path: Path) -> None:

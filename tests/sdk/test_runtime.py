@@ -31,6 +31,24 @@ def test_in_asyncio_they_say_what_to_use(cls: str) -> None:
     asyncio.run(use())
 
 
+def test_calls_of_what_was_not_opened_say_what_to_use_in_asyncio() -> None:
+    producer, consumer = sdk.Producer("127.0.0.1:1"), sdk.PullConsumer("127.0.0.1:1")
+
+    async def use() -> None:
+        for call in (
+            lambda: producer.send(Message("t", b"x")),
+            lambda: producer.send_many("t", [b"x"]),
+            lambda: producer.send_oneway(Message("t", b"x")),
+            lambda: consumer.message_queues("t"),
+            lambda: consumer.max_offset(queue()),
+            lambda: consumer.pull(queue(), 0),
+        ):
+            with pytest.raises(RuntimeError, match=r"this is asyncio: use those of sdk\.blocking"):
+                await call()
+
+    asyncio.run(use())
+
+
 def test_with_no_loop_at_all_they_say_so() -> None:
     with pytest.raises(RuntimeError, match="this is no event loop"):
         check_trio()
