@@ -1,7 +1,7 @@
 """What a NameServer takes of a registration: names and numbers that a broker would take, too. Pure.
 
 What names a broker is checked whole; of its topics the bad ones are left out, so that they cost the others nothing:
-a client that cannot use a route refuses all of it. Neighbour: handlers.py.
+a client that cannot use a route refuses all of it. Neighbour: register.py.
 """
 
 from mqcommon.errors import RequestRefused
