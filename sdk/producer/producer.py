@@ -130,6 +130,7 @@ class Producer:
         timeout_s = self._timeout_s if timeout_ms is None else timeout_ms / 1000
         lane = self._lanes.get(topic)
         if lane is None or queue is not None or selector is not None or (message.properties and message.sharding_key):
+            _check_target(message, queue, selector)
             self._client.check_open()
             deadline = trio.current_time() + timeout_s
             lane = await self._lane(message, queue, selector, timeout_s)
@@ -249,11 +250,6 @@ class Producer:
         self, message: Message, queue: MessageQueue | None, selector: Selector | None, timeout_s: float
     ) -> Lane:
         topic = message.topic
-        check_topic_name("message.topic", topic)
-        if queue is not None:
-            check_queue("queue", queue, topic)
-        elif selector is not None and not callable(selector):
-            raise wrong_type("selector", "a function", selector)
         if queue is None and (selector is not None or message.sharding_key):
             route = self.route_of(topic)
             if route is None or not route.writable:
@@ -319,6 +315,15 @@ class Producer:
             except RouteNotFound:
                 raise missing from None
         return self._client.routes.put(_route_like(template, topic))
+
+
+def _check_target(message: Message, queue: MessageQueue | None, selector: Selector | None) -> None:
+    """Refuse what says wrongly where ``message`` goes."""
+    check_topic_name("message.topic", message.topic)
+    if queue is not None:
+        check_queue("queue", queue, message.topic)
+    elif selector is not None and not callable(selector):
+        raise wrong_type("selector", "a function", selector)
 
 
 def _no_writable(topic: str) -> RouteNotFound:
