@@ -29,7 +29,7 @@ async def test_a_connection_to_itself_is_a_server_that_does_not_listen(monkeypat
         port = free.getsockname()[1]
     monkeypatch.setattr(client_module.trio, "open_tcp_stream", connect_to_itself)
     async with open_client() as client:
-        with pytest.raises(ConnectFailed, match="cannot connect to [0-9.:]+: Connection refused$"):
+        with pytest.raises(ConnectFailed, match=r"cannot connect to [0-9.:]+: Connection refused$"):
             await client.invoke(f"127.0.0.1:{port}", Command(105), 1_000)
     assert [stream.socket.fileno() for stream in made] == [-1], "it is closed, so that the server can have its port"
 
