@@ -3,7 +3,7 @@
 It imports nothing that takes time itself: `_signal` is what `signal` wraps in enums.
 """
 
-import _signal  # type: ignore[import-not-found]
+import _signal  # type: ignore[import-not-found]  # built in, but typeshed leaves it out
 import sys
 
 TYPE_CHECKING = False

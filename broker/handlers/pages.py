@@ -37,16 +37,20 @@ class Cursor:
         self._table: Rows = {}
         self._rows: Iterator[tuple[str, Any]] = iter(())
         self._at = -1
+        self._removals = 0
 
-    def take(self, table: Rows, start: int, values: int, values_of: Callable[[Any], int]) -> dict[str, Any]:
-        """Rows from number ``start`` on that have ``values`` together."""
+    def take(
+        self, table: Rows, start: int, removals: int, values: int, values_of: Callable[[Any], int]
+    ) -> dict[str, Any]:
+        """Rows from number ``start`` on that have ``values`` together; ``removals`` were ever removed."""
         rows: dict[str, Any] = {}
         at, self._at = self._at, -1
-        if at == start and self._table is table:
-            with suppress(RuntimeError):  # the table has grown or shrunk since
+        # A dict's iterator only sees that the size has changed: a row put and another removed would escape it.
+        if at == start and self._table is table and self._removals == removals:
+            with suppress(RuntimeError):  # the table has grown since
                 rows = dict(_first(self._rows, values, values_of))
         if not rows:
-            self._table, self._rows = table, islice(table.items(), start, None)
+            self._table, self._removals, self._rows = table, removals, islice(table.items(), start, None)
             rows = dict(_first(self._rows, values, values_of))
         self._at = start + len(rows)
         return rows
@@ -74,7 +78,7 @@ def answer_whole_or_page(
         return (yield from answer_steps(request, whole, channel.max_frame_bytes, remedy=REMEDY))
     since = removals - (asked.page_removals or 0)
     start = max(asked.page_from - since, 0) if since >= 0 else 0
-    rows = cursor.take(table, start, values, values_of)
+    rows = cursor.take(table, start, removals, values, values_of)
     data, count = _encoded(request, rows, body_of, channel.max_frame_bytes - HEADER_BYTES)
     answer = request.respond(body=data)
     if start + count < len(table):

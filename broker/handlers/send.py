@@ -193,7 +193,7 @@ class SendHandlers:
             raise _illegal("a batch needs at least one message, and its topic must be no retry topic")
 
         def put(rows: list[Row]) -> BatchPutResult:
-            return self._store.put_batch(
+            stored = self._store.put_batch(
                 topic,
                 queue_id,
                 rows,
@@ -203,17 +203,17 @@ class SendHandlers:
                 born_host=born_host,
                 reconsume_times=reconsume_times,
             )
+            self._stats.put(topic, len(rows), stored.end - stored.physical_offsets[0])
+            return stored
 
         def answer(stored: BatchPutResult) -> Command | None:
-            offsets = stored.physical_offsets
-            self._stats.put(topic, len(offsets), stored.end - offsets[0])
             response = self._batch_answer(request, queue_id, stored)
             if self._waits:
                 return self._when_durable(channel, request, response, stored, properties)
             return response
 
         if end < len(batch):
-            raise HandOver(self._stepper.slow(lambda channel, request: self._put_in_steps(batch, put, answer)))
+            raise HandOver(self._stepper.slow(lambda *_: self._put_in_steps(batch, put, answer)))
         return answer(put(self._properties.of_rows(rows)))
 
     def _put_in_steps(

@@ -96,7 +96,7 @@ def decode(cls: type[T], body: Any) -> T:
         "version": int, "cluster": str, "broker": str, "broker_id": int, "addr": str, "nonce": bytes, "proof": bytes,
         "start": int, "end": int, "file_bytes": int, "last_file": bool, "tails": tuple, "offset": int, "refusal": str,
     }  # fmt: skip
-    names = cls.__dataclass_fields__  # type: ignore[attr-defined]
+    names = cls.__dataclass_fields__  # type: ignore[attr-defined]  # each turn of the hello is a dataclass
     if not isinstance(body, dict) or any(name not in body for name in names):
         raise ProtocolError(f"no {cls.__name__} of a Skylark broker")
     # Fields that a later version added are passed over.

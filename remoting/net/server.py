@@ -25,7 +25,7 @@ Handler = Callable[[Channel, Command], Command | None]
 SlowHandler = Callable[[Channel, Command], Awaitable[Command | None]]
 
 
-class HandOver(Exception):  # no error
+class HandOver(Exception):
     """Raised by a handler that has found its request to be a long one: ``handler`` goes on with it in a task."""
 
     def __init__(self, handler: SlowHandler) -> None:

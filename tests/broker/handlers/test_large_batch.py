@@ -18,6 +18,8 @@ from remoting.net.server import HandOver
 from remoting.net.steps import Stepper
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import CBOR, Command
+from sdk.producer.bulk import BATCH_COUNT
+from sdk.producer.lane import MAX_BATCH_COUNT
 from tests.broker.handlers.test_send_to_slaves import SendChannel
 from tests.broker.meta.support import Room
 from tests.broker.running import send_request
@@ -110,6 +112,11 @@ async def test_nothing_is_stored_of_a_large_batch_that_cannot_be_taken(
 async def test_the_largest_batch_is_taken(broker: Broker) -> None:
     answer = await broker.send_batch(rows_of(MAX_MESSAGES))
     assert len(decode_offsets(answer.body)) == MAX_MESSAGES
+
+
+def test_batches_of_our_producers_are_stored_at_once() -> None:
+    # They count queue offsets up from the first one.
+    assert max(MAX_BATCH_COUNT, BATCH_COUNT) <= BATCH_AT_ONCE
 
 
 async def test_a_disk_that_fills_up_meanwhile_is_told(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -140,7 +140,7 @@ async def test_a_restart_costs_reads_time_and_no_error() -> None:
 
 
 async def test_another_broker_at_the_old_address_is_not_asked(caplog: pytest.LogCaptureFixture) -> None:
-    async with broker_set(slaves=0, timeout_ms=50) as brokers:
+    async with broker_set(slaves=0, timeout_ms=2_000) as brokers:
         brokers.put(b"a")
         await brokers.consumer.max_offset(queue())
         brokers.master.stop()
@@ -163,7 +163,7 @@ async def test_another_broker_at_the_old_address_is_not_asked(caplog: pytest.Log
 
 
 async def test_a_broker_that_is_not_the_one_refuses_the_first_read() -> None:
-    async with broker_set(slaves=0, timeout_ms=100) as brokers:
+    async with broker_set(slaves=0, timeout_ms=1_000) as brokers:
 
         def refuse(request: Command) -> Command:
             assert (request.ext or {})["bname"] == "broker-a"

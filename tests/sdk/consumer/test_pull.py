@@ -29,7 +29,7 @@ async def test_queues_of_a_topic() -> None:
 
 
 async def test_queues_are_known_without_a_nameserver() -> None:
-    async with cluster(timeout_ms=100) as (namesrv, _, consumer):
+    async with cluster(timeout_ms=1_000) as (namesrv, _, consumer):
         namesrv.add("u", FakeBroker("broker-b"))
         queues = await consumer.message_queues("t")
         namesrv.stop()
@@ -172,7 +172,7 @@ async def test_a_broker_that_moved_is_found_by_its_new_route() -> None:
 
 
 async def test_a_broker_that_is_gone_is_an_error() -> None:
-    async with cluster(timeout_ms=100) as (_, broker, consumer):
+    async with cluster(timeout_ms=500) as (_, broker, consumer):
         await consumer.message_queues("t")
         broker.stop()
         with pytest.raises(ConnectFailed):

@@ -40,7 +40,7 @@ async def test_reads_go_on_at_the_slave_and_come_back(caplog: pytest.LogCaptureF
 
 
 async def test_a_frozen_master_costs_one_timeout_not_one_a_pull() -> None:
-    async with broker_set(timeout_ms=500) as brokers:
+    async with broker_set(timeout_ms=2_000) as brokers:
         brokers.put(b"a", b"b", b"c")
         brokers.master.on(11, lambda request: None)
         brokers.master.on(30, lambda request: None)

@@ -171,7 +171,7 @@ async def test_one_bad_message_of_a_batch_fails_alone() -> None:
 
 
 async def test_a_silent_broker_costs_one_share_of_the_time_and_gets_no_more() -> None:
-    async with two_brokers() as (names, a, _b), Producer(names, send_timeout_ms=600) as producer:
+    async with two_brokers() as (names, a, _b), Producer(names, send_timeout_ms=2_000) as producer:
         await producer.send(Message("t", b"warm"))
         a.is_silent = True
         asked_before = a.requests_of
