@@ -21,7 +21,7 @@ import trio
 
 from bench.harness import Cluster, Row, cluster, in_turn, row, show
 from bench.send_pull import make_topic, requests
-from broker.store.index_file import SLOT_BYTES, SLOTS_AT, index_file_bytes
+from broker.store.index.index_file import SLOT_BYTES, SLOTS_AT, index_file_bytes
 from broker.store.store import MessageStore, StoreOptions
 from mqcommon.clock import SystemClock
 from mqcommon.files import OsFiles

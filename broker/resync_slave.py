@@ -11,7 +11,7 @@ import click
 
 from broker.offline import absolute, told_in_one_line
 from broker.store.abort import ABORT
-from broker.store.queue_ends import FILE_NAME as QUEUE_ENDS
+from broker.store.queue.ends import FILE_NAME as QUEUE_ENDS
 from mqcommon.clock import Clock, SystemClock
 from mqcommon.errors import StoreLocked, UserError
 from mqcommon.files import FileSystem, OsFiles

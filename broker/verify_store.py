@@ -14,11 +14,11 @@ import click
 from broker.broker import store_options
 from broker.meta.journal_check import check_journal
 from broker.options import BrokerOptions
-from broker.store.log_files import LogFiles
-from broker.store.queue_entry import ENTRY_BYTES
-from broker.store.repair import Repair
+from broker.store.check.repair import Repair
+from broker.store.check.verify import Verification, VerifyReport
+from broker.store.log.log_files import LogFiles
+from broker.store.queue.entry import ENTRY_BYTES
 from broker.store.store import MessageStore, StoreOptions
-from broker.store.verify import Verification, VerifyReport
 from mqcommon.clock import SystemClock
 from mqcommon.errors import StoreError, StoreLocked, UserError
 from mqcommon.files import FileSystem, OsFiles

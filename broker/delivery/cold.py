@@ -16,7 +16,7 @@ from typing import TypeVar
 
 import trio
 
-from broker.store.residency import NotResident, Span, resident_only, warm
+from broker.store.log.residency import NotResident, Span, resident_only, warm
 from mqcommon.errors import OutOfDescriptors
 from remoting.net.channel import BULK_BYTES, Channel
 from remoting.net.server import Handler, failure

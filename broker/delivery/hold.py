@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import trio
 
-from broker.store.consumequeue import ConsumeQueue
+from broker.store.queue.consumequeue import ConsumeQueue
 from remoting.net.channel import Channel
 from remoting.protocol.bodies.group import SubscriptionGroupConfig
 from remoting.protocol.command import Command

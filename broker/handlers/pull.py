@@ -22,7 +22,7 @@ from broker.meta.topics import Topics
 from broker.observe.stats import BrokerStats
 from broker.options import BrokerOptions
 from broker.replication.known_master import KnownMaster
-from broker.store.consumequeue import ConsumeQueue
+from broker.store.queue.consumequeue import ConsumeQueue
 from broker.store.reader import GetResult, GetStatus, read_queue
 from broker.store.store import MessageStore
 from mqcommon.errors import RequestRefused

@@ -6,9 +6,9 @@ from broker.delivery.cold import reading
 from broker.handlers.bodies import answer_with
 from broker.meta.clients import Clients
 from broker.options import BrokerOptions
-from broker.store.consumequeue import ConsumeQueue
 from broker.store.query import MAX_LOOKED
-from broker.store.queue_entry import BLANK_SIZE
+from broker.store.queue.consumequeue import ConsumeQueue
+from broker.store.queue.entry import BLANK_SIZE
 from broker.store.store import MessageStore
 from mqcommon.errors import RequestRefused
 from remoting.net.channel import Channel

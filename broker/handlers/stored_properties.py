@@ -1,10 +1,10 @@
 """The properties under which a producer's messages are stored: its own, and those that the broker sets.
 
 What this broker does not do yet (delayed and transactional messages) is refused here.
-Neighbours: send.py (uses this), store/sound.py (why many NULs in a row are sealed).
+Neighbours: send.py (uses this), store/log/sound.py (why many NULs in a row are sealed).
 """
 
-from broker.store.sound import SECTOR_BYTES, SECTOR_OF_ZEROS, sealed
+from broker.store.log.sound import SECTOR_BYTES, SECTOR_OF_ZEROS, sealed
 from mqcommon.clock import Clock
 from mqcommon.errors import RequestRefused
 from mqcommon.message.ids import UniqueKeys

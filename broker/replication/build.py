@@ -11,8 +11,8 @@ from broker.replication.known_master import KnownMaster
 from broker.replication.link import LinkTerms
 from broker.replication.master import Master
 from broker.replication.progress import SlaveProgress
+from broker.replication.replica import Replica
 from broker.replication.slave import Slave
-from broker.store.replica import Replica
 from broker.store.store import MessageStore
 from broker.tasks.flush import Flusher
 from mqcommon.clock import Clock

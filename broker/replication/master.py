@@ -19,7 +19,7 @@ from broker.replication.frames import CHUNK_BYTES
 from broker.replication.hello import NONCE_BYTES
 from broker.replication.link import Bounds, LinkTerms, MasterLink, Range
 from broker.replication.pieces import other_bytes_at
-from broker.store.commitlog import CommitLog
+from broker.store.log.commitlog import CommitLog
 from mqcommon.errors import FileClosed, ProtocolError
 from remoting.net.server import address_of
 

@@ -3,7 +3,7 @@
 from zlib import crc32
 
 from broker.replication.hello import Tail, first_difference, tail_places
-from broker.store.commitlog import CommitLog
+from broker.store.log.commitlog import CommitLog
 from mqcommon.errors import ProtocolError
 
 

@@ -4,7 +4,7 @@ Connects to the master's HA port, appends what comes, and reports how far it has
 with SYNC_FLUSH when it is on disk. Queues are made in steps in between, so that the loop turns; a slave whose queues
 are far behind takes no more until they have caught up. A lost connection is tried again after a growing pause.
 What only a person can repair (the slave has bytes that the master has not) is told once, and nothing is overwritten.
-Neighbours: link.py (what is said), store/replica.py (the log), find_master.py (where to connect).
+Neighbours: link.py (what is said), replica.py (the log), find_master.py (where to connect).
 """
 
 import logging
@@ -20,8 +20,8 @@ from broker.replication.hello import NONCE_BYTES, VERSION, Claim, Hello
 from broker.replication.link import RESYNC, LinkTerms, SlaveLink
 from broker.replication.pieces import tails_of
 from broker.replication.progress import SlaveProgress
-from broker.store.replica import Replica
-from broker.store.residency import NotResident, resident_only, warm
+from broker.replication.replica import Replica
+from broker.store.log.residency import NotResident, resident_only, warm
 from mqcommon.addresses import split_address
 from mqcommon.backoff import Backoff
 from mqcommon.clock import Clock

@@ -19,11 +19,11 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 from zlib import crc32
 
-from broker.store.commitlog import CommitLog
-from broker.store.consumequeue import ConsumeQueue
-from broker.store.index import Index, IndexState
-from broker.store.queue_ends import EndsTable
-from broker.store.retention import HEAD_BYTES, stored_ms
+from broker.store.index.index import Index, IndexState
+from broker.store.log.commitlog import CommitLog
+from broker.store.log.stored_time import HEAD_BYTES, stored_ms
+from broker.store.queue.consumequeue import ConsumeQueue
+from broker.store.queue.ends import EndsTable
 from mqcommon.files import FileSystem
 
 CHECKPOINT_BYTES = 4096

@@ -9,12 +9,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from broker.store.checkpoint import Checkpoint, CheckpointMark, NotedEnd, make_durable, rocketmq_times
-from broker.store.commitlog import CommitLog
-from broker.store.consumequeue import ConsumeQueue
-from broker.store.index import Index
-from broker.store.queue_ends import EndsTable, QueueEnds, write_queue_ends
-from broker.store.queue_write import QueueWrite
-from broker.store.queues import Queues
+from broker.store.index.index import Index
+from broker.store.log.commitlog import CommitLog
+from broker.store.queue.consumequeue import ConsumeQueue
+from broker.store.queue.ends import EndsTable, QueueEnds, write_queue_ends
+from broker.store.queue.queues import Queues
+from broker.store.queue.write import QueueWrite
 from mqcommon.errors import OutOfDescriptors, StoreError
 from mqcommon.files import FileSystem
 

@@ -11,14 +11,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from broker.store.commitlog import CommitLog
-from broker.store.consumequeue import ConsumeQueue
-from broker.store.index import Index
-from broker.store.index_file import IndexFile
-from broker.store.log_keys import index_keys
-from broker.store.queue_entry import BLANK_SIZE
-from broker.store.residency import NotResident, Span
-from broker.store.retention import HEAD_BYTES, stored_ms
+from broker.store.index.index import Index
+from broker.store.index.index_file import IndexFile
+from broker.store.index.log_keys import index_keys
+from broker.store.log.commitlog import CommitLog
+from broker.store.log.residency import NotResident, Span
+from broker.store.log.stored_time import HEAD_BYTES, stored_ms
+from broker.store.queue.consumequeue import ConsumeQueue
+from broker.store.queue.entry import BLANK_SIZE
 from mqcommon.errors import DiskFull, ProtocolError
 from mqcommon.message.properties import find_property
 from mqcommon.message.record import decode_record

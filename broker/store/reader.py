@@ -8,10 +8,10 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from enum import Enum
 
-from broker.store.commitlog import CommitLog
-from broker.store.consumequeue import ConsumeQueue
-from broker.store.queue_entry import BLANK_SIZE
-from broker.store.residency import NotResident, Span, bytes_got
+from broker.store.log.commitlog import CommitLog
+from broker.store.log.residency import NotResident, Span, bytes_got
+from broker.store.queue.consumequeue import ConsumeQueue
+from broker.store.queue.entry import BLANK_SIZE
 
 # How many entries one read looks at for matches, at the most.
 MAX_SCAN = 16_000

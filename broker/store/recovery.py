@@ -16,16 +16,16 @@ from enum import Enum
 from functools import partial
 
 from broker.store.checkpoint import CheckpointState
-from broker.store.commitlog import CommitLog
-from broker.store.consumequeue import ConsumeQueue
-from broker.store.index import Index
-from broker.store.log_files import LogFile
-from broker.store.queue_ends import QueueEnds
-from broker.store.queues import Queues
-from broker.store.rebuild import find_incomplete, is_queued, rebuild_queues
-from broker.store.scan import IsTorn, scan_log
-from broker.store.sound import sound_record, torn_reason
-from broker.store.tags import TagCodes
+from broker.store.index.index import Index
+from broker.store.log.commitlog import CommitLog
+from broker.store.log.log_files import LogFile
+from broker.store.log.scan import IsTorn, scan_log
+from broker.store.log.sound import sound_record, torn_reason
+from broker.store.queue.consumequeue import ConsumeQueue
+from broker.store.queue.ends import QueueEnds
+from broker.store.queue.queues import Queues
+from broker.store.queue.rebuild import find_incomplete, is_queued, rebuild_queues
+from broker.store.queue.tags import TagCodes
 from mqcommon.clock import Clock
 from mqcommon.errors import ProtocolError, StoreCorrupt
 from mqcommon.message.record import STORE_TIMESTAMP_V4_AT, Record, decode_record

@@ -9,10 +9,11 @@ Neighbours: retention.py (which files), tasks/clean.py (when, and the threads), 
 
 from collections.abc import Iterator, Sequence
 
-from broker.store.index_file import IndexFile
-from broker.store.retention import HEAD_BYTES, Decision, Disk, RetentionRules, decide, stored_ms
-from broker.store.segment import Segment, SegmentChain
-from broker.store.start_search import StartSearch
+from broker.store.index.index_file import IndexFile
+from broker.store.log.segment import Segment, SegmentChain
+from broker.store.log.stored_time import HEAD_BYTES, stored_ms
+from broker.store.queue.start_search import StartSearch
+from broker.store.retention import Decision, Disk, RetentionRules, decide
 from broker.store.store import MessageStore
 from mqcommon.files import FileSystem
 

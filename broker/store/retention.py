@@ -9,18 +9,10 @@ Messages are refused while the disk is fuller than diskSpaceWarningLevelRatio.
 Neighbours: removal.py does it, tasks/clean.py says when.
 """
 
-import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from mqcommon.message.flags import BORN_HOST_V6
-from mqcommon.message.record import MAGIC_V1, MAGIC_V2, SIZE_MAGIC, STORE_TIMESTAMP_V4_AT, SYS_FLAG_AT
-
 HOUR_MS = 3_600_000
-# What of a file `stored_ms` needs to see.
-HEAD_BYTES = STORE_TIMESTAMP_V4_AT + 12 + 8
-_SYS_FLAG = struct.Struct(">i")
-_LONG = struct.Struct(">q")
 
 
 @dataclass(frozen=True)
@@ -77,14 +69,6 @@ def delete_hours(delete_when: str) -> frozenset[int]:
     return frozenset(hours)
 
 
-def stored_ms(head: bytes) -> int | None:
-    """When the record that a file begins with was stored; None when there is none."""
-    if len(head) < HEAD_BYTES or SIZE_MAGIC.unpack_from(head)[1] not in (MAGIC_V1, MAGIC_V2):
-        return None
-    v6 = _SYS_FLAG.unpack_from(head, SYS_FLAG_AT)[0] & BORN_HOST_V6
-    return int(_LONG.unpack_from(head, STORE_TIMESTAMP_V4_AT + (12 if v6 else 0))[0])
-
-
 def decide(
     youngest_ms: Iterable[int | None],
     files: int,
@@ -115,31 +99,3 @@ def decide(
     if rules.force and disk.is_fuller_than(rules.force_ratio):
         forced = max(min(-(-disk.excess(rules.force_ratio) // segment_bytes), files) - expired, 0)
     return Decision(expired, forced, refuse, too_full, disk.used / disk.room)
-
-
-def first_in_log(physical_at: Callable[[int], int | None], low: int, high: int, log_start: int) -> int:
-    """The first queue offset from ``low`` on whose entry points into the log; ``high`` when none before it does.
-
-    ``physical_at`` tells where an entry points, None for a blank. Physical offsets rise along a queue, blanks may
-    stand anywhere.
-    """
-    end, step = high, 1
-    # In steps that grow, as most often little is gone; a blank says nothing.
-    while low + step < high and (physical := physical_at(low + step)) is not None:
-        if physical >= log_start:
-            high = low + step
-        else:
-            low, step = low + step + 1, step * 2
-    while low < high:
-        place = middle = (low + high) // 2
-        physical = physical_at(place)
-        while physical is None and place + 1 < high:
-            place += 1
-            physical = physical_at(place)
-        if physical is not None and physical < log_start:
-            low = place + 1
-        else:
-            high = middle
-    while low < end and physical_at(low) is None:
-        low += 1
-    return low

@@ -11,20 +11,20 @@ from dataclasses import dataclass
 from functools import partial
 
 from broker.store.abort import read_abort, remove_abort, write_abort
-from broker.store.batch_records import make_batch_records
 from broker.store.checkpoint import Checkpoint
-from broker.store.commitlog import CommitLog
-from broker.store.consumequeue import ConsumeQueue
 from broker.store.durable import DurableStore
-from broker.store.file_size import refuse_other_size
-from broker.store.index import Index
+from broker.store.index.index import Index
+from broker.store.log.commitlog import CommitLog
+from broker.store.log.file_size import refuse_other_size
 from broker.store.put_result import BatchPutResult, PutResult
 from broker.store.query import KeyQuery, QueryResult, first_store_time, offset_by_time, store_time
-from broker.store.queue_ends import read_queue_ends, write_queue_ends
-from broker.store.queues import Queues
+from broker.store.queue.batch_records import make_batch_records
+from broker.store.queue.consumequeue import ConsumeQueue
+from broker.store.queue.ends import read_queue_ends, write_queue_ends
+from broker.store.queue.queues import Queues
+from broker.store.queue.tags import TagCodes
 from broker.store.reader import GetResult, GetStatus, read_queue
 from broker.store.recovery import LastStop, Progress, Recovery, RecoveryReport
-from broker.store.tags import TagCodes
 from mqcommon.clock import Clock
 from mqcommon.errors import DiskFull, RequestRefused, StoreLocked
 from mqcommon.files import FileSystem

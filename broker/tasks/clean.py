@@ -14,7 +14,7 @@ from typing import TypeVar
 import trio
 
 from broker.options import BrokerOptions
-from broker.store.consumequeue import ConsumeQueue
+from broker.store.queue.consumequeue import ConsumeQueue
 from broker.store.removal import Removal
 from broker.store.retention import Decision
 from broker.store.store import MessageStore

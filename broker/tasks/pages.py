@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import trio
 
-from broker.store.commitlog import CommitLog
+from broker.store.log.commitlog import CommitLog
 from mqcommon.errors import FileClosed
 
 

@@ -15,8 +15,8 @@ import trio.testing
 from broker import broker as broker_module
 from broker.delivery import cold as cold_module
 from broker.delivery.cold import THREADS, ColdReads
+from broker.store.log.residency import NotResident, Span, bytes_got, check_resident
 from broker.store.reader import GetStatus, read_queue
-from broker.store.residency import NotResident, Span, bytes_got, check_resident
 from broker.store.store import MessageStore
 from mqcommon.errors import OutOfDescriptors
 from mqcommon.files import MappedFile

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from broker.handlers.query import MAX_ENTRIES
-from broker.store.queue_entry import BLANK_SIZE, ENTRY, ENTRY_BYTES
+from broker.store.queue.entry import BLANK_SIZE, ENTRY, ENTRY_BYTES
 from mqcommon.message.javahash import java_hash
 from mqcommon.message.message import decode_messages
 from mqcommon.message.record import encode_record, topic_field

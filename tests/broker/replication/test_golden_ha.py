@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from broker.replication.link import LinkTerms, MasterLink, SlaveLink
-from broker.store.replica import Replica
+from broker.replication.replica import Replica
 from tests.broker.replication.links import Log
 from tests.broker.store.support import SMALL, open_store, read_all
 from tests.support.memory_files import MemoryFiles

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from random import Random
 
 from broker.store.checkpoint import CHECKPOINT_BYTES
-from broker.store.queue_ends import FILE_NAME
+from broker.store.queue.ends import FILE_NAME
 from broker.store.removal import Removal
 from broker.verify_store import verify
 from mqcommon.clock import ManualClock

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from broker.handlers.send import SendHandlers
 from broker.observe.stats import BrokerStats
+from broker.replication.replica import Replica
 from broker.store.group_commit import GroupCommit
-from broker.store.replica import Replica
-from broker.store.sound import SECTOR_BYTES
+from broker.store.log.sound import SECTOR_BYTES
 from broker.store.store import MessageStore
 from broker.verify_store import verify
 from mqcommon.errors import RequestRefused
@@ -24,9 +24,9 @@ from remoting.net.steps import Stepper
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
 from tests.broker.meta.support import Room, options
+from tests.broker.replication.test_replica import feed, log_bytes
 from tests.broker.running import send_request
 from tests.broker.store.support import HOST, SMALL, new_store, open_store, put, read_all
-from tests.broker.store.test_replica import feed, log_bytes
 from tests.support.memory_files import MemoryFiles
 
 OPTIONS = replace(SMALL, commitlog_segment_bytes=64 * 1024)

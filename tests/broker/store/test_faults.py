@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from broker.store.file_size import refuse_other_size
+from broker.store.log.file_size import refuse_other_size
 from broker.store.removal import Removal
 from broker.verify_store import verify
 from mqcommon.clock import ManualClock

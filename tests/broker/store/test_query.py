@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.store import query
-from broker.store.index_file import IndexFile
+from broker.store.index.index_file import IndexFile
 from broker.store.query import first_at_least
-from broker.store.queue_entry import BLANK_SIZE, ENTRY, ENTRY_BYTES
+from broker.store.queue.entry import BLANK_SIZE, ENTRY, ENTRY_BYTES
 from broker.store.store import MessageStore
 from mqcommon.clock import ManualClock
 from mqcommon.message.message import MessageExt

@@ -1,6 +1,5 @@
 """Which files go, when and why: properties of the decision, and of the search for a queue's start."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -15,14 +14,8 @@ from broker.store.retention import (
     RetentionRules,
     decide,
     delete_hours,
-    first_in_log,
-    stored_ms,
 )
 from mqcommon.errors import ConfigError
-from mqcommon.message.flags import BORN_HOST_V6
-from mqcommon.message.record import decode_record
-from tests.broker.store.support import open_store, put
-from tests.support.memory_files import MemoryFiles
 
 GIB = 1 << 30
 NOW = 1_700_000_000_000
@@ -118,18 +111,6 @@ def test_decisions(youngest: list[int | None], disk: Disk, rules: RetentionRules
         assert not Disk(disk.used - found.files * GIB, disk.room).is_fuller_than(rules.force_ratio), "too little goes"
 
 
-def test_the_store_time_of_a_file_is_that_of_the_record_it_begins_with() -> None:
-    store = open_store(MemoryFiles())
-    put(store, "t", 0, b"v4")
-    end = store.put("t", 0, b"v6", b"", sys_flag=BORN_HOST_V6, born_timestamp=1, born_host=bytes(20)).physical_offset
-    for offset in (0, end):
-        raw = store.record_at(offset)
-        assert raw is not None
-        assert stored_ms(raw) == decode_record(raw).store_timestamp
-    assert stored_ms(bytes(100)) is None
-    assert stored_ms(b"") is None
-
-
 @pytest.mark.parametrize(("text", "hours"), [("04", {4}), ("04;16", {4, 16}), (" 4 ; ", {4}), ("00;23", {0, 23})])
 def test_hours(text: str, hours: set[int]) -> None:
     assert delete_hours(text) == hours
@@ -147,18 +128,3 @@ def test_ratios_have_rocketmqs_lower_bounds_and_none_above() -> None:
     assert not now([NOW], Disk(GIB, GIB), loose).refuse
     tight = BrokerOptions(disk_space_clean_forcibly_ratio=1, disk_space_warning_level_ratio=1).retention_rules
     assert (tight.force_ratio, tight.refuse_ratio) == (30, 35)
-
-
-def counting(entries: list[int | None]) -> Callable[[int], int | None]:
-    return lambda offset: entries[offset]
-
-
-@given(st.lists(st.none() | st.integers(1, 50), max_size=60), st.integers(0, 900), st.data())
-def test_the_first_entry_in_the_log(gaps: list[int | None], log_start: int, data: st.DataObject) -> None:
-    physical, entries = 0, []
-    for gap in gaps:
-        physical += gap or 0
-        entries.append(None if gap is None else physical)
-    low = data.draw(st.integers(0, len(entries)))
-    live = [n for n in range(low, len(entries)) if (entries[n] or -1) >= log_start]
-    assert first_in_log(counting(entries), low, len(entries), log_start) == (live[0] if live else len(entries))

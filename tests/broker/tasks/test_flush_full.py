@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from broker.options import BrokerOptions
-from broker.store.queue_ends import read_queue_ends
+from broker.store.queue.ends import read_queue_ends
 from broker.store.removal import Removal
 from broker.store.store import MessageStore
 from broker.tasks.clean import Cleaner

@@ -6,8 +6,8 @@ import pytest
 import trio
 import trio.testing
 
-from broker.store import commitlog
-from broker.store.residency import Span
+from broker.store.log import commitlog
+from broker.store.log.residency import Span
 from broker.store.store import MessageStore
 from broker.tasks.pages import PagesAhead
 from tests.broker.store.support import open_store, put

@@ -1,0 +1,131 @@
+"""Makes a damaged store one that starts: what is cut is saved beside its file, what is sound stays where it is.
+
+- Damage between sound records: the bytes are saved to FILE.damaged-OFFSET, and a record that stands in no queue takes
+  their place, or RocketMQ's filler when nothing sound follows in the file. The messages there are lost; their places in
+  the queues are holes that readers skip.
+- Damage at the end of the log: saved, and zeroed; the log ends there.
+- A missing file between others becomes one that holds nothing.
+- Queues and index files that are wrong are removed; the start makes them anew.
+Neighbours: verify.py (finds the damage), recovery.py (makes queues anew).
+"""
+
+from collections.abc import Callable
+
+from broker.store.abort import ABORT
+from broker.store.check.verify import Damage, Part, VerifyReport
+from broker.store.checkpoint import Checkpoint, read_checkpoint
+from broker.store.queue.ends import QueueEnds, read_queue_ends, write_queue_ends
+from mqcommon.files import FileSystem
+from mqcommon.message.flags import TRANSACTION_ROLLBACK
+from mqcommon.message.record import BLANK_BYTES, BLANK_MAGIC, MIN_RECORD, SIZE_MAGIC, encode_record, topic_field
+
+# Stands in the records that take the place of damage.
+DAMAGED_TOPIC = "DAMAGED"
+_HOST = bytes(8)
+
+
+class Repair:
+    """Repairs what ``report`` says of the store in ``directory``, whose lock the caller holds."""
+
+    def __init__(self, fs: FileSystem, directory: str, report: VerifyReport, say: Callable[[str], None]) -> None:
+        self._fs = fs
+        self._directory = directory
+        self._report = report
+        self._say = say
+
+    def run(self) -> None:
+        """Change the files. An open of the store must follow: it makes the queues anew."""
+        report, fs, directory = self._report, self._fs, self._directory
+        log_damages = [damage for damage in report.damages if damage.part is Part.LOG]
+        if report.torn_tail is not None:
+            log_damages.append(report.torn_tail)
+        file_bytes = max((fs.size(path) for path in self._log_paths()), default=0)
+        for damage in log_damages:
+            self._repair_log(damage, file_bytes)
+        if log_damages:
+            self._end_log()
+        self._forget_queues(everything=bool(log_damages))
+        if log_damages or any(damage.part is Part.INDEX for damage in report.damages):
+            self._remove_all(f"{directory}/index", "the index is made anew")
+
+    def _log_paths(self) -> list[str]:
+        directory = f"{self._directory}/commitlog"
+        return [f"{directory}/{name}" for name in self._fs.listdir(directory) if name.isdigit()]
+
+    def _repair_log(self, damage: Damage, file_bytes: int) -> None:
+        fs, path = self._fs, damage.file
+        base = int(path.rpartition("/")[2])
+        whole = fs.exists(path) and fs.size(path) == file_bytes
+        file = fs.open_map(path, file_bytes, create=True)
+        try:
+            view = file.view
+            start, end = damage.offset, damage.end if whole else file_bytes
+            cut = view[start:end].rstrip(b"\0")
+            if cut:
+                saved = f"{path}.damaged-{start}"
+                self._save(saved, cut)
+                self._say(f"{path}: {len(cut):,} bytes at offset {start} saved to {saved}")
+            if base + end <= self._report.log_end:
+                view[start:end] = _placeholder(base + start, end - start, fills_file=end == file_bytes)
+            else:
+                view[start:end] = bytes(end - start)
+            file.sync()
+        finally:
+            file.close()
+
+    def _save(self, path: str, data: bytes) -> None:
+        if self._fs.exists(path):
+            self._fs.remove(path)
+        file = self._fs.open_append(path)
+        try:
+            file.write(data)
+            file.sync()
+        finally:
+            file.close()
+
+    def _end_log(self) -> None:
+        """The next start takes the log as it is now."""
+        path = f"{self._directory}/checkpoint"
+        timestamp = read_checkpoint(self._fs, path).log_timestamp
+        checkpoint = Checkpoint(self._fs, path)
+        # The index is made anew.
+        checkpoint.write(self._report.log_end, timestamp, (0, 0, 0), clean=True)
+        checkpoint.close()
+        abort = f"{self._directory}/{ABORT}"
+        if self._fs.exists(abort):
+            self._fs.remove(abort)
+
+    def _forget_queues(self, *, everything: bool) -> None:
+        """Remove the files of wrong queues, and note their ends, so that the start misses them."""
+        root = f"{self._directory}/consumequeue"
+        wrong = {damage.file for damage in self._report.damages if damage.part is Part.QUEUE}
+        ends = read_queue_ends(self._fs, self._directory) or QueueEnds(log_start=self._report.log_start)
+        queues = {topic: dict(by_id) for topic, by_id in ends.queues.items()}
+        for topic, by_id in self._report.queue_ends.items():
+            for queue_id, end in by_id.items():
+                directory = f"{root}/{topic}/{queue_id}"
+                if end < 0 or not (everything or any(path.startswith(directory) for path in wrong)):
+                    continue
+                if everything and ends.queues and queue_id not in ends.queues.get(topic, {}):
+                    continue  # of a topic that was deleted
+                queues.setdefault(topic, {})[queue_id] = (0, max(end, ends.next_offset(topic, queue_id)))
+                self._remove_all(directory, "the queue is made anew")
+        write_queue_ends(self._fs, self._directory, QueueEnds(ends.log_start, queues, ends.index_files))
+
+    def _remove_all(self, directory: str, why: str) -> None:
+        names = self._fs.listdir(directory)
+        for name in names:
+            self._fs.remove(f"{directory}/{name}")
+        if names:
+            self._fs.fsync_dir(directory)
+            self._say(f"{directory}: {why}")
+
+
+def _placeholder(physical: int, size: int, *, fills_file: bool) -> bytes:
+    """A record of ``size`` bytes that stands in no queue; the end of a file gets RocketMQ's filler."""
+    if fills_file:
+        return SIZE_MAGIC.pack(size, BLANK_MAGIC).ljust(size, b"\0") if size >= BLANK_BYTES else bytes(size)
+    topic = DAMAGED_TOPIC[: max(1, size - MIN_RECORD)]
+    magic, tail = topic_field(topic)
+    body = bytes(size - MIN_RECORD - len(topic))
+    return encode_record(magic, tail, 0, 0, physical, body, b"", 0, TRANSACTION_ROLLBACK, 0, _HOST, 0, _HOST, 0, 0)

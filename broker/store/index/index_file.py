@@ -1,0 +1,183 @@
+"""One index file: RocketMQ's hash table on disk.
+
+header 40: beginTimestamp 8 | endTimestamp 8 | beginPhysical 8 | endPhysical 8 | slotCount 4
+           | indexCount 4 (starts at 1)
+slots:     newest index of the slot 4, each
+entries:   keyHash 4 | physicalOffset 8 | seconds since beginTimestamp 4 | previous index of the slot 4, each
+"""
+
+import struct
+import sys
+from array import array
+from collections.abc import Iterable, Sequence
+from itertools import repeat
+
+from broker.store.log.residency import NotResident, check_resident
+from mqcommon.files import MappedFile
+
+_HEADER = struct.Struct(">qqqqii")
+_ENTRY = struct.Struct(">iqii")
+# A file has its full size at once, as RocketMQ's (420 MB); its blocks come as entries need them.
+ALLOCATED_BYTES = 4 * 1024 * 1024
+SLOTS_AT = _HEADER.size
+SLOT_BYTES = 4
+MAX_SECONDS = 0x7FFFFFFF
+
+
+def index_file_bytes(slots: int, capacity: int) -> int:
+    """The size of a file with so many slots and entries."""
+    return _HEADER.size + slots * SLOT_BYTES + capacity * _ENTRY.size
+
+
+class IndexFile:
+    """One file of ``slots`` hash slots and ``capacity`` entries."""
+
+    def __init__(self, file: MappedFile, slots: int, capacity: int) -> None:
+        self.file = file
+        self.view = file.view
+        self.slots = slots
+        self.capacity = capacity
+        self.entries_at = SLOTS_AT + slots * SLOT_BYTES
+        # In the machine's byte order, which is not the file's: see `_swapped`.
+        self._slots = memoryview(self.view)[SLOTS_AT : self.entries_at].cast("i")
+        (self.begin_ms, self.end_ms, self.begin_physical, self.end_physical, self.slot_count, count) = (
+            _HEADER.unpack_from(self.view, 0)
+        )
+        self.count: int = max(count, 1)
+        # Nothing is on disk of an empty file.
+        self._slots_resident = self.count == 1
+
+    @property
+    def name(self) -> str:
+        return self.file.path.rpartition("/")[2]
+
+    def is_sound(self, after: int, log_end: int) -> bool:
+        """Whether the header can be true: a file with messages from physical offset ``after`` on, before ``log_end``.
+
+        The keys of one message may stand in two files.
+        """
+        return 1 < self.count <= self.capacity and after <= self.begin_physical <= self.end_physical < log_end
+
+    @property
+    def room(self) -> int:
+        """How many entries fit yet."""
+        return self.capacity - self.count
+
+    def put_many(self, hashes: Sequence[int], physicals: Sequence[int], times_ms: Sequence[int]) -> None:
+        """Add entries (key hash, physical offset, store time), as many as there is room for, and write the header.
+
+        DiskFull when there is no room for them: nothing is changed.
+        First the entries, then the slots that point at them, then the header: a process that is killed in between
+        leaves slots that are ahead of the header, but no slot that has lost its older entries.
+        """
+        if not hashes:
+            return
+        self._check_slots()
+        first = self.count
+        end = self.entries_at + (first + len(hashes)) * _ENTRY.size
+        self.file.allocate(min(-(-end // ALLOCATED_BYTES) * ALLOCATED_BYTES, self.file.size))
+        if first == 1:
+            self.begin_physical, self.begin_ms = physicals[0], times_ms[0]
+        places = [key_hash % self.slots for key_hash in hashes]
+        previous = self._newest_of(places)
+        self.slot_count += previous.count(0)
+        data = b"".join(map(_ENTRY.pack, hashes, physicals, self._seconds(times_ms), previous))
+        at = self.entries_at + first * _ENTRY.size
+        self.view[at : at + len(data)] = data
+        self.count = first + len(hashes)
+        slots = self._slots
+        for place, number in zip(places, _swapped(range(first, self.count)), strict=True):
+            slots[place] = number
+        self.end_physical, self.end_ms = physicals[-1], times_ms[-1]
+        self._write_header()
+
+    def newest(self, key_hash: int) -> int:
+        """The newest entry of the slot of this hash, to `walk` from; 0 when it has none."""
+        place = key_hash % self.slots
+        check_resident(self.file, SLOTS_AT + place * SLOT_BYTES, SLOT_BYTES)
+        (number,) = _swapped([self._slots[place]])
+        return self._known(number)
+
+    def walk(self, at: int, key_hash: int, begin_ms: int, end_ms: int, most: int) -> tuple[list[int], int, int]:
+        """Look at up to ``most`` entries of a slot, newest first, from entry ``at`` on.
+
+        (physical offsets of those with this hash, stored within the time range; entries looked at; the entry to go on
+        with, 0 at the end). It ends early before an entry that is on disk only; NotResident when that is the first.
+        """
+        found: list[int] = []
+        looked = 0
+        while 0 < at < self.count and looked < most:
+            entry_at = self.entries_at + at * _ENTRY.size
+            try:
+                check_resident(self.file, entry_at, _ENTRY.size)
+            except NotResident:
+                if not looked:
+                    raise
+                break
+            found_hash, physical, seconds, previous = _ENTRY.unpack_from(self.view, entry_at)
+            looked += 1
+            stored_ms = self.begin_ms + seconds * 1000
+            # Entries hold whole seconds only.
+            if found_hash == key_hash and begin_ms - 1000 < stored_ms <= end_ms:
+                found.append(physical)
+            at = previous if previous < at else 0
+        return found, looked, at if 0 < at < self.count else 0
+
+    def newest_entries(self) -> "array[int]":
+        """The newest entry of each slot; 0 where it has none."""
+        return array("i", map(self._known, _swapped(self._slots)))
+
+    def _check_slots(self) -> None:
+        """NotResident when the slots are on disk only, as they may be after a start: entries go anywhere in them."""
+        if not self._slots_resident:
+            check_resident(self.file, 0, self.entries_at)
+            self._slots_resident = True
+
+    def close(self) -> None:
+        self._slots.release()
+        self.file.close()
+
+    def _newest_of(self, places: list[int]) -> "array[int]":
+        """For an entry at each of these slots in turn: the one before it there, 0 when it is the first."""
+        slots = self._slots
+        found = _swapped([slots[place] for place in places])
+        if max(found) >= self.count or min(found) < 0:
+            found = array("i", map(self._known, found))
+        if len(set(places)) < len(places):
+            newest: dict[int, int] = {}
+            for number, place in enumerate(places):
+                found[number] = newest.get(place, found[number])
+                newest[place] = self.count + number
+        return found
+
+    def _known(self, number: int) -> int:
+        """The newest entry of a slot that says ``number``: what a kill left behind the header does not count yet."""
+        while number >= self.count:
+            if number >= self.capacity:
+                return 0
+            before = _ENTRY.unpack_from(self.view, self.entries_at + number * _ENTRY.size)[3]
+            if before >= number:
+                return 0
+            number = before
+        return max(number, 0)
+
+    def _seconds(self, times_ms: Sequence[int]) -> Iterable[int]:
+        """The times as entries hold them."""
+        begin_ms = self.begin_ms
+        earliest, latest = (min(times_ms) - begin_ms) // 1000, (max(times_ms) - begin_ms) // 1000
+        if earliest == latest and 0 <= earliest <= MAX_SECONDS:
+            return repeat(earliest)
+        # A record's time has no CRC: it may be anything.
+        return [min(max((time_ms - begin_ms) // 1000, 0), MAX_SECONDS) for time_ms in times_ms]
+
+    def _write_header(self) -> None:
+        times_and_places = (self.begin_ms, self.end_ms, self.begin_physical, self.end_physical)
+        _HEADER.pack_into(self.view, 0, *times_and_places, self.slot_count, self.count)
+
+
+def _swapped(numbers: Iterable[int]) -> "array[int]":
+    """Slots as the machine reads them from what the file means, and back."""
+    swapped = array("i", numbers)
+    if sys.byteorder == "little":
+        swapped.byteswap()
+    return swapped

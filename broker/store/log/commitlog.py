@@ -1,0 +1,218 @@
+"""All messages of the broker in one log, whatever their topic.
+
+An append is a copy into the mapped file. `flush` makes it durable; it may run in a thread while appends go on.
+A slave's log gets its master's bytes into `room`, which may end within a record; replica.py moves ``end`` after them.
+"""
+
+import mmap
+import struct
+
+from broker.store.log.residency import Span, check_resident
+from broker.store.log.segment import SegmentChain
+from mqcommon.errors import StoreError
+from mqcommon.files import FileSystem
+from mqcommon.message.record import BLANK_BYTES, BLANK_MAGIC, MAGIC_V1, MAGIC_V2, SIZE_MAGIC
+
+# What was written last is at the young end of the kernel's lists, or not even on disk: a broker that writes this much
+# between two reads of it keeps it in memory, and one that writes less reads little of it. At the worst a read of it
+# waits for the disk once.
+RECENT_BYTES = 32 * 1024 * 1024
+# How far pages are made ready ahead of the end, and how many at once. A first write to a page costs 5 µs, and now and
+# then, where the kernel reads ahead or its journal is busy, many ms.
+AHEAD_BYTES = 4 * 1024 * 1024
+POPULATE_BYTES = 1024 * 1024
+
+
+class CommitLog:
+    """The log from ``start`` to ``end`` (physical offsets, bytes); durable up to ``flushed``.
+
+    ``raw_end`` and ``raw_flushed`` are the same of all bytes that are there, records or not yet.
+    """
+
+    def __init__(self, fs: FileSystem, directory: str, segment_bytes: int) -> None:
+        self.chain = SegmentChain(fs, directory, segment_bytes, durable_files=True)
+        # The largest record (or batch) that fits into one segment.
+        self.max_record_bytes = segment_bytes - BLANK_BYTES
+        self.end = 0
+        self.flushed = 0
+        self.raw_flushed = 0
+        self._copied = 0
+        # How often a file was synced by `flush`.
+        self.syncs = 0
+        self._view: mmap.mmap | None = None
+        self._base = 0
+        self._limit = 0
+        self._opened_at = 0
+        # All pages before it are ready to be written to, or will be soon.
+        self._populated = 0
+        #: When the log has grown beyond this, `take_unpopulated` has something.
+        self.populate_at = 0
+
+    @property
+    def start(self) -> int:
+        return self.chain.start
+
+    @property
+    def raw_end(self) -> int:
+        return max(self.end, self._copied)
+
+    def open_at(self, end: int, *, flushed: int, clear: bool) -> None:
+        """Go on appending at ``end``; all before ``flushed`` is on disk.
+
+        ``clear`` removes what a crash left behind the end, so that it can never come back.
+        """
+        if clear:
+            self.chain.clear_from(end)
+        else:
+            self.chain.cut_after(end)
+        self.end = self._opened_at = self.populate_at = end
+        self.flushed = self.raw_flushed = flushed
+        self._copied = 0
+        self._use_segment()
+
+    @property
+    def wants_file(self) -> bool:
+        """Whether little is left of the file that is written to, and the next one is not there yet."""
+        left = self._limit - self.end
+        # A slave adds its files as its master's bytes come.
+        return (
+            self._view is not None
+            and not self._copied
+            and left < self.chain.segment_bytes // 4
+            and not self.chain.is_prepared
+        )
+
+    def make_file(self, after: int) -> None:
+        """Make the file after the one that ends at ``after``, so that a roll need not wait for the disk.
+
+        For any thread; DiskFull.
+        """
+        self.chain.prepare(after)
+
+    def reserve(self, size: int) -> int:
+        """The physical offset where ``size`` bytes will go; rolls to the next file when they do not fit.
+
+        DiskFull when the next file cannot be allocated: the log stays as it is.
+        """
+        end = self.end
+        if end + size + BLANK_BYTES > self._limit:
+            return self._roll(size)
+        return end
+
+    def write(self, offset: int, data: bytes) -> None:
+        """Append ``data`` at ``offset``, which `reserve` gave for its size."""
+        view = self._view
+        assert view is not None
+        at = offset - self._base
+        size = len(data)
+        view[at : at + size] = data
+        self.end = offset + size
+
+    @property
+    def needs_file(self) -> bool:
+        """Whether `room` needs a file to be added first."""
+        return self.chain.at(self.raw_end) is None
+
+    def add_file(self) -> None:
+        """Add the next file. Blocks; DiskFull when there is no room."""
+        self.chain.extend(self.raw_end)
+
+    def room(self, size: int) -> Span:
+        """Where the next ``size`` bytes of a master's go, or as many of them as fit into the file."""
+        at = self.raw_end
+        segment = self.chain.at(at)
+        assert segment is not None
+        return Span(segment.file, at - segment.base, min(size, segment.end - at))
+
+    def copied(self, size: int) -> None:
+        """So many bytes were written where `room` said."""
+        self._copied = self.raw_end + size
+
+    def read(self, offset: int, size: int) -> bytes:
+        """``size`` bytes at ``offset``, which must lie in one segment."""
+        check_resident(*self.span(offset, offset + size))
+        return self.copy(offset, size)
+
+    def copy(self, offset: int, size: int) -> bytes:
+        """As `read`, of bytes that may be waited for or are known to be in memory."""
+        segment = self.chain.at(offset)
+        if segment is None:
+            raise self._absent(offset)
+        at = offset - segment.base
+        return segment.file.view[at : at + size]
+
+    def span(self, start: int, end: int) -> Span:
+        """Where the bytes from ``start`` to ``end`` lie, which must be in one segment."""
+        segment = self.chain.at(start)
+        if segment is None:
+            raise self._absent(start)
+        return Span(segment.file, start - segment.base, end - start)
+
+    def is_recent(self, offset: int) -> bool:
+        """Whether all from ``offset`` on is in memory for sure, or as good: written lately, and by this process."""
+        return offset >= max(self._opened_at, self.end - RECENT_BYTES)
+
+    def take_unpopulated(self) -> Span | None:
+        """Bytes ahead of the end whose pages should be made ready to be written to; None when there are enough."""
+        start = max(self._populated, self.end)
+        stop = min(start + POPULATE_BYTES, self._limit)
+        if start >= stop or start >= self.end + AHEAD_BYTES:
+            self.populate_at = min(self.end + AHEAD_BYTES // 2, self._limit)
+            return None
+        self._populated = stop
+        return self.span(start, stop)
+
+    def record_at(self, offset: int) -> bytes | None:
+        """The record that starts at ``offset``; None when there is none."""
+        if not self.start <= offset < self.end or offset + BLANK_BYTES > self.end:
+            return None
+        size, magic = SIZE_MAGIC.unpack(self.read(offset, BLANK_BYTES))
+        if magic not in (MAGIC_V1, MAGIC_V2) or offset + size > self.end:
+            return None
+        record = self.read(offset, size)
+        return record if len(record) == size else None
+
+    def holds_something_at(self, offset: int) -> bool:
+        """Whether bytes were written at ``offset``, wherever the log is said to end."""
+        segment = self.chain.at(offset)
+        return segment is not None and any(
+            segment.file.view[offset - segment.base : offset - segment.base + BLANK_BYTES]
+        )
+
+    def flush(self) -> int:
+        """Make durable all that is written when this starts; returns up to where. Runs in any thread, one at a time."""
+        end, raw_end = self.end, self.raw_end
+        if raw_end > self.raw_flushed:
+            for segment in self.chain.segments[:]:
+                if segment.end > self.raw_flushed and segment.base < raw_end:
+                    segment.sync()
+                    self.syncs += 1
+            self.raw_flushed = raw_end
+        # Where a record ends, as every checkpoint must.
+        self.flushed = end
+        return end
+
+    def close(self) -> None:
+        self._view = None
+        self.chain.close()
+
+    def _absent(self, offset: int) -> StoreError:
+        return StoreError(f"offset {offset} is not in the commit log ({self.start} to {self.end})")
+
+    def _roll(self, size: int) -> int:
+        if size > self.max_record_bytes:
+            raise StoreError(f"{size} bytes do not fit into a commit log file of {self.chain.segment_bytes} bytes")
+        segment = self.chain.extend()
+        left = self._limit - self.end
+        if self._view is not None and left >= BLANK_BYTES:
+            struct.pack_into(">II", self._view, self.end - self._base, left, BLANK_MAGIC)
+        self.end = segment.base
+        self._use_segment()
+        return self.end
+
+    def _use_segment(self) -> None:
+        segment = self.chain.at(self.end)
+        if segment is None:
+            self._view, self._base, self._limit = None, self.end, self.end
+        else:
+            self._view, self._base, self._limit = segment.file.view, segment.base, segment.end

@@ -1,0 +1,100 @@
+"""The commit log's files as they lie on disk, whatever is wrong with them; read only."""
+
+import struct
+
+from broker.store.log.segment import NAME_DIGITS
+from broker.store.log.sound import sound_record
+from mqcommon.files import FileSystem, MappedFile
+from mqcommon.message.flags import BORN_HOST_V6
+from mqcommon.message.record import MAGIC_V1, MAGIC_V2, MIN_RECORD, SIZE_MAGIC, STORE_TIMESTAMP_V4_AT, Record
+
+_MAGICS = tuple(magic.to_bytes(4, "big") for magic in (MAGIC_V1, MAGIC_V2))
+_MAGIC_AT = 4
+# size, magic, physicalOffset, sysFlag
+_HEAD = struct.Struct(">II20xqi")
+_LONG = struct.Struct(">q")
+
+
+class LogFile:
+    """One file: bytes ``base`` to ``end`` of the log."""
+
+    def __init__(self, path: str, base: int, map_: MappedFile) -> None:
+        self.path = path
+        self.base = base
+        self.size = map_.size
+        self.end = base + map_.size
+        self.map = map_
+        self.view = map_.view
+
+    def next_sound(self, start: int, end: int | None = None) -> int | None:
+        """Physical offset of the first sound record at or after ``start`` (and before ``end``)."""
+        view, base = self.view, self.base
+        first = max(start - base, 0) + _MAGIC_AT
+        stop = self.size if end is None else min(end - base, self.size)
+        found = sorted(at for magic in _MAGICS if (at := view.find(magic, first, stop)) >= 0)
+        while found:
+            at = found[0] - _MAGIC_AT
+            size, magic = SIZE_MAGIC.unpack_from(view, at)
+            if MIN_RECORD <= size <= self.size - at and sound_record(view[at : at + size], base + at)[0]:
+                return base + at
+            again = view.find(magic.to_bytes(4, "big"), found[0] + 1, stop)
+            found = sorted([*found[1:], again] if again >= 0 else found[1:])
+        return None
+
+
+class LogFiles:
+    """All files of ``directory``, as far as they can be mapped. ``problems``: (path, size, what is wrong)."""
+
+    def __init__(self, fs: FileSystem, directory: str) -> None:
+        names = [n for n in fs.listdir(directory) if len(n) == NAME_DIGITS and n.isdigit()]
+        sizes = [fs.size(f"{directory}/{name}") for name in names]
+        self.file_bytes = max(sizes, default=0)
+        self.files: list[LogFile] = []
+        self.problems: list[tuple[str, int, str]] = []
+        expected = int(names[0]) if names else 0
+        for name, size in zip(names, sizes, strict=True):
+            path = f"{directory}/{name}"
+            if int(name) != expected:
+                self.problems.append((f"{directory}/{expected:0{NAME_DIGITS}d}", 0, "the file is missing"))
+            if size != self.file_bytes and name != names[-1]:
+                # The last one may be short: a crash came before it was allocated.
+                self.problems.append((path, size, f"the file ends after {size:,} of {self.file_bytes:,} bytes"))
+            expected = int(name) + self.file_bytes
+            if size:
+                self.files.append(LogFile(path, int(name), fs.open_map(path, size, create=False)))
+        self.total_bytes = sum(sizes) or 1
+
+    def at(self, offset: int) -> LogFile | None:
+        """The file that holds ``offset``; the next one behind a gap."""
+        return next((file for file in self.files if file.end > offset), None)
+
+    def next_sound(self, start: int) -> int | None:
+        """Physical offset of the first sound record at or behind ``start``, in any file."""
+        for file in self.files:
+            if file.end > start and (found := file.next_sound(start)) is not None:
+                return found
+        return None
+
+    def store_time_at(self, physical: int) -> int:
+        """When the record whose head is at ``physical`` was stored (ms); -1 when no record begins there."""
+        file = self.at(physical)
+        if file is None or not file.base <= physical <= file.end - MIN_RECORD:
+            return -1
+        at = physical - file.base
+        _, magic, written_at, sys_flag = _HEAD.unpack_from(file.view, at)
+        if magic not in (MAGIC_V1, MAGIC_V2) or written_at != physical:
+            return -1
+        return int(_LONG.unpack_from(file.view, at + STORE_TIMESTAMP_V4_AT + (12 if sys_flag & BORN_HOST_V6 else 0))[0])
+
+    def record_at(self, physical: int) -> Record | None:
+        """The sound record that starts at ``physical``."""
+        file = self.at(physical)
+        if file is None or not file.base <= physical <= file.end - MIN_RECORD:
+            return None
+        at = physical - file.base
+        size, _ = SIZE_MAGIC.unpack_from(file.view, at)
+        return sound_record(file.view[at : min(at + size, file.size)], physical)[0]
+
+    def close(self) -> None:
+        for file in self.files:
+            file.map.close()

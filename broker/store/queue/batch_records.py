@@ -1,0 +1,60 @@
+"""The records of a batch, made in one go: what differs between them is packed, what does not is packed once."""
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate, count, repeat
+from typing import NamedTuple
+from zlib import crc32
+
+from broker.store.queue.entry import ENTRY
+from broker.store.queue.tags import TAGS
+from mqcommon.message.record import PROPERTIES_LENGTH, BatchHead
+
+Row = tuple[int, bytes, bytes]
+
+
+class BatchRecords(NamedTuple):
+    """Bytes for the log and for the consume queue, and where each message will be."""
+
+    records: bytes
+    entries: bytes
+    physical_offsets: list[int]
+
+
+def make_batch_records(
+    head: BatchHead,
+    topic_tail: bytes,
+    messages: Sequence[Row],
+    sizes: Sequence[int],
+    lengths: Sequence[int],
+    suffix: bytes,
+    start: int,
+    queue_offset: int,
+    tag_code: Callable[[bytes], int],
+) -> BatchRecords:
+    """Records of (flag, body, properties) rows, ``sizes`` bytes each, one behind the other from ``start`` on.
+
+    ``lengths``: of the rows' properties; ``suffix`` follows them in each record.
+    """
+    offsets = list(accumulate(sizes[:-1], initial=start))
+    pack_head, magic, queue_id, common = head.pack, head.magic, head.queue_id, head.common
+    # The topic, and the length of the properties: most batches share it.
+    tails: Iterable[bytes] = repeat(topic_tail + PROPERTIES_LENGTH.pack(lengths[0] + len(suffix)))
+    if min(lengths) != max(lengths):
+        tails = [topic_tail + PROPERTIES_LENGTH.pack(length + len(suffix)) for length in lengths]
+    parts: list[bytes] = []
+    for (flag, body, properties), size, number, physical, tail in zip(
+        messages, sizes, count(queue_offset), offsets, tails
+    ):
+        crc = crc32(body) & 0x7FFFFFFF
+        parts += (
+            pack_head(size, magic, crc, queue_id, flag, number, physical, common, len(body)),
+            body,
+            tail,
+            properties,
+            suffix,
+        )
+    codes: Iterable[int] = repeat(0)
+    if b"".join([properties for _, _, properties in messages]).find(TAGS) >= 0:
+        codes = [tag_code(properties) for _, _, properties in messages]
+    entries = b"".join(map(ENTRY.pack, offsets, sizes, codes))
+    return BatchRecords(b"".join(parts), entries, offsets)

@@ -1,0 +1,174 @@
+"""The consume queues of a store: by topic and number, and which of them the next checkpoint must write."""
+
+from collections import deque
+from collections.abc import Iterator
+
+from broker.store.log.segment import Segment
+from broker.store.log.sound import is_storable
+from broker.store.queue.consumequeue import ConsumeQueue
+from mqcommon.errors import RequestRefused
+from mqcommon.files import FileSystem
+from mqcommon.message.record import PROPERTIES_LENGTH, record_head, topic_field
+
+# Files are mapped to be read; each map holds a file descriptor and some address space.
+MAX_MAPPED = 2000
+_ILLEGAL = 13
+
+
+class Queues:
+    """Made as their first messages come; ``store_host`` is that of the records that go in."""
+
+    def __init__(self, fs: FileSystem, directory: str, segment_bytes: int, store_host: bytes) -> None:
+        self._fs = fs
+        self._directory = directory
+        self._segment_bytes = segment_bytes
+        self._head_bytes = record_head(bytes(8), store_host).size + PROPERTIES_LENGTH.size
+        # Directories whose files were removed since the last checkpoint, and those of them whose files are still there.
+        self._emptied: list[str] = []
+        self._unremoved: list[str] = []
+        self._by_topic: dict[str, dict[int, ConsumeQueue]] = {}
+        # In the order in which they were touched.
+        self._dirty: deque[ConsumeQueue] = deque()
+        # Topics that were removed since the last checkpoint.
+        self._gone: list[str] = []
+        self._mapped: deque[Segment] = deque()
+
+    def __iter__(self) -> Iterator[ConsumeQueue]:
+        for queues in self._by_topic.values():
+            yield from queues.values()
+
+    def __len__(self) -> int:
+        return sum(map(len, self._by_topic.values()))
+
+    def load(self) -> Iterator[ConsumeQueue]:
+        """The queues that have a directory, one after another; the caller loads each."""
+        for topic in self._fs.listdir(self._directory):
+            for name in self._fs.listdir(f"{self._directory}/{topic}"):
+                if name.isdigit():
+                    yield self._add(topic, int(name))
+
+    def get(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """The queue; it is made when it is not there. RequestRefused when no message can be stored under its name."""
+        try:
+            return self._by_topic[topic][queue_id]
+        except KeyError:
+            if not is_storable(topic, queue_id):
+                raise RequestRefused(
+                    _ILLEGAL, f"no message can be stored in queue {queue_id} of a topic named {topic!r}"
+                ) from None
+            return self._add(topic, queue_id)
+
+    def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """The queue, if any message ever went there."""
+        queues = self._by_topic.get(topic)
+        return None if queues is None else queues.get(queue_id)
+
+    def topics(self) -> list[str]:
+        """All topics that have queues."""
+        return list(self._by_topic)
+
+    def ids(self, topic: str) -> list[int]:
+        """Numbers of the queues of ``topic``."""
+        return sorted(self._by_topic.get(topic, ()))
+
+    def remove(self, topic: str) -> list[ConsumeQueue]:
+        """Forget the queues of ``topic``; returns them. `remove_files` takes their files off the disk."""
+        removed = list(self._by_topic.pop(topic, {}).values())
+        self._gone.append(topic)
+        for queue in removed:
+            queue.dirty = False
+            self._forget(queue)
+        return removed
+
+    def clear(self, queue: ConsumeQueue) -> None:
+        """Remove the queue's files; the next checkpoint makes that durable. Blocks; OSError as `remove_files`."""
+        self._forget(queue)
+        self.remove_files()
+
+    def _forget(self, queue: ConsumeQueue) -> None:
+        queue.forget()
+        if self._fs.is_dir(queue.directory):
+            self._emptied.append(queue.directory)
+            self._unremoved.append(queue.directory)
+
+    @property
+    def must_remove_files(self) -> bool:
+        """Whether `remove_files` has something to do. No queue may be written before that."""
+        return bool(self._unremoved)
+
+    def remove_files(self) -> None:
+        """Remove the files of queues that were forgotten, also those that a crash left after the last entry.
+
+        Blocks: for any thread, one at a time. A queue that was made again meanwhile has no files yet: they are written
+        by a checkpoint, which does this first. OSError leaves the rest to be tried again.
+        """
+        while self._unremoved:
+            directory = self._unremoved[0]
+            for name in self._fs.listdir(directory):
+                self._fs.remove(f"{directory}/{name}")
+            del self._unremoved[0]
+
+    def touch(self, queue: ConsumeQueue) -> None:
+        """The queue has something for the next checkpoint."""
+        if not queue.dirty:
+            queue.dirty = True
+            self._dirty.append(queue)
+
+    @property
+    def dirty_count(self) -> int:
+        return len(self._dirty)
+
+    def take_dirty(self, limit: int) -> list[ConsumeQueue]:
+        """Up to ``limit`` queues that were touched, those first that have waited longest."""
+        taken: list[ConsumeQueue] = []
+        while self._dirty and len(taken) < limit:
+            queue = self._dirty.popleft()
+            # Those of removed topics are not dirty any more.
+            if queue.dirty:
+                queue.dirty = False
+                taken.append(queue)
+        return taken
+
+    def take_removed(self) -> tuple[list[str], list[str]]:
+        """Since the last call: topics that were removed; directories of removed files: synced, they stay removed."""
+        gone, self._gone = self._gone, []
+        emptied, self._emptied = self._emptied, []
+        return gone, emptied
+
+    def put_back_removed(self, gone: list[str], emptied: list[str]) -> None:
+        """What `take_removed` gave has not been made durable."""
+        self._gone = gone + self._gone
+        self._emptied = emptied + self._emptied
+
+    def ends(self) -> dict[str, dict[int, tuple[int, int]]]:
+        """Topic -> queue -> (min offset, next offset), of all queues that ever had a message."""
+        return {
+            topic: {n: (queue.min_offset, queue.next_offset) for n, queue in queues.items() if queue.next_offset}
+            for topic, queues in self._by_topic.items()
+        }
+
+    def close(self) -> None:
+        for queue in self:
+            queue.close()
+
+    def _add(self, topic: str, queue_id: int) -> ConsumeQueue:
+        others = self._by_topic.get(topic)
+        if others:
+            # What all queues of a topic have in common is in memory once.
+            like = next(iter(others.values()))
+            topic, magic, tail, overhead = like.topic, like.magic, like.topic_tail, like.record_overhead
+        else:
+            others = self._by_topic[topic] = {}
+            magic, tail = topic_field(topic)
+            overhead = self._head_bytes + len(tail)
+        queue = ConsumeQueue(
+            self._fs, self._directory, topic, queue_id, self._segment_bytes, magic, tail, overhead, self._note_map
+        )
+        others[queue_id] = queue
+        return queue
+
+    def _note_map(self, segment: Segment) -> None:
+        self._mapped.append(segment)
+        if len(self._mapped) > MAX_MAPPED:
+            # Those that are in use are mapped again; one at a time, it is not noticed.
+            self._mapped.popleft().close()

@@ -1,0 +1,74 @@
+"""Consume queues out of the whole commit log: which of them lack something, and making those anew."""
+
+from collections.abc import Iterable
+
+from broker.store.log.commitlog import CommitLog
+from broker.store.log.scan import OnProgress, OnRecord, scan_log
+from broker.store.queue.consumequeue import ConsumeQueue
+from broker.store.queue.queues import Queues
+from broker.store.queue.tags import TagCodes
+from mqcommon.errors import StoreCorrupt
+from mqcommon.message.flags import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE
+from mqcommon.message.record import MIN_RECORD, Record
+
+
+def is_queued(sys_flag: int) -> bool:
+    """Whether a record stands in a consume queue: half and rolled back transactional messages do not."""
+    return sys_flag & TRANSACTION_MASK in (TRANSACTION_NONE, TRANSACTION_COMMIT)
+
+
+def find_incomplete(log: CommitLog, queues: Queues, on_progress: OnProgress) -> list[ConsumeQueue]:
+    """The queues that lack a message of the log, or know more than it has."""
+    found: dict[tuple[str, int], tuple[int, int]] = {}
+
+    def note(record: Record) -> None:
+        if is_queued(record.sys_flag):
+            place, offset = (record.topic, record.queue_id), record.queue_offset
+            # A topic that was deleted and made again starts at 0.
+            first = found[place][0] if place in found and offset else offset
+            found[place] = first, offset + 1
+
+    _scan_all(log, note, on_progress)
+    return [
+        queue
+        for (topic, queue_id), (first, end) in found.items()
+        if (queue := queues.get(topic, queue_id)).next_offset != end or queue.min_offset > first
+    ]
+
+
+def rebuild_queues(
+    log: CommitLog, queues: Queues, broken: Iterable[ConsumeQueue], tag_codes: TagCodes, on_progress: OnProgress
+) -> None:
+    """Make the ``broken`` queues anew. StoreCorrupt when the log is not sound up to its end."""
+    wanted = {(queue.topic, queue.queue_id): queue for queue in broken}
+    for queue in wanted.values():
+        queues.clear(queue)
+        queue.continue_at(0)
+
+    def put(record: Record) -> None:
+        queue = wanted.get((record.topic, record.queue_id))
+        if queue is None or not is_queued(record.sys_flag):
+            return
+        offset, low, high = record.queue_offset, queue.min_offset, queue.next_offset
+        # A topic that was deleted and made again starts at 0; what is gone from the log leaves a hole.
+        most_lost = (record.physical_offset - log.start) // MIN_RECORD
+        if 0 < offset < high or (low < high < offset - most_lost):
+            raise StoreCorrupt(
+                log.chain.directory,
+                record.physical_offset,
+                f"the record says it is message {offset} of {queue.topic}/{queue.queue_id}, where {high} is expected."
+                " Look with: broker verifyStore",
+            )
+        queue.put_at(offset, record.physical_offset, record.size, tag_codes.of_record(record))
+        queues.touch(queue)
+
+    _scan_all(log, put, on_progress)
+
+
+def _scan_all(log: CommitLog, on_record: OnRecord, on_progress: OnProgress) -> None:
+    found = scan_log(log, log.start, on_record, on_progress, check_crc=False)
+    if found.end < log.end:
+        segment = log.chain.at(found.end)
+        assert segment is not None
+        reason = found.reason or "zeros where a record was"
+        raise StoreCorrupt(segment.path, found.end - segment.base, f"{reason}. Look with: broker verifyStore")

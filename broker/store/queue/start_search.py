@@ -1,0 +1,59 @@
+"""Where a queue starts now that files of the log are gone; looked for by a thread, which reads the queue's files."""
+
+from collections.abc import Callable
+
+from broker.store.log.segment import SegmentChain
+from broker.store.queue.entry import BLANK_SIZE, ENTRY, ENTRY_BYTES
+from mqcommon.files import FileSystem
+
+
+class StartSearch:
+    """A copy of what the search needs: messages ``low`` to ``high`` are in the files of ``chain``."""
+
+    __slots__ = ("_fs", "_high", "_low", "_segment_bytes", "_segments")
+
+    def __init__(self, fs: FileSystem, chain: SegmentChain, low: int, high: int) -> None:
+        self._fs = fs
+        self._segments = chain.segments[:]
+        self._segment_bytes = chain.segment_bytes
+        self._low = low
+        self._high = high
+
+    def run(self, log_start: int) -> int:
+        """The first message that points into the log. Blocks."""
+        return first_in_log(self._physical_at, self._low, self._high, log_start)
+
+    def _physical_at(self, offset: int) -> int | None:
+        position = offset * ENTRY_BYTES
+        segment = self._segments[(position - self._segments[0].base) // self._segment_bytes]
+        raw = self._fs.read_part(segment.path, position - segment.base, ENTRY_BYTES)
+        physical, size, _ = ENTRY.unpack(raw)
+        return None if size == BLANK_SIZE else physical
+
+
+def first_in_log(physical_at: Callable[[int], int | None], low: int, high: int, log_start: int) -> int:
+    """The first queue offset from ``low`` on whose entry points into the log; ``high`` when none before it does.
+
+    ``physical_at`` tells where an entry points, None for a blank. Physical offsets rise along a queue, blanks may
+    stand anywhere.
+    """
+    end, step = high, 1
+    # In steps that grow, as most often little is gone; a blank says nothing.
+    while low + step < high and (physical := physical_at(low + step)) is not None:
+        if physical >= log_start:
+            high = low + step
+        else:
+            low, step = low + step + 1, step * 2
+    while low < high:
+        place = middle = (low + high) // 2
+        physical = physical_at(place)
+        while physical is None and place + 1 < high:
+            place += 1
+            physical = physical_at(place)
+        if physical is not None and physical < log_start:
+            low = place + 1
+        else:
+            high = middle
+    while low < end and physical_at(low) is None:
+        low += 1
+    return low

@@ -1,0 +1,59 @@
+"""Entries of a queue on their way into its files: copied by the event loop, written by a thread.
+
+A file has its full size at once, as RocketMQ's, but its blocks come as they are needed: 4 KiB, then twice as many each
+time up to 80 KiB, then in steps of that. They are allocated before they are written, so that a full disk is DiskFull.
+"""
+
+from dataclasses import dataclass
+
+from broker.store.log.segment import NAME_DIGITS
+from mqcommon.files import FileSystem, MappedFile
+
+_FIRST_BYTES = 4096
+_STEP_BYTES = 20 * 4096
+
+
+@dataclass(frozen=True, slots=True)
+class QueueWrite:
+    """``data`` goes to position ``at`` of the queue in ``directory``, whose files have ``segment_bytes``."""
+
+    directory: str
+    segment_bytes: int
+    at: int
+    data: bytes
+
+    def run(self, fs: FileSystem) -> list[MappedFile]:
+        """Write it; the caller syncs and closes the files. Blocks. DiskFull or OSError: any part of it is written."""
+        files: list[MappedFile] = []
+        try:
+            at, end = self.at, self.at + len(self.data)
+            while at < end:
+                base = at // self.segment_bytes * self.segment_bytes
+                stop = min(end, base + self.segment_bytes)
+                file = self._open(fs, f"{self.directory}/{base:0{NAME_DIGITS}d}")
+                files.append(file)
+                file.allocate(_allocated_to(stop - base, self.segment_bytes))
+                file.pwrite(at - base, memoryview(self.data)[at - self.at : stop - self.at])
+                at = stop
+        except BaseException:
+            for file in files:
+                file.close()
+            raise
+        return files
+
+    def _open(self, fs: FileSystem, path: str) -> MappedFile:
+        try:
+            return fs.open_map(path, self.segment_bytes, create=True, allocated=0)
+        except FileNotFoundError:
+            fs.mkdirs(self.directory)
+            return fs.open_map(path, self.segment_bytes, create=True, allocated=0)
+
+
+def _allocated_to(end: int, segment_bytes: int) -> int:
+    """How much of a file gets blocks when its bytes before ``end`` are written."""
+    allocated = _FIRST_BYTES
+    while allocated < min(end, _STEP_BYTES):
+        allocated *= 2
+    if allocated > _STEP_BYTES:
+        allocated = -(-end // _STEP_BYTES) * _STEP_BYTES
+    return min(allocated, segment_bytes)

@@ -1,0 +1,314 @@
+"""A slave's store: whatever pieces its master's log comes in, and whatever happens meanwhile, it is the same store."""
+
+from collections.abc import Callable
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from broker.replication.replica import Replica
+from broker.store.store import QUEUES, MessageStore
+from mqcommon.errors import DiskFull, ProtocolError, StoreCorrupt
+from mqcommon.message.record import BLANK_MAGIC, SIZE_MAGIC
+from tests.broker.store.support import BORN_HOST, SMALL, bodies, new_store, open_store, put, put_batch
+from tests.support.memory_files import MemoryFiles
+
+BORN_HOST_V6 = bytes(range(16)) + BORN_HOST[4:]
+LONG_TOPIC = "L" * 130
+
+
+def master(random: Random, count: int = 120) -> MessageStore:
+    """A store with all kinds of messages."""
+    store = open_store(MemoryFiles())
+    for number in range(count):
+        topic = random.choice(["A", "B", LONG_TOPIC])
+        kind = random.random()
+        body = b"%d:" % number + bytes(random.randrange(300))
+        if kind < 0.1:
+            put_batch(store, topic, 0, [body[:100]] * random.randrange(1, 8))
+        elif kind < 0.2:
+            # committed messages, IPv6 clients
+            flag = random.choice([0x8, 0x10])
+            host = BORN_HOST_V6 if flag == 0x10 else BORN_HOST
+            store.put("X", 1, body, b"TAGS\x01t\x02", sys_flag=flag, born_timestamp=1, born_host=host)
+        elif kind < 0.3:
+            burst(store, topic, random)
+        elif kind < 0.33:
+            store.delete_topic(topic)
+        else:
+            properties = random.choice([b"", b"TAGS\x01one\x02", b"KEYS\x01k\x02TAGS\x01two"])
+            put(store, topic, random.randrange(3), body, properties)
+    return store
+
+
+def burst(store: MessageStore, topic: str, random: Random) -> None:
+    """Messages that look alike, but for one thing now and then."""
+    size = random.randrange(60)
+    properties = random.choice([b"", b"TAGS\x01one\x02", b"KEYS\x01%02d\x02TAGS\x01two", b"TAGS\x01%02d"])
+    for number in range(random.randrange(5, 40)):
+        mine = properties % number if b"%" in properties else properties
+        body = bytes(size)
+        if random.random() < 0.03:
+            body, mine = random.choice([(b"TAGS\x01x"[:size], mine), (body + b"longer", mine), (body, b"KEYS\x01TAGS")])
+        put(store, topic, number % 3 if random.random() < 0.9 else 0, body, mine)
+
+
+def log_bytes(store: MessageStore, start: int, end: int) -> bytes:
+    data = b""
+    while start < end:
+        segment = store.log.chain.at(start)
+        assert segment is not None
+        size = min(end, segment.end) - start
+        data += store.log.copy(start, size)
+        start += size
+    return data
+
+
+def feed(replica: Replica, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        if replica.needs_file:
+            replica.make_file()
+        view = view[replica.append(view) :]
+
+
+def entries(store: MessageStore) -> dict[tuple[str, int], list[tuple[int, int, int]]]:
+    """Of the queues that have any."""
+    return {
+        (queue.topic, queue.queue_id): [queue.entry(offset) for offset in range(queue.min_offset, queue.next_offset)]
+        for queue in store.queues
+        if not queue.is_empty
+    }
+
+
+def build_all(replica: Replica) -> None:
+    while replica.build(1000, guarded=True):
+        pass
+
+
+def assert_same(slave: MessageStore, its_master: MessageStore) -> None:
+    assert slave.log.end == slave.log.raw_end == its_master.log.end
+    end = its_master.log.end
+    assert log_bytes(slave, slave.log.start, end) == log_bytes(its_master, slave.log.start, end)
+    expected = entries(its_master)
+    found = entries(slave)
+    # A topic that was deleted and not used since: a slave learns of that otherwise.
+    assert {place: found[place] for place in expected} == expected
+
+
+def restart(store: MessageStore, how: str, random: Random) -> MessageStore:
+    """The slave's store, opened again after some kind of end."""
+    fs = store._fs
+    assert isinstance(fs, MemoryFiles)
+    if how == "clean":
+        Replica(store).finish()
+        store.close()
+        left = fs
+    else:
+        left = fs.killed() if how == "killed" else fs.crash(random)
+    again = new_store(left)
+    report = again.open()
+    assert again.log.raw_end == again.log.end == report.end
+    return again
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32), st.lists(st.sampled_from(["", "", "", "clean", "killed", "power loss"]), max_size=25))
+def test_a_slave_is_its_master_whatever_happens(seed: int, ends: list[str]) -> None:
+    random = Random(seed)
+    its_master = master(random)
+    slave = open_store(MemoryFiles())
+    replica = Replica(slave)
+    replica.begin_at(0)
+    for how in ends:
+        start = replica.raw_end
+        feed(replica, log_bytes(its_master, start, min(start + random.randrange(1500), its_master.log.end)))
+        replica.build(random.randrange(12), guarded=True)
+        if random.random() < 0.3:
+            slave.flush()
+        if random.random() < 0.2:
+            with_ends = random.random() < 0.5
+            slave.checkpoint(with_ends=with_ends, as_flushed=not with_ends)
+        if how:
+            slave = restart(slave, how, random)
+            replica = Replica(slave)
+            if replica.is_empty:
+                replica.begin_at(0)
+    feed(replica, log_bytes(its_master, replica.raw_end, its_master.log.end))
+    build_all(replica)
+    assert_same(slave, its_master)
+    again = restart(slave, "clean", random)
+    assert_same(again, its_master)
+    put(again, "A", 0, b"as a master")
+    assert bodies(again, "A", 0)[-1] == b"as a master"
+
+
+@given(st.integers(0, 2**32), st.lists(st.integers(1, 700), min_size=1))
+@settings(max_examples=30, deadline=None)
+def test_any_splitting_gives_the_same_store(seed: int, sizes: list[int]) -> None:
+    its_master = master(Random(seed), 60)
+    slave = open_store(MemoryFiles())
+    replica = Replica(slave)
+    replica.begin_at(0)
+    data = log_bytes(its_master, 0, its_master.log.end)
+    at = number = 0
+    while at < len(data):
+        size = sizes[number % len(sizes)]
+        feed(replica, data[at : at + size])
+        at += size
+        number += 1
+        build_all(replica)
+        assert slave.log.end <= replica.raw_end
+    assert_same(slave, its_master)
+
+
+def test_a_slave_may_begin_at_any_file_of_its_master() -> None:
+    its_master = master(Random(3))
+    start = its_master.log.chain.segments[2].base
+    slave = open_store(MemoryFiles())
+    replica = Replica(slave)
+    replica.begin_at(start)
+    feed(replica, log_bytes(its_master, start, its_master.log.end))
+    build_all(replica)
+    assert slave.log.start == start
+    found = entries(slave)
+    for place, known in entries(its_master).items():
+        newer = [entry for entry in known if entry[0] >= start]
+        assert found.get(place, []) == newer
+        assert slave.max_offset(*place) in (its_master.max_offset(*place), 0)
+    while slave.build_index(1000):
+        pass
+    assert slave.index_behind == 0
+    fs = slave._fs
+    assert isinstance(fs, MemoryFiles)
+    again = open_store(fs.killed())
+    assert entries(again) == found
+
+
+def test_a_log_cannot_begin_within_a_file() -> None:
+    replica = Replica(open_store(MemoryFiles()))
+    with pytest.raises(ProtocolError, match="mappedFileSizeCommitLog"):
+        replica.begin_at(SMALL.commitlog_segment_bytes // 2)
+
+
+def test_nobody_sees_a_record_before_it_is_whole() -> None:
+    its_master = open_store(MemoryFiles())
+    put(its_master, "A", 0, b"one")
+    data = log_bytes(its_master, 0, its_master.log.end)
+    slave = open_store(MemoryFiles())
+    replica = Replica(slave)
+    replica.begin_at(0)
+    feed(replica, data[:-1])
+    assert replica.build(10) == 0
+    assert (slave.log.end, replica.raw_end, slave.max_offset("A", 0)) == (0, len(data) - 1, 0)
+    assert slave.flush() == 0 and slave.log.raw_flushed == len(data) - 1
+    feed(replica, data[-1:])
+    assert replica.build(10) == 1
+    assert bodies(slave, "A", 0) == [b"one"] and slave.log.end == len(data)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        (lambda raw: raw[:4] + b"\0\0\0\1" + raw[8:], "magic 0x00000001"),
+        (lambda raw: b"\0\0\xff\xff" + raw[4:], "size 65535"),
+        (lambda raw: raw[:28] + bytes(7) + b"\5" + raw[36:], "at 5"),
+        (lambda raw: raw[:-2] + b"\0\1", "where the record does"),
+        (lambda raw: raw.replace(b"\1A", b"\1/"), "no topic"),
+        (lambda raw: raw[:20] + bytes(4) + b"\0\1\0\0" + raw[28:], "is expected"),
+        (lambda raw: SIZE_MAGIC.pack(64, BLANK_MAGIC) + raw[8:], "does not end with the file"),
+        (lambda raw: bytes(len(raw)), "size 0"),
+    ],
+)
+def test_what_is_no_record_stops_the_slave(spoil: Callable[[bytes], bytes], reason: str) -> None:
+    its_master = open_store(MemoryFiles())
+    put(its_master, "A", 0, b"one")
+    middle = its_master.log.end
+    put(its_master, "A", 0, b"two")
+    slave = open_store(MemoryFiles())
+    replica = Replica(slave)
+    replica.begin_at(0)
+    feed(replica, log_bytes(its_master, 0, middle) + spoil(log_bytes(its_master, middle, its_master.log.end)))
+    with pytest.raises(StoreCorrupt, match=reason):
+        build_all(replica)
+    assert bodies(slave, "A", 0) == [b"one"] and slave.log.end == middle
+
+
+@pytest.mark.parametrize("kind", ["one by one", "IPv6", "a run"])
+def test_a_body_that_does_not_match_its_crc_stops_the_slave_there(kind: str) -> None:
+    its_master = open_store(MemoryFiles())
+    count = 40 if kind == "a run" else 3
+    ends = [0]
+    for number in range(count):
+        host, flag = (BORN_HOST_V6, 0x10) if kind == "IPv6" else (BORN_HOST, 0)
+        its_master.put("A", 0, b"body %03d" % number, b"", sys_flag=flag, born_timestamp=1, born_host=host)
+        ends.append(its_master.log.end)
+    bad = count // 2
+    data = bytearray(log_bytes(its_master, 0, its_master.log.end))
+    data[data.index(b"body %03d" % bad)] ^= 1
+    slave = open_store(MemoryFiles())
+    replica = Replica(slave)
+    replica.begin_at(0)
+    feed(replica, bytes(data))
+    with pytest.raises(
+        StoreCorrupt, match=f"in bytes {ends[bad]} to {ends[bad + 1]} of the log does not match its CRC"
+    ):
+        build_all(replica)
+    assert bodies(slave, "A", 0) == [b"body %03d" % number for number in range(bad)]
+    assert slave.log.end == ends[bad]
+
+
+def test_a_full_disk_stops_at_a_record_and_goes_on_later() -> None:
+    its_master = master(Random(1))
+    fs = MemoryFiles()
+    slave = open_store(fs)
+    replica = Replica(slave)
+    replica.begin_at(0)
+    room, fs.capacity = fs.capacity, fs.used() + 3 * SMALL.commitlog_segment_bytes
+    with pytest.raises(DiskFull):
+        feed(replica, log_bytes(its_master, 0, its_master.log.end))
+    fs.capacity = fs.used()
+    build_all(replica)
+    with pytest.raises(DiskFull) as full:
+        slave.checkpoint()
+    # As tasks/flush.py says it.
+    slave.refuse(QUEUES, str(full.value))
+    with pytest.raises(DiskFull):
+        replica.build(1)
+    fs.capacity = room
+    slave.refuse(QUEUES, "")
+    feed(replica, log_bytes(its_master, replica.raw_end, its_master.log.end))
+    build_all(replica)
+    assert_same(slave, its_master)
+
+
+def test_held_pulls_hear_of_messages() -> None:
+    its_master = open_store(MemoryFiles())
+    put(its_master, "A", 0, b"one")
+    slave = open_store(MemoryFiles())
+    queue = slave.queues.get("A", 0)
+    queue.waiters = 1
+    replica = Replica(slave)
+    replica.begin_at(0)
+    feed(replica, log_bytes(its_master, 0, its_master.log.end))
+    build_all(replica)
+    assert slave.arrived == {queue}
+
+
+def test_a_replica_waits_when_too_many_entries_are_in_memory_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("broker.replication.replica.MAX_ENTRIES_WAITING", 100)
+    its_master = open_store(MemoryFiles())
+    for number in range(150):
+        put(its_master, "t", number % 2, b"x")
+    slave = open_store(MemoryFiles())
+    replica = Replica(slave)
+    replica.begin_at(0)
+    feed(replica, log_bytes(its_master, 0, its_master.log.end))
+    while not replica.must_wait:
+        assert replica.build(10)
+    assert 100 < slave.entries_waiting <= 110
+    slave.checkpoint()
+    assert not replica.must_wait and slave.entries_waiting == 0
+    build_all(replica)
+    assert_same(slave, its_master)

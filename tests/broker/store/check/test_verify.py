@@ -1,0 +1,205 @@
+"""verifyStore tells each damage with file and offset, changes nothing, and repairs without losing what is sound."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from broker.store.log.scan import scan_log
+from broker.store.store import MessageStore
+from broker.verify_store import verify
+from mqcommon.errors import StoreCorrupt, UserError
+from tests.broker.store.support import SMALL, bodies, new_store, open_store, put, read_all
+from tests.support.memory_files import MemoryFiles
+
+SENT = [b"%03d" % n * 20 for n in range(120)]
+
+
+def stored(*, queues: int = 2) -> MemoryFiles:
+    """A store of some files, stopped cleanly."""
+    fs = MemoryFiles()
+    store = open_store(fs)
+    for n, body in enumerate(SENT):
+        put(store, "t", n % queues, body, b"UNIQ_KEY\x01u%d\x02" % n)
+    store.build_index(1000)
+    store.close()
+    return fs
+
+
+def look(fs: MemoryFiles, *, repair: bool = False) -> tuple[bool, str]:
+    lines: list[str] = []
+    sound = verify(fs, SMALL, repair=repair, say=lines.append)
+    return sound, "\n".join(lines)
+
+
+def damage(fs: MemoryFiles, path: str, at: int, data: bytes) -> None:
+    content = bytearray(fs.read(path))
+    content[at : at + len(data)] = data
+    fs.overwrite(path, bytes(content))
+
+
+def snapshot(fs: MemoryFiles) -> dict[str, bytes]:
+    return {path: fs.read(path) for path in fs.paths() if not path.endswith("/lock")}
+
+
+def log_path(number: int) -> str:
+    return f"/store/commitlog/{number * SMALL.commitlog_segment_bytes:020d}"
+
+
+def record_starts(fs: MemoryFiles) -> list[int]:
+    starts: list[int] = []
+    store = open_store(fs)
+    scan_log(store.log, 0, lambda record: starts.append(record.physical_offset), lambda at: None)
+    store.close()
+    return starts
+
+
+def test_a_sound_store_is_said_to_be_sound_and_stays_as_it_is() -> None:
+    fs = stored()
+    before = snapshot(fs)
+    sound, said = look(fs)
+    assert sound and f"{len(SENT)} records" in said and "2 consume queues" in said and said.endswith("no damage")
+    assert snapshot(fs) == before
+
+
+def test_a_flipped_bit_is_told_with_file_and_offset_and_the_start_says_the_same_after_a_crash() -> None:
+    fs = stored()
+    victim = record_starts(fs)[50]
+    path, at = log_path(victim // 4096), victim % 4096
+    store = open_store(fs)  # open, so that the next start is one after a crash
+    store.close()
+    damage(fs, path, at + 90, b"\xff")
+    before = snapshot(fs)
+    sound, said = look(fs)
+    assert not sound and f"commit log: {path}: offset {at}: body does not match its CRC" in said
+    assert snapshot(fs) == before
+
+
+def test_rot_that_recovery_meets_stops_the_start() -> None:
+    fs = MemoryFiles()
+    store = open_store(fs)
+    for body in SENT[:20]:
+        put(store, "t", 0, body)
+    fs = fs.killed()
+    damage(fs, log_path(0), 5 * 180 + 95, b"\xff\xff")
+    with pytest.raises(StoreCorrupt, match="verifyStore") as found:
+        new_store(fs).open()
+    sound, said = look(fs)
+    assert not sound and f"{found.value.file}: offset {found.value.offset}: " in said
+
+
+def test_repair_loses_only_what_is_damaged_and_saves_its_bytes() -> None:
+    fs = stored()
+    victims = [record_starts(fs)[n] for n in (10, 11, 50)]
+    lost = []
+    for victim in victims:
+        path, at = log_path(victim // 4096), victim % 4096
+        lost.append(fs.read(path)[at : at + 60])
+        damage(fs, path, at + 60, b"\xee" * 40)
+    sound, said = look(fs, repair=True)
+    assert sound, said
+    saved = b"".join(fs.read(path) for path in fs.paths() if ".damaged-" in path)
+    assert all(head in saved for head in lost)
+    store = open_store(fs)
+    assert store.max_offset("t", 0) == store.max_offset("t", 1) == 60
+    left = [record.body for queue_id in (0, 1) for record in read_all(store, "t", queue_id)]
+    assert sorted(left) == sorted(body for n, body in enumerate(SENT) if n not in (10, 11, 50))
+    assert len(store.query("t", "u49", 9, 0, 1 << 60).records) == 1
+    assert put(store, "t", 0, b"more") == 60
+    store.close()
+    assert look(fs)[0]
+
+
+def test_a_damaged_end_is_cut_and_saved() -> None:
+    fs = stored(queues=1)
+    last = record_starts(fs)[-1]
+    path, at = log_path(last // 4096), last % 4096
+    damage(fs, path, at + 95, b"\xff")
+    with pytest.raises(StoreCorrupt):
+        new_store(fs).open()
+    sound, said = look(fs, repair=True)
+    assert sound and f"saved to {path}.damaged-{at}" in said
+    store = open_store(fs)
+    assert bodies(store, "t", 0) == SENT[:-1]
+    assert put(store, "t", 0, b"next") == len(SENT) - 1
+
+
+def test_a_missing_log_file_leaves_a_hole() -> None:
+    fs = stored(queues=1)
+    fs.remove(log_path(1))
+    with pytest.raises(StoreCorrupt):
+        new_store(fs).open()
+    sound, said = look(fs)
+    assert not sound and f"{log_path(1)}: offset 0: the file is missing" in said
+    assert look(fs, repair=True)[0]
+    store = open_store(fs)
+    left = bodies(store, "t", 0)
+    assert left == [body for body in SENT if body in left] and len(SENT) - 30 < len(left) < len(SENT)
+    assert store.max_offset("t", 0) == len(SENT)
+
+
+@pytest.mark.parametrize(
+    ("part", "spoil"),
+    [
+        ("consume queue", lambda data: data[:105] + b"\1" + data[106:]),
+        ("consume queue", lambda data: bytes(len(data))),
+        ("consume queue", lambda data: data[:100]),
+        ("index", lambda data: data[:8] + bytes([0x7F]) + data[9:]),
+        ("index", lambda data: data[:24] + bytes([0x7F]) + data[25:]),
+        ("index", lambda data: data[: 40 + 50 * 4 + 25] + b"\1" + data[40 + 50 * 4 + 26 :]),
+    ],
+)
+def test_side_files_are_compared_with_the_log_and_made_anew(part: str, spoil: Callable[[bytes], bytes]) -> None:
+    fs = stored(queues=1)
+    directory = "/store/consumequeue/t/0/" if part == "consume queue" else "/store/index/"
+    path = next(path for path in fs.paths() if path.startswith(directory))
+    fs.overwrite(path, spoil(fs.read(path)))
+    sound, said = look(fs)
+    assert not sound and f"{part}: {path}: offset " in said
+    sound, said = look(fs, repair=True)
+    assert sound, said
+    store = open_store(fs)
+    assert bodies(store, "t", 0) == SENT
+    assert all(len(store.query("t", f"u{n}", 9, 0, 1 << 60).records) == 1 for n in range(len(SENT)))
+
+
+def test_a_torn_tail_is_no_damage() -> None:
+    fs = MemoryFiles()
+    store = open_store(fs)
+    put(store, "t", 0, b"whole")
+    end = store.log.end
+    fs = fs.killed()
+    damage(fs, log_path(0), end, b"\0\0\0\x70torn")
+    sound, said = look(fs)
+    assert sound and f"torn tail, which the next start cuts: {log_path(0)}: offset {end}" in said
+    report = new_store(fs).open()
+    assert report.torn_file == log_path(0) and report.end == end
+
+
+def test_random_damage_never_costs_a_sound_record() -> None:
+    for seed in range(40):
+        random = Random(seed)
+        fs = stored()
+        starts = record_starts(fs)
+        hit = set()
+        for _ in range(random.randint(1, 4)):
+            n = random.randrange(len(starts))
+            body_at = starts[n] + 88 + random.randrange(60)
+            damage(fs, log_path(body_at // 4096), body_at % 4096, bytes([random.randrange(1, 0x30)]))
+            hit.add(n)
+        assert look(fs, repair=True)[0], seed
+        store = open_store(fs)
+        left = {record.body for queue_id in (0, 1) for record in read_all(store, "t", queue_id)}
+        assert {body for n, body in enumerate(SENT) if n not in hit} <= left, seed
+        store.close()
+
+
+def test_mistakes_are_said() -> None:
+    fs = stored()
+    with pytest.raises(UserError, match="holds no store"):
+        verify(fs, replace(SMALL, directory="/elsewhere"), repair=False, say=print)
+    store: MessageStore = open_store(fs)
+    with pytest.raises(UserError, match="stop it first"):
+        look(fs)
+    store.close()

@@ -1,0 +1,120 @@
+"""Keys read in runs are those that records hold, whatever stands beside them in the log."""
+
+import mmap
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.store.index.log_keys import LogKeys, index_keys
+from mqcommon.message.flags import BORN_HOST_V6, TRANSACTION_ROLLBACK
+from mqcommon.message.javahash import KeyHasher, java_hash
+from mqcommon.message.record import decode_record, encode_record, topic_field
+
+BASE = 1 << 33
+STORE_HOST = bytes(8)
+
+
+def keys(prefix: str) -> list[bytes]:
+    return [f"{prefix}{number:04X}".encode() for number in range(9)]
+
+
+PROPERTIES = [
+    *(b"UNIQ_KEY\x01%s\x02CLUSTER\x01c\x02" % key for key in [*keys("7F00"), *keys("7F01"), *keys("")]),
+    *(b"TAGS\x01t\x02UNIQ_KEY\x01%s\x02W\x01%s\x02" % (key, b"v" * 150) for key in keys("A")),
+    *(b"UNIQ_KEY\x01%s\x02KEYS\x01a %s\x02" % (key, key) for key in keys("B")),
+    *(b"KEYS\x01%s\x02UNIQ_KEY\x01%s\x02" % (key, key) for key in keys("C")),
+    *(b"xUNIQ_KEY\x01%s\x02UNIQ_KEY\x01%s\x02" % (key, key[::-1]) for key in keys("D")),
+    *(b"UNIQ_KEY\x01\xc3\xbc%s\x02" % key for key in keys("E")),
+    *(b"UNIQ_KEY\x01E%s\xc3\xbc\x02" % key for key in keys("")),
+    *(b"UNIQ_KEY\x01%s" % key for key in keys("F")),
+    # A Java client of 5.x puts a batch's own unique key behind that of each message: the last one counts.
+    *(b"UNIQ_KEY\x01%s\x02W\x01t\x02UNIQ_KEY\x017F00BBBB\x02" % key for key in keys("7F00")),
+    b"UNIQ_KEY\x01ab\x02",
+    b"UNIQ_KEY\x01\x02",
+    b"UNIQ_KEY\x017FKEYS\x01A\x02",
+    b"CLUSTER\x01c\x02",
+    b"",
+]
+TOPICS = ["t", "u", "tt", "\xfcber", "long" * 40]
+rows = st.tuples(
+    st.sampled_from(TOPICS),
+    st.sampled_from([0, 5, 100]),
+    st.sampled_from(PROPERTIES),
+    st.sampled_from([0, 0, 0, 0, BORN_HOST_V6, TRANSACTION_ROLLBACK]),
+)
+# Many records of nearly one layout, and any others between them.
+groups = st.lists(st.tuples(rows, st.integers(1, 30), st.sampled_from(["same", "keys", "times"])), max_size=12)
+Row = tuple[str, int, bytes, int]
+
+
+def written(groups: list[tuple[Row, int, str]]) -> list[bytes]:
+    """The records, as the log holds them."""
+    raw: list[bytes] = []
+    at, now_ms = BASE, 1_700_000_000_000
+    for (topic, body_bytes, properties, sys_flag), count, change in groups:
+        for number in range(count):
+            if change == "keys":
+                properties = properties.replace(b"7F0", b"7E0").replace(b"00", b"%02X" % number, 1)
+            elif change == "times":
+                now_ms += number
+            magic, tail = topic_field(topic)
+            born_host = bytes(20 if sys_flag & BORN_HOST_V6 else 8)
+            record = encode_record(
+                magic, tail, 0, len(raw), at, bytes([number]) * body_bytes, properties, 0, sys_flag, 0, born_host,
+                now_ms, STORE_HOST, 0, 0,
+            )  # fmt: skip
+            raw.append(record)
+            at += len(record)
+    return raw
+
+
+def expected(records: list[bytes]) -> list[tuple[int, int, int]]:
+    """The entries, made as RocketMQ makes them."""
+    found = []
+    for raw in records:
+        record = decode_record(raw)
+        if record.sys_flag & TRANSACTION_ROLLBACK == TRANSACTION_ROLLBACK:
+            continue
+        for key in index_keys(record.properties):
+            code = abs(java_hash(f"{record.topic}#{key.decode('utf-8', 'replace')}"))
+            found.append((code & 0x7FFFFFFF, record.physical_offset, record.store_timestamp))
+    return found
+
+
+@given(groups, st.integers(1, 60))
+def test_runs_give_what_records_read_one_by_one_give(groups: list[tuple[Row, int, str]], limit: int) -> None:
+    records = written(groups)
+    size = sum(map(len, records))
+    view = mmap.mmap(-1, size + 100)
+    view[:size] = b"".join(records)
+    reader = LogKeys(KeyHasher())
+    found: list[tuple[int, int, int]] = []
+    at = read = 0
+    while at < size:
+        entries, at, done = reader.read(view, at, size, BASE, limit)
+        assert 0 < done <= limit
+        read += done
+        found += zip(*entries, strict=True)
+        assert at == sum(map(len, records[:read]))
+    assert read == len(records) and found == expected(records)
+
+
+def test_it_ends_where_no_record_is() -> None:
+    records = written([(("t", 5, b"UNIQ_KEY\x01ABCD1234\x02", 0), 40, "same")])
+    data = b"".join(records)
+    view = mmap.mmap(-1, len(data) + 1000)
+    view[: len(data)] = data
+    entries, at, done = LogKeys(KeyHasher()).read(view, 0, len(view), BASE, 1000)
+    assert (at, done, len(entries.hashes)) == (len(data), 40, 40)
+
+
+def test_a_record_that_cannot_be_read_has_no_keys() -> None:
+    records = written([(("t", 5, b"UNIQ_KEY\x01ABCD1234\x02", 0), 3, "same")])
+    # The body's length points behind the record.
+    records[1] = records[1][:84] + b"\x00\x00\xff\xff" + records[1][88:]
+    data = b"".join(records)
+    view = mmap.mmap(-1, len(data))
+    view[:] = data
+    entries, at, done = LogKeys(KeyHasher()).read(view, 0, len(data), BASE, 1000)
+    assert (at, done) == (len(data), 3)
+    assert entries.physicals == [BASE, BASE + 2 * len(records[0])]
