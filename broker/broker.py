@@ -189,7 +189,7 @@ async def _nobody_waits(rooms: Rooms) -> None:
     """Until all sends and held pulls are answered, or not much longer."""
     with trio.move_on_after(DRAIN_TIMEOUT_MS / 1000):
         # Looked at once in a process's life, as in Server.drain.
-        while rooms.replication.double_write or rooms.held:  # noqa: ASYNC110
+        while rooms.replication.durability or rooms.held:  # noqa: ASYNC110
             await trio.sleep(0.005)
 
 

@@ -17,24 +17,26 @@ from broker.handlers.offsets import OffsetHandlers
 from broker.handlers.pull import PullHandlers
 from broker.handlers.query import QueryHandlers
 from broker.handlers.refused import RefusedHandlers
+from broker.handlers.runtime import NO_LIMIT, RuntimeInfo, Waiting
 from broker.handlers.send import SendHandlers
 from broker.handlers.slave_tables import SlaveTableHandlers
 from broker.handlers.stats import StatsHandlers
 from broker.identity import Identity, memory_bytes
 from broker.meta.clients import Clients
 from broker.meta.metadata import Metadata
-from broker.observe.runtime import NO_LIMIT, RuntimeInfo, Waiting
 from broker.observe.stats import BrokerStats
 from broker.options import BrokerOptions
 from broker.registrar import Registrar
 from broker.replication.rooms import Replication, build_replication
-from broker.store.group_commit import GroupCommit
 from broker.store.removal import Removal
 from broker.store.store import MessageStore
 from broker.tasks.clean import Cleaner
 from broker.tasks.flush import Flusher
 from broker.tasks.pages import PagesAhead
 from broker.tasks.persist import Persister
+from broker.writing.group_commit import GroupCommit
+from broker.writing.stored_properties import StoredProperties
+from broker.writing.writer import Writer
 from mqcommon.addresses import split_address
 from mqcommon.clock import Clock
 from mqcommon.files import FileSystem
@@ -105,6 +107,15 @@ def build_rooms(
     master, known_master, acting = replication.master, replication.known_master, replication.acting
     topics, groups, offsets = metadata.topics, metadata.groups, metadata.consumer_offsets
     stepper, (ip, port) = Stepper(), split_address(identity.addr)
+    store_host = encode_host(ip, port)
+    properties = StoredProperties(
+        options.region_id, options.broker_cluster_name, "true" if options.trace_on else "false",
+        UniqueKeys(ip, os.getpid(), port), clock,
+    )  # fmt: skip
+    writer = Writer(
+        store, replication.durability, stats, properties,
+        store_host_is_v6=len(store_host) > 8, max_message_bytes=options.max_message_size,
+    )  # fmt: skip
     client_handlers = ClientHandlers(clients, topics, groups, options, clock, store.record_at)
     runtime = RuntimeInfo(
         options.store_path_root_dir, fs, store, stats, replication.stats, clock,
@@ -121,10 +132,7 @@ def build_rooms(
     in_steps = (client_handlers, topic_handlers, group_handlers, offset_handlers, stats_handlers, query_handlers)
     families = (
         *quick_and_slow,
-        SendHandlers(
-            store, topics, commits, stats, options, clock, encode_host(ip, port), UniqueKeys(ip, os.getpid(), port),
-            stepper, after_turn, replication.double_write if options.is_sync_master else None,
-        ),
+        SendHandlers(writer, replication.durability, topics, stats.put_times, options, store_host, stepper, after_turn),
         PullHandlers(
             store, topics, groups, offsets, clients, held, cold, stats, options, in_memory_bytes, known_master
         ),
@@ -163,8 +171,8 @@ def _waiting(
     options: BrokerOptions, replication: Replication, cold: ColdReads, stats: BrokerStats
 ) -> dict[str, Waiting]:
     """What waits in this broker, by the thread pool in whose queue it would wait in RocketMQ's."""
-    most = replication.double_write.max_waiting if options.is_sync_master else NO_LIMIT
-    sends = Waiting(len(replication.double_write), most, stats.put_times.head_wait_ms())
+    most = replication.durability.max_waiting if options.is_sync_master else NO_LIMIT
+    sends = Waiting(len(replication.durability), most, stats.put_times.head_wait_ms())
     reads = Waiting(len(cold), cold.max_waiting, round(cold.head_wait_s * 1_000))
     return {"send": sends, "pull": reads, "litePull": reads, "query": reads}
 

@@ -7,9 +7,9 @@ import logging
 
 from broker.handlers.bodies import answer_with
 from broker.observe.meter import SECOND_MS, Window
-from broker.observe.replication import RATE_SPAN_MS, ReplicationStats
 from broker.options import BrokerOptions
 from broker.replication.progress import SlaveProgress
+from broker.replication.stats import RATE_SPAN_MS, ReplicationStats
 from broker.store.store import MessageStore
 from mqcommon.clock import Clock
 from mqcommon.errors import RequestRefused

@@ -10,7 +10,6 @@ from broker.handlers.members import MemberHandlers
 from broker.identity import Identity
 from broker.meta.metadata import Metadata
 from broker.options import BrokerOptions
-from broker.replication.acks import AckLedger
 from broker.replication.hand_over import HandOver
 from broker.replication.heartbeats import Heartbeats
 from broker.replication.known_master import KnownMaster
@@ -18,6 +17,7 @@ from broker.replication.members import Members
 from broker.replication.pre_online import PreOnline
 from broker.store.store import MessageStore
 from broker.tasks.persist import Persister
+from broker.writing.acks import AckLedger
 from remoting.net.server import Handler
 
 logger = logging.getLogger(__name__)

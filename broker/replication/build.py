@@ -4,7 +4,6 @@ from collections.abc import Callable
 
 from broker.identity import Identity
 from broker.options import BrokerOptions
-from broker.replication.acks import AckLedger
 from broker.replication.find_master import MasterFinder
 from broker.replication.hello import VERSION, Hello
 from broker.replication.known_master import KnownMaster
@@ -15,6 +14,7 @@ from broker.replication.replica import Replica
 from broker.replication.slave import Slave
 from broker.store.store import MessageStore
 from broker.tasks.flush import Flusher
+from broker.writing.acks import AckLedger
 from mqcommon.clock import Clock
 
 # A slave of ours says hello at once; one of RocketMQ tells its offset with its first heartbeat, after 5 s and some.

@@ -16,11 +16,11 @@ from broker.identity import Identity
 from broker.meta.metadata import Metadata
 from broker.options import BrokerOptions
 from broker.outer import Namesrv
-from broker.replication.acks import AckLedger
 from broker.replication.heartbeats import TIMEOUT_MS
 from broker.replication.master_api import Master
 from broker.replication.members import Members
 from broker.tasks.persist import Persister
+from broker.writing.acks import AckLedger
 from mqcommon.errors import BrokerError, ProtocolError, RemotingError, StoreError
 from mqcommon.names import MASTER_ID
 from remoting.net.client import RemotingClient

@@ -14,22 +14,22 @@ from broker.handlers.watch_metadata import TICK_MS as WATCH_TICK_MS
 from broker.handlers.watch_metadata import MetadataWatch
 from broker.identity import Identity
 from broker.meta.metadata import Metadata
-from broker.observe.replication import ReplicationStats
 from broker.options import BrokerOptions
-from broker.replication.acks import AckLedger
 from broker.replication.acting import Acting, build_acting
 from broker.replication.build import build_master, build_slave
-from broker.replication.double_write import DoubleWrite
 from broker.replication.known_master import KnownMaster
 from broker.replication.master import Master
 from broker.replication.progress import SlaveProgress
 from broker.replication.slave import Slave
 from broker.replication.slave_sync import SlaveSync
-from broker.store.group_commit import GroupCommit
+from broker.replication.stats import ReplicationStats
 from broker.store.store import MessageStore
 from broker.tasks.flush import Flusher
 from broker.tasks.persist import Persister
 from broker.tasks.repeat import repeat
+from broker.writing.acks import AckLedger
+from broker.writing.durability import Durability
+from broker.writing.group_commit import GroupCommit
 from mqcommon.clock import Clock
 from remoting.net.server import Handler
 
@@ -39,10 +39,10 @@ STATS_INTERVAL_MS = 1_000
 
 @dataclass(frozen=True)
 class Replication:
-    """`run` it; `finish` after that. ``double_write`` is used by a SYNC_MASTER only."""
+    """`run` it; `finish` after that. ``durability`` says when messages are safe."""
 
     is_sync_master: bool
-    double_write: DoubleWrite
+    durability: Durability
     stats: ReplicationStats
     ha_handlers: HaHandlers
     metadata_watch: MetadataWatch
@@ -66,7 +66,7 @@ class Replication:
         async with trio.open_nursery() as nursery:
             if self.is_sync_master:
                 nursery.start_soon(
-                    repeat, WAITING_SENDS_INTERVAL_MS, lambda: self.double_write.expire(trio.current_time())
+                    repeat, WAITING_SENDS_INTERVAL_MS, lambda: self.durability.expire(trio.current_time())
                 )
             nursery.start_soon(repeat, STATS_INTERVAL_MS, self.ha_handlers.sample)
             nursery.start_soon(repeat, WATCH_TICK_MS, self.metadata_watch.tick)
@@ -106,8 +106,8 @@ def build_replication(
     """``arrived`` is called when a slave's queues got messages."""
     known = KnownMaster() if options.is_slave else None
     acks = AckLedger(options.ha_max_gap_not_in_sync)
-    double_write = DoubleWrite(commits, acks, options)
-    stats = ReplicationStats(acks, double_write, lambda: store.log.end, clock)
+    durability = Durability(commits, acks, options, double_write=options.is_sync_master)
+    stats = ReplicationStats(acks, durability, lambda: store.log.end, clock)
     progress = SlaveProgress()
     acting = build_acting(options, identity, store, metadata, persister, known, acks)
     slave_sync = slave = None
@@ -117,7 +117,7 @@ def build_replication(
         slave_sync = SlaveSync(known, metadata, persister, lambda: store.log.raw_end, online, options.frame_max_length)
     return Replication(
         is_sync_master=options.is_sync_master,
-        double_write=double_write,
+        durability=durability,
         stats=stats,
         ha_handlers=HaHandlers(options, store, stats, progress, clock),
         metadata_watch=MetadataWatch(metadata),

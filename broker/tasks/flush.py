@@ -12,9 +12,9 @@ import trio
 
 from broker.options import BrokerOptions
 from broker.store.checkpoint import CheckpointMark
-from broker.store.group_commit import GroupCommit
 from broker.store.log.residency import NotResident, resident_only, warm
 from broker.store.store import MAX_ENTRIES_WAITING, QUEUES, WAITING, MessageStore
+from broker.writing.group_commit import GroupCommit
 from mqcommon.errors import DiskFull, OutOfDescriptors, StoreError
 
 logger = logging.getLogger(__name__)

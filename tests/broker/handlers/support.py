@@ -9,17 +9,17 @@ from broker.handlers.client import ClientHandlers
 from broker.handlers.ha import HaHandlers
 from broker.handlers.offsets import OffsetHandlers
 from broker.handlers.query import QueryHandlers
+from broker.handlers.runtime import RuntimeInfo, Waiting
 from broker.handlers.slave_tables import SlaveTableHandlers
 from broker.handlers.stats import StatsHandlers
 from broker.meta.clients import Clients
-from broker.observe.replication import ReplicationStats
-from broker.observe.runtime import RuntimeInfo, Waiting
 from broker.observe.stats import BrokerStats
 from broker.options import BrokerOptions
-from broker.replication.acks import AckLedger
-from broker.replication.double_write import DoubleWrite
 from broker.replication.progress import SlaveProgress
-from broker.store.group_commit import GroupCommit
+from broker.replication.stats import ReplicationStats
+from broker.writing.acks import AckLedger
+from broker.writing.durability import Durability
+from broker.writing.group_commit import GroupCommit
 from mqcommon.errors import RequestRefused, StoreError
 from remoting.net.steps import finish
 from remoting.protocol.bodies import Body, Dialect, encode_body
@@ -68,8 +68,8 @@ class Desk:
         self.deleted: list[str] = []
         self.syncs = 0
         self.acks = AckLedger(room.options.ha_max_gap_not_in_sync)
-        double_write = DoubleWrite(GroupCommit(), self.acks, room.options)
-        self.replication = ReplicationStats(self.acks, double_write, lambda: self.store.log.end, room.clock)
+        durability = Durability(GroupCommit(), self.acks, room.options, double_write=True)
+        self.replication = ReplicationStats(self.acks, durability, lambda: self.store.log.end, room.clock)
         self.progress = SlaveProgress()
         self.ha = HaHandlers(room.options, self.store, self.replication, self.progress, room.clock)
         self.runtime = RuntimeInfo(

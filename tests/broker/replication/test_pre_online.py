@@ -11,10 +11,10 @@ import trio.testing
 
 from broker.identity import identity_of, resolved
 from broker.replication import pre_online as pre_online_module
-from broker.replication.acks import AckLedger
 from broker.replication.members import Members
 from broker.replication.pre_online import PreOnline
 from broker.tasks.persist import Persister
+from broker.writing.acks import AckLedger
 from remoting.net.client import open_client
 from remoting.protocol.bodies.cluster import BrokerMemberGroup, MemberGroupAnswer
 from remoting.protocol.bodies.data_version import DataVersion

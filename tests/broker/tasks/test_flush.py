@@ -12,10 +12,10 @@ import trio
 import trio.testing
 
 from broker.options import BrokerOptions
-from broker.store.group_commit import GroupCommit
 from broker.store.store import StoreOptions
 from broker.tasks import flush
 from broker.tasks.flush import PAGE_BYTES, Flusher
+from broker.writing.group_commit import GroupCommit
 from mqcommon.errors import OutOfDescriptors, StoreError
 from mqcommon.message.message import decode_messages
 from remoting.protocol.codes import ResponseCode

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from broker.observe.meter import SECOND_MS, Window
-from broker.replication.acks import AckLedger, Slave
-from broker.replication.double_write import DoubleWrite
+from broker.writing.acks import AckLedger, Slave
+from broker.writing.durability import Durability
 from mqcommon.clock import Clock
 
 # Over an hour.
@@ -55,9 +55,9 @@ class EndTimes:
 class ReplicationStats:
     """See the module. ``log_end`` tells the end of the master's log."""
 
-    def __init__(self, acks: AckLedger, double_write: DoubleWrite, log_end: Callable[[], int], clock: Clock) -> None:
+    def __init__(self, acks: AckLedger, durability: Durability, log_end: Callable[[], int], clock: Clock) -> None:
         self._acks = acks
-        self._double_write = double_write
+        self._durability = durability
         self._log_end = log_end
         self._clock = clock
         self._end_times = EndTimes()
@@ -84,9 +84,9 @@ class ReplicationStats:
     def table(self) -> dict[str, str]:
         """For brokerStatus; keys of ours, by the address at which clients find the slave, if it told."""
         table = {
-            "sendsThatWait": str(len(self._double_write)),
-            "slaveNotAvailableTimes": str(self._double_write.not_available),
-            "flushSlaveTimeoutTimes": str(self._double_write.timed_out),
+            "sendsThatWait": str(len(self._durability)),
+            "slaveNotAvailableTimes": str(self._durability.not_available),
+            "flushSlaveTimeoutTimes": str(self._durability.timed_out),
         }
         for slave in self.slaves():
             name = slave.broker_addr or slave.addr

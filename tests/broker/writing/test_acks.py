@@ -3,7 +3,7 @@
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from broker.replication.acks import AckLedger
+from broker.writing.acks import AckLedger
 
 GAP = 50
 TIMEOUT = 3.0

@@ -3,11 +3,11 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.observe.replication import EndTimes, ReplicationStats
 from broker.options import BrokerOptions
-from broker.replication.acks import AckLedger
-from broker.replication.double_write import DoubleWrite
-from broker.store.group_commit import GroupCommit
+from broker.replication.stats import EndTimes, ReplicationStats
+from broker.writing.acks import AckLedger
+from broker.writing.durability import Durability
+from broker.writing.group_commit import GroupCommit
 from mqcommon.clock import ManualClock
 
 SLAVE = "10.0.0.1:40000"
@@ -16,8 +16,10 @@ SLAVE = "10.0.0.1:40000"
 class Master:
     def __init__(self) -> None:
         self.clock, self.acks, self.end = ManualClock(), AckLedger(1000), 0
-        self.double_write = DoubleWrite(GroupCommit(), self.acks, BrokerOptions(broker_role="SYNC_MASTER"))
-        self.stats = ReplicationStats(self.acks, self.double_write, lambda: self.end, self.clock)
+        self.durability = Durability(
+            GroupCommit(), self.acks, BrokerOptions(broker_role="SYNC_MASTER"), double_write=True
+        )
+        self.stats = ReplicationStats(self.acks, self.durability, lambda: self.end, self.clock)
 
     def second(self, size: int) -> None:
         """The log grows, and a second goes by."""
@@ -68,13 +70,13 @@ def test_what_gone_slaves_left_is_forgotten() -> None:
 def test_what_broker_status_tells() -> None:
     master = Master()
     master.second(70)
-    master.double_write.wait(70, 0.0, lambda code: None)
+    master.durability.when_safe(70, 0.0, lambda code: None)
     master.acks.connected(SLAVE, 0.0, "10.0.0.1:10911")
     master.acks.acked(SLAVE, 20, 0.0)
-    master.double_write.wait(70, 0.0, lambda code: None)
-    master.double_write.wait(70, 0.0, lambda code: None)
-    master.double_write.expire(3.0)
-    master.double_write.wait(70, 0.0, lambda code: None)
+    master.durability.when_safe(70, 0.0, lambda code: None)
+    master.durability.when_safe(70, 0.0, lambda code: None)
+    master.durability.expire(3.0)
+    master.durability.when_safe(70, 0.0, lambda code: None)
     assert master.stats.table() == {
         "sendsThatWait": "1",
         "slaveNotAvailableTimes": "1",

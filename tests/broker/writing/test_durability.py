@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.options import BrokerOptions
-from broker.replication.acks import AckLedger
-from broker.replication.double_write import DoubleWrite
-from broker.store.group_commit import GroupCommit
+from broker.writing.acks import AckLedger
+from broker.writing.durability import Durability
+from broker.writing.group_commit import GroupCommit
 from mqcommon.errors import RequestRefused
 from remoting.protocol.codes import ResponseCode
 
@@ -30,14 +30,14 @@ class Master:
         self.commits, self.acks = GroupCommit(), AckLedger(GAP)
         flush = "SYNC_FLUSH" if sync_flush else "ASYNC_FLUSH"
         self.options = BrokerOptions(broker_role="SYNC_MASTER", flush_disk_type=flush, **options)
-        self.double_write = DoubleWrite(self.commits, self.acks, self.options, max_waiting)
+        self.durability = Durability(self.commits, self.acks, self.options, double_write=True, max_waiting=max_waiting)
         self.answers: list[int] = []
         for addr in SLAVES[:slaves]:
             self.acks.connected(addr, 0.0)
             self.acks.acked(addr, 0, 0.0)
 
     def send(self, end: int, now: float = 0.0) -> None:
-        self.double_write.wait(end, now, self.answers.append)
+        self.durability.when_safe(end, now, self.answers.append)
 
     def ack(self, end: int, slave: int = 0) -> None:
         self.acks.acked(SLAVES[slave], end, 0.0)
@@ -55,7 +55,7 @@ def test_a_slave_in_time() -> None:
 def test_no_slave() -> None:
     master = Master(slaves=0)
     master.send(100)
-    assert (master.answers, len(master.double_write), master.double_write.not_available) == ([NONE], 0, 1)
+    assert (master.answers, len(master.durability), master.durability.not_available) == ([NONE], 0, 1)
 
 
 def test_a_slave_too_far_behind_is_none() -> None:
@@ -70,10 +70,10 @@ def test_a_slave_too_far_behind_is_none() -> None:
 def test_a_silent_slave() -> None:
     master = Master()
     master.send(100)
-    master.double_write.expire(2.9)
+    master.durability.expire(2.9)
     assert master.answers == []
-    master.double_write.expire(3.0)
-    assert (master.answers, master.double_write.timed_out) == ([SLAVE], 1)
+    master.durability.expire(3.0)
+    assert (master.answers, master.durability.timed_out) == ([SLAVE], 1)
     master.ack(100)
     assert master.answers == [SLAVE], "a send is answered once"
 
@@ -112,7 +112,7 @@ def test_both_disks(flushed: bool, acked: bool, slaves: int, answer: int, slave_
     if acked and not slave_first:
         assert master.answers == []
         master.ack(100)
-    master.double_write.expire(5.0)
+    master.durability.expire(5.0)
     assert master.answers == [answer]
 
 
@@ -152,26 +152,26 @@ def test_the_number_of_copies_follows_the_slaves_when_that_is_wanted() -> None:
 
 def test_too_few_copies_refuse_a_send_as_rocketmq_does() -> None:
     master = Master(slaves=1, min_in_sync_replicas=2)
-    master.double_write.admit(100)
+    master.durability.admit(100)
     for end in (GAP, 5 * GAP):
         with pytest.raises(RequestRefused) as caught:
-            master.double_write.admit(end)
+            master.durability.admit(end)
         assert (caught.value.code, caught.value.remark) == (ResponseCode.SYSTEM_ERROR, "in-sync replicas not enough")
 
 
 def test_the_waits_are_bounded() -> None:
     master = Master(max_waiting=5, sync_flush=True)
     for end in range(1, 6):
-        master.double_write.admit(end)
+        master.durability.admit(end)
         master.send(end)
     master.commits.advance(3)
-    assert len(master.double_write) == 5, "three wait for the slave, two for the disk"
+    assert len(master.durability) == 5, "three wait for the slave, two for the disk"
     with pytest.raises(RequestRefused) as caught:
-        master.double_write.admit(6)
+        master.durability.admit(6)
     assert caught.value.code == ResponseCode.SYSTEM_BUSY
     assert caught.value.remark.startswith("[REJECTREQUEST]system busy, start flow control for a while")
     master.ack(1)
-    master.double_write.admit(6)
+    master.durability.admit(6)
 
 
 STEPS = st.lists(
@@ -206,14 +206,14 @@ def test_any_order_of_events(steps: list[tuple[str, int]], sync_flush: bool, cop
         if what == "send":
             end += size
             answers[end], sent[end] = [], now
-            master.double_write.wait(end, now, lambda code, number=end: answered(number, code))  # type: ignore[misc]
+            master.durability.when_safe(end, now, lambda code, number=end: answered(number, code))  # type: ignore[misc]
         elif what == "flush" and flushed < end:
             flushed = min(flushed + size, end)
             master.commits.advance(flushed)
         elif what == "time":
             now += size
             master.commits.expire(now)
-            master.double_write.expire(now)
+            master.durability.expire(now)
             wait_s = 5.0 if sync_flush else 3.0
             assert all(answers[number] for number, at in sent.items() if at + wait_s <= now)
         elif what.startswith("gone"):
@@ -226,4 +226,4 @@ def test_any_order_of_events(steps: list[tuple[str, int]], sync_flush: bool, cop
             acked[addr] = min(acked.get(addr, 0) + size, end)
             master.acks.acked(addr, acked[addr], now)
         assert all(len(codes) <= 1 for codes in answers.values())
-    assert len(master.double_write) == sum(1 for codes in answers.values() if not codes)
+    assert len(master.durability) == sum(1 for codes in answers.values() if not codes)

@@ -3,8 +3,9 @@
 A wait is a row (end that must be copied, slaves needed, deadline, what to call). Rows that need equally many slaves
 stand in the order of the log, so whoever reports pops those that enough slaves have reached; a sweep answers those
 whose time is over. Only slaves that are connected count, each once, however many connections it has: the one that began
-last. A slave whose log begins behind a message has not got it, so it does not count while such a wait goes on.
-Times are seconds of one clock, given by the caller. Neighbours: master.py tells what slaves report; confirm.py waits.
+last. A slave whose log begins after a message has not got it, so it does not count while such a wait goes on.
+Times are seconds of one clock, given by the caller.
+Neighbours: replication/master.py tells what slaves report; durability.py waits.
 """
 
 from collections import deque

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.store.group_commit import GroupCommit
+from broker.writing.group_commit import GroupCommit
 
 
 @given(st.lists(st.tuples(st.integers(1, 100), st.booleans()), max_size=60))

@@ -7,8 +7,8 @@ Every key of RocketMQ's is given, since its tools print rows wrongly without: wh
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from broker.observe.replication import ReplicationStats
 from broker.observe.stats import BrokerStats
+from broker.replication.stats import ReplicationStats
 from broker.store.store import MessageStore
 from mqcommon.clock import Clock
 from mqcommon.files import FileSystem

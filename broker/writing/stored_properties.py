@@ -1,15 +1,14 @@
 """The properties under which a producer's messages are stored: its own, and those that the broker sets.
 
 What this broker does not do yet (delayed and transactional messages) is refused here.
-Neighbours: send.py (uses this), store/log/sound.py (why many NULs in a row are sealed).
+Neighbours: writer.py (uses this), store/log/sound.py (why many NULs in a row are sealed).
 """
 
 from broker.store.log.sound import SECTOR_BYTES, SECTOR_OF_ZEROS, sealed
+from broker.writing.refusals import unsupported
 from mqcommon.clock import Clock
-from mqcommon.errors import RequestRefused
 from mqcommon.message.ids import UniqueKeys
 from mqcommon.message.properties import find_property
-from remoting.protocol.codes import ResponseCode
 
 _UNIQ_KEY = b"UNIQ_KEY\x01"
 _DELAYED = "delayed messages"
@@ -70,13 +69,6 @@ class StoredProperties:
         if len(properties) > SECTOR_BYTES and has(SECTOR_OF_ZEROS) >= 0:
             properties = sealed(properties)
         return properties + self.suffix
-
-
-def unsupported(what: str) -> RequestRefused:
-    """The refusal of a message that this broker would not treat as its producer means it."""
-    return RequestRefused(
-        ResponseCode.MESSAGE_ILLEGAL, f"this broker does not take {what}; send it without, or to a broker that does"
-    )
 
 
 def _check_supported(properties: bytes, now_ms: int) -> None:
