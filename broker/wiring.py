@@ -19,15 +19,15 @@ from broker.handlers.query import QueryHandlers
 from broker.handlers.refused import RefusedHandlers
 from broker.handlers.runtime import NO_LIMIT, RuntimeInfo, Waiting
 from broker.handlers.send import SendHandlers
-from broker.handlers.slave_tables import SlaveTableHandlers
 from broker.handlers.stats import StatsHandlers
 from broker.identity import Identity, memory_bytes
 from broker.meta.clients import Clients
 from broker.meta.metadata import Metadata
 from broker.observe.stats import BrokerStats
 from broker.options import BrokerOptions
-from broker.registrar import Registrar
-from broker.replication.rooms import Replication, build_replication
+from broker.registration.registrar import Registrar
+from broker.replication.part import Replication, build_replication
+from broker.replication.slave_tables import SlaveTableHandlers
 from broker.store.removal import Removal
 from broker.store.store import MessageStore
 from broker.tasks.clean import Cleaner

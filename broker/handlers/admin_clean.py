@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable
 
 import trio
 
-from broker.handlers.bodies import refused_when_not_stored
 from broker.meta.topics import Topics
+from broker.request_bodies import refused_when_not_stored
 from broker.store.store import MessageStore
 from broker.tasks.clean import Cleaner
 from mqcommon.errors import RequestRefused

@@ -12,9 +12,9 @@ from collections.abc import Callable
 import trio
 
 from broker.file_sizes import check_file_size
-from broker.handlers.bodies import answer_with
 from broker.meta.topics import Topics
 from broker.options import BrokerOptions
+from broker.request_bodies import answer_with
 from mqcommon.clock import Clock
 from mqcommon.conf_file import save_changes
 from mqcommon.errors import ConfigError, RequestRefused, StoreError

@@ -7,11 +7,11 @@ import logging
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from broker.handlers.bodies import Durable, answer_with, read_body, refused_when_not_stored
 from broker.handlers.pages import Cursor, answer_whole_or_page
 from broker.meta.consumer_offsets import ConsumerOffsets
 from broker.meta.groups import Groups
 from broker.observe.stats import BrokerStats
+from broker.request_bodies import Durable, answer_with, read_body, refused_when_not_stored
 from mqcommon.errors import RequestRefused
 from mqcommon.names import can_have_retry_topic, check_group
 from remoting.net.channel import Channel

@@ -10,12 +10,12 @@ from itertools import islice
 
 import trio
 
-from broker.handlers.bodies import Durable, answer_with, refused_when_not_stored
 from broker.handlers.pages import Cursor, answer_whole_or_page
 from broker.meta.attributes import changed, parse_changes
 from broker.meta.consumer_offsets import ConsumerOffsets
 from broker.meta.topics import Topics
 from broker.observe.stats import BrokerStats
+from broker.request_bodies import Durable, answer_with, refused_when_not_stored
 from mqcommon.errors import RequestRefused
 from mqcommon.names import MAX_PERM, MAX_QUEUE_NUMS, check_topic, check_topic_is_users, is_system_topic
 from remoting.net.channel import Channel

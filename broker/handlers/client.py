@@ -8,12 +8,12 @@ import logging
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
-from broker.handlers.bodies import answer_with, read_body, refused_when_not_stored
 from broker.handlers.member_notices import MemberNotices
 from broker.meta.clients import Clients, Member
 from broker.meta.groups import Groups
 from broker.meta.topics import Topics
 from broker.options import BrokerOptions
+from broker.request_bodies import answer_with, read_body, refused_when_not_stored
 from mqcommon.clock import Clock
 from mqcommon.errors import DiskFull, ProtocolError, RemotingError, RequestRefused, RequestTimeout
 from mqcommon.message.ids import split_offset_msg_id

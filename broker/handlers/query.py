@@ -3,9 +3,9 @@
 import logging
 
 from broker.delivery.cold import reading
-from broker.handlers.bodies import answer_with
 from broker.meta.clients import Clients
 from broker.options import BrokerOptions
+from broker.request_bodies import answer_with
 from broker.store.query import MAX_LOOKED
 from broker.store.queue.consumequeue import ConsumeQueue
 from broker.store.queue.entry import BLANK_SIZE

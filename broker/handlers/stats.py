@@ -5,11 +5,11 @@ from functools import partial
 from broker.delivery.cold import reading
 from broker.delivery.pulled import furthest_pulled
 from broker.handlers.admin_groups import GroupRequestHeader
-from broker.handlers.bodies import answer_with
 from broker.meta.clients import Clients
 from broker.meta.consumer_offsets import ConsumerOffsets
 from broker.meta.topics import Topics
 from broker.observe.stats import BrokerStats
+from broker.request_bodies import answer_with
 from broker.store.store import MessageStore
 from mqcommon.errors import RequestRefused
 from mqcommon.message.queue import MessageQueue

@@ -6,15 +6,15 @@ Neighbours: members.py (who acts), heartbeats.py, pre_online.py (of a master), h
 import logging
 from dataclasses import dataclass
 
-from broker.handlers.members import MemberHandlers
 from broker.identity import Identity
 from broker.meta.metadata import Metadata
 from broker.options import BrokerOptions
+from broker.registration.heartbeats import Heartbeats
+from broker.registration.pre_online import PreOnline
 from broker.replication.hand_over import HandOver
-from broker.replication.heartbeats import Heartbeats
 from broker.replication.known_master import KnownMaster
+from broker.replication.member_requests import MemberHandlers
 from broker.replication.members import Members
-from broker.replication.pre_online import PreOnline
 from broker.store.store import MessageStore
 from broker.tasks.persist import Persister
 from broker.writing.acks import AckLedger

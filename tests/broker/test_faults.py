@@ -150,7 +150,7 @@ async def test_an_error_at_the_end_of_a_turn(rooms: list[Rooms], monkeypatch: py
 )
 async def test_a_nameserver_that_answers_junk(code: int, junk: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("broker.options.BrokerOptions.register_period_ms", 10)
-    monkeypatch.setattr("broker.registrar.PAUSE_S", 0.01)
+    monkeypatch.setattr("broker.registration.registrar.PAUSE_S", 0.01)
     asked: list[int] = []
 
     def answer(channel: Any, request: Command) -> Command:

@@ -6,16 +6,16 @@ from broker.handlers.admin_config import ConfigHandlers
 from broker.handlers.admin_groups import GroupHandlers
 from broker.handlers.admin_topics import TopicHandlers
 from broker.handlers.client import ClientHandlers
-from broker.handlers.ha import HaHandlers
 from broker.handlers.offsets import OffsetHandlers
 from broker.handlers.query import QueryHandlers
 from broker.handlers.runtime import RuntimeInfo, Waiting
-from broker.handlers.slave_tables import SlaveTableHandlers
 from broker.handlers.stats import StatsHandlers
 from broker.meta.clients import Clients
 from broker.observe.stats import BrokerStats
 from broker.options import BrokerOptions
+from broker.replication.ha_status import HaHandlers
 from broker.replication.progress import SlaveProgress
+from broker.replication.slave_tables import SlaveTableHandlers
 from broker.replication.stats import ReplicationStats
 from broker.writing.acks import AckLedger
 from broker.writing.durability import Durability

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import trio
 
-from broker.handlers.watch_metadata import MetadataWatch
 from broker.replication import slave_sync as slave_sync_module
 from broker.replication.known_master import KnownMaster, MasterAddress
 from broker.replication.slave_sync import SlaveSync
+from broker.replication.watch_metadata import MetadataWatch
 from broker.tasks.persist import Persister
 from remoting.net.server import Server, ServerLimits
 from remoting.net.steps import finish

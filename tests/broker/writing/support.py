@@ -40,7 +40,7 @@ def make_sends(
 ) -> Sends:
     stats = stats or BrokerStats(clock)
     durability = Durability(
-        commits or GroupCommit(), acks or AckLedger(1 << 20), options,
+        GroupCommit() if commits is None else commits, AckLedger(1 << 20) if acks is None else acks, options,
         double_write=options.is_sync_master, max_waiting=max_waiting,
     )  # fmt: skip
     properties = StoredProperties(

@@ -15,8 +15,8 @@ import trio
 from broker.identity import Identity
 from broker.meta.metadata import Metadata
 from broker.options import BrokerOptions
-from broker.outer import Namesrv
-from broker.replication.heartbeats import TIMEOUT_MS
+from broker.registration.heartbeats import TIMEOUT_MS
+from broker.registration.outer import Namesrv
 from broker.replication.master_api import Master
 from broker.replication.members import Members
 from broker.tasks.persist import Persister

@@ -10,9 +10,9 @@ import trio
 import trio.testing
 
 from broker.identity import identity_of, resolved
-from broker.replication import pre_online as pre_online_module
+from broker.registration import pre_online as pre_online_module
+from broker.registration.pre_online import PreOnline
 from broker.replication.members import Members
-from broker.replication.pre_online import PreOnline
 from broker.tasks.persist import Persister
 from broker.writing.acks import AckLedger
 from remoting.net.client import open_client

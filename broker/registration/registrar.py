@@ -18,9 +18,9 @@ import trio
 from broker.identity import Identity
 from broker.meta.topics import Topics
 from broker.options import BrokerOptions
-from broker.outer import Namesrv
-from broker.registration import Registration
-from broker.replication.heartbeats import Heartbeats
+from broker.registration.heartbeats import Heartbeats
+from broker.registration.outer import Namesrv
+from broker.registration.registration import Registration
 from broker.replication.known_master import KnownMaster
 from mqcommon.backoff import Backoff
 from mqcommon.errors import BrokerError, ProtocolError, RemotingError, RequestTimeout

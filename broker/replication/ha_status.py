@@ -5,11 +5,11 @@ Neighbours: observe/replication.py (a master's slaves), replication/progress.py 
 
 import logging
 
-from broker.handlers.bodies import answer_with
 from broker.observe.meter import SECOND_MS, Window
 from broker.options import BrokerOptions
 from broker.replication.progress import SlaveProgress
 from broker.replication.stats import RATE_SPAN_MS, ReplicationStats
+from broker.request_bodies import answer_with
 from broker.store.store import MessageStore
 from mqcommon.clock import Clock
 from mqcommon.errors import RequestRefused

@@ -2,9 +2,9 @@
 
 import pytest
 
-from broker.handlers.members import MemberHandlers
 from broker.identity import Identity
 from broker.replication.known_master import KnownMaster, MasterAddress
+from broker.replication.member_requests import MemberHandlers
 from mqcommon.clock import ManualClock
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command

@@ -8,21 +8,21 @@ from dataclasses import dataclass
 
 import trio
 
-from broker.handlers.ha import HaHandlers
-from broker.handlers.slave import refusals
-from broker.handlers.watch_metadata import TICK_MS as WATCH_TICK_MS
-from broker.handlers.watch_metadata import MetadataWatch
 from broker.identity import Identity
 from broker.meta.metadata import Metadata
 from broker.options import BrokerOptions
 from broker.replication.acting import Acting, build_acting
 from broker.replication.build import build_master, build_slave
+from broker.replication.ha_status import HaHandlers
 from broker.replication.known_master import KnownMaster
 from broker.replication.master import Master
 from broker.replication.progress import SlaveProgress
+from broker.replication.refusals import refusals
 from broker.replication.slave import Slave
 from broker.replication.slave_sync import SlaveSync
 from broker.replication.stats import ReplicationStats
+from broker.replication.watch_metadata import TICK_MS as WATCH_TICK_MS
+from broker.replication.watch_metadata import MetadataWatch
 from broker.store.store import MessageStore
 from broker.tasks.flush import Flusher
 from broker.tasks.persist import Persister

@@ -16,7 +16,7 @@ import trio
 
 from broker.meta.topics import Topics
 from broker.options import BrokerOptions
-from broker.outer import Namesrv, Part, Registered
+from broker.registration.outer import Namesrv, Part, Registered
 from broker.replication.known_master import MasterAddress
 from mqcommon.errors import FrameTooLarge, ProtocolError
 from mqcommon.names import PERM_READ_WRITE

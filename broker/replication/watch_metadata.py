@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import trio
 
-from broker.handlers.bodies import answer_with, read_body
 from broker.meta.metadata import Metadata
+from broker.request_bodies import answer_with, read_body
 from mqcommon.errors import RequestRefused
 from remoting.net.channel import Channel
 from remoting.net.server import Handler

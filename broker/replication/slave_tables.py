@@ -6,7 +6,7 @@ broker has no timers and no modes of consumption, so its tables are empty.
 
 import struct
 
-from broker.handlers.bodies import answer_with
+from broker.request_bodies import answer_with
 from mqcommon.clock import Clock
 from remoting.net.channel import Channel
 from remoting.net.server import Handler

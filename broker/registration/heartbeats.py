@@ -12,7 +12,7 @@ from collections.abc import Callable
 import trio
 
 from broker.options import BrokerOptions
-from broker.outer import Namesrv
+from broker.registration.outer import Namesrv
 from broker.replication.members import Members
 from mqcommon.errors import BrokerError, ProtocolError, RemotingError
 from remoting.protocol.codes import ResponseCode

@@ -11,9 +11,9 @@ import trio
 import trio.testing
 
 from broker.identity import identity_of, resolved
-from broker.outer import Namesrv
-from broker.registrar import Registrar
-from broker.replication.heartbeats import Heartbeats
+from broker.registration.heartbeats import Heartbeats
+from broker.registration.outer import Namesrv
+from broker.registration.registrar import Registrar
 from broker.replication.members import Members
 from remoting.net.client import open_client
 from remoting.protocol.bodies.cluster import BrokerMemberGroup, MemberGroupAnswer

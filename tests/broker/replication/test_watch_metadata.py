@@ -7,8 +7,8 @@ import pytest
 import trio
 import trio.testing
 
-from broker.handlers import watch_metadata
-from broker.handlers.watch_metadata import MAX_HOLD_MS, MetadataWatch
+from broker.replication import watch_metadata
+from broker.replication.watch_metadata import MAX_HOLD_MS, MetadataWatch
 from mqcommon.errors import RequestRefused
 from remoting.net.steps import finish
 from remoting.protocol.bodies import Dialect, decode_body, encode_body

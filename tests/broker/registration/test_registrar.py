@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import trio
 
-from broker import registrar as registrar_module
 from broker.identity import identity_of, resolved
 from broker.options import BrokerOptions
-from broker.registrar import Registrar
+from broker.registration import registrar as registrar_module
+from broker.registration.registrar import Registrar
 from broker.replication.known_master import KnownMaster, MasterAddress
 from namesrv.namesrv import Namesrv
 from namesrv.options import NamesrvOptions
@@ -177,7 +177,7 @@ async def test_a_nameserver_that_restarts_empty_is_told_all_again(caplog: pytest
                     await until(lambda: bool(registrar.registered_addrs))
                     assert second.topics == room.topics.all()
                     nursery.cancel_scope.cancel()
-    about = [record.getMessage() for record in caplog.records if record.name == "broker.registrar"]
+    about = [record.getMessage() for record in caplog.records if record.name == "broker.registration.registrar"]
     assert [line.split(" ")[0] for line in about] == ["registered", "connection", "registered"]
 
 

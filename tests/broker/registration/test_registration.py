@@ -10,9 +10,9 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker import registration as registration_module
 from broker.options import BrokerOptions
-from broker.registration import encode_in_one
+from broker.registration import registration as registration_module
+from broker.registration.registration import encode_in_one
 from mqcommon.clock import ManualClock
 from namesrv.namesrv import Namesrv
 from namesrv.options import NamesrvOptions
@@ -23,7 +23,7 @@ from remoting.protocol.bodies.data_version import DataVersion
 from remoting.protocol.bodies.register import RegisterBrokerBody, decode_compressed
 from remoting.protocol.bodies.topic import TopicConfig
 from remoting.protocol.command import VERSION
-from tests.broker.test_registrar import RecordingNamesrv, broker, serving, slave, until
+from tests.broker.registration.test_registrar import RecordingNamesrv, broker, serving, slave, until
 
 LIMIT = 65_536
 NAME_CHARS = 120
@@ -125,7 +125,7 @@ async def test_a_connection_lost_between_parts(monkeypatch: pytest.MonkeyPatch) 
 
 
 async def test_a_slave_asks_for_its_master_without_its_topics(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("broker.registrar.MASTERLESS_S", 0.02)
+    monkeypatch.setattr("broker.registration.registrar.MASTERLESS_S", 0.02)
     namesrv = Counting(monkeypatch)
     async with namesrv.serving() as addr, slave(addr) as (master, registrar):
         await until(lambda: registrar.registered_addrs == [addr])
@@ -166,7 +166,8 @@ async def test_what_does_not_fit_is_an_error_in_the_log_and_the_others_are_regis
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("remoting.protocol.bodies.register.zlib.compress", lambda data: data)
-    monkeypatch.setattr("tests.broker.test_registrar.RecordingNamesrv.register", lambda *args: args[2].respond())
+    recording = "tests.broker.registration.test_registrar.RecordingNamesrv"
+    monkeypatch.setattr(f"{recording}.register", lambda *args: args[2].respond())
     namesrv = RecordingNamesrv()
     async with serving(namesrv) as addr, broker(addr, frame_max_length=LIMIT) as (room, registrar):
         for config in configs(1_000):
