@@ -5,6 +5,7 @@ from broker.meta.consumer_offsets import ConsumerOffsets
 from broker.meta.delay_offsets import DelayOffsets
 from broker.meta.groups import Groups
 from broker.meta.topics import Topics
+from broker.part import Part
 from broker.request_bodies import answer_with
 from broker.store.store import MessageStore
 from mqcommon.errors import RequestRefused
@@ -32,8 +33,14 @@ from remoting.protocol.headers.offsets import (
 PAGE_OFFSETS = 5_000
 
 
-class OffsetHandlers:
+class OffsetHandlers(Part):
     """Messages that are more than ``in_memory_bytes`` before the log's end count as on disk."""
+
+    reads_disk = (
+        RequestCode.QUERY_CONSUMER_OFFSET,
+        RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
+        RequestCode.GET_EARLIEST_MSG_STORETIME,
+    )
 
     def __init__(
         self,

@@ -15,6 +15,7 @@ from broker.handlers.broker_name import check_broker_name
 from broker.meta.topics import Topics
 from broker.observe.put_times import PutTimes
 from broker.options import BrokerOptions
+from broker.part import Part
 from broker.store.put_result import BatchPutResult, PutResult
 from broker.writing.durability import Durability, skips_waiting
 from broker.writing.refusals import bad_fields, illegal, no_space
@@ -39,11 +40,14 @@ from remoting.protocol.scalars import read_int, read_text
 FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 # Messages of a batch that are stored in one turn of the loop, and properties of which are looked at in one: 10 us each.
 BATCH_AT_ONCE = 3_000
+STOP_TIMEOUT_S = 2.0
 _BORN_HOST = "born_host"
 
 
-class SendHandlers:
+class SendHandlers(Part):
     """Puts messages of clients into the store and answers, at once or when they are safe."""
+
+    tick_interval_ms = 100
 
     def __init__(
         self,
@@ -54,9 +58,9 @@ class SendHandlers:
         options: BrokerOptions,
         store_host: bytes,
         stepper: Stepper,
-        after_turn: Callable[[], None],
+        turned: Callable[[], None],
     ) -> None:
-        """``after_turn`` is called when something was stored out of a turn."""
+        """``turned`` is called when something was stored out of a turn."""
         self._writer = writer
         self._durability = durability
         self._topics = topics
@@ -67,7 +71,7 @@ class SendHandlers:
         self._host_hex = store_host.hex().upper()
         self._region, self._trace_on = options.region_id, "true" if options.trace_on else "false"
         self._stepper = stepper
-        self._after_turn = after_turn
+        self._turned = turned
 
     def handlers(self) -> dict[int, Handler]:
         send = self._send
@@ -77,7 +81,24 @@ class SendHandlers:
             RequestCode.SEND_BATCH_MESSAGE: lambda channel, request: send(channel, request, SHORT, True),
         }
 
+    async def stop(self) -> None:
+        """All sends are answered, or it takes too long."""
+        with trio.move_on_after(STOP_TIMEOUT_S):
+            # Looked at once in a process's life: not worth an event that every answer would have to keep.
+            while self._durability:  # noqa: ASYNC110
+                await trio.sleep(0.005)
+
+    def after_turn(self) -> None:
+        """The times of this turn's sends are known."""
+        self._put_times.end_turn()
+
+    def tick(self) -> None:
+        """Sends that have waited for too long are answered."""
+        self._durability.expire(trio.current_time())
+
     def _send(self, channel: Channel, request: Command, names: SendFields, batch: bool) -> Command | None:
+        if self._writer.refusal is not None:
+            raise RequestRefused(*self._writer.refusal)
         ext = request.ext or {}
         try:
             topic: str = ext[names.topic]
@@ -167,14 +188,14 @@ class SendHandlers:
             raise illegal(str(error)) from None
         stored = put(parts[0])
         for part in parts[1:]:
-            self._after_turn()
+            self._turned()
             yield None
             more = put(part)
             stored = more._replace(
                 physical_offsets=stored.physical_offsets + more.physical_offsets, queue_offset=stored.queue_offset
             )
         response = answer(stored)
-        self._after_turn()
+        self._turned()
         return response
 
     def _batch_answer(self, request: Command, queue_id: int, stored: BatchPutResult) -> Command:

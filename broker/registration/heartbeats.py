@@ -3,7 +3,8 @@
 A NameServer forgets it after brokerNotActiveTimeoutMillis of silence, where one without acting masters has 120 s; so
 a slave acts soon after its master froze or lost its network. When the master's connection closes, NameServers know at
 once, and tell (905): then `ask_soon`. The notice itself is not believed, since anybody can send one.
-Neighbours: registrar.py runs it, on the connection that it registers on; members.py takes what NameServers say.
+Neighbours: registrar.py runs it, on the connection that it registers on; replication/members.py takes what NameServers
+say.
 """
 
 import logging
@@ -26,11 +27,12 @@ PAUSE_S = 0.02
 
 
 class Heartbeats:
-    """To all NameServers; ``members`` is None for a master, which need not know who else lives."""
+    """To all NameServers. A master need not know who else lives, and does not ask: ``follows`` tells."""
 
-    def __init__(self, options: BrokerOptions, members: Members | None) -> None:
+    def __init__(self, options: BrokerOptions, members: Members, follows: Callable[[], bool]) -> None:
         self._options = options
         self._members = members
+        self._follows = follows
         self._asked = trio.Event()
 
     def ask_soon(self) -> None:
@@ -42,8 +44,7 @@ class Heartbeats:
         """Until cancelled, while the broker is registered. ``forgotten``: the NameServer does not know it."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._beat, namesrv, is_registered, forgotten)
-            if self._members is not None:
-                nursery.start_soon(self._ask, namesrv, is_registered, self._members)
+            nursery.start_soon(self._ask, namesrv, is_registered)
 
     async def _beat(self, namesrv: Namesrv, is_registered: Callable[[], bool], forgotten: Callable[[], None]) -> None:
         while True:
@@ -62,12 +63,14 @@ class Heartbeats:
             except Exception:
                 logger.exception("heartbeat to NameServer %s failed", namesrv.addr)
 
-    async def _ask(self, namesrv: Namesrv, is_registered: Callable[[], bool], members: Members) -> None:
+    async def _ask(self, namesrv: Namesrv, is_registered: Callable[[], bool]) -> None:
         asked = self._asked
         while True:
             with trio.move_on_after(self._options.sync_broker_member_group_period / 1000):
                 await asked.wait()
             asked = self._asked  # what is asked for from here on is answered by the next question
+            if not self._follows():
+                continue
             addrs = None
             if is_registered():
                 try:
@@ -76,5 +79,5 @@ class Heartbeats:
                     addrs = None  # whoever does not answer has no say
                 except Exception:
                     logger.exception("NameServer %s was asked in vain who lives", namesrv.addr)
-            members.told(namesrv.addr, addrs)
+            self._members.told(namesrv.addr, addrs)
             await trio.sleep(PAUSE_S)

@@ -5,7 +5,8 @@ and takes over the slave's consumer offsets (43) and delay offsets (45) where th
 goes back. (RocketMQ takes a slave's whole table when its version is higher, else nothing of it.)
 A SYNC_MASTER also waits, not for long, until the slave copies its log, or the first sends would find no slave.
 A slave that lives and does not answer is waited for until NameServers have forgotten it, or LIMIT_S have passed.
-Neighbours: registrar.py waits for `prepare`; handlers/members.py is the slave's side of 906; hand_over.py for the rest.
+Neighbours: registrar.py waits for `prepare`; replication/member_requests.py is the slave's
+side of 906; replication/hand_over.py for the rest.
 """
 
 import logging
@@ -21,6 +22,7 @@ from broker.replication.master_api import Master
 from broker.replication.members import Members
 from broker.tasks.persist import Persister
 from broker.writing.acks import AckLedger
+from broker.writing.durability import Durability
 from mqcommon.errors import BrokerError, ProtocolError, RemotingError, StoreError
 from mqcommon.names import MASTER_ID
 from remoting.net.client import RemotingClient
@@ -48,6 +50,7 @@ class PreOnline:
         persister: Persister,
         members: Members,
         acks: AckLedger,
+        durability: Durability,
     ) -> None:
         self._identity = identity
         self._options = options
@@ -55,6 +58,7 @@ class PreOnline:
         self._persister = persister
         self._members = members
         self._acks = acks
+        self._durability = durability
 
     async def prepare(self, client: RemotingClient) -> None:
         """Return when this master may register."""
@@ -118,7 +122,7 @@ class PreOnline:
             if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                 raise
             return  # one without acting masters: it has nothing that is not from here
-        if self._options.is_sync_master:
+        if self._durability.needs_slaves:
             await self._is_copied_to(addr.rpartition(":")[0])
         offsets = self._metadata.consumer_offsets
         before = offsets.changes

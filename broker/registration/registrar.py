@@ -18,12 +18,14 @@ import trio
 from broker.identity import Identity
 from broker.meta.topics import Topics
 from broker.options import BrokerOptions
+from broker.part import Part
 from broker.registration.heartbeats import Heartbeats
 from broker.registration.outer import Namesrv
 from broker.registration.registration import Registration
 from broker.replication.known_master import KnownMaster
 from mqcommon.backoff import Backoff
 from mqcommon.errors import BrokerError, ProtocolError, RemotingError, RequestTimeout
+from mqcommon.names import MASTER_ID
 from remoting.net.client import RemotingClient, open_client
 
 logger = logging.getLogger(__name__)
@@ -66,20 +68,20 @@ class _State:
             self.registration.forget()
 
 
-class Registrar:
-    """`run` it until `stop`; call `register_soon` (or let ``topics.on_change``) when topics changed."""
+class Registrar(Part):
+    """Call `register_soon` when topics changed, `role_changed` when the role did."""
 
     def __init__(
         self,
         identity: Identity,
         topics: Topics,
         options: BrokerOptions,
-        master: KnownMaster | None = None,
+        master: KnownMaster,
         heartbeats: Heartbeats | None = None,
         prepare: Callable[[RemotingClient], Awaitable[None]] | None = None,
         random: Random | None = None,
     ) -> None:
-        """``master`` of a slave is told where NameServers say that it is.
+        """``master`` is told where NameServers say that it is, while this broker is a slave.
 
         With acting masters, ``heartbeats`` go where it is registered, and a master registers after ``prepare``.
         """
@@ -98,14 +100,21 @@ class Registrar:
         self._unregister_timeout_ms = 0.0
         self._rival = ""
         self._contest_logged_at = 0.0
-        topics.on_change.append(self.register_soon)
-        if master is not None:
-            master.ask_again = self.register_soon
 
     def register_soon(self) -> None:
         """The topics changed: tell all NameServers, as soon as the bounds allow."""
         for state in self._states.values():
             state.wake.set()
+
+    def role_changed(self) -> None:
+        """This broker has another id now: tell all NameServers."""
+        for state in self._states.values():
+            state.forget()
+            state.wake.set()
+
+    @property
+    def _is_slave(self) -> bool:
+        return self._identity.broker_id != MASTER_ID
 
     @property
     def registered_addrs(self) -> list[str]:
@@ -179,13 +188,13 @@ class Registrar:
 
     def _period_s(self, took_s: float) -> float:
         period_s = self._options.register_period_ms / 1000
-        if self._master is None or self._master.registered:
+        if not self._is_slave or self._master.registered:
             return period_s
         return min(max(MASTERLESS_S, MASTERLESS_FACTOR * took_s), period_s)
 
     async def _register(self, namesrv: Namesrv, registration: Registration) -> None:
         version = self._topics.data_version
-        known = registration.version == version and not self._options.force_register and self._master is None
+        known = registration.version == version and not self._options.force_register and not self._is_slave
         if known and not await namesrv.needs_registration(version):
             return
         if known:
@@ -195,7 +204,7 @@ class Registrar:
             self._log_contest(namesrv.addr, namesrv.contested_by)
         if self._heartbeats is not None:
             self._heartbeats.ask_soon()
-        if self._master is not None:
+        if self._is_slave:
             self._master.told(namesrv.addr, address)
 
     def _log_contest(self, addr: str, rival: str) -> None:
@@ -222,7 +231,7 @@ class Registrar:
 
     def _failed(self, state: _State, error: Exception) -> None:
         state.forget()
-        if self._master is not None:
+        if self._is_slave:
             self._master.told(state.addr, None)
         state.failures += 1
         if state.up is not False and not isinstance(error, _Failures):

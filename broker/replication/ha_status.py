@@ -6,8 +6,9 @@ Neighbours: observe/replication.py (a master's slaves), replication/progress.py 
 import logging
 
 from broker.observe.meter import SECOND_MS, Window
-from broker.options import BrokerOptions
+from broker.part import Part
 from broker.replication.progress import SlaveProgress
+from broker.replication.role import RoleMachine
 from broker.replication.stats import RATE_SPAN_MS, ReplicationStats
 from broker.request_bodies import answer_with
 from broker.store.store import MessageStore
@@ -23,18 +24,20 @@ from remoting.protocol.headers.admin import ResetMasterFlushOffsetHeader
 logger = logging.getLogger(__name__)
 
 
-class HaHandlers:
-    """``replication`` is for a master, ``progress`` for a slave; `sample` once a second."""
+class HaHandlers(Part):
+    """``replication`` is for a master, ``progress`` for a slave."""
+
+    tick_interval_ms = SECOND_MS
 
     def __init__(
         self,
-        options: BrokerOptions,
+        role: RoleMachine,
         store: MessageStore,
         replication: ReplicationStats,
         progress: SlaveProgress,
         clock: Clock,
     ) -> None:
-        self._options = options
+        self._role = role
         self._store = store
         self._replication = replication
         self._progress = progress
@@ -47,14 +50,14 @@ class HaHandlers:
             RequestCode.RESET_MASTER_FLUSH_OFFSET: self.reset_master_flush_offset,
         }
 
-    def sample(self) -> None:
+    def tick(self) -> None:
         """Note what the rates are made of."""
         self._replication.sample()
         self._received.sample(self._clock.now_ms(), (self._progress.received_bytes,))
 
     def status(self, channel: Channel, request: Command) -> Command:
         """907."""
-        return answer_with(request, self._slave() if self._options.is_slave else self._master())
+        return answer_with(request, self._slave() if self._role.now.follows else self._master())
 
     def reset_master_flush_offset(self, channel: Channel, request: Command) -> Command:
         """908: as RocketMQ's, a master takes it and does nothing."""
@@ -63,7 +66,7 @@ class HaHandlers:
             raise RequestRefused(
                 ResponseCode.INVALID_PARAMETER, f"masterFlushOffset is {offset}, it must not be below 0"
             )
-        if self._options.is_slave:
+        if self._role.now.follows:
             self._progress.master_flush_offset = offset
             logger.info("master flush offset set to %d by %s", offset, channel.remote)
         return request.respond()

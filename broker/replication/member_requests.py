@@ -1,14 +1,15 @@
 """The members of a set among themselves: who is the lowest (905), and where the master is (906).
 
-Neighbours: replication/heartbeats.py (asks NameServers whether 905 is true), replication/known_master.py.
+Neighbours: registration/heartbeats.py (asks NameServers whether 905 is true), known_master.py.
 """
 
 from collections.abc import Callable
 
 from broker.identity import Identity
+from broker.part import Part
 from broker.replication.known_master import KnownMaster, MasterAddress
+from broker.replication.role import RoleMachine
 from broker.store.store import MessageStore
-from mqcommon.names import MASTER_ID
 from remoting.net.channel import Channel
 from remoting.net.server import Handler
 from remoting.protocol.codes import RequestCode
@@ -16,12 +17,18 @@ from remoting.protocol.command import Command
 from remoting.protocol.headers.members import ExchangeHAInfoHeader
 
 
-class MemberHandlers:
-    """Of a broker with acting masters; ``master`` is None on a master."""
+class MemberHandlers(Part):
+    """Of a broker with acting masters."""
 
     def __init__(
-        self, identity: Identity, store: MessageStore, master: KnownMaster | None, ask_soon: Callable[[], None]
+        self,
+        role: RoleMachine,
+        identity: Identity,
+        store: MessageStore,
+        master: KnownMaster,
+        ask_soon: Callable[[], None],
     ) -> None:
+        self._role = role
         self._identity = identity
         self._store = store
         self._master = master
@@ -42,9 +49,9 @@ class MemberHandlers:
         """906: a master that is about to register tells where it is; or a slave asks."""
         told = ExchangeHAInfoHeader.from_ext(request.ext)
         answer = ExchangeHAInfoHeader()
-        if self._master is not None:
+        if self._role.now.follows:
             if told.master_address and told.master_ha_address:
                 self._master.returning(MasterAddress(told.master_address, told.master_ha_address))
-        elif self._identity.broker_id == MASTER_ID:
+        elif self._role.now.is_master:
             answer = ExchangeHAInfoHeader(self._identity.ha_addr, self._store.log.flushed, self._identity.addr)
         return request.respond(ext=answer.to_ext())

@@ -6,6 +6,7 @@ broker has no timers and no modes of consumption, so its tables are empty.
 
 import struct
 
+from broker.part import Part
 from broker.request_bodies import answer_with
 from mqcommon.clock import Clock
 from remoting.net.channel import Channel
@@ -19,7 +20,7 @@ SECOND_MS = 1_000
 _TIMER_CHECKPOINT = struct.Struct(">7q")
 
 
-class SlaveTableHandlers:
+class SlaveTableHandlers(Part):
     """See the module."""
 
     def __init__(self, clock: Clock) -> None:

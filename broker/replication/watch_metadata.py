@@ -1,9 +1,9 @@
 """Has your metadata changed? (7100, which only Skylark's slaves ask.) Held until it has, or its time is over.
 
 So a slave has a new topic some milliseconds after its master, and asks nothing while nothing changes. A change of
-topics, groups or delay offsets answers at once; consumer offsets, which change all the time, answer once a TICK_MS.
+topics, groups or delay offsets answers at once; consumer offsets, which change all the time, answer once a second.
 The other way, a notice on the HA link, would tie two protocols together, and the link may be down or behind.
-Neighbours: replication/slave_sync.py (asks), meta/ (the tables), wiring.py.
+Neighbours: slave_sync.py (asks), meta/ (the tables).
 """
 
 from collections.abc import Callable
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import trio
 
 from broker.meta.metadata import Metadata
+from broker.part import Part
 from broker.request_bodies import answer_with, read_body
 from mqcommon.errors import RequestRefused
 from remoting.net.channel import Channel
@@ -21,7 +22,6 @@ from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
 from remoting.protocol.headers.watch import WatchMetadataRequestHeader
 
-TICK_MS = 1_000
 MAX_HOLD_MS = 60_000
 # A master has a few slaves.
 MAX_HELD = 256
@@ -35,14 +35,14 @@ class _Held:
     deadline: float
 
 
-class MetadataWatch:
-    """See the module. Call `tick` every TICK_MS."""
+class MetadataWatch(Part):
+    """See the module. Call `changed` when one of the tables did."""
+
+    tick_interval_ms = 1_000
 
     def __init__(self, metadata: Metadata) -> None:
         self._metadata = metadata
         self._held: list[_Held] = []
-        for table in (metadata.topics, metadata.groups, metadata.delay_offsets):
-            table.on_change.append(self._changed)
 
     def __len__(self) -> int:
         return len(self._held)
@@ -79,15 +79,16 @@ class MetadataWatch:
         now, versions = trio.current_time(), self.versions()
         self._answer(lambda held: held.known != versions or held.deadline <= now)
 
-    def drop(self, channel: Channel) -> None:
-        """Forget what a channel asked that is gone."""
+    def channel_closed(self, channel: Channel) -> None:
+        """What it asked is forgotten."""
         self._held = [held for held in self._held if held.channel is not channel]
 
-    def release(self) -> None:
-        """Answer all: the broker stops."""
-        self._answer(lambda held: True)
+    async def stop(self) -> None:
+        """All are answered."""
+        self.changed()
 
-    def _changed(self) -> None:
+    def changed(self) -> None:
+        """All are answered: topics, groups or delay offsets have changed."""
         self._answer(lambda held: True)
 
     def _answer(self, wanted: Callable[[_Held], bool]) -> None:

@@ -76,20 +76,21 @@ class Writer:
         self._v6_flag = STORE_HOST_V6 if store_host_is_v6 else 0
         self._max_message_bytes = max_message_bytes
         self._interceptors = tuple(interceptors)
-        self._refusal: tuple[int, str] | None = None
+        #: The code and the reason why this broker takes no messages; None when it does.
+        self.refusal: tuple[int, str] | None = None
         self._is_guarded = durability.needs_slaves
 
     # --- the role
 
     def accept(self) -> None:
         """This broker takes messages from now on."""
-        self._refusal = None
+        self.refusal = None
         self._durability.lead(True)
         self._is_guarded = self._durability.needs_slaves
 
     def refuse(self, code: int, reason: str) -> None:
         """This broker takes no messages from now on. Answers that wait for slaves are given: nobody counts any more."""
-        self._refusal = code, reason
+        self.refusal = code, reason
         self._is_guarded = True
         self._durability.lead(False)
 
@@ -146,8 +147,8 @@ class Writer:
 
     def admit(self, properties: bytes) -> None:
         """RequestRefused when no message may be stored now: this broker is no master, or too few slaves are in sync."""
-        if self._refusal is not None:
-            raise RequestRefused(*self._refusal)
+        if self.refusal is not None:
+            raise RequestRefused(*self.refusal)
         if self._durability.needs_slaves and not skips_waiting(properties):
             self._durability.admit(self._store.log.end)
 

@@ -15,6 +15,7 @@ from broker.observe.stats import BrokerStats
 from broker.options import BrokerOptions
 from broker.replication.ha_status import HaHandlers
 from broker.replication.progress import SlaveProgress
+from broker.replication.role import RoleMachine
 from broker.replication.slave_tables import SlaveTableHandlers
 from broker.replication.stats import ReplicationStats
 from broker.writing.acks import AckLedger
@@ -61,6 +62,7 @@ class Desk:
 
     def __init__(self, broker_options: BrokerOptions | None = None) -> None:
         self.room = room = Room(broker_options or options())
+        room.topics.is_mirror = room.groups.is_mirror = room.options.broker_id > 0
         self.clock = room.clock
         self.store = open_store(room.fs, room.clock)
         self.stats = BrokerStats(room.clock)
@@ -71,7 +73,8 @@ class Desk:
         durability = Durability(GroupCommit(), self.acks, room.options, double_write=True)
         self.replication = ReplicationStats(self.acks, durability, lambda: self.store.log.end, room.clock)
         self.progress = SlaveProgress()
-        self.ha = HaHandlers(room.options, self.store, self.replication, self.progress, room.clock)
+        self.role = RoleMachine(room.options.broker_id)
+        self.ha = HaHandlers(self.role, self.store, self.replication, self.progress, room.clock)
         self.runtime = RuntimeInfo(
             "/store",
             room.fs,
@@ -79,7 +82,7 @@ class Desk:
             self.stats,
             self.replication,
             room.clock,
-            is_active=lambda: not room.options.is_slave,
+            is_active=lambda: self.role.now.is_master,
             waiting=lambda: {"send": Waiting(3, 5, 7)},
         )
         families: list[Any] = [

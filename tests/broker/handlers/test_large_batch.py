@@ -32,7 +32,7 @@ class Broker:
         self.channel: Any = SendChannel()
         self.channel.closed_reason = None
         self.turns = 0
-        sends = make_sends(self.store, room.topics, room.options, room.clock, after_turn=self.turned)
+        sends = make_sends(self.store, room.topics, room.options, room.clock, turned=self.turned)
         self.handlers = sends.handlers.handlers()
 
     def turned(self) -> None:

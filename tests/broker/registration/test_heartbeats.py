@@ -14,6 +14,7 @@ from broker.identity import identity_of, resolved
 from broker.registration.heartbeats import Heartbeats
 from broker.registration.outer import Namesrv
 from broker.registration.registrar import Registrar
+from broker.replication.known_master import KnownMaster
 from broker.replication.members import Members
 from remoting.net.client import open_client
 from remoting.protocol.bodies.cluster import BrokerMemberGroup, MemberGroupAnswer
@@ -50,7 +51,7 @@ async def slave(**changes: Any) -> AsyncIterator[Rooms]:
     namesrv = Fake()
     namesrv.on(RequestCode.BROKER_HEARTBEAT, lambda request: request.respond())
     async with serving(namesrv), open_client() as client, trio.open_nursery() as nursery:
-        made = Rooms(members, Heartbeats(room_options, members), namesrv)
+        made = Rooms(members, Heartbeats(room_options, members, lambda: True), namesrv)
 
         async def keep() -> None:
             await made.heartbeats.keep(
@@ -154,7 +155,11 @@ async def test_the_registrar_registers_anew_where_heartbeats_are_not_known(caplo
         changes: dict[str, Any] = {"enable_slave_acting_master": True, "namesrv_addr": namesrv.addr, **OFTEN}
         room = Room(replace(resolved(options(**changes)), force_register=False))
         registrar = Registrar(
-            identity_of(room.options, 10911), room.topics, room.options, heartbeats=Heartbeats(room.options, None)
+            identity_of(room.options, 10911),
+            room.topics,
+            room.options,
+            KnownMaster(),
+            Heartbeats(room.options, Members(0), lambda: False),
         )
         with trio.fail_after(10):
             async with trio.open_nursery() as nursery:
@@ -171,7 +176,7 @@ async def test_without_acting_masters_the_registration_names_no_timeout() -> Non
     namesrv.on(RequestCode.REGISTER_BROKER, lambda request: request.respond())
     async with serving(namesrv):
         room = Room(resolved(options(namesrv_addr=namesrv.addr)))
-        registrar = Registrar(identity_of(room.options, 10911), room.topics, room.options)
+        registrar = Registrar(identity_of(room.options, 10911), room.topics, room.options, KnownMaster())
         with trio.fail_after(10):
             async with trio.open_nursery() as nursery:
                 await nursery.start(registrar.run)

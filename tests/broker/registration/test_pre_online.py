@@ -15,6 +15,8 @@ from broker.registration.pre_online import PreOnline
 from broker.replication.members import Members
 from broker.tasks.persist import Persister
 from broker.writing.acks import AckLedger
+from broker.writing.durability import Durability
+from broker.writing.group_commit import GroupCommit
 from remoting.net.client import open_client
 from remoting.protocol.bodies.cluster import BrokerMemberGroup, MemberGroupAnswer
 from remoting.protocol.bodies.data_version import DataVersion
@@ -54,8 +56,12 @@ async def master(living: dict[int, str], **changes: Any) -> AsyncIterator[Master
         room = Room(resolved(options(namesrv_addr=namesrv.addr, enable_slave_acting_master=True, **changes)))
         members = Members(0)
         persister = Persister(room.metadata, room.options)
+        room.journal.on_append = persister.appended
         acks = AckLedger(room.options.ha_max_gap_not_in_sync)
-        pre_online = PreOnline(identity_of(room.options, 10911), room.options, room.metadata, persister, members, acks)
+        durability = Durability(GroupCommit(), acks, room.options, double_write=room.options.is_sync_master)
+        pre_online = PreOnline(
+            identity_of(room.options, 10911), room.options, room.metadata, persister, members, acks, durability
+        )
         with trio.fail_after(10):
             nursery.start_soon(persister.run)
             nursery.start_soon(pre_online.prepare, client)

@@ -81,7 +81,8 @@ async def serving(namesrv: RecordingNamesrv, port: int = 0) -> AsyncIterator[str
 @asynccontextmanager
 async def broker(*addrs: str, **changes: Any) -> AsyncIterator[tuple[Room, Registrar]]:
     room = Room(resolved(options(namesrv_addr=";".join(addrs), **changes)))
-    registrar = Registrar(identity_of(room.options, 10911), room.topics, room.options)
+    registrar = Registrar(identity_of(room.options, 10911), room.topics, room.options, KnownMaster())
+    room.topics.on_change.append(registrar.register_soon)
     with trio.fail_after(10):
         async with trio.open_nursery() as nursery:
             await nursery.start(registrar.run)
@@ -163,7 +164,7 @@ async def test_a_nameserver_that_restarts_empty_is_told_all_again(caplog: pytest
     first, second = RecordingNamesrv(), RecordingNamesrv()
     async with serving(first) as addr:
         room = Room(resolved(options(namesrv_addr=addr)))
-        registrar = Registrar(identity_of(room.options, 10911), room.topics, room.options)
+        registrar = Registrar(identity_of(room.options, 10911), room.topics, room.options, KnownMaster())
         with trio.fail_after(10):
             async with trio.open_nursery() as nursery:
                 await nursery.start(registrar.run)
@@ -306,6 +307,7 @@ async def slave(*addrs: str) -> AsyncIterator[tuple[KnownMaster, Registrar]]:
     master = KnownMaster()
     identity = replace(identity_of(room.options, 10921), broker_id=1)
     registrar = Registrar(identity, room.topics, room.options, master)
+    master.ask_again = registrar.register_soon
     with trio.fail_after(10):
         async with trio.open_nursery() as nursery:
             await nursery.start(registrar.run)

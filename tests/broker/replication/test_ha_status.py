@@ -45,11 +45,11 @@ async def test_a_slave_tells_of_its_master() -> None:
     desk = slave_desk()
     put(desk.store, "t", 0, b"hello")
     desk.progress.master_addr = "10.0.0.9:10912"
-    desk.ha.sample()
+    desk.ha.tick()
     desk.progress.received_bytes = 5000
     desk.progress.last_read_ms, desk.progress.last_write_ms = 7, 8
     desk.clock.advance(2000)
-    desk.ha.sample()
+    desk.ha.tick()
     client = HAClientRuntimeInfo("10.0.0.9:10912", 2500, desk.store.log.end, 7, 8, 0)
     assert await status(desk) == HARuntimeInfo(False, ha_client_runtime_info=client)
 

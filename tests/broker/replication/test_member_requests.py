@@ -5,6 +5,7 @@ import pytest
 from broker.identity import Identity
 from broker.replication.known_master import KnownMaster, MasterAddress
 from broker.replication.member_requests import MemberHandlers
+from broker.replication.role import RoleMachine
 from mqcommon.clock import ManualClock
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
@@ -18,10 +19,10 @@ class Set:
 
     def __init__(self, broker_id: int) -> None:
         self.store = open_store(MemoryFiles(), ManualClock())
-        self.master = KnownMaster() if broker_id else None
+        self.master = KnownMaster()
         self.asked = 0
         identity = Identity("c", "broker-a", broker_id, "127.0.0.1:10911", "127.0.0.1:10912")
-        self.handlers = MemberHandlers(identity, self.store, self.master, self._ask).handlers()
+        self.handlers = MemberHandlers(RoleMachine(broker_id), identity, self.store, self.master, self._ask).handlers()
 
     def _ask(self) -> None:
         self.asked += 1

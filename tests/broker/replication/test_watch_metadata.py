@@ -7,6 +7,7 @@ import pytest
 import trio
 import trio.testing
 
+from broker.meta.metadata import Metadata
 from broker.replication import watch_metadata
 from broker.replication.watch_metadata import MAX_HOLD_MS, MetadataWatch
 from mqcommon.errors import RequestRefused
@@ -25,12 +26,20 @@ from tests.broker.meta.support import Room
 from tests.broker.meta.test_consumer_offsets import flush
 
 
+def watch_of(metadata: Metadata) -> MetadataWatch:
+    """As a broker wires it."""
+    watch = MetadataWatch(metadata)
+    for table in (metadata.topics, metadata.groups, metadata.delay_offsets):
+        table.on_change.append(watch.changed)
+    return watch
+
+
 class Watching:
     """A master's room, and the answers that slaves got."""
 
     def __init__(self) -> None:
         self.room = Room()
-        self.watch = MetadataWatch(self.room.metadata)
+        self.watch = watch_of(self.room.metadata)
         self.answers: list[MetadataVersions] = []
 
     def reply(self, request: Command, answer: Command) -> None:
@@ -133,9 +142,9 @@ async def test_a_connection_that_is_gone_is_forgotten_and_a_stop_answers() -> No
     known = watching.watch.versions()
     watching.ask(known, channel=other)
     watching.ask(known)
-    watching.watch.drop(cast(Any, other))
+    watching.watch.channel_closed(cast(Any, other))
     assert len(watching.watch) == 1
-    watching.watch.release()
+    await watching.watch.stop()
     assert (len(watching.watch), watching.answers, other.answers) == (0, [known], [])
 
 

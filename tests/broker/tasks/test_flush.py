@@ -76,7 +76,7 @@ class Room:
         """Put a message whose sender waits for the disk."""
         put(self.store, "t", 0, b"message")
         self.commits.wait(self.store.log.end, deadline, heard.append)
-        self.flusher.wake()
+        self.flusher.after_turn()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -337,7 +337,7 @@ async def test_the_index_falls_back_no_further_than_it_may(
     build = room.store.build_index
 
     def build_while_busy(limit: int) -> int:
-        room.flusher.wake()
+        room.flusher.after_turn()
         return build(limit)
 
     monkeypatch.setattr(room.store, "build_index", build_while_busy)

@@ -35,7 +35,7 @@ def make_sends(
     commits: GroupCommit | None = None,
     acks: AckLedger | None = None,
     max_waiting: int = 100,
-    after_turn: Callable[[], None] = lambda: None,
+    turned: Callable[[], None] = lambda: None,
     interceptors: tuple[Interceptor, ...] = (),
 ) -> Sends:
     stats = stats or BrokerStats(clock)
@@ -51,5 +51,5 @@ def make_sends(
         store, durability, stats, properties,
         store_host_is_v6=False, max_message_bytes=options.max_message_size, interceptors=interceptors,
     )  # fmt: skip
-    handlers = SendHandlers(writer, durability, topics, stats.put_times, options, HOST, Stepper(), after_turn)
+    handlers = SendHandlers(writer, durability, topics, stats.put_times, options, HOST, Stepper(), turned)
     return Sends(writer, durability, handlers)
