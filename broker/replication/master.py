@@ -81,7 +81,7 @@ class Master:
         if (crowded := self._admission.arrived(connection, ip)) is not None:
             crowded.close("newer connections need its place, and it did not say who it is")
         self._connections.add(connection)
-        reason = "the broker is stopping"
+        reason = "this broker stops, or is the master no more"
         try:
             await connection.run()
             reason = connection.closed_reason or PEER_CLOSED
