@@ -9,11 +9,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from broker.commands.verify_store import verify
 from broker.observe.stats import BrokerStats
 from broker.replication.replica import Replica
 from broker.store.log.sound import SECTOR_BYTES
 from broker.store.store import MessageStore
-from broker.verify_store import verify
 from mqcommon.errors import RequestRefused
 from mqcommon.message.batch import encode_batch
 from mqcommon.message.record import MAX_PROPERTIES, Record
