@@ -45,6 +45,7 @@ class Metadata:
         self.consumer_offsets = ConsumerOffsets(self.journal, clock.now_ms())
         self.delay_offsets = DelayOffsets(self.journal)
         self.json_files = JsonFiles(fs, directory, self.journal)
+        # A new table is added here; it declares its kinds of records itself.
         self._tables = Tables(self.topics, self.groups, self.consumer_offsets, self.delay_offsets, self.json_files.seen)
 
     def open(self) -> MetadataReport:
