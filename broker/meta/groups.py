@@ -44,12 +44,12 @@ SYSTEM_GROUPS = (
     "CID_RMQ_SYS_TRANS",
 )
 
-
+# By group and topic.
 Forbidden = Mapping[str, Mapping[str, int]]
 
 
 class Groups(JournalledTable[SubscriptionGroupConfig]):
-    """By name."""
+    """The table of groups."""
 
     def __init__(self, journal: Journal, clock: Clock, options: BrokerOptions) -> None:
         super().__init__(journal, clock, FORMAT)
@@ -58,7 +58,7 @@ class Groups(JournalledTable[SubscriptionGroupConfig]):
 
     @property
     def forbidden(self) -> dict[str, dict[str, int]]:
-        """By group and topic."""
+        """What a Java broker kept, see the module."""
         return self._forbidden.value
 
     def mirror(

@@ -126,7 +126,7 @@ class JournalledTable(Generic[Row]):
                 self._put(name, row)
 
     def take_version(self, version: DataVersion) -> None:
-        """The table is now what the master has under ``version``."""
+        """Take over the version of a master, whose rows are here now."""
         if self._version.put(version):
             self._tell()
 
@@ -146,7 +146,7 @@ class JournalledTable(Generic[Row]):
         self._note(name)
 
     def _note(self, name: str) -> None:
-        """A row was put or removed. For subclasses that keep account of which."""
+        """Called for each row that was put or removed; a subclass may keep their names."""
 
     def _changed(self) -> None:
         self._version.advance(self._clock.now_ms())

@@ -36,7 +36,7 @@ FORMAT = TableFormat(
 
 
 class Topics(JournalledTable[TopicConfig]):
-    """By name."""
+    """The table of topics."""
 
     def __init__(self, journal: Journal, clock: Clock, options: BrokerOptions) -> None:
         super().__init__(journal, clock, FORMAT)
