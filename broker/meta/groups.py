@@ -78,7 +78,7 @@ class Groups(JournalledTable[SubscriptionGroupConfig]):
         config = self.get(name)
         if config is None and self._may_create(name):
             config = SubscriptionGroupConfig(name)
-            if not self._options.is_slave:
+            if not self.is_mirror:
                 with suppress(DiskFull):
                     self.put(config)
                     logger.info("group %s created on first use", name)

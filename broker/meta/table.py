@@ -59,6 +59,8 @@ class JournalledTable(Generic[Row]):
         self.get: Callable[[str], Row | None] = self._table.get
         #: How many rows were removed in this run.
         self.removals = 0
+        #: Whether this is a copy of a master's table, to which nothing is added here.
+        self.is_mirror = False
         #: Called after each change.
         self.on_change: list[Callable[[], None]] = []
 

@@ -83,7 +83,7 @@ class Topics(JournalledTable[TopicConfig]):
         """
         name = retry_topic(group)
         config = self.get(name)
-        makes = name not in self._leaving and not self._options.is_slave and can_have_retry_topic(group)
+        makes = name not in self._leaving and not self.is_mirror and can_have_retry_topic(group)
         if config is None and makes:
             config = TopicConfig(name, queue_nums, queue_nums, PERM_READ_WRITE, topic_sys_flag=sys_flag)
             self.put(config)
