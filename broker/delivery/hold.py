@@ -13,6 +13,7 @@ from typing import TypeVar
 
 import trio
 
+from broker.store.filter import Filter
 from broker.store.queue.consumequeue import ConsumeQueue
 from remoting.net.channel import Channel
 from remoting.protocol.bodies.group import SubscriptionGroupConfig
@@ -36,7 +37,7 @@ Pulls = dict["HeldPull", None]
 
 @dataclass(slots=True, eq=False)
 class HeldPull:
-    """A pull that waits for messages from ``offset`` on with one of ``tag_codes``; None: with any.
+    """A pull that waits for messages from ``offset`` on that ``wanted`` lets pass.
 
     ``retry(pull, last)`` answers when there is something, or when ``last``; whether it answered. It is one function for
     all pulls, and what it needs are fields here: a closure for each would take three times the memory.
@@ -46,7 +47,7 @@ class HeldPull:
     queue: ConsumeQueue
     deadline: float
     offset: int
-    tag_codes: TagCodes | None
+    wanted: Filter
     retry: Callable[["HeldPull", bool], bool]
     request: Command
     group: SubscriptionGroupConfig
@@ -67,7 +68,7 @@ class _Waiting:
     by_code: dict[int, dict[TagCodes, None]] = field(default_factory=dict)
 
     def add(self, pull: HeldPull) -> None:
-        codes = pull.tag_codes
+        codes = pull.wanted.tag_codes
         if codes is None:
             self.untagged[pull] = None
             return
@@ -79,7 +80,7 @@ class _Waiting:
         same[pull] = None
 
     def remove(self, pull: HeldPull) -> None:
-        codes = pull.tag_codes
+        codes = pull.wanted.tag_codes
         if codes is None:
             del self.untagged[pull]
             return
@@ -124,7 +125,7 @@ class HeldPulls:
 
     def hold(self, pull: HeldPull) -> bool:
         """Keep ``pull``, which found nothing up to the queue's end; False when too many wait already."""
-        codes = len(pull.tag_codes or ())
+        codes = len(pull.wanted.tag_codes or ())
         if self._count >= MAX_HELD or self._codes + codes > MAX_CODES:
             return False
         queue = pull.queue
@@ -237,7 +238,7 @@ class HeldPulls:
         _take_out(self._by_channel, pull.channel, pull)
         _take_out(self._by_tick, pull.tick, pull)
         self._count -= 1
-        self._codes -= len(pull.tag_codes or ())
+        self._codes -= len(pull.wanted.tag_codes or ())
 
 
 def _take_out(table: dict[K, Pulls], key: K, pull: HeldPull) -> None:

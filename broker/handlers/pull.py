@@ -22,6 +22,7 @@ from broker.meta.topics import Topics
 from broker.observe.stats import BrokerStats
 from broker.options import BrokerOptions
 from broker.replication.known_master import KnownMaster
+from broker.store.filter import Filter
 from broker.store.queue.consumequeue import ConsumeQueue
 from broker.store.reader import GetResult, GetStatus, read_queue
 from broker.store.store import MessageStore
@@ -99,7 +100,7 @@ class PullHandlers:
         header = PullMessageRequestHeader.from_ext(request.ext)
         topic, queue_id, offset = header.topic, header.queue_id, header.queue_offset
         group = self._check(header.consumer_group, topic, queue_id, channel)
-        tag_codes = self._tag_codes(header)
+        wanted = self._filter(header)
         queue = self._store.queues.get(topic, queue_id)
         max_count, max_bytes = self._limits(request, header.max_msg_nums, header.max_msg_bytes or 0)
         if header.sys_flag & PULL_COMMIT_OFFSET and header.commit_offset >= 0 and self._takes_commits:
@@ -110,12 +111,12 @@ class PullHandlers:
             count, size = (
                 self._disk_limits(request, max_count, max_bytes) if waited_for_disk else (max_count, max_bytes)
             )
-            result = read_queue(self._store.log, queue, offset, count, size, tag_codes)
+            result = read_queue(self._store.log, queue, offset, count, size, wanted)
             code, suggested = self._judge(result, queue, offset, group)
             if code == ResponseCode.PULL_NOT_FOUND and suspend_ms > 0:
                 deadline = trio.current_time() + self._wait_ms(suspend_ms) / 1000
                 if self._hold(HeldPull(
-                    channel, queue, deadline, offset, tag_codes, self._retry_held, request, group, max_count, max_bytes
+                    channel, queue, deadline, offset, wanted, self._retry_held, request, group, max_count, max_bytes
                 )):  # fmt: skip
                     return None
             note_pulled(channel, group.group_name, topic, queue_id, result.next_offset)
@@ -152,20 +153,20 @@ class PullHandlers:
             )
         return config
 
-    def _tag_codes(self, header: PullMessageRequestHeader) -> frozenset[int] | None:
-        """Hashes of the tags wanted, None for all; out of the request, else out of the group's heartbeats."""
+    def _filter(self, header: PullMessageRequestHeader) -> Filter:
+        """Which messages the consumer wants: as the request says, else as the group's heartbeats do."""
         if header.sys_flag & PULL_SUBSCRIPTION:
             if header.expression_type not in (None, "", "TAG"):
                 raise RequestRefused(
                     ResponseCode.SYSTEM_ERROR, "The broker does not support consumer to filter message by SQL92"
                 )
-            return self._filters.codes(header.subscription or "")
+            return self._filters.of(header.subscription or "")
         subscription = self._clients.subscription(header.consumer_group, header.topic)
         if subscription is None:
             raise RequestRefused(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's subscription not exist{FAQ}")
         if subscription.sub_version < header.sub_version:
             raise RequestRefused(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
-        return self._filters.codes(subscription.sub_string)
+        return self._filters.of(subscription.sub_string)
 
     def _limits(self, request: Command, max_count: int, max_bytes: int) -> tuple[int, int]:
         if request.codec == CBOR:
@@ -204,7 +205,7 @@ class PullHandlers:
 
     def _again(self, pull: HeldPull, last: bool) -> bool:
         queue, group, request = pull.queue, pull.group, pull.request
-        result = read_queue(self._store.log, queue, pull.offset, pull.max_count, pull.max_bytes, pull.tag_codes)
+        result = read_queue(self._store.log, queue, pull.offset, pull.max_count, pull.max_bytes, pull.wanted)
         if not last and result.status is GetStatus.NO_MATCHED_MESSAGE:
             # Nothing for this consumer so far: it need not be looked at again.
             pull.offset = result.next_offset

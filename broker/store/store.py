@@ -5,7 +5,7 @@ acknowledgement means is decided by who waits for what: a put survives this proc
 power loss.
 """
 
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -13,6 +13,7 @@ from functools import partial
 from broker.store.abort import read_abort, remove_abort, write_abort
 from broker.store.checkpoint import Checkpoint
 from broker.store.durable import DurableStore
+from broker.store.filter import ALL, Filter
 from broker.store.index.index import Index
 from broker.store.log.commitlog import CommitLog
 from broker.store.log.file_size import refuse_other_size
@@ -286,19 +287,13 @@ class MessageStore(DurableStore):
     # --- reading
 
     def get(
-        self,
-        topic: str,
-        queue_id: int,
-        offset: int,
-        max_count: int,
-        max_bytes: int,
-        tag_codes: Set[int] | None = None,
+        self, topic: str, queue_id: int, offset: int, max_count: int, max_bytes: int, wanted: Filter = ALL
     ) -> GetResult:
         """Messages of a queue; see `read_queue`."""
         queue = self.queues.find(topic, queue_id)
         if queue is None:
             return GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0)
-        return read_queue(self.log, queue, offset, max_count, max_bytes, tag_codes)
+        return read_queue(self.log, queue, offset, max_count, max_bytes, wanted)
 
     def max_offset(self, topic: str, queue_id: int) -> int:
         """The offset that the next message will get."""

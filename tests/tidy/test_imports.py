@@ -23,7 +23,7 @@ PURE = (
     *("namesrv/routes.py", "namesrv/min_broker.py", "namesrv/rivals.py"),
     *("namesrv/checks.py", "namesrv/parts.py", "namesrv/registration.py", "broker/meta/changes.py"),
     *("broker/replication/acks.py", "broker/replication/admission.py", "broker/replication/frames.py"),
-    *("broker/replication/hello.py",),
+    *("broker/replication/hello.py", "broker/store/filter.py"),
     *("broker/replication/link.py", "broker/replication/members.py"),
 )
 PURE_OURS = (

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from broker.delivery import hold
 from broker.delivery.hold import HeldPull, HeldPulls
+from broker.store.filter import Filter
 from remoting.protocol.bodies.group import SubscriptionGroupConfig
 from remoting.protocol.command import Command
 
@@ -46,18 +47,19 @@ class Pulls:
     def hold(
         self, queue: Any, codes: set[int] | None = None, *, channel: Any = None, deadline: float = 1e9
     ) -> HeldPull:
-        tags = None if codes is None else frozenset(codes)
-        pull = HeldPull(channel or object(), queue, deadline, queue.next_offset, tags, self._retry, *ASKED)
+        wanted = Filter(None if codes is None else frozenset(codes))
+        pull = HeldPull(channel or object(), queue, deadline, queue.next_offset, wanted, self._retry, *ASKED)
         assert self.held.hold(pull)
         return pull
 
     def _retry(self, pull: HeldPull, last: bool) -> bool:
         self.looks.append(pull)
         queue: Any = pull.queue
-        wanted = [code for code in queue.codes[pull.offset :] if pull.tag_codes is None or code in pull.tag_codes]
-        if wanted or last:
+        wanted = pull.wanted.tag_codes
+        found = [code for code in queue.codes[pull.offset :] if wanted is None or code in wanted]
+        if found or last:
             self.answered.append(pull)
-        return bool(wanted or last)
+        return bool(found or last)
 
 
 async def test_a_message_wakes_only_the_pulls_that_want_its_tag() -> None:
@@ -154,7 +156,7 @@ async def test_more_tags_than_fit_are_not_held(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(hold, "MAX_CODES", 10)
     pulls, queue = Pulls(), Queue()
     first = pulls.hold(queue, set(range(8)))
-    pull = HeldPull(first.channel, first.queue, 1e9, 0, frozenset(range(3)), first.retry, *ASKED)
+    pull = HeldPull(first.channel, first.queue, 1e9, 0, Filter(frozenset(range(3))), first.retry, *ASKED)
     assert not pulls.held.hold(pull)
     pulls.held.drop(first.channel)
     assert pulls.held.hold(pull)
@@ -177,7 +179,7 @@ def test_pulls_are_answered_by_the_first_message_that_they_want(
         waiting = [pull for pull in waiting if pull.is_held]
         for codes in turns:
             queue.codes += codes
-            due = [pull for pull in waiting if pull.tag_codes is None or pull.tag_codes & set(codes)]
+            due = [pull for pull in waiting if (tags := pull.wanted.tag_codes) is None or tags & set(codes)]
             pulls.answered.clear()
             pulls.held.arrived([queue])
             assert set(pulls.answered) == set(due)
