@@ -3,6 +3,8 @@
 A held pull is a row, not a task. Rows are indexed by queue and tag code, by connection and by deadline, so that a
 message costs as much as the pulls that it may be for, a connection that closes as much as it had pulls, and a look at
 the time as much as is over. What is answered in one turn of the loop is bounded; `run` answers the rest.
+Pulls wait for a queue by its name, as it may not exist yet: a pull makes none. The first message of a new queue is told
+to `arrived` whether or not somebody waits for it; later ones are while somebody does, so that a put need not ask.
 Invariant: no message before ``_Waiting.seen`` of a queue has a tag that a pull held there waits for.
 """
 
@@ -31,6 +33,8 @@ SLICE = 500
 ENTRIES = 4_096
 
 K = TypeVar("K")
+# Topic and number.
+QueueName = tuple[str, int]
 TagCodes = frozenset[int]
 Pulls = dict["HeldPull", None]
 
@@ -44,7 +48,7 @@ class HeldPull:
     """
 
     channel: Channel
-    queue: ConsumeQueue
+    queue: QueueName
     deadline: float
     offset: int
     wanted: Filter
@@ -62,6 +66,7 @@ class HeldPull:
 class _Waiting:
     """The held pulls of one queue, and up to where its messages were shown to those that want tags."""
 
+    queue: QueueName
     seen: int
     untagged: Pulls = field(default_factory=dict)
     by_tags: dict[TagCodes, Pulls] = field(default_factory=dict)
@@ -101,6 +106,10 @@ class _Waiting:
             wanted.update(self.by_code.get(code, ()))
         return [pull for tags in wanted for pull in self.by_tags[tags]]
 
+    @property
+    def is_empty(self) -> bool:
+        return not self.untagged and not self.by_tags
+
     def tagged(self) -> list[HeldPull]:
         return [pull for pulls in self.by_tags.values() for pull in pulls]
 
@@ -109,7 +118,7 @@ class HeldPulls:
     """All held pulls of a broker. Times are trio's, in seconds."""
 
     def __init__(self) -> None:
-        self._by_queue: dict[ConsumeQueue, _Waiting] = {}
+        self._by_queue: dict[QueueName, _Waiting] = {}
         self._by_channel: dict[Channel, Pulls] = {}
         self._by_tick: dict[int, Pulls] = {}
         # Pulls of deadlines before this tick were taken out already.
@@ -123,15 +132,25 @@ class HeldPulls:
     def __len__(self) -> int:
         return self._count
 
-    def hold(self, pull: HeldPull) -> bool:
-        """Keep ``pull``, which found nothing up to the queue's end; False when too many wait already."""
+    def hold(self, pull: HeldPull, queue: ConsumeQueue | None) -> bool:
+        """Keep ``pull``, which found nothing up to the end of ``queue``; False when too many wait already.
+
+        None: no message ever came to the queue of this name.
+        """
         codes = len(pull.wanted.tag_codes or ())
         if self._count >= MAX_HELD or self._codes + codes > MAX_CODES:
             return False
-        queue = pull.queue
-        waiting = self._by_queue.get(queue)
+        end = 0
+        if queue is not None:
+            end, queue.is_awaited = queue.next_offset, True
+        waiting = self._by_queue.get(pull.queue)
         if waiting is None:
-            waiting = self._by_queue[queue] = _Waiting(queue.next_offset)
+            waiting = self._by_queue[pull.queue] = _Waiting(pull.queue, end)
+        elif end < waiting.seen:
+            # Others wait since before the topic was deleted.
+            waiting.seen = end
+        # One text in memory for all.
+        pull.queue = waiting.queue
         waiting.add(pull)
         if not self._by_tick:
             self._next_tick = int(trio.current_time() / TICK_S)
@@ -139,7 +158,6 @@ class HeldPulls:
         self._by_tick.setdefault(pull.tick, {})[pull] = None
         self._by_channel.setdefault(pull.channel, {})[pull] = None
         pull.is_held = True
-        queue.waiters += 1
         self._count += 1
         self._codes += codes
         return True
@@ -148,8 +166,9 @@ class HeldPulls:
         """Messages came into ``queues``: answer the pulls that they are for."""
         left = SLICE
         for queue in queues:
-            waiting = self._by_queue.get(queue)
+            waiting = self._by_queue.get((queue.topic, queue.queue_id))
             if waiting is None:
+                queue.is_awaited = False
                 continue
             for pull in self._wanting(queue, waiting):
                 if left:
@@ -229,12 +248,10 @@ class HeldPulls:
 
     def _remove(self, pull: HeldPull) -> None:
         pull.is_held = False
-        queue = pull.queue
-        waiting = self._by_queue[queue]
+        waiting = self._by_queue[pull.queue]
         waiting.remove(pull)
-        queue.waiters -= 1
-        if not queue.waiters:
-            del self._by_queue[queue]
+        if waiting.is_empty:
+            del self._by_queue[pull.queue]
         _take_out(self._by_channel, pull.channel, pull)
         _take_out(self._by_tick, pull.tick, pull)
         self._count -= 1

@@ -101,7 +101,6 @@ class PullHandlers:
         topic, queue_id, offset = header.topic, header.queue_id, header.queue_offset
         group = self._check(header.consumer_group, topic, queue_id, channel)
         wanted = self._filter(header)
-        queue = self._store.queues.get(topic, queue_id)
         max_count, max_bytes = self._limits(request, header.max_msg_nums, header.max_msg_bytes or 0)
         if header.sys_flag & PULL_COMMIT_OFFSET and header.commit_offset >= 0 and self._takes_commits:
             self._offsets.commit(group.group_name, topic, queue_id, header.commit_offset)
@@ -111,13 +110,16 @@ class PullHandlers:
             count, size = (
                 self._disk_limits(request, max_count, max_bytes) if waited_for_disk else (max_count, max_bytes)
             )
+            queue = self._store.queues.find(topic, queue_id)
             result = read_queue(self._store.log, queue, offset, count, size, wanted)
             code, suggested = self._judge(result, queue, offset, group)
             if code == ResponseCode.PULL_NOT_FOUND and suspend_ms > 0:
                 deadline = trio.current_time() + self._wait_ms(suspend_ms) / 1000
-                if self._hold(HeldPull(
-                    channel, queue, deadline, offset, wanted, self._retry_held, request, group, max_count, max_bytes
-                )):  # fmt: skip
+                pull = HeldPull(
+                    channel, (topic, queue_id), deadline, offset, wanted, self._retry_held, request, group,
+                    max_count, max_bytes,
+                )  # fmt: skip
+                if self._hold(pull, queue):
                     return None
             note_pulled(channel, group.group_name, topic, queue_id, result.next_offset)
             return self._answer(request, group.group_name, topic, code, suggested, result)
@@ -190,10 +192,10 @@ class PullHandlers:
         options = self._options
         return suspend_ms if options.long_polling_enable else options.short_polling_time_mills
 
-    def _hold(self, pull: HeldPull) -> bool:
+    def _hold(self, pull: HeldPull, queue: ConsumeQueue | None) -> bool:
         # The answer needs neither; a subscription may be long.
         pull.request.body, pull.request.ext = b"", None
-        return self._held.hold(pull)
+        return self._held.hold(pull, queue)
 
     def _retry(self, pull: HeldPull, last: bool) -> bool:
         # It runs in the turn of whoever sent the message: an error here must not reach that connection.
@@ -204,7 +206,8 @@ class PullHandlers:
             return True
 
     def _again(self, pull: HeldPull, last: bool) -> bool:
-        queue, group, request = pull.queue, pull.group, pull.request
+        (topic, queue_id), group, request = pull.queue, pull.group, pull.request
+        queue = self._store.queues.find(topic, queue_id)
         result = read_queue(self._store.log, queue, pull.offset, pull.max_count, pull.max_bytes, pull.wanted)
         if not last and result.status is GetStatus.NO_MATCHED_MESSAGE:
             # Nothing for this consumer so far: it need not be looked at again.
@@ -213,12 +216,12 @@ class PullHandlers:
         code, suggested = self._judge(result, queue, pull.offset, group)
         if not last and code == ResponseCode.PULL_NOT_FOUND:
             return False
-        note_pulled(pull.channel, group.group_name, queue.topic, queue.queue_id, result.next_offset)
-        pull.channel.reply(request, self._answer(request, group.group_name, queue.topic, code, suggested, result))
+        note_pulled(pull.channel, group.group_name, topic, queue_id, result.next_offset)
+        pull.channel.reply(request, self._answer(request, group.group_name, topic, code, suggested, result))
         return True
 
     def _judge(
-        self, result: GetResult, queue: ConsumeQueue, offset: int, group: SubscriptionGroupConfig
+        self, result: GetResult, queue: ConsumeQueue | None, offset: int, group: SubscriptionGroupConfig
     ) -> tuple[int, int]:
         """(the code of the answer, the id of the broker to ask next); a slave leaves ``next_offset`` as it was."""
         options = self._options
@@ -237,10 +240,12 @@ class PullHandlers:
                 code = ResponseCode.PULL_RETRY_IMMEDIATELY
         return code, suggested
 
-    def _is_on_disk(self, result: GetResult, queue: ConsumeQueue) -> bool:
+    def _is_on_disk(self, result: GetResult, queue: ConsumeQueue | None) -> bool:
         """Whether what was read is too far back to be in memory still."""
         log = self._store.log
-        if log.end - log.start <= self._in_memory_bytes or not result.min_offset < result.next_offset:
+        if queue is None or log.end - log.start <= self._in_memory_bytes:
+            return False
+        if not result.min_offset < result.next_offset:
             return False
         if result.status not in (GetStatus.FOUND, GetStatus.NO_MATCHED_MESSAGE):
             return False
@@ -268,7 +273,7 @@ class PullHandlers:
 
 
 def _code(result: GetResult, offset: int) -> int:
-    if result.status in (GetStatus.NO_MESSAGE_IN_QUEUE, GetStatus.NO_MATCHED_LOGIC_QUEUE):
+    if result.status is GetStatus.NO_MESSAGE_IN_QUEUE:
         # A consumer that is at the (empty) queue's end waits; one that is elsewhere is told where that is.
         return ResponseCode.PULL_NOT_FOUND if offset == result.next_offset else ResponseCode.PULL_OFFSET_MOVED
     return _CODES[result.status]

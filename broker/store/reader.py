@@ -40,7 +40,6 @@ class GetStatus(Enum):
     OFFSET_OVERFLOW_BADLY = "OFFSET_OVERFLOW_BADLY"
     OFFSET_OVERFLOW_ONE = "OFFSET_OVERFLOW_ONE"
     OFFSET_TOO_SMALL = "OFFSET_TOO_SMALL"
-    NO_MATCHED_LOGIC_QUEUE = "NO_MATCHED_LOGIC_QUEUE"
     NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"
 
 
@@ -58,13 +57,18 @@ class GetResult:
 
 def read_queue(
     log: CommitLog,
-    queue: ConsumeQueue,
+    queue: ConsumeQueue | None,
     offset: int,
     max_count: int,
     max_bytes: int,
     wanted: Filter = ALL,
 ) -> GetResult:
-    """Messages of ``queue`` from ``offset`` on: at most ``max_count``, and ``max_bytes`` but for the first one."""
+    """Messages of ``queue`` from ``offset`` on: at most ``max_count``, and ``max_bytes`` but for the first one.
+
+    None is a queue that never had a message, and reads as an empty one.
+    """
+    if queue is None:
+        return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0)
     low, high = queue.min_offset, queue.next_offset
     if high == 0:
         return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, low, low, high)

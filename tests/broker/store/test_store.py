@@ -85,8 +85,6 @@ def test_statuses_of_reads() -> None:
     def status(offset: int) -> GetStatus:
         return store.get("t", 0, offset, 10, 1000).status
 
-    assert status(0) is GetStatus.NO_MATCHED_LOGIC_QUEUE
-    store.queues.get("t", 0)
     assert status(0) is GetStatus.NO_MESSAGE_IN_QUEUE
     put(store, "t", 0, b"a")
     assert status(0) is GetStatus.FOUND
