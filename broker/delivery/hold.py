@@ -219,7 +219,8 @@ class HeldPulls:
     def _wanting(self, queue: ConsumeQueue, waiting: _Waiting) -> list[HeldPull]:
         """The pulls that the messages after ``seen`` may be for; those with tags are told where these begin."""
         found = list(waiting.untagged)
-        seen, end = waiting.seen, queue.next_offset
+        # The queue of a slave may have begun anywhere since.
+        seen, end = max(waiting.seen, queue.min_offset), queue.next_offset
         waiting.seen = end
         if not waiting.by_tags:
             return found
@@ -234,7 +235,9 @@ class HeldPulls:
             for pull in waiting.with_any_of(dict.fromkeys(codes)):
                 if pull not in told and not pull.is_due:
                     told[pull] = None
-                    pull.offset = max(pull.offset, seen)
+                    # A slave may lack older messages that the pull wants, which the master has.
+                    if pull.offset >= queue.min_offset:
+                        pull.offset = max(pull.offset, seen)
             seen += len(codes)
         return found + list(told)
 
