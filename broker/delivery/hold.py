@@ -3,8 +3,8 @@
 A held pull is a row, not a task. Rows are indexed by queue and tag code, by connection and by deadline, so that a
 message costs as much as the pulls that it may be for, a connection that closes as much as it had pulls, and a look at
 the time as much as is over. What is answered in one turn of the loop is bounded; `run` answers the rest.
-Pulls wait for a queue by its name, as it may not exist yet: a pull makes none. The first message of a new queue is told
-to `arrived` whether or not somebody waits for it; later ones are while somebody does, so that a put need not ask.
+Pulls wait for a queue by its name, as it may not exist yet: only messages make queues. A put checks one flag of the
+queue, `is_awaited`. It is set in a new queue, cleared when a message comes that nobody waits for, and set by `hold`.
 Invariant: no message before ``_Waiting.seen`` of a queue has a tag that a pull held there waits for.
 """
 
@@ -147,9 +147,9 @@ class HeldPulls:
         if waiting is None:
             waiting = self._by_queue[pull.queue] = _Waiting(pull.queue, end)
         elif end < waiting.seen:
-            # Others wait since before the topic was deleted.
+            # Others have waited since before the topic was deleted and made again.
             waiting.seen = end
-        # One text in memory for all.
+        # Each request has a copy of the name; one is kept.
         pull.queue = waiting.queue
         waiting.add(pull)
         if not self._by_tick:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 class Filter:
     """``tag_codes``: the hashes of the tags wanted; None lets all entries pass.
 
-    Who looks at many entries takes the set out once: a call for each entry would cost more than the rest of the look.
+    Loops over entries test the set itself: a method call for each entry would cost more than the test.
     """
 
     tag_codes: frozenset[int] | None = None

@@ -82,8 +82,8 @@ class ConsumeQueue:
         self.next_offset = 0
         self.min_offset = 0
         self.dirty = False
-        # Whether held pulls may wait for the next message. They may do so before the queue exists, so it begins with
-        # True; their owner corrects it.
+        # Whether held pulls may wait for the next message. A pull may wait for a queue that does not exist yet, so this
+        # starts as True; HeldPulls clears it when nobody waits.
         self.is_awaited = True
 
     @property
