@@ -167,30 +167,6 @@ async def test_rocketmqs_clients_get_less_of_what_was_on_disk() -> None:
         assert len(messages(await channel.invoke(pull, 5_000))) == 3, "400 bytes"
 
 
-async def test_queries_wait_for_the_disk_in_a_thread_and_find_the_same() -> None:
-    fs = MemoryFiles()
-    fill(fs, [b"%d" % n for n in range(12)])
-    loop = threading.get_ident()
-    readers: set[int] = set()
-    fs.cold.before_read = lambda path: readers.add(threading.get_ident())
-    async with running(fs, **SMALL_FILES) as (client, addr):
-        await client.invoke(addr, send_request("t", b"makes the topic"))
-        query = {"topic": "t", "key": "k", "maxNum": 4, "beginTimestamp": 0, "endTimestamp": 1 << 60}
-        found = messages(await client.invoke(addr, Command(RequestCode.QUERY_MESSAGE, query)))
-        assert [message.body for message in found] == [b"11", b"10", b"9", b"8"]
-        for path in fs.paths():
-            fs.cold.mark(path)
-        fs.cold.reads.clear()
-        search = {"topic": "t", "queueId": 0, "timestamp": 0}
-        answer = await client.invoke(addr, Command(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, search))
-        assert answer.ext is not None and int(answer.ext["offset"]) == 0
-        assert {path.split("/")[2] for path, _, _ in fs.cold.reads} >= {"commitlog", "consumequeue"}
-        fs.cold.mark(LOG)
-        view = await client.invoke(addr, Command(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": 0}))
-        assert messages(view)[0].body == b"0"
-    assert readers and loop not in readers
-
-
 async def test_a_disk_that_cannot_be_read_is_an_answer(caplog: pytest.LogCaptureFixture) -> None:
     async with serving() as disk:
         peer = Peer()

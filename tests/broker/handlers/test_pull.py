@@ -67,6 +67,11 @@ class Desk:
         request = pull_request("T", offset, wait_ms=wait_ms, maxMsgNums=count, **ext)
         return self.handlers.pull(cast(Any, self.channel), request)
 
+    def put(self, properties: bytes = b"") -> None:
+        """A message comes, and the pulls that wait for it are looked at."""
+        put(self.store, "T", 0, b"y", properties)
+        self.held.arrived(list(self.store.arrived))
+
     def told(self, offset: int, count: int = 1) -> tuple[int, int, int]:
         """(code, where to go on, which broker to ask)."""
         answer = self.pull(offset, count)
@@ -156,8 +161,7 @@ async def test_a_slave_that_is_behind_corrects_nobody(offset: int) -> None:
     desk = Desk(**SLAVE)
     assert desk.told(offset) == (NOT_FOUND, offset, 0)
     assert desk.pull(offset, wait_ms=15_000) is None  # it may come
-    put(desk.store, "T", 0, b"y")
-    desk.held.arrived(list(desk.store.arrived))
+    desk.put()
     desk.master_lives()
     assert [_told(answer) for answer in desk.channel.replies] == [(RETRY, offset, 0)]
     assert desk.told(offset + 2) == (RETRY, offset + 2, 0)
@@ -176,6 +180,45 @@ async def test_a_slave_that_lacks_the_oldest_messages_corrects_nobody() -> None:
     assert desk.told(2) == (NOT_FOUND, 2, 0)
     desk.master_lives()
     assert desk.told(2) == (RETRY, 2, 0)
+
+
+async def test_a_held_pull_of_some_tags_is_not_moved_past_what_the_slave_lacks() -> None:
+    desk = Desk(**SLAVE)
+    queue = desk.store.queues.find("T", 0)
+    assert queue is not None
+    queue.min_offset = 4
+    assert desk.pull(2, wait_ms=15_000, subscription="a") is None
+    desk.put(b"TAGS\x01a\x02")
+    assert desk.channel.replies == [], "messages 2 and 3 may be of this tag"
+    desk.master_lives()
+    assert [_told(answer) for answer in desk.channel.replies] == [(RETRY, 2, 0)]
+
+
+async def test_a_pull_that_waits_for_a_queue_of_a_slave_gets_where_that_begins() -> None:
+    desk = Desk(messages=0, **SLAVE)
+    assert desk.pull(20, wait_ms=15_000, subscription="a") is None
+    assert desk.pull(19, wait_ms=15_000, subscription="a") is None
+    desk.store.queues.get("T", 0).move_to(20)
+    desk.put(b"TAGS\x01a\x02")
+    assert [_told(answer) for answer in desk.channel.replies] == [(FOUND, 21, 0)]
+
+
+async def test_who_waits_while_the_topic_is_deleted_and_made_again_is_told_where_its_queue_ends() -> None:
+    desk = Desk()
+    assert desk.pull(10, wait_ms=15_000) is None
+    desk.store.delete_topic("T")
+    assert desk.pull(0, wait_ms=15_000, subscription="a") is None
+    assert list(desk.store.queues) == []
+    desk.put(b"TAGS\x01a\x02")
+    assert [_told(answer) for answer in desk.channel.replies] == [(MOVED, 1, 0), (FOUND, 1, 0)]
+
+
+async def test_who_waits_for_a_topic_that_stays_deleted_is_told_in_the_end() -> None:
+    desk = Desk()
+    assert desk.pull(10, wait_ms=15_000) is None
+    desk.store.delete_topic("T")
+    desk.held.release()
+    assert [_told(answer) for answer in desk.channel.replies] == [(MOVED, 0, 0)]
 
 
 async def test_a_slave_corrects_offsets_when_it_is_told_to() -> None:
