@@ -2,8 +2,6 @@
 
 import errno
 import os
-import socket
-import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from itertools import chain, repeat
 from pathlib import Path
@@ -17,12 +15,13 @@ from hypothesis import strategies as st
 from mqcommon.errors import FileClosed, UserError
 from mqcommon.files import OsFiles
 from remoting.net.channel import Channel
-from remoting.net.sockets import SocketTransport, connect, connect_reason, listen
+from remoting.net.sockets import connect, connect_reason, listen
 from remoting.net.transport import MAX_PIECES, Listener, Transport
 from remoting.protocol.command import Command
 from remoting.protocol.connection import Connection
 from remoting.protocol.frame import MAX_FRAME_BYTES, encode
-from tests.support.memory_transport import MemoryNetwork, MemoryTransport, memory_pair
+from tests.remoting.net.served import reset
+from tests.support.memory_transport import MemoryNetwork, memory_pair
 
 Pair = tuple[Transport, Transport]
 # More than the buffers of a socket take.
@@ -48,17 +47,6 @@ async def pair(request: pytest.FixtureRequest) -> AsyncIterator[Pair]:
     yield made
     for transport in made:
         await transport.aclose()
-
-
-def reset(transport: Transport) -> None:
-    """Break the connection as a machine does that has lost its memory."""
-    if isinstance(transport, MemoryTransport):
-        transport.cut()
-    else:
-        assert isinstance(transport, SocketTransport)
-        sock = transport._stream.socket
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        sock.close()
 
 
 async def receive_exactly(transport: Transport, size: int) -> bytes:
