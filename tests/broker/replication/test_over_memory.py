@@ -68,7 +68,7 @@ async def test_a_slave_gets_what_was_there_and_what_comes(how: str, capacity: in
                 if number % 10 == 0:
                     await trio.testing.wait_all_tasks_blocked()
             await until(lambda: store.log.end == its_set.store.log.end, "what came")
-        await until(lambda: not its_set.acks.slaves(), "the end of the connection")
+        await until(lambda: not its_set.acks.slaves(), "the end of the connection", timeout_s=10)
     assert_same(store, its_set.store)
     assert len(its_set.connections) == 1
 
