@@ -45,3 +45,17 @@ class Caller:
             nursery.start_soon(self.channel.run, lambda channel, request: None)
             yield
             nursery.cancel_scope.cancel()
+
+
+class Answers:
+    """For `Caller.answering`: answers all requests with ``body``, and keeps them; oneway requests get no answer."""
+
+    def __init__(self, body: bytes) -> None:
+        self.body = body
+        self.asked: list[Command] = []
+
+    def answer(self, request: Command) -> Command | None:
+        if request.is_oneway:
+            return None
+        self.asked.append(request)
+        return request.respond(body=self.body)

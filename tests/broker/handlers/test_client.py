@@ -29,7 +29,7 @@ from remoting.protocol.command import CBOR, Command
 from tests.broker.handlers.support import Desk
 from tests.broker.meta.support import options
 from tests.broker.store.support import HOST, put
-from tests.support.caller import Caller
+from tests.support.caller import Answers, Caller
 
 HEART_BEAT = RequestCode.HEART_BEAT
 RUNNING_INFO = RequestCode.GET_CONSUMER_RUNNING_INFO
@@ -50,20 +50,6 @@ def notices(caller: Caller) -> list[str]:
     assert all(command.code == 40 and command.is_oneway for command in pushed)
     pushed.clear()
     return groups
-
-
-class Client:
-    """Answers the broker's requests with ``body``."""
-
-    def __init__(self, body: bytes) -> None:
-        self.body = body
-        self.asked: list[Command] = []
-
-    def answer(self, request: Command) -> Command | None:
-        if request.is_oneway:
-            return None
-        self.asked.append(request)
-        return request.respond(body=self.body)
 
 
 async def all_told(desk: Desk) -> None:
@@ -258,7 +244,7 @@ async def test_a_language_that_we_do_not_know_is_other() -> None:
 async def test_running_info_is_handed_on() -> None:
     desk, caller = Desk(), Caller()
     await desk.ask(HEART_BEAT, body=beat(), channel=caller.channel)
-    client = Client(b'{"properties":{"a":"b"}}')
+    client = Answers(b'{"properties":{"a":"b"}}')
     ext = {"consumerGroup": "g", "clientId": "c", "jstackEnable": "false"}
     async with caller.answering(client.answer):
         answer = await desk.ask(RUNNING_INFO, ext)
@@ -279,7 +265,7 @@ async def test_a_message_is_handed_on_to_be_consumed_directly() -> None:
     offset = desk.store.log.end
     put(desk.store, "t", 0, b"x")
     result = ConsumeMessageDirectlyResult(consume_result="CR_LATER", remark="why", spent_time_mills=5)
-    client = Client(encode_body(result))
+    client = Answers(encode_body(result))
     ext = {"consumerGroup": "g", "clientId": "c", "msgId": offset_msg_id(HOST, offset), "brokerName": "wrong"}
     async with caller.answering(client.answer):
         answer = await desk.ask(CONSUME_DIRECTLY, ext)
