@@ -16,6 +16,7 @@ from broker.replication.role import Kind, Role, RoleMachine
 from broker.replication.slave import Slave
 from broker.replication.slave_sync import SlaveSync
 from mqcommon.errors import UserError
+from remoting.net.transport import Listener
 
 logger = logging.getLogger(__name__)
 
@@ -33,8 +34,8 @@ class Replication(Part):
         master: Master,
         new_slave: Callable[[], Slave],
         slave_sync: SlaveSync,
-        listeners: list[trio.SocketListener],
-        listen: Callable[[], Awaitable[list[trio.SocketListener]]],
+        listeners: list[Listener],
+        listen: Callable[[], Awaitable[list[Listener]]],
     ) -> None:
         """``listeners``: the open HA port of a broker that starts as a master; ``listen`` opens it for one that
         becomes one later, or raises UserError. ``new_slave`` is called each time that a master is to be followed.

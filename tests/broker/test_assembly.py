@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, cast
 
 import pytest
 import trio
@@ -15,6 +14,7 @@ from remoting.net.client import RemotingClient, open_client
 from remoting.net.server import Handler, HandOver, Server, SlowHandler
 from remoting.net.steps import StepHandler, Stepper, Steps
 from remoting.protocol.command import FLAG_ONEWAY, Command
+from tests.support.caller import Caller
 
 QUICK, SLOW, STEPS, LATER, BAD, LONG = 1001, 1002, 1003, 1004, 1005, 1006
 
@@ -171,7 +171,7 @@ async def test_a_hook_that_fails_for_an_answer_does_no_harm(caplog: pytest.LogCa
     assert "failed for the answer to request 1001" in caplog.text
 
 
-def test_turns_and_connections_end_for_the_parts_that_care() -> None:
+async def test_turns_and_connections_end_for_the_parts_that_care() -> None:
     told: list[str] = []
 
     class Caring(Part):
@@ -191,9 +191,5 @@ def test_turns_and_connections_end_for_the_parts_that_care() -> None:
     turn_end()
     turn_end.serve(parts)
     turn_end()
-
-    class Gone:
-        remote = "127.0.0.1:1"
-
-    closed_of(parts)(cast(Any, Gone()))
+    closed_of(parts)(Caller().channel)
     assert told == ["turn a", "turn b", "closed a", "closed b"]

@@ -13,9 +13,10 @@ from broker.replication.known_master import KnownMaster
 from remoting.protocol.bodies.topic import TopicConfig
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
-from tests.broker.handlers.support import Desk, FakeChannel
+from tests.broker.handlers.support import Desk
 from tests.broker.running import pull_request
 from tests.broker.store.support import put
+from tests.support.caller import Caller
 
 MANY = 10_000
 QUEUE = {"topic": "T", "queueId": 0}
@@ -88,7 +89,7 @@ def test_reads_of_a_queue_that_is_not_there_equal_those_of_an_empty_one(
 
 async def test_pulls_of_queues_without_messages_make_none() -> None:
     desk = PullDesk(MANY)
-    channel: Any = FakeChannel()
+    channel = Caller().channel
     pull = desk.handlers[RequestCode.PULL_MESSAGE]
     for queue_id in range(MANY):
         answer = pull(channel, pull_request("T", 0, queue_id=queue_id))
