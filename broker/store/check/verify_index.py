@@ -11,6 +11,8 @@ from broker.store.log.log_files import LogFiles
 from mqcommon.files import FileSystem
 from mqcommon.message.javahash import KeyHasher
 
+_unpack_entry = ENTRY.unpack_from
+
 
 class _Facts(NamedTuple):
     """What the entries of a message must say."""
@@ -74,7 +76,7 @@ class IndexCheck:
         physical, facts = -1, None
         for number in range(1, file.count):
             at, known = file.entries_at + number * ENTRY_BYTES, physical
-            key_hash, physical, seconds, previous = ENTRY.unpack_from(file.view, at)
+            key_hash, physical, seconds, previous = _unpack_entry(file.view, at)
             if physical >= log_start and log.store_time_at(physical) < 0:
                 yield path, at, f"entry {number} points at {physical}, where no record begins"
                 return

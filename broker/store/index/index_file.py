@@ -9,6 +9,7 @@ from broker.store.index.layout import ENTRY, ENTRY_BYTES, HEADER, MAX_SECONDS, S
 from broker.store.log.residency import NotResident, check_resident
 from mqcommon.files import MappedFile
 
+_unpack_entry = ENTRY.unpack_from
 # A file has its full size at once, as RocketMQ's (420 MB); its blocks come as entries need them.
 ALLOCATED_BYTES = 4 * 1024 * 1024
 
@@ -98,7 +99,7 @@ class IndexFile:
                 if not looked:
                     raise
                 break
-            found_hash, physical, seconds, previous = ENTRY.unpack_from(self.view, entry_at)
+            found_hash, physical, seconds, previous = _unpack_entry(self.view, entry_at)
             looked += 1
             stored_ms = self.begin_ms + seconds * 1000
             # Entries hold whole seconds only.
@@ -139,7 +140,7 @@ class IndexFile:
         while number >= self.count:
             if number >= self.capacity:
                 return 0
-            before = ENTRY.unpack_from(self.view, self.entries_at + number * ENTRY_BYTES)[3]
+            before = _unpack_entry(self.view, self.entries_at + number * ENTRY_BYTES)[3]
             if before >= number:
                 return 0
             number = before

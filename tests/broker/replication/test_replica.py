@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from broker.replication.replica import Replica
 from broker.store.store import QUEUES, MessageStore
 from mqcommon.errors import DiskFull, ProtocolError, StoreCorrupt
-from mqcommon.message.record import BLANK_MAGIC, SIZE_MAGIC
+from mqcommon.message.layout import BLANK_MAGIC, SIZE_MAGIC
 from tests.broker.store.support import BORN_HOST, SMALL, bodies, new_store, open_store, put, put_batch
 from tests.support.memory_files import MemoryFiles
 

@@ -19,7 +19,8 @@ from broker.verify_store import verify
 from mqcommon.errors import RequestRefused
 from mqcommon.message.batch import encode_batch
 from mqcommon.message.ids import UniqueKeys
-from mqcommon.message.record import MAX_PROPERTIES, Record
+from mqcommon.message.layout import MAX_PROPERTIES
+from mqcommon.message.record import Record
 from remoting.net.steps import Stepper
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
