@@ -160,7 +160,7 @@ def _split(data: bytes) -> tuple[Ints, NDArray[Any]]:
             heads = _heads(data, starts, _LAYOUTS[0])
             if (heads["size"] == size).all():
                 return starts, heads
-    starts = np.array(record_starts(data), dtype=np.int64)
+    starts = np.array(record_starts(data, check_magics=False), dtype=np.int64)
     return starts, _heads(data, starts, _LAYOUTS[0])
 
 

@@ -9,11 +9,11 @@ any size: its columns need no runs, only `record_starts`.
 """
 
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from mqcommon.errors import ProtocolError
-from mqcommon.message.layout import HEAD_V4, MAGIC_V1, MAGIC_V2, MIN_RECORD
+from mqcommon.message.layout import HEAD_V4, MAGIC_V1, MAGIC_V2, MIN_RECORD, SIZE_MAGIC
 
 # Shorter runs are read one by one.
 MIN_RUN = 8
@@ -21,10 +21,10 @@ _FIRST_REACH = 32
 _MAX_SHAPES = 256
 # In fewer bytes it does not pay to look whether all records have one size.
 _ONE_SIZE_BYTES = 4096
-_SIZE = HEAD_V4.reader("size")
-_SIZE_PLACES = HEAD_V4.places("size")
-_MAGIC_AT = HEAD_V4.starts["magic"]
-_MAGICS = tuple(magic.to_bytes(4, "big") for magic in (MAGIC_V1, MAGIC_V2))
+_unpack_size_magic = SIZE_MAGIC.unpack_from
+_unpack_size = HEAD_V4.reader("size").unpack_from
+_SIZE_MAGIC_PLACES = HEAD_V4.places("size", "magic")
+_MAGICS = MAGIC_V1, MAGIC_V2
 _SHAPE_PLACES = HEAD_V4.places("size", "magic", "sys_flag", "body_length")
 
 T = TypeVar("T")
@@ -43,40 +43,57 @@ class DamagedRecord(ProtocolError):
         return f"record {self.row} at byte {self.at}: {self.reason}"
 
 
-def record_starts(data: bytes) -> Sequence[int]:
-    """Where each record of ``data`` begins, by their sizes; DamagedRecord unless these add up to ``data``.
+def record_starts(data: bytes, *, check_magics: bool = True) -> Sequence[int]:
+    """Where each record of ``data`` begins; DamagedRecord unless it consists of whole records.
 
-    Magics are not looked at: `check_magics` does that, or a reader with numpy for all records at once.
+    A reader with numpy looks at all magics at once, which is faster, and needs no ``check_magics``.
     """
-    end, least, unpack = len(data), MIN_RECORD, _SIZE.unpack_from
-    if end >= _ONE_SIZE_BYTES:
-        (size,) = unpack(data)
-        if least <= size <= end // MIN_RUN and not end % size:
-            count = end // size
-            if alike(data, size, count, _SIZE_PLACES) == count:
-                return range(0, end, size)
+    end, least = len(data), MIN_RECORD
+    if end >= _ONE_SIZE_BYTES and (found := _of_one_size(data)):
+        return found
     starts: list[int] = []
     add = starts.append
     at, last = 0, end - least
-    while at <= last:
-        (size,) = unpack(data, at)
-        if size < least:
-            raise DamagedRecord(len(starts), at, f"a size of {size} bytes is too small")
-        add(at)
-        at += size
-    if at > end:
-        raise DamagedRecord(len(starts) - 1, starts[-1], f"{at - end} of its bytes are missing")
-    if at < end:
-        raise DamagedRecord(len(starts), at, f"{end - at} bytes are too few for a record")
+    if check_magics:
+        unpack_both, magics = _unpack_size_magic, _MAGICS
+        while at <= last:
+            size, magic = unpack_both(data, at)
+            if magic not in magics or size < least:
+                break
+            add(at)
+            at += size
+    else:
+        unpack = _unpack_size
+        while at <= last:
+            (size,) = unpack(data, at)
+            if size < least:
+                break
+            add(at)
+            at += size
+    if at != end:
+        raise _damaged(data, starts, at)
     return starts
 
 
-def check_magics(data: bytes, starts: Iterable[int]) -> None:
-    """DamagedRecord unless a record's magic follows the size at each of ``starts``."""
-    has, magics, magic_at = data.startswith, _MAGICS, _MAGIC_AT
-    for at in starts:
-        if not has(magics, at + magic_at):
-            raise DamagedRecord(list(starts).index(at), at, "its magic is no record's")
+def _damaged(data: bytes, starts: list[int], at: int) -> DamagedRecord:
+    """What is wrong with ``data``, which does not go on with a record at ``at``."""
+    end = len(data)
+    if at > end:
+        return DamagedRecord(len(starts) - 1, starts[-1], f"{at - end} of its bytes are missing")
+    if end - at < MIN_RECORD:
+        return DamagedRecord(len(starts), at, f"{end - at} bytes are too few for a record")
+    size, _ = _unpack_size_magic(data, at)
+    reason = f"a size of {size} bytes is too small" if size < MIN_RECORD else "its magic is no record's"
+    return DamagedRecord(len(starts), at, reason)
+
+
+def _of_one_size(data: bytes) -> range | None:
+    """The starts of records that all have one size and one magic; None when they have not."""
+    size, magic = _unpack_size_magic(data)
+    count, rest = divmod(len(data), size or 1)
+    if rest or size < MIN_RECORD or count < MIN_RUN or magic not in _MAGICS:
+        return None
+    return range(0, len(data), size) if alike(data, size, count, _SIZE_MAGIC_PLACES) == count else None
 
 
 def alike(data: bytes, size: int, count: int, places: Sequence[int]) -> int:

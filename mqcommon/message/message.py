@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 
 from mqcommon.arguments import INT_MAX, INT_MIN, check_bytes, check_int, check_text, shown, wrong_type
 from mqcommon.errors import InvalidArgument, ProtocolError
-from mqcommon.message.columns import check_magics, record_starts
+from mqcommon.message.columns import record_starts
 from mqcommon.message.flags import COMPRESSED, COMPRESSION_MASK, COMPRESSION_ZLIB, HOSTS_V6
 from mqcommon.message.ids import decode_host, offset_msg_id
 from mqcommon.message.layout import CRC_MASK, HEAD_V4
@@ -319,6 +319,4 @@ def inflated(data: bytes, most: int) -> bytes:
 
 def decode_messages(data: bytes, broker_name: str = "") -> list[MessageExt]:
     """The messages of a pull's body; ProtocolError when it is not made of whole records."""
-    starts = record_starts(data)
-    check_magics(data, starts)
-    return [MessageExt(data, at, broker_name) for at in starts]
+    return [MessageExt(data, at, broker_name) for at in record_starts(data)]

@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mqcommon.errors import ProtocolError
-from mqcommon.message.columns import MIN_RUN, Fixed, RunReader, Shape, alike, check_magics, record_starts
+from mqcommon.message.columns import MIN_RUN, Fixed, RunReader, Shape, alike, record_starts
 from mqcommon.message.flags import BORN_HOST_V6, HOSTS_V6, STORE_HOST_V6
 from mqcommon.message.layout import (
     FIXED_BYTES,
@@ -116,7 +116,7 @@ def test_starts_are_where_the_records_are(groups: list[tuple[Record, int, int, i
     stored = [encoded(record) for record in written(groups)]
     data = b"".join(stored)
     starts = record_starts(data)
-    check_magics(data, starts)
+    assert list(record_starts(data, check_magics=False)) == list(starts)
     assert list(starts) == [sum(map(len, stored[:number])) for number in range(len(stored))]
 
 
@@ -129,7 +129,8 @@ def test_records_of_one_size_need_no_walk_and_damage_in_them_is_found() -> None:
         record_starts(raw * 5 + longer + raw * (count - 6))
     wrong = raw[:4] + b"????" + raw[8:]
     with pytest.raises(ProtocolError, match=f"record 5 at byte {5 * size}: its magic is no record's"):
-        check_magics(raw * 5 + wrong + raw, record_starts(raw * 5 + wrong + raw))
+        record_starts(raw * 5 + wrong + raw * count)
+    assert len(record_starts(raw * 5 + wrong + raw, check_magics=False)) == 7
     with pytest.raises(ProtocolError, match=r"record 1 .* a size of 0 bytes is too small"):
         record_starts(raw + bytes(size))
     with pytest.raises(ProtocolError, match=r"record 1 .* 5 bytes are too few"):
