@@ -21,11 +21,13 @@ import trio
 
 from bench.harness import Cluster, Row, cluster, in_turn, row, show
 from bench.send_pull import make_topic, requests
-from broker.store.index.index_file import SLOT_BYTES, SLOTS_AT, index_file_bytes
+from broker.store.index.layout import SLOT_BYTES, SLOTS_AT, entries_at, index_file_bytes
+from broker.store.queue.entry import ENTRY_BYTES
 from broker.store.store import MessageStore, StoreOptions
 from mqcommon.clock import SystemClock
 from mqcommon.files import OsFiles
 from mqcommon.message.ids import UniqueKeys, encode_host
+from mqcommon.message.layout import MIN_RECORD
 from sdk import Admin
 
 TOPIC = "bench"
@@ -92,22 +94,22 @@ def append(parent: str | None, made: list[Batch], put: Callable[[MessageStore, l
 
 def copy(parent: str | None, count: int, at_once: int) -> float:
     """Messages a second when their bytes are ready and only copied, so many at a time."""
-    record_bytes = 88 + len(BODY) + 1 + len(TOPIC) + 2 + len("UNIQ_KEY\x01\x02") + 32 + len(CLUSTER)
-    record, entry, slot = bytes(record_bytes * at_once), bytes(20 * at_once), bytes(SLOT_BYTES)
+    record_bytes = MIN_RECORD + len(BODY) + len(TOPIC) + len("UNIQ_KEY\x01\x02") + 32 + len(CLUSTER)
+    record, entry, slot = bytes(record_bytes * at_once), bytes(ENTRY_BYTES * at_once), bytes(SLOT_BYTES)
     options = StoreOptions("")
     slots = options.index_slots
     with tempfile.TemporaryDirectory(dir=parent) as directory:
-        sizes = (options.commitlog_segment_bytes, 20 * count, index_file_bytes(slots, options.index_capacity))
+        sizes = (options.commitlog_segment_bytes, ENTRY_BYTES * count, index_file_bytes(slots, options.index_capacity))
         files = [OsFiles().open_map(f"{directory}/{n}", size, create=True) for n, size in enumerate(sizes)]
         log, queue, index = (file.view for file in files)
-        entries_at = SLOTS_AT + slots * SLOT_BYTES
+        entry_0_at = entries_at(slots)
         started = time.perf_counter()
         for first in range(0, count, at_once):
             at = first * record_bytes
             log[at : at + len(record)] = record
-            at = first * 20
+            at = first * ENTRY_BYTES
             queue[at : at + len(entry)] = entry
-            index[entries_at + at : entries_at + at + len(entry)] = entry
+            index[entry_0_at + at : entry_0_at + at + len(entry)] = entry
             for number in range(first, first + at_once):
                 at = SLOTS_AT + number % slots * SLOT_BYTES
                 index[at : at + SLOT_BYTES] = slot

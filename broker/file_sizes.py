@@ -6,13 +6,11 @@ files.
 
 from broker.options import BrokerOptions
 from mqcommon.errors import ConfigError
-from mqcommon.message.record import BLANK_BYTES, MAX_PROPERTIES, MIN_RECORD
+from mqcommon.message.layout import BLANK_BYTES, MAX_OVERHEAD_BYTES, MAX_PROPERTIES
 from mqcommon.names import RETRY_TOPIC_MAX_LENGTH
 
-# Two hosts with IPv6 addresses, where MIN_RECORD counts IPv4; and the second byte of a long topic's length.
-_V6_AND_LONG_TOPIC = 2 * 12 + 1
 # What a record of the log may have besides its body, and the filler that ends a file.
-OVERHEAD_BYTES = MIN_RECORD + _V6_AND_LONG_TOPIC + RETRY_TOPIC_MAX_LENGTH + MAX_PROPERTIES + BLANK_BYTES
+OVERHEAD_BYTES = MAX_OVERHEAD_BYTES + RETRY_TOPIC_MAX_LENGTH + MAX_PROPERTIES + BLANK_BYTES
 
 
 def check_file_size(options: BrokerOptions) -> None:

@@ -12,13 +12,13 @@ from typing import ClassVar
 
 from broker.ignored_keys import IGNORED_KEYS
 from broker.missing_features import CONFIG_VERSION, STORE_TYPE, refuse_missing
+from broker.store.queue.entry import ENTRY_BYTES
 from broker.store.retention import HOUR_MS, RetentionRules, delete_hours
 from mqcommon.addresses import is_address
 from mqcommon.errors import ConfigError
 from mqcommon.options import option
 
 KIB, MIB = 1024, 1024 * 1024
-QUEUE_ENTRY_BYTES = 20
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class BrokerOptions:
     store_path_commit_log: str = option("", "must be commitlog in storePathRootDir, where the commit log is; or empty")
     mapped_file_size_commit_log: int = option(1024 * MIB, "size of a commit log file", unit="bytes", minimum=4 * KIB)
     mapped_file_size_consume_queue: int = option(
-        300_000 * QUEUE_ENTRY_BYTES, "size of a queue file; 20 bytes a message", unit="bytes", minimum=QUEUE_ENTRY_BYTES
+        300_000 * ENTRY_BYTES, "size of a queue file; 20 bytes a message", unit="bytes", minimum=ENTRY_BYTES
     )
     message_index_enable: bool = option(True, "keep an index of message keys")
     max_hash_slot_num: int = option(5_000_000, "hash slots of an index file", minimum=1)
@@ -378,4 +378,4 @@ class BrokerOptions:
     @property
     def queue_file_bytes(self) -> int:
         """``mappedFileSizeConsumeQueue`` in whole entries."""
-        return -(-self.mapped_file_size_consume_queue // QUEUE_ENTRY_BYTES) * QUEUE_ENTRY_BYTES
+        return -(-self.mapped_file_size_consume_queue // ENTRY_BYTES) * ENTRY_BYTES

@@ -14,6 +14,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from mqcommon.memory import keep_freed_memory
+from mqcommon.message.columns import DamagedRecord
 from spark_connector.decode import check_bodies, check_order, decode
 from spark_connector.landing import pack
 from spark_connector.offsets import OffsetRange
@@ -21,7 +22,7 @@ from spark_connector.one_line import one_line
 from spark_connector.options import ReadOptions
 from spark_connector.planning import QueueDirectory, plan, report_lost
 from spark_connector.pulling import Buffer, QueueReader, ReadFailed, ahead, joined, pulls
-from spark_connector.records import DamagedRecord, Records
+from spark_connector.records import Records
 from spark_connector.schema import arrow_schema
 
 

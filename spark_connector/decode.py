@@ -13,12 +13,14 @@ import numpy as np
 import pyarrow as pa
 
 from mqcommon.errors import ProtocolError
+from mqcommon.message.columns import DamagedRecord
 from mqcommon.message.flags import BORN_HOST_V6, COMPRESSED, STORE_HOST_V6
+from mqcommon.message.layout import CRC_MASK
 from mqcommon.message.message import decompressed
 from mqcommon.message.properties import KEYS, TAGS, UNIQ_KEY
 from spark_connector.columns import gather, hex_text, hosts, numbers, patched, repeated, text, timestamps
 from spark_connector.property_pairs import PropertyPairs
-from spark_connector.records import DamagedRecord, Ints, Records, all_alike, overlapping
+from spark_connector.records import Ints, Records, all_alike, overlapping
 
 INNER_BATCH = 0x80  # sysFlag: the body holds many messages (queues of type BatchCQ)
 
@@ -49,7 +51,7 @@ def check_bodies(records: Records) -> None:
     starts, ends = records.body_at.tolist(), (records.body_at + records.body_lengths).tolist()
     crc32 = zlib.crc32
     found = np.array([crc32(view[start:end]) for start, end in zip(starts, ends, strict=True)], dtype=np.uint32)
-    bad = found & 0x7FFFFFFF != records.column("body_crc")
+    bad = found & CRC_MASK != records.column("body_crc")
     if bad.any():
         row = int(bad.argmax())
         raise DamagedRecord(row, int(records.starts[row]), "the body does not match its CRC")

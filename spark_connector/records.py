@@ -1,69 +1,58 @@
 """Where the fields of many stored records lie in one buffer: positions as numpy arrays, no loop over rows.
 
-The layout is mqcommon/message/record.py's. A pull's buffer holds whole records back to back, so the 4-byte sizes chain
-from one to the next. The fixed part of all records is copied out at once into a structured array, `Records.heads`;
-rows may differ in the length of their hosts (IPv4, IPv6), then each of the four layouts is copied on its own.
-Everything is checked before it is used as a position; `DamagedRecord` names the row.
+The layout and where each record begins come from mqcommon/message (layout.py, columns.py). The heads of all records are
+copied out at once into a structured array, `Records.heads`; rows may differ in the length of their hosts (IPv4, IPv6),
+then each of the four layouts is copied on its own. Everything is checked before it is used as a position;
+`DamagedRecord` names the row.
 Neighbours: columns.py makes Arrow arrays of these positions, decode.py puts them together.
 """
 
-import struct
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mqcommon.errors import ProtocolError
-from mqcommon.message.flags import BORN_HOST_V6, STORE_HOST_V6
-from mqcommon.message.record import MAGIC_V1, MAGIC_V2, MIN_RECORD
+from mqcommon.message.columns import DamagedRecord, record_starts
+from mqcommon.message.flags import BORN_HOST_V6, HOSTS_V6
+from mqcommon.message.layout import (
+    HEAD_V4,
+    HEADS,
+    MAGIC_V1,
+    MAGIC_V2,
+    MIN_RECORD,
+    PROPERTIES_LENGTH,
+    TAIL_BYTES_V1,
+    TOPIC_LENGTH_V1,
+    TOPIC_LENGTH_V2,
+    Head,
+)
 
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
-_SIZE = struct.Struct(">I")
+_SIZE = HEAD_V4.reader("size")
+_BYTES = {"physical_offset", "born_host", "store_host"}
 
 
-def _layout(born: int, store: int) -> np.dtype[Any]:
-    """The fixed part of a record whose hosts take ``born`` and ``store`` bytes."""
-    fields = [
-        ("size", ">u4", 0),
-        ("magic", ">u4", 4),
-        ("body_crc", ">u4", 8),
-        ("queue_id", ">i4", 12),
-        ("flag", ">i4", 16),
-        ("queue_offset", ">i8", 20),
-        ("physical_offset", ("u1", (8,)), 28),
-        ("sys_flag", ">i4", 36),
-        ("born_timestamp", ">i8", 40),
-        ("born_host", ("u1", (born,)), 48),
-        ("store_timestamp", ">i8", 48 + born),
-        ("store_host", ("u1", (store,)), 56 + born),
-        ("reconsume_times", ">i4", 56 + born + store),
-        ("body_length", ">u4", 68 + born + store),
-    ]
-    names, formats, offsets = zip(*fields, strict=True)
+def _dtype(head: Head) -> np.dtype[Any]:
+    """The fields of a head that a column is made of. Those in `_BYTES` become text byte by byte."""
+    formats: dict[str, str | tuple[str, int]] = {
+        name: ("u1", head.ends[name] - head.starts[name]) if name in _BYTES else f">{code}"
+        for name, code in head.codes.items()
+        if name != "prepared_transaction_offset"
+    }
+    # Without a sign: see `Records._place`.
+    formats["body_length"] = ">I"
+    offsets = [head.starts[name] for name in formats]
     return np.dtype(
-        {"names": list(names), "formats": list(formats), "offsets": list(offsets), "itemsize": 72 + born + store}
+        {"names": list(formats), "formats": list(formats.values()), "offsets": offsets, "itemsize": head.size}
     )
 
 
-# by the two IPv6 bits of sysFlag; the last one, with room for all, also takes rows of different layouts
-_LAYOUTS = (_layout(8, 8), _layout(20, 8), _layout(8, 20), _layout(20, 20))
-_HEAD_BYTES = tuple(layout.itemsize for layout in _LAYOUTS)
+# By the two IPv6 bits of sysFlag. The last one, where all hosts fit, also takes rows of different layouts.
 _V6_SHIFT = BORN_HOST_V6.bit_length() - 1
-
-
-class DamagedRecord(ProtocolError):
-    """Row ``row`` of a buffer is no sound record; ``at`` is its first byte."""
-
-    def __init__(self, row: int, at: int, reason: str) -> None:
-        super().__init__(row, at, reason)
-        self.row = row
-        self.at = at
-        self.reason = reason
-
-    def __str__(self) -> str:
-        return f"record {self.row} at byte {self.at}: {self.reason}"
+_LAYOUTS = tuple(_dtype(HEADS[kind << _V6_SHIFT]) for kind in range(4))
+_HEAD_BYTES = tuple(layout.itemsize for layout in _LAYOUTS)
 
 
 class Records:
@@ -78,13 +67,13 @@ class Records:
         if v2 is not None:
             self._refuse(~(v1 | v2), "its magic is no record's")
         self.sys_flags = self.column("sys_flag")
-        self.v6 = bool((self.sys_flags & (BORN_HOST_V6 | STORE_HOST_V6)).any())
+        self.v6 = bool((self.sys_flags & HOSTS_V6).any())
         ends = self.starts + self.heads["size"]
         head_bytes: Ints | int = _HEAD_BYTES[0]
         if self.v6:
             layouts = self.sys_flags >> _V6_SHIFT & 3
             head_bytes = np.array(_HEAD_BYTES)[layouts]
-            self._refuse(self.starts + head_bytes + 3 > ends, "too short for its hosts")
+            self._refuse(self.starts + head_bytes + TAIL_BYTES_V1 > ends, "too short for its hosts")
             self.heads = self._copy_heads(layouts)
         self._place(self.starts + head_bytes, ends, v2)
 
@@ -124,21 +113,22 @@ class Records:
         self.body_at = body_at
         self.body_lengths = self.heads["body_length"].astype(np.int64)
         topic_length_at = body_at + self.body_lengths
-        self._refuse(topic_length_at + 3 > ends, "the body does not fit into it")
-        self.topic_lengths = self._ints("u1", topic_length_at)
-        self.topic_at = topic_length_at + 1
+        self._refuse(topic_length_at + TAIL_BYTES_V1 > ends, "the body does not fit into it")
+        self.topic_lengths = self._ints(TOPIC_LENGTH_V1.format, topic_length_at)
+        self.topic_at = topic_length_at + TOPIC_LENGTH_V1.size
         if v2 is not None:
-            self.topic_lengths = np.where(v2, self._ints("u2", topic_length_at), self.topic_lengths)
-            self.topic_at = self.topic_at + v2
-        self.properties_at = self.topic_at + self.topic_lengths + 2
+            long = self._ints(TOPIC_LENGTH_V2.format.upper(), topic_length_at)
+            self.topic_lengths = np.where(v2, long, self.topic_lengths)
+            self.topic_at = np.where(v2, topic_length_at + TOPIC_LENGTH_V2.size, self.topic_at)
+        self.properties_at = self.topic_at + self.topic_lengths + PROPERTIES_LENGTH.size
         self._refuse(self.properties_at > ends, "the topic does not fit into it")
-        self.properties_lengths = self._ints("i2", self.properties_at - 2)
+        self.properties_lengths = self._ints(PROPERTIES_LENGTH.format, self.properties_at - PROPERTIES_LENGTH.size)
         wrong = self.properties_at + self.properties_lengths != ends
         self._refuse(wrong, "its properties do not end where it does")
 
     def _ints(self, kind: str, at: Ints) -> Ints:
-        """The big-endian integers ("i2", "u1" ...) at ``at``."""
-        return overlapping(self.data, f">{kind}")[at].astype(np.int64)
+        """The integers of this format at ``at``."""
+        return overlapping(self.data, kind)[at].astype(np.int64)
 
     def _refuse(self, bad: Mask, reason: str) -> None:
         if bad.any():
@@ -164,33 +154,16 @@ def _split(data: bytes) -> tuple[Ints, NDArray[Any]]:
     if len(data) >= MIN_RECORD:
         (size,) = _SIZE.unpack_from(data)
         if size >= MIN_RECORD and len(data) % size == 0:
-            # records of machine-made bodies often have one size: then there is no chain to follow
+            # Records of machine-made bodies often have one size. The heads are needed anyway, and tell faster than
+            # `record_starts` whether all have.
             starts = np.arange(0, len(data), size, dtype=np.int64)
             heads = _heads(data, starts, _LAYOUTS[0])
             if (heads["size"] == size).all():
                 return starts, heads
-    starts = _chained_starts(data)
+    starts = np.array(record_starts(data, check_magics=False), dtype=np.int64)
     return starts, _heads(data, starts, _LAYOUTS[0])
 
 
 def _heads(data: bytes, starts: Ints, layout: np.dtype[Any]) -> NDArray[Any]:
     heads: NDArray[Any] = overlapping(data, f"V{layout.itemsize}")[starts].view(layout)
     return heads
-
-
-def _chained_starts(data: bytes) -> Ints:
-    starts: list[int] = []
-    add = starts.append
-    unpack = _SIZE.unpack_from
-    at, last = 0, len(data) - MIN_RECORD
-    while at <= last:
-        (size,) = unpack(data, at)
-        if size < MIN_RECORD:
-            raise DamagedRecord(len(starts), at, f"a size of {size} bytes is too small")
-        add(at)
-        at += size
-    if at > len(data):
-        raise DamagedRecord(len(starts) - 1, starts[-1], f"{at - len(data)} of its bytes are missing")
-    if at < len(data):
-        raise DamagedRecord(len(starts), at, f"{len(data) - at} bytes are too few for a record")
-    return np.array(starts, dtype=np.int64)

@@ -7,10 +7,9 @@ before that.
 Neighbours: commitlog.py (`room`), recovery.py (the same after a crash), replication/slave.py (owns this).
 """
 
-import struct
 from zlib import crc32
 
-from broker.replication.replica_runs import MIN_RUN, Run, RunReader
+from broker.replication.replica_runs import ReplicaRuns, RunEntries
 from broker.store.log.residency import Span, check_resident
 from broker.store.log.sound import is_storable
 from broker.store.queue.consumequeue import ConsumeQueue
@@ -18,23 +17,29 @@ from broker.store.queue.rebuild import is_queued
 from broker.store.queue.tags import TagCodes
 from broker.store.store import MAX_ENTRIES_WAITING, QUEUES, MessageStore
 from mqcommon.errors import DiskFull, ProtocolError, StoreCorrupt
-from mqcommon.message.flags import BORN_HOST_V6, STORE_HOST_V6
-from mqcommon.message.record import (
+from mqcommon.message.columns import MIN_RUN
+from mqcommon.message.flags import HOSTS_V6
+from mqcommon.message.layout import (
     BLANK_BYTES,
     BLANK_MAGIC,
     CRC_MASK,
+    HEAD_V4,
     MAGIC_V1,
     MAGIC_V2,
     MIN_RECORD,
+    PROPERTIES_LENGTH,
     SIZE_MAGIC,
-    decode_record,
+    TOPIC_LENGTH_V1,
 )
+from mqcommon.message.record import decode_record
 
-# Of a record with IPv4 hosts: size, magic, bodyCRC, queueId, queueOffset, physicalOffset, sysFlag, storeTimestamp,
-# bodyLength.
-_HEAD = struct.Struct(">IIIi4xqqi16xq20xi")
-_LENGTH = struct.Struct(">H")
-_V6 = BORN_HOST_V6 | STORE_HOST_V6
+_HEAD = HEAD_V4.reader(
+    *("size", "magic", "body_crc", "queue_id", "queue_offset", "physical_offset", "sys_flag"),
+    *("store_timestamp", "body_length"),
+)
+_BODY_AT = HEAD_V4.size
+_TOPIC_LENGTH_BYTES = TOPIC_LENGTH_V1.size
+_PROPERTIES_LENGTH_BYTES = PROPERTIES_LENGTH.size
 # How much of the log is copied at once to be taken apart.
 STEP_BYTES = 256 * 1024
 _MAX_TOPICS = 10_000
@@ -48,7 +53,7 @@ class Replica:
         self.log = store.log
         self._queues = store.queues
         self._tag_codes = TagCodes()
-        self._runs = RunReader(self._tag_codes)
+        self._runs = ReplicaRuns(self._tag_codes)
         self._next_try = 0
         # The next record moves a queue: `build` stops before it until it is called with ``guarded``.
         self.wants_guard = False
@@ -168,7 +173,12 @@ class Replica:
         at, done, total = 0, 0, len(data)
         self._next_try = 0
         latest = 0
-        unpack, topics, queues = _HEAD.unpack_from, self._topics, self._queues
+        unpack, unpack_length, topics, queues = (
+            _HEAD.unpack_from,
+            PROPERTIES_LENGTH.unpack_from,
+            self._topics,
+            self._queues,
+        )
         try:
             while done < limit and total - at >= MIN_RECORD:
                 size, magic, crc, queue_id, queue_offset, physical, sys_flag, stored_ms, body_bytes = unpack(data, at)
@@ -178,8 +188,8 @@ class Replica:
                     raise self._corrupt(start + at, f"size {size}, magic {magic:#010x} where a record begins")
                 if at + size > total:
                     break
-                tail_at = at + _HEAD.size + body_bytes
-                if magic == MAGIC_V2 or sys_flag & _V6 or not at + _HEAD.size <= tail_at < at + size - 2:
+                tail_at = at + _BODY_AT + body_bytes
+                if magic == MAGIC_V2 or sys_flag & HOSTS_V6 or not 0 <= body_bytes <= size - MIN_RECORD:
                     queue_id, queue_offset, physical, sys_flag, stored_ms, topic, properties = self._unusual(
                         data[at : at + size], start + at
                     )
@@ -192,14 +202,15 @@ class Replica:
                             latest = max(latest, run.latest_ms)
                             continue
                         self._next_try = done + MIN_RUN
-                    topic_end = tail_at + 1 + data[tail_at]
-                    raw = data[tail_at + 1 : topic_end]
-                    properties = data[topic_end + 2 : at + size]
+                    topic_at = tail_at + _TOPIC_LENGTH_BYTES
+                    topic_end = topic_at + data[tail_at]
+                    properties_at = topic_end + _PROPERTIES_LENGTH_BYTES
+                    raw = data[topic_at:topic_end]
+                    properties = data[properties_at : at + size]
                     topic = topics.get(raw) or self._topic(raw, start + at)
-                    length = len(properties)
-                    if topic_end + 2 + length != at + size or data[topic_end : topic_end + 2] != _LENGTH.pack(length):
+                    if properties_at > at + size or unpack_length(data, topic_end)[0] != at + size - properties_at:
                         raise self._corrupt(start + at, "topic and properties do not end where the record does")
-                    if crc32(data[at + _HEAD.size : tail_at]) & CRC_MASK != crc:
+                    if crc32(data[at + _BODY_AT : tail_at]) & CRC_MASK != crc:
                         raise self._damaged(start + at, size)
                 if physical != start + at or queue_id < 0 or queue_offset < 0:
                     raise self._corrupt(
@@ -225,7 +236,7 @@ class Replica:
             self._store.copies += done
         return done
 
-    def _queue_run(self, run: Run, physical: int) -> bool:
+    def _queue_run(self, run: RunEntries, physical: int) -> bool:
         """Give the run's entries to their queues; whether that could be done at once."""
         topic = self._topics.get(run.topic) or self._topic(run.topic, physical)
         queues = [(self._queues.get(topic, one.queue_id), one) for one in run.queues]

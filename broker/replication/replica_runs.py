@@ -1,8 +1,7 @@
-"""Runs of records of one layout, taken apart at once: what a slave that catches up meets most of the time.
+"""Runs of records, taken apart at once: what a slave that catches up meets most of the time.
 
-A producer's messages mostly have one size, one topic and one tag. What such records differ in comes out of them column
-by column; whatever is not as in the first of them ends the run, and so does a body that does not match its CRC. All
-else is read one by one: replica.py (owns this).
+All records of a run have one size, one topic and one tag (mqcommon/message/columns.py). All else is read one by one:
+replica.py (owns this).
 """
 
 import struct
@@ -12,17 +11,11 @@ from zlib import crc32
 
 from broker.store.queue.entry import ENTRY
 from broker.store.queue.tags import TAGS, TagCodes
-from mqcommon.message.record import CRC_MASK
+from mqcommon.message.columns import MIN_RUN, Fixed, Run, RunReader, Shape
+from mqcommon.message.layout import CRC_MASK, HEAD_V4, PROPERTIES_LENGTH, TAIL_BYTES_V1, TOPIC_LENGTH_V1
 
-# size, magic, bodyCRC, queueId, queueOffset, physicalOffset, sysFlag, storeTimestamp, bodyLength with IPv4 hosts; then
-# the body.
-_COLUMNS = ">8sIi4xqq4s16xq20x4s"
-_BODY_AT = struct.calcsize(_COLUMNS)
-# Shorter runs are read one by one.
-MIN_RUN = 8
-_FIRST_REACH = 32
+_HEAD = HEAD_V4.format("body_crc", "queue_id", "queue_offset", "physical_offset", "store_timestamp")
 _MAX_REACH = 512
-_MAX_LAYOUTS = 256
 
 
 class QueueRun(NamedTuple):
@@ -33,8 +26,8 @@ class QueueRun(NamedTuple):
     entries: bytes
 
 
-class Run(NamedTuple):
-    """``records`` records of one topic, and the latest store time of them."""
+class RunEntries(NamedTuple):
+    """What ``records`` records of one topic bring the queues, and the latest store time of them."""
 
     records: int
     topic: bytes
@@ -42,94 +35,71 @@ class Run(NamedTuple):
     latest_ms: int
 
 
-class _Layout(NamedTuple):
-    record: struct.Struct
-    # What is behind the body of each: length and bytes of the topic, length of the properties.
-    head: bytes
+class _Known(NamedTuple):
     topic: bytes
-    # The tag's property with its borders, and where it is; empty without a tag.
-    tag: bytes
-    tag_at: int
     tag_code: int
 
 
-class RunReader:
-    """Remembers layouts, and how far the last run went."""
+class ReplicaRuns:
+    """Remembers what records had in common."""
 
     def __init__(self, tag_codes: TagCodes) -> None:
         self._tag_codes = tag_codes
-        self._layouts: dict[tuple[int, int], _Layout | None] = {}
-        self._reach = _FIRST_REACH
+        self._runs = RunReader(self._learn, _MAX_REACH)
 
-    def read(self, data: bytes, at: int, size: int, body_bytes: int, physical: int, limit: int) -> Run | None:
+    def read(self, data: bytes, at: int, size: int, body_bytes: int, physical: int, limit: int) -> RunEntries | None:
         """The run that begins with the record of ``size`` bytes at ``at``, which is whole; None when there is none.
 
         ``physical``: where that record is in the log. At most ``limit`` records.
         """
-        most = min(limit, (len(data) - at) // size, self._reach)
+        most = min(limit, (len(data) - at) // size, self._runs.reach)
         if most < MIN_RUN:
             return None
-        layout = self._layout(data, at, size, body_bytes)
-        if layout is None:
+        run = self._runs.read(data[at : at + most * size], size, body_bytes)
+        if run is None:
             return None
-        part = data[at : at + most * size]
-        heads, crcs, ids, offsets, places, flags, times, lengths, contents, topics, before, tags, behind = zip(
-            *layout.record.iter_unpack(part), strict=True
-        )
-        count = most
-        for column in (heads, flags, lengths, topics, tags):
-            if column.count(column[0]) < count:
-                count = min(count, next(number for number, value in enumerate(column) if value != column[0]))
-        sums = [crc32(body) & CRC_MASK for body in contents[:count]]
-        if tuple(sums) != crcs[:count]:
-            count = next(number for number, value in enumerate(sums) if value != crcs[number])
-        if count < most:
-            self._reach = _FIRST_REACH
-            if count < MIN_RUN:
-                return None
-        else:
-            self._reach = min(2 * self._reach, _MAX_REACH)
-        places = places[:count]
-        if (
-            places != tuple(range(physical, physical + count * size, size))
-            # Elsewhere in the properties there may be something that looks like a tag, or is one.
-            or b"".join(before[:count]).find(TAGS) >= 0
-            or b"".join(behind[:count]).find(TAGS) >= 0
-        ):
-            return None
-        queues = _by_queue(ids[:count], offsets[:count], places, size, layout.tag_code)
-        return None if queues is None else Run(count, layout.topic, queues, max(times[:count]))
+        entries = _entries(run, size, physical)
+        if entries is None:
+            self._runs.refuse()
+        return entries
 
-    def _layout(self, data: bytes, at: int, size: int, body_bytes: int) -> _Layout | None:
-        key = size, body_bytes
-        tail_at = at + _BODY_AT + body_bytes
-        layout = self._layouts.get(key)
-        if (
-            layout is None
-            or not data.startswith(layout.head, tail_at)
-            or not data.startswith(layout.tag, tail_at + layout.tag_at)
-        ):
-            if len(self._layouts) >= _MAX_LAYOUTS:
-                self._layouts.clear()
-            layout = self._layouts[key] = self._learn(data[tail_at : at + size], body_bytes)
-        return layout
-
-    def _learn(self, tail: bytes, body_bytes: int) -> _Layout | None:
-        head_bytes = 1 + tail[0] + 2
-        properties = tail[head_bytes:]
-        head = tail[:head_bytes]
-        if len(head) < head_bytes or int.from_bytes(head[-2:], "big") != len(properties):
+    def _learn(self, raw: bytes, body_bytes: int) -> Shape[_Known] | None:
+        tail_at = HEAD_V4.size + body_bytes
+        tail = raw[tail_at:]
+        head_bytes = TAIL_BYTES_V1 + tail[0]
+        head, properties = tail[:head_bytes], tail[head_bytes:]
+        length_at = head_bytes - PROPERTIES_LENGTH.size
+        if len(head) < head_bytes or PROPERTIES_LENGTH.unpack_from(head, length_at)[0] != len(properties):
             return None
         name = TAGS + b"\x01"
         at = 0 if properties.startswith(name) else properties.find(b"\x02" + name)
+        # The tag's property with its borders, and where it is in the tail; empty without a tag.
         tag, tag_at = b"", head_bytes
         if at >= 0:
             end = properties.find(b"\x02", at + 1)
             tag = properties[at : end + 1 if end >= 0 else None]
             tag_at += at
         rest = len(tail) - tag_at - len(tag)
-        record = struct.Struct(f"{_COLUMNS}{body_bytes}s{head_bytes}s{tag_at - head_bytes}s{len(tag)}s{rest}s")
-        return _Layout(record, head, head[1:-2], tag, tag_at, self._tag_codes.of(properties))
+        # The body is column 5; 6 and 8 are fixed.
+        record = struct.Struct(f"{_HEAD}{body_bytes}s{head_bytes}s{tag_at - head_bytes}s{len(tag)}s{rest}s")
+        fixed = Fixed(6, tail_at, head), Fixed(8, tail_at + tag_at, tag)
+        topic = head[TOPIC_LENGTH_V1.size : length_at]
+        return Shape(record, fixed, _Known(topic, self._tag_codes.of(properties)))
+
+
+def _entries(run: Run[_Known], size: int, physical: int) -> RunEntries | None:
+    """None when the records must be read one by one."""
+    crcs, ids, offsets, places, times, bodies, _, before, _, after = run.columns
+    if (
+        tuple([crc32(body) & CRC_MASK for body in bodies]) != crcs
+        or places != tuple(range(physical, physical + run.records * size, size))
+        # Elsewhere in the properties there may be something that looks like a tag, or is one.
+        or b"".join(before).find(TAGS) >= 0
+        or b"".join(after).find(TAGS) >= 0
+    ):
+        return None
+    queues = _by_queue(ids, offsets, places, size, run.known.tag_code)
+    return None if queues is None else RunEntries(run.records, run.known.topic, queues, max(times))
 
 
 def _by_queue(

@@ -21,6 +21,7 @@ from broker.store.log.commitlog import CommitLog
 from broker.store.log.log_files import LogFile
 from broker.store.log.scan import IsTorn, scan_log
 from broker.store.log.sound import sound_record, torn_reason
+from broker.store.log.stored_time import HEAD_BYTES, stored_ms
 from broker.store.queue.consumequeue import ConsumeQueue
 from broker.store.queue.ends import QueueEnds
 from broker.store.queue.queues import Queues
@@ -28,7 +29,7 @@ from broker.store.queue.rebuild import find_incomplete, is_queued, rebuild_queue
 from broker.store.queue.tags import TagCodes
 from mqcommon.clock import Clock
 from mqcommon.errors import ProtocolError, StoreCorrupt
-from mqcommon.message.record import STORE_TIMESTAMP_V4_AT, Record, decode_record
+from mqcommon.message.record import Record, decode_record
 
 # A directory without queueEnds (RocketMQ's) is looked through whole up to this size; beyond it, queues are taken as
 # they are.
@@ -166,9 +167,8 @@ class Recovery:
         if state.log_offset is None and last_stop is not LastStop.CLEAN:
             # RocketMQ says until when its files are on disk, as a time: the newest file that begins before it.
             for segment in reversed(self._log.chain.segments):
-                raw = segment.read_part(segment.base + STORE_TIMESTAMP_V4_AT, 8)
-                stored_ms = int.from_bytes(raw, "big", signed=True)
-                if 0 < stored_ms <= state.flushed_timestamp - _ROCKETMQ_MARGIN_MS:
+                began_ms = stored_ms(segment.read_part(segment.base, HEAD_BYTES)) or 0
+                if 0 < began_ms <= state.flushed_timestamp - _ROCKETMQ_MARGIN_MS:
                     return max(start, segment.base)
         return start
 

@@ -22,6 +22,7 @@ from broker.store.query import KeyQuery, QueryResult, first_store_time, offset_b
 from broker.store.queue.batch_records import make_batch_records
 from broker.store.queue.consumequeue import ConsumeQueue
 from broker.store.queue.ends import read_queue_ends, write_queue_ends
+from broker.store.queue.entry import ENTRY_BYTES
 from broker.store.queue.queues import Queues
 from broker.store.queue.tags import TagCodes
 from broker.store.reader import GetResult, read_queue
@@ -29,7 +30,8 @@ from broker.store.recovery import LastStop, Progress, Recovery, RecoveryReport
 from mqcommon.clock import Clock
 from mqcommon.errors import DiskFull, RequestRefused, StoreLocked
 from mqcommon.files import FileSystem
-from mqcommon.message.record import MAX_PROPERTIES, BatchHead, decode_record, encode_record, record_physical_offset
+from mqcommon.message.layout import MAX_PROPERTIES
+from mqcommon.message.record import BatchHead, decode_record, encode_record, record_physical_offset
 
 # What a stop lets it catch up by: some 500 ms.
 CLOSE_CATCH_UP = 200_000
@@ -48,7 +50,7 @@ class StoreOptions:
 
     directory: str
     commitlog_segment_bytes: int = 1 << 30
-    consumequeue_segment_bytes: int = 300_000 * 20
+    consumequeue_segment_bytes: int = 300_000 * ENTRY_BYTES
     index_slots: int = 5_000_000
     index_capacity: int = 20_000_000
     index_enabled: bool = True
@@ -189,7 +191,7 @@ class MessageStore(DurableStore):
         if self._refusals:
             raise DiskFull(self.refusal)
         queue = self.queues.get(topic, queue_id)
-        size = queue.record_overhead + len(body) + len(properties) + (12 if len(born_host) > 8 else 0)
+        size = queue.record_overhead + len(born_host) + len(body) + len(properties)
         log = self.log
         if size > log.max_record_bytes or len(properties) > MAX_PROPERTIES:
             raise self._too_large(size, len(properties))
@@ -239,7 +241,7 @@ class MessageStore(DurableStore):
         if self._refusals:
             raise DiskFull(self.refusal)
         queue = self.queues.get(topic, queue_id)
-        overhead = queue.record_overhead + len(suffix) + (12 if len(born_host) > 8 else 0)
+        overhead = queue.record_overhead + len(born_host) + len(suffix)
         lengths = [len(properties) for _, _, properties in messages]
         sizes = [overhead + len(body) + length for (_, body, _), length in zip(messages, lengths, strict=True)]
         total = sum(sizes)

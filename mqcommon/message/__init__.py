@@ -2,7 +2,9 @@
 
 message.py     Message (to send) and MessageExt (received, decoded only as far as it is read)
 queue.py       MessageQueue: topic, broker, queue number
-record.py      the commit-log record, encode and decode side by side
+layout.py      where the fields of the commit-log record are: one table
+record.py      the record, encode and decode side by side
+columns.py     many records of a buffer at once
 batch.py       the body of a batch send
 properties.py  the properties string and its reserved names
 ids.py         offset message ids and unique keys

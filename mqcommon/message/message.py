@@ -1,13 +1,14 @@
 """Messages in users' hands: `Message` to send, `MessageExt` as received."""
 
-import struct
 import zlib
 from collections.abc import Iterable, Mapping
 
 from mqcommon.arguments import INT_MAX, INT_MIN, check_bytes, check_int, check_text, shown, wrong_type
 from mqcommon.errors import InvalidArgument, ProtocolError
-from mqcommon.message.flags import BORN_HOST_V6, COMPRESSED, COMPRESSION_MASK, COMPRESSION_ZLIB, STORE_HOST_V6
+from mqcommon.message.columns import record_starts
+from mqcommon.message.flags import COMPRESSED, COMPRESSION_MASK, COMPRESSION_ZLIB, HOSTS_V6
 from mqcommon.message.ids import decode_host, offset_msg_id
+from mqcommon.message.layout import CRC_MASK, HEAD_V4
 from mqcommon.message.properties import (
     DELAY,
     KEYS,
@@ -19,16 +20,17 @@ from mqcommon.message.properties import (
     encode_properties,
 )
 from mqcommon.message.queue import MessageQueue
-from mqcommon.message.record import Record, decode_record, split_records
+from mqcommon.message.record import Record, decode_record
 
-_QUEUE_ID = struct.Struct(">i")
-_LONG = struct.Struct(">q")
-# Body CRC, sysFlag and body length of a record with IPv4 hosts.
-_BODY_HEAD = struct.Struct(">8xI24xI44xi")
+# Of a record with IPv4 hosts; those of the numbers are of any record.
+_BODY_HEAD = HEAD_V4.reader("body_crc", "sys_flag", "body_length")
+_QUEUE_ID = HEAD_V4.reader("queue_id")
+_QUEUE_OFFSET = HEAD_V4.reader("queue_offset")
+_PHYSICAL_OFFSET = HEAD_V4.reader("physical_offset")
 # A record holds 32,767 bytes of properties; producers and brokers add their own to the user's.
 MAX_PROPERTIES_BYTES = 32_000
 _ARGUMENTS = {KEYS: "keys", TAGS: "tags", SHARDING_KEY: "sharding_key"}
-_UNUSUAL = COMPRESSED | BORN_HOST_V6 | STORE_HOST_V6
+_UNUSUAL = COMPRESSED | HOSTS_V6
 
 
 class Message:
@@ -200,7 +202,7 @@ class MessageExt:
             if not sys_flag & _UNUSUAL and 0 <= size <= len(self._data) - self._at - _BODY_HEAD.size:
                 start = self._at + _BODY_HEAD.size
                 body = self._data[start : start + size]
-                if zlib.crc32(body) & 0x7FFFFFFF == crc:
+                if zlib.crc32(body) & CRC_MASK == crc:
                     return body
             record = self.record
         return decompressed(record.body, record.sys_flag) if record.sys_flag & COMPRESSED else record.body
@@ -231,7 +233,7 @@ class MessageExt:
 
     @property
     def queue_id(self) -> int:
-        return int(_QUEUE_ID.unpack_from(self._data, self._at + 12)[0])
+        return int(_QUEUE_ID.unpack_from(self._data, self._at)[0])
 
     @property
     def queue(self) -> MessageQueue:
@@ -239,11 +241,11 @@ class MessageExt:
 
     @property
     def queue_offset(self) -> int:
-        return int(_LONG.unpack_from(self._data, self._at + 20)[0])
+        return int(_QUEUE_OFFSET.unpack_from(self._data, self._at)[0])
 
     @property
     def physical_offset(self) -> int:
-        return int(_LONG.unpack_from(self._data, self._at + 28)[0])
+        return int(_PHYSICAL_OFFSET.unpack_from(self._data, self._at)[0])
 
     @property
     def flag(self) -> int:
@@ -317,4 +319,4 @@ def inflated(data: bytes, most: int) -> bytes:
 
 def decode_messages(data: bytes, broker_name: str = "") -> list[MessageExt]:
     """The messages of a pull's body; ProtocolError when it is not made of whole records."""
-    return [MessageExt(data, at, broker_name) for at, _ in split_records(data)]
+    return [MessageExt(data, at, broker_name) for at in record_starts(data)]

@@ -9,7 +9,8 @@ from broker.cli import main
 from broker.file_sizes import OVERHEAD_BYTES, check_file_size
 from broker.options import BrokerOptions
 from mqcommon.errors import ConfigError
-from mqcommon.message.record import BLANK_BYTES, MAX_PROPERTIES, encode_record, topic_field
+from mqcommon.message.layout import BLANK_BYTES, MAX_PROPERTIES
+from mqcommon.message.record import encode_record, topic_field
 from mqcommon.names import RETRY_TOPIC_MAX_LENGTH
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command

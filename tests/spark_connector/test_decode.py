@@ -9,10 +9,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mqcommon.errors import ProtocolError
+from mqcommon.message.columns import DamagedRecord
 from mqcommon.message.flags import COMPRESSED, COMPRESSION_LZ4
 from mqcommon.message.message import MessageExt, decode_messages
 from spark_connector.decode import INNER_BATCH, check_bodies, check_order, decode
-from spark_connector.records import DamagedRecord, Records
+from spark_connector.records import Records
 from spark_connector.schema import arrow_schema, spark_schema
 from tests.spark_connector.records import BUFFERS, Stored
 

@@ -17,7 +17,8 @@ from broker.store.checkpoint import Checkpoint, read_checkpoint
 from broker.store.queue.ends import QueueEnds, read_queue_ends, write_queue_ends
 from mqcommon.files import FileSystem
 from mqcommon.message.flags import TRANSACTION_ROLLBACK
-from mqcommon.message.record import BLANK_BYTES, BLANK_MAGIC, MIN_RECORD, SIZE_MAGIC, encode_record, topic_field
+from mqcommon.message.layout import BLANK_BYTES, BLANK_MAGIC, MIN_RECORD, SIZE_MAGIC
+from mqcommon.message.record import encode_record, topic_field
 
 # Stands in the records that take the place of damage.
 DAMAGED_TOPIC = "DAMAGED"

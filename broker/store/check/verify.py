@@ -20,7 +20,8 @@ from broker.store.log.sound import sound_record
 from broker.store.queue.ends import read_queue_ends
 from broker.store.recovery import why_torn
 from mqcommon.files import FileSystem
-from mqcommon.message.record import BLANK_BYTES, BLANK_MAGIC, SIZE_MAGIC, Record
+from mqcommon.message.layout import BLANK_BYTES, BLANK_MAGIC, SIZE_MAGIC
+from mqcommon.message.record import Record
 
 
 class Part(Enum):

@@ -1,17 +1,17 @@
 """Index files: whether headers, slots and entries are what the keys of the messages make; read only."""
 
-import struct
 from array import array
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from broker.store.index.index_file import MAX_SECONDS, SLOT_BYTES, SLOTS_AT, IndexFile, index_file_bytes
+from broker.store.index.index_file import IndexFile
+from broker.store.index.layout import ENTRY, ENTRY_BYTES, MAX_SECONDS, SLOT_BYTES, SLOTS_AT, index_file_bytes
 from broker.store.index.log_keys import index_keys
 from broker.store.log.log_files import LogFiles
 from mqcommon.files import FileSystem
 from mqcommon.message.javahash import KeyHasher
 
-_ENTRY = struct.Struct(">iqii")
+_unpack_entry = ENTRY.unpack_from
 
 
 class _Facts(NamedTuple):
@@ -75,8 +75,8 @@ class IndexCheck:
         newest = array("i", bytes(file.slots * SLOT_BYTES))
         physical, facts = -1, None
         for number in range(1, file.count):
-            at, known = file.entries_at + number * _ENTRY.size, physical
-            key_hash, physical, seconds, previous = _ENTRY.unpack_from(file.view, at)
+            at, known = file.entries_at + number * ENTRY_BYTES, physical
+            key_hash, physical, seconds, previous = _unpack_entry(file.view, at)
             if physical >= log_start and log.store_time_at(physical) < 0:
                 yield path, at, f"entry {number} points at {physical}, where no record begins"
                 return

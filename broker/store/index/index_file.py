@@ -1,32 +1,17 @@
-"""One index file: RocketMQ's hash table on disk.
+"""One index file, a hash table; its layout is in layout.py."""
 
-header 40: beginTimestamp 8 | endTimestamp 8 | beginPhysical 8 | endPhysical 8 | slotCount 4
-           | indexCount 4 (starts at 1)
-slots:     newest index of the slot 4, each
-entries:   keyHash 4 | physicalOffset 8 | seconds since beginTimestamp 4 | previous index of the slot 4, each
-"""
-
-import struct
 import sys
 from array import array
 from collections.abc import Iterable, Sequence
 from itertools import repeat
 
+from broker.store.index.layout import ENTRY, ENTRY_BYTES, HEADER, MAX_SECONDS, SLOT_BYTES, SLOTS_AT, entries_at
 from broker.store.log.residency import NotResident, check_resident
 from mqcommon.files import MappedFile
 
-_HEADER = struct.Struct(">qqqqii")
-_ENTRY = struct.Struct(">iqii")
+_unpack_entry = ENTRY.unpack_from
 # A file has its full size at once, as RocketMQ's (420 MB); its blocks come as entries need them.
 ALLOCATED_BYTES = 4 * 1024 * 1024
-SLOTS_AT = _HEADER.size
-SLOT_BYTES = 4
-MAX_SECONDS = 0x7FFFFFFF
-
-
-def index_file_bytes(slots: int, capacity: int) -> int:
-    """The size of a file with so many slots and entries."""
-    return _HEADER.size + slots * SLOT_BYTES + capacity * _ENTRY.size
 
 
 class IndexFile:
@@ -37,11 +22,11 @@ class IndexFile:
         self.view = file.view
         self.slots = slots
         self.capacity = capacity
-        self.entries_at = SLOTS_AT + slots * SLOT_BYTES
+        self.entries_at = entries_at(slots)
         # In the machine's byte order, which is not the file's: see `_swapped`.
         self._slots = memoryview(self.view)[SLOTS_AT : self.entries_at].cast("i")
         (self.begin_ms, self.end_ms, self.begin_physical, self.end_physical, self.slot_count, count) = (
-            _HEADER.unpack_from(self.view, 0)
+            HEADER.unpack_from(self.view, 0)
         )
         self.count: int = max(count, 1)
         # Nothing is on disk of an empty file.
@@ -74,15 +59,15 @@ class IndexFile:
             return
         self._check_slots()
         first = self.count
-        end = self.entries_at + (first + len(hashes)) * _ENTRY.size
+        end = self.entries_at + (first + len(hashes)) * ENTRY_BYTES
         self.file.allocate(min(-(-end // ALLOCATED_BYTES) * ALLOCATED_BYTES, self.file.size))
         if first == 1:
             self.begin_physical, self.begin_ms = physicals[0], times_ms[0]
         places = [key_hash % self.slots for key_hash in hashes]
         previous = self._newest_of(places)
         self.slot_count += previous.count(0)
-        data = b"".join(map(_ENTRY.pack, hashes, physicals, self._seconds(times_ms), previous))
-        at = self.entries_at + first * _ENTRY.size
+        data = b"".join(map(ENTRY.pack, hashes, physicals, self._seconds(times_ms), previous))
+        at = self.entries_at + first * ENTRY_BYTES
         self.view[at : at + len(data)] = data
         self.count = first + len(hashes)
         slots = self._slots
@@ -107,14 +92,14 @@ class IndexFile:
         found: list[int] = []
         looked = 0
         while 0 < at < self.count and looked < most:
-            entry_at = self.entries_at + at * _ENTRY.size
+            entry_at = self.entries_at + at * ENTRY_BYTES
             try:
-                check_resident(self.file, entry_at, _ENTRY.size)
+                check_resident(self.file, entry_at, ENTRY_BYTES)
             except NotResident:
                 if not looked:
                     raise
                 break
-            found_hash, physical, seconds, previous = _ENTRY.unpack_from(self.view, entry_at)
+            found_hash, physical, seconds, previous = _unpack_entry(self.view, entry_at)
             looked += 1
             stored_ms = self.begin_ms + seconds * 1000
             # Entries hold whole seconds only.
@@ -155,7 +140,7 @@ class IndexFile:
         while number >= self.count:
             if number >= self.capacity:
                 return 0
-            before = _ENTRY.unpack_from(self.view, self.entries_at + number * _ENTRY.size)[3]
+            before = _unpack_entry(self.view, self.entries_at + number * ENTRY_BYTES)[3]
             if before >= number:
                 return 0
             number = before
@@ -172,7 +157,7 @@ class IndexFile:
 
     def _write_header(self) -> None:
         times_and_places = (self.begin_ms, self.end_ms, self.begin_physical, self.end_physical)
-        _HEADER.pack_into(self.view, 0, *times_and_places, self.slot_count, self.count)
+        HEADER.pack_into(self.view, 0, *times_and_places, self.slot_count, self.count)
 
 
 def _swapped(numbers: Iterable[int]) -> "array[int]":

@@ -1,7 +1,7 @@
 """The keys of the messages in a stretch of the log, hashed: what the index is made of.
 
-A producer's messages mostly have one layout: all of one size, the unique key in one place. A run of such records is
-taken apart at once, column by column; all others are read one by one. Both give the same.
+Runs of records with the unique key in one place are taken apart at once (mqcommon/message/columns.py); all others are
+read one by one. Both give the same.
 Neighbours: index.py (owns this), mqcommon/message/javahash.py.
 """
 
@@ -11,22 +11,21 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from mqcommon.errors import ProtocolError
-from mqcommon.message.flags import BORN_HOST_V6, STORE_HOST_V6, TRANSACTION_MASK, TRANSACTION_ROLLBACK
+from mqcommon.message.columns import MIN_RUN, Fixed, RunReader, Shape
+from mqcommon.message.flags import HOSTS_V6, TRANSACTION_MASK, TRANSACTION_ROLLBACK
 from mqcommon.message.javahash import TAIL, KeyHasher, head_hash
+from mqcommon.message.layout import HEAD_V4, MAGIC_V1, MAGIC_V2, MIN_RECORD, TAIL_BYTES_V1, TOPIC_LENGTH_V1
 from mqcommon.message.properties import find_property
-from mqcommon.message.record import MAGIC_V1, MAGIC_V2, MIN_RECORD, decode_record
+from mqcommon.message.record import decode_record
 
-# size, magic, sysFlag, storeTimestamp, bodyLength of a record with IPv4 hosts.
-_HEAD = struct.Struct(">II28xi16xq20xi")
-_BODY_AT = _HEAD.size
-_V6 = BORN_HOST_V6 | STORE_HOST_V6
+_HEAD = HEAD_V4.reader("size", "magic", "sys_flag", "store_timestamp", "body_length")
+_BODY_AT = HEAD_V4.size
+# In what follows the body: the topic.
+_TOPIC_AT = TOPIC_LENGTH_V1.size
+_RUN_HEAD = HEAD_V4.format("store_timestamp")
 _UNIQ_KEY = b"UNIQ_KEY\x01"
 _KEYS = b"KEYS\x01"
-# Fewer records of one layout are read one by one, and so many after a try that found no more.
-_MIN_RUN = 8
-_MAX_RUN = 256
-_FIRST_RUN = 32
-_MAX_LAYOUTS = 256
+_MAX_REACH = 256
 _MAX_STARTS = 4096
 # Longer ones are rare, and would make what is remembered large.
 _MAX_START = 512
@@ -40,21 +39,12 @@ class Entries(NamedTuple):
     times_ms: list[int]
 
 
-class _Layout(NamedTuple):
-    """Of a record with a body of some length: ``rest`` follows the unique key."""
-
-    record: struct.Struct
-    rest: bytes
-
-
 class LogKeys:
     """Reads keys, and remembers what records had in common."""
 
     def __init__(self, hasher: KeyHasher) -> None:
         self._hasher = hasher
-        self._layouts: dict[tuple[int, int], _Layout] = {}
-        # How many records to look at for the next run.
-        self._reach = _FIRST_RUN
+        self._runs = RunReader(_learn_shape, _MAX_REACH)
         self._starts = _Starts()
 
     def read(self, view: mmap.mmap, at: int, end: int, base: int, limit: int) -> tuple[Entries, int, int]:
@@ -68,22 +58,20 @@ class LogKeys:
             size, magic, sys_flag, store_ms, body_bytes = _HEAD.unpack_from(view, at)
             if magic not in (MAGIC_V1, MAGIC_V2) or size < MIN_RECORD:
                 break
-            tail_at = _BODY_AT + body_bytes
-            if magic == MAGIC_V2 or sys_flag & _V6 or not _BODY_AT <= tail_at < size:
+            if magic == MAGIC_V2 or sys_flag & HOSTS_V6 or not 0 <= body_bytes <= size - MIN_RECORD:
                 hashes, store_ms = self._unusual(view[at : at + size])
             elif sys_flag & TRANSACTION_MASK == TRANSACTION_ROLLBACK:
                 hashes = []
             else:
-                most = min(limit - done, (end - at) // size, self._reach)
-                if most >= _MIN_RUN and done >= next_try:
+                most = min(limit - done, (end - at) // size, self._runs.reach)
+                if most >= MIN_RUN and done >= next_try:
                     run = self._run(view[at : at + most * size], size, body_bytes, base + at, entries)
-                    self._reach = min(2 * self._reach, _MAX_RUN) if run == most else _FIRST_RUN
                     if run:
                         at += run * size
                         done += run
                         continue
-                    next_try = done + _MIN_RUN
-                hashes = self._usual(view[at + tail_at : at + size])
+                    next_try = done + MIN_RUN
+                hashes = self._usual(view[at + _BODY_AT + body_bytes : at + size])
             for key_hash in hashes:
                 entries.hashes.append(key_hash)
                 entries.physicals.append(base + at)
@@ -94,8 +82,8 @@ class LogKeys:
 
     def _usual(self, tail: bytes) -> list[int]:
         """Hashes of the keys in what follows the body of a record with a topic of up to 127 bytes."""
-        first = tail[0] + 3
-        prefix = tail[1 : first - 2] + b"#"
+        first = tail[0] + TAIL_BYTES_V1
+        prefix = tail[_TOPIC_AT : tail[0] + _TOPIC_AT] + b"#"
         key_at = _unique_key_at(tail)
         key_end = tail.find(b"\x02", key_at)
         if 0 < key_at < key_end and tail.find(_KEYS) < 0:
@@ -116,31 +104,23 @@ class LogKeys:
         hashes = [self._hasher.index_hash(prefix + key) for key in index_keys(record.properties)]
         return hashes, record.store_timestamp
 
-    # --- runs of one layout
+    # --- runs
 
     def _run(self, data: bytes, size: int, body_bytes: int, physical: int, entries: Entries) -> int:
-        """Add the entries of the records at the start of ``data`` that have the first one's layout; how many."""
-        layout = self._layouts.get((size, body_bytes))
-        if layout is None or not data.startswith(layout.rest, size - len(layout.rest)):
-            layout = self._learn_layout(data[:size], body_bytes)
-            if layout is None:
-                return 0
-        columns = zip(*layout.record.iter_unpack(data), strict=True)
-        sizes, flags, times_ms, body_lengths, heads, high, low, rests = columns
-        count = len(sizes)
-        for column in (sizes, flags, body_lengths, rests):
-            if column.count(column[0]) < count:
-                count = min(count, next(number for number, value in enumerate(column) if value != column[0]))
-        if count < _MIN_RUN:
+        """Add the entries of the records at the start of ``data`` that have the first one's shape; how many."""
+        run = self._runs.read(data, size, body_bytes)
+        if run is None:
             return 0
+        times_ms, heads, high, low, _ = run.columns
         try:
-            hashes = self._hashes(heads[:count], high[:count], low[:count])
+            hashes = self._hashes(heads, high, low)
         except KeyError:
+            self._runs.refuse()
             return 0
         entries.hashes.extend(hashes)
-        entries.physicals.extend(range(physical, physical + count * size, size))
-        entries.times_ms.extend(times_ms[:count])
-        return count
+        entries.physicals.extend(range(physical, physical + run.records * size, size))
+        entries.times_ms.extend(times_ms)
+        return run.records
 
     def _hashes(self, heads: Sequence[bytes], high: Sequence[bytes], low: Sequence[bytes]) -> list[int]:
         """The hashes of the keys whose starts ``heads`` end in, with their last two pairs; KeyError if not plain."""
@@ -150,19 +130,16 @@ class LogKeys:
             for a, b, c in zip(heads, high, low, strict=True)
         ]
 
-    def _learn_layout(self, raw: bytes, body_bytes: int) -> _Layout | None:
-        tail = raw[_BODY_AT + body_bytes :]
-        key_at = _unique_key_at(tail)
-        key_end = tail.find(b"\x02", key_at)
-        if key_at < 0 or key_end < key_at + TAIL or tail.find(_KEYS) >= 0 or tail.count(_UNIQ_KEY) > 1:
-            return None
-        rest = tail[key_end:]
-        head_bytes = key_end - TAIL
-        record = struct.Struct(f">8s28x4s16xq20x4s{body_bytes}x{head_bytes}s2s2s{len(rest)}s")
-        if len(self._layouts) >= _MAX_LAYOUTS:
-            self._layouts.clear()
-        layout = self._layouts[len(raw), body_bytes] = _Layout(record, rest)
-        return layout
+
+def _learn_shape(raw: bytes, body_bytes: int) -> Shape[None] | None:
+    tail = raw[_BODY_AT + body_bytes :]
+    key_at = _unique_key_at(tail)
+    key_end = tail.find(b"\x02", key_at)
+    if key_at < 0 or key_end < key_at + TAIL or tail.find(_KEYS) >= 0 or tail.count(_UNIQ_KEY) > 1:
+        return None
+    rest = tail[key_end:]
+    record = struct.Struct(f"{_RUN_HEAD}{body_bytes}x{key_end - TAIL}s2s2s{len(rest)}s")
+    return Shape(record, (Fixed(4, len(raw) - len(rest), rest),), None)
 
 
 class _Starts(dict[bytes, int]):
@@ -172,7 +149,7 @@ class _Starts(dict[bytes, int]):
         key_at = _unique_key_at(head)
         if key_at < 0 or head.find(b"\x02", key_at) >= 0 or head.find(_KEYS) >= 0:
             raise KeyError(head)
-        found = head_hash(head[1 : head[0] + 1] + b"#" + head[key_at:])
+        found = head_hash(head[_TOPIC_AT : head[0] + _TOPIC_AT] + b"#" + head[key_at:])
         if len(head) <= _MAX_START:
             if len(self) >= _MAX_STARTS:
                 self.clear()
@@ -185,7 +162,7 @@ def _unique_key_at(tail: bytes) -> int:
 
     Messages that a Java client of 5.x sent in a batch have two: the last one, the batch's, counts.
     """
-    first = tail[0] + 3
+    first = tail[0] + TAIL_BYTES_V1
     at = tail.rfind(_UNIQ_KEY, first)
     return at + len(_UNIQ_KEY) if at == first or (at > first and tail[at - 1] == 2) else -1
 

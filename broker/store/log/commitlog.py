@@ -5,13 +5,12 @@ A slave's log gets its master's bytes into `room`, which may end within a record
 """
 
 import mmap
-import struct
 
 from broker.store.log.residency import Span, check_resident
 from broker.store.log.segment import SegmentChain
 from mqcommon.errors import StoreError
 from mqcommon.files import FileSystem
-from mqcommon.message.record import BLANK_BYTES, BLANK_MAGIC, MAGIC_V1, MAGIC_V2, SIZE_MAGIC
+from mqcommon.message.layout import BLANK_BYTES, BLANK_MAGIC, MAGIC_V1, MAGIC_V2, SIZE_MAGIC
 
 # What was written last is at the young end of the kernel's lists, or not even on disk: a broker that writes this much
 # between two reads of it keeps it in memory, and one that writes less reads little of it. At the worst a read of it
@@ -205,7 +204,7 @@ class CommitLog:
         segment = self.chain.extend()
         left = self._limit - self.end
         if self._view is not None and left >= BLANK_BYTES:
-            struct.pack_into(">II", self._view, self.end - self._base, left, BLANK_MAGIC)
+            SIZE_MAGIC.pack_into(self._view, self.end - self._base, left, BLANK_MAGIC)
         self.end = segment.base
         self._use_segment()
         return self.end

@@ -1,18 +1,15 @@
 """The commit log's files as they lie on disk, whatever is wrong with them; read only."""
 
-import struct
-
 from broker.store.log.segment import NAME_DIGITS
 from broker.store.log.sound import sound_record
 from mqcommon.files import FileSystem, MappedFile
-from mqcommon.message.flags import BORN_HOST_V6
-from mqcommon.message.record import MAGIC_V1, MAGIC_V2, MIN_RECORD, SIZE_MAGIC, STORE_TIMESTAMP_V4_AT, Record
+from mqcommon.message.flags import HOSTS_V6
+from mqcommon.message.layout import HEAD_V4, MAGIC_V1, MAGIC_V2, MIN_RECORD, SIZE_MAGIC, STORE_TIME
+from mqcommon.message.record import Record
 
 _MAGICS = tuple(magic.to_bytes(4, "big") for magic in (MAGIC_V1, MAGIC_V2))
-_MAGIC_AT = 4
-# size, magic, physicalOffset, sysFlag
-_HEAD = struct.Struct(">II20xqi")
-_LONG = struct.Struct(">q")
+_MAGIC_AT = HEAD_V4.starts["magic"]
+_HEAD = HEAD_V4.reader("magic", "physical_offset", "sys_flag")
 
 
 class LogFile:
@@ -81,10 +78,10 @@ class LogFiles:
         if file is None or not file.base <= physical <= file.end - MIN_RECORD:
             return -1
         at = physical - file.base
-        _, magic, written_at, sys_flag = _HEAD.unpack_from(file.view, at)
+        magic, written_at, sys_flag = _HEAD.unpack_from(file.view, at)
         if magic not in (MAGIC_V1, MAGIC_V2) or written_at != physical:
             return -1
-        return int(_LONG.unpack_from(file.view, at + STORE_TIMESTAMP_V4_AT + (12 if sys_flag & BORN_HOST_V6 else 0))[0])
+        return int(STORE_TIME[sys_flag & HOSTS_V6].unpack_from(file.view, at)[0])
 
     def record_at(self, physical: int) -> Record | None:
         """The sound record that starts at ``physical``."""

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from broker.store.log.commitlog import CommitLog
 from broker.store.log.sound import sound_record
-from mqcommon.message.record import BLANK_BYTES, BLANK_MAGIC, SIZE_MAGIC, Record
+from mqcommon.message.layout import BLANK_BYTES, BLANK_MAGIC, SIZE_MAGIC
+from mqcommon.message.record import Record
 
 # How many records are read between two calls of ``on_progress``.
 PROGRESS_RECORDS = 4096

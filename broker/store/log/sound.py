@@ -17,7 +17,8 @@ from typing import Protocol
 from zlib import crc32
 
 from mqcommon.errors import ProtocolError
-from mqcommon.message.record import BLANK_BYTES, Record, decode_record
+from mqcommon.message.layout import BLANK_BYTES
+from mqcommon.message.record import Record, decode_record
 
 # What a disk writes whole or not at all; a page of the page cache is a multiple of it.
 SECTOR_BYTES = 512

@@ -7,7 +7,8 @@ from zlib import crc32
 
 from broker.store.queue.entry import ENTRY
 from broker.store.queue.tags import TAGS
-from mqcommon.message.record import PROPERTIES_LENGTH, BatchHead
+from mqcommon.message.layout import CRC_MASK, PROPERTIES_LENGTH
+from mqcommon.message.record import BatchHead
 
 Row = tuple[int, bytes, bytes]
 
@@ -45,7 +46,7 @@ def make_batch_records(
     for (flag, body, properties), size, number, physical, tail in zip(
         messages, sizes, count(queue_offset), offsets, tails
     ):
-        crc = crc32(body) & 0x7FFFFFFF
+        crc = crc32(body) & CRC_MASK
         parts += (
             pack_head(size, magic, crc, queue_id, flag, number, physical, common, len(body)),
             body,

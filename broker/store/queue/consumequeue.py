@@ -11,7 +11,6 @@ Threads: a queue belongs to the event loop. Its files change under `Flusher.one_
 checkpoint, of the cleaner or of a deletion, and by the loop in `move_to` and `start_at`.
 """
 
-import struct
 from collections.abc import Callable, Iterator
 
 from broker.store.log.residency import check_resident
@@ -21,7 +20,6 @@ from broker.store.queue.start_search import StartSearch, first_in_log
 from broker.store.queue.write import QueueWrite
 from mqcommon.files import FileSystem
 
-_SIZE = struct.Struct(">i")
 # Who reads entries that are on disk only gets as many around them into memory: some 13,000.
 NEIGHBOUR_BYTES = 256 * 1024
 _BLANK = ENTRY.pack(0, BLANK_SIZE, 0)
@@ -76,7 +74,7 @@ class ConsumeQueue:
         self.topic = topic
         self.queue_id = queue_id
         self.magic = magic
-        # What every record of this queue has in common; the overhead is that of IPv4 senders.
+        # What every record of this queue has in common. The overhead is all but the sender's host, body and properties.
         self.topic_tail = topic_tail
         self.record_overhead = record_overhead
         self.next_offset = 0
@@ -346,7 +344,7 @@ class ConsumeQueue:
 
     def _has_entry(self, offset: int) -> bool:
         raw = self._read_file(offset)
-        return len(raw) == ENTRY_BYTES and _SIZE.unpack_from(raw, 8)[0] != 0
+        return len(raw) == ENTRY_BYTES and ENTRY.unpack(raw)[1] != 0
 
     def _find_end(self, known: int) -> int:
         low = self.chain.segments[-1].base // ENTRY_BYTES

@@ -8,7 +8,8 @@ from broker.store.log.sound import is_storable
 from broker.store.queue.consumequeue import ConsumeQueue
 from mqcommon.errors import RequestRefused
 from mqcommon.files import FileSystem
-from mqcommon.message.record import PROPERTIES_LENGTH, record_head, topic_field
+from mqcommon.message.layout import FIXED_BYTES
+from mqcommon.message.record import topic_field
 
 # Files are mapped to be read; each map holds a file descriptor and some address space.
 MAX_MAPPED = 2000
@@ -22,7 +23,7 @@ class Queues:
         self._fs = fs
         self._directory = directory
         self._segment_bytes = segment_bytes
-        self._head_bytes = record_head(bytes(8), store_host).size + PROPERTIES_LENGTH.size
+        self._head_bytes = FIXED_BYTES + len(store_host)
         # Directories whose files were removed since the last checkpoint, and those of them whose files are still there.
         self._emptied: list[str] = []
         self._unremoved: list[str] = []

@@ -9,7 +9,8 @@ from broker.store.queue.queues import Queues
 from broker.store.queue.tags import TagCodes
 from mqcommon.errors import StoreCorrupt
 from mqcommon.message.flags import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE
-from mqcommon.message.record import MIN_RECORD, Record
+from mqcommon.message.layout import MIN_RECORD
+from mqcommon.message.record import Record
 
 
 def is_queued(sys_flag: int) -> bool:

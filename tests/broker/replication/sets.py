@@ -9,7 +9,8 @@ import trio
 
 from broker.broker import Broker
 from broker.options import BrokerOptions
-from mqcommon.message.record import decode_record, split_records
+from mqcommon.message.columns import record_starts
+from mqcommon.message.record import decode_record
 from namesrv.namesrv import Namesrv
 from namesrv.options import NamesrvOptions
 from remoting.net.client import RemotingClient, open_client
@@ -49,7 +50,7 @@ class Running:
             ext = answer.ext or {}
             before, offset = offset, max(int(ext.get("nextBeginOffset", offset)), int(ext.get("minOffset", 0)))
             if answer.code == ResponseCode.SUCCESS:
-                found += [decode_record(answer.body, at).body for at, _ in split_records(answer.body)]
+                found += [decode_record(answer.body, at).body for at in record_starts(answer.body)]
             elif offset == before:
                 return found
 

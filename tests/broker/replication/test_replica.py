@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from broker.replication.replica import Replica
 from broker.store.store import QUEUES, MessageStore
 from mqcommon.errors import DiskFull, ProtocolError, StoreCorrupt
-from mqcommon.message.record import BLANK_MAGIC, SIZE_MAGIC
+from mqcommon.message.flags import COMPRESSED
+from mqcommon.message.layout import BLANK_MAGIC, SIZE_MAGIC
 from tests.broker.store.support import BORN_HOST, SMALL, bodies, new_store, open_store, put, put_batch
 from tests.support.memory_files import MemoryFiles
 
@@ -95,6 +96,19 @@ def assert_same(slave: MessageStore, its_master: MessageStore) -> None:
     found = entries(slave)
     # A topic that was deleted and not used since: a slave learns of that otherwise.
     assert {place: found[place] for place in expected} == expected
+
+
+def test_a_run_ends_at_the_first_record_that_differs_in_anything() -> None:
+    """A record with another tag, before one with another sysFlag, is no part of the run."""
+    its_master, slave = open_store(MemoryFiles()), open_store(MemoryFiles())
+    for number in range(32):
+        tag = b"TAGS\x01TagB\x02" if number == 5 else b"TAGS\x01TagA\x02"
+        flag = COMPRESSED if number == 20 else 0
+        its_master.put("A", 0, b"body", tag, sys_flag=flag, born_timestamp=1, born_host=BORN_HOST)
+    replica = Replica(slave)
+    feed(replica, log_bytes(its_master, 0, its_master.log.end))
+    build_all(replica)
+    assert_same(slave, its_master)
 
 
 def restart(store: MessageStore, how: str, random: Random) -> MessageStore:

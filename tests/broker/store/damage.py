@@ -5,7 +5,8 @@ from enum import Enum
 
 from broker.store.store import MessageStore, StoreOptions
 from mqcommon.errors import StoreCorrupt
-from mqcommon.message.record import MAGIC_V1, decode_record
+from mqcommon.message.layout import MAGIC_V1
+from mqcommon.message.record import decode_record
 from tests.broker.store.support import new_store, put, read_all
 from tests.support.memory_files import MemoryFiles
 

@@ -3,8 +3,9 @@
 from broker.store.store import MessageStore, StoreOptions
 from mqcommon.clock import ManualClock
 from mqcommon.files import FileSystem
+from mqcommon.message.columns import record_starts
 from mqcommon.message.ids import encode_host
-from mqcommon.message.record import Record, decode_record, split_records
+from mqcommon.message.record import Record, decode_record
 
 HOST = encode_host("127.0.0.1", 10911)
 BORN_HOST = encode_host("127.0.0.1", 50001)
@@ -48,7 +49,7 @@ def read_all(store: MessageStore, topic: str, queue_id: int, max_count: int = 5)
     while offset < store.max_offset(topic, queue_id):
         result = store.get(topic, queue_id, offset, max_count, 1 << 20)
         assert result.next_offset > offset, result
-        found += [decode_record(result.records, at) for at, _ in split_records(result.records)]
+        found += [decode_record(result.records, at) for at in record_starts(result.records)]
         offset = result.next_offset
     return found
 

@@ -16,7 +16,8 @@ from broker.store.log.sound import SECTOR_BYTES
 from broker.store.store import MessageStore
 from mqcommon.errors import RequestRefused
 from mqcommon.message.batch import encode_batch
-from mqcommon.message.record import MAX_PROPERTIES, Record
+from mqcommon.message.layout import MAX_PROPERTIES
+from mqcommon.message.record import Record
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
 from tests.broker.meta.support import Room, options

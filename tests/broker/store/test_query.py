@@ -13,8 +13,8 @@ from broker.store.query import first_at_least
 from broker.store.queue.entry import BLANK_SIZE, ENTRY, ENTRY_BYTES
 from broker.store.store import MessageStore
 from mqcommon.clock import ManualClock
+from mqcommon.message.layout import HEAD_V4
 from mqcommon.message.message import MessageExt
-from mqcommon.message.record import STORE_TIMESTAMP_V4_AT
 from tests.broker.store.cleaning import clean
 from tests.broker.store.support import HOST, open_store, put, put_batch
 from tests.support.memory_files import MemoryFiles
@@ -171,7 +171,7 @@ def set_times(store: MessageStore, times_ms: list[int]) -> None:
         physical = queue.entry(offset)[0]
         segment = store.log.chain.at(physical)
         assert segment is not None
-        struct.pack_into(">q", segment.file.view, physical - segment.base + STORE_TIMESTAMP_V4_AT, time_ms)
+        struct.pack_into(">q", segment.file.view, physical - segment.base + HEAD_V4.starts["store_timestamp"], time_ms)
 
 
 def expected(times_ms: list[int], time_ms: int) -> tuple[int, int]:

@@ -7,6 +7,8 @@ import pytest
 
 from broker.store.store import MessageStore
 from mqcommon.clock import ManualClock
+from mqcommon.message.flags import BORN_HOST_V6
+from mqcommon.message.ids import encode_host
 from tests.broker.store.support import SMALL, bodies, new_store, open_store, put
 from tests.support.memory_files import MemoryFiles
 
@@ -93,6 +95,26 @@ def test_lost_side_files_are_made_anew(kind: str) -> None:
     store = open_store(fs)
     assert bodies(store, "t", 0) == [b"%d" % n for n in range(60)]
     assert len(store.query("t", "k3", 32, 0, 1 << 60).records) == 1
+
+
+def test_a_crash_of_rocketmq_is_read_from_what_was_flushed_also_when_files_begin_with_ipv6() -> None:
+    """The log's files tell by their first store time whether they were flushed; ::1 looks like the year 1970."""
+    fs, clock = MemoryFiles(), ManualClock(5_000_000)
+    store = open_store(fs, clock)
+    born_host = encode_host("::1", 50001)
+    for number in range(40):
+        body = b"%03d" % number * 50
+        store.put("t", 0, body, b"", sys_flag=BORN_HOST_V6, born_timestamp=1, born_host=born_host)
+        clock.advance(10_000)
+        if number == 1:
+            store.checkpoint()
+    assert len(store.log.chain.segments) > 2
+    fs = fs.killed()
+    data = fs.read("/store/checkpoint")
+    fs.overwrite("/store/checkpoint", data[:2048] + bytes(2048))
+    store = new_store(fs, clock)
+    report = store.open()
+    assert (report.scanned_from, report.records) == (0, 40)
 
 
 def leave(fs: MemoryFiles, store: MessageStore, how: str) -> MemoryFiles:

@@ -1,6 +1,7 @@
 """Records: the golden one, round trips, and what is no record."""
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -8,10 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqcommon.errors import ProtocolError
+from mqcommon.message.columns import record_starts
 from mqcommon.message.flags import BORN_HOST_V6, COMPRESSED, STORE_HOST_V6
 from mqcommon.message.ids import encode_host
+from mqcommon.message.layout import MAGIC_V2
 from mqcommon.message.message import MessageExt, decode_messages
-from mqcommon.message.record import MAGIC_V2, decode_record, encode_record, split_records, topic_field
+from mqcommon.message.record import decode_record, encode_record, topic_field
 
 VECTORS = json.loads((Path(__file__).parents[2] / "golden/vectors.json").read_text())
 GOLDEN = bytes.fromhex(VECTORS["record_v1"]["hex"])
@@ -65,7 +68,8 @@ def test_a_record_survives_decoding(raw: bytes) -> None:
 @given(st.lists(records(), max_size=5))
 def test_records_one_after_another(raws: list[bytes]) -> None:
     data = b"".join(raws)
-    assert [data[at : at + size] for at, size in split_records(data)] == raws
+    starts = [*record_starts(data), len(data)]
+    assert [data[start:end] for start, end in pairwise(starts)] == raws
     assert [message.record for message in decode_messages(data)] == [decode_record(raw) for raw in raws]
 
 

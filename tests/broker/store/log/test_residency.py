@@ -11,7 +11,8 @@ from broker.store.queue.entry import BLANK_SIZE
 from broker.store.reader import GetStatus, read_queue
 from broker.store.store import MessageStore
 from mqcommon.clock import ManualClock
-from mqcommon.message.record import decode_record, split_records
+from mqcommon.message.columns import record_starts
+from mqcommon.message.record import decode_record
 from tests.broker.store.support import open_store, put, put_batch
 from tests.support.memory_files import MemoryFiles
 
@@ -57,7 +58,7 @@ def pulled(store: MessageStore, offset: int, max_count: int = 32, max_bytes: int
     assert queue is not None
     result = read_queue(store.log, queue, offset, max_count, max_bytes)
     assert result.next_offset == offset + result.count
-    return [decode_record(result.records, at).body for at, _ in split_records(result.records)]
+    return [decode_record(result.records, at).body for at in record_starts(result.records)]
 
 
 def test_a_pull_of_cold_messages_reads_entries_and_messages_from_disk() -> None:
