@@ -10,80 +10,19 @@ from hypothesis import strategies as st
 
 from mqcommon.errors import RequestRefused
 from remoting.protocol.command import Command, text_ext
-from remoting.protocol.headers import admin, client, groups, members, namesrv, offsets, pull, query, send, topics
+from remoting.protocol.headers import offsets, send, topics
 from remoting.protocol.headers.header import Header, header_fields
+from remoting.protocol.headers.pages import PageRequestHeader, PageResponseHeader
+from remoting.protocol.requests.request import NOTHING
+from tests.remoting.protocol.described import BY_CODE
 from tests.remoting.protocol.golden import recorded
 
 FILES = ["java_json", "java_rocketmq", "java_5.3.3", "cpp", "broker_namesrv", "admin_4.9.8", "admin_5.3.3"]
 
-REQUESTS: dict[int, type[Header]] = {
-    10: send.SendMessageRequestHeader,
-    11: pull.PullMessageRequestHeader,
-    12: query.QueryMessageRequestHeader,
-    14: offsets.QueryConsumerOffsetRequestHeader,
-    15: offsets.UpdateConsumerOffsetRequestHeader,
-    17: topics.CreateTopicRequestHeader,
-    21: topics.GetAllTopicConfigRequestHeader,
-    29: offsets.SearchOffsetRequestHeader,
-    30: offsets.GetMaxOffsetRequestHeader,
-    31: offsets.QueueRequestHeader,
-    32: offsets.QueueRequestHeader,
-    33: query.ViewMessageRequestHeader,
-    35: client.UnregisterClientRequestHeader,
-    38: groups.ConsumerGroupRequestHeader,
-    40: groups.ConsumerGroupRequestHeader,
-    100: namesrv.PutKVConfigRequestHeader,
-    101: namesrv.KVConfigRequestHeader,
-    102: namesrv.KVConfigRequestHeader,
-    103: namesrv.RegisterBrokerRequestHeader,
-    104: namesrv.BrokerRequestHeader,
-    105: namesrv.GetRouteInfoRequestHeader,
-    201: groups.GetAllSubscriptionGroupRequestHeader,
-    202: topics.TopicRequestHeader,
-    203: groups.ConsumerGroupRequestHeader,
-    204: groups.ProducerGroupRequestHeader,
-    205: namesrv.BrokerNameRequestHeader,
-    207: groups.DeleteSubscriptionGroupRequestHeader,
-    208: groups.GetConsumeStatsRequestHeader,
-    215: topics.TopicRequestHeader,
-    216: namesrv.DeleteTopicFromNamesrvRequestHeader,
-    217: topics.TopicRequestHeader,
-    219: namesrv.NamespaceRequestHeader,
-    224: namesrv.ClusterRequestHeader,
-    300: topics.TopicRequestHeader,
-    307: client.GetConsumerRunningInfoRequestHeader,
-    315: admin.ViewBrokerStatsDataRequestHeader,
-    322: namesrv.BrokerRequestHeader,
-    327: namesrv.BrokerNameRequestHeader,
-    361: pull.PullMessageRequestHeader,
-}
-RESPONSES: dict[int, type[Header]] = {
-    10: send.SendMessageResponseHeader,
-    11: pull.PullMessageResponseHeader,
-    12: query.QueryMessageResponseHeader,
-    14: offsets.OffsetResponseHeader,
-    26: admin.GetBrokerConfigResponseHeader,
-    29: offsets.OffsetResponseHeader,
-    30: offsets.OffsetResponseHeader,
-    31: offsets.OffsetResponseHeader,
-    34: client.HeartbeatResponseHeader,
-    205: namesrv.WipeWritePermResponseHeader,
-    310: send.SendMessageResponseHeader,
-    320: send.SendMessageResponseHeader,
-    322: namesrv.QueryDataVersionResponseHeader,
-    327: namesrv.AddWritePermResponseHeader,
-}
 #: Ext fields that any request may carry.
 INHERITED = {"bname", "ReqT", "ns", "nsd", "oway", "lo", "AccessKey", "Signature", "SecurityToken", "OnsChannel"}
-#: Of which there are no recorded frames.
-UNRECORDED: set[type[Header]] = {
-    admin.ResetMasterFlushOffsetHeader,
-    members.BrokerHeartbeatRequestHeader,
-    members.ExchangeHAInfoHeader,
-    members.GetBrokerMemberGroupRequestHeader,
-    members.NotifyMinBrokerIdChangeRequestHeader,
-}
-ALL = sorted({*REQUESTS.values(), *RESPONSES.values(), *UNRECORDED}, key=lambda each: each.__name__)
+HEADERS = {kind for entry in BY_CODE.values() for kind in (entry.header_type, entry.answer_header_type)} - {NOTHING}
+ALL = sorted({*HEADERS, PageRequestHeader, PageResponseHeader}, key=lambda each: each.__name__)
 
 
 def kept(cls: type[Header], command: Command, short: bool, where: str) -> None:
@@ -104,15 +43,14 @@ def kept(cls: type[Header], command: Command, short: bool, where: str) -> None:
 def test_recorded_ext_is_kept() -> None:
     seen = set()
     for each in recorded(*FILES):
-        command = each.command
-        if each.is_request and each.request_code in (310, 320):
-            kept(send.SendMessageRequestHeader, command, True, each.where)
-        elif each.is_request and each.request_code in REQUESTS:
-            kept(REQUESTS[each.request_code], command, False, each.where)
-        elif each.is_request or not command.ext or each.request_code not in RESPONSES:
+        command, entry = each.command, BY_CODE.get(each.request_code)
+        if entry is None or not (each.is_request or command.ext):
             continue
+        cls = entry.header_type if each.is_request else entry.answer_header_type
+        if cls is NOTHING:
+            assert not set(command.ext or {}) - INHERITED, each.where
         else:
-            kept(RESPONSES[each.request_code], command, False, each.where)
+            kept(cls, command, each.is_request and entry.has_short_names, each.where)
         seen.add((each.request_code, each.is_request))
     assert len(seen) > 30
 
