@@ -56,13 +56,7 @@ REFUSED = {
 
 
 # The hot path writes its requests itself.
-WRITES_COMMANDS = {
-    "sdk/producer/wire.py",
-    "sdk/probe.py",
-    "broker/replication/find_master.py",
-    "broker/handlers/member_notices.py",
-    "namesrv/notices.py",
-}
+WRITES_COMMANDS = {"sdk/producer/wire.py"}
 
 
 def handled(package: str) -> set[str]:

@@ -112,5 +112,7 @@ class Answer(Generic[AH, AB]):
         """Its body. ProtocolError when it cannot be read. ``relaxed_bytes``: of JSON that is not standard."""
         kind: Any = self.what.answer_body_type
         raw: Any = self.command.body
+        if not raw and kind is not bytes:
+            raise ProtocolError(f"an answer without a body, where one of {kind.__name__} belongs")
         body: AB = raw if kind is bytes else decode_body(kind, raw, self.command.codec, relaxed_bytes)
         return body
