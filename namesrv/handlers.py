@@ -33,21 +33,19 @@ from remoting.protocol.headers.namesrv import (
 )
 from remoting.protocol.requests.namesrv import (
     ADD_WRITE_PERM_OF_BROKER,
-    BROKER_HEARTBEAT,
     DELETE_TOPIC_IN_NAMESRV,
     GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
     GET_BROKER_CLUSTER_INFO,
-    GET_BROKER_MEMBER_GROUP,
     GET_HAS_UNIT_SUB_TOPIC_LIST,
     GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST,
     GET_ROUTEINFO_BY_TOPIC,
     GET_SYSTEM_TOPIC_LIST_FROM_NS,
     GET_TOPICS_BY_CLUSTER,
     GET_UNIT_TOPIC_LIST,
-    QUERY_DATA_VERSION,
     REGISTER_TOPIC_IN_NAMESRV,
     WIPE_WRITE_PERM_OF_BROKER,
 )
+from remoting.protocol.requests.registrations import BROKER_HEARTBEAT, GET_BROKER_MEMBER_GROUP, QUERY_DATA_VERSION
 from remoting.protocol.requests.request import Request
 
 logger = logging.getLogger(__name__)

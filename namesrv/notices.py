@@ -15,7 +15,7 @@ from namesrv.min_broker import MinBrokerChange
 from namesrv.state import State
 from remoting.net.client import RemotingClient, open_client
 from remoting.protocol.headers.members import NotifyMinBrokerIdChangeRequestHeader
-from remoting.protocol.requests.namesrv import NOTIFY_MIN_BROKER_ID_CHANGE
+from remoting.protocol.requests.registrations import NOTIFY_MIN_BROKER_ID_CHANGE
 
 logger = logging.getLogger(__name__)
 

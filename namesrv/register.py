@@ -44,7 +44,7 @@ from remoting.protocol.headers.namesrv import (
     RegisterBrokerRequestHeader,
     RegisterBrokerResponseHeader,
 )
-from remoting.protocol.requests.namesrv import REGISTER_BROKER, UNREGISTER_BROKER
+from remoting.protocol.requests.registrations import REGISTER_BROKER, UNREGISTER_BROKER
 
 logger = logging.getLogger(__name__)
 

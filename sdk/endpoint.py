@@ -37,20 +37,23 @@ class Endpoint:
         """
         if self.broker_name:
             command.ext = {**(command.ext or {}), BNAME_FIELD: self.broker_name}
+            self._check_name()
         timeout_ms = self.timeout_ms + wait_ms
         deadline = trio.current_time() + timeout_ms / 1000
-        again = Command(command.code, command.ext, command.body)
+        ext, raw = command.ext, command.body
         try:
-            answer = await self._invoke(command, body, timeout_ms)
+            answer = await self.client.invoke(self.addr, command, timeout_ms, body=body)
         except ConnectionLost:
             # Idle connections get closed, and brokers restart: all that is asked here may be asked twice.
-            answer = await self._invoke(again, body, (deadline - trio.current_time()) * 1000)
+            self._check_name()
+            again, left_ms = Command(command.code, ext, raw), (deadline - trio.current_time()) * 1000
+            answer = await self.client.invoke(self.addr, again, left_ms, body=body)
         if answer.code == ResponseCode.NOT_LEADER_FOR_QUEUE and self.broker_name:
             raise WrongBroker(self.addr, self.broker_name, self.client.broker_name_at(self.addr))
         return answer
 
-    async def _invoke(self, command: Command, body: Body | bytes | None, timeout_ms: float) -> Command:
+    def _check_name(self) -> None:
+        """WrongBroker when it is known that another broker than the one that is meant listens here."""
         found = self.client.broker_name_at(self.addr) if self.broker_name else ""
         if found and found != self.broker_name:
             raise WrongBroker(self.addr, self.broker_name, found)
-        return await self.client.invoke(self.addr, command, timeout_ms, body=body)

@@ -21,7 +21,7 @@ from remoting.protocol.headers.namesrv import (
     RegisterBrokerRequestHeader,
     RegisterBrokerResponseHeader,
 )
-from remoting.protocol.requests.namesrv import (
+from remoting.protocol.requests.registrations import (
     BROKER_HEARTBEAT,
     GET_BROKER_MEMBER_GROUP,
     QUERY_DATA_VERSION,

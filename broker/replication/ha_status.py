@@ -19,7 +19,7 @@ from remoting.net.server import Handler
 from remoting.protocol.bodies.ha import HAClientRuntimeInfo, HAConnectionRuntimeInfo, HARuntimeInfo
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
-from remoting.protocol.requests.replication import GET_BROKER_HA_STATUS, RESET_MASTER_FLUSH_OFFSET
+from remoting.protocol.requests.admin import GET_BROKER_HA_STATUS, RESET_MASTER_FLUSH_OFFSET
 
 logger = logging.getLogger(__name__)
 

@@ -24,7 +24,7 @@ from remoting.protocol.headers.groups import (
 )
 from remoting.protocol.headers.query import QueryConsumeQueueRequestHeader
 from remoting.protocol.headers.topics import CreateTopicRequestHeader, GetTopicConfigRequestHeader, TopicRequestHeader
-from remoting.protocol.requests import admin, clients, groups, query, replication, topics
+from remoting.protocol.requests import admin, clients, groups, query, topics
 from sdk.config_text import decode_config, encode_config
 from sdk.endpoint import Endpoint
 
@@ -161,12 +161,12 @@ async def update_broker_config(broker: Endpoint, values: Mapping[str, str]) -> N
 
 async def ha_status(broker: Endpoint) -> HARuntimeInfo:
     """How far a master's slaves are, or how a slave's copying goes."""
-    return (await call(broker, replication.GET_BROKER_HA_STATUS)).body()
+    return (await call(broker, admin.GET_BROKER_HA_STATUS)).body()
 
 
 async def reset_master_flush_offset(broker: Endpoint, offset: int) -> None:
     """Tell a slave how far its master's disk has the log."""
-    await call(broker, replication.RESET_MASTER_FLUSH_OFFSET, ResetMasterFlushOffsetHeader(offset))
+    await call(broker, admin.RESET_MASTER_FLUSH_OFFSET, ResetMasterFlushOffsetHeader(offset))
 
 
 async def broker_stats(broker: Endpoint, name: str, key: str) -> BrokerStatsData:

@@ -1,23 +1,15 @@
-"""NameServers: brokers that register (103, 104, 322, 904), the members of a set (901, 905), routes and topics
-(105, 106, 205, 206, 216, 217, 224, 304, 311 - 313, 327), key-value pairs (100 - 102, 219), options (318, 319).
+"""NameServers: routes and topics (105, 106, 205, 206, 216, 217, 224, 304, 311 - 313, 327), key-value pairs (100 - 102,
+219), options (318, 319). What brokers tell them is in registrations.py.
 """
 
-from remoting.protocol.bodies.cluster import ClusterInfo, MemberGroupAnswer
-from remoting.protocol.bodies.data_version import DataVersion
+from remoting.protocol.bodies.cluster import ClusterInfo
 from remoting.protocol.bodies.kvtable import KVTable
-from remoting.protocol.bodies.register import RegisterBrokerBody
 from remoting.protocol.bodies.route import TopicRouteData
 from remoting.protocol.bodies.topic import TopicList
 from remoting.protocol.codes import RequestCode, ResponseCode
-from remoting.protocol.headers.members import (
-    BrokerHeartbeatRequestHeader,
-    GetBrokerMemberGroupRequestHeader,
-    NotifyMinBrokerIdChangeRequestHeader,
-)
 from remoting.protocol.headers.namesrv import (
     AddWritePermResponseHeader,
     BrokerNameRequestHeader,
-    BrokerRequestHeader,
     ClusterRequestHeader,
     DeleteTopicFromNamesrvRequestHeader,
     GetKVConfigResponseHeader,
@@ -25,38 +17,10 @@ from remoting.protocol.headers.namesrv import (
     KVConfigRequestHeader,
     NamespaceRequestHeader,
     PutKVConfigRequestHeader,
-    QueryDataVersionResponseHeader,
-    RegisterBrokerRequestHeader,
-    RegisterBrokerResponseHeader,
     WipeWritePermResponseHeader,
 )
 from remoting.protocol.headers.topics import TopicRequestHeader
 from remoting.protocol.requests.request import NOTHING, Request
-
-# --- brokers
-
-# The body may be encoded already: compressed, or in the JSON of old NameServers. That of the answer may be missing.
-REGISTER_BROKER: Request[
-    RegisterBrokerRequestHeader, RegisterBrokerBody | bytes, RegisterBrokerResponseHeader, KVTable
-] = Request(
-    RequestCode.REGISTER_BROKER, RegisterBrokerRequestHeader, RegisterBrokerBody,
-    RegisterBrokerResponseHeader, KVTable, may_be_oneway=True,
-)  # fmt: skip
-UNREGISTER_BROKER = Request(RequestCode.UNREGISTER_BROKER, BrokerRequestHeader, NOTHING, NOTHING, NOTHING)
-# Without a body in the answer the NameServer does not know the broker.
-QUERY_DATA_VERSION = Request(
-    RequestCode.QUERY_DATA_VERSION, BrokerRequestHeader, DataVersion, QueryDataVersionResponseHeader, DataVersion
-)
-BROKER_HEARTBEAT = Request(
-    RequestCode.BROKER_HEARTBEAT, BrokerHeartbeatRequestHeader, NOTHING, NOTHING, NOTHING, may_be_oneway=True
-)
-GET_BROKER_MEMBER_GROUP = Request(
-    RequestCode.GET_BROKER_MEMBER_GROUP, GetBrokerMemberGroupRequestHeader, NOTHING, NOTHING, MemberGroupAnswer
-)
-NOTIFY_MIN_BROKER_ID_CHANGE = Request(
-    RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, NotifyMinBrokerIdChangeRequestHeader, NOTHING, NOTHING, NOTHING,
-    may_be_oneway=True,
-)  # fmt: skip
 
 # --- routes and topics
 
