@@ -21,12 +21,8 @@ from remoting.net.steps import Steps
 from remoting.protocol.bodies.kvtable import KVTable
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
-from remoting.protocol.headers.namesrv import (
-    GetKVConfigResponseHeader,
-    KVConfigRequestHeader,
-    NamespaceRequestHeader,
-    PutKVConfigRequestHeader,
-)
+from remoting.protocol.headers.namesrv import GetKVConfigResponseHeader
+from remoting.protocol.requests.namesrv import DELETE_KV_CONFIG, GET_KV_CONFIG, GET_KVLIST_BY_NAMESPACE, PUT_KV_CONFIG
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +38,7 @@ def build_slow_handlers(state: State) -> dict[int, SlowHandler]:
 
 async def put_kv(state: State, channel: Channel, request: Command) -> Command:
     """100."""
-    header = PutKVConfigRequestHeader.from_ext(request.ext)
+    header = PUT_KV_CONFIG.header(request)
     try:
         await state.kv_config.put(header.namespace, header.key, header.value)
     except (OSError, StoreError) as error:
@@ -52,7 +48,7 @@ async def put_kv(state: State, channel: Channel, request: Command) -> Command:
 
 async def delete_kv(state: State, channel: Channel, request: Command) -> Command:
     """102."""
-    header = KVConfigRequestHeader.from_ext(request.ext)
+    header = DELETE_KV_CONFIG.header(request)
     try:
         await state.kv_config.delete(header.namespace, header.key)
     except (OSError, StoreError) as error:
@@ -62,21 +58,21 @@ async def delete_kv(state: State, channel: Channel, request: Command) -> Command
 
 def get_kv(state: State, channel: Channel, request: Command) -> Command:
     """101."""
-    header = KVConfigRequestHeader.from_ext(request.ext)
+    header = GET_KV_CONFIG.header(request)
     value = state.kv_config.get(header.namespace, header.key)
     if value is None:
         text = f"No config item, Namespace: {header.namespace} Key: {header.key}"
         raise RequestRefused(ResponseCode.QUERY_NOT_FOUND, text)
-    return request.respond(ext=GetKVConfigResponseHeader(value).to_ext())
+    return GET_KV_CONFIG.answer(request, GetKVConfigResponseHeader(value))
 
 
 def get_kv_namespace(state: State, channel: Channel, request: Command) -> Steps[Command]:
     """219."""
-    namespace = NamespaceRequestHeader.from_ext(request.ext).namespace
+    namespace = GET_KVLIST_BY_NAMESPACE.header(request).namespace
     values = state.kv_config.namespace(namespace)
     if values is None:
         raise RequestRefused(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}")
-    return (yield from answer_steps(request, KVTable(dict(values)), channel.max_frame_bytes))
+    return (yield from answer_steps(GET_KVLIST_BY_NAMESPACE, request, KVTable(dict(values)), channel.max_frame_bytes))
 
 
 def get_config(state: State, channel: Channel, request: Command) -> Command:

@@ -8,7 +8,7 @@ Neighbours: routes.py thinks; register.py has 103 and 104, config_handlers.py th
 import logging
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TypeVar
+from typing import Any
 
 from mqcommon.errors import ProtocolError, RequestRefused
 from namesrv import config_handlers
@@ -20,39 +20,42 @@ from remoting.net.answers import answer_steps, answer_with
 from remoting.net.channel import Channel
 from remoting.net.server import Handler
 from remoting.net.steps import NAMES, StepHandler, Steps, slices, sorted_steps
-from remoting.protocol.bodies import Body, dialect_for, encode_body
+from remoting.protocol.bodies import dialect_for, encode_body
 from remoting.protocol.bodies.cluster import BrokerMemberGroup, MemberGroupAnswer
 from remoting.protocol.bodies.data_version import DataVersion
-from remoting.protocol.bodies.limited import decode_limited
-from remoting.protocol.bodies.route import TopicRouteData
-from remoting.protocol.bodies.topic import TopicList
+from remoting.protocol.bodies.topic import TOPIC_UNIT, TOPIC_UNIT_SUB, TopicList
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import CBOR, OFFER_FIELD, Command
-from remoting.protocol.headers.members import BrokerHeartbeatRequestHeader, GetBrokerMemberGroupRequestHeader
 from remoting.protocol.headers.namesrv import (
     AddWritePermResponseHeader,
-    BrokerNameRequestHeader,
-    BrokerRequestHeader,
-    ClusterRequestHeader,
-    DeleteTopicFromNamesrvRequestHeader,
-    GetRouteInfoRequestHeader,
     QueryDataVersionResponseHeader,
     WipeWritePermResponseHeader,
 )
-from remoting.protocol.headers.topics import TopicRequestHeader
+from remoting.protocol.requests.namesrv import (
+    ADD_WRITE_PERM_OF_BROKER,
+    DELETE_TOPIC_IN_NAMESRV,
+    GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
+    GET_BROKER_CLUSTER_INFO,
+    GET_HAS_UNIT_SUB_TOPIC_LIST,
+    GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST,
+    GET_ROUTEINFO_BY_TOPIC,
+    GET_SYSTEM_TOPIC_LIST_FROM_NS,
+    GET_TOPICS_BY_CLUSTER,
+    GET_UNIT_TOPIC_LIST,
+    REGISTER_TOPIC_IN_NAMESRV,
+    WIPE_WRITE_PERM_OF_BROKER,
+)
+from remoting.protocol.requests.registrations import BROKER_HEARTBEAT, GET_BROKER_MEMBER_GROUP, QUERY_DATA_VERSION
+from remoting.protocol.requests.request import Request
 
 logger = logging.getLogger(__name__)
-
-# topicSysFlag bits of RocketMQ's units (several clusters that mirror each other)
-FLAG_UNIT = 1
-FLAG_UNIT_SUB = 2
 
 _NO_ROUTE = (
     "No topic route info in name server for the topic: {}\n"
     "See https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 )
 
-B = TypeVar("B", bound=Body)
+TopicsRequest = Request[Any, Any, Any, TopicList]
 StateHandler = Callable[[State, Channel, Command], Command]
 
 
@@ -81,10 +84,12 @@ def build_step_handlers(state: State) -> dict[int, StepHandler]:
         RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: get_all_topics,
         RequestCode.GET_KVLIST_BY_NAMESPACE: config_handlers.get_kv_namespace,
         RequestCode.GET_TOPICS_BY_CLUSTER: get_topics_of_cluster,
-        RequestCode.GET_UNIT_TOPIC_LIST: _topics_by_flag(lambda flag: bool(flag & FLAG_UNIT)),
-        RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: _topics_by_flag(lambda flag: bool(flag & FLAG_UNIT_SUB)),
+        RequestCode.GET_UNIT_TOPIC_LIST: _topics_by_flag(GET_UNIT_TOPIC_LIST, lambda flag: bool(flag & TOPIC_UNIT)),
+        RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: _topics_by_flag(
+            GET_HAS_UNIT_SUB_TOPIC_LIST, lambda flag: bool(flag & TOPIC_UNIT_SUB)
+        ),
         RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: _topics_by_flag(
-            lambda flag: bool(flag & FLAG_UNIT_SUB) and not flag & FLAG_UNIT
+            GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST, lambda flag: bool(flag & TOPIC_UNIT_SUB) and not flag & TOPIC_UNIT
         ),
     }
     return {code: partial(handler, state) for code, handler in table.items()}
@@ -95,18 +100,17 @@ def build_step_handlers(state: State) -> dict[int, StepHandler]:
 
 def query_data_version(state: State, channel: Channel, request: Command) -> Command:
     """322: is what you know of me still true? Also a sign of life."""
-    header = BrokerRequestHeader.from_ext(request.ext)
-    told = read_body(DataVersion, request)
+    header = QUERY_DATA_VERSION.header(request)
+    told = QUERY_DATA_VERSION.body(request) if request.body else DataVersion()
     known = state.routes.touch(header.cluster_name, header.broker_addr, channel, state.clock.monotonic_ms())
-    return request.respond(
-        ext=QueryDataVersionResponseHeader(known != told, is_skylark(request) or None).to_ext(),
-        body=b"" if known is None else encode_body(known, dialect_for(request)),
-    )
+    answer = QueryDataVersionResponseHeader(known != told, is_skylark(request) or None)
+    body = b"" if known is None else encode_body(known, dialect_for(request))
+    return QUERY_DATA_VERSION.answer(request, answer, body=body)
 
 
 def heartbeat(state: State, channel: Channel, request: Command) -> Command:
     """904: the least sign of life, each second from brokers that may have acting masters."""
-    header = BrokerHeartbeatRequestHeader.from_ext(request.ext)
+    header = BROKER_HEARTBEAT.header(request)
     if state.routes.touch(header.cluster_name, header.broker_addr, channel, state.clock.monotonic_ms()) is None:
         # RocketMQ says nothing, and its brokers do not wait for an answer; ours then register again at once
         raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"broker {header.broker_addr} is not registered")
@@ -115,10 +119,10 @@ def heartbeat(state: State, channel: Channel, request: Command) -> Command:
 
 def get_member_group(state: State, channel: Channel, request: Command) -> Command:
     """901: who of this broker set lives; nobody in a set that is not known."""
-    header = GetBrokerMemberGroupRequestHeader.from_ext(request.ext)
+    header = GET_BROKER_MEMBER_GROUP.header(request)
     known = state.routes.members(header.broker_name)
     group = BrokerMemberGroup(known.broker_addrs if known else {}, header.broker_name, header.cluster_name)
-    return answer_with(request, MemberGroupAnswer(group), channel.max_frame_bytes)
+    return answer_with(GET_BROKER_MEMBER_GROUP, request, MemberGroupAnswer(group), channel.max_frame_bytes)
 
 
 # --- routes
@@ -126,7 +130,7 @@ def get_member_group(state: State, channel: Channel, request: Command) -> Comman
 
 def get_route(state: State, channel: Channel, request: Command) -> Command:
     """105: where is this topic?"""
-    header = GetRouteInfoRequestHeader.from_ext(request.ext)
+    header = GET_ROUTEINFO_BY_TOPIC.header(request)
     if state.is_waiting_for_brokers:
         raise RequestRefused(ResponseCode.SYSTEM_ERROR, "name server not ready")
     route = state.routes.route(header.topic, acting_master=state.options.support_acting_master)
@@ -134,14 +138,14 @@ def get_route(state: State, channel: Channel, request: Command) -> Command:
         raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, _NO_ROUTE.format(header.topic))
     if state.options.order_message_enable:
         route.order_topic_conf = state.kv_config.get(ORDER_TOPIC_CONFIG, header.topic)
-    return answer_with(request, route, channel.max_frame_bytes)
+    return answer_with(GET_ROUTEINFO_BY_TOPIC, request, route, channel.max_frame_bytes)
 
 
 def get_cluster_info(state: State, channel: Channel, request: Command) -> Command:
     """106: all brokers of all clusters."""
     info = state.routes.cluster_info()
     info.contested = state.routes.rivals.contested(state.clock.monotonic_ms()) or None
-    return answer_with(request, info, channel.max_frame_bytes)
+    return answer_with(GET_BROKER_CLUSTER_INFO, request, info, channel.max_frame_bytes)
 
 
 # --- topics
@@ -150,14 +154,14 @@ def get_cluster_info(state: State, channel: Channel, request: Command) -> Comman
 def get_all_topics(state: State, channel: Channel, request: Command) -> Steps[Command]:
     """206."""
     _check_allowed(state.options.enable_all_topic_list)
-    return (yield from _topic_list(channel, request, state.routes.tables()))
+    return (yield from _topic_list(GET_ALL_TOPIC_LIST_FROM_NAMESERVER, channel, request, state.routes.tables()))
 
 
 def get_topics_of_cluster(state: State, channel: Channel, request: Command) -> Steps[Command]:
     """224."""
     _check_allowed(state.options.enable_topic_list)
-    header = ClusterRequestHeader.from_ext(request.ext)
-    return (yield from _topic_list(channel, request, state.routes.tables(header.cluster)))
+    tables = state.routes.tables(GET_TOPICS_BY_CLUSTER.header(request).cluster)
+    return (yield from _topic_list(GET_TOPICS_BY_CLUSTER, channel, request, tables))
 
 
 def get_system_topics(state: State, channel: Channel, request: Command) -> Command:
@@ -170,10 +174,14 @@ def get_system_topics(state: State, channel: Channel, request: Command) -> Comma
         names.update(dict.fromkeys((cluster, *broker_names)))
     for data in info.broker_addr_table.values():
         broker_addr = broker_addr or data.broker_addrs[min(data.broker_addrs)]
-    return answer_with(request, TopicList(list(names), broker_addr), channel.max_frame_bytes)
+    return answer_with(
+        GET_SYSTEM_TOPIC_LIST_FROM_NS, request, TopicList(list(names), broker_addr), channel.max_frame_bytes
+    )
 
 
-def _topics_by_flag(predicate: Callable[[int], bool]) -> Callable[[State, Channel, Command], Steps[Command]]:
+def _topics_by_flag(
+    what: TopicsRequest, predicate: Callable[[int], bool]
+) -> Callable[[State, Channel, Command], Steps[Command]]:
     """311, 312, 313."""
 
     def handler(state: State, channel: Channel, request: Command) -> Steps[Command]:
@@ -183,14 +191,14 @@ def _topics_by_flag(predicate: Callable[[int], bool]) -> Callable[[State, Channe
             for part in slices(list(table), NAMES):  # names alone: a tuple for each would be work for the collector
                 found.append([topic for topic in part if topic in table and predicate(table[topic].topic_sys_flag)])
                 yield None
-        return (yield from _topic_list(channel, request, found))
+        return (yield from _topic_list(what, channel, request, found))
 
     return handler
 
 
 def delete_topic(state: State, channel: Channel, request: Command) -> Command:
     """216."""
-    header = DeleteTopicFromNamesrvRequestHeader.from_ext(request.ext)
+    header = DELETE_TOPIC_IN_NAMESRV.header(request)
     state.routes.delete_topic(header.topic, header.cluster_name or None)
     logger.info("topic deleted: %s cluster=%s by=%s", header.topic, header.cluster_name or "all", channel.remote)
     return request.respond()
@@ -198,8 +206,8 @@ def delete_topic(state: State, channel: Channel, request: Command) -> Command:
 
 def register_topic(state: State, channel: Channel, request: Command) -> Command:
     """217: queues of a topic, told by someone else than their brokers."""
-    header = TopicRequestHeader.from_ext(request.ext)
-    queues = read_body(TopicRouteData, request).queue_datas
+    header = REGISTER_TOPIC_IN_NAMESRV.header(request)
+    queues = REGISTER_TOPIC_IN_NAMESRV.body(request).queue_datas if request.body else []
     for queue in queues:
         fault = topic_fault(header.topic, Queues(queue.read_queue_nums, queue.write_queue_nums, queue.perm))
         if fault is not None:
@@ -212,18 +220,18 @@ def register_topic(state: State, channel: Channel, request: Command) -> Command:
 
 def wipe_write_perm(state: State, channel: Channel, request: Command) -> Steps[Command]:
     """205."""
-    name = BrokerNameRequestHeader.from_ext(request.ext).broker_name
+    name = WIPE_WRITE_PERM_OF_BROKER.header(request).broker_name
     count = yield from state.routes.wipe_write_perm(name)
     logger.info("write permission wiped: %s topics=%d by=%s", name, count, channel.remote)
-    return request.respond(ext=WipeWritePermResponseHeader(count).to_ext())
+    return WIPE_WRITE_PERM_OF_BROKER.answer(request, WipeWritePermResponseHeader(count))
 
 
 def add_write_perm(state: State, channel: Channel, request: Command) -> Steps[Command]:
     """327."""
-    name = BrokerNameRequestHeader.from_ext(request.ext).broker_name
+    name = ADD_WRITE_PERM_OF_BROKER.header(request).broker_name
     count = yield from state.routes.add_write_perm(name)
     logger.info("write permission added: %s topics=%d by=%s", name, count, channel.remote)
-    return request.respond(ext=AddWritePermResponseHeader(count).to_ext())
+    return ADD_WRITE_PERM_OF_BROKER.answer(request, AddWritePermResponseHeader(count))
 
 
 # --- inside
@@ -234,29 +242,21 @@ def is_skylark(request: Command) -> bool:
     return request.codec == CBOR or bool(request.ext and OFFER_FIELD in request.ext)
 
 
-def read_body(cls: type[B], request: Command) -> B:
-    """The body of a request, an empty one when it has none; what is no such body, or over its limits, is refused."""
-    if not request.body:
-        return cls()
-    try:
-        return decode_limited(cls, request.body, request.codec)
-    except ProtocolError as error:
-        raise unreadable(error) from None
-
-
 def unreadable(error: ProtocolError) -> RequestRefused:
     """The refusal of a request whose body is none."""
     return RequestRefused(ResponseCode.SYSTEM_ERROR, f"the body cannot be read: {error}")
 
 
-def _topic_list(channel: Channel, request: Command, tables: Iterable[Iterable[str]]) -> Steps[Command]:
+def _topic_list(
+    what: TopicsRequest, channel: Channel, request: Command, tables: Iterable[Iterable[str]]
+) -> Steps[Command]:
     """The topics of all ``tables``, sorted; RocketMQ's lists have no order."""
     found: set[str] = set()
     for table in tables:
         found.update(table)
         yield None
     names = yield from sorted_steps(found)
-    return (yield from answer_steps(request, TopicList(names), channel.max_frame_bytes))
+    return (yield from answer_steps(what, request, TopicList(names), channel.max_frame_bytes))
 
 
 def _check_allowed(is_enabled: bool) -> None:

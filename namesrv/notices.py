@@ -14,9 +14,8 @@ from mqcommon.errors import RemotingError
 from namesrv.min_broker import MinBrokerChange
 from namesrv.state import State
 from remoting.net.client import RemotingClient, open_client
-from remoting.protocol.codes import RequestCode
-from remoting.protocol.command import Command
 from remoting.protocol.headers.members import NotifyMinBrokerIdChangeRequestHeader
+from remoting.protocol.requests.registrations import NOTIFY_MIN_BROKER_ID_CHANGE
 
 logger = logging.getLogger(__name__)
 
@@ -76,7 +75,7 @@ async def _tell(client: RemotingClient, addr: str, change: MinBrokerChange) -> N
         change.ha_broker_addr,
     )
     try:
-        await client.oneway(addr, Command(RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, header.to_ext()))
+        await client.oneway(addr, NOTIFY_MIN_BROKER_ID_CHANGE.oneway(header))
     except RemotingError as error:
         logger.info("slave not told of its lowest broker: %s", error)
     except Exception:

@@ -41,10 +41,10 @@ from remoting.protocol.bodies.topic import TopicConfig
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import CBOR, Command
 from remoting.protocol.headers.namesrv import (
-    BrokerRequestHeader,
     RegisterBrokerRequestHeader,
     RegisterBrokerResponseHeader,
 )
+from remoting.protocol.requests.registrations import REGISTER_BROKER, UNREGISTER_BROKER
 
 logger = logging.getLogger(__name__)
 
@@ -127,7 +127,7 @@ def _steps(state: State, channel: Channel, request: Command) -> Steps[Command]:
 
 def _unregister(state: State, request: Command) -> Steps[Command]:
     """104: a broker says good-bye."""
-    header = BrokerRequestHeader.from_ext(request.ext)
+    header = UNREGISTER_BROKER.header(request)
     if state.routes.unregister(header.cluster_name, header.broker_name, header.broker_addr):
         logger.info(
             "broker unregistered: %s %s %d %s",
@@ -157,7 +157,7 @@ def _answer(
 ) -> Command:
     who = f"{new.cluster} {new.broker_name} {new.broker_id} {new.broker_addr}"
     if result.outcome is Outcome.WHOLE_NEEDED:
-        return request.respond(ext=RegisterBrokerResponseHeader(takes_parts=True, whole_needed=True).to_ext())
+        return REGISTER_BROKER.answer(request, RegisterBrokerResponseHeader(takes_parts=True, whole_needed=True))
     if result.outcome is Outcome.INCREMENT_BEFORE_FULL:
         # a broker that created a topic before it registered with us: the full registration follows by itself
         raise RequestRefused(ResponseCode.SYSTEM_ERROR, "register broker failed")
@@ -175,13 +175,15 @@ def _answer(
     header = RegisterBrokerResponseHeader(
         result.ha_server_addr, result.master_addr, result.rival_addr, takes_parts=is_skylark(request) or None
     )
-    answer = request.respond() if order is None else answer_with(request, KVTable(dict(order)), channel.max_frame_bytes)
+    if order is None:
+        return REGISTER_BROKER.answer(request, header)
+    answer = answer_with(REGISTER_BROKER, request, KVTable(dict(order)), channel.max_frame_bytes)
     answer.ext = header.to_ext()
     return answer
 
 
 def _registration(request: Command) -> Steps[Registration]:
-    header = RegisterBrokerRequestHeader.from_ext(request.ext)
+    header = REGISTER_BROKER.header(request)
     if header.body_crc32 and body_crc32(request.body) != header.body_crc32:
         raise RequestRefused(ResponseCode.SYSTEM_ERROR, "crc32 not match")
     check_broker(header)

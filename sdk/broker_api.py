@@ -1,7 +1,7 @@
 """What producers and consumers ask of a broker: one function a request. Sends are the producer's, not here.
 
-Each builds the ext fields and the body of its request (PROTOCOL.md names them), decodes the answer and raises
-BrokerError for codes that are errors. Which broker to ask, and what to do when it does not answer, is the callers'
+Requests are described in remoting/protocol/requests. BrokerError for codes that are errors; ProtocolError for an answer
+that lacks what the protocol promises. Which broker to ask, and what to do when it does not answer, is the callers'
 business. What only admin tools ask is in `sdk.admin.broker_admin_api`.
 """
 
@@ -10,20 +10,28 @@ from dataclasses import dataclass
 from mqcommon.errors import BrokerError
 from mqcommon.message.message import MessageExt, decode_messages
 from mqcommon.names import MASTER_ID
-from remoting.protocol.bodies.heartbeat import HeartbeatData
-from remoting.protocol.codes import RequestCode, ResponseCode
-from sdk.endpoint import Endpoint, int_field, int_field_or
-
-PULL_COMMIT_OFFSET = 1
-PULL_SUSPEND = 2
-PULL_SUBSCRIPTION = 4
-_PULL_CODES = (
-    ResponseCode.SUCCESS,
-    ResponseCode.PULL_NOT_FOUND,
-    ResponseCode.PULL_RETRY_IMMEDIATELY,
-    ResponseCode.PULL_OFFSET_MOVED,
+from remoting.net.call import call
+from remoting.protocol.bodies.heartbeat import TAG, HeartbeatData
+from remoting.protocol.codes import ResponseCode
+from remoting.protocol.headers.client import UnregisterClientRequestHeader
+from remoting.protocol.headers.offsets import (
+    GetMaxOffsetRequestHeader,
+    QueryConsumerOffsetRequestHeader,
+    QueueRequestHeader,
+    SearchOffsetRequestHeader,
+    UpdateConsumerOffsetRequestHeader,
 )
-_FOUND_OR_NOT = (ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND)
+from remoting.protocol.headers.pull import (
+    PULL_COMMIT_OFFSET,
+    PULL_SUBSCRIPTION,
+    PULL_SUSPEND,
+    PullMessageRequestHeader,
+)
+from remoting.protocol.headers.query import QueryMessageRequestHeader, ViewMessageRequestHeader
+from remoting.protocol.requests import offsets, query
+from remoting.protocol.requests.clients import HEART_BEAT, UNREGISTER_CLIENT
+from remoting.protocol.requests.pulls import PULL_MESSAGE
+from sdk.endpoint import Endpoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,75 +70,59 @@ async def pull(
     flags = PULL_SUBSCRIPTION | (PULL_SUSPEND if wait_ms > 0 else 0)
     if commit_offset is not None:
         flags |= PULL_COMMIT_OFFSET
-    ext = {
-        "consumerGroup": group,
-        "topic": topic,
-        "queueId": queue_id,
-        "queueOffset": offset,
-        "maxMsgNums": max_count,
-        "sysFlag": flags,
-        "commitOffset": commit_offset or 0,
-        "suspendTimeoutMillis": wait_ms,
-        "subscription": expression,
-        "subVersion": 0,
-        "expressionType": "TAG",
-        "maxMsgBytes": max_bytes,
-    }
-    answer = await broker.ask(RequestCode.PULL_MESSAGE, ext, accept=_PULL_CODES, wait_ms=wait_ms)
+    header = PullMessageRequestHeader(
+        group, topic, queue_id, offset, max_count, flags, commit_offset or 0, wait_ms, 0, expression, TAG, max_bytes
+    )
+    answer = await call(broker, PULL_MESSAGE, header, wait_ms=wait_ms)
+    told = answer.header()
     return PullAnswer(
         answer.code,
-        answer.body,
-        int_field(answer, "nextBeginOffset"),
-        int_field(answer, "minOffset"),
-        int_field(answer, "maxOffset"),
-        int_field_or(answer, "suggestWhichBrokerId", 0),
+        answer.body(),
+        told.next_begin_offset,
+        told.min_offset,
+        told.max_offset,
+        told.suggest_which_broker_id,
     )
 
 
 async def max_offset(broker: Endpoint, topic: str, queue_id: int) -> int:
     """The offset that the queue's next message will get."""
-    ext = {"topic": topic, "queueId": queue_id, "committed": True}
-    answer = await broker.ask(RequestCode.GET_MAX_OFFSET, ext)
-    return int_field(answer, "offset")
+    header = GetMaxOffsetRequestHeader(topic, queue_id, committed=True)
+    return (await call(broker, offsets.GET_MAX_OFFSET, header)).header().offset
 
 
 async def min_offset(broker: Endpoint, topic: str, queue_id: int) -> int:
     """The offset of the queue's oldest message that is still there."""
-    ext = {"topic": topic, "queueId": queue_id}
-    answer = await broker.ask(RequestCode.GET_MIN_OFFSET, ext)
-    return int_field(answer, "offset")
+    answer = await call(broker, offsets.GET_MIN_OFFSET, QueueRequestHeader(topic, queue_id))
+    return answer.header().offset
 
 
 async def search_offset(
     broker: Endpoint, topic: str, queue_id: int, timestamp_ms: int, *, boundary: str = "LOWER"
 ) -> int:
     """The offset of the first message stored at ``timestamp_ms`` or later; UPPER: of the last one at it or before."""
-    ext = {"topic": topic, "queueId": queue_id, "timestamp": timestamp_ms, "boundaryType": boundary}
-    answer = await broker.ask(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, ext)
-    return int_field(answer, "offset")
+    header = SearchOffsetRequestHeader(topic, queue_id, timestamp_ms, boundary)
+    return (await call(broker, offsets.SEARCH_OFFSET_BY_TIMESTAMP, header)).header().offset
 
 
 async def earliest_store_time(broker: Endpoint, topic: str, queue_id: int) -> int | None:
     """When the queue's oldest message was stored, ms; None when it has none."""
-    ext = {"topic": topic, "queueId": queue_id}
-    answer = await broker.ask(RequestCode.GET_EARLIEST_MSG_STORETIME, ext)
-    timestamp = int_field(answer, "timestamp")
+    answer = await call(broker, offsets.GET_EARLIEST_MSG_STORETIME, QueueRequestHeader(topic, queue_id))
+    timestamp = answer.header().timestamp
     return timestamp if timestamp >= 0 else None
 
 
 async def committed_offset(broker: Endpoint, group: str, topic: str, queue_id: int) -> int | None:
     """What the group has committed for the queue; None when nothing."""
-    ext = {"consumerGroup": group, "topic": topic, "queueId": queue_id, "setZeroIfNotFound": False}
-    answer = await broker.ask(RequestCode.QUERY_CONSUMER_OFFSET, ext, accept=_FOUND_OR_NOT)
-    if answer.code == ResponseCode.QUERY_NOT_FOUND:
-        return None
-    return int_field(answer, "offset")
+    header = QueryConsumerOffsetRequestHeader(group, topic, queue_id, set_zero_if_not_found=False)
+    answer = await call(broker, offsets.QUERY_CONSUMER_OFFSET, header)
+    return None if answer.code == ResponseCode.QUERY_NOT_FOUND else answer.header().offset
 
 
 async def commit_offset(broker: Endpoint, group: str, topic: str, queue_id: int, offset: int) -> None:
     """Set the group's offset for the queue."""
-    ext = {"consumerGroup": group, "topic": topic, "queueId": queue_id, "commitOffset": offset}
-    await broker.ask(RequestCode.UPDATE_CONSUMER_OFFSET, ext)
+    header = UpdateConsumerOffsetRequestHeader(group, topic, queue_id, offset)
+    await call(broker, offsets.UPDATE_CONSUMER_OFFSET, header)
 
 
 async def query_messages(
@@ -145,22 +137,14 @@ async def query_messages(
     broker_name: str = "",
 ) -> list[MessageExt]:
     """Messages that the broker's index has under ``key`` (``unique``: a unique key); hash clashes included."""
-    ext = {
-        "topic": topic,
-        "key": key,
-        "maxNum": max_num,
-        "beginTimestamp": begin_ms,
-        "endTimestamp": end_ms,
-        "_UNIQUE_KEY_QUERY": unique,
-    }
-    answer = await broker.ask(RequestCode.QUERY_MESSAGE, ext, accept=_FOUND_OR_NOT)
-    return decode_messages(answer.body, broker_name)
+    header = QueryMessageRequestHeader(topic, key, max_num, begin_ms, end_ms, unique_key_query=unique)
+    return decode_messages((await call(broker, query.QUERY_MESSAGE, header)).body(), broker_name)
 
 
 async def view_message(broker: Endpoint, physical_offset: int) -> MessageExt:
     """The message stored at ``physical_offset``; BrokerError when there is none."""
-    answer = await broker.ask(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": physical_offset})
-    messages = decode_messages(answer.body)
+    answer = await call(broker, query.VIEW_MESSAGE_BY_ID, ViewMessageRequestHeader(physical_offset))
+    messages = decode_messages(answer.body())
     if not messages:
         raise BrokerError(ResponseCode.SYSTEM_ERROR, f"no message at offset {physical_offset}", broker.addr)
     return messages[0]
@@ -171,16 +155,11 @@ async def view_message(broker: Endpoint, physical_offset: int) -> MessageExt:
 
 async def heartbeat(broker: Endpoint, data: HeartbeatData) -> None:
     """Tell the broker which groups this client is in."""
-    await broker.ask(RequestCode.HEART_BEAT, None, data)
+    await call(broker, HEART_BEAT, None, data)
 
 
 async def unregister_client(
     broker: Endpoint, client_id: str, *, producer_group: str | None = None, consumer_group: str | None = None
 ) -> None:
     """Leave a group at once instead of after 120 s."""
-    ext = {"clientID": client_id}
-    if producer_group is not None:
-        ext["producerGroup"] = producer_group
-    if consumer_group is not None:
-        ext["consumerGroup"] = consumer_group
-    await broker.ask(RequestCode.UNREGISTER_CLIENT, ext)
+    await call(broker, UNREGISTER_CLIENT, UnregisterClientRequestHeader(client_id, producer_group, consumer_group))

@@ -9,14 +9,14 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
+from remoting.net.answers import answer_with
 from remoting.net.channel import Channel
 from remoting.net.server import Handler
-from remoting.protocol.bodies import encode_body
-from remoting.protocol.bodies.dialect import dialect_for
 from remoting.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, ProducerData
 from remoting.protocol.bodies.running_info import ConsumerRunningInfo
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
+from remoting.protocol.requests.clients import GET_CONSUMER_RUNNING_INFO, NOTIFY_CONSUMER_IDS_CHANGED
 from sdk import broker_api
 from sdk.endpoint import Endpoint
 from sdk.fanout import ask_all
@@ -148,20 +148,19 @@ class Membership:
         }
 
     def _members_changed(self, channel: Channel, request: Command) -> Command:
-        group = str((request.ext or {}).get("consumerGroup", ""))
-        consumer = self._consumers.get(group)
+        consumer = self._consumers.get(NOTIFY_CONSUMER_IDS_CHANGED.header(request).consumer_group)
         if consumer is not None:
             consumer.members_changed()
         return request.respond()
 
     def _running_info(self, channel: Channel, request: Command) -> Command:
-        group = str((request.ext or {}).get("consumerGroup", ""))
+        group = GET_CONSUMER_RUNNING_INFO.header(request).consumer_group
         consumer = self._consumers.get(group)
         if consumer is None:
             return request.respond(
                 ResponseCode.SYSTEM_ERROR, f"The Consumer Group <{group}> not exist in this consumer"
             )
-        return request.respond(body=encode_body(consumer.running_info(), dialect_for(request)))
+        return answer_with(GET_CONSUMER_RUNNING_INFO, request, consumer.running_info())
 
     def _reset_offset(self, channel: Channel, request: Command) -> Command:
         logger.info("%s asks to reset offsets; a pull consumer chooses its own, so nothing changes", channel.remote)

@@ -11,8 +11,8 @@ import trio
 
 from broker.meta.topics import Topics
 from broker.part import Part
-from broker.request_bodies import refused_when_not_stored
 from broker.store.store import MessageStore
+from broker.stored_changes import refused_when_not_stored
 from broker.tasks.clean import Cleaner
 from mqcommon.errors import RequestRefused
 from mqcommon.names import is_system_topic

@@ -15,13 +15,13 @@ from broker.file_sizes import check_file_size
 from broker.meta.topics import Topics
 from broker.options import BrokerOptions
 from broker.part import Part
-from broker.request_bodies import answer_with
 from mqcommon.clock import Clock
 from mqcommon.conf_file import save_changes
 from mqcommon.errors import ConfigError, RequestRefused, StoreError
 from mqcommon.files import FileSystem
 from mqcommon.names import TRACE_TOPIC
 from mqcommon.options import options_of, read_update, to_properties, update, value_text
+from remoting.net.answers import answer_with
 from remoting.net.channel import Channel
 from remoting.net.server import Handler, SlowHandler
 from remoting.protocol.bodies import encode_body
@@ -30,6 +30,7 @@ from remoting.protocol.bodies.kvtable import KVTable
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
 from remoting.protocol.headers.admin import GetBrokerConfigResponseHeader
+from remoting.protocol.requests.admin import GET_BROKER_CONFIG, GET_BROKER_RUNTIME_INFO
 
 logger = logging.getLogger(__name__)
 
@@ -80,11 +81,11 @@ class ConfigHandlers(Part):
         known = {o.key for o in options_of(BrokerOptions)}
         others = [f"{key}={value}\n" for key, value in _FOR_JAVA_TOOLS.items() if key not in known]
         lines = sorted([*to_properties(self._options).splitlines(keepends=True), *others])
-        return request.respond(ext=GetBrokerConfigResponseHeader(version).to_ext(), body="".join(lines).encode())
+        return GET_BROKER_CONFIG.answer(request, GetBrokerConfigResponseHeader(version), body="".join(lines).encode())
 
     def runtime(self, channel: Channel, request: Command) -> Command:
         """28."""
-        return answer_with(request, KVTable(self._runtime_info()))
+        return answer_with(GET_BROKER_RUNTIME_INFO, request, KVTable(self._runtime_info()))
 
     async def update(self, channel: Channel, request: Command) -> Command:
         """25: options that may change while running; they are kept in the conf file, if there is one."""

@@ -4,7 +4,7 @@ A change is answered when it is on disk. Neighbours: meta/groups.py; client.py h
 """
 
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 
 from broker.handlers.pages import Cursor, answer_whole_or_page
@@ -12,31 +12,25 @@ from broker.meta.consumer_offsets import ConsumerOffsets
 from broker.meta.groups import Groups
 from broker.observe.stats import BrokerStats
 from broker.part import Part
-from broker.request_bodies import Durable, answer_with, read_body, refused_when_not_stored
+from broker.stored_changes import Durable, refused_when_not_stored
 from mqcommon.errors import RequestRefused
 from mqcommon.names import can_have_retry_topic, check_group
+from remoting.net.answers import answer_with
 from remoting.net.channel import Channel
 from remoting.net.server import Handler, SlowHandler
 from remoting.net.steps import StepHandler, Steps, run_slices
-from remoting.protocol.bodies.group import SubscriptionGroupConfig, SubscriptionGroupTable
+from remoting.protocol.bodies.group import SubscriptionGroupTable
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
-from remoting.protocol.headers.groups import (
-    DeleteSubscriptionGroupRequestHeader,
-    GetAllSubscriptionGroupRequestHeader,
-    GetAllSubscriptionGroupResponseHeader,
+from remoting.protocol.headers.groups import GetAllSubscriptionGroupResponseHeader
+from remoting.protocol.requests.groups import (
+    DELETE_SUBSCRIPTIONGROUP,
+    GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+    GET_SUBSCRIPTIONGROUP_CONFIG,
+    UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
 )
-from remoting.protocol.headers.header import Header, required
-from remoting.protocol.scalars import read_text
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(slots=True)
-class GroupRequestHeader(Header):
-    """343 and 352: about one group."""
-
-    group: str = required(read_text)
 
 
 class GroupHandlers(Part):
@@ -65,7 +59,7 @@ class GroupHandlers(Part):
 
     async def update(self, channel: Channel, request: Command) -> Command:
         """200: create a group or change it."""
-        config = read_body(SubscriptionGroupConfig, request)
+        config = UPDATE_AND_CREATE_SUBSCRIPTIONGROUP.body(request)
         check_group(config.group_name)
         known = self._groups.get(config.group_name)
         if known is None and not can_have_retry_topic(config.group_name):
@@ -81,7 +75,7 @@ class GroupHandlers(Part):
 
     async def delete(self, channel: Channel, request: Command) -> Command:
         """207: the group, and what it has consumed when asked to."""
-        header = DeleteSubscriptionGroupRequestHeader.from_ext(request.ext)
+        header = DELETE_SUBSCRIPTIONGROUP.header(request)
         clean = bool(header.clean_offset or header.remove_offset)
         with refused_when_not_stored():
             existed = self._groups.delete(header.group_name)
@@ -94,7 +88,7 @@ class GroupHandlers(Part):
 
     def get_all(self, channel: Channel, request: Command) -> Steps[Command]:
         """201: all groups, or some of them: as many as RocketMQ 5's slaves ask for, or a page for one of ours."""
-        header = GetAllSubscriptionGroupRequestHeader.from_ext(request.ext)
+        header = GET_ALL_SUBSCRIPTIONGROUP_CONFIG.header(request)
         table, version = self._groups.all(), self._groups.data_version
         answer_ext = None
         if header.group_seq is not None and header.max_group_num is not None:
@@ -103,6 +97,7 @@ class GroupHandlers(Part):
             start = max(header.group_seq, 0)
             table = dict(islice(table.items(), start, start + max(header.max_group_num, 0)))
         answer = yield from answer_whole_or_page(
+            GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
             channel,
             request,
             table,
@@ -115,11 +110,11 @@ class GroupHandlers(Part):
 
     def get(self, channel: Channel, request: Command) -> Command:
         """352."""
-        group = GroupRequestHeader.from_ext(request.ext).group
+        group = GET_SUBSCRIPTIONGROUP_CONFIG.header(request).group
         config = self._groups.get_or_create(group)
         if config is None:
             raise RequestRefused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"No group in this broker. group: {group}")
-        return answer_with(request, config)
+        return answer_with(GET_SUBSCRIPTIONGROUP_CONFIG, request, config)
 
 
 def _attributes(current: dict[str, str], sent: dict[str, str]) -> dict[str, str]:

@@ -16,9 +16,10 @@ from broker.meta.consumer_offsets import ConsumerOffsets
 from broker.meta.topics import Topics
 from broker.observe.stats import BrokerStats
 from broker.part import Part
-from broker.request_bodies import Durable, answer_with, refused_when_not_stored
+from broker.stored_changes import Durable, refused_when_not_stored
 from mqcommon.errors import RequestRefused
 from mqcommon.names import MAX_PERM, MAX_QUEUE_NUMS, check_topic, check_topic_is_users, is_system_topic
+from remoting.net.answers import answer_with
 from remoting.net.channel import Channel
 from remoting.net.server import Handler, SlowHandler
 from remoting.net.steps import NAMES, StepHandler, Steps, run_slices, slices
@@ -27,9 +28,14 @@ from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
 from remoting.protocol.headers.topics import (
     CreateTopicRequestHeader,
-    GetAllTopicConfigRequestHeader,
     GetAllTopicConfigResponseHeader,
-    TopicRequestHeader,
+)
+from remoting.protocol.requests.topics import (
+    DELETE_TOPIC_IN_BROKER,
+    GET_ALL_TOPIC_CONFIG,
+    GET_SYSTEM_TOPIC_LIST_FROM_BROKER,
+    GET_TOPIC_CONFIG,
+    UPDATE_AND_CREATE_TOPIC,
 )
 
 logger = logging.getLogger(__name__)
@@ -73,7 +79,7 @@ class TopicHandlers(Part):
 
     async def update(self, channel: Channel, request: Command) -> Command:
         """17: create a topic or change it."""
-        header = CreateTopicRequestHeader.from_ext(request.ext)
+        header = UPDATE_AND_CREATE_TOPIC.header(request)
         check_topic(header.topic)
         check_topic_is_users(header.topic)
         with refused_when_not_stored():
@@ -87,7 +93,7 @@ class TopicHandlers(Part):
 
     async def delete(self, channel: Channel, request: Command) -> Command:
         """215: the topic, what groups have consumed of it, and its queues."""
-        topic = TopicRequestHeader.from_ext(request.ext).topic
+        topic = DELETE_TOPIC_IN_BROKER.header(request).topic
         check_topic(topic)
         check_topic_is_users(topic)
         async with self._deleting:
@@ -111,7 +117,7 @@ class TopicHandlers(Part):
 
     def get_all(self, channel: Channel, request: Command) -> Steps[Command]:
         """21: all topics, or some of them: as many as RocketMQ 5's slaves ask for, or a page for one of ours."""
-        header = GetAllTopicConfigRequestHeader.from_ext(request.ext)
+        header = GET_ALL_TOPIC_CONFIG.header(request)
         table, version = self._topics.all(), self._topics.data_version
         answer_ext = None
         if header.topic_seq is not None and header.max_topic_num is not None:
@@ -120,6 +126,7 @@ class TopicHandlers(Part):
             start = max(header.topic_seq, 0)
             table = dict(islice(table.items(), start, start + max(header.max_topic_num, 0)))
         answer = yield from answer_whole_or_page(
+            GET_ALL_TOPIC_CONFIG,
             channel,
             request,
             table,
@@ -132,11 +139,11 @@ class TopicHandlers(Part):
 
     def get(self, channel: Channel, request: Command) -> Command:
         """351."""
-        topic = TopicRequestHeader.from_ext(request.ext).topic
+        topic = GET_TOPIC_CONFIG.header(request).topic
         config = self._topics.get(topic)
         if config is None:
             raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {topic}")
-        return answer_with(request, config)
+        return answer_with(GET_TOPIC_CONFIG, request, config)
 
     def get_system(self, channel: Channel, request: Command) -> Steps[Command]:
         """305."""
@@ -144,7 +151,7 @@ class TopicHandlers(Part):
         for part in slices(self._topics.names(), NAMES):
             found += [name for name in part if self._topics.is_system(name) or is_system_topic(name)]
             yield None
-        return answer_with(request, TopicList(found))
+        return answer_with(GET_SYSTEM_TOPIC_LIST_FROM_BROKER, request, TopicList(found))
 
     def _config(self, header: CreateTopicRequestHeader) -> TopicConfig:
         for number in (header.read_queue_nums, header.write_queue_nums):

@@ -11,9 +11,8 @@ from broker.part import Hook, Part
 from mqcommon.errors import RequestRefused
 from remoting.net.channel import Channel
 from remoting.protocol.codes import RequestCode, ResponseCode
-from remoting.protocol.command import Command
+from remoting.protocol.command import BNAME_FIELD, Command
 
-BNAME = "bname"
 # Requests for a queue. Sends also look at the field that is for them.
 NAME_THE_BROKER = (
     RequestCode.SEND_MESSAGE,
@@ -42,7 +41,7 @@ class BrokerNames(Part):
     def _check(self, channel: Channel, request: Command) -> None:
         ext = request.ext
         if ext is not None:
-            told = ext.get(BNAME)
+            told = ext.get(BNAME_FIELD)
             if told is not None and told != self._own:
                 check_broker_name(told, self._own)
 

@@ -7,6 +7,8 @@ Neighbours: meta/clients.py; member_notices.py.
 import logging
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import replace
+from typing import Any, TypeVar
 
 import trio
 
@@ -16,36 +18,42 @@ from broker.meta.groups import Groups
 from broker.meta.topics import Topics
 from broker.options import BrokerOptions
 from broker.part import Part
-from broker.request_bodies import answer_with, read_body, refused_when_not_stored
+from broker.stored_changes import refused_when_not_stored
 from mqcommon.clock import Clock
 from mqcommon.errors import DiskFull, ProtocolError, RemotingError, RequestRefused, RequestTimeout
 from mqcommon.message.ids import split_offset_msg_id
-from remoting.net.answers import answer_steps
+from remoting.net.answers import answer_steps, answer_with
 from remoting.net.channel import Channel
 from remoting.net.server import Handler, SlowHandler
 from remoting.net.steps import StepHandler, Steps, slices
-from remoting.protocol.bodies import Body, decode_body
+from remoting.protocol.bodies import Body
 from remoting.protocol.bodies.connections import Connection, ConsumerConnection, ProducerConnection
-from remoting.protocol.bodies.consume_result import ConsumeMessageDirectlyResult
 from remoting.protocol.bodies.group import ConsumerIdList, SubscriptionGroupConfig
 from remoting.protocol.bodies.heartbeat import ConsumerData, HeartbeatData
 from remoting.protocol.bodies.limited import BodyLimits
-from remoting.protocol.bodies.running_info import ConsumerRunningInfo
+from remoting.protocol.bodies.topic import TOPIC_UNIT_SUB
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import CBOR, LANGUAGES, OTHER_LANGUAGE, Command
 from remoting.protocol.headers.client import (
-    ConsumeMessageDirectlyRequestHeader,
-    GetConsumerRunningInfoRequestHeader,
     HeartbeatResponseHeader,
-    UnregisterClientRequestHeader,
 )
-from remoting.protocol.headers.groups import ConsumerGroupRequestHeader, ProducerGroupRequestHeader
+from remoting.protocol.requests.clients import (
+    CONSUME_MESSAGE_DIRECTLY,
+    GET_CONSUMER_CONNECTION_LIST,
+    GET_CONSUMER_LIST_BY_GROUP,
+    GET_CONSUMER_RUNNING_INFO,
+    GET_PRODUCER_CONNECTION_LIST,
+    HEART_BEAT,
+    UNREGISTER_CLIENT,
+)
+from remoting.protocol.requests.request import Answer, Request
 
 logger = logging.getLogger(__name__)
 
+B = TypeVar("B", bound=Body)
+
 # V3_1_8_SNAPSHOT: older clients do not know what is handed on to them.
 OLDEST_FORWARD_VERSION = 62
-UNIT_SUB_FLAG = 2
 # What one heartbeat may say: to take it over is one piece of work, of some 20 ms at the most.
 HEARTBEAT = BodyLimits(max_bytes=512 * 1024, max_entries=20_000)
 MAX_GROUPS = 1_000
@@ -101,7 +109,7 @@ class ClientHandlers(Part):
 
     def heartbeat(self, channel: Channel, request: Command) -> Command:
         """34: the groups that a client is in; unknown ones are created where that is allowed."""
-        data = read_body(HeartbeatData, request, HEARTBEAT)
+        data = HEART_BEAT.body(request, HEARTBEAT)
         _check_heartbeat(data)
         now_ms = self._clock.monotonic_ms()
         language = request.language if request.language in LANGUAGES else OTHER_LANGUAGE
@@ -127,11 +135,11 @@ class ClientHandlers(Part):
             self._clients.produce(channel, data, producer.group_name, language, request.version, now_ms)
         # A client whose heartbeats have no fingerprint always sends its subscriptions.
         sub_change = known_otherwise if data.heartbeat_fingerprint else True
-        return request.respond(ext=HeartbeatResponseHeader(True, sub_change).to_ext())
+        return HEART_BEAT.answer(request, HeartbeatResponseHeader(True, sub_change))
 
     def unregister(self, channel: Channel, request: Command) -> Command:
         """35: leave a producer group, a consumer group, or both; names may be empty."""
-        header = UnregisterClientRequestHeader.from_ext(request.ext)
+        header = UNREGISTER_CLIENT.header(request)
         if header.producer_group:
             self._clients.leave_producer_group(channel, header.producer_group)
         if header.consumer_group and self._clients.leave_consumer_group(channel, header.consumer_group):
@@ -158,15 +166,15 @@ class ClientHandlers(Part):
 
     def consumer_ids(self, channel: Channel, request: Command) -> Command:
         """38."""
-        name = ConsumerGroupRequestHeader.from_ext(request.ext).consumer_group
+        name = GET_CONSUMER_LIST_BY_GROUP.header(request).consumer_group
         group = self._clients.consumer_group(name)
         if group is None:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {name}")
-        return answer_with(request, ConsumerIdList(group.client_ids()))
+        return answer_with(GET_CONSUMER_LIST_BY_GROUP, request, ConsumerIdList(group.client_ids()))
 
     def consumer_connections(self, channel: Channel, request: Command) -> Steps[Command]:
         """203."""
-        name = ConsumerGroupRequestHeader.from_ext(request.ext).consumer_group
+        name = GET_CONSUMER_CONNECTION_LIST.header(request).consumer_group
         group = self._clients.consumer_group(name)
         if group is None:
             raise RequestRefused(ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{name}] not online")
@@ -177,31 +185,32 @@ class ClientHandlers(Part):
             group.message_model,
             group.consume_from_where,
         )
-        return (yield from answer_steps(request, body, channel.max_frame_bytes))
+        return (yield from answer_steps(GET_CONSUMER_CONNECTION_LIST, request, body, channel.max_frame_bytes))
 
     def producer_connections(self, channel: Channel, request: Command) -> Steps[Command]:
         """204."""
-        name = ProducerGroupRequestHeader.from_ext(request.ext).producer_group
+        name = GET_PRODUCER_CONNECTION_LIST.header(request).producer_group
         members = self._clients.producers(name)
         if not members:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"the producer group[{name}] not exist")
         body = ProducerConnection((yield from _connections(members)))
-        return (yield from answer_steps(request, body, channel.max_frame_bytes))
+        return (yield from answer_steps(GET_PRODUCER_CONNECTION_LIST, request, body, channel.max_frame_bytes))
 
     async def running_info(self, channel: Channel, request: Command) -> Command:
         """307: the consumer answers, not the broker."""
-        header = GetConsumerRunningInfoRequestHeader.from_ext(request.ext)
-        handed_on = Command(request.code, dict(request.ext or {}), request.body)
-        return await self._hand_on(request, handed_on, header.consumer_group, header.client_id, ConsumerRunningInfo)
+        what = GET_CONSUMER_RUNNING_INFO
+        header = what.header(request)
+        handed_on = Command(what.code, dict(request.ext or {}), request.body)
+        return await self._hand_on(what, request, handed_on, header.consumer_group, header.client_id)
 
     async def consume_directly(self, channel: Channel, request: Command) -> Command:
         """309: a consumer is given one message, whatever its group's offset is, and answers how that went."""
-        header = ConsumeMessageDirectlyRequestHeader.from_ext(request.ext)
+        what = CONSUME_MESSAGE_DIRECTLY
+        header = what.header(request)
         body = request.body or self._message(header.msg_id or "")
-        handed_on = Command(request.code, {**(request.ext or {}), "brokerName": self._options.broker_name}, body)
-        return await self._hand_on(
-            request, handed_on, header.consumer_group, header.client_id, ConsumeMessageDirectlyResult
-        )
+        named = replace(header, broker_name=self._options.broker_name)
+        handed_on = Command(what.code, {**(request.ext or {}), **named.to_ext()}, body)
+        return await self._hand_on(what, request, handed_on, header.consumer_group, header.client_id)
 
     def _message(self, msg_id: str) -> bytes:
         try:
@@ -214,7 +223,7 @@ class ClientHandlers(Part):
         return record
 
     async def _hand_on(
-        self, request: Command, handed_on: Command, group: str, client_id: str, answer_body: type[Body]
+        self, what: Request[Any, Any, None, B], request: Command, handed_on: Command, group: str, client_id: str
     ) -> Command:
         member = self._clients.find(group, client_id)
         if member is None:
@@ -231,7 +240,7 @@ class ClientHandlers(Part):
             text = f"invoke consumer <{group}> <{client_id}> Exception: {error}"
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, text) from None
         if request.codec == CBOR and answer.code == ResponseCode.SUCCESS:
-            return answer_with(request, _readable(answer, answer_body))
+            return answer_with(what, request, _readable(Answer(what, answer)))
         return request.respond(answer.code, answer.remark, answer.ext, answer.body)
 
     # --- inside
@@ -241,7 +250,7 @@ class ClientHandlers(Part):
         with refused_when_not_stored():
             config = self._groups.get_or_create(consumer.group_name)
             if config is not None and consumer.message_model != "BROADCASTING" and config.retry_queue_nums > 0:
-                sys_flag = UNIT_SUB_FLAG if consumer.unit_mode else 0
+                sys_flag = TOPIC_UNIT_SUB if consumer.unit_mode else 0
                 with suppress(DiskFull):  # the group can read without it; a later heartbeat makes it
                     self._topics.create_retry_topic(consumer.group_name, config.retry_queue_nums, sys_flag)
         return config
@@ -262,9 +271,9 @@ def _check_heartbeat(data: HeartbeatData) -> None:
         raise RequestRefused(ResponseCode.INVALID_PARAMETER, text)
 
 
-def _readable(answer: Command, kind: type[Body]) -> Body:
+def _readable(answer: Answer[None, B]) -> B:
     try:
-        return decode_body(kind, answer.body, answer.codec)
+        return answer.body()
     except ProtocolError as error:
         raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"the consumer's answer cannot be read: {error}") from None
 

@@ -14,8 +14,8 @@ import trio
 from broker.meta.clients import Clients
 from broker.meta.groups import Groups
 from broker.options import BrokerOptions
-from remoting.protocol.codes import RequestCode
-from remoting.protocol.command import FLAG_ONEWAY, Command
+from remoting.protocol.headers.groups import ConsumerGroupRequestHeader
+from remoting.protocol.requests.clients import NOTIFY_CONSUMER_IDS_CHANGED
 
 WINDOW_S = 0.2
 # Notices in one turn of the loop: each costs some 10 µs.
@@ -85,9 +85,9 @@ class MemberNotices:
         self._quiet.add(name)
         self._quiet_until.append((trio.current_time() + WINDOW_S, name))
         self._wake.set()
+        header = ConsumerGroupRequestHeader(name)
         for number, member in enumerate(list(group.members.values()), 1):
             # JSON, whatever the connection speaks: it is a request, and all clients read that.
-            notice = Command(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": name}, flag=FLAG_ONEWAY)
-            member.channel.push(notice)
+            member.channel.push(NOTIFY_CONSUMER_IDS_CHANGED.oneway(header))
             if number % SLICE == 0:
                 yield

@@ -6,10 +6,10 @@ from broker.meta.delay_offsets import DelayOffsets
 from broker.meta.groups import Groups
 from broker.meta.topics import Topics
 from broker.part import Part
-from broker.request_bodies import answer_with
 from broker.store.store import MessageStore
 from mqcommon.errors import RequestRefused
 from mqcommon.names import MAX_QUEUE_NUMS
+from remoting.net.answers import answer_with
 from remoting.net.channel import Channel
 from remoting.net.server import Handler
 from remoting.net.steps import StepHandler, Steps
@@ -18,15 +18,19 @@ from remoting.protocol.bodies.offsets import ConsumerOffsetTable
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import CBOR, Command
 from remoting.protocol.headers.offsets import (
-    GetAllConsumerOffsetRequestHeader,
     GetAllConsumerOffsetResponseHeader,
-    GetMaxOffsetRequestHeader,
     OffsetResponseHeader,
-    QueryConsumerOffsetRequestHeader,
-    QueueRequestHeader,
-    SearchOffsetRequestHeader,
     TimestampResponseHeader,
-    UpdateConsumerOffsetRequestHeader,
+)
+from remoting.protocol.requests.offsets import (
+    GET_ALL_CONSUMER_OFFSET,
+    GET_ALL_DELAY_OFFSET,
+    GET_EARLIEST_MSG_STORETIME,
+    GET_MAX_OFFSET,
+    GET_MIN_OFFSET,
+    QUERY_CONSUMER_OFFSET,
+    SEARCH_OFFSET_BY_TIMESTAMP,
+    UPDATE_CONSUMER_OFFSET,
 )
 
 # Offsets that go to a slave at once: some milliseconds for both sides.
@@ -75,7 +79,7 @@ class OffsetHandlers(Part):
 
     def query(self, channel: Channel, request: Command) -> Command:
         """14: a new group starts at 0 while the whole queue is at hand; else it is told that there is no offset."""
-        header = QueryConsumerOffsetRequestHeader.from_ext(request.ext)
+        header = QUERY_CONSUMER_OFFSET.header(request)
         offset = self._offsets.query(header.consumer_group, header.topic, header.queue_id)
         if offset < 0:
             if header.set_zero_if_not_found is False:
@@ -83,11 +87,11 @@ class OffsetHandlers(Part):
             if not self._all_in_memory(header.topic, header.queue_id):
                 raise _not_found("Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first")
             offset = 0
-        return request.respond(ext=OffsetResponseHeader(offset).to_ext())
+        return QUERY_CONSUMER_OFFSET.answer(request, OffsetResponseHeader(offset))
 
     def update(self, channel: Channel, request: Command) -> Command:
         """15: usually oneway."""
-        header = UpdateConsumerOffsetRequestHeader.from_ext(request.ext)
+        header = UPDATE_CONSUMER_OFFSET.header(request)
         group, topic = header.consumer_group, header.topic
         if self._groups.get_or_create(group) is None:
             raise RequestRefused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!")
@@ -100,41 +104,42 @@ class OffsetHandlers(Part):
 
     def search(self, channel: Channel, request: Command) -> Command:
         """29."""
-        header = SearchOffsetRequestHeader.from_ext(request.ext)
+        header = SEARCH_OFFSET_BY_TIMESTAMP.header(request)
         boundary = (header.boundary_type or "LOWER").upper()
         offset = self._store.offset_by_time(header.topic, header.queue_id, header.timestamp, boundary)
-        return request.respond(ext=OffsetResponseHeader(offset).to_ext())
+        return SEARCH_OFFSET_BY_TIMESTAMP.answer(request, OffsetResponseHeader(offset))
 
     def get_max(self, channel: Channel, request: Command) -> Command:
         """30."""
-        header = GetMaxOffsetRequestHeader.from_ext(request.ext)
+        header = GET_MAX_OFFSET.header(request)
         offset = self._store.max_offset(header.topic, header.queue_id)
-        return request.respond(ext=OffsetResponseHeader(offset).to_ext())
+        return GET_MAX_OFFSET.answer(request, OffsetResponseHeader(offset))
 
     def get_min(self, channel: Channel, request: Command) -> Command:
         """31."""
-        header = QueueRequestHeader.from_ext(request.ext)
+        header = GET_MIN_OFFSET.header(request)
         offset = self._store.min_offset(header.topic, header.queue_id)
-        return request.respond(ext=OffsetResponseHeader(offset).to_ext())
+        return GET_MIN_OFFSET.answer(request, OffsetResponseHeader(offset))
 
     def get_earliest_time(self, channel: Channel, request: Command) -> Command:
         """32."""
-        header = QueueRequestHeader.from_ext(request.ext)
+        header = GET_EARLIEST_MSG_STORETIME.header(request)
         timestamp = self._store.first_store_time(header.topic, header.queue_id)
-        return request.respond(ext=TimestampResponseHeader(timestamp).to_ext())
+        return GET_EARLIEST_MSG_STORETIME.answer(request, TimestampResponseHeader(timestamp))
 
     def get_all(self, channel: Channel, request: Command) -> Steps[Command]:
         """43: what consumerOffset.json holds; to a Skylark slave what has changed since it last asked, if it can be."""
-        header, offsets = GetAllConsumerOffsetRequestHeader.from_ext(request.ext), self._offsets
+        header, offsets = GET_ALL_CONSUMER_OFFSET.header(request), self._offsets
         part = None
         if header.known_run is not None and header.known_changes is not None:
             part = offsets.changed_since(DataVersion(0, header.known_run, header.known_changes), PAGE_OFFSETS)
         # As of now: what changes while the answer is made is told once more.
         version = offsets.live_version
         if part is not None:
-            answer = answer_with(request, ConsumerOffsetTable(part, {}, offsets.data_version))
+            answer = answer_with(GET_ALL_CONSUMER_OFFSET, request, ConsumerOffsetTable(part, {}, offsets.data_version))
         else:
             answer = yield from answer_whole_or_page(
+                GET_ALL_CONSUMER_OFFSET,
                 channel,
                 request,
                 offsets.table(),
@@ -151,7 +156,7 @@ class OffsetHandlers(Part):
 
     def get_all_delay(self, channel: Channel, request: Command) -> Command:
         """45: what delayOffset.json holds."""
-        return answer_with(request, self._delay_offsets.table)
+        return answer_with(GET_ALL_DELAY_OFFSET, request, self._delay_offsets.table)
 
     def _all_in_memory(self, topic: str, queue_id: int) -> bool:
         queue = self._store.queues.find(topic, queue_id)

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 from mqcommon.errors import RequestRefused
 from remoting.net.answers import HEADER_BYTES, answer_steps
@@ -17,6 +17,7 @@ from remoting.protocol.bodies import Body, dialect_for, encode_body
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
 from remoting.protocol.headers.pages import PageRequestHeader, PageResponseHeader
+from remoting.protocol.requests.request import Request
 
 logger = logging.getLogger(__name__)
 
@@ -28,6 +29,7 @@ REMEDY = (
 )
 
 Rows = Mapping[str, Any]
+B = TypeVar("B", bound=Body)
 
 
 class Cursor:
@@ -57,12 +59,13 @@ class Cursor:
 
 
 def answer_whole_or_page(
+    what: Request[Any, Any, Any, B],
     channel: Channel,
     request: Command,
     table: Rows,
     cursor: Cursor,
     removals: int,
-    body_of: Callable[[Rows], Body],
+    body_of: Callable[[Rows], B],
     *,
     values: int = PAGE_VALUES,
     values_of: Callable[[Any], int] = lambda row: 1,
@@ -75,7 +78,7 @@ def answer_whole_or_page(
     if asked.page_from is None:
         whole = body_of(table)  # a copy, which takes a while
         yield None
-        return (yield from answer_steps(request, whole, channel.max_frame_bytes, remedy=REMEDY))
+        return (yield from answer_steps(what, request, whole, channel.max_frame_bytes, remedy=REMEDY))
     since = removals - (asked.page_removals or 0)
     start = max(asked.page_from - since, 0) if since >= 0 else 0
     rows = cursor.take(table, start, removals, values, values_of)

@@ -23,11 +23,11 @@ from broker.options import BrokerOptions
 from broker.part import Part
 from broker.replication.known_master import KnownMaster
 from broker.replication.role import RoleMachine
-from broker.request_bodies import refused_when_not_stored
 from broker.store.filter import Filter
 from broker.store.queue.consumequeue import ConsumeQueue
 from broker.store.reader import GetResult, GetStatus, read_queue
 from broker.store.store import MessageStore
+from broker.stored_changes import refused_when_not_stored
 from mqcommon.errors import RequestRefused
 from mqcommon.names import MASTER_ID, PERM_READ
 from remoting.net.channel import Channel
@@ -41,6 +41,7 @@ from remoting.protocol.headers.pull import (
     PULL_SUSPEND,
     PullMessageRequestHeader,
 )
+from remoting.protocol.requests.pulls import PULL_MESSAGE
 
 # RocketMQ's limits suit clients that ask for 32 messages; a Skylark client may have what it asks for, up to these.
 SKYLARK_MAX_COUNT = 16_384
@@ -125,7 +126,7 @@ class PullHandlers(Part):
             self._held.arrived(arrived)
 
     def pull(self, channel: Channel, request: Command) -> Command | None:
-        header = PullMessageRequestHeader.from_ext(request.ext)
+        header = PULL_MESSAGE.header(request)
         topic, queue_id, offset = header.topic, header.queue_id, header.queue_offset
         group = self._check(header.consumer_group, topic, queue_id, channel)
         wanted = self._filter(header)

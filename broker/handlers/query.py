@@ -6,12 +6,12 @@ from broker.delivery.cold import reading
 from broker.meta.clients import Clients
 from broker.options import BrokerOptions
 from broker.part import Part
-from broker.request_bodies import answer_with
 from broker.store.query import MAX_LOOKED
 from broker.store.queue.consumequeue import ConsumeQueue
 from broker.store.queue.entry import BLANK_SIZE
 from broker.store.store import MessageStore
 from mqcommon.errors import RequestRefused
+from remoting.net.answers import answer_with
 from remoting.net.channel import Channel
 from remoting.net.server import Handler
 from remoting.net.steps import StepHandler, Steps
@@ -19,12 +19,8 @@ from remoting.protocol.bodies.consume_queue import ConsumeQueueData, ConsumeQueu
 from remoting.protocol.bodies.heartbeat import SubscriptionData
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
-from remoting.protocol.headers.query import (
-    QueryConsumeQueueRequestHeader,
-    QueryMessageRequestHeader,
-    QueryMessageResponseHeader,
-    ViewMessageRequestHeader,
-)
+from remoting.protocol.headers.query import QueryMessageResponseHeader
+from remoting.protocol.requests.query import QUERY_CONSUME_QUEUE, QUERY_MESSAGE, VIEW_MESSAGE_BY_ID
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +53,7 @@ class QueryHandlers(Part):
 
     def query(self, channel: Channel, request: Command) -> Steps[Command]:
         """12."""
-        header = QueryMessageRequestHeader.from_ext(request.ext)
+        header = QUERY_MESSAGE.header(request)
         if header.index_type == TAG_INDEX:
             raise RequestRefused(ResponseCode.QUERY_NOT_FOUND, "this broker's index has keys, not tags")
         max_num = self._options.default_query_max_num if header.unique_key_query else header.max_num
@@ -75,17 +71,16 @@ class QueryHandlers(Part):
         result = search.result
         if result.is_cut:
             logger.warning("query of key %s of %s stopped after %d entries", header.key[:100], header.topic, MAX_LOOKED)
-        ext = QueryMessageResponseHeader(result.last_update_timestamp, result.last_update_physical_offset).to_ext()
+        told = QueryMessageResponseHeader(result.last_update_timestamp, result.last_update_physical_offset)
         if not result.records:
-            return request.respond(
-                ResponseCode.QUERY_NOT_FOUND, "can not find message, maybe time range not correct", ext
-            )
+            text = "can not find message, maybe time range not correct"
+            return QUERY_MESSAGE.answer(request, told, code=ResponseCode.QUERY_NOT_FOUND, remark=text)
         remark = f"only the newest {MAX_LOOKED} entries of the index were looked at" if result.is_cut else None
-        return request.respond(remark=remark, ext=ext, body=b"".join(result.records))
+        return QUERY_MESSAGE.answer(request, told, remark=remark, body=b"".join(result.records))
 
     def view(self, channel: Channel, request: Command) -> Command:
         """33."""
-        offset = ViewMessageRequestHeader.from_ext(request.ext).offset
+        offset = VIEW_MESSAGE_BY_ID.header(request).offset
         record = self._store.record_at(offset)
         if record is None:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}")
@@ -93,7 +88,7 @@ class QueryHandlers(Part):
 
     def entries(self, channel: Channel, request: Command) -> Command:
         """321."""
-        header = QueryConsumeQueueRequestHeader.from_ext(request.ext)
+        header = QUERY_CONSUME_QUEUE.header(request)
         topic, queue_id, index = header.topic, header.queue_id, header.index
         queue = self._store.queues.find(topic, queue_id)
         if queue is None or not queue.next_offset:
@@ -103,12 +98,12 @@ class QueryHandlers(Part):
             body.subscription_data = self._clients.subscription(header.consumer_group, topic)
             if body.subscription_data is None:
                 body.filter_data = f"{header.consumer_group}@{topic} is not online!"
-        answer = answer_with(request, body)
+        answer = answer_with(QUERY_CONSUME_QUEUE, request, body)
         if not queue.min_offset <= index < queue.next_offset:
             answer.remark = f"Index {index} of {queue_id}@{topic} is not exist!"
             return answer
         body.queue_data = _entries(queue, index, min(header.count, MAX_ENTRIES), body.subscription_data)
-        return answer_with(request, body)
+        return answer_with(QUERY_CONSUME_QUEUE, request, body)
 
 
 def _entries(

@@ -4,17 +4,15 @@ from functools import partial
 
 from broker.delivery.cold import reading
 from broker.delivery.pulled import furthest_pulled
-from broker.handlers.admin_groups import GroupRequestHeader
 from broker.meta.clients import Clients
 from broker.meta.consumer_offsets import ConsumerOffsets
 from broker.meta.topics import Topics
 from broker.observe.stats import BrokerStats
 from broker.part import Part
-from broker.request_bodies import answer_with
 from broker.store.store import MessageStore
 from mqcommon.errors import RequestRefused
 from mqcommon.message.queue import MessageQueue
-from remoting.net.answers import answer_steps
+from remoting.net.answers import answer_steps, answer_with
 from remoting.net.channel import Channel
 from remoting.net.server import Handler
 from remoting.net.steps import StepHandler, Steps
@@ -22,9 +20,9 @@ from remoting.protocol.bodies.stats import ConsumeOffset, ConsumeStats
 from remoting.protocol.bodies.topic import GroupList, TopicList, TopicOffset, TopicStatsTable
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
-from remoting.protocol.headers.admin import ViewBrokerStatsDataRequestHeader
-from remoting.protocol.headers.groups import GetConsumeStatsRequestHeader
-from remoting.protocol.headers.topics import TopicRequestHeader
+from remoting.protocol.requests.admin import VIEW_BROKER_STATS_DATA
+from remoting.protocol.requests.groups import GET_CONSUME_STATS, QUERY_TOPICS_BY_CONSUMER
+from remoting.protocol.requests.topics import GET_TOPIC_STATS_INFO, QUERY_TOPIC_CONSUME_BY_WHO
 
 # Queues, and topics, that are looked at in one step: each costs some 10 µs.
 QUEUES = 100
@@ -73,7 +71,7 @@ class StatsHandlers(Part):
 
     def topic_stats(self, channel: Channel, request: Command) -> Steps[Command]:
         """202: the first and the next offset of each queue."""
-        topic = TopicRequestHeader.from_ext(request.ext).topic
+        topic = GET_TOPIC_STATS_INFO.header(request).topic
         config = self._topics.get(topic)
         if config is None:
             raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
@@ -84,11 +82,11 @@ class StatsHandlers(Part):
             row = yield from reading(partial(self._topic_offset, topic, queue_id))
             table[MessageQueue(topic, self._broker_name, queue_id)] = row
         body = TopicStatsTable(table, self._stats.topic_put_tps(topic))
-        return (yield from answer_steps(request, body, channel.max_frame_bytes))
+        return (yield from answer_steps(GET_TOPIC_STATS_INFO, request, body, channel.max_frame_bytes))
 
     def consume_stats(self, channel: Channel, request: Command) -> Steps[Command]:
         """208: how far a group is, in one topic or in all that it has consumed."""
-        header = GetConsumeStatsRequestHeader.from_ext(request.ext)
+        header = GET_CONSUME_STATS.header(request)
         group = header.consumer_group
         topics = [topic for topic in (header.topic_list or "").split(";") if topic.strip()]
         if header.topic and header.topic.strip():
@@ -102,29 +100,29 @@ class StatsHandlers(Part):
                 continue
             yield from self._progress(group, topic, answer.offset_table)
             answer.consume_tps += self._stats.group_get_tps(group, topic)
-        return (yield from answer_steps(request, answer, channel.max_frame_bytes))
+        return (yield from answer_steps(GET_CONSUME_STATS, request, answer, channel.max_frame_bytes))
 
     def groups_of_topic(self, channel: Channel, request: Command) -> Steps[Command]:
         """300: groups that subscribe to a topic now, or have consumed it."""
-        topic = TopicRequestHeader.from_ext(request.ext).topic
+        topic = QUERY_TOPIC_CONSUME_BY_WHO.header(request).topic
         consumed = yield from self._offsets.groups_of(topic)
-        groups = dict.fromkeys([*self._clients.consumers_of(topic), *consumed])
-        return (yield from answer_steps(request, GroupList(list(groups)), channel.max_frame_bytes))
+        groups = GroupList(list(dict.fromkeys([*self._clients.consumers_of(topic), *consumed])))
+        return (yield from answer_steps(QUERY_TOPIC_CONSUME_BY_WHO, request, groups, channel.max_frame_bytes))
 
     def topics_of_group(self, channel: Channel, request: Command) -> Steps[Command]:
         """343: topics that a group has consumed."""
-        group = GroupRequestHeader.from_ext(request.ext).group
+        group = QUERY_TOPICS_BY_CONSUMER.header(request).group
         topics = TopicList((yield from self._offsets.topics_of(group)), self._broker_addr)
-        return (yield from answer_steps(request, topics, channel.max_frame_bytes))
+        return (yield from answer_steps(QUERY_TOPICS_BY_CONSUMER, request, topics, channel.max_frame_bytes))
 
     def counter(self, channel: Channel, request: Command) -> Command:
         """315: one counter over the last minute, hour and day."""
-        header = ViewBrokerStatsDataRequestHeader.from_ext(request.ext)
+        header = VIEW_BROKER_STATS_DATA.header(request)
         data = self._stats.view(header.stats_name, header.stats_key)
         if data is None:
             text = f"The stats <{header.stats_name}> <{header.stats_key}> not exist"
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, text)
-        return answer_with(request, data)
+        return answer_with(VIEW_BROKER_STATS_DATA, request, data)
 
     def _is_unsubscribed(self, group: str, topic: str) -> bool:
         """Whether members of the group are connected, and want other topics now."""

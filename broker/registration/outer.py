@@ -9,22 +9,26 @@ from typing import NamedTuple
 from broker.identity import Identity
 from broker.options import BrokerOptions
 from broker.replication.known_master import MasterAddress
-from mqcommon.errors import BrokerError, ConnectionLost
+from mqcommon.errors import ConnectionLost
+from remoting.net.call import Remote, call
 from remoting.net.client import RemotingClient
-from remoting.protocol.bodies import Body, decode_body
-from remoting.protocol.bodies.cluster import MemberGroupAnswer
 from remoting.protocol.bodies.data_version import DataVersion
+from remoting.protocol.bodies.kvtable import KVTable
 from remoting.protocol.bodies.register import RegisterBrokerBody
-from remoting.protocol.codes import RequestCode, ResponseCode
-from remoting.protocol.command import Command
-from remoting.protocol.headers.header import Header
 from remoting.protocol.headers.members import BrokerHeartbeatRequestHeader, GetBrokerMemberGroupRequestHeader
 from remoting.protocol.headers.namesrv import (
     BrokerRequestHeader,
-    QueryDataVersionResponseHeader,
     RegisterBrokerRequestHeader,
     RegisterBrokerResponseHeader,
 )
+from remoting.protocol.requests.registrations import (
+    BROKER_HEARTBEAT,
+    GET_BROKER_MEMBER_GROUP,
+    QUERY_DATA_VERSION,
+    REGISTER_BROKER,
+    UNREGISTER_BROKER,
+)
+from remoting.protocol.requests.request import Answer
 
 
 class Part(NamedTuple):
@@ -79,7 +83,7 @@ class Namesrv:
                 header.base_timestamp, header.base_counter = part.base.timestamp, part.base.counter
         # The first part displaces a rival, and so its answer alone names it.
         known_rival = self.contested_by if part is not None and part.number else ""
-        registered = self._registered(await self._ask(RequestCode.REGISTER_BROKER, header, body))
+        registered = self._registered(await call(self._at(), REGISTER_BROKER, header, body))
         self.contested_by = self.contested_by or known_rival
         return registered
 
@@ -87,7 +91,7 @@ class Namesrv:
         """103: all topics, in JSON or compressed, to a NameServer of RocketMQ's."""
         header = self._registration()
         header.compressed = is_compressed
-        return self._registered(await self._ask(RequestCode.REGISTER_BROKER, header, body))
+        return self._registered(await call(self._at(), REGISTER_BROKER, header, body))
 
     def _registration(self) -> RegisterBrokerRequestHeader:
         """A NameServer takes the topics of a slave without a master only when it says whether it may act as one."""
@@ -99,8 +103,8 @@ class Namesrv:
             enable_acting_master=acting, compressed=False,
         )  # fmt: skip
 
-    def _registered(self, answer: Command) -> Registered:
-        told = RegisterBrokerResponseHeader.from_answer(answer.ext)
+    def _registered(self, answer: Answer[RegisterBrokerResponseHeader, KVTable]) -> Registered:
+        told = answer.header()
         self.takes_parts = bool(told.takes_parts)
         self.contested_by = told.contested_by or ""
         master = None
@@ -112,35 +116,27 @@ class Namesrv:
         """904: this broker lives. A BrokerError says that it is not registered there."""
         who = self._identity
         header = BrokerHeartbeatRequestHeader(who.cluster_name, who.addr, who.broker_name, who.broker_id)
-        await self._ask(RequestCode.BROKER_HEARTBEAT, header, timeout_ms=timeout_ms)
+        await call(self._at(timeout_ms), BROKER_HEARTBEAT, header)
 
     async def members(self, timeout_ms: float) -> dict[int, str]:
         """901: who of this broker's set lives."""
         header = GetBrokerMemberGroupRequestHeader(self._identity.cluster_name, self._identity.broker_name)
-        answer = await self._ask(RequestCode.GET_BROKER_MEMBER_GROUP, header, timeout_ms=timeout_ms)
-        group = decode_body(MemberGroupAnswer, answer.body, answer.codec) if answer.body else MemberGroupAnswer()
-        return group.broker_member_group.broker_addrs
+        answer = await call(self._at(timeout_ms), GET_BROKER_MEMBER_GROUP, header)
+        return answer.body().broker_member_group.broker_addrs if answer.command.body else {}
 
     async def needs_registration(self, version: DataVersion) -> bool:
         """322: whether it knows another version of the broker's topics, or none. It counts as a heartbeat."""
-        answer = await self._ask(RequestCode.QUERY_DATA_VERSION, self._broker_header(), version)
-        told = QueryDataVersionResponseHeader.from_answer(answer.ext)
+        told = (await call(self._at(), QUERY_DATA_VERSION, self._broker_header(), version)).header()
         self.takes_parts = bool(told.takes_parts)
-        return bool(told.changed)
+        return told.changed
 
     async def unregister(self) -> None:
         """104."""
-        await self._ask(RequestCode.UNREGISTER_BROKER, self._broker_header())
+        await call(self._at(), UNREGISTER_BROKER, self._broker_header())
 
     def _broker_header(self) -> BrokerRequestHeader:
         who = self._identity
         return BrokerRequestHeader(who.broker_name, who.addr, who.cluster_name, who.broker_id)
 
-    async def _ask(
-        self, code: int, header: Header, body: Body | bytes | None = None, timeout_ms: float | None = None
-    ) -> Command:
-        request = Command(code, header.to_ext())
-        answer = await self._client.invoke(self.addr, request, timeout_ms or self._timeout_ms, body=body)
-        if answer.code != ResponseCode.SUCCESS:
-            raise BrokerError(answer.code, answer.remark, self.addr)
-        return answer
+    def _at(self, timeout_ms: float | None = None) -> Remote:
+        return Remote(self._client, self.addr, timeout_ms or self._timeout_ms)

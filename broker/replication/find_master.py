@@ -15,10 +15,9 @@ from broker.replication.known_master import KnownMaster
 from mqcommon.addresses import split_address
 from mqcommon.errors import ProtocolError, RemotingError
 from remoting.net.client import open_client
-from remoting.protocol.bodies import decode_body
-from remoting.protocol.bodies.kvtable import KVTable
-from remoting.protocol.codes import RequestCode, ResponseCode
-from remoting.protocol.command import Command
+from remoting.protocol.codes import ResponseCode
+from remoting.protocol.requests.admin import GET_BROKER_RUNTIME_INFO
+from remoting.protocol.requests.request import Answer
 
 ASK_TIMEOUT_MS = 3_000
 # Where only the HA address is known, the other is a guess: after so many guesses in vain RocketMQ's way is tried.
@@ -100,10 +99,10 @@ async def _ask(addr: str, ha_addr: str) -> Target:
     failure = ""
     async with open_client() as client:
         try:
-            answer = await client.invoke(addr, Command(RequestCode.GET_BROKER_RUNTIME_INFO), ASK_TIMEOUT_MS)
+            answer = await client.invoke(addr, GET_BROKER_RUNTIME_INFO.command(None), ASK_TIMEOUT_MS)
             ours = client.speaks_cbor(addr)
             found = answer.code == ResponseCode.SUCCESS
-            table = decode_body(KVTable, answer.body, answer.codec).table if found else {}
+            table = Answer(GET_BROKER_RUNTIME_INFO, answer).body().table if found else {}
         except (RemotingError, ProtocolError) as error:
             failure = str(error)
     if failure:

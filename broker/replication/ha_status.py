@@ -10,16 +10,16 @@ from broker.part import Part
 from broker.replication.progress import SlaveProgress
 from broker.replication.role import RoleMachine
 from broker.replication.stats import RATE_SPAN_MS, ReplicationStats
-from broker.request_bodies import answer_with
 from broker.store.store import MessageStore
 from mqcommon.clock import Clock
 from mqcommon.errors import RequestRefused
+from remoting.net.answers import answer_with
 from remoting.net.channel import Channel
 from remoting.net.server import Handler
 from remoting.protocol.bodies.ha import HAClientRuntimeInfo, HAConnectionRuntimeInfo, HARuntimeInfo
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
-from remoting.protocol.headers.admin import ResetMasterFlushOffsetHeader
+from remoting.protocol.requests.admin import GET_BROKER_HA_STATUS, RESET_MASTER_FLUSH_OFFSET
 
 logger = logging.getLogger(__name__)
 
@@ -57,11 +57,11 @@ class HaHandlers(Part):
 
     def status(self, channel: Channel, request: Command) -> Command:
         """907."""
-        return answer_with(request, self._slave() if self._role.now.follows else self._master())
+        return answer_with(GET_BROKER_HA_STATUS, request, self._slave() if self._role.now.follows else self._master())
 
     def reset_master_flush_offset(self, channel: Channel, request: Command) -> Command:
         """908: as RocketMQ's, a master takes it and does nothing."""
-        offset = ResetMasterFlushOffsetHeader.from_ext(request.ext).master_flush_offset
+        offset = RESET_MASTER_FLUSH_OFFSET.header(request).master_flush_offset
         if offset < 0:
             raise RequestRefused(
                 ResponseCode.INVALID_PARAMETER, f"masterFlushOffset is {offset}, it must not be below 0"

@@ -5,31 +5,29 @@ The bodies are RocketMQ's, so a Java master answers as well, all but the last. A
 BrokerError one with an error code, a ProtocolError one that cannot be read. Neighbour: slave_sync.py.
 """
 
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import trio
 
-from mqcommon.errors import BrokerError, ProtocolError
+from remoting.net.call import Remote, call
 from remoting.net.client import RemotingClient
-from remoting.protocol.bodies import Body, decode_body, loads
+from remoting.protocol.bodies import Body
 from remoting.protocol.bodies.data_version import DataVersion
 from remoting.protocol.bodies.group import SubscriptionGroupTable
-from remoting.protocol.bodies.kvtable import KVTable
 from remoting.protocol.bodies.metadata_versions import MetadataVersions
 from remoting.protocol.bodies.offsets import ConsumerOffsetTable, DelayOffsetTable
 from remoting.protocol.bodies.topic import TopicConfigTable
-from remoting.protocol.codes import RequestCode, ResponseCode
-from remoting.protocol.command import CBOR, Command
 from remoting.protocol.frame import MAX_FRAME_BYTES
-from remoting.protocol.headers.header import Header
 from remoting.protocol.headers.members import ExchangeHAInfoHeader
-from remoting.protocol.headers.offsets import (
-    GetAllConsumerOffsetRequestHeader,
-    GetAllConsumerOffsetResponseHeader,
-    UpdateConsumerOffsetRequestHeader,
-)
+from remoting.protocol.headers.offsets import GetAllConsumerOffsetRequestHeader, UpdateConsumerOffsetRequestHeader
 from remoting.protocol.headers.pages import FIRST_PAGE, PageRequestHeader, PageResponseHeader
 from remoting.protocol.headers.watch import WatchMetadataRequestHeader
+from remoting.protocol.requests.admin import GET_BROKER_RUNTIME_INFO
+from remoting.protocol.requests.groups import GET_ALL_SUBSCRIPTIONGROUP_CONFIG
+from remoting.protocol.requests.offsets import GET_ALL_CONSUMER_OFFSET, GET_ALL_DELAY_OFFSET, UPDATE_CONSUMER_OFFSET
+from remoting.protocol.requests.replication import EXCHANGE_BROKER_HA_INFO, WATCH_METADATA
+from remoting.protocol.requests.request import Answer, Request
+from remoting.protocol.requests.topics import GET_ALL_TOPIC_CONFIG
 
 TIMEOUT_MS = 3_000
 # To read more than this takes longer than a turn of the loop should.
@@ -54,6 +52,7 @@ class Master:
     def __init__(self, client: RemotingClient, addr: str) -> None:
         self._client = client
         self.addr = addr
+        self._at = Remote(client, addr, TIMEOUT_MS)
 
     @property
     def is_connected(self) -> bool:
@@ -67,17 +66,17 @@ class Master:
 
     async def topics(self) -> TopicConfigTable:
         """21, in pages from one of ours: with the version of the first, so that what changed meanwhile is news."""
-        whole, page = await self._page(TopicConfigTable, RequestCode.GET_ALL_TOPIC_CONFIG, FIRST_PAGE)
+        whole, page = await self._page(GET_ALL_TOPIC_CONFIG.bare, FIRST_PAGE)
         while page is not None:
-            more, page = await self._page(TopicConfigTable, RequestCode.GET_ALL_TOPIC_CONFIG, page)
+            more, page = await self._page(GET_ALL_TOPIC_CONFIG.bare, page)
             whole.topic_config_table |= more.topic_config_table
         return whole
 
     async def groups(self) -> SubscriptionGroupTable:
         """201, as `topics`."""
-        whole, page = await self._page(SubscriptionGroupTable, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, FIRST_PAGE)
+        whole, page = await self._page(GET_ALL_SUBSCRIPTIONGROUP_CONFIG.bare, FIRST_PAGE)
         while page is not None:
-            more, page = await self._page(SubscriptionGroupTable, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, page)
+            more, page = await self._page(GET_ALL_SUBSCRIPTIONGROUP_CONFIG.bare, page)
             whole.subscription_group_table |= more.subscription_group_table
         return whole
 
@@ -86,75 +85,56 @@ class Master:
         header = GetAllConsumerOffsetRequestHeader()
         if known is not None:
             header = GetAllConsumerOffsetRequestHeader(known.timestamp, known.counter)
-        answer = await self._answer(RequestCode.GET_ALL_CONSUMER_OFFSET, header, page=page)
-        told = GetAllConsumerOffsetResponseHeader.from_answer(answer.ext)
+        answer = await call(self._at, GET_ALL_CONSUMER_OFFSET, header, page=self._of_ours(page))
+        told = answer.header()
         version = None
         if told.run is not None and told.changes is not None:
             version = DataVersion(0, told.run, told.changes)
-        next_page = PageResponseHeader.from_answer(answer.ext).next
-        return Offsets(await _body(ConsumerOffsetTable, answer), version, told.is_part, next_page)
+        return Offsets(await _body(answer), version, told.is_part, _next_page(answer))
 
     async def delay_offsets(self) -> DelayOffsetTable:
         """45."""
-        return await self._ask(DelayOffsetTable, RequestCode.GET_ALL_DELAY_OFFSET)
+        return await _body(await call(self._at, GET_ALL_DELAY_OFFSET))
 
     async def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """15: what a group committed here while the master was away."""
         header = UpdateConsumerOffsetRequestHeader(group, topic, queue_id, offset)
-        await self._answer(RequestCode.UPDATE_CONSUMER_OFFSET, header)
+        await call(self._at, UPDATE_CONSUMER_OFFSET, header)
 
     async def tell_master(self, addr: str, ha_addr: str) -> None:
         """906 to a slave, from its master."""
         header = ExchangeHAInfoHeader(master_ha_address=ha_addr, master_flush_offset=0, master_address=addr)
-        await self._answer(RequestCode.EXCHANGE_BROKER_HA_INFO, header)
+        await call(self._at, EXCHANGE_BROKER_HA_INFO, header)
 
     async def log_end(self) -> int | None:
         """Where its log ends; None when it does not tell."""
-        info = await self._ask(KVTable, RequestCode.GET_BROKER_RUNTIME_INFO)
+        info = await _body(await call(self._at, GET_BROKER_RUNTIME_INFO))
         end = info.table.get("commitLogMaxOffset", "")
         return int(end) if end.isdecimal() else None
 
     async def watch(self, known: MetadataVersions, hold_ms: int) -> MetadataVersions:
         """7100: its versions, when they are not ``known`` any more or after ``hold_ms``. Skylark only."""
-        header = WatchMetadataRequestHeader(hold_ms)
-        return await self._ask(MetadataVersions, RequestCode.WATCH_METADATA, header, known, hold_ms)
+        return await _body(
+            await call(self._at, WATCH_METADATA, WatchMetadataRequestHeader(hold_ms), known, wait_ms=hold_ms)
+        )
 
-    async def _ask(
-        self, cls: type[B], code: int, header: Header | None = None, body: Body | None = None, hold_ms: int = 0
-    ) -> B:
-        return await _body(cls, await self._answer(code, header, body, hold_ms))
+    def _of_ours(self, page: PageRequestHeader) -> PageRequestHeader | None:
+        """RocketMQ's masters give the whole table."""
+        return page if self.is_skylark else None
 
-    async def _page(self, cls: type[B], code: int, page: PageRequestHeader) -> tuple[B, PageRequestHeader | None]:
-        answer = await self._answer(code, page=page)
-        return await _body(cls, answer), PageResponseHeader.from_answer(answer.ext).next
-
-    async def _answer(
-        self,
-        code: int,
-        header: Header | None = None,
-        body: Body | None = None,
-        hold_ms: int = 0,
-        page: PageRequestHeader | None = None,
-    ) -> Command:
-        request = Command(code, None if header is None else header.to_ext())
-        if page is not None and self.is_skylark:
-            request.ext = {**(request.ext or {}), **page.to_ext()}
-        answer = await self._client.invoke(self.addr, request, TIMEOUT_MS + hold_ms, body=body)
-        if answer.code != ResponseCode.SUCCESS:
-            raise BrokerError(answer.code, answer.remark, self.addr)
-        return answer
+    async def _page(
+        self, what: Request[None, None, Any, B], page: PageRequestHeader
+    ) -> tuple[B, PageRequestHeader | None]:
+        answer = await call(self._at, what, page=self._of_ours(page))
+        return await _body(answer), _next_page(answer)
 
 
-async def _body(cls: type[B], answer: Command) -> B:
-    if len(answer.body) < LARGE_BYTES:
-        return _decode(cls, answer)
-    return await trio.to_thread.run_sync(_decode, cls, answer)
+def _next_page(answer: Answer[Any, Any]) -> PageRequestHeader | None:
+    return PageResponseHeader.from_answer(answer.command.ext).next
 
 
-def _decode(cls: type[B], answer: Command) -> B:
-    if not answer.body:
-        raise ProtocolError(f"an answer without a body, where one of {cls.__name__} belongs")
-    if answer.codec == CBOR:
-        return decode_body(cls, answer.body, CBOR)
-    # A Java master's tables are not standard JSON, and may be long.
-    return cls.from_wire(loads(answer.body, relaxed_bytes=MAX_FRAME_BYTES))
+async def _body(answer: Answer[Any, B]) -> B:
+    """The body of ``answer``. A Java master's tables are not standard JSON, and may be long."""
+    if len(answer.command.body) < LARGE_BYTES:
+        return answer.body(MAX_FRAME_BYTES)
+    return await trio.to_thread.run_sync(answer.body, MAX_FRAME_BYTES)

@@ -15,6 +15,7 @@ from remoting.net.server import Handler
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import Command
 from remoting.protocol.headers.members import ExchangeHAInfoHeader
+from remoting.protocol.requests.replication import EXCHANGE_BROKER_HA_INFO
 
 
 class MemberHandlers(Part):
@@ -47,11 +48,11 @@ class MemberHandlers(Part):
 
     def exchange_ha_info(self, channel: Channel, request: Command) -> Command:
         """906: a master that is about to register tells where it is; or a slave asks."""
-        told = ExchangeHAInfoHeader.from_ext(request.ext)
+        told = EXCHANGE_BROKER_HA_INFO.header(request)
         answer = ExchangeHAInfoHeader()
         if self._role.now.follows:
             if told.master_address and told.master_ha_address:
                 self._master.returning(MasterAddress(told.master_address, told.master_ha_address))
         elif self._role.now.is_master:
             answer = ExchangeHAInfoHeader(self._identity.ha_addr, self._store.log.flushed, self._identity.addr)
-        return request.respond(ext=answer.to_ext())
+        return EXCHANGE_BROKER_HA_INFO.answer(request, answer)

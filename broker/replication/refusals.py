@@ -13,7 +13,7 @@ from mqcommon.names import check_topic, check_topic_is_users
 from remoting.net.channel import Channel
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
-from remoting.protocol.headers.topics import TopicRequestHeader
+from remoting.protocol.requests.topics import DELETE_TOPIC_IN_BROKER
 
 logger = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ def _leave_topic(channel: Channel, request: Command) -> Command:
     RocketMQ's slaves delete it. Here that is answered as a success, and nothing is done: the topic goes when the
     master has deleted it.
     """
-    topic = TopicRequestHeader.from_ext(request.ext).topic
+    topic = DELETE_TOPIC_IN_BROKER.header(request).topic
     check_topic(topic)
     check_topic_is_users(topic)
     logger.info("deletion of topic %s by %s left to the master", topic, channel.remote)

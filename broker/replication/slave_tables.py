@@ -7,13 +7,14 @@ broker has no timers and no modes of consumption, so its tables are empty.
 import struct
 
 from broker.part import Part
-from broker.request_bodies import answer_with
 from mqcommon.clock import Clock
+from remoting.net.answers import answer_with
 from remoting.net.channel import Channel
 from remoting.net.server import Handler
 from remoting.protocol.bodies.slave_tables import MessageRequestModes, TimerMetrics
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import Command
+from remoting.protocol.requests.replication import GET_ALL_MESSAGE_REQUEST_MODE, GET_TIMER_METRICS
 
 SECOND_MS = 1_000
 # lastReadTimeMs, lastTimerLogFlushPos, lastTimerQueueOffset, masterTimerQueueOffset; DataVersion: state, time, counter.
@@ -44,8 +45,8 @@ class SlaveTableHandlers(Part):
 
     def timer_metrics(self, channel: Channel, request: Command) -> Command:
         """61."""
-        return answer_with(request, TimerMetrics())
+        return answer_with(GET_TIMER_METRICS, request, TimerMetrics())
 
     def request_modes(self, channel: Channel, request: Command) -> Command:
         """402."""
-        return answer_with(request, MessageRequestModes())
+        return answer_with(GET_ALL_MESSAGE_REQUEST_MODE, request, MessageRequestModes())

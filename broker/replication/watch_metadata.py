@@ -13,14 +13,14 @@ import trio
 
 from broker.meta.metadata import Metadata
 from broker.part import Part
-from broker.request_bodies import answer_with, read_body
 from mqcommon.errors import RequestRefused
+from remoting.net.answers import answer_with
 from remoting.net.channel import Channel
 from remoting.net.server import Handler
 from remoting.protocol.bodies.metadata_versions import MetadataVersions
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
-from remoting.protocol.headers.watch import WatchMetadataRequestHeader
+from remoting.protocol.requests.replication import WATCH_METADATA
 
 MAX_HOLD_MS = 60_000
 # A master has a few slaves.
@@ -62,13 +62,13 @@ class MetadataWatch(Part):
 
     def watch(self, channel: Channel, request: Command) -> Command | None:
         """7100: answered with the versions."""
-        known = read_body(MetadataVersions, request)
-        hold_ms = min(WatchMetadataRequestHeader.from_ext(request.ext).hold_millis, MAX_HOLD_MS)
+        known = WATCH_METADATA.body(request)
+        hold_ms = min(WATCH_METADATA.header(request).hold_millis, MAX_HOLD_MS)
         now = self.versions()
         if known.consumer_offsets.timestamp == now.consumer_offsets.timestamp:
             now.consumer_offsets = known.consumer_offsets  # the next tick tells what is new
         if known != now or hold_ms <= 0:
-            return answer_with(request, self.versions())
+            return answer_with(WATCH_METADATA, request, self.versions())
         if len(self._held) >= MAX_HELD:
             raise RequestRefused(ResponseCode.SYSTEM_BUSY, "too many slaves watch the metadata of this broker")
         self._held.append(_Held(channel, request, known, trio.current_time() + hold_ms / 1000))
@@ -97,4 +97,4 @@ class MetadataWatch(Part):
         over = [held for held in self._held if wanted(held)]
         self._held = [held for held in self._held if held not in over]
         for held in over:
-            held.channel.reply(held.request, answer_with(held.request, self.versions()))
+            held.channel.reply(held.request, answer_with(WATCH_METADATA, held.request, self.versions()))

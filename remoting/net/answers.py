@@ -1,5 +1,7 @@
 """Answers with a body: cut to what a frame can carry, and saying so, or refused whole."""
 
+from typing import Any, TypeVar
+
 from mqcommon.errors import FrameTooLarge, RequestRefused
 from remoting.net.steps import Steps, finish
 from remoting.protocol.bodies import Body, dialect_for
@@ -7,20 +9,30 @@ from remoting.protocol.bodies.cut import encode_within
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
 from remoting.protocol.frame import MAX_FRAME_BYTES
+from remoting.protocol.requests.request import Request
+
+B = TypeVar("B", bound=Body)
 
 # For the header of an answer with a body.
 HEADER_BYTES = 4_096
 
 
-def answer_with(request: Command, body: Body, max_frame_bytes: int = MAX_FRAME_BYTES) -> Command:
+def answer_with(
+    what: Request[Any, Any, Any, B], request: Command, body: B, max_frame_bytes: int = MAX_FRAME_BYTES
+) -> Command:
     """A successful answer with ``body``, as the peer reads it, made at once. For bodies of few entries."""
-    return finish(answer_steps(request, body, max_frame_bytes))
+    return finish(answer_steps(what, request, body, max_frame_bytes))
 
 
 def answer_steps(
-    request: Command, body: Body, max_frame_bytes: int = MAX_FRAME_BYTES, *, remedy: str = ""
+    what: Request[Any, Any, Any, B],
+    request: Command,
+    body: B,
+    max_frame_bytes: int = MAX_FRAME_BYTES,
+    *,
+    remedy: str = "",
 ) -> Steps[Command]:
-    """A successful answer with ``body``, as the peer reads it, made in steps.
+    """A successful answer with ``body``, as the peer reads it, made in steps. ``what`` says which body that must be.
 
     A list too long for a frame is cut, and the remark says so: better a part for a human than nothing. With ``remedy``
     the body is worthless when it is cut: then the request is refused, and told what to do.

@@ -24,6 +24,8 @@ OFFER_FIELD: Final = "skylark"
 OFFER_CBOR: Final = "cbor"
 #: A broker adds its name to that answer, so that a client notices when another broker has the address now.
 BROKER_NAME_FIELD: Final = "brokerName"
+#: The broker that a request is meant for, in requests for a queue.
+BNAME_FIELD: Final = "bname"
 
 #: By ordinal, as ROCKETMQ and CBOR headers carry them.
 LANGUAGES: Final = (

@@ -18,7 +18,7 @@ MAY_IMPORT = {
 }
 # Inside of broker/: each folder, or file beside them, imports what stands before it only.
 BROKER_ORDER = (
-    *("store", "ignored_keys", "missing_features", "options", "file_sizes", "identity", "part", "request_bodies"),
+    *("store", "ignored_keys", "missing_features", "options", "file_sizes", "identity", "part", "stored_changes"),
     *("meta", "observe", "writing", "tasks", "delivery", "replication", "registration", "handlers"),
     *("assembly", "client_port", "wiring", "broker", "commands", "cli", "__main__"),
 )

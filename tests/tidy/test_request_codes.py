@@ -1,4 +1,4 @@
-"""Every request code that we name has a handler, or stands here as refused.
+"""Every request code that we name has a handler, or stands here as refused; what is served or asked is described.
 
 A refused code is answered with REQUEST_CODE_NOT_SUPPORTED, by broker/handlers/refused.py or by the server itself.
 A code counts as handled where it is a key of a handler table: ``{RequestCode.X: handler}`` or
@@ -8,7 +8,8 @@ A code counts as handled where it is a key of a handler table: ``{RequestCode.X:
 import ast
 
 from remoting.protocol.codes import RequestCode
-from tests.tidy.tree import modules
+from tests.remoting.protocol.described import BY_NAME
+from tests.tidy.tree import PACKAGES, Module, modules
 
 CODES = {name: code for name, code in vars(RequestCode).items() if name.isupper()}
 
@@ -54,6 +55,10 @@ REFUSED = {
 }
 
 
+# The hot path writes its requests itself.
+WRITES_COMMANDS = {"sdk/producer/wire.py"}
+
+
 def handled(package: str) -> set[str]:
     """Names of the codes for which a package has a handler."""
     found = set()
@@ -70,6 +75,25 @@ def handled(package: str) -> set[str]:
 
 def _is_code(key: ast.Attribute) -> bool:
     return isinstance(key.value, ast.Name) and key.value.id == "RequestCode"
+
+
+def named(package: str) -> set[str]:
+    """Names of the codes that a package mentions."""
+    return {
+        node.attr
+        for module in modules(package)
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Attribute) and _is_code(node)
+    }
+
+
+def written_by_hand(module: Module) -> list[str]:
+    """Requests that are made without their descriptions."""
+    return [
+        f"{module}:{node.lineno}"
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "Command" and "RequestCode." in ast.unparse(node)
+    ]
 
 
 def missing(package: str, wanted: set[int]) -> set[str]:
@@ -94,3 +118,23 @@ def test_the_refused_are_not_handled() -> None:
     refused = set().union(*REFUSED.values())
     assert refused & (handled("namesrv") | handled("broker")) == set()
     assert refused <= set(CODES)
+
+
+def test_every_code_that_is_served_or_asked_is_described() -> None:
+    refused = set().union(*REFUSED.values())
+    for package in ("namesrv", "broker", "sdk", "spark_connector"):
+        assert named(package) - refused - set(BY_NAME) == set()
+
+
+def test_every_description_is_served() -> None:
+    assert set(BY_NAME) - handled("namesrv") - handled("broker") - handled("sdk") == set()
+
+
+def test_requests_are_made_by_their_descriptions() -> None:
+    places = [place for module in modules(*PACKAGES) for place in written_by_hand(module)]
+    assert {place.partition(":")[0] for place in places} == WRITES_COMMANDS
+
+
+def test_a_request_that_is_written_by_hand_is_seen() -> None:
+    text = "Command(RequestCode.GET_MAX_OFFSET, {})\nCommand(request.code, {})"
+    assert written_by_hand(Module("x.py", "x", text, ast.parse(text))) == ["x.py:1"]

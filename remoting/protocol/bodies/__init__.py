@@ -7,14 +7,15 @@ the dataclasses are declared with. Use::
     body = encode_body(route, dialect_for(request))
     route = decode_body(TopicRouteData, answer.body, answer.codec)
 
-Bodies of messages are in mqcommon/message; bodies that are properties text (25, 26, 318, 319) need no class.
+Which belongs to which request says requests/. Bodies of messages are in mqcommon/message; bodies that are properties
+text (25, 26, 318, 319) need no class.
 """
 
 from typing import TypeVar
 
 from remoting.protocol import strict_cbor
 from remoting.protocol.bodies.body import Body
-from remoting.protocol.bodies.dialect import Dialect, dialect_for, dumps, loads
+from remoting.protocol.bodies.dialect import MAX_RELAXED_BYTES, Dialect, dialect_for, dumps, loads
 from remoting.protocol.bodies.kinds import WireBody
 from remoting.protocol.command import CBOR, JSON
 
@@ -28,6 +29,6 @@ def encode_body(body: WireBody, dialect: Dialect = Dialect.STANDARD) -> bytes:
     return dumps(body.to_wire(), dialect)
 
 
-def decode_body(cls: type[_B], data: bytes, codec: int = JSON) -> _B:
+def decode_body(cls: type[_B], data: bytes, codec: int = JSON, relaxed_bytes: int = MAX_RELAXED_BYTES) -> _B:
     """The body of a command whose header type is ``codec``; ProtocolError when it is none."""
-    return cls.from_wire(strict_cbor.loads(data) if codec == CBOR else loads(data))
+    return cls.from_wire(strict_cbor.loads(data) if codec == CBOR else loads(data, relaxed_bytes=relaxed_bytes))

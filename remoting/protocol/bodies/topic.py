@@ -1,6 +1,7 @@
 """Topics: their configuration, lists of names, and what stands in their queues."""
 
 from dataclasses import dataclass
+from typing import Final
 
 from mqcommon.message.queue import MessageQueue
 from mqcommon.names import perm_text
@@ -21,6 +22,10 @@ from remoting.protocol.bodies.kinds import (
 from remoting.protocol.bodies.mapping import TopicQueueMappingDetail, TopicQueueMappingInfo
 
 TOPIC_FILTER_TYPE = choice("SINGLE_TAG", "MULTI_TAG")
+
+#: Bits of ``topic_sys_flag``, of RocketMQ's units: several clusters that mirror each other.
+TOPIC_UNIT: Final = 1
+TOPIC_UNIT_SUB: Final = 2
 
 
 @dataclass(slots=True)

@@ -1,9 +1,9 @@
-"""Clients: 34, 35, 307, 309."""
+"""Clients: 34, 35, 220, 307, 309."""
 
 from dataclasses import dataclass
 
 from remoting.protocol.headers.header import Header, optional, required
-from remoting.protocol.scalars import read_flag, read_text
+from remoting.protocol.scalars import read_flag, read_int, read_long, read_text
 
 
 @dataclass(slots=True)
@@ -21,6 +21,18 @@ class UnregisterClientRequestHeader(Header):
     client_id: str = required(read_text, wire="clientID")
     producer_group: str | None = optional(read_text)
     consumer_group: str | None = optional(read_text)
+
+
+@dataclass(slots=True)
+class ResetOffsetRequestHeader(Header):
+    """220: a broker tells a consumer where to go on."""
+
+    group: str = required(read_text)
+    topic: str = required(read_text)
+    timestamp: int = required(read_long)
+    is_force: bool = required(read_flag)
+    queue_id: int | None = optional(read_int)
+    offset: int | None = optional(read_long)
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""Groups of a broker: 38, 40, 201, 203, 204, 207, 208."""
+"""Groups of a broker: 38, 40, 201, 203, 204, 207, 208, 343, 352."""
 
 from dataclasses import dataclass
 
@@ -52,3 +52,10 @@ class GetConsumeStatsRequestHeader(Header):
     consumer_group: str = required(read_text)
     topic: str | None = optional(read_text)
     topic_list: str | None = optional(read_text)
+
+
+@dataclass(slots=True)
+class GroupRequestHeader(Header):
+    """343 and 352: about one group."""
+
+    group: str = required(read_text)

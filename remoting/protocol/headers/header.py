@@ -1,9 +1,13 @@
-"""What every typed header is: a dataclass whose fields know their wire name and how to be read."""
+"""What every typed header is: a dataclass whose fields know their wire name and how to be read.
+
+Headers are read and written once or twice for every request, so this is done by functions without a loop, whose source
+is made out of the fields when a class is first used, as dataclasses makes ``__init__``.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cache
-from typing import Any, Final, NoReturn, Self
+from typing import Any, Final, NamedTuple, NoReturn, Self
 
 from mqcommon.errors import ProtocolError, RequestRefused
 from remoting.protocol.codes import ResponseCode
@@ -80,29 +84,68 @@ class Header:
 
     @classmethod
     def _read(cls, ext: Mapping[str, Any] | None, short: bool) -> Self:
-        get = (ext if ext is not None else _NO_EXT).get
-        values = []
-        for each in header_fields(cls, short):
-            value = get(each.wire)
-            if value is None:
-                value = each.default
-                if value is MISSING:
-                    _refuse(each.wire, "null")
-            else:
-                try:
-                    value = each.read(value)
-                except ValueError as error:
-                    _refuse(each.wire, str(error))
-            values.append(value)
-        return cls(*values)
+        if ext is None:
+            ext = _NO_EXT
+        header: Self | None = _functions(cls, short).read(ext)
+        if header is None:
+            _refuse_fault(cls, short, ext)
+        return header
 
     def _written(self, short: bool) -> dict[str, Any]:
-        ext: dict[str, Any] = {}
-        for each in header_fields(type(self), short):
-            value = getattr(self, each.attribute)
-            if value is not None:
-                ext[each.wire] = value
-        return ext
+        return _functions(type(self), short).write(self)
+
+
+class _Functions(NamedTuple):
+    #: The header in an ext; None when a required field is missing or any is unreadable.
+    read: Callable[[Mapping[str, Any]], Any]
+    write: Callable[[Any], dict[str, Any]]
+
+
+def _make_functions(cls: Any, short: bool) -> _Functions:
+    numbered = list(enumerate(header_fields(cls, short)))
+    required = [n for n, each in numbered if each.is_required]
+    names: dict[str, Any] = {"cls": cls}
+    for n, each in numbered:
+        names |= {f"read{n}": each.read, f"default{n}": each.default}
+    source = [
+        "def read(ext):",
+        "    get = ext.get",
+        *[f"    v{n} = get({each.wire!r})" for n, each in numbered],
+        *[f"    if v{n} is None: return None" for n in required],
+        "    try:",
+        "        return cls(",
+        *[f"            read{n}(v{n})," for n in required],
+        *[f"            default{n} if v{n} is None else read{n}(v{n})," for n, _ in numbered[len(required) :]],
+        "        )",
+        "    except ValueError:",
+        "        return None",
+        "def write(header):",
+        "    ext = {",
+        *[f"        {each.wire!r}: header.{each.attribute}," for _, each in numbered[: len(required)]],
+        "    }",
+    ]
+    for n, each in numbered[len(required) :]:
+        source += [f"    v{n} = header.{each.attribute}", f"    if v{n} is not None: ext[{each.wire!r}] = v{n}"]
+    source.append("    return ext")
+    exec("\n".join(source), names)
+    return _Functions(names["read"], names["write"])
+
+
+_functions: Final[Callable[[Any, bool], _Functions]] = cache(_make_functions)
+
+
+def _refuse_fault(cls: Any, short: bool, ext: Mapping[str, Any]) -> NoReturn:
+    """Raise RequestRefused for the first field in ``ext`` that no header can be made with."""
+    for each in header_fields(cls, short):
+        value = ext.get(each.wire)
+        if value is not None:
+            try:
+                each.read(value)
+            except ValueError as error:
+                _refuse(each.wire, str(error))
+        elif each.is_required:
+            _refuse(each.wire, "null")
+    raise AssertionError(f"{cls.__name__} can be read")
 
 
 def _refuse(wire: str, reason: str) -> NoReturn:

@@ -36,12 +36,12 @@ class PullMessageRequestHeader(Header):
 
 @dataclass(slots=True)
 class PullMessageResponseHeader(Header):
-    """Where to go on."""
+    """Where to go on. Some servers do not suggest a broker."""
 
-    suggest_which_broker_id: int = required(read_long)
     next_begin_offset: int = required(read_long)
     min_offset: int = required(read_long)
     max_offset: int = required(read_long)
+    suggest_which_broker_id: int = optional(read_long, 0)
     offset_delta: int | None = optional(read_long)
     topic_sys_flag: int | None = optional(read_int)
     group_sys_flag: int | None = optional(read_int)

@@ -1,4 +1,4 @@
-"""Topics of a broker: 17, 21, 202, 215, 300."""
+"""Topics of a broker: 17, 21, 202, 215, 300, 351."""
 
 from dataclasses import dataclass
 
@@ -43,3 +43,11 @@ class TopicRequestHeader(Header):
     """202, 215, 217, 300: about one topic."""
 
     topic: str = required(read_text)
+
+
+@dataclass(slots=True)
+class GetTopicConfigRequestHeader(Header):
+    """351. ``lo`` True: of this broker, where the topic's queues are spread over several (static topics)."""
+
+    topic: str = required(read_text)
+    lo: bool | None = optional(read_flag)

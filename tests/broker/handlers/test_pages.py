@@ -16,6 +16,7 @@ from remoting.protocol.bodies import decode_body, loads
 from remoting.protocol.bodies.kvtable import KVTable
 from remoting.protocol.command import CBOR, Command
 from remoting.protocol.headers.pages import FIRST_PAGE, PageRequestHeader, PageResponseHeader
+from remoting.protocol.requests.admin import GET_BROKER_RUNTIME_INFO
 from tests.broker.handlers.support import Desk
 from tests.support.caller import Caller
 
@@ -39,8 +40,8 @@ class Table:
         channel = channel or Caller().channel
         request = Command(21, asked.to_ext(), codec=CBOR)
         return finish(answer_whole_or_page(
-            channel, request, self.rows, self.cursor, self.removals, lambda rows: KVTable(dict(rows)),
-            values=values,
+            GET_BROKER_RUNTIME_INFO, channel, request, self.rows, self.cursor, self.removals,
+            lambda rows: KVTable(dict(rows)), values=values,
         ))  # fmt: skip
 
 

@@ -4,7 +4,9 @@ import pytest
 import trio
 
 from mqcommon.errors import BrokerError, RouteNotFound
+from remoting.protocol.bodies.heartbeat import HeartbeatData
 from remoting.protocol.command import Command
+from sdk import broker_api
 from sdk.consumer.pull import PullConsumer
 from tests.sdk.consumer.sets import broker_set
 from tests.sdk.fakes import Answer, FakeBroker, FakeNamesrv, queue, serving
@@ -148,7 +150,7 @@ async def test_another_broker_at_the_old_address_is_not_asked(caplog: pytest.Log
         stranger.announces, stranger.addr = "broker-z", brokers.master.addr
         stranger.put("t", 0, b"not", b"these")
         async with serving(stranger):
-            await brokers.consumer._instance.at(stranger.addr).ask(34)  # as heartbeats do
+            await broker_api.heartbeat(brokers.consumer._instance.at(stranger.addr), HeartbeatData())
             with pytest.raises(RouteNotFound, match="another broker listens there"):
                 await brokers.consumer.pull(queue(), 0)
             assert "broker-z listens at" in caplog.text

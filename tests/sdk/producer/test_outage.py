@@ -8,6 +8,8 @@ import trio
 from mqcommon.errors import NoNameServer, RouteNotFound, SendFailed
 from mqcommon.message.message import Message
 from mqcommon.message.queue import MessageQueue
+from remoting.protocol.bodies.heartbeat import HeartbeatData
+from sdk import broker_api
 from sdk.producer import Producer
 from tests.sdk.fakes import FakeNamesrv, serving
 from tests.sdk.producer.test_producer import StoringBroker, bodies
@@ -93,7 +95,7 @@ async def test_nothing_is_sent_to_another_broker_at_an_old_address(
             await producer.queues("t")
         b.addr = a.addr
         async with serving(b):
-            await producer._client.at(b.addr).ask(34)  # as heartbeats do
+            await broker_api.heartbeat(producer._client.at(b.addr), HeartbeatData())
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(send, producer)
                 await until(lambda: "broker-b listens at" in caplog.text, "the wrong broker is found out", 10)

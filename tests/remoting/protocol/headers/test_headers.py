@@ -1,6 +1,5 @@
 """Headers keep what recorded frames carry, read leniently, and refuse in RocketMQ's words."""
 
-import contextlib
 from dataclasses import fields
 from typing import Any
 
@@ -10,80 +9,19 @@ from hypothesis import strategies as st
 
 from mqcommon.errors import RequestRefused
 from remoting.protocol.command import Command, text_ext
-from remoting.protocol.headers import admin, client, groups, members, namesrv, offsets, pull, query, send, topics
+from remoting.protocol.headers import offsets, send, topics
 from remoting.protocol.headers.header import Header, header_fields
+from remoting.protocol.headers.pages import PageRequestHeader, PageResponseHeader
+from remoting.protocol.requests.request import NOTHING
+from tests.remoting.protocol.described import BY_CODE
 from tests.remoting.protocol.golden import recorded
 
 FILES = ["java_json", "java_rocketmq", "java_5.3.3", "cpp", "broker_namesrv", "admin_4.9.8", "admin_5.3.3"]
 
-REQUESTS: dict[int, type[Header]] = {
-    10: send.SendMessageRequestHeader,
-    11: pull.PullMessageRequestHeader,
-    12: query.QueryMessageRequestHeader,
-    14: offsets.QueryConsumerOffsetRequestHeader,
-    15: offsets.UpdateConsumerOffsetRequestHeader,
-    17: topics.CreateTopicRequestHeader,
-    21: topics.GetAllTopicConfigRequestHeader,
-    29: offsets.SearchOffsetRequestHeader,
-    30: offsets.GetMaxOffsetRequestHeader,
-    31: offsets.QueueRequestHeader,
-    32: offsets.QueueRequestHeader,
-    33: query.ViewMessageRequestHeader,
-    35: client.UnregisterClientRequestHeader,
-    38: groups.ConsumerGroupRequestHeader,
-    40: groups.ConsumerGroupRequestHeader,
-    100: namesrv.PutKVConfigRequestHeader,
-    101: namesrv.KVConfigRequestHeader,
-    102: namesrv.KVConfigRequestHeader,
-    103: namesrv.RegisterBrokerRequestHeader,
-    104: namesrv.BrokerRequestHeader,
-    105: namesrv.GetRouteInfoRequestHeader,
-    201: groups.GetAllSubscriptionGroupRequestHeader,
-    202: topics.TopicRequestHeader,
-    203: groups.ConsumerGroupRequestHeader,
-    204: groups.ProducerGroupRequestHeader,
-    205: namesrv.BrokerNameRequestHeader,
-    207: groups.DeleteSubscriptionGroupRequestHeader,
-    208: groups.GetConsumeStatsRequestHeader,
-    215: topics.TopicRequestHeader,
-    216: namesrv.DeleteTopicFromNamesrvRequestHeader,
-    217: topics.TopicRequestHeader,
-    219: namesrv.NamespaceRequestHeader,
-    224: namesrv.ClusterRequestHeader,
-    300: topics.TopicRequestHeader,
-    307: client.GetConsumerRunningInfoRequestHeader,
-    315: admin.ViewBrokerStatsDataRequestHeader,
-    322: namesrv.BrokerRequestHeader,
-    327: namesrv.BrokerNameRequestHeader,
-    361: pull.PullMessageRequestHeader,
-}
-RESPONSES: dict[int, type[Header]] = {
-    10: send.SendMessageResponseHeader,
-    11: pull.PullMessageResponseHeader,
-    12: query.QueryMessageResponseHeader,
-    14: offsets.OffsetResponseHeader,
-    26: admin.GetBrokerConfigResponseHeader,
-    29: offsets.OffsetResponseHeader,
-    30: offsets.OffsetResponseHeader,
-    31: offsets.OffsetResponseHeader,
-    34: client.HeartbeatResponseHeader,
-    205: namesrv.WipeWritePermResponseHeader,
-    310: send.SendMessageResponseHeader,
-    320: send.SendMessageResponseHeader,
-    322: namesrv.QueryDataVersionResponseHeader,
-    327: namesrv.AddWritePermResponseHeader,
-}
 #: Ext fields that any request may carry.
 INHERITED = {"bname", "ReqT", "ns", "nsd", "oway", "lo", "AccessKey", "Signature", "SecurityToken", "OnsChannel"}
-#: Of which there are no recorded frames.
-UNRECORDED: set[type[Header]] = {
-    admin.ResetMasterFlushOffsetHeader,
-    members.BrokerHeartbeatRequestHeader,
-    members.ExchangeHAInfoHeader,
-    members.GetBrokerMemberGroupRequestHeader,
-    members.NotifyMinBrokerIdChangeRequestHeader,
-}
-ALL = sorted({*REQUESTS.values(), *RESPONSES.values(), *UNRECORDED}, key=lambda each: each.__name__)
+HEADERS = {kind for entry in BY_CODE.values() for kind in (entry.header_type, entry.answer_header_type)} - {NOTHING}
+ALL = sorted({*HEADERS, PageRequestHeader, PageResponseHeader}, key=lambda each: each.__name__)
 
 
 def kept(cls: type[Header], command: Command, short: bool, where: str) -> None:
@@ -104,15 +42,14 @@ def kept(cls: type[Header], command: Command, short: bool, where: str) -> None:
 def test_recorded_ext_is_kept() -> None:
     seen = set()
     for each in recorded(*FILES):
-        command = each.command
-        if each.is_request and each.request_code in (310, 320):
-            kept(send.SendMessageRequestHeader, command, True, each.where)
-        elif each.is_request and each.request_code in REQUESTS:
-            kept(REQUESTS[each.request_code], command, False, each.where)
-        elif each.is_request or not command.ext or each.request_code not in RESPONSES:
+        command, entry = each.command, BY_CODE.get(each.request_code)
+        if entry is None or not (each.is_request or command.ext):
             continue
+        cls = entry.header_type if each.is_request else entry.answer_header_type
+        if cls is NOTHING:
+            assert not set(command.ext or {}) - INHERITED, each.where
         else:
-            kept(RESPONSES[each.request_code], command, False, each.where)
+            kept(cls, command, each.is_request and entry.has_short_names, each.where)
         seen.add((each.request_code, each.is_request))
     assert len(seen) > 30
 
@@ -172,9 +109,32 @@ def test_short_names() -> None:
 junk = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.lists(st.none(), max_size=1)
 
 
+def refused_field(cls: type[Header], ext: dict[str, Any]) -> str | None:
+    """The first field that cannot be read, one after another; None when all can."""
+    for each in header_fields(cls, False):
+        value = ext.get(each.wire)
+        if value is None:
+            if each.is_required:
+                return f"<{each.wire}> is null"
+            continue
+        try:
+            each.read(value)
+        except ValueError as error:
+            return f"<{each.wire}> is {error}"
+    return None
+
+
 @given(st.sampled_from(ALL), st.data())
-def test_any_values_give_a_header_or_a_refusal(cls: type[Header], data: st.DataObject) -> None:
-    names = [each.wire for each in header_fields(cls, False)]
-    ext = data.draw(st.fixed_dictionaries({name: junk for name in names}))
-    with contextlib.suppress(RequestRefused):
-        cls.from_ext(ext).to_ext()
+def test_any_values_give_a_header_or_a_refusal_of_the_first_bad_one(cls: type[Header], data: st.DataObject) -> None:
+    known = header_fields(cls, False)
+    ext = data.draw(st.fixed_dictionaries({each.wire: junk for each in known}))
+    expected = refused_field(cls, ext)
+    if expected is not None:
+        with pytest.raises(RequestRefused) as refused:
+            cls.from_ext(ext)
+        assert refused.value.remark.endswith(expected)
+        return
+    values = {each: each.default if ext[each.wire] is None else each.read(ext[each.wire]) for each in known}
+    header = cls.from_ext(ext)
+    assert [getattr(header, each.attribute) for each in known] == list(values.values())
+    assert header.to_ext() == {each.wire: value for each, value in values.items() if value is not None}

@@ -1,0 +1,94 @@
+"""Ask a server for something that remoting/protocol/requests describes: send, wait, check the code of the answer.
+
+A code that the request does not accept is a BrokerError; a RemotingError means no answer. What of the answer cannot be
+read is a ProtocolError, once it is asked for.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Protocol, overload
+
+from mqcommon.errors import BrokerError
+from remoting.net.client import RemotingClient
+from remoting.protocol.bodies import Body
+from remoting.protocol.codes import ResponseCode
+from remoting.protocol.command import Command
+from remoting.protocol.headers.pages import PageRequestHeader
+from remoting.protocol.requests.request import AB, AH, Answer, B, H, Request
+
+
+class Server(Protocol):
+    """Somebody who answers."""
+
+    @property
+    def addr(self) -> str: ...
+
+    async def invoke(self, command: Command, body: Body | bytes | None, wait_ms: float) -> Command:
+        """The answer, whatever its code. ``body``: as `RemotingClient.invoke` takes it.
+
+        ``wait_ms``: how long the server may hold the request on purpose.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Remote:
+    """The server at ``addr``, and how long to wait for each answer of it."""
+
+    client: RemotingClient
+    addr: str
+    timeout_ms: float
+
+    async def invoke(self, command: Command, body: Body | bytes | None, wait_ms: float) -> Command:
+        return await self.client.invoke(self.addr, command, self.timeout_ms + wait_ms, body=body)
+
+
+@overload
+async def call(
+    at: Server, what: Request[None, None, AH, AB], *, wait_ms: float = 0, page: PageRequestHeader | None = None
+) -> Answer[AH, AB]: ...
+
+
+@overload
+async def call(
+    at: Server,
+    what: Request[H, None, AH, AB],
+    header: H,
+    *,
+    wait_ms: float = 0,
+    page: PageRequestHeader | None = None,
+) -> Answer[AH, AB]: ...
+
+
+@overload
+async def call(
+    at: Server,
+    what: Request[H, B, AH, AB],
+    header: H,
+    body: B,
+    *,
+    wait_ms: float = 0,
+    page: PageRequestHeader | None = None,
+) -> Answer[AH, AB]: ...
+
+
+async def call(
+    at: Server,
+    what: Request[Any, Any, AH, AB],
+    header: Any = None,
+    body: Any = None,
+    *,
+    wait_ms: float = 0,
+    page: PageRequestHeader | None = None,
+) -> Answer[AH, AB]:
+    """The answer of ``at``; BrokerError when it has a code that ``what`` does not accept.
+
+    ``wait_ms``: how long the server may hold the request on purpose. ``page``: which part of a table, of a Skylark.
+    """
+    command = what.command(header)
+    if page is not None:
+        command.ext = {**(command.ext or {}), **page.to_ext()}
+    if what.body_type is bytes:
+        command.body, body = body, None
+    answer = await at.invoke(command, body, wait_ms)
+    if answer.code != ResponseCode.SUCCESS and answer.code not in what.accepts:
+        raise BrokerError(answer.code, answer.remark, at.addr)
+    return Answer(what, answer)

@@ -1,0 +1,44 @@
+"""Clients: heartbeats (34, 35), who is in a group (38, 203, 204), and what brokers ask clients (40, 220, 307, 309)."""
+
+from remoting.protocol.bodies.connections import ConsumerConnection, ProducerConnection
+from remoting.protocol.bodies.consume_result import ConsumeMessageDirectlyResult
+from remoting.protocol.bodies.group import ConsumerIdList
+from remoting.protocol.bodies.heartbeat import HeartbeatData
+from remoting.protocol.bodies.running_info import ConsumerRunningInfo
+from remoting.protocol.codes import RequestCode
+from remoting.protocol.headers.client import (
+    ConsumeMessageDirectlyRequestHeader,
+    GetConsumerRunningInfoRequestHeader,
+    HeartbeatResponseHeader,
+    ResetOffsetRequestHeader,
+    UnregisterClientRequestHeader,
+)
+from remoting.protocol.headers.groups import ConsumerGroupRequestHeader, ProducerGroupRequestHeader
+from remoting.protocol.requests.request import NOTHING, Request
+
+HEART_BEAT = Request(RequestCode.HEART_BEAT, NOTHING, HeartbeatData, HeartbeatResponseHeader, NOTHING)
+UNREGISTER_CLIENT = Request(RequestCode.UNREGISTER_CLIENT, UnregisterClientRequestHeader, NOTHING, NOTHING, NOTHING)
+GET_CONSUMER_LIST_BY_GROUP = Request(
+    RequestCode.GET_CONSUMER_LIST_BY_GROUP, ConsumerGroupRequestHeader, NOTHING, NOTHING, ConsumerIdList
+)
+NOTIFY_CONSUMER_IDS_CHANGED = Request(
+    RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, ConsumerGroupRequestHeader, NOTHING, NOTHING, NOTHING, may_be_oneway=True
+)
+GET_CONSUMER_CONNECTION_LIST = Request(
+    RequestCode.GET_CONSUMER_CONNECTION_LIST, ConsumerGroupRequestHeader, NOTHING, NOTHING, ConsumerConnection
+)
+GET_PRODUCER_CONNECTION_LIST = Request(
+    RequestCode.GET_PRODUCER_CONNECTION_LIST, ProducerGroupRequestHeader, NOTHING, NOTHING, ProducerConnection
+)
+# The body lists offsets by queue, in another form to C++ clients. Ours does not read it.
+RESET_CONSUMER_CLIENT_OFFSET = Request(
+    RequestCode.RESET_CONSUMER_CLIENT_OFFSET, ResetOffsetRequestHeader, bytes, NOTHING, NOTHING, may_be_oneway=True
+)
+GET_CONSUMER_RUNNING_INFO = Request(
+    RequestCode.GET_CONSUMER_RUNNING_INFO, GetConsumerRunningInfoRequestHeader, NOTHING, NOTHING, ConsumerRunningInfo
+)
+# The body is the stored message; mqadmin leaves it to the broker to add it.
+CONSUME_MESSAGE_DIRECTLY = Request(
+    RequestCode.CONSUME_MESSAGE_DIRECTLY, ConsumeMessageDirectlyRequestHeader, bytes,
+    NOTHING, ConsumeMessageDirectlyResult,
+)  # fmt: skip

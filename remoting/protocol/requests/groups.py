@@ -1,0 +1,32 @@
+"""Subscription groups of a broker: 200, 201, 207, 208, 343, 352."""
+
+from remoting.protocol.bodies.group import SubscriptionGroupConfig, SubscriptionGroupTable
+from remoting.protocol.bodies.stats import ConsumeStats
+from remoting.protocol.bodies.topic import TopicList
+from remoting.protocol.codes import RequestCode
+from remoting.protocol.headers.groups import (
+    DeleteSubscriptionGroupRequestHeader,
+    GetAllSubscriptionGroupRequestHeader,
+    GetAllSubscriptionGroupResponseHeader,
+    GetConsumeStatsRequestHeader,
+    GroupRequestHeader,
+)
+from remoting.protocol.requests.request import NOTHING, Request
+
+UPDATE_AND_CREATE_SUBSCRIPTIONGROUP = Request(
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, NOTHING, SubscriptionGroupConfig, NOTHING, NOTHING
+)
+GET_ALL_SUBSCRIPTIONGROUP_CONFIG = Request(
+    RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, GetAllSubscriptionGroupRequestHeader, NOTHING,
+    GetAllSubscriptionGroupResponseHeader, SubscriptionGroupTable,
+)  # fmt: skip
+DELETE_SUBSCRIPTIONGROUP = Request(
+    RequestCode.DELETE_SUBSCRIPTIONGROUP, DeleteSubscriptionGroupRequestHeader, NOTHING, NOTHING, NOTHING
+)
+GET_CONSUME_STATS = Request(RequestCode.GET_CONSUME_STATS, GetConsumeStatsRequestHeader, NOTHING, NOTHING, ConsumeStats)
+QUERY_TOPICS_BY_CONSUMER = Request(
+    RequestCode.QUERY_TOPICS_BY_CONSUMER, GroupRequestHeader, NOTHING, NOTHING, TopicList
+)
+GET_SUBSCRIPTIONGROUP_CONFIG = Request(
+    RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, GroupRequestHeader, NOTHING, NOTHING, SubscriptionGroupConfig
+)

@@ -1,0 +1,40 @@
+"""Offsets of groups (14, 15, 43), of queues (29 - 32) and of delay levels (45)."""
+
+from remoting.protocol.bodies.offsets import ConsumerOffsetTable, DelayOffsetTable
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.headers.offsets import (
+    GetAllConsumerOffsetRequestHeader,
+    GetAllConsumerOffsetResponseHeader,
+    GetMaxOffsetRequestHeader,
+    OffsetResponseHeader,
+    QueryConsumerOffsetRequestHeader,
+    QueueRequestHeader,
+    SearchOffsetRequestHeader,
+    TimestampResponseHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
+from remoting.protocol.requests.request import NOTHING, Request
+
+# QUERY_NOT_FOUND: the group has none; the answer has no fields then.
+QUERY_CONSUMER_OFFSET = Request(
+    RequestCode.QUERY_CONSUMER_OFFSET, QueryConsumerOffsetRequestHeader, NOTHING, OffsetResponseHeader, NOTHING,
+    accepts=(ResponseCode.QUERY_NOT_FOUND,),
+)  # fmt: skip
+UPDATE_CONSUMER_OFFSET = Request(
+    RequestCode.UPDATE_CONSUMER_OFFSET, UpdateConsumerOffsetRequestHeader, NOTHING, NOTHING, NOTHING,
+    may_be_oneway=True,
+)  # fmt: skip
+SEARCH_OFFSET_BY_TIMESTAMP = Request(
+    RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, SearchOffsetRequestHeader, NOTHING, OffsetResponseHeader, NOTHING
+)
+GET_MAX_OFFSET = Request(RequestCode.GET_MAX_OFFSET, GetMaxOffsetRequestHeader, NOTHING, OffsetResponseHeader, NOTHING)
+GET_MIN_OFFSET = Request(RequestCode.GET_MIN_OFFSET, QueueRequestHeader, NOTHING, OffsetResponseHeader, NOTHING)
+GET_EARLIEST_MSG_STORETIME = Request(
+    RequestCode.GET_EARLIEST_MSG_STORETIME, QueueRequestHeader, NOTHING, TimestampResponseHeader, NOTHING
+)
+# Between Skylark and Skylark in pages, as are 21 and 201: see headers/pages.py.
+GET_ALL_CONSUMER_OFFSET = Request(
+    RequestCode.GET_ALL_CONSUMER_OFFSET, GetAllConsumerOffsetRequestHeader, NOTHING,
+    GetAllConsumerOffsetResponseHeader, ConsumerOffsetTable,
+)  # fmt: skip
+GET_ALL_DELAY_OFFSET = Request(RequestCode.GET_ALL_DELAY_OFFSET, NOTHING, NOTHING, NOTHING, DelayOffsetTable)

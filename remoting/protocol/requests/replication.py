@@ -1,0 +1,24 @@
+"""Masters and slaves: where the master is (906), tables of features that Skylark does not have (60, 61, 402), Skylark's
+own 7100. Other tables of a broker are in topics.py, groups.py and offsets.py; how replication goes is in admin.py.
+"""
+
+from remoting.protocol.bodies.metadata_versions import MetadataVersions
+from remoting.protocol.bodies.slave_tables import MessageRequestModes, TimerMetrics
+from remoting.protocol.codes import RequestCode
+from remoting.protocol.headers.members import ExchangeHAInfoHeader
+from remoting.protocol.headers.watch import WatchMetadataRequestHeader
+from remoting.protocol.requests.request import NOTHING, Request
+
+# RocketMQ's binary file.
+GET_TIMER_CHECK_POINT = Request(RequestCode.GET_TIMER_CHECK_POINT, NOTHING, NOTHING, NOTHING, bytes)
+GET_TIMER_METRICS = Request(RequestCode.GET_TIMER_METRICS, NOTHING, NOTHING, NOTHING, TimerMetrics)
+GET_ALL_MESSAGE_REQUEST_MODE = Request(
+    RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, NOTHING, NOTHING, NOTHING, MessageRequestModes
+)
+EXCHANGE_BROKER_HA_INFO = Request(
+    RequestCode.EXCHANGE_BROKER_HA_INFO, ExchangeHAInfoHeader, NOTHING, ExchangeHAInfoHeader, NOTHING
+)
+# The versions that the slave knows; those that there are.
+WATCH_METADATA = Request(
+    RequestCode.WATCH_METADATA, WatchMetadataRequestHeader, MetadataVersions, NOTHING, MetadataVersions
+)

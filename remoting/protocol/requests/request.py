@@ -1,0 +1,118 @@
+"""What a description of a request is, and what is done with it: write and read the request, write and read its answer.
+
+What a request or its answer lacks is ``NOTHING``. A body of ``bytes`` has no structure: stored messages, or text. mypy
+knows by the description what each of these functions takes and gives.
+Neighbours: remoting/net/call.py asks with descriptions; headers/ and bodies/ have the types.
+"""
+
+from dataclasses import dataclass, replace
+from types import NoneType
+from typing import Any, Final, Generic, TypeVar
+
+from mqcommon.errors import ProtocolError, RequestRefused
+from remoting.protocol.bodies import Body, decode_body
+from remoting.protocol.bodies.dialect import MAX_RELAXED_BYTES
+from remoting.protocol.bodies.limited import SMALL, BodyLimits, decode_limited
+from remoting.protocol.codes import ResponseCode
+from remoting.protocol.command import FLAG_ONEWAY, Command
+from remoting.protocol.headers.header import Header
+
+H = TypeVar("H", bound=Header | None)
+B = TypeVar("B", bound=Body | bytes | None)
+AH = TypeVar("AH", bound=Header | None)
+AB = TypeVar("AB", bound=Body | bytes | None)
+
+NOTHING: Final = NoneType
+
+
+@dataclass(frozen=True, slots=True)
+class Request(Generic[H, B, AH, AB]):
+    """One request code: what is sent with it, and what comes back."""
+
+    code: int
+    header_type: type[H]
+    body_type: type[B]
+    answer_header_type: type[AH]
+    answer_body_type: type[AB]
+    #: Codes of answers that are no errors, besides SUCCESS.
+    accepts: tuple[int, ...] = ()
+    #: Whether there are senders that want no answer.
+    may_be_oneway: bool = False
+    #: Whether the header's fields have their short names.
+    has_short_names: bool = False
+
+    # --- the sender's
+
+    @property
+    def bare(self) -> "Request[None, B, AH, AB]":
+        """The same request without a header, where all fields are optional."""
+        whole: Any = self
+        return replace(whole, header_type=NOTHING)
+
+    def command(self, header: H) -> Command:
+        """The request, without its body."""
+        fields: Any = header
+        if fields is None:
+            return Command(self.code)
+        return Command(self.code, fields.to_short_ext() if self.has_short_names else fields.to_ext())
+
+    def oneway(self, header: H) -> Command:
+        """The request, without its body, of a sender that wants no answer."""
+        if not self.may_be_oneway:
+            raise ValueError(f"request {self.code} is never oneway")
+        command = self.command(header)
+        command.flag = FLAG_ONEWAY
+        return command
+
+    # --- the server's
+
+    def header(self, request: Command) -> H:
+        """The fields of ``request``. RequestRefused when one is missing or cannot be read."""
+        kind: Any = self.header_type
+        header: H = kind.from_short_ext(request.ext) if self.has_short_names else kind.from_ext(request.ext)
+        return header
+
+    def body(self, request: Command, limits: BodyLimits = SMALL) -> B:
+        """The body of ``request``. RequestRefused when it cannot be read, or is over its limits."""
+        kind: Any = self.body_type
+        raw: Any = request.body
+        try:
+            body: B = raw if kind is bytes else decode_limited(kind, raw, request.codec, limits)
+        except ProtocolError as error:
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"the body cannot be read: {error}") from None
+        return body
+
+    def answer(
+        self, request: Command, header: AH, *, code: int = 0, remark: str | None = None, body: bytes = b""
+    ) -> Command:
+        """The answer to ``request``; its body is written already. Others are made by remoting/net/answers.py."""
+        fields: Any = header
+        return request.respond(code, remark, None if fields is None else fields.to_ext(), body)
+
+
+@dataclass(slots=True)
+class Answer(Generic[AH, AB]):
+    """An answer whose code its request accepts. It is read when asked for: many callers need only a part of it."""
+
+    what: Request[Any, Any, AH, AB]
+    command: Command
+
+    @property
+    def code(self) -> int:
+        """SUCCESS, or another that the request accepts."""
+        return self.command.code
+
+    def header(self) -> AH:
+        """Its fields. ProtocolError when one is missing or cannot be read."""
+        kind: Any = self.what.answer_header_type
+        header: AH = kind.from_answer(self.command.ext)
+        return header
+
+    def body(self, relaxed_bytes: int = MAX_RELAXED_BYTES) -> AB:
+        """Its body. ProtocolError when it cannot be read. ``relaxed_bytes``: of JSON that is not standard."""
+        kind: Any = self.what.answer_body_type
+        raw: Any = self.command.body
+        if not raw and kind is not bytes:
+            raise ProtocolError(f"an answer without a body, where one of {kind.__name__} belongs")
+        body: AB = raw if kind is bytes else decode_body(kind, raw, self.command.codec, relaxed_bytes)
+        return body
