@@ -112,10 +112,6 @@ class MemoryTransport(Transport):
         """What has come, without waiting."""
         return self._incoming.take(len(self._incoming.data))
 
-    @property
-    def peer_closed(self) -> bool:
-        return self._incoming.ended
-
     async def _readable(self) -> None:
         way = self._incoming
         with self._alone("receive"):
