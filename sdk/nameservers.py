@@ -38,7 +38,7 @@ def parse_nameservers(text: str | None, *, required: bool = True) -> tuple[str, 
     given = text or os.environ.get(NAMESRV_ADDR) or ""
     addrs = list(dict.fromkeys(part.strip() for part in given.replace(",", ";").split(";") if part.strip()))
     if not addrs and required:
-        raise _none_given()
+        raise none_given()
     for addr in addrs:
         try:
             split_address(addr)
@@ -50,7 +50,8 @@ def parse_nameservers(text: str | None, *, required: bool = True) -> tuple[str, 
     return tuple(addrs)
 
 
-def _none_given() -> UserError:
+def none_given() -> UserError:
+    """The error of a client that has to ask a NameServer and knows none."""
     return UserError(f"no NameServer is given: pass host:port, or set {NAMESRV_ADDR}=host:port;host:port")
 
 
@@ -71,7 +72,7 @@ class NameServers:
     def addrs(self) -> tuple[str, ...]:
         """All of them; UserError when there is none."""
         if not self._addrs:
-            raise _none_given()
+            raise none_given()
         return self._addrs
 
     def at(self, addr: str, timeout_ms: float) -> Endpoint:

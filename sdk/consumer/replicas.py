@@ -18,11 +18,11 @@ from mqcommon.backoff import Backoff
 from mqcommon.errors import BrokerError, RemotingError, RouteNotFound, SkylarkError, WrongBroker
 from mqcommon.message.queue import MessageQueue
 from mqcommon.names import MASTER_ID
-from sdk.client import ClientInstance
 from sdk.endpoint import Endpoint
 from sdk.probe import PROBE_INTERVAL_S, answers
 from sdk.retry import passes
 from sdk.routes import TopicRoute
+from sdk.shared import ClientHandle
 from sdk.waiting import until_answered
 
 logger = logging.getLogger(__name__)
@@ -45,9 +45,10 @@ class Replica(NamedTuple):
 class Replicas:
     """The brokers that hold queues, as one consumer finds them."""
 
-    def __init__(self, instance: ClientInstance) -> None:
-        self._instance = instance
-        self._probe_backoff = Backoff(PROBE_INTERVAL_S, MAX_PAUSE_S, instance.random)
+    def __init__(self, client: ClientHandle) -> None:
+        self._client = client
+        self._instance = client.instance
+        self._probe_backoff = Backoff(PROBE_INTERVAL_S, MAX_PAUSE_S, self._instance.random)
         self._suggested: dict[MessageQueue, int] = {}
         # Address → topics in whose routes it was.
         self._suspects: dict[str, dict[str, None]] = {}
@@ -110,7 +111,7 @@ class Replicas:
         if replica.addr not in self._suspects:
             logger.warning("broker %s id %d is left alone: %s", mq.broker_name, replica.broker_id, error)
             self._suspects[replica.addr] = {}
-            self._instance.nursery.start_soon(self._probe, mq.broker_name, replica)
+            self._client.nursery.start_soon(self._probe, mq.broker_name, replica)
         self._suspects[replica.addr][mq.topic] = None
 
     async def _probe(self, broker_name: str, replica: Replica) -> None:
@@ -141,7 +142,7 @@ class Replicas:
 
     async def ask(self, mq: MessageQueue, call: Callable[[Endpoint], Awaitable[T]]) -> T:
         """What the master of the queue says; when it is away, a slave."""
-        self._instance.check_open()
+        self._client.check_open()
 
         async def ask_each() -> T:
             failed: dict[str, SkylarkError] = {}
@@ -153,11 +154,11 @@ class Replicas:
                     self.failed(mq, replica, error)
             raise self.nobody(mq, failed)
 
-        return await until_answered(ask_each, self._instance.timeout_ms, self._instance.backoff)
+        return await until_answered(ask_each, self._client.timeout_ms, self._instance.backoff)
 
     def at(self, mq: MessageQueue, replica: Replica) -> Endpoint:
         """Where to ask it."""
-        return self._instance.at(replica.addr, broker_name=mq.broker_name)
+        return self._client.at(replica.addr, broker_name=mq.broker_name)
 
     def nobody(self, mq: MessageQueue, failed: Mapping[str, SkylarkError]) -> SkylarkError:
         """Why no broker of the queue's set answered for it; it passes."""
@@ -176,7 +177,7 @@ class Replicas:
             reason = f"the master of broker {mq.broker_name}, {addr}, does not answer now"
             raise RouteNotFound(mq.topic, reason, is_passing=True)
         try:
-            return await self._instance.ask_master(mq, call)
+            return await self._client.ask_master(mq, call)
         except WrongBroker:
             raise
         except RemotingError as error:

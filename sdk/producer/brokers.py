@@ -16,11 +16,11 @@ from mqcommon.errors import (
     WrongBroker,
 )
 from remoting.protocol.codes import ResponseCode
-from sdk.client import ClientInstance
 from sdk.probe import PROBE_INTERVAL_S, answers
 from sdk.producer.faults import Faults
 from sdk.retry import Outcome, outcome_of
 from sdk.runtime import survived
+from sdk.shared import ClientHandle
 
 # A suspect that has left the routes is asked for so long: most come back from a restart.
 DEPARTED_MS = 120_000
@@ -29,12 +29,12 @@ DEPARTED_MS = 120_000
 class Brokers:
     """``wake_lanes`` is called when a broker may be used that could not be before."""
 
-    def __init__(self, client: ClientInstance, wake_lanes: Callable[[], None]) -> None:
+    def __init__(self, client: ClientHandle, wake_lanes: Callable[[], None]) -> None:
         self._client = client
         self._wake_lanes = wake_lanes
         self._wanted: dict[str, None] = {}
         self._probing = False
-        self.faults = Faults(client.backoff)
+        self.faults = Faults(client.instance.backoff)
 
     def want_route(self, topic: str) -> None:
         """Ask for the topic's route again, in the background."""
@@ -52,7 +52,7 @@ class Brokers:
     def failed(self, addr: str, error: SkylarkError) -> bool:
         """A send to ``addr`` ended in ``error``; whether nothing is sent there for a while."""
         if isinstance(error, WrongBroker):
-            self._client.is_elsewhere(error.wanted, addr)
+            self._client.instance.is_elsewhere(error.wanted, addr)
             return False
         is_leaving = isinstance(error, BrokerError) and error.code == ResponseCode.GO_AWAY
         if is_leaving or isinstance(error, (RequestTimeout, ConnectFailed, ConnectionLost)):
@@ -73,10 +73,10 @@ class Brokers:
             await self._ask_for_route(topic)
 
     async def _ask_for_route(self, topic: str) -> None:
-        routes = self._client.routes
+        routes = self._client.instance.routes
         before = routes.get(topic)
         try:
-            route = await self._client.refresh(topic)
+            route = await self._client.instance.refresh(topic)
         except SkylarkError:
             # The route that we have stays in use; the next failure or poll asks again.
             return
@@ -101,8 +101,8 @@ class Brokers:
         self._probing = False
 
     async def _probe_one(self, addr: str) -> None:
-        routes = self._client.routes
-        is_back = await answers(self._client.remoting, addr)
+        routes = self._client.instance.routes
+        is_back = await answers(self._client.instance.remoting, addr)
         if addr in routes.masters():
             if not is_back:
                 return
