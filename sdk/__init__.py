@@ -1,15 +1,11 @@
 """The SDK: send and read messages, and administer clusters.
 
-    async with Producer("127.0.0.1:9876") as producer:
-        result = await producer.send(Message("flights", b"..."))
-
     async with Client("127.0.0.1:9876") as client, Producer(client) as producer, PullConsumer(client) as consumer: ...
 
 endpoint.py     one request to one server; broker_api.py, namesrv_api.py: one function a request
 nameservers.py  which NameServer to ask; routes.py: what routes mean (pure)
 retry.py        which failures are worth another try (pure); waiting.py: reads that go on until their timeout
-client.py       ClientInstance: connections, route cache, heartbeats; each of the three below has one, or shares one
-shared.py       Client, which several of them may share; ClientHandle: what each of them has of its instance
+client.py       ClientInstance: connections, route cache, heartbeats; shared.py: Client, by which several share one
 checked.py      arguments of public calls; runtime.py: trio, forks, errors that tasks survive
 producer/  consumer/  admin/      Producer, PullConsumer, Admin; admin/ has the mqadmin command too
 blocking/       the same for threads, scripts and Spark tasks
