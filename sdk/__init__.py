@@ -5,11 +5,11 @@
 endpoint.py     one request to one server; broker_api.py, namesrv_api.py: one function a request
 nameservers.py  which NameServer to ask; routes.py: what routes mean (pure)
 retry.py        which failures are worth another try (pure); waiting.py: reads that go on until their timeout
+suspects.py     brokers that did not answer, and probes of them
 client.py       ClientInstance: connections, route cache, heartbeats; shared.py: Client, by which several share one
 checked.py      arguments of public calls; runtime.py: trio, forks, errors that tasks survive
 producer/  consumer/  admin/      Producer, PullConsumer, Admin; admin/ has the mqadmin command too
 blocking/       the same for threads, scripts and Spark tasks
-
 Names are loaded when they are used, so that `mqadmin --help` need not wait for the event loop's libraries.
 """
 

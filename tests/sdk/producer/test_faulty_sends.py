@@ -283,7 +283,7 @@ async def test_an_error_in_a_background_task_is_logged_and_the_client_goes_on(
                     await client.refresh("t")
                 producer.brokers.want_route("t")
             else:
-                patch.setattr("sdk.producer.brokers.answers", once(lambda: None, lambda *args: True))
+                patch.setattr("sdk.suspects.answers", once(lambda: None, lambda *args: True))
                 producer.brokers.suspect(a.addr)
             await logged.wait()
         await producer.send(Message("t", b"y"))

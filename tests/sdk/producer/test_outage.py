@@ -41,7 +41,7 @@ async def test_brokers_that_are_all_away_are_waited_for(send: Send) -> None:
             await producer.queues("t")
         async with trio.open_nursery() as nursery:
             nursery.start_soon(send, producer)
-            await until(lambda: broker.addr in producer.brokers.faults.suspects, "it is found to be away", 10)
+            await until(lambda: broker.addr in producer.brokers.suspects.addrs, "it is found to be away", 10)
             async with serving(broker):
                 await until_stored(broker)
 
