@@ -1,33 +1,34 @@
 """The broker: start and stop.
 
 Start: bind, recover metadata and store (in a thread), serve, register. Stop: unregister, refuse what comes now, answer
-what is in flight, make all durable, close. Neighbour: wiring.py makes the rooms.
+what is in flight, make all durable, close. Neighbour: wiring/ makes the parts.
 """
 
 import logging
-from contextlib import suppress
+from contextlib import AsyncExitStack
+from functools import partial
 
 import trio
 
-from broker.identity import Identity, identity_of, resolved
+from broker.assembly import overrides
+from broker.identity import Identity, identity_of, resolved, with_port
 from broker.meta.metadata import Metadata, MetadataReport
 from broker.options import BrokerOptions
+from broker.replication.role import RoleMachine
 from broker.store.recovery import LastStop
 from broker.store.store import MessageStore, StoreOptions
 from broker.tasks.repeat import repeat
-from broker.wiring import Rooms, build_rooms
+from broker.wiring.core import make_core
+from broker.wiring.wiring import Wiring, wire
 from mqcommon.addresses import split_address
 from mqcommon.clock import Clock, SystemClock
-from mqcommon.errors import OutOfDescriptors, UserError
+from mqcommon.errors import UserError
 from mqcommon.files import FileSystem, OsFiles
 from mqcommon.message.ids import encode_host
 from remoting.net.server import address_of, listen
 
 logger = logging.getLogger(__name__)
 
-STATS_INTERVAL_MS = 1_000
-CLIENTS_INTERVAL_MS = 10_000
-DRAIN_TIMEOUT_MS = 2_000
 # The files that a roll of the log, of the index and of some queues, a checkpoint and the journal open at one time.
 SPARE_DESCRIPTORS = 32
 # A clock that is behind the newest message by this much is worth a warning.
@@ -44,6 +45,8 @@ class Broker:
         self._stopping = trio.Event()
         # Where slaves connect to, once that is known.
         self.ha_addr = ""
+        #: May be changed while the broker runs.
+        self.role = RoleMachine(self.options.broker_id)
 
     async def run(self, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until `stop`; starts with the address ``"ip:port"`` that clients are told.
@@ -55,7 +58,7 @@ class Broker:
         port = split_address(address_of(listeners))[1]
         ha_port = options.ha_listen_port or (port + 1 if options.listen_port else 0)
         ha_listeners: list[trio.SocketListener] = []
-        if not options.is_slave:
+        if self.role.now.is_master:
             try:
                 ha_listeners = await listen(options.bind_address, ha_port, "haListenPort")
             except BaseException:
@@ -64,15 +67,15 @@ class Broker:
                 raise
             ha_port = split_address(address_of(ha_listeners))[1]
         listeners += await _listen_fast(options)
-        if options.is_sync_master and options.in_sync_replicas == 1:
-            logger.warning("SYNC_MASTER with inSyncReplicas=1 waits for no slave, as ASYNC_MASTER; 2 waits for one")
         identity = identity_of(options, port, ha_port)
         self.ha_addr = identity.ha_addr
         metadata = Metadata(self._fs, f"{options.store_path_root_dir}/config", self._clock, options)
         store = MessageStore(self._fs, store_options(options), self._clock, encode_host(*split_address(identity.addr)))
         await trio.to_thread.run_sync(self._recover, store, metadata)
         try:
-            await self._serve(listeners, ha_listeners, identity, store, metadata, task_status)
+            core = make_core(options, identity, store, metadata, self._fs, self._clock, self.role)
+            wiring = wire(core, listeners, ha_listeners, partial(self._listen_for_slaves, identity, ha_port))
+            await self._serve(wiring, task_status)
         finally:
             with trio.CancelScope(shield=True):
                 unwritten = await trio.to_thread.run_sync(store.close)
@@ -109,7 +112,7 @@ class Broker:
         if report.rebuilt:
             names = ", ".join(report.rebuilt[:10]) + (" ..." if len(report.rebuilt) > 10 else "")
             logger.warning("%d consume queues lacked messages and were made anew: %s", len(report.rebuilt), names)
-        if report.ahead_ms >= CLOCK_WARNING_MS and not self.options.is_slave:
+        if report.ahead_ms >= CLOCK_WARNING_MS and self.role.now.is_master:
             logger.warning(
                 "the clock was set back: the newest message was stored %d s from now. New messages get its store time"
                 " until the clock has caught up; set the clock right",
@@ -131,47 +134,28 @@ class Broker:
         for warning in [*report.journal.cuts, *report.warnings]:
             logger.warning("metadata: %s", warning)
 
-    async def _serve(
-        self,
-        listeners: list[trio.SocketListener],
-        ha_listeners: list[trio.SocketListener],
-        identity: Identity,
-        store: MessageStore,
-        metadata: Metadata,
-        task_status: trio.TaskStatus[str],
-    ) -> None:
-        rooms = build_rooms(self.options, identity, store, metadata, self._fs, self._clock)
-        try:
+    async def _listen_for_slaves(self, identity: Identity, port: int) -> list[trio.SocketListener]:
+        """The HA port of a broker that has become a master."""
+        listeners = await listen(self.options.bind_address, port, "haListenPort")
+        self.ha_addr = identity.ha_addr = with_port(identity.ha_addr, split_address(address_of(listeners))[1])
+        return listeners
+
+    async def _serve(self, wiring: Wiring, task_status: trio.TaskStatus[str]) -> None:
+        """Start all parts, and stop them in the reverse order."""
+        async with AsyncExitStack() as closing:
+            for part in wiring.parts:
+                closing.push_async_callback(part.close)
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(rooms.flusher.run)
-                nursery.start_soon(rooms.persister.run)
-                await nursery.start(rooms.cleaner.run)
-                nursery.start_soon(rooms.cold.run)
-                nursery.start_soon(rooms.pages.run)
-                nursery.start_soon(rooms.held.run)
-                nursery.start_soon(rooms.client_handlers.notices.run)
-                nursery.start_soon(repeat, STATS_INTERVAL_MS, rooms.stats.sample)
-                nursery.start_soon(repeat, CLIENTS_INTERVAL_MS, rooms.client_handlers.expire)
-                await nursery.start(rooms.replication.run, ha_listeners)
-                await nursery.start(rooms.server.serve_on, listeners)
-                await nursery.start(rooms.registrar.run)
-                task_status.started(identity.addr)
+                for part in wiring.parts:
+                    if overrides(part, "run"):
+                        await nursery.start(part.run)
+                    if part.tick_interval_ms:
+                        nursery.start_soon(repeat, part.tick_interval_ms, part.tick)
+                task_status.started(wiring.addr)
                 await self._stopping.wait()
-                await rooms.registrar.stop()
-                rooms.server.stop_accepting()
-                rooms.held.release()
-                rooms.replication.metadata_watch.release()
-                with trio.move_on_after(DRAIN_TIMEOUT_MS / 1000):
-                    await rooms.cold.stop()
-                await _nobody_waits(rooms)
-                await rooms.server.drain(DRAIN_TIMEOUT_MS)
-                with suppress(OutOfDescriptors):  # the store's close flushes, too, when all connections are gone
-                    await rooms.flusher.flush()
-                await rooms.replication.drain(DRAIN_TIMEOUT_MS / 1000)
+                for part in reversed(wiring.parts):
+                    await part.stop()
                 nursery.cancel_scope.cancel()
-        finally:
-            await rooms.persister.close()
-            await rooms.replication.finish()
 
 
 async def _listen_fast(options: BrokerOptions) -> list[trio.SocketListener]:
@@ -183,14 +167,6 @@ async def _listen_fast(options: BrokerOptions) -> list[trio.SocketListener]:
     except UserError as error:
         logger.warning("no fast port: slaves of RocketMQ and clients with VIP channels fail: %s", error)
         return []
-
-
-async def _nobody_waits(rooms: Rooms) -> None:
-    """Until all sends and held pulls are answered, or not much longer."""
-    with trio.move_on_after(DRAIN_TIMEOUT_MS / 1000):
-        # Looked at once in a process's life, as in Server.drain.
-        while rooms.replication.double_write or rooms.held:  # noqa: ASYNC110
-            await trio.sleep(0.005)
 
 
 def store_options(options: BrokerOptions) -> StoreOptions:

@@ -19,9 +19,9 @@ _SIOCGIFADDR = 0x8915
 _LEGAL_NAME = re.compile(r"[%|a-zA-Z0-9_.-]+")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Identity:
-    """As NameServers, clients and slaves know the broker."""
+    """As NameServers, clients and slaves know the broker. ``broker_id`` and ``ha_addr`` follow the role."""
 
     cluster_name: str
     broker_name: str
@@ -61,6 +61,11 @@ def identity_of(options: BrokerOptions, listen_port: int, ha_port: int = 0) -> I
         f"{_host(options.broker_ip1)}:{listen_port}",
         f"{_host(options.broker_ip2)}:{ha_port}",
     )
+
+
+def with_port(addr: str, port: int) -> str:
+    """``addr`` with another port."""
+    return f"{addr.rpartition(':')[0]}:{port}"
 
 
 def _path(text: str) -> str:

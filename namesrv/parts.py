@@ -3,7 +3,7 @@
 RocketMQ's registration has all topics in one frame, which some 40,000 topics fill, and one changed topic sends all of
 them again. A part has some topics, and its number. Invariant: until the last part has come, a NameServer holds no
 version of the set, so that nobody takes a part of it for the whole.
-Neighbours: routes.py keeps the broker; register.py reads the request; broker/registration.py sends.
+Neighbours: routes.py keeps the broker; register.py reads the request; broker/registration/registration.py sends.
 """
 
 from collections.abc import Iterable

@@ -4,7 +4,7 @@ A handler runs on the loop within `resident_only`; where it would wait for the d
 the handler runs again from its start. So sends go on meanwhile. Clients take turns, whatever each of them asks for;
 one that does not take large answers is not made more.
 Bounds: threads, requests that wait, the time that one may take, and how often it is run again.
-Neighbours: store/residency.py, wiring.py (which handlers), broker.py (runs and stops this).
+Neighbour: store/log/residency.py. A part names in ``reads_disk`` which of its handlers wait here.
 """
 
 from collections import deque
@@ -16,6 +16,7 @@ from typing import TypeVar
 
 import trio
 
+from broker.part import Part
 from broker.store.log.residency import NotResident, Span, resident_only, warm
 from mqcommon.errors import OutOfDescriptors
 from remoting.net.channel import BULK_BYTES, Channel
@@ -29,6 +30,7 @@ THREADS = 4
 MAX_WAITING = 1_000
 # RocketMQ's pull consumers give up after 10 s.
 TIMEOUT_S = 10.0
+STOP_TIMEOUT_S = 2.0
 # The last attempt is allowed to wait for the disk on the loop. It comes at once where memory is so short that bytes are
 # gone again before they are looked at.
 MAX_ATTEMPTS = 256
@@ -50,8 +52,8 @@ class _Waiting:
     waited: bool = False
 
 
-class ColdReads:
-    """All requests of a broker that wait for its disk; `run` serves them until cancelled."""
+class ColdReads(Part):
+    """All requests of a broker that wait for its disk."""
 
     def __init__(self, max_waiting: int = MAX_WAITING) -> None:
         self.max_waiting = max_waiting
@@ -92,24 +94,26 @@ class ColdReads:
         """``handler``, which only reads, as one that does not wait for the disk on the loop."""
         return lambda channel, request: self.handle(channel, request, lambda _: handler(channel, request))
 
-    def drop(self, channel: Channel) -> None:
-        """Forget the requests of a channel that is gone."""
+    def channel_closed(self, channel: Channel) -> None:
+        """Its requests are forgotten."""
         self._count -= len(self._by_channel.pop(channel, ()))
 
-    async def run(self) -> None:
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve what waits, until cancelled."""
+        task_status.started()
         async with trio.open_nursery() as nursery:
             for _ in range(THREADS):
                 nursery.start_soon(self._work, nursery)
 
     async def stop(self) -> None:
-        """Refuse what waits and what comes; return when nothing is being read any more."""
+        """Refuse what waits and what comes; return when nothing is being read any more, or soon."""
         self._stopping = True
         self._sending.clear()
         while waiting := self._take():
             self._answer(waiting, _refusal(waiting.request, stopping=True))
         if self._running:
-            await self._idle.wait()
+            with trio.move_on_after(STOP_TIMEOUT_S):
+                await self._idle.wait()
 
     def _wait(self, waiting: _Waiting) -> Command | None:
         """Let it wait for its turn; the refusal when that cannot be."""

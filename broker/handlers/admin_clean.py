@@ -9,8 +9,9 @@ from collections.abc import Awaitable, Callable
 
 import trio
 
-from broker.handlers.bodies import refused_when_not_stored
 from broker.meta.topics import Topics
+from broker.part import Part
+from broker.request_bodies import refused_when_not_stored
 from broker.store.store import MessageStore
 from broker.tasks.clean import Cleaner
 from mqcommon.errors import RequestRefused
@@ -26,7 +27,7 @@ logger = logging.getLogger(__name__)
 TOPICS = 1_000
 
 
-class CleanHandlers:
+class CleanHandlers(Part):
     """``delete_queues`` removes the queues of a topic that is not there; it tells whether that was so."""
 
     def __init__(

@@ -12,9 +12,10 @@ from collections.abc import Callable
 import trio
 
 from broker.file_sizes import check_file_size
-from broker.handlers.bodies import answer_with
 from broker.meta.topics import Topics
 from broker.options import BrokerOptions
+from broker.part import Part
+from broker.request_bodies import answer_with
 from mqcommon.clock import Clock
 from mqcommon.conf_file import save_changes
 from mqcommon.errors import ConfigError, RequestRefused, StoreError
@@ -43,8 +44,10 @@ _FOR_JAVA_TOOLS = {
 }
 
 
-class ConfigHandlers:
+class ConfigHandlers(Part):
     """``runtime_info`` makes the table that brokerStatus shows."""
+
+    reads_disk = (RequestCode.GET_BROKER_RUNTIME_INFO,)
 
     def __init__(
         self,

@@ -7,11 +7,12 @@ import logging
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from broker.handlers.bodies import Durable, answer_with, read_body, refused_when_not_stored
 from broker.handlers.pages import Cursor, answer_whole_or_page
 from broker.meta.consumer_offsets import ConsumerOffsets
 from broker.meta.groups import Groups
 from broker.observe.stats import BrokerStats
+from broker.part import Part
+from broker.request_bodies import Durable, answer_with, read_body, refused_when_not_stored
 from mqcommon.errors import RequestRefused
 from mqcommon.names import can_have_retry_topic, check_group
 from remoting.net.channel import Channel
@@ -38,7 +39,7 @@ class GroupRequestHeader(Header):
     group: str = required(read_text)
 
 
-class GroupHandlers:
+class GroupHandlers(Part):
     """See the module."""
 
     def __init__(self, groups: Groups, offsets: ConsumerOffsets, stats: BrokerStats, durable: Durable) -> None:

@@ -10,12 +10,13 @@ from itertools import islice
 
 import trio
 
-from broker.handlers.bodies import Durable, answer_with, refused_when_not_stored
 from broker.handlers.pages import Cursor, answer_whole_or_page
 from broker.meta.attributes import changed, parse_changes
 from broker.meta.consumer_offsets import ConsumerOffsets
 from broker.meta.topics import Topics
 from broker.observe.stats import BrokerStats
+from broker.part import Part
+from broker.request_bodies import Durable, answer_with, refused_when_not_stored
 from mqcommon.errors import RequestRefused
 from mqcommon.names import MAX_PERM, MAX_QUEUE_NUMS, check_topic, check_topic_is_users, is_system_topic
 from remoting.net.channel import Channel
@@ -34,7 +35,7 @@ from remoting.protocol.headers.topics import (
 logger = logging.getLogger(__name__)
 
 
-class TopicHandlers:
+class TopicHandlers(Part):
     """``delete_messages`` makes the store forget a topic's queues."""
 
     def __init__(

@@ -7,9 +7,9 @@ served.
 
 from typing import Any
 
+from broker.part import Hook, Part
 from mqcommon.errors import RequestRefused
 from remoting.net.channel import Channel
-from remoting.net.server import Handler
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
 
@@ -30,18 +30,21 @@ NAME_THE_BROKER = (
 _MOCK_PREFIX = "__syslo__"
 
 
-def checking_broker_name(own: str, handler: Handler) -> Handler:
-    """``handler``, for requests that name the broker ``own`` or none."""
+class BrokerNames(Part):
+    """Looks at requests for queues, whoever handles them."""
 
-    def checked(channel: Channel, request: Command) -> Command | None:
+    def __init__(self, own: str) -> None:
+        self._own = own
+
+    def hook(self, code: int) -> Hook | None:
+        return self._check if code in NAME_THE_BROKER else None
+
+    def _check(self, channel: Channel, request: Command) -> None:
         ext = request.ext
         if ext is not None:
             told = ext.get(BNAME)
-            if told is not None and told != own:
-                check_broker_name(told, own)
-        return handler(channel, request)
-
-    return checked
+            if told is not None and told != self._own:
+                check_broker_name(told, self._own)
 
 
 def check_broker_name(told: Any, own: str) -> None:

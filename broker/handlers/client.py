@@ -1,19 +1,22 @@
 """Clients: heartbeats (34), leaving (35), who is in a group (38, 203, 204), what is handed on to a client (307, 309).
 
 When the members of a consumer group change, those who are left are told (member_notices.py).
-Neighbours: meta/clients.py; broker.py calls `closed` for each connection that ends, and `expire` every 10 seconds.
+Neighbours: meta/clients.py; member_notices.py.
 """
 
 import logging
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
-from broker.handlers.bodies import answer_with, read_body, refused_when_not_stored
+import trio
+
 from broker.handlers.member_notices import MemberNotices
 from broker.meta.clients import Clients, Member
 from broker.meta.groups import Groups
 from broker.meta.topics import Topics
 from broker.options import BrokerOptions
+from broker.part import Part
+from broker.request_bodies import answer_with, read_body, refused_when_not_stored
 from mqcommon.clock import Clock
 from mqcommon.errors import DiskFull, ProtocolError, RemotingError, RequestRefused, RequestTimeout
 from mqcommon.message.ids import split_offset_msg_id
@@ -40,7 +43,6 @@ from remoting.protocol.headers.groups import ConsumerGroupRequestHeader, Produce
 
 logger = logging.getLogger(__name__)
 
-EXPIRE_INTERVAL_MS = 10_000
 # V3_1_8_SNAPSHOT: older clients do not know what is handed on to them.
 OLDEST_FORWARD_VERSION = 62
 UNIT_SUB_FLAG = 2
@@ -54,8 +56,10 @@ MAX_NEW_GROUPS = 50
 MEMBERS = 1_000
 
 
-class ClientHandlers:
+class ClientHandlers(Part):
     """See the module. ``find_record``: the stored message at a physical offset."""
+
+    tick_interval_ms = 10_000
 
     def __init__(
         self,
@@ -72,7 +76,6 @@ class ClientHandlers:
         self._options = options
         self._clock = clock
         self._find_record = find_record
-        #: To be run.
         self.notices = MemberNotices(clients, groups, options)
 
     def handlers(self) -> dict[int, Handler]:
@@ -108,7 +111,7 @@ class ClientHandlers:
         try:
             for consumer in data.consumer_data_set:
                 name = consumer.group_name
-                if self._groups.get(name) is None and not self._options.is_slave:
+                if self._groups.get(name) is None and not self._groups.is_mirror:
                     new_groups += 1
                     if new_groups > MAX_NEW_GROUPS:
                         continue  # the next heartbeat makes more of them
@@ -135,16 +138,21 @@ class ClientHandlers:
             self.notices.changed([header.consumer_group])
         return request.respond(ext={})
 
-    def closed(self, channel: Channel) -> None:
-        """The connection ended."""
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Notices that wait are given, until cancelled."""
+        task_status.started()
+        await self.notices.run()
+
+    def channel_closed(self, channel: Channel) -> None:
+        """The client has left its groups."""
         self.notices.changed(self._clients.close(channel))
 
-    def expire(self) -> None:
+    def tick(self) -> None:
         """Close the connections of clients that have fallen silent."""
         for channel in self._clients.silent(self._clock.monotonic_ms(), self._options.channel_expired_timeout):
             logger.info("client at %s is silent, its connection is closed", channel.remote)
             channel.close("no heartbeat in time")
-            self.closed(channel)
+            self.channel_closed(channel)
 
     # --- who is there
 

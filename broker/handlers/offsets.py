@@ -1,11 +1,12 @@
 """Offsets of groups (14, 15; 43 all of them), of queues (29 - 32) and of delay levels (45)."""
 
-from broker.handlers.bodies import answer_with
 from broker.handlers.pages import Cursor, answer_whole_or_page
 from broker.meta.consumer_offsets import ConsumerOffsets
 from broker.meta.delay_offsets import DelayOffsets
 from broker.meta.groups import Groups
 from broker.meta.topics import Topics
+from broker.part import Part
+from broker.request_bodies import answer_with
 from broker.store.store import MessageStore
 from mqcommon.errors import RequestRefused
 from mqcommon.names import MAX_QUEUE_NUMS
@@ -32,8 +33,14 @@ from remoting.protocol.headers.offsets import (
 PAGE_OFFSETS = 5_000
 
 
-class OffsetHandlers:
+class OffsetHandlers(Part):
     """Messages that are more than ``in_memory_bytes`` before the log's end count as on disk."""
+
+    reads_disk = (
+        RequestCode.QUERY_CONSUMER_OFFSET,
+        RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
+        RequestCode.GET_EARLIEST_MSG_STORETIME,
+    )
 
     def __init__(
         self,

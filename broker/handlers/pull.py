@@ -13,7 +13,6 @@ from broker.delivery.cold import ColdReads
 from broker.delivery.hold import HeldPull, HeldPulls
 from broker.delivery.pulled import note_pulled
 from broker.delivery.tag_filters import TagFilters
-from broker.handlers.bodies import refused_when_not_stored
 from broker.handlers.send import FAQ
 from broker.meta.clients import Clients
 from broker.meta.consumer_offsets import ConsumerOffsets
@@ -21,7 +20,10 @@ from broker.meta.groups import Groups
 from broker.meta.topics import Topics
 from broker.observe.stats import BrokerStats
 from broker.options import BrokerOptions
+from broker.part import Part
 from broker.replication.known_master import KnownMaster
+from broker.replication.role import RoleMachine
+from broker.request_bodies import refused_when_not_stored
 from broker.store.queue.consumequeue import ConsumeQueue
 from broker.store.reader import GetResult, GetStatus, read_queue
 from broker.store.store import MessageStore
@@ -42,6 +44,7 @@ from remoting.protocol.headers.pull import (
 # RocketMQ's limits suit clients that ask for 32 messages; a Skylark client may have what it asks for, up to these.
 SKYLARK_MAX_COUNT = 16_384
 SKYLARK_MAX_BYTES = 4 * 1024 * 1024
+STOP_TIMEOUT_S = 2.0
 
 _CODES = {
     GetStatus.FOUND: ResponseCode.SUCCESS,
@@ -54,10 +57,11 @@ _CODES = {
 }
 
 
-class PullHandlers:
+class PullHandlers(Part):
     """Hands out stored messages. Those more than ``in_memory_bytes`` before the log's end count as on disk.
 
     ``known_master`` tells a slave whether its master lives.
+    A held pull is answered when its queue gets a message (`after_turn`), or at its deadline.
     """
 
     def __init__(
@@ -72,7 +76,8 @@ class PullHandlers:
         stats: BrokerStats,
         options: BrokerOptions,
         in_memory_bytes: int,
-        known_master: KnownMaster | None = None,
+        role: RoleMachine,
+        known_master: KnownMaster,
     ) -> None:
         self._store = store
         self._topics = topics
@@ -84,16 +89,39 @@ class PullHandlers:
         self._stats = stats
         self._options = options
         self._in_memory_bytes = in_memory_bytes
+        self._role = role
         self._known_master = known_master
         self._filters = TagFilters()
         # One object for all held pulls.
         self._retry_held = self._retry
-        if known_master is not None:
-            # Readers go back to it at once, and not when their time is over.
-            known_master.on_return.append(held.release)
 
     def handlers(self) -> dict[int, Handler]:
         return {RequestCode.PULL_MESSAGE: self.pull, RequestCode.LITE_PULL_MESSAGE: self.pull}
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """The deadlines of held pulls are kept, until cancelled."""
+        task_status.started()
+        await self._held.run()
+
+    async def stop(self) -> None:
+        """All held pulls are answered, or it takes too long."""
+        self._held.release()
+        with trio.move_on_after(STOP_TIMEOUT_S):
+            # Looked at once in a process's life: not worth an event that every answer would have to keep.
+            while self._held:  # noqa: ASYNC110
+                await trio.sleep(0.005)
+
+    def channel_closed(self, channel: Channel) -> None:
+        """Its pulls are forgotten."""
+        self._held.drop(channel)
+
+    def after_turn(self) -> None:
+        """Messages may have come for held pulls."""
+        store = self._store
+        if store.arrived:
+            arrived = list(store.arrived)
+            store.arrived.clear()
+            self._held.arrived(arrived)
 
     def pull(self, channel: Channel, request: Command) -> Command | None:
         header = PullMessageRequestHeader.from_ext(request.ext)
@@ -102,7 +130,7 @@ class PullHandlers:
         tag_codes = self._tag_codes(header)
         queue = self._store.queues.get(topic, queue_id)
         max_count, max_bytes = self._limits(request, header.max_msg_nums, header.max_msg_bytes or 0)
-        if header.sys_flag & PULL_COMMIT_OFFSET and header.commit_offset >= 0 and self._takes_commits:
+        if header.sys_flag & PULL_COMMIT_OFFSET and header.commit_offset >= 0 and self._role.now.takes_commits:
             self._offsets.commit(group.group_name, topic, queue_id, header.commit_offset)
         suspend_ms = header.suspend_timeout_millis if header.sys_flag & PULL_SUSPEND else 0
 
@@ -122,11 +150,6 @@ class PullHandlers:
             return self._answer(request, group.group_name, topic, code, suggested, result)
 
         return self._cold.handle(channel, request, attempt)
-
-    @property
-    def _takes_commits(self) -> bool:
-        """A pull commits at the master, or at the slave that acts as the master."""
-        return self._known_master is None or self._known_master.is_stood_in_for
 
     def _check(self, group: str, topic: str, queue_id: int, channel: Channel) -> SubscriptionGroupConfig:
         if not self._options.broker_permission & PERM_READ:
@@ -225,12 +248,12 @@ class PullHandlers:
         if options.slave_read_enable:
             is_slow = self._is_on_disk(result, queue)
             suggested = group.which_broker_when_consume_slowly if is_slow else group.broker_id
-        if self._known_master is None:
+        if not self._role.now.follows:
             return code, suggested
         if code == ResponseCode.PULL_OFFSET_MOVED and not options.offset_check_in_slave:
             result.next_offset = offset
             code = ResponseCode.PULL_NOT_FOUND
-        if self._known_master.is_reachable and not is_slow and suggested != options.broker_id:
+        if self._known_master.is_reachable and not is_slow and suggested != self._role.now.broker_id:
             suggested = MASTER_ID
             if code == ResponseCode.PULL_NOT_FOUND:
                 code = ResponseCode.PULL_RETRY_IMMEDIATELY

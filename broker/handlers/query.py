@@ -3,9 +3,10 @@
 import logging
 
 from broker.delivery.cold import reading
-from broker.handlers.bodies import answer_with
 from broker.meta.clients import Clients
 from broker.options import BrokerOptions
+from broker.part import Part
+from broker.request_bodies import answer_with
 from broker.store.query import MAX_LOOKED
 from broker.store.queue.consumequeue import ConsumeQueue
 from broker.store.queue.entry import BLANK_SIZE
@@ -35,8 +36,10 @@ UNIQUE_INDEX = "U"
 TAG_INDEX = "T"
 
 
-class QueryHandlers:
+class QueryHandlers(Part):
     """Answers with stored messages, untouched."""
+
+    reads_disk = (RequestCode.VIEW_MESSAGE_BY_ID, RequestCode.QUERY_CONSUME_QUEUE)
 
     def __init__(self, store: MessageStore, clients: Clients, options: BrokerOptions) -> None:
         self._store = store

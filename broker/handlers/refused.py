@@ -9,6 +9,7 @@ import re
 from collections.abc import Collection
 
 from broker.meta.clients import Clients
+from broker.part import Part
 from mqcommon.addresses import split_address
 from remoting.net.channel import Channel
 from remoting.net.server import Handler, not_supported
@@ -94,17 +95,17 @@ _NAMES = {
 _TEXTS = {**dict.fromkeys(_POP_CODES, _POP), **dict(_MEANINGS)}
 
 
-class RefusedHandlers:
-    """See the module."""
+class RefusedHandlers(Part):
+    """Handles each code that RocketMQ knows and that is not among ``answered``."""
 
-    def __init__(self, clients: Clients) -> None:
+    def __init__(self, clients: Clients, answered: Collection[int]) -> None:
         self._clients = clients
+        self._answered = answered
         # What was said, by client; the client that was refused first is forgotten first.
         self._said: dict[str, set[tuple[int, str]]] = {}
 
-    def handlers(self, answered: Collection[int]) -> dict[int, Handler]:
-        """For each code that RocketMQ knows and that is not among ``answered``."""
-        return {code: self.refuse for code in _NAMES if code not in answered}
+    def handlers(self) -> dict[int, Handler]:
+        return {code: self.refuse for code in _NAMES if code not in self._answered}
 
     def refuse(self, channel: Channel, request: Command) -> Command:
         self._log_once(channel, request)

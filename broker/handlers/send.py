@@ -1,33 +1,32 @@
 """Sends: 10 (long field names), 310 and 320 (short ones; 320 is a batch, as are 10 and 310 that say so).
 
-The order of the checks, the codes and the texts are RocketMQ's. A message is acknowledged when it is in the log
-(ASYNC_FLUSH) or on disk (SYNC_FLUSH), and slaves have it (SYNC_MASTER), unless the message says WAIT=false.
+From the fields of a request to a message for the Writer, and from its outcome to an answer. The order of the checks,
+the codes and the texts are RocketMQ's. A producer is answered when its message is safe, see writing/durability.py.
+Neighbour: writing/writer.py stores.
 """
 
 import random
-import struct
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import trio
 
 from broker.handlers.broker_name import check_broker_name
-from broker.handlers.stored_properties import Row, StoredProperties, unsupported
 from broker.meta.topics import Topics
-from broker.observe.stats import BrokerStats
+from broker.observe.put_times import PutTimes
 from broker.options import BrokerOptions
-from broker.replication.double_write import DoubleWrite
-from broker.store.group_commit import GroupCommit
+from broker.part import Part
 from broker.store.put_result import BatchPutResult, PutResult
-from broker.store.store import MessageStore
+from broker.writing.durability import Durability, skips_waiting
+from broker.writing.refusals import bad_fields, illegal, no_space
+from broker.writing.stored_properties import Row
+from broker.writing.writer import BatchFields, Writer
 from mqcommon.addresses import split_address
-from mqcommon.clock import Clock
-from mqcommon.errors import DiskFull, OutOfDescriptors, ProtocolError, RequestRefused
+from mqcommon.errors import DiskFull, ProtocolError, RequestRefused
 from mqcommon.message.batch import MAX_MESSAGES, decode_batch, encode_offsets
-from mqcommon.message.flags import BORN_HOST_V6, COMPRESSED, COMPRESSION_MASK, STORE_HOST_V6, TRANSACTION_MASK
-from mqcommon.message.ids import UniqueKeys, encode_host, offset_msg_id
+from mqcommon.message.flags import COMPRESSED, COMPRESSION_MASK
+from mqcommon.message.ids import encode_host, offset_msg_id
 from mqcommon.message.message import inflated
-from mqcommon.message.properties import find_property
 from mqcommon.names import check_topic, check_topic_is_sendable, is_retry_topic
 from remoting.net.channel import Channel
 from remoting.net.server import Handler, HandOver
@@ -41,62 +40,65 @@ from remoting.protocol.scalars import read_int, read_text
 FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 # Messages of a batch that are stored in one turn of the loop, and properties of which are looked at in one: 10 us each.
 BATCH_AT_ONCE = 3_000
+STOP_TIMEOUT_S = 2.0
 _BORN_HOST = "born_host"
 
 
-class SendHandlers:
-    """Puts messages of clients into the store and answers, at once or when they are durable."""
+class SendHandlers(Part):
+    """Puts messages of clients into the store and answers, at once or when they are safe."""
+
+    tick_interval_ms = 100
 
     def __init__(
         self,
-        store: MessageStore,
+        writer: Writer,
+        durability: Durability,
         topics: Topics,
-        commits: GroupCommit,
-        stats: BrokerStats,
+        put_times: PutTimes,
         options: BrokerOptions,
-        clock: Clock,
         store_host: bytes,
-        unique_keys: UniqueKeys,
         stepper: Stepper,
-        after_turn: Callable[[], None],
-        double_write: DoubleWrite | None = None,
+        turned: Callable[[], None],
     ) -> None:
-        """``after_turn`` is called when something was stored out of a turn; ``double_write`` is a SYNC_MASTER's."""
-        self._store = store
+        """``turned`` is called when something was stored out of a turn."""
+        self._writer = writer
+        self._durability = durability
         self._topics = topics
-        self._commits = commits
-        self._stats = stats
+        self._put_times = put_times
         self._options = options
         self._broker_name = options.broker_name
-        self._clock = clock
         self._store_host = store_host
         self._host_hex = store_host.hex().upper()
-        self._v6_flag = STORE_HOST_V6 if len(store_host) > 8 else 0
         self._region, self._trace_on = options.region_id, "true" if options.trace_on else "false"
-        self._properties = StoredProperties(
-            self._region, options.broker_cluster_name, self._trace_on, unique_keys, clock
-        )
         self._stepper = stepper
-        self._after_turn = after_turn
-        self._double_write = double_write
-        self._waits = double_write is not None or options.flush_disk_type == "SYNC_FLUSH"
+        self._turned = turned
 
     def handlers(self) -> dict[int, Handler]:
-        send = self._send if self._double_write is None else self._send_to_slaves_too
+        send = self._send
         return {
             RequestCode.SEND_MESSAGE: lambda channel, request: send(channel, request, LONG, False),
             RequestCode.SEND_MESSAGE_V2: lambda channel, request: send(channel, request, SHORT, False),
             RequestCode.SEND_BATCH_MESSAGE: lambda channel, request: send(channel, request, SHORT, True),
         }
 
-    def _send_to_slaves_too(self, channel: Channel, request: Command, names: SendFields, batch: bool) -> Command | None:
-        assert self._double_write is not None
-        properties = (request.ext or {}).get(names.properties)
-        if "\x02WAIT\x01false\x02" not in f"\x02{properties}\x02":
-            self._double_write.admit(self._store.log.end)
-        return self._send(channel, request, names, batch)
+    async def stop(self) -> None:
+        """All sends are answered, or it takes too long."""
+        with trio.move_on_after(STOP_TIMEOUT_S):
+            # Looked at once in a process's life: not worth an event that every answer would have to keep.
+            while self._durability:  # noqa: ASYNC110
+                await trio.sleep(0.005)
+
+    def after_turn(self) -> None:
+        """The times of this turn's sends are known."""
+        self._put_times.end_turn()
+
+    def tick(self) -> None:
+        """Sends that have waited for too long are answered."""
+        self._durability.expire(trio.current_time())
 
     def _send(self, channel: Channel, request: Command, names: SendFields, batch: bool) -> Command | None:
+        if self._writer.refusal is not None:
+            raise RequestRefused(*self._writer.refusal)
         ext = request.ext or {}
         try:
             topic: str = ext[names.topic]
@@ -110,50 +112,22 @@ class SendHandlers:
             check_topic_is_sendable(topic)
             config = self._topics.get(topic)
         except (KeyError, ValueError, TypeError, AttributeError, OverflowError) as error:
-            raise _bad_fields(error) from None
+            raise bad_fields(error) from None
         broker_name = ext.get(names.broker_name)
         if broker_name != self._broker_name and broker_name is not None:
             check_broker_name(broker_name, self._broker_name)
         if config is None:
+            self._writer.admit(raw_properties)
             config = self._create_topic(channel, topic, ext, names)
         if not 0 <= queue_id < config.write_queue_nums:
             queue_id = self._checked_queue_id(channel, config, queue_id)
         born_host = channel.attachments.get(_BORN_HOST) or _remember_born_host(channel)
-        sys_flag = sys_flag & ~(BORN_HOST_V6 | STORE_HOST_V6) | self._v6_flag
-        if len(born_host) > 8:
-            sys_flag |= BORN_HOST_V6
-        if sys_flag & TRANSACTION_MASK:
-            raise unsupported("transactional messages")
-        if len(request.body) > self._options.max_message_size:
-            raise _illegal(
-                f"the body has {len(request.body)} bytes, at most {self._options.max_message_size} are taken"
-            )
-        times = self._stats.put_times
-        if times.turn is None:
-            times.begin()
-        try:
-            if batch or ext.get(names.batch) in ("true", "1", True):
-                return self._put_batch(
-                    channel, request, config, queue_id, sys_flag, born_timestamp, born_host, reconsume_times,
-                    raw_properties,
-                )  # fmt: skip
-            put = self._store.put(
-                topic,
-                queue_id,
-                request.body,
-                self._properties.of(raw_properties),
-                flag=flag,
-                sys_flag=sys_flag,
-                born_timestamp=born_timestamp,
-                born_host=born_host,
-                reconsume_times=reconsume_times,
-            )
-        except DiskFull as error:
-            times.failed += 1
-            raise _no_room(error) from None
-        except struct.error as error:
-            raise _bad_fields(ValueError(f"a number is too large for its field: {error}")) from None
-        self._stats.put(topic, 1, put.end - put.physical_offset)
+        if batch or ext.get(names.batch) in ("true", "1", True):
+            fields = BatchFields(topic, queue_id, sys_flag, born_timestamp, born_host, reconsume_times)
+            return self._put_batch(channel, request, fields, raw_properties)
+        put = self._writer.put(
+            topic, queue_id, request.body, raw_properties, flag, sys_flag, born_timestamp, born_host, reconsume_times
+        )
         response = request.respond(
             ext={
                 "queueId": queue_id,
@@ -163,58 +137,36 @@ class SendHandlers:
                 "queueOffset": put.queue_offset,
             }
         )
-        if self._waits:
-            return self._when_durable(channel, request, response, put, raw_properties)
+        if self._durability.waits:
+            return self._when_safe(channel, request, response, put, raw_properties)
         return response
 
-    def _put_batch(
-        self,
-        channel: Channel,
-        request: Command,
-        config: TopicConfig,
-        queue_id: int,
-        sys_flag: int,
-        born_timestamp: int,
-        born_host: bytes,
-        reconsume_times: int,
-        properties: bytes,
-    ) -> Command | None:
-        topic = config.topic_name
-        batch = request.body
+    def _put_batch(self, channel: Channel, request: Command, fields: BatchFields, properties: bytes) -> Command | None:
+        batch, sys_flag = request.body, fields.sys_flag
+        self._writer.check(sys_flag, len(batch))
         try:
             if sys_flag & COMPRESSED:
                 # The C++ client compresses a batch as a whole; its messages are stored as they were.
                 batch = inflated(batch, self._options.max_message_size)
-                sys_flag &= ~(COMPRESSED | COMPRESSION_MASK)
+                fields = fields._replace(sys_flag=sys_flag & ~(COMPRESSED | COMPRESSION_MASK))
             rows, end = decode_batch(batch, 0, BATCH_AT_ONCE)
         except ProtocolError as error:
-            raise _illegal(str(error)) from None
-        if not rows or is_retry_topic(topic):
-            raise _illegal("a batch needs at least one message, and its topic must be no retry topic")
+            raise illegal(str(error)) from None
+        if not rows or is_retry_topic(fields.topic):
+            raise illegal("a batch needs at least one message, and its topic must be no retry topic")
 
         def put(rows: list[Row]) -> BatchPutResult:
-            stored = self._store.put_batch(
-                topic,
-                queue_id,
-                rows,
-                suffix=self._properties.suffix,
-                sys_flag=sys_flag,
-                born_timestamp=born_timestamp,
-                born_host=born_host,
-                reconsume_times=reconsume_times,
-            )
-            self._stats.put(topic, len(rows), stored.end - stored.physical_offsets[0])
-            return stored
+            return self._writer.put_batch(fields, rows, properties)
 
         def answer(stored: BatchPutResult) -> Command | None:
-            response = self._batch_answer(request, queue_id, stored)
-            if self._waits:
-                return self._when_durable(channel, request, response, stored, properties)
+            response = self._batch_answer(request, fields.queue_id, stored)
+            if self._durability.waits:
+                return self._when_safe(channel, request, response, stored, properties)
             return response
 
         if end < len(batch):
             raise HandOver(self._stepper.slow(lambda *_: self._put_in_steps(batch, put, answer)))
-        return answer(put(self._properties.of_rows(rows)))
+        return answer(put(self._writer.stamped(rows)))
 
     def _put_in_steps(
         self,
@@ -230,25 +182,20 @@ class SendHandlers:
                 if len(parts) * BATCH_AT_ONCE >= MAX_MESSAGES:
                     raise ProtocolError(f"the batch has more than {MAX_MESSAGES} messages")
                 rows, at = decode_batch(batch, at, BATCH_AT_ONCE)
-                parts.append(self._properties.of_rows(rows))
+                parts.append(self._writer.stamped(rows))
                 yield None
         except ProtocolError as error:
-            raise _illegal(str(error)) from None
-        try:
-            stored = put(parts[0])
-            for part in parts[1:]:
-                self._after_turn()
-                yield None
-                more = put(part)
-                stored = more._replace(
-                    physical_offsets=stored.physical_offsets + more.physical_offsets, queue_offset=stored.queue_offset
-                )
-        except DiskFull as error:
-            raise _no_room(error) from None
-        except struct.error as error:
-            raise _bad_fields(ValueError(f"a number is too large for its field: {error}")) from None
+            raise illegal(str(error)) from None
+        stored = put(parts[0])
+        for part in parts[1:]:
+            self._turned()
+            yield None
+            more = put(part)
+            stored = more._replace(
+                physical_offsets=stored.physical_offsets + more.physical_offsets, queue_offset=stored.queue_offset
+            )
         response = answer(stored)
-        self._after_turn()
+        self._turned()
         return response
 
     def _batch_answer(self, request: Command, queue_id: int, stored: BatchPutResult) -> Command:
@@ -264,7 +211,7 @@ class SendHandlers:
         ext["queueOffset"] = stored.queue_offset
         return request.respond(ext=ext, body=body)
 
-    def _when_durable(
+    def _when_safe(
         self,
         channel: Channel,
         request: Command,
@@ -272,30 +219,17 @@ class SendHandlers:
         put: PutResult | BatchPutResult,
         properties: bytes,
     ) -> Command | None:
-        """The answer goes out when all up to ``put.end`` is where it must be; in time or with what was late."""
-        if request.is_oneway:
-            return response
-        if properties.find(b"WAIT\x01false") >= 0 and find_property(properties, b"WAIT") == b"false":
+        """The answer goes out when the message is safe, or with the code that says what was late."""
+        if request.is_oneway or skips_waiting(properties):
             return response
         # A message is stored and may be large; it is not kept as long as its answer waits.
         request.body, request.ext = b"", None
-        now = trio.current_time()
-        if self._double_write is not None:
 
-            def answer(code: int) -> None:
-                response.code = code
-                channel.reply(request, response)
-
-            self._double_write.wait(put.end, now, self._stats.put_times.follow(answer))
-            return None
-
-        def done(in_time: bool) -> None:
-            if not in_time:
-                response.code = ResponseCode.FLUSH_DISK_TIMEOUT
+        def done(code: int) -> None:
+            response.code = code
             channel.reply(request, response)
 
-        deadline = now + self._options.sync_flush_timeout / 1000
-        self._commits.wait(put.end, deadline, self._stats.put_times.follow(done))
+        self._durability.when_safe(put.end, trio.current_time(), self._put_times.follow(done))
         return None
 
     def _checked_queue_id(self, channel: Channel, config: TopicConfig, queue_id: int) -> int:
@@ -318,11 +252,11 @@ class SendHandlers:
             default_topic = read_text(ext[names.default_topic])
             queue_nums = read_int(ext[names.default_topic_queue_nums])
         except (KeyError, ValueError) as error:
-            raise _bad_fields(error) from None
+            raise bad_fields(error) from None
         try:
             config = self._topics.create_on_send(topic, default_topic, queue_nums, channel.remote)
         except DiskFull as error:
-            raise _no_room(error) from None
+            raise no_space(error) from None
         if config is None:
             raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!{FAQ}")
         return config
@@ -331,26 +265,3 @@ class SendHandlers:
 def _remember_born_host(channel: Channel) -> bytes:
     host = channel.attachments[_BORN_HOST] = encode_host(*split_address(channel.remote))
     return host
-
-
-def _illegal(reason: str) -> RequestRefused:
-    return RequestRefused(
-        ResponseCode.MESSAGE_ILLEGAL,
-        f"the message is illegal, maybe msg body or properties length not matched. {reason}",
-    )
-
-
-def _no_room(error: DiskFull) -> RequestRefused:
-    is_full = not isinstance(error, OutOfDescriptors)
-    reason = "the broker's disk is full" if is_full else "the broker is out of file descriptors"
-    return RequestRefused(
-        ResponseCode.SERVICE_NOT_AVAILABLE,
-        f"service not available now. It may be caused by one of the following reasons: {reason}: {error}",
-    )
-
-
-def _bad_fields(error: Exception) -> RequestRefused:
-    what = f"the custom field <{error.args[0]}> is null" if isinstance(error, KeyError) else str(error)
-    return RequestRefused(
-        ResponseCode.SYSTEM_ERROR, f"org.apache.rocketmq.remoting.exception.RemotingCommandException: {what}"
-    )

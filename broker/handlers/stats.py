@@ -5,11 +5,12 @@ from functools import partial
 from broker.delivery.cold import reading
 from broker.delivery.pulled import furthest_pulled
 from broker.handlers.admin_groups import GroupRequestHeader
-from broker.handlers.bodies import answer_with
 from broker.meta.clients import Clients
 from broker.meta.consumer_offsets import ConsumerOffsets
 from broker.meta.topics import Topics
 from broker.observe.stats import BrokerStats
+from broker.part import Part
+from broker.request_bodies import answer_with
 from broker.store.store import MessageStore
 from mqcommon.errors import RequestRefused
 from mqcommon.message.queue import MessageQueue
@@ -30,8 +31,10 @@ QUEUES = 100
 TOPICS = 100
 
 
-class StatsHandlers:
+class StatsHandlers(Part):
     """See the module."""
+
+    tick_interval_ms = 1_000
 
     def __init__(
         self,
@@ -63,6 +66,10 @@ class StatsHandlers:
             RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self.groups_of_topic,
             RequestCode.QUERY_TOPICS_BY_CONSUMER: self.topics_of_group,
         }
+
+    def tick(self) -> None:
+        """Note what the rates are made of."""
+        self._stats.sample()
 
     def topic_stats(self, channel: Channel, request: Command) -> Steps[Command]:
         """202: the first and the next offset of each queue."""

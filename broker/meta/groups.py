@@ -52,6 +52,8 @@ class Groups:
         self.data_version = DataVersion(timestamp=clock.now_ms())
         #: How many groups were removed in this run.
         self.removals = 0
+        #: Whether this is a copy of a master's table, to which nothing is added here.
+        self.is_mirror = False
         #: Called after each change.
         self.on_change: list[Callable[[], None]] = []
 
@@ -124,7 +126,7 @@ class Groups:
         config = self._table.get(name)
         if config is None and self._may_create(name):
             config = SubscriptionGroupConfig(name)
-            if not self._options.is_slave:
+            if not self.is_mirror:
                 with suppress(DiskFull):
                     self.put(config)
                     logger.info("group %s created on first use", name)

@@ -55,6 +55,8 @@ class Topics:
         self.changes = RecentChanges()
         #: How many topics were removed in this run.
         self.removals = 0
+        #: Whether this is a copy of a master's table, to which nothing is added here.
+        self.is_mirror = False
         #: Called after each change.
         self.on_change: list[Callable[[], None]] = []
 
@@ -148,7 +150,7 @@ class Topics:
         """
         name = retry_topic(group)
         config = self._table.get(name)
-        makes = name not in self._leaving and not self._options.is_slave and can_have_retry_topic(group)
+        makes = name not in self._leaving and not self.is_mirror and can_have_retry_topic(group)
         if config is None and makes:
             config = TopicConfig(name, queue_nums, queue_nums, PERM_READ_WRITE, topic_sys_flag=sys_flag)
             self.put(config)

@@ -42,14 +42,13 @@ class Target(NamedTuple):
 
 
 class MasterFinder:
-    """Looks at the options, then at what NameServers said."""
+    """Looks at the options, then at what NameServers said; call `changed` when they say something else."""
 
     def __init__(self, known: KnownMaster, options: BrokerOptions) -> None:
         self._known = known
         self._options = options
         self._changed = trio.Event()
         self._guesses = 0
-        known.on_change.append(self._on_change)
 
     async def find(self) -> Target:
         """Where to connect; waits until that is known. OSError when the master does not answer."""
@@ -91,7 +90,8 @@ class MasterFinder:
             " with brokerId=0; start it, with the same namesrvAddr"
         )
 
-    def _on_change(self) -> None:
+    def changed(self) -> None:
+        """NameServers say something else."""
         self._changed.set()
 
 

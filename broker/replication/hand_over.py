@@ -13,6 +13,7 @@ from collections.abc import Callable
 import trio
 
 from broker.meta.consumer_offsets import KEYS, ConsumerOffsets
+from broker.part import Part
 from broker.replication.master_api import Master
 from broker.replication.members import Members
 from mqcommon.errors import BrokerError, ProtocolError, RemotingError
@@ -24,8 +25,8 @@ logger = logging.getLogger(__name__)
 RETRY_S = 1.0
 
 
-class HandOver:
-    """Of one slave; `run` it until cancelled."""
+class HandOver(Part):
+    """Of one slave. Call `changed` when the members did."""
 
     def __init__(self, members: Members, offsets: ConsumerOffsets) -> None:
         self._members = members
@@ -33,13 +34,14 @@ class HandOver:
         self._done_terms = 0
         self._changed = trio.Event()
         self._failing = False
-        members.on_change.append(self._wake)
 
     async def master_is_online(self) -> None:
         """Return when the master lives and has what was committed here for it."""
         await self._until(lambda: self._members.master_addr is not None and not self._owes)
 
-    async def run(self) -> None:
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Until cancelled."""
+        task_status.started()
         async with open_client() as client:
             while True:
                 await self._until(lambda: self._members.master_addr is not None and self._owes)
@@ -58,7 +60,7 @@ class HandOver:
                 logger.info("%d consumer offsets handed over to master %s", count, addr)
                 self._failing = False
                 self._done_terms = terms
-                self._wake()
+                self.changed()
 
     @property
     def _owes(self) -> bool:
@@ -94,6 +96,7 @@ class HandOver:
         while not condition():
             await self._changed.wait()
 
-    def _wake(self) -> None:
+    def changed(self) -> None:
+        """Other members live, or something was handed over."""
         self._changed.set()
         self._changed = trio.Event()

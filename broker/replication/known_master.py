@@ -26,9 +26,7 @@ class KnownMaster:
         self.on_change: list[Callable[[], None]] = []
         #: Called when the master can be reached again.
         self.on_return: list[Callable[[], object]] = []
-        #: Whether this slave acts as the master meanwhile.
-        self.is_stood_in_for = False
-        #: Called by whoever lost the master: NameServers may know of another. The registrar sets it.
+        #: Called by whoever lost the master: NameServers may know of another.
         self.ask_again: Callable[[], None] = _nobody
         self._told: dict[str, MasterAddress] = {}
         self._answers = True
@@ -42,6 +40,11 @@ class KnownMaster:
     def registered(self) -> bool:
         """Whether some NameServer says that the master lives."""
         return bool(self._told)
+
+    def forget(self) -> None:
+        """This broker is the master now."""
+        self._told.clear()
+        self.address, self._answers = None, True
 
     def told(self, by: str, address: MasterAddress | None) -> None:
         """The NameServer ``by`` says where the master is; None when it knows none, or does not answer any more."""

@@ -13,13 +13,13 @@ from collections.abc import Awaitable, Callable
 
 import trio
 
-from broker.replication.acks import AckLedger, Slave
 from broker.replication.admission import Admission
 from broker.replication.frames import CHUNK_BYTES
 from broker.replication.hello import NONCE_BYTES
 from broker.replication.link import Bounds, LinkTerms, MasterLink, Range
 from broker.replication.pieces import other_bytes_at
 from broker.store.log.commitlog import CommitLog
+from broker.writing.acks import AckLedger, Slave
 from mqcommon.errors import FileClosed, ProtocolError
 from remoting.net.server import address_of
 

@@ -32,6 +32,12 @@ class Members:
         """Whether this slave stands in for the master."""
         return self.is_lowest and self._broker_id != MASTER_ID
 
+    def renumbered(self, broker_id: int) -> None:
+        """The role of this broker has changed, and with it the number among the members."""
+        self._broker_id = broker_id
+        self._views.clear()
+        self._become(broker_id == MASTER_ID, None)
+
     def came_online(self) -> None:
         """This broker, a master, has all that an acting slave had for it, and serves from here on."""
         self._become(True, None)

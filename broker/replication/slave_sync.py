@@ -76,7 +76,6 @@ class SlaveSync:
         self._whole_at = self._offsets_from = -math.inf
         #: How often all that the master had was here.
         self.rounds = 0
-        known.on_change.append(self._master_moved)
 
     async def run(self) -> None:
         """Follow the master, wherever it is."""
@@ -89,7 +88,8 @@ class SlaveSync:
                     await moved.wait()
                     nursery.cancel_scope.cancel()
 
-    def _master_moved(self) -> None:
+    def master_moved(self) -> None:
+        """The master is elsewhere: to be called when ``known`` changes."""
         self._moved.set()
 
     async def _follow(self, client: RemotingClient, addr: str) -> None:

@@ -14,6 +14,7 @@ from typing import TypeVar
 import trio
 
 from broker.options import BrokerOptions
+from broker.part import Part
 from broker.store.queue.consumequeue import ConsumeQueue
 from broker.store.removal import Removal
 from broker.store.retention import Decision
@@ -31,7 +32,7 @@ ASKED_ROUNDS = 20
 QUEUES_AT_ONCE = 100
 
 
-class Cleaner:
+class Cleaner(Part):
     """Cleans one store; `ask` has it done now."""
 
     def __init__(

@@ -7,14 +7,16 @@ The checkpoint follows, so that a crash has little to read again.
 
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 import trio
 
 from broker.options import BrokerOptions
+from broker.part import Part
 from broker.store.checkpoint import CheckpointMark
-from broker.store.group_commit import GroupCommit
 from broker.store.log.residency import NotResident, resident_only, warm
 from broker.store.store import MAX_ENTRIES_WAITING, QUEUES, WAITING, MessageStore
+from broker.writing.group_commit import GroupCommit
 from mqcommon.errors import DiskFull, OutOfDescriptors, StoreError
 
 logger = logging.getLogger(__name__)
@@ -44,8 +46,8 @@ PAUSE_FULL_S = 10.0
 PAUSE_DESCRIPTORS_S = 1.0
 
 
-class Flusher:
-    """Flushes one store; ``wake`` tells that somebody waits for it."""
+class Flusher(Part):
+    """Flushes one store."""
 
     def __init__(
         self,
@@ -65,14 +67,14 @@ class Flusher:
         self.one_at_a_time = trio.Lock()
         self._waiting = trio.Event()
         self._busy = False
-        self._may_be_behind = MAX_SLAVE_INDEX_BEHIND_BYTES if options.is_slave else MAX_INDEX_BEHIND_BYTES
+        self._may_be_behind = MAX_INDEX_BEHIND_BYTES
         self._most_behind = 0
         self._next_ends = 0.0
         # Why entries of queues are kept in memory; "" when they can be written.
         self._cannot_write = store.refusal_of(QUEUES)
 
-    def wake(self) -> None:
-        """After a turn of the loop: somebody may wait for a flush."""
+    def after_turn(self) -> None:
+        """Somebody may wait for a flush."""
         self._busy = True
         if self._commits:
             self._waiting.set()
@@ -159,8 +161,18 @@ class Flusher:
         # The noted ends must not name its queues: a start would miss them.
         await self.checkpoint(note_ends=True)
 
-    async def run(self) -> None:
+    def index_may_lag(self, most_bytes: int) -> None:
+        """How far the index may be behind the log before it takes time from other work."""
+        self._may_be_behind = most_bytes
+
+    async def stop(self) -> None:
+        """What was stored is made durable. When no file can be opened now, the store's close does it."""
+        with suppress(OutOfDescriptors):
+            await self.flush()
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """All loops, until cancelled."""
+        task_status.started()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(
                 self._flush_waiting if self._options.flush_disk_type == "SYNC_FLUSH" else self._flush_often

@@ -1,18 +1,19 @@
 """The loop that makes pages of the commit log ready ahead of its end, in a thread: appends do not wait for them.
 
-Neighbours: store/commitlog.py (which pages), wiring.py (wakes it).
+Neighbour: store/log/commitlog.py (which pages).
 """
 
 from contextlib import suppress
 
 import trio
 
+from broker.part import Part
 from broker.store.log.commitlog import CommitLog
 from mqcommon.errors import FileClosed
 
 
-class PagesAhead:
-    """Serves one log; `run` until cancelled."""
+class PagesAhead(Part):
+    """Serves one log."""
 
     def __init__(self, log: CommitLog) -> None:
         self._log = log
@@ -20,12 +21,14 @@ class PagesAhead:
         # A thread of its own: it may wait for the disk while others want to be quick.
         self._thread = trio.CapacityLimiter(1)
 
-    def wake(self) -> None:
-        """After a turn of the loop: the log may have grown."""
+    def after_turn(self) -> None:
+        """The log may have grown."""
         if self._log.end > self._log.populate_at:
             self._wanted.set()
 
-    async def run(self) -> None:
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Until cancelled."""
+        task_status.started()
         while True:
             await self._wanted.wait()
             self._wanted = trio.Event()

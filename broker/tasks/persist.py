@@ -11,6 +11,7 @@ import trio
 from broker.meta.consumer_offsets import SLICE
 from broker.meta.metadata import Metadata
 from broker.options import BrokerOptions
+from broker.part import Part
 from mqcommon.errors import OutOfDescriptors, StoreError
 
 logger = logging.getLogger(__name__)
@@ -28,8 +29,8 @@ class _Round:
         self.error = ""
 
 
-class Persister:
-    """Serves one Metadata; `run` until cancelled, then `close`."""
+class Persister(Part):
+    """Serves one Metadata."""
 
     def __init__(self, metadata: Metadata, options: BrokerOptions) -> None:
         self._metadata = metadata
@@ -41,7 +42,6 @@ class Persister:
         self._compacting = False
         self._stopped = ""
         self._failing = False
-        self._journal.on_append = self._appended
 
     async def wait(self) -> None:
         """Return when all that was appended so far survives power loss; StoreError when that cannot be."""
@@ -58,8 +58,9 @@ class Persister:
         if self._syncing or self._wanted.is_set():
             await self.wait()
 
-    async def run(self) -> None:
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """All loops, until cancelled."""
+        task_status.started()
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._sync_when_wanted, nursery)
@@ -81,7 +82,7 @@ class Persister:
             await trio.lowlevel.checkpoint()
 
     async def close(self) -> None:
-        """After `run` has ended: append offsets, sync, close. Never takes longer than CLOSE_TIMEOUT_S."""
+        """Append offsets, sync, close the journal. Never takes longer than CLOSE_TIMEOUT_S."""
         with trio.CancelScope(shield=True, deadline=trio.current_time() + CLOSE_TIMEOUT_S) as scope:
             try:
                 await self.append_offsets()
@@ -94,7 +95,8 @@ class Persister:
         if scope.cancelled_caught:
             logger.error("metadata journal not closed within %d s", CLOSE_TIMEOUT_S)
 
-    def _appended(self) -> None:
+    def appended(self) -> None:
+        """Something was appended to the journal: it is synced soon."""
         self._wanted.set()
 
     async def _sync_when_wanted(self, nursery: trio.Nursery) -> None:

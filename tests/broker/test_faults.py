@@ -8,8 +8,10 @@ import pytest
 import trio
 
 from broker import broker as broker_module
+from broker.delivery.hold import HeldPulls
+from broker.handlers.pull import PullHandlers
 from broker.store.reader import read_queue
-from broker.wiring import Rooms, build_rooms
+from broker.wiring.wiring import Wiring, wire
 from mqcommon.errors import RemotingError
 from remoting.net.client import RemotingClient, open_client
 from remoting.net.server import Server
@@ -55,22 +57,26 @@ async def all_fail(client: RemotingClient, addr: str, codes: list[int]) -> None:
     assert len(codes) > 15
 
 
-@pytest.fixture
-def rooms(monkeypatch: pytest.MonkeyPatch) -> list[Rooms]:
-    built: list[Rooms] = []
+def held_by(wiring: Wiring) -> HeldPulls:
+    return wiring.part(PullHandlers)._held
 
-    def building(*args: Any) -> Rooms:
-        built.append(build_rooms(*args))
+
+@pytest.fixture
+def wired(monkeypatch: pytest.MonkeyPatch) -> list[Wiring]:
+    built: list[Wiring] = []
+
+    def building(*args: Any) -> Wiring:
+        built.append(wire(*args))
         return built[0]
 
-    monkeypatch.setattr(broker_module, "build_rooms", building)
+    monkeypatch.setattr(broker_module, "wire", building)
     return built
 
 
 @pytest.mark.parametrize(("quick", "slow"), [(bad, bad_slowly), (unsendable, unsendable_slowly)])
-async def test_every_handler_of_a_broker(rooms: list[Rooms], quick: Any, slow: Any) -> None:
+async def test_every_handler_of_a_broker(wired: list[Wiring], quick: Any, slow: Any) -> None:
     async with running() as (client, addr):
-        await all_fail(client, addr, with_faults(rooms[0].server, quick, slow))
+        await all_fail(client, addr, with_faults(wired[0].server, quick, slow))
 
 
 @pytest.mark.parametrize(("quick", "slow"), [(bad, bad_slowly), (unsendable, unsendable_slowly)])
@@ -81,7 +87,7 @@ async def test_every_handler_of_a_nameserver(nursery: trio.Nursery, tmp_path: Pa
 
 
 async def test_a_held_pull_that_fails_costs_neither_the_sender_nor_the_other_pulls(
-    rooms: list[Rooms], monkeypatch: pytest.MonkeyPatch
+    wired: list[Wiring], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with running() as (client, addr), open_client() as other:
         await client.invoke(addr, send_request("T", b"1"))
@@ -93,7 +99,7 @@ async def test_a_held_pull_that_fails_costs_neither_the_sender_nor_the_other_pul
         async with trio.open_nursery() as nursery:
             nursery.start_soon(pull, "one", client)
             nursery.start_soon(pull, "two", other)
-            while len(rooms[0].held) < 2:
+            while len(held_by(wired[0])) < 2:
                 await trio.lowlevel.checkpoint()
             calls: list[int] = []
 
@@ -109,9 +115,9 @@ async def test_a_held_pull_that_fails_costs_neither_the_sender_nor_the_other_pul
 
 
 async def test_an_error_when_a_connection_ends_does_not_keep_the_others_from_it(
-    rooms: list[Rooms], monkeypatch: pytest.MonkeyPatch
+    wired: list[Wiring], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("broker.handlers.client.ClientHandlers.closed", bad)
+    monkeypatch.setattr("broker.handlers.client.ClientHandlers.channel_closed", bad)
     async with running() as (client, addr), open_client() as other:
         await client.invoke(addr, send_request("T", b"1"))
         async with trio.open_nursery() as nursery:
@@ -121,18 +127,18 @@ async def test_an_error_when_a_connection_ends_does_not_keep_the_others_from_it(
                     await other.invoke(addr, pull_request("T", 1, wait_ms=20_000), 30_000)
 
             nursery.start_soon(pull)
-            while not len(rooms[0].held):
+            while not len(held_by(wired[0])):
                 await trio.lowlevel.checkpoint()
             other.close_connection(addr, "on purpose")
-        while len(rooms[0].held):
+        while len(held_by(wired[0])):
             await trio.lowlevel.checkpoint()
         assert (await client.invoke(addr, send_request("T", b"2"))).code == 0
 
 
-async def test_an_error_at_the_end_of_a_turn(rooms: list[Rooms], monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_error_at_the_end_of_a_turn(wired: list[Wiring], monkeypatch: pytest.MonkeyPatch) -> None:
     async with running(flush_disk_type="SYNC_FLUSH") as (client, addr):
         await client.invoke(addr, send_request("T", b"1"))
-        monkeypatch.setattr(rooms[0].pages, "wake", bad)
+        monkeypatch.setattr("broker.tasks.pages.PagesAhead.after_turn", bad)
         for _ in range(3):
             assert (await client.invoke(addr, send_request("T", b"2"))).code == 0
 
@@ -150,7 +156,7 @@ async def test_an_error_at_the_end_of_a_turn(rooms: list[Rooms], monkeypatch: py
 )
 async def test_a_nameserver_that_answers_junk(code: int, junk: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("broker.options.BrokerOptions.register_period_ms", 10)
-    monkeypatch.setattr("broker.registrar.PAUSE_S", 0.01)
+    monkeypatch.setattr("broker.registration.registrar.PAUSE_S", 0.01)
     asked: list[int] = []
 
     def answer(channel: Any, request: Command) -> Command:

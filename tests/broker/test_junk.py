@@ -6,7 +6,7 @@ import pytest
 import trio
 
 from broker import broker as broker_module
-from broker.wiring import Rooms, build_rooms
+from broker.wiring.wiring import Wiring, wire
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import CBOR, JSON, Command
 from tests.broker.running import running, send_request
@@ -48,8 +48,8 @@ BODIES: dict[int, Any] = {
 
 @pytest.mark.parametrize("codec", [JSON, CBOR])
 async def test_every_request(codec: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    built: list[Rooms] = []
-    monkeypatch.setattr(broker_module, "build_rooms", lambda *args: built.append(build_rooms(*args)) or built[0])
+    built: list[Wiring] = []
+    monkeypatch.setattr(broker_module, "wire", lambda *args: built.append(wire(*args)) or built[0])
     async with running() as (_, addr):
         host, _, port = addr.rpartition(":")
         stream = await trio.open_tcp_stream(host, int(port))

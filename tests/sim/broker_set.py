@@ -229,7 +229,7 @@ class BrokerSet:
                 if sent.answer == ResponseCode.SUCCESS:
                     self._check_copies(sent)
         waiting = [sent for sent in master.sent if sent.life == master.life and sent.answer is None]
-        assert waiting == [] and len(master.double_write) == 0
+        assert waiting == [] and len(master.durability) == 0
         last = master.sent[-1]
         if sum(slave.ready and not slave.stopped for slave in self.slaves) >= self.options.in_sync_replicas - 1:
             assert last.answer == ResponseCode.SUCCESS, f"all is well, and the last send is answered {last}"

@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 from random import Random
 
 from broker.options import BrokerOptions
-from broker.replication.acks import AckLedger, Slave
-from broker.replication.double_write import DoubleWrite
 from broker.replication.hello import first_difference
 from broker.replication.link import LinkTerms, MasterLink
-from broker.store.group_commit import GroupCommit
+from broker.writing.acks import AckLedger, Slave
+from broker.writing.durability import Durability
+from broker.writing.group_commit import GroupCommit
 from mqcommon.errors import ProtocolError, RequestRefused
 from tests.sim.log import Log, record_bytes
 from tests.sim.network import End
@@ -159,7 +159,7 @@ class Master(Process):
         self.acks = AckLedger(self.options.ha_max_gap_not_in_sync)
         self.commits = GroupCommit()
         self.commits.reached = self.log.flushed
-        self.double_write = DoubleWrite(self.commits, self.acks, self.options)
+        self.durability = Durability(self.commits, self.acks, self.options, double_write=True)
         self.served: list[Served] = []
         # The last connection of each slave.
         self.last_of: dict[str, Served] = {}
@@ -202,7 +202,7 @@ class Master(Process):
         """A client's send."""
         now = self.scheduler.now
         try:
-            self.double_write.admit(self.log.end)
+            self.durability.admit(self.log.end)
         except RequestRefused:
             self.refused += 1
             return
@@ -216,7 +216,7 @@ class Master(Process):
             sent.answer, sent.answered_at = code, self.scheduler.now
             self._on_answer(sent)
 
-        self.double_write.wait(end, now, answer)
+        self.durability.when_safe(end, now, answer)
         self.flush()
         for served in self.served[:]:
             served.pump()
@@ -243,5 +243,5 @@ class Master(Process):
 
     def _sweep(self) -> None:
         self.commits.expire(self.scheduler.now)
-        self.double_write.expire(self.scheduler.now)
+        self.durability.expire(self.scheduler.now)
         self.later(SWEEP_S, self._sweep)

@@ -22,7 +22,7 @@ PURE = (
     *("mqcommon/arguments.py", "mqcommon/message", "remoting/protocol"),
     *("namesrv/routes.py", "namesrv/min_broker.py", "namesrv/rivals.py"),
     *("namesrv/checks.py", "namesrv/parts.py", "namesrv/registration.py", "broker/meta/changes.py"),
-    *("broker/replication/acks.py", "broker/replication/admission.py", "broker/replication/frames.py"),
+    *("broker/writing/acks.py", "broker/replication/admission.py", "broker/replication/frames.py"),
     *("broker/replication/hello.py",),
     *("broker/replication/link.py", "broker/replication/members.py"),
 )

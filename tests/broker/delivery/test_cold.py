@@ -12,7 +12,6 @@ import pytest
 import trio
 import trio.testing
 
-from broker import broker as broker_module
 from broker.delivery import cold as cold_module
 from broker.delivery.cold import THREADS, ColdReads
 from broker.store.log.residency import NotResident, Span, bytes_got, check_resident
@@ -284,7 +283,7 @@ async def test_the_requests_of_a_closed_connection_are_forgotten() -> None:
         await until(lambda: gate.waiting == THREADS, "a thread reads")
         for number in range(5):
             disk.ask(gone, 50 + number)
-        disk.reads.drop(cast(Channel, gone))
+        disk.reads.channel_closed(cast(Channel, gone))
         assert len(disk.reads) == THREADS
         gate.open()
         await until(lambda: len(peer.answers) == THREADS, "answers")
@@ -326,7 +325,7 @@ async def test_a_disk_that_hangs_does_not_hold_up_the_end() -> None:
 
 
 async def test_a_broker_stops_though_its_disk_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(broker_module, "DRAIN_TIMEOUT_MS", 50)
+    monkeypatch.setattr(cold_module, "STOP_TIMEOUT_S", 0.05)
     fs = MemoryFiles()
     fill(fs, [b"old"])
     gate = Gate(fs)

@@ -6,20 +6,21 @@ from broker.handlers.admin_config import ConfigHandlers
 from broker.handlers.admin_groups import GroupHandlers
 from broker.handlers.admin_topics import TopicHandlers
 from broker.handlers.client import ClientHandlers
-from broker.handlers.ha import HaHandlers
 from broker.handlers.offsets import OffsetHandlers
 from broker.handlers.query import QueryHandlers
-from broker.handlers.slave_tables import SlaveTableHandlers
+from broker.handlers.runtime import RuntimeInfo, Waiting
 from broker.handlers.stats import StatsHandlers
 from broker.meta.clients import Clients
-from broker.observe.replication import ReplicationStats
-from broker.observe.runtime import RuntimeInfo, Waiting
 from broker.observe.stats import BrokerStats
 from broker.options import BrokerOptions
-from broker.replication.acks import AckLedger
-from broker.replication.double_write import DoubleWrite
+from broker.replication.ha_status import HaHandlers
 from broker.replication.progress import SlaveProgress
-from broker.store.group_commit import GroupCommit
+from broker.replication.role import RoleMachine
+from broker.replication.slave_tables import SlaveTableHandlers
+from broker.replication.stats import ReplicationStats
+from broker.writing.acks import AckLedger
+from broker.writing.durability import Durability
+from broker.writing.group_commit import GroupCommit
 from mqcommon.errors import RequestRefused, StoreError
 from remoting.net.steps import finish
 from remoting.protocol.bodies import Body, Dialect, encode_body
@@ -61,6 +62,7 @@ class Desk:
 
     def __init__(self, broker_options: BrokerOptions | None = None) -> None:
         self.room = room = Room(broker_options or options())
+        room.topics.is_mirror = room.groups.is_mirror = room.options.broker_id > 0
         self.clock = room.clock
         self.store = open_store(room.fs, room.clock)
         self.stats = BrokerStats(room.clock)
@@ -68,10 +70,11 @@ class Desk:
         self.deleted: list[str] = []
         self.syncs = 0
         self.acks = AckLedger(room.options.ha_max_gap_not_in_sync)
-        double_write = DoubleWrite(GroupCommit(), self.acks, room.options)
-        self.replication = ReplicationStats(self.acks, double_write, lambda: self.store.log.end, room.clock)
+        durability = Durability(GroupCommit(), self.acks, room.options, double_write=True)
+        self.replication = ReplicationStats(self.acks, durability, lambda: self.store.log.end, room.clock)
         self.progress = SlaveProgress()
-        self.ha = HaHandlers(room.options, self.store, self.replication, self.progress, room.clock)
+        self.role = RoleMachine(room.options.broker_id)
+        self.ha = HaHandlers(self.role, self.store, self.replication, self.progress, room.clock)
         self.runtime = RuntimeInfo(
             "/store",
             room.fs,
@@ -79,7 +82,7 @@ class Desk:
             self.stats,
             self.replication,
             room.clock,
-            is_active=lambda: not room.options.is_slave,
+            is_active=lambda: self.role.now.is_master,
             waiting=lambda: {"send": Waiting(3, 5, 7)},
         )
         families: list[Any] = [

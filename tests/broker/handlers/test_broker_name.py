@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from broker.handlers.broker_name import NAME_THE_BROKER, check_broker_name, checking_broker_name
+from broker.assembly import hooked
+from broker.handlers.broker_name import NAME_THE_BROKER, BrokerNames, check_broker_name
 from mqcommon.errors import RequestRefused
 from mqcommon.message.batch import encode_batch
 from remoting.protocol.codes import RequestCode, ResponseCode
@@ -78,10 +79,12 @@ def test_no_recorded_request_of_an_official_client_is_refused() -> None:
         served.append(request.code)
 
     channel: Any = FakeChannel()
-    checked, sends = checking_broker_name("broker-a", handler), 0
+    names, sends = BrokerNames("broker-a"), 0
     for each in recorded("java_json", "java_rocketmq", "java_5.3.3", "cpp", "admin_4.9.8", "admin_5.3.3"):
         if each.is_request and each.request_code in NAME_THE_BROKER:
-            checked(channel, each.command)
+            hook = names.hook(each.request_code)
+            assert hook is not None
+            hooked(handler, [hook])(channel, each.command)
         if each.is_request and each.request_code in (10, 310, 320):
             ext = each.command.ext or {}
             check_broker_name(ext.get("n", ext.get("brokerName", "")), "broker-a")

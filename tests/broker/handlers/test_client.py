@@ -152,7 +152,7 @@ async def test_members_are_told_when_one_comes_changes_leaves_or_is_cut_off(auto
         await desk.ask(HEART_BEAT, body=beat("c2"), channel=two)
         await trio.sleep(2 * WINDOW_S)
         notices(one)
-        desk.client_handlers.closed(two)  # type: ignore[arg-type]
+        desk.client_handlers.channel_closed(two)  # type: ignore[arg-type]
         assert notices(one) == ["g"]
         nursery.cancel_scope.cancel()
 
@@ -166,8 +166,8 @@ async def test_members_that_join_one_after_another_are_told_in_a_few_rounds(auto
         await trio.sleep(3 * WINDOW_S)
         # the first joined alone; a window later all are told of all, in slices
         assert [len(channel.pushed) for channel in channels] == [2] + [1] * 599
-        desk.client_handlers.closed(channels[-1])  # type: ignore[arg-type]
-        desk.client_handlers.closed(channels[-2])  # type: ignore[arg-type]
+        desk.client_handlers.channel_closed(channels[-1])  # type: ignore[arg-type]
+        desk.client_handlers.channel_closed(channels[-2])  # type: ignore[arg-type]
         await trio.sleep(3 * WINDOW_S)
         assert [len(channel.pushed) for channel in channels[:-2]] == [3] + [2] * 597
         nursery.cancel_scope.cancel()
@@ -203,10 +203,10 @@ async def test_silent_clients_are_closed_and_their_fellows_told(autojump_clock: 
     await desk.ask(HEART_BEAT, body=beat("c2"), channel=lively)
     await all_told(desk)
     notices(lively)
-    desk.client_handlers.expire()
+    desk.client_handlers.tick()
     assert silent.closed_reason is None
     desk.clock.advance(2_000)
-    desk.client_handlers.expire()
+    desk.client_handlers.tick()
     assert silent.closed_reason == "no heartbeat in time"
     assert lively.closed_reason is None
     assert notices(lively) == ["g"]

@@ -7,15 +7,11 @@ from typing import Any, cast
 import pytest
 import trio
 
-from broker.handlers.send import BATCH_AT_ONCE, SendHandlers
-from broker.observe.stats import BrokerStats
-from broker.store.group_commit import GroupCommit
+from broker.handlers.send import BATCH_AT_ONCE
 from mqcommon.errors import DiskFull, RequestRefused
 from mqcommon.message.batch import MAX_MESSAGES, decode_offsets, encode_batch
-from mqcommon.message.ids import UniqueKeys
 from mqcommon.message.record import decode_record
 from remoting.net.server import HandOver
-from remoting.net.steps import Stepper
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import CBOR, Command
 from sdk.producer.bulk import BATCH_COUNT
@@ -23,7 +19,8 @@ from sdk.producer.lane import MAX_BATCH_COUNT
 from tests.broker.handlers.test_send_to_slaves import SendChannel
 from tests.broker.meta.support import Room
 from tests.broker.running import send_request
-from tests.broker.store.support import HOST, SMALL, open_store
+from tests.broker.store.support import SMALL, open_store
+from tests.broker.writing.support import make_sends
 
 
 class Broker:
@@ -35,10 +32,8 @@ class Broker:
         self.channel: Any = SendChannel()
         self.channel.closed_reason = None
         self.turns = 0
-        self.handlers = SendHandlers(
-            self.store, room.topics, GroupCommit(), BrokerStats(room.clock), room.options, room.clock, HOST,
-            UniqueKeys("127.0.0.1", 1, 1), Stepper(), self.turned,
-        ).handlers()  # fmt: skip
+        sends = make_sends(self.store, room.topics, room.options, room.clock, turned=self.turned)
+        self.handlers = sends.handlers.handlers()
 
     def turned(self) -> None:
         self.turns += 1

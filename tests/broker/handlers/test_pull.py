@@ -12,6 +12,7 @@ from broker.handlers.pull import PullHandlers
 from broker.meta.clients import Clients
 from broker.observe.stats import BrokerStats
 from broker.replication.known_master import KnownMaster, MasterAddress
+from broker.replication.role import RoleMachine
 from remoting.protocol.bodies.group import SubscriptionGroupConfig
 from remoting.protocol.bodies.topic import TopicConfig
 from remoting.protocol.codes import ResponseCode
@@ -44,18 +45,19 @@ class Desk:
         self.room = Room(options(**changes))
         self.store = open_store(self.room.fs, self.room.clock)
         self.held = HeldPulls()
-        self.known = KnownMaster() if self.room.options.is_slave else None
+        self.known = KnownMaster()
+        self.known.on_return.append(self.held.release)
         self.room.metadata.topics.put(TopicConfig("T", 1, 1))
         self.channel = Reply()
         self.handlers = PullHandlers(
             self.store, self.room.topics, self.room.groups, self.room.offsets, Clients(), self.held,
-            ColdReads(), BrokerStats(self.room.clock), self.room.options, 300, self.known,
+            ColdReads(), BrokerStats(self.room.clock), self.room.options, 300,
+            RoleMachine(self.room.options.broker_id), self.known,
         )  # fmt: skip
         for _ in range(messages):
             put(self.store, "T", 0, b"x")
 
     def master_lives(self, *, is_known: bool = True) -> None:
-        assert self.known is not None
         self.known.told("ns", MASTER if is_known else None)
 
     def group(self, **changes: Any) -> None:

@@ -27,8 +27,8 @@ def warnings(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
 class Refused:
     def __init__(self) -> None:
         self.clients = Clients()
-        self.family = RefusedHandlers(self.clients)
-        self.handlers = self.family.handlers(())
+        self.family = RefusedHandlers(self.clients, ())
+        self.handlers = self.family.handlers()
 
     def ask(self, channel: FakeChannel, code: int, ext: dict[str, Any] | None = None, body: bytes = b"") -> None:
         answer = self.handlers[code](cast(Any, channel), Command(code, ext, body))

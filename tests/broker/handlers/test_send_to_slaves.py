@@ -7,20 +7,16 @@ import pytest
 import trio
 import trio.testing
 
-from broker.handlers.send import SendHandlers
-from broker.observe.stats import BrokerStats
-from broker.replication.acks import AckLedger
-from broker.replication.double_write import DoubleWrite
-from broker.store.group_commit import GroupCommit
+from broker.writing.acks import AckLedger
+from broker.writing.group_commit import GroupCommit
 from mqcommon.errors import RequestRefused
 from mqcommon.message.batch import encode_batch
-from mqcommon.message.ids import UniqueKeys
-from remoting.net.steps import Stepper
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import FLAG_ONEWAY, Command
 from tests.broker.meta.support import Room, options
 from tests.broker.running import send_request
-from tests.broker.store.support import HOST, open_store
+from tests.broker.store.support import open_store
+from tests.broker.writing.support import make_sends
 
 SLAVE = "10.0.0.1:1"
 
@@ -44,11 +40,11 @@ class SyncMaster:
         room = Room(self.options)
         self.store = open_store(room.fs, room.clock)
         self.commits, self.acks, self.channel = GroupCommit(), AckLedger(1 << 20), SendChannel()
-        self.double_write = DoubleWrite(self.commits, self.acks, self.options, max_waiting)
-        self.handlers = SendHandlers(
-            self.store, room.topics, self.commits, BrokerStats(room.clock), self.options, room.clock, HOST,
-            UniqueKeys("127.0.0.1", 1, 1), Stepper(), lambda: None, self.double_write,
-        ).handlers()  # fmt: skip
+        self.writer, self.durability, handlers = make_sends(
+            self.store, room.topics, self.options, room.clock,
+            commits=self.commits, acks=self.acks, max_waiting=max_waiting,
+        )  # fmt: skip
+        self.handlers = handlers.handlers()
 
     def send(self, body: bytes = b"hello", **fields: Any) -> Command | None:
         return self.send_command(send_request("t", body, **fields))
@@ -92,10 +88,10 @@ async def test_a_silent_slave(master: SyncMaster, mock_clock: trio.testing.MockC
     master.slave_has_all()
     master.send()
     mock_clock.jump(2.9)
-    master.double_write.expire(trio.current_time())
+    master.durability.expire(trio.current_time())
     assert master.codes == []
     mock_clock.jump(0.2)
-    master.double_write.expire(trio.current_time())
+    master.durability.expire(trio.current_time())
     assert master.codes == [ResponseCode.FLUSH_SLAVE_TIMEOUT]
     assert master.channel.answers[0].ext is not None and master.store.max_offset("t", 0) == 1
 
@@ -135,7 +131,7 @@ async def test_a_oneway_send_waits_for_nobody(master: SyncMaster) -> None:
     command = send_request("t", b"x")
     command.flag |= FLAG_ONEWAY
     master.send_command(command)
-    assert len(master.double_write) == 0 and master.store.max_offset("t", 0) == 1
+    assert len(master.durability) == 0 and master.store.max_offset("t", 0) == 1
 
 
 async def test_no_message_is_kept_while_its_answer_waits(master: SyncMaster) -> None:
@@ -172,10 +168,10 @@ async def test_a_dead_slave_does_not_fill_the_memory(mock_clock: trio.testing.Mo
             master.send()
         except RequestRefused:
             refused += 1
-    assert (len(master.double_write), refused, master.codes) == (20, 80, [])
+    assert (len(master.durability), refused, master.codes) == (20, 80, [])
     mock_clock.jump(3.0)
-    master.double_write.expire(trio.current_time())
+    master.durability.expire(trio.current_time())
     assert master.codes == [ResponseCode.FLUSH_SLAVE_TIMEOUT] * 20
     master.send()
-    assert len(master.double_write) == 1
+    assert len(master.durability) == 1
     master.store.close()

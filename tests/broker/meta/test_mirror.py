@@ -10,7 +10,7 @@ from remoting.protocol.bodies.data_version import DataVersion
 from remoting.protocol.bodies.group import SubscriptionGroupConfig
 from remoting.protocol.bodies.offsets import DelayOffsetTable
 from remoting.protocol.bodies.topic import TopicConfig
-from tests.broker.meta.support import Room, options
+from tests.broker.meta.support import Room
 from tests.broker.meta.test_consumer_offsets import flush
 
 
@@ -170,7 +170,8 @@ def test_delay_offsets_of_a_slave_that_acted_move_forward_only() -> None:
 
 
 def test_a_slave_serves_a_new_group_and_leaves_it_to_its_master_to_keep_it() -> None:
-    slave = Room(options(broker_id=1, broker_role="SLAVE"))
+    slave = Room()
+    slave.groups.is_mirror = slave.topics.is_mirror = True
     known, version = set(slave.groups.names()), slave.groups.data_version
     assert slave.groups.get_or_create("g") == SubscriptionGroupConfig("g")
     assert slave.topics.create_retry_topic("g") is None

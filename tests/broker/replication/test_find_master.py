@@ -17,7 +17,9 @@ from tests.broker.replication.sets import broker
 
 
 def finder(known: KnownMaster, **options: Any) -> MasterFinder:
-    return MasterFinder(known, BrokerOptions(broker_role="SLAVE", broker_id=1, **options))
+    made = MasterFinder(known, BrokerOptions(broker_role="SLAVE", broker_id=1, **options))
+    known.on_change.append(made.changed)
+    return made
 
 
 async def test_a_skylark_master_is_told_by_its_answer() -> None:

@@ -47,6 +47,7 @@ async def rooms(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Rooms]:
     monkeypatch.setattr(hand_over_module, "RETRY_S", 0.01)
     master, slave, members = Desk(), Room(), Members(1)
     hand_over = HandOver(members, slave.offsets)
+    members.on_change.append(hand_over.changed)
     made = Rooms(master, "", slave, members, hand_over)
 
     def update(channel: Channel, request: Command) -> Command:

@@ -3,7 +3,7 @@
 import pytest
 import trio
 
-from broker import registrar as registrar_module
+from broker.registration import registrar as registrar_module
 from broker.replication import slave_sync
 from mqcommon.errors import BrokerError, RouteNotFound, SkylarkError
 from mqcommon.message.message import Message

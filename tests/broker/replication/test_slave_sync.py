@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import trio
 
-from broker.handlers.watch_metadata import MetadataWatch
 from broker.replication import slave_sync as slave_sync_module
 from broker.replication.known_master import KnownMaster, MasterAddress
 from broker.replication.slave_sync import SlaveSync
@@ -27,6 +26,7 @@ from remoting.protocol.headers.offsets import GetAllConsumerOffsetResponseHeader
 from tests.broker.handlers.support import Desk
 from tests.broker.meta.support import Room, options
 from tests.broker.meta.test_mirror import tables, versions
+from tests.broker.replication.test_watch_metadata import watch_of
 from tests.broker.store.support import put
 from tests.sdk.fakes import Fake, serving
 from tests.tidy.tree import ROOT
@@ -51,7 +51,7 @@ class SkylarkMaster:
     def __init__(self) -> None:
         self.desk = Desk()
         self.room = self.desk.room
-        self.watch = MetadataWatch(self.room.metadata)
+        self.watch = watch_of(self.room.metadata)
         self.asked: list[int] = []
         self.serve()
 
@@ -90,7 +90,9 @@ class Slave:
 async def slave(online: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint) -> AsyncIterator[Slave]:
     room, known = Room(options(broker_id=1, broker_role="SLAVE")), KnownMaster()
     persister = Persister(room.metadata, room.options)
+    room.journal.on_append = persister.appended
     copied = Slave(room, known, SlaveSync(known, room.metadata, persister, lambda: copied.log_end, online))
+    known.on_change.append(copied.sync.master_moved)
     with trio.fail_after(20):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(persister.run)

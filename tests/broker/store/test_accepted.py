@@ -9,24 +9,21 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from broker.handlers.send import SendHandlers
 from broker.observe.stats import BrokerStats
 from broker.replication.replica import Replica
-from broker.store.group_commit import GroupCommit
 from broker.store.log.sound import SECTOR_BYTES
 from broker.store.store import MessageStore
 from broker.verify_store import verify
 from mqcommon.errors import RequestRefused
 from mqcommon.message.batch import encode_batch
-from mqcommon.message.ids import UniqueKeys
 from mqcommon.message.record import MAX_PROPERTIES, Record
-from remoting.net.steps import Stepper
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
 from tests.broker.meta.support import Room, options
 from tests.broker.replication.test_replica import feed, log_bytes
 from tests.broker.running import send_request
-from tests.broker.store.support import HOST, SMALL, new_store, open_store, put, read_all
+from tests.broker.store.support import SMALL, new_store, open_store, put, read_all
+from tests.broker.writing.support import make_sends
 from tests.support.memory_files import MemoryFiles
 
 OPTIONS = replace(SMALL, commitlog_segment_bytes=64 * 1024)
@@ -48,10 +45,8 @@ class Sender:
         self.fs = room.fs
         self.store = open_store(room.fs, room.clock, OPTIONS)
         self._channel = Channel(remote, {})
-        self._handlers = SendHandlers(
-            self.store, room.topics, GroupCommit(), BrokerStats(room.clock, now=lambda: 0.0), room.options,
-            room.clock, HOST, UniqueKeys("127.0.0.1", 1, 1), Stepper(), lambda: None,
-        ).handlers()  # fmt: skip
+        stats = BrokerStats(room.clock, now=lambda: 0.0)
+        self._handlers = make_sends(self.store, room.topics, room.options, room.clock, stats=stats).handlers.handlers()
 
     def send(self, request: Command) -> bool:
         """Whether the message, or the batch, was accepted."""

@@ -9,12 +9,12 @@ import pytest
 import trio
 
 from broker.options import BrokerOptions
-from broker.store.group_commit import GroupCommit
 from broker.store.removal import Removal
 from broker.store.retention import HOUR_MS, Decision
 from broker.store.store import MessageStore
 from broker.tasks.clean import Cleaner
 from broker.tasks.flush import Flusher
+from broker.writing.group_commit import GroupCommit
 from mqcommon.clock import ManualClock
 from mqcommon.errors import DiskFull
 from tests.broker.store.support import bodies, open_store, put

@@ -12,10 +12,10 @@ import trio
 import trio.testing
 
 from broker.options import BrokerOptions
-from broker.store.group_commit import GroupCommit
 from broker.store.store import StoreOptions
 from broker.tasks import flush
 from broker.tasks.flush import PAGE_BYTES, Flusher
+from broker.writing.group_commit import GroupCommit
 from mqcommon.errors import OutOfDescriptors, StoreError
 from mqcommon.message.message import decode_messages
 from remoting.protocol.codes import ResponseCode
@@ -76,7 +76,7 @@ class Room:
         """Put a message whose sender waits for the disk."""
         put(self.store, "t", 0, b"message")
         self.commits.wait(self.store.log.end, deadline, heard.append)
-        self.flusher.wake()
+        self.flusher.after_turn()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -337,7 +337,7 @@ async def test_the_index_falls_back_no_further_than_it_may(
     build = room.store.build_index
 
     def build_while_busy(limit: int) -> int:
-        room.flusher.wake()
+        room.flusher.after_turn()
         return build(limit)
 
     monkeypatch.setattr(room.store, "build_index", build_while_busy)

@@ -31,7 +31,7 @@ def populated(fs: MemoryFiles) -> list[range]:
 async def put_and_wake(store: MessageStore, pages: PagesAhead, count: int) -> None:
     for _ in range(count):
         put(store, "t", 0, bytes(100))
-        pages.wake()
+        pages.after_turn()
         await until(lambda: store.log.end <= store.log.populate_at, "pages are ready")
 
 
@@ -40,7 +40,7 @@ async def test_the_pages_ahead_of_the_end_are_ready(nursery: trio.Nursery) -> No
     store = open_store(fs)
     pages = PagesAhead(store.log)
     nursery.start_soon(pages.run)
-    pages.wake()
+    pages.after_turn()
     await trio.testing.wait_all_tasks_blocked(0.01)
     assert populated(fs) == [], "not before something is written"
     await put_and_wake(store, pages, 60)
@@ -60,7 +60,7 @@ async def test_a_file_that_is_gone_does_no_harm(nursery: trio.Nursery, monkeypat
     store = open_store(fs)
     pages = PagesAhead(store.log)
     put(store, "t", 0, bytes(100))
-    pages.wake()
+    pages.after_turn()
     segment = store.log.chain.segments[0]
     file = segment.file
     monkeypatch.setattr(store.log, "span", lambda start, stop: Span(file, start, stop - start))

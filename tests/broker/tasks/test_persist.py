@@ -24,6 +24,7 @@ from tests.broker.meta.support import DIRECTORY, Room, options
 @asynccontextmanager
 async def running(room: Room) -> AsyncIterator[Persister]:
     persister = Persister(room.metadata, room.options)
+    room.journal.on_append = persister.appended
     with trio.fail_after(60):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(persister.run)
@@ -118,6 +119,7 @@ def commit_1_000_each(room: Room, groups: int, base: int = 0) -> None:
 async def test_100_000_offsets_go_in_small_steps_with_turns_of_the_loop_between() -> None:
     room = Room()
     persister = Persister(room.metadata, room.options)
+    room.journal.on_append = persister.appended
     steps: list[int] = []
     room.journal.on_append = lambda: steps.append(room.fs.used())
     turns: list[int] = []
@@ -205,6 +207,7 @@ async def test_a_hung_disk_delays_the_stop_no_longer_than_the_deadline(
 ) -> None:
     room = Room()
     persister = Persister(room.metadata, room.options)
+    room.journal.on_append = persister.appended
     go_on = threading.Event()
 
     def hang(operation: str, path: str) -> None:

@@ -1,0 +1,163 @@
+"""From the parts of a broker to what its server needs: one handler a code, one function for each event.
+
+What no part overrides is not called, and a handler without hooks is used as it is.
+"""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+
+from broker.part import Answered, Hook, Part
+from mqcommon.errors import ConfigError
+from remoting.net.channel import Channel
+from remoting.net.server import Handler, HandOver, SlowHandler, failure
+from remoting.net.steps import Stepper
+from remoting.protocol.command import Command
+
+logger = logging.getLogger(__name__)
+
+
+def handlers_of(
+    parts: Sequence[Part], stepper: Stepper, guarded: Callable[[Handler], Handler]
+) -> tuple[dict[int, Handler], dict[int, SlowHandler]]:
+    """(handlers, slow handlers) by code. ConfigError when two parts handle one code.
+
+    ``guarded`` makes of a handler one that does not wait for the disk on the loop.
+    """
+    quick: dict[int, Handler] = {}
+    slow: dict[int, SlowHandler] = {}
+    owners: dict[int, Part] = {}
+    for part in parts:
+        tables: tuple[Mapping[int, object], ...] = (part.handlers(), part.step_handlers(), part.slow_handlers())
+        for code in [code for table in tables for code in table]:
+            if code in owners:
+                names = f"{type(owners[code]).__name__} and {type(part).__name__}"
+                raise ConfigError(f"two parts of the broker handle request {code}: {names}")
+            owners[code] = part
+        for code, handler in part.handlers().items():
+            quick[code] = guarded(handler) if code in part.reads_disk else handler
+        slow |= stepper.handlers(part.step_handlers()) | dict(part.slow_handlers())
+    for code in owners:
+        if hooks := [hook for part in parts if (hook := part.hook(code)) is not None]:
+            if code in quick:
+                quick[code] = hooked(quick[code], hooks)
+            else:
+                slow[code] = hooked_slow(slow[code], hooks)
+    return quick, slow
+
+
+def hooked(handler: Handler, hooks: Sequence[Hook]) -> Handler:
+    """``handler`` with ``hooks`` called before it, in their order."""
+
+    def call(channel: Channel, request: Command) -> Command | None:
+        watching: list[Answered] = []
+        try:
+            response = _first_answer(hooks, channel, request, watching)
+            if response is None:
+                response = handler(channel, request)
+        except HandOver as long:
+            if watching:
+                raise HandOver(_watched(long.handler, watching)) from None
+            raise
+        except Exception as error:
+            if not watching:
+                raise
+            response = failure(request, error)
+        if watching:
+            _tell(channel, request, response, watching)
+        return response
+
+    return call
+
+
+def hooked_slow(handler: SlowHandler, hooks: Sequence[Hook]) -> SlowHandler:
+    """As `hooked`, for a handler that waits."""
+
+    async def call(channel: Channel, request: Command) -> Command | None:
+        watching: list[Answered] = []
+        try:
+            response = _first_answer(hooks, channel, request, watching)
+        except Exception as error:
+            if not watching:
+                raise
+            response = failure(request, error)
+        if response is None:
+            return await _watched(handler, watching)(channel, request)
+        _tell(channel, request, response, watching)
+        return response
+
+    return call
+
+
+def _first_answer(
+    hooks: Sequence[Hook], channel: Channel, request: Command, watching: list[Answered]
+) -> Command | None:
+    """The answer of the first hook that gives one; ``watching`` gets what is to be called with the answer."""
+    for hook in hooks:
+        found = hook(channel, request)
+        if isinstance(found, Command):
+            return found
+        if found is not None:
+            watching.append(found)
+    return None
+
+
+def _watched(handler: SlowHandler, watching: list[Answered]) -> SlowHandler:
+    async def call(channel: Channel, request: Command) -> Command | None:
+        try:
+            response = await handler(channel, request)
+        except Exception as error:
+            response = failure(request, error)
+        _tell(channel, request, response, watching)
+        return response
+
+    return call
+
+
+def _tell(channel: Channel, request: Command, response: Command | None, watching: list[Answered]) -> None:
+    """Tell the answer; one that comes later is told then."""
+
+    def tell(answer: Command | None) -> None:
+        for answered in watching:
+            try:
+                answered(answer)
+            except Exception:
+                logger.exception("%r failed for the answer to request %d", answered, request.code)
+
+    if request.is_oneway or response is not None:
+        tell(None if request.is_oneway else response)
+    else:
+        channel.when_answered(request, tell)
+
+
+def closed_of(parts: Sequence[Part]) -> Callable[[Channel], None]:
+    """All that is to be done for a connection that has closed, even when one part fails."""
+    calls = [part.channel_closed for part in parts if overrides(part, "channel_closed")]
+
+    def closed(channel: Channel) -> None:
+        for call in calls:
+            try:
+                call(channel)
+            except Exception:
+                logger.exception("%s failed for the closed connection of %s", call.__qualname__, channel.remote)
+
+    return closed
+
+
+class TurnEnd:
+    """All that is to be done at the end of a turn: call it. The parts are told in their order."""
+
+    def __init__(self) -> None:
+        self._calls: tuple[Callable[[], None], ...] = ()
+
+    def serve(self, parts: Sequence[Part]) -> None:
+        """Tell these."""
+        self._calls = tuple(part.after_turn for part in parts if overrides(part, "after_turn"))
+
+    def __call__(self) -> None:
+        for call in self._calls:
+            call()
+
+
+def overrides(part: Part, name: str) -> bool:
+    """Whether ``part`` has a ``name`` of its own."""
+    return getattr(type(part), name) is not getattr(Part, name)

@@ -1,0 +1,41 @@
+"""The port for clients, as two parts: one accepts connections, the other lets those that are open come to their end.
+
+Requests are refused as soon as `ClientPort` stops. What is in flight then is answered by the parts between the two, and
+`OpenConnections` waits until the answers have left.
+"""
+
+from collections.abc import Sequence
+
+import trio
+
+from broker.part import Part
+from remoting.net.server import Server
+
+DRAIN_TIMEOUT_MS = 2_000
+
+
+class OpenConnections(Part):
+    """Stops when all answers are sent, or that takes too long."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    async def stop(self) -> None:
+        await self._server.drain(DRAIN_TIMEOUT_MS)
+
+
+class ClientPort(Part):
+    """Serves on ``listeners``."""
+
+    def __init__(self, server: Server, listeners: Sequence[trio.SocketListener]) -> None:
+        self._server = server
+        self._listeners = list(listeners)
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Until cancelled: connections that are open are served also after `stop`."""
+        async with trio.open_nursery() as nursery:
+            await nursery.start(self._server.serve_on, self._listeners)
+            task_status.started()
+
+    async def stop(self) -> None:
+        self._server.stop_accepting()

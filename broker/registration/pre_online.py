@@ -1,0 +1,151 @@
+"""What a master with acting masters does before it registers: it fetches what slaves committed while it was away.
+
+It asks NameServers who of its set lives (901), tells each slave where it is (906), so that the log can follow at once,
+and takes over the slave's consumer offsets (43) and delay offsets (45) where they are further than its own: so none
+goes back. (RocketMQ takes a slave's whole table when its version is higher, else nothing of it.)
+A SYNC_MASTER also waits, not for long, until the slave copies its log, or the first sends would find no slave.
+A slave that lives and does not answer is waited for until NameServers have forgotten it, or LIMIT_S have passed.
+Neighbours: registrar.py waits for `prepare`; replication/member_requests.py is the slave's
+side of 906; replication/hand_over.py for the rest.
+"""
+
+import logging
+
+import trio
+
+from broker.identity import Identity
+from broker.meta.metadata import Metadata
+from broker.options import BrokerOptions
+from broker.registration.heartbeats import TIMEOUT_MS
+from broker.registration.outer import Namesrv
+from broker.replication.master_api import Master
+from broker.replication.members import Members
+from broker.tasks.persist import Persister
+from broker.writing.acks import AckLedger
+from broker.writing.durability import Durability
+from mqcommon.errors import BrokerError, ProtocolError, RemotingError, StoreError
+from mqcommon.names import MASTER_ID
+from remoting.net.client import RemotingClient
+from remoting.protocol.codes import ResponseCode
+from remoting.protocol.headers.pages import FIRST_PAGE, PageRequestHeader
+
+logger = logging.getLogger(__name__)
+
+RETRY_S = 1.0
+# As long as a NameServer without light heartbeats remembers a broker that is silent.
+LIMIT_S = 120.0
+# A slave looks for its master at least each 6 s.
+COPYING_S = 10.0
+COPYING_POLL_S = 0.05
+
+
+class PreOnline:
+    """Of one master. A broker without slaves (totalReplicas 1), or with ``skipPreOnline``, is online at once."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        options: BrokerOptions,
+        metadata: Metadata,
+        persister: Persister,
+        members: Members,
+        acks: AckLedger,
+        durability: Durability,
+    ) -> None:
+        self._identity = identity
+        self._options = options
+        self._metadata = metadata
+        self._persister = persister
+        self._members = members
+        self._acks = acks
+        self._durability = durability
+
+    async def prepare(self, client: RemotingClient) -> None:
+        """Return when this master may register."""
+        options = self._options
+        if options.namesrv_addrs and options.total_replicas > 1 and not options.skip_pre_online:
+            await self._take_over_from_all(client)
+        self._members.came_online()
+
+    async def _take_over_from_all(self, client: RemotingClient) -> None:
+        done: dict[str, None] = {}
+        failed: dict[str, None] = {}
+        with trio.move_on_after(LIMIT_S) as limit:
+            while True:
+                slaves = await self._slaves(client)
+                for addr in slaves:
+                    if addr in done:
+                        continue
+                    try:
+                        await self._take_over(client, addr)
+                    except Exception as error:
+                        if addr not in failed:
+                            is_bug = not isinstance(error, RemotingError | BrokerError | ProtocolError | StoreError)
+                            text = "not online yet: slave %s does not tell its offsets: %s"
+                            logger.warning(text, addr, error, exc_info=error if is_bug else None)
+                        failed[addr] = None
+                    else:
+                        done[addr] = None
+                if all(addr in done for addr in slaves):
+                    return
+                await trio.sleep(RETRY_S)
+        if limit.cancelled_caught:
+            logger.error("online without the offsets of %s: consumers may see messages twice", " ".join(failed))
+
+    async def _slaves(self, client: RemotingClient) -> list[str]:
+        """The addresses of those that live, by id; waits until a NameServer answers."""
+        told = False
+        while True:
+            found: dict[int, str] = {}
+            answered = False
+            for addr in self._options.namesrv_addrs:
+                try:
+                    found |= await Namesrv(client, addr, self._identity, self._options, TIMEOUT_MS).members(TIMEOUT_MS)
+                    answered = True
+                except BrokerError as error:
+                    # one of version 4 knows no acting masters
+                    answered = answered or error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+                except (RemotingError, ProtocolError):
+                    continue
+            if answered:
+                return [found[broker_id] for broker_id in sorted(found) if broker_id != MASTER_ID]
+            if not told:
+                logger.warning("not online yet: no NameServer tells which slaves live")
+                told = True
+            await trio.sleep(RETRY_S)
+
+    async def _take_over(self, client: RemotingClient, addr: str) -> None:
+        slave = Master(client, addr)  # for as long as it acts
+        try:
+            await slave.tell_master(self._identity.addr, self._identity.ha_addr)
+        except BrokerError as error:
+            if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                raise
+            return  # one without acting masters: it has nothing that is not from here
+        if self._durability.needs_slaves:
+            await self._is_copied_to(addr.rpartition(":")[0])
+        offsets = self._metadata.consumer_offsets
+        before = offsets.changes
+        page: PageRequestHeader | None = FIRST_PAGE
+        while page is not None:
+            got = await slave.consumer_offsets(None, page)
+            offsets.advance(got.table.offset_table)
+            page = got.next_page
+        try:
+            self._metadata.delay_offsets.advance(await slave.delay_offsets())
+        except BrokerError as error:
+            if error.code != ResponseCode.SYSTEM_ERROR:
+                raise  # a Java slave that never saw a delayed message has none
+        await self._persister.append_offsets()
+        logger.info("%d consumer offsets taken over from slave %s", offsets.changes - before, addr)
+
+    async def _is_copied_to(self, host: str) -> None:
+        """Return when a slave at ``host`` reports, or when that takes too long."""
+        with trio.move_on_after(COPYING_S) as limit:
+            # Looked at a few times in a process's life: not worth an event in the ledger.
+            while not any(  # noqa: ASYNC110
+                slave.acked >= 0 and slave.addr.rpartition(":")[0] == host for slave in self._acks.slaves()
+            ):
+                await trio.sleep(COPYING_POLL_S)
+        if limit.cancelled_caught:
+            logger.warning("the slave at %s does not copy the log; sends may find no slave at first", host)

@@ -1,0 +1,265 @@
+"""Keeps the broker registered with every NameServer, each by a task of its own, so that a hung one delays no other.
+
+The whole set of topics is sent when it changed, when the connection is new (a NameServer forgets a broker whose
+connection closed), and when the periodic question 322 says that it is needed. A NameServer that is away is tried about
+each second; one line is logged when it goes and one when it is back. A broker without NameServers serves all the same.
+A slave registers in full each time, since only that is answered with where its master is; often while none is known.
+With acting masters a master registers when it has what slaves committed for it, and all live by light heartbeats, too.
+Bounds: at most ten registrations a second and NameServer, less when one takes long.
+Neighbours: outer.py (the requests), meta/topics.py (what changed), replication/known_master.py (is told of the master).
+"""
+
+import logging
+from collections.abc import Awaitable, Callable
+from random import Random
+
+import trio
+
+from broker.identity import Identity
+from broker.meta.topics import Topics
+from broker.options import BrokerOptions
+from broker.part import Part
+from broker.registration.heartbeats import Heartbeats
+from broker.registration.outer import Namesrv
+from broker.registration.registration import Registration
+from broker.replication.known_master import KnownMaster
+from mqcommon.backoff import Backoff
+from mqcommon.errors import BrokerError, ProtocolError, RemotingError, RequestTimeout
+from mqcommon.names import MASTER_ID
+from remoting.net.client import RemotingClient, open_client
+
+logger = logging.getLogger(__name__)
+
+# Pauses between the tries of a NameServer that is away: from the first to the second, with jitter.
+FIRST_RETRY_S = 0.1
+RETRY_S = 1.0
+PAUSE_S = 0.1
+# After a registration that took long, wait this many times as long before the next one.
+PAUSE_FACTOR = 5
+# How often a slave asks for its master that a NameServer does not know (yet), unless answers take long.
+MASTERLESS_S = 1.0
+MASTERLESS_FACTOR = 20
+# A broker whose name and id another one has says so as often.
+CONTEST_LOG_S = 60.0
+
+_Failures = (RemotingError, BrokerError, ProtocolError)
+
+
+class _State:
+    """What is known of one NameServer."""
+
+    def __init__(self, addr: str) -> None:
+        self.addr = addr
+        self.wake = trio.Event()
+        #: What it was told; None before the first connection.
+        self.registration: Registration | None = None
+        #: Whether it answers; None until the first attempt.
+        self.up: bool | None = None
+        self.failures = 0
+
+    @property
+    def is_registered(self) -> bool:
+        """Whether it knows this broker, as far as is known here."""
+        return self.registration is not None and self.registration.version is not None
+
+    def forget(self) -> None:
+        """It does not know this broker any more, or may not."""
+        if self.registration is not None:
+            self.registration.forget()
+
+
+class Registrar(Part):
+    """Call `register_soon` when topics changed, `role_changed` when the role did."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        topics: Topics,
+        options: BrokerOptions,
+        master: KnownMaster,
+        heartbeats: Heartbeats | None = None,
+        prepare: Callable[[RemotingClient], Awaitable[None]] | None = None,
+        random: Random | None = None,
+    ) -> None:
+        """``master`` is told where NameServers say that it is, while this broker is a slave.
+
+        With acting masters, ``heartbeats`` go where it is registered, and a master registers after ``prepare``.
+        """
+        self._identity = identity
+        self._topics = topics
+        self._options = options
+        self._master = master
+        self._heartbeats = heartbeats
+        self._prepare = prepare
+        self._backoff = Backoff(FIRST_RETRY_S, RETRY_S, random or Random())
+        self._states = {addr: _State(addr) for addr in options.namesrv_addrs}
+        self._loops = trio.CancelScope()
+        self._stopping = False
+        self._running = False
+        self._finished = trio.Event()
+        self._unregister_timeout_ms = 0.0
+        self._rival = ""
+        self._contest_logged_at = 0.0
+
+    def register_soon(self) -> None:
+        """The topics changed: tell all NameServers, as soon as the bounds allow."""
+        for state in self._states.values():
+            state.wake.set()
+
+    def role_changed(self) -> None:
+        """This broker has another id now: tell all NameServers."""
+        for state in self._states.values():
+            state.forget()
+            state.wake.set()
+
+    @property
+    def _is_slave(self) -> bool:
+        return self._identity.broker_id != MASTER_ID
+
+    @property
+    def registered_addrs(self) -> list[str]:
+        """NameServers that answer and know the present topics."""
+        version = self._topics.data_version
+        return [s.addr for s in self._states.values() if s.up and s.registration and s.registration.version == version]
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Register and stay registered, until `stop` (which unregisters) or cancelled (which does not)."""
+        self._running = True
+        if not self._states:
+            logger.warning("no NameServer is set: clients find this broker only by its address %s", self._identity.addr)
+        try:
+            limit = self._options.frame_max_length
+            async with open_client(on_lost=self._connection_lost, max_frame_bytes=limit) as client:
+                try:
+                    task_status.started()
+                    with self._loops:
+                        if self._prepare is not None:
+                            await self._prepare(client)
+                        async with trio.open_nursery() as nursery:
+                            for state in self._states.values():
+                                nursery.start_soon(self._keep_registered, client, state)
+                                if self._heartbeats is not None:
+                                    nursery.start_soon(self._keep_alive, client, state, self._heartbeats)
+                            await trio.sleep_forever()
+                    await self._unregister(client)
+                finally:
+                    self._stopping = True  # connections that end from here on are no news
+        finally:
+            self._finished.set()
+
+    async def stop(self, timeout_ms: float = 3_000) -> None:
+        """Unregister from all NameServers that answer within ``timeout_ms``, and end `run`."""
+        self._stopping = True
+        self._unregister_timeout_ms = timeout_ms
+        self._loops.cancel()
+        if self._running:
+            await self._finished.wait()
+
+    async def _keep_registered(self, client: RemotingClient, state: _State) -> None:
+        namesrv = Namesrv(client, state.addr, self._identity, self._options)
+        registration = state.registration = Registration(namesrv, self._topics, self._options)
+        while True:
+            state.wake = trio.Event()
+            started = trio.current_time()
+            try:
+                await self._register(namesrv, registration)
+            except Exception as error:
+                self._failed(state, error)
+                if isinstance(error, RequestTimeout):  # the connection may be dead without knowing it
+                    client.close_connection(state.addr, "no answer in time")
+                # Not woken by changes: a NameServer that takes connections and drops them must cost little.
+                await trio.sleep(self._backoff.pause_s(state.failures))
+                continue
+            self._succeeded(client, state)
+            took = trio.current_time() - started
+            period_s = self._period_s(took)
+            # Never longer than the period: a NameServer forgets who is silent for long.
+            await trio.sleep(min(max(PAUSE_S, PAUSE_FACTOR * took), max(PAUSE_S, period_s)))
+            with trio.move_on_after(period_s):
+                await state.wake.wait()
+
+    async def _keep_alive(self, client: RemotingClient, state: _State, heartbeats: Heartbeats) -> None:
+        def forgotten() -> None:
+            state.forget()
+            state.wake.set()
+
+        namesrv = Namesrv(client, state.addr, self._identity, self._options)
+        await heartbeats.keep(namesrv, lambda: state.is_registered, forgotten)
+
+    def _period_s(self, took_s: float) -> float:
+        period_s = self._options.register_period_ms / 1000
+        if not self._is_slave or self._master.registered:
+            return period_s
+        return min(max(MASTERLESS_S, MASTERLESS_FACTOR * took_s), period_s)
+
+    async def _register(self, namesrv: Namesrv, registration: Registration) -> None:
+        version = self._topics.data_version
+        known = registration.version == version and not self._options.force_register and not self._is_slave
+        if known and not await namesrv.needs_registration(version):
+            return
+        if known:
+            registration.forget()  # it has lost what it was told
+        address = await registration.send()
+        if namesrv.contested_by:
+            self._log_contest(namesrv.addr, namesrv.contested_by)
+        if self._heartbeats is not None:
+            self._heartbeats.ask_soon()
+        if self._is_slave:
+            self._master.told(namesrv.addr, address)
+
+    def _log_contest(self, addr: str, rival: str) -> None:
+        now = trio.current_time()
+        if rival == self._rival and now < self._contest_logged_at + CONTEST_LOG_S:
+            return
+        self._rival, self._contest_logged_at = rival, now
+        who = self._identity
+        logger.error(
+            "NameServer %s has another broker as %s with id %d, at %s: while it runs, it and this one, at %s, displace"
+            " each other; stop one of them, or give it another brokerName or brokerId",
+            addr, who.broker_name, who.broker_id, rival, who.addr,
+        )  # fmt: skip
+
+    def _connection_lost(self, addr: str) -> None:
+        state = self._states.get(addr)
+        if state is None or self._stopping:
+            return
+        state.forget()
+        if state.up:
+            state.up = False
+            logger.warning("connection to NameServer %s lost, trying to come back", addr)
+        state.wake.set()
+
+    def _failed(self, state: _State, error: Exception) -> None:
+        state.forget()
+        if self._is_slave:
+            self._master.told(state.addr, None)
+        state.failures += 1
+        if state.up is not False and not isinstance(error, _Failures):
+            logger.error("registration at NameServer %s failed, still trying", state.addr, exc_info=error)
+        elif state.up is not False:
+            logger.warning("not registered at NameServer %s, still trying: %s", state.addr, error)
+        state.up = False
+
+    def _succeeded(self, client: RemotingClient, state: _State) -> None:
+        if not state.up:
+            wire = "CBOR" if client.speaks_cbor(state.addr) else "JSON"
+            logger.info("registered at NameServer %s as %s, in %s", state.addr, self._identity.addr, wire)
+        state.up = True
+        state.failures = 0
+
+    async def _unregister(self, client: RemotingClient) -> None:
+        """From all at once; one that does not answer notices the closed connection."""
+        with trio.move_on_after(self._unregister_timeout_ms / 1000):
+            async with trio.open_nursery() as nursery:
+                for state in self._states.values():
+                    if state.up:
+                        nursery.start_soon(self._unregister_from, client, state)
+
+    async def _unregister_from(self, client: RemotingClient, state: _State) -> None:
+        try:
+            timeout_ms = self._unregister_timeout_ms
+            await Namesrv(client, state.addr, self._identity, self._options, timeout_ms).unregister()
+        except _Failures as error:
+            logger.warning("not unregistered from NameServer %s: %s", state.addr, error)
+        else:
+            logger.info("unregistered from NameServer %s", state.addr)

@@ -1,0 +1,157 @@
+"""Tells one NameServer the topics of this broker: all of them, or what has changed since it was told.
+
+Our NameServers say that they take parts: they get a large set in parts of PART_TOPICS, and after that only changes. A
+RocketMQ one gets all topics in one frame each time, compressed when they would not fit otherwise; what does not fit
+even so is left out, with an error in the log. Large sets are encoded in a thread.
+Invariant: what a NameServer was told counts only for the connection that it was told on.
+Neighbours: registrar.py decides when; outer.py has the request; namesrv/parts.py is the other side.
+"""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import trio
+
+from broker.meta.topics import Topics
+from broker.options import BrokerOptions
+from broker.registration.outer import Namesrv, Part, Registered
+from broker.replication.known_master import MasterAddress
+from mqcommon.errors import FrameTooLarge, ProtocolError
+from mqcommon.names import PERM_READ_WRITE
+from remoting.protocol.bodies import encode_body
+from remoting.protocol.bodies.data_version import DataVersion
+from remoting.protocol.bodies.register import RegisterBrokerBody, encode_compressed
+from remoting.protocol.bodies.topic import TopicConfig, TopicConfigTable
+from remoting.protocol.command import VERSION
+
+logger = logging.getLogger(__name__)
+
+# Both sides work some milliseconds on a part.
+PART_TOPICS = 500
+# For the header of a registration.
+HEADER_BYTES = 4_096
+# What a topic takes in JSON besides its name, which is there twice.
+TOPIC_BYTES = 170
+
+
+class Registration:
+    """Of one broker at one NameServer."""
+
+    def __init__(self, namesrv: Namesrv, topics: Topics, options: BrokerOptions) -> None:
+        self._namesrv = namesrv
+        self._topics = topics
+        self._options = options
+        #: The version that the NameServer was told on the present connection.
+        self.version: DataVersion | None = None
+        self._changes_told = 0
+        self._is_cut = False
+
+    def forget(self) -> None:
+        """The connection is gone, or the NameServer has forgotten this broker."""
+        self.version = None
+        self._namesrv.takes_parts = False
+
+    async def send(self) -> MasterAddress | None:
+        """Tell what there is now; returns where the master is, for a slave."""
+        # What changes while parts are sent is told again after that: the version is the one of now.
+        version, changes = self._topics.data_version, self._topics.changes.count
+        registered = await self._send(version)
+        if registered.whole_needed:
+            raise ProtocolError(f"NameServer {self._namesrv.addr} did not take the parts of a registration")
+        self.version, self._changes_told = version, changes
+        return registered.master
+
+    async def _send(self, version: DataVersion) -> Registered:
+        namesrv = self._namesrv
+        base, self.version = self.version, None
+        if base is not None and namesrv.takes_parts and not self._options.force_register:
+            changed = self._topics.changes.since(self._changes_told)
+            if changed is not None:
+                registered = await self._send_parts(changed, version, base)
+                if not registered.whole_needed:
+                    return registered
+        names = self._topics.names()
+        if len(names) <= PART_TOPICS:
+            try:
+                return await namesrv.register(self._body(names, version))
+            except FrameTooLarge as error:
+                logger.info("topics for NameServer %s do not fit into one frame: %s", namesrv.addr, error)
+        if not namesrv.takes_parts:
+            await namesrv.needs_registration(version)  # tells whether it takes them
+        if namesrv.takes_parts:
+            return await self._send_parts(names, version, None)
+        return await self._send_in_one(names, version)
+
+    async def _send_parts(self, names: Sequence[str], version: DataVersion, base: DataVersion | None) -> Registered:
+        """``names`` are all topics, or those that changed since ``base``."""
+        left, number, size = list(reversed(names)), 0, PART_TOPICS
+        while True:
+            chunk = left[-size:]
+            body = self._body(chunk, version)
+            body.removed_topics = [name for name in chunk if self._topics.get(name) is None]
+            try:
+                registered = await self._namesrv.register(body, Part(number, len(chunk) == len(left), base))
+            except FrameTooLarge as error:
+                if not chunk:
+                    raise
+                if len(chunk) == 1:
+                    logger.error("topic %s cannot be told to NameServers: %s", left.pop(), error)
+                size = max(1, len(chunk) // 2)
+                continue
+            if registered.whole_needed or len(chunk) == len(left):
+                return registered
+            del left[-size:]
+            number += 1
+
+    async def _send_in_one(self, names: Sequence[str], version: DataVersion) -> Registered:
+        configs = list(self._body(names, version).topic_config_serialize_wrapper.topic_config_table.values())
+        limit = self._options.frame_max_length
+        made = await trio.to_thread.run_sync(encode_in_one, configs, version, limit - HEADER_BYTES)
+        if made.left_out and not self._is_cut:
+            logger.error(
+                "%d of %d topics are not registered at NameServer %s: they do not fit into a frame of %d bytes. Use"
+                " Skylark's NameServers, which take topics in parts, or raise frameMaxLength here and"
+                " -Dcom.rocketmq.remoting.frameMaxLength there",
+                made.left_out, len(configs), self._namesrv.addr, limit,
+            )  # fmt: skip
+        self._is_cut = made.left_out > 0
+        return await self._namesrv.register_encoded(made.data, is_compressed=made.is_compressed)
+
+    def _body(self, names: Sequence[str], version: DataVersion) -> RegisterBrokerBody:
+        """The topics of ``names`` that there are, with what ``brokerPermission`` leaves of theirs."""
+        perm = self._options.broker_permission
+        table = {name: config for name in names if (config := self._topics.get(name)) is not None}
+        if perm & PERM_READ_WRITE != PERM_READ_WRITE:
+            table = {name: replace(config, perm=config.perm & perm) for name, config in table.items()}
+        return RegisterBrokerBody(TopicConfigTable(version, table, version))
+
+
+class InOne(NamedTuple):
+    """A registration in one frame, and how many topics did not fit."""
+
+    data: bytes
+    is_compressed: bool
+    left_out: int
+
+
+def encode_in_one(configs: Sequence[TopicConfig], version: DataVersion, limit: int) -> InOne:
+    """As many of ``configs`` as fit into ``limit`` bytes, in RocketMQ's plain form when all of them do.
+
+    Its compressed form has neither order nor topicSysFlag; attributes are left out there, NameServers need none.
+    """
+    if sum(2 * len(config.topic_name) + TOPIC_BYTES for config in configs) <= limit:
+        data = encode_body(_whole(configs, version))
+        if len(data) <= limit:
+            return InOne(data, False, 0)
+    count = len(configs)
+    while True:
+        data = encode_compressed(_whole(configs[:count], version), VERSION, attributes=False)
+        if len(data) <= limit or not count:
+            return InOne(data, True, len(configs) - count)
+        count = min(count - 1, count * limit // len(data) * 49 // 50)
+
+
+def _whole(configs: Sequence[TopicConfig], version: DataVersion) -> RegisterBrokerBody:
+    return RegisterBrokerBody(TopicConfigTable(version, {config.topic_name: config for config in configs}, version))

@@ -1,0 +1,57 @@
+"""The members of a set among themselves: who is the lowest (905), and where the master is (906).
+
+Neighbours: registration/heartbeats.py (asks NameServers whether 905 is true), known_master.py.
+"""
+
+from collections.abc import Callable
+
+from broker.identity import Identity
+from broker.part import Part
+from broker.replication.known_master import KnownMaster, MasterAddress
+from broker.replication.role import RoleMachine
+from broker.store.store import MessageStore
+from remoting.net.channel import Channel
+from remoting.net.server import Handler
+from remoting.protocol.codes import RequestCode
+from remoting.protocol.command import Command
+from remoting.protocol.headers.members import ExchangeHAInfoHeader
+
+
+class MemberHandlers(Part):
+    """Of a broker with acting masters."""
+
+    def __init__(
+        self,
+        role: RoleMachine,
+        identity: Identity,
+        store: MessageStore,
+        master: KnownMaster,
+        ask_soon: Callable[[], None],
+    ) -> None:
+        self._role = role
+        self._identity = identity
+        self._store = store
+        self._master = master
+        self._ask_soon = ask_soon
+
+    def handlers(self) -> dict[int, Handler]:
+        return {
+            RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE: self.min_broker_changed,
+            RequestCode.EXCHANGE_BROKER_HA_INFO: self.exchange_ha_info,
+        }
+
+    def min_broker_changed(self, channel: Channel, request: Command) -> Command:
+        """905: from a NameServer, or anybody: all NameServers are asked."""
+        self._ask_soon()
+        return request.respond()
+
+    def exchange_ha_info(self, channel: Channel, request: Command) -> Command:
+        """906: a master that is about to register tells where it is; or a slave asks."""
+        told = ExchangeHAInfoHeader.from_ext(request.ext)
+        answer = ExchangeHAInfoHeader()
+        if self._role.now.follows:
+            if told.master_address and told.master_ha_address:
+                self._master.returning(MasterAddress(told.master_address, told.master_ha_address))
+        elif self._role.now.is_master:
+            answer = ExchangeHAInfoHeader(self._identity.ha_addr, self._store.log.flushed, self._identity.addr)
+        return request.respond(ext=answer.to_ext())

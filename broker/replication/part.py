@@ -1,0 +1,97 @@
+"""Replication as a part of the broker: the master's side or the slave's, as the role says.
+
+When the role changes, one side ends and the other starts; connections of clients stay. A promoted slave gives its
+queues all that it has copied before it takes messages; a demoted master takes no more messages before it follows.
+Neighbours: role.py, master.py, slave.py, slave_sync.py; wiring/replication.py makes this.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable
+
+import trio
+
+from broker.part import Part
+from broker.replication.master import Master
+from broker.replication.role import Kind, Role, RoleMachine
+from broker.replication.slave import Slave
+from broker.replication.slave_sync import SlaveSync
+from mqcommon.errors import UserError
+
+logger = logging.getLogger(__name__)
+
+DRAIN_TIMEOUT_S = 2.0
+# A promoted slave that cannot have the port for its slaves tries again as often.
+LISTEN_PAUSE_S = 1.0
+
+
+class Replication(Part):
+    """See the module. Call `role_changed` when the role did."""
+
+    def __init__(
+        self,
+        role: RoleMachine,
+        master: Master,
+        new_slave: Callable[[], Slave],
+        slave_sync: SlaveSync,
+        listeners: list[trio.SocketListener],
+        listen: Callable[[], Awaitable[list[trio.SocketListener]]],
+    ) -> None:
+        """``listeners``: the open HA port of a broker that starts as a master; ``listen`` opens it for one that
+        becomes one later, or raises UserError. ``new_slave`` is called each time that a master is to be followed.
+        """
+        self._role = role
+        self._master = master
+        self._new_slave = new_slave
+        self._slave_sync = slave_sync
+        self._listeners = listeners
+        self._listen = listen
+        self._side = trio.CancelScope()
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Until cancelled."""
+        task_status.started()
+        while True:
+            with trio.CancelScope() as self._side:
+                if self._role.now.is_master:
+                    await self._lead()
+                else:
+                    await self._follow()
+            if self._role.now.kind is Kind.TAKING_OVER:
+                self._role.took_over()
+
+    def role_changed(self, before: Role, now: Role) -> None:
+        """End the side that does not fit any more."""
+        if before.is_master is not now.is_master or before.follows is not now.follows:
+            self._side.cancel()
+
+    def after_turn(self) -> None:
+        """The log may have grown."""
+        self._master.wake()
+
+    async def stop(self) -> None:
+        """A master's slaves get what was written last, if they take it in time."""
+        await self._master.drain(DRAIN_TIMEOUT_S)
+
+    async def close(self) -> None:
+        for listener in self._listeners:
+            await listener.aclose()
+
+    async def _lead(self) -> None:
+        while not self._listeners:
+            try:
+                self._listeners = await self._listen()
+            except UserError as error:
+                logger.error("no slave can follow this master, still trying: %s", error)
+                await trio.sleep(LISTEN_PAUSE_S)
+        listeners, self._listeners = self._listeners, []
+        await self._master.serve_on(listeners)
+
+    async def _follow(self) -> None:
+        slave = self._new_slave()
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._slave_sync.run)
+                nursery.start_soon(slave.run)
+        finally:
+            with trio.CancelScope(shield=True):
+                await slave.finish()

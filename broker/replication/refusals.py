@@ -1,0 +1,74 @@
+"""What a broker that is no master refuses: whatever would make its log or its topics other than its master's.
+
+Codes and texts are RocketMQ's. Clients try another broker then. The Writer refuses sends, with `NO_MESSAGES`: the text
+is that of versions before 5 (and of 5 with acting masters), which says why.
+"""
+
+import logging
+
+from broker.part import Hook, Part
+from broker.replication.role import RoleMachine
+from mqcommon.errors import RequestRefused
+from mqcommon.names import check_topic, check_topic_is_users
+from remoting.net.channel import Channel
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.command import Command
+from remoting.protocol.headers.topics import TopicRequestHeader
+
+logger = logging.getLogger(__name__)
+
+#: The code and the reason for a message that is put to a slave.
+NO_MESSAGES = (
+    ResponseCode.SERVICE_NOT_AVAILABLE,
+    "service not available now. It may be caused by one of the following reasons: messages are put to the slave",
+)
+_NO_END_OF_TRANSACTION = (
+    ResponseCode.SLAVE_NOT_AVAILABLE,
+    "Message store is slave mode, so end transaction is forbidden.",
+)
+_NO_CHANGE = (
+    ResponseCode.SYSTEM_ERROR,
+    "Can't modify topic or subscription group from slave broker, please execute it from master broker.",
+)
+_NO_CHANGES = (
+    RequestCode.UPDATE_AND_CREATE_TOPIC,
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+    RequestCode.DELETE_SUBSCRIPTIONGROUP,
+)
+_REFUSALS = dict(
+    [
+        (RequestCode.CONSUMER_SEND_MSG_BACK, NO_MESSAGES),
+        (RequestCode.END_TRANSACTION, _NO_END_OF_TRANSACTION),
+        *[(code, _NO_CHANGE) for code in _NO_CHANGES],
+    ]
+)
+
+
+class SlaveRefusals(Part):
+    """Refuses as long as this broker is no master."""
+
+    def __init__(self, role: RoleMachine) -> None:
+        self._role = role
+
+    def hook(self, code: int) -> Hook | None:
+        return self._check if code in _REFUSALS or code == RequestCode.DELETE_TOPIC_IN_BROKER else None
+
+    def _check(self, channel: Channel, request: Command) -> Command | None:
+        if self._role.now.is_master:
+            return None
+        if request.code == RequestCode.DELETE_TOPIC_IN_BROKER:
+            return _leave_topic(channel, request)
+        raise RequestRefused(*_REFUSALS[request.code])
+
+
+def _leave_topic(channel: Channel, request: Command) -> Command:
+    """215. mqadmin deletes a topic on masters and slaves, also a group's own ones, and stops where one refuses.
+
+    RocketMQ's slaves delete it. Here that is answered as a success, and nothing is done: the topic goes when the
+    master has deleted it.
+    """
+    topic = TopicRequestHeader.from_ext(request.ext).topic
+    check_topic(topic)
+    check_topic_is_users(topic)
+    logger.info("deletion of topic %s by %s left to the master", topic, channel.remote)
+    return request.respond()

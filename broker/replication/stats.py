@@ -1,0 +1,112 @@
+"""How far each slave is behind, in bytes and in time, and how fast it gets on: for haStatus, brokerStatus and metrics.
+
+Plain integers: the ledger and whoever sends to a slave keep them; `sample` notes once a second where they stand. How
+long a slave is behind is the age of the first sample at which the log had more than the slave has now, so it is right
+to a second or so, and no more than the time that the samples span.
+"""
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from broker.observe.meter import SECOND_MS, Window
+from broker.writing.acks import AckLedger, Slave
+from broker.writing.durability import Durability
+from mqcommon.clock import Clock
+
+# Over an hour.
+MAX_SAMPLES = 4096
+RATE_SPAN_MS = 10 * SECOND_MS
+
+
+@dataclass(frozen=True, slots=True)
+class SlaveState:
+    """One slave, as its master sees it. ``broker_addr`` is where clients find it, if it told; ``addr`` of its link."""
+
+    addr: str
+    broker_addr: str
+    acked: int
+    behind_bytes: int
+    behind_ms: int
+    in_sync: bool
+    next_offset: int
+    bytes_per_second: int
+
+
+class EndTimes:
+    """When the log had reached which end."""
+
+    def __init__(self, max_samples: int = MAX_SAMPLES) -> None:
+        self._ends: deque[int] = deque(maxlen=max_samples)
+        self._times: deque[int] = deque(maxlen=max_samples)
+
+    def sample(self, end: int, now_ms: int) -> None:
+        if not self._ends or end > self._ends[-1]:
+            self._ends.append(end)
+            self._times.append(now_ms)
+
+    def behind_ms(self, offset: int, now_ms: int) -> int:
+        """How long the log has had more than ``offset``."""
+        index = bisect_right(self._ends, offset)
+        return now_ms - self._times[index] if index < len(self._times) else 0
+
+
+class ReplicationStats:
+    """See the module. ``log_end`` tells the end of the master's log."""
+
+    def __init__(self, acks: AckLedger, durability: Durability, log_end: Callable[[], int], clock: Clock) -> None:
+        self._acks = acks
+        self._durability = durability
+        self._log_end = log_end
+        self._clock = clock
+        self._end_times = EndTimes()
+        self._sent: dict[str, Window] = {}
+
+    def sample(self) -> None:
+        """Once a second."""
+        now_ms = self._clock.now_ms()
+        self._end_times.sample(self._log_end(), now_ms)
+        slaves = {slave.addr: slave.sent_bytes for slave in self._acks.slaves()}
+        for addr in self._sent.keys() - slaves.keys():
+            del self._sent[addr]
+        for addr, sent_bytes in slaves.items():
+            window = self._sent.get(addr)
+            if window is None:
+                window = self._sent[addr] = Window(RATE_SPAN_MS, SECOND_MS, now_ms, (sent_bytes,))
+            window.sample(now_ms, (sent_bytes,))
+
+    def slaves(self) -> list[SlaveState]:
+        """Those connected, in the order in which they came."""
+        now_ms, end = self._clock.now_ms(), self._log_end()
+        return [self._state(slave, end, now_ms) for slave in self._acks.slaves()]
+
+    def table(self) -> dict[str, str]:
+        """For brokerStatus; keys of ours, by the address at which clients find the slave, if it told."""
+        table = {
+            "sendsThatWait": str(len(self._durability)),
+            "slaveNotAvailableTimes": str(self._durability.not_available),
+            "flushSlaveTimeoutTimes": str(self._durability.timed_out),
+        }
+        for slave in self.slaves():
+            name = slave.broker_addr or slave.addr
+            table[f"slaveAckDiff_{name}"] = str(slave.behind_bytes)
+            table[f"slaveBehindMs_{name}"] = str(slave.behind_ms)
+        return table
+
+    def _state(self, slave: Slave, end: int, now_ms: int) -> SlaveState:
+        rate = 0
+        if window := self._sent.get(slave.addr):
+            seconds, (before,) = window.since(now_ms)
+            rate = round((slave.sent_bytes - before) / seconds)
+        acked = max(slave.acked, 0)
+        return SlaveState(
+            slave.addr,
+            slave.identity,
+            slave.acked,
+            end - acked,
+            self._end_times.behind_ms(acked, now_ms) if acked < end else 0,
+            self._acks.is_in_sync(slave, end),
+            slave.next_offset,
+            rate,
+        )

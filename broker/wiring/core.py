@@ -1,0 +1,105 @@
+"""What many parts of a broker share: the store and the tables, and what makes them durable."""
+
+import logging
+import os
+from dataclasses import dataclass
+
+from broker.assembly import TurnEnd
+from broker.delivery.cold import ColdReads
+from broker.identity import Identity
+from broker.meta.clients import Clients
+from broker.meta.metadata import Metadata
+from broker.observe.stats import BrokerStats
+from broker.options import BrokerOptions
+from broker.replication.refusals import NO_MESSAGES
+from broker.replication.role import Role, RoleMachine
+from broker.store.store import MessageStore
+from broker.tasks.flush import MAX_INDEX_BEHIND_BYTES, MAX_SLAVE_INDEX_BEHIND_BYTES, Flusher
+from broker.tasks.persist import Persister
+from broker.writing.acks import AckLedger
+from broker.writing.durability import Durability
+from broker.writing.group_commit import GroupCommit
+from broker.writing.stored_properties import StoredProperties
+from broker.writing.writer import Writer
+from mqcommon.addresses import split_address
+from mqcommon.clock import Clock
+from mqcommon.files import FileSystem
+from mqcommon.message.ids import UniqueKeys, encode_host
+from remoting.net.steps import Stepper
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Core:
+    """Of one broker, whose store and metadata are open."""
+
+    options: BrokerOptions
+    identity: Identity
+    store: MessageStore
+    metadata: Metadata
+    fs: FileSystem
+    clock: Clock
+    role: RoleMachine
+    clients: Clients
+    stats: BrokerStats
+    store_host: bytes
+    acks: AckLedger
+    durability: Durability
+    writer: Writer
+    persister: Persister
+    flusher: Flusher
+    cold: ColdReads
+    stepper: Stepper
+    turn_end: TurnEnd
+
+    def take_role(self, before: Role, now: Role) -> None:
+        """What the role means for the store and the tables. An observer of the role."""
+        is_master = now.is_master
+        self.identity.broker_id = now.broker_id
+        self.metadata.topics.is_mirror = self.metadata.groups.is_mirror = not is_master
+        # A slave that catches up copies first.
+        self.flusher.index_may_lag(MAX_INDEX_BEHIND_BYTES if is_master else MAX_SLAVE_INDEX_BEHIND_BYTES)
+        if is_master:
+            self.writer.accept()
+        else:
+            self.writer.refuse(*NO_MESSAGES)
+
+
+def make_core(
+    options: BrokerOptions,
+    identity: Identity,
+    store: MessageStore,
+    metadata: Metadata,
+    fs: FileSystem,
+    clock: Clock,
+    role: RoleMachine,
+) -> Core:
+    """The core of a broker in its present role."""
+    ip, port = split_address(identity.addr)
+    store_host = encode_host(ip, port)
+    stats, commits, acks = BrokerStats(clock), GroupCommit(), AckLedger(options.ha_max_gap_not_in_sync)
+    if options.broker_role == "SYNC_MASTER" and options.in_sync_replicas == 1:
+        logger.warning("SYNC_MASTER with inSyncReplicas=1 waits for no slave, as ASYNC_MASTER; 2 waits for one")
+    # A slave that becomes the master waits for its slaves, as RocketMQ's.
+    durability = Durability(commits, acks, options, double_write=options.broker_role != "ASYNC_MASTER")
+    properties = StoredProperties(
+        options.region_id, options.broker_cluster_name, "true" if options.trace_on else "false",
+        UniqueKeys(ip, os.getpid(), port), clock,
+    )  # fmt: skip
+    writer = Writer(
+        store, durability, stats, properties,
+        store_host_is_v6=len(store_host) > 8, max_message_bytes=options.max_message_size,
+    )  # fmt: skip
+    persister = Persister(metadata, options)
+    core = Core(
+        options, identity, store, metadata, fs, clock,
+        role=role, clients=Clients(), stats=stats, store_host=store_host, acks=acks,
+        durability=durability, writer=writer, persister=persister,
+        flusher=Flusher(store, commits, options, persister.settle), cold=ColdReads(), stepper=Stepper(),
+        turn_end=TurnEnd(),
+    )  # fmt: skip
+    metadata.journal.on_append = persister.appended
+    core.take_role(role.now, role.now)
+    role.observe(core.take_role)
+    return core

@@ -1,0 +1,152 @@
+"""The parts of a broker that is one of a set: the log and the tables of a master go to its slaves."""
+
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import trio
+
+from broker.options import BrokerOptions
+from broker.part import Part
+from broker.registration.heartbeats import Heartbeats
+from broker.registration.pre_online import PreOnline
+from broker.replication.find_master import MasterFinder
+from broker.replication.ha_status import HaHandlers
+from broker.replication.hand_over import HandOver
+from broker.replication.hello import VERSION, Hello
+from broker.replication.known_master import KnownMaster
+from broker.replication.link import LinkTerms
+from broker.replication.master import Master
+from broker.replication.member_requests import MemberHandlers
+from broker.replication.members import Members
+from broker.replication.part import Replication
+from broker.replication.progress import SlaveProgress
+from broker.replication.refusals import SlaveRefusals
+from broker.replication.replica import Replica
+from broker.replication.role import Kind, Role
+from broker.replication.slave import Slave
+from broker.replication.slave_sync import SlaveSync
+from broker.replication.slave_tables import SlaveTableHandlers
+from broker.replication.stats import ReplicationStats
+from broker.replication.watch_metadata import MetadataWatch
+from broker.wiring.core import Core
+from remoting.net.client import RemotingClient
+
+logger = logging.getLogger(__name__)
+
+# A slave of ours says hello at once; one of RocketMQ tells its offset with its first heartbeat, after 5 s and some.
+HELLO_S = 3.0
+PLAIN_HELLO_S = 10.0
+
+
+@dataclass(frozen=True)
+class Replicated:
+    """``log`` starts first, and so stops last; the others answer requests."""
+
+    log: Replication
+    others: tuple[Part, ...]
+    known: KnownMaster
+    members: Members
+    stats: ReplicationStats
+    #: With acting masters only.
+    heartbeats: Heartbeats | None
+    #: What a master does before it registers.
+    prepare: Callable[[RemotingClient], Awaitable[None]] | None
+
+
+def wire_replication(
+    core: Core, listeners: list[trio.SocketListener], listen: Callable[[], Awaitable[list[trio.SocketListener]]]
+) -> Replicated:
+    """``listeners`` and ``listen``: the HA port, see `Replication`."""
+    options, store, metadata, role, clock = core.options, core.store, core.metadata, core.role, core.clock
+    known, progress, members = KnownMaster(), SlaveProgress(), Members(core.identity.broker_id)
+    finder, terms = MasterFinder(known, options), link_terms(options)
+    stats = ReplicationStats(core.acks, core.durability, lambda: store.log.end, clock)
+    watch = MetadataWatch(metadata)
+    acting = _acting(core, known, members)
+    online = acting.hand_over.master_is_online if acting.hand_over else trio.lowlevel.checkpoint
+    sync = SlaveSync(known, metadata, core.persister, lambda: store.log.raw_end, online, options.frame_max_length)
+
+    def new_slave() -> Slave:
+        who = core.identity
+        return Slave(
+            Replica(store), terms,
+            Hello(VERSION, who.cluster_name, who.broker_name, who.broker_id, who.addr, b""),
+            finder.find, core.turn_end, lambda: known.ask_again(),
+            core.flusher.flush if options.flush_disk_type == "SYNC_FLUSH" else None,
+            progress, clock, core.flusher.one_at_a_time, last_file=options.sync_from_last_file,
+        )  # fmt: skip
+
+    log = Replication(
+        role, Master(store.log, core.acks, terms, lambda: options.ha_rate), new_slave, sync, listeners, listen
+    )
+
+    def role_changed(before: Role, now: Role) -> None:
+        if now.is_master:
+            known.forget()
+        if now.broker_id != before.broker_id:
+            members.renumbered(now.broker_id)
+
+    role.observe(role_changed)
+    role.observe(log.role_changed)
+    known.on_change += [finder.changed, sync.master_moved]
+    for table in (metadata.topics, metadata.groups, metadata.delay_offsets):
+        table.on_change.append(watch.changed)
+    others = (
+        watch, HaHandlers(role, store, stats, progress, clock), SlaveTableHandlers(clock), SlaveRefusals(role),
+        *acting.parts,
+    )  # fmt: skip
+    return Replicated(log, others, known, members, stats, acting.heartbeats, acting.prepare)
+
+
+@dataclass(frozen=True)
+class _Acting:
+    parts: tuple[Part, ...] = ()
+    hand_over: HandOver | None = None
+    heartbeats: Heartbeats | None = None
+    prepare: Callable[[RemotingClient], Awaitable[None]] | None = None
+
+
+def _acting(core: Core, known: KnownMaster, members: Members) -> _Acting:
+    """What ``enableSlaveActingMaster`` brings. Without it the master alone is ever the lowest."""
+    options, role, identity = core.options, core.role, core.identity
+    if not options.enable_slave_acting_master:
+        if role.now.is_master:
+            members.came_online()
+        return _Acting()
+    heartbeats = Heartbeats(options, members, lambda: role.now.follows)
+    hand_over = HandOver(members, core.metadata.consumer_offsets)
+    requests = MemberHandlers(role, identity, core.store, known, heartbeats.ask_soon)
+    prepare = None
+    if role.now.is_master:
+        pre_online = PreOnline(identity, options, core.metadata, core.persister, members, core.acks, core.durability)
+        prepare = pre_online.prepare
+
+    def members_changed() -> None:
+        if role.now.follows:
+            known.lives(members.master_addr is not None)
+            role.acting(members.is_acting)
+
+    def role_changed(before: Role, now: Role) -> None:
+        if now.kind is Kind.ACTING:
+            logger.warning("this slave acts as the master: no member with a lower id lives")
+        elif before.kind is Kind.ACTING:
+            logger.info("this slave acts as the master no more: a member with a lower id lives")
+
+    members.on_change += [members_changed, hand_over.changed]
+    role.observe(role_changed)
+    return _Acting((hand_over, requests), hand_over, heartbeats, prepare)
+
+
+def link_terms(options: BrokerOptions) -> LinkTerms:
+    """What both ends of the link need of the options."""
+    return LinkTerms(
+        cluster=options.broker_cluster_name,
+        broker=options.broker_name,
+        secret=options.ha_shared_secret.encode(),
+        allow_plain=options.allow_plain_peers,
+        heartbeat_s=options.ha_send_heartbeat_interval / 1000,
+        timeout_s=options.ha_housekeeping_interval / 1000,
+        hello_s=PLAIN_HELLO_S if options.allow_plain_peers else HELLO_S,
+        plain_chunk_bytes=options.ha_transfer_batch_size,
+    )

@@ -1,0 +1,155 @@
+"""The parts of a broker, in the order in which they start.
+
+Each part gets what it needs and knows no other. The order matters for the stop, which goes backwards: clients cannot
+find the broker any more, requests are refused, what waits is answered, the answers leave, all is flushed, and slaves
+get the rest.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import trio
+
+from broker.assembly import closed_of, handlers_of
+from broker.client_port import ClientPort, OpenConnections
+from broker.delivery.hold import HeldPulls
+from broker.handlers.admin_clean import CleanHandlers
+from broker.handlers.admin_config import ConfigHandlers
+from broker.handlers.admin_groups import GroupHandlers
+from broker.handlers.admin_topics import TopicHandlers
+from broker.handlers.broker_name import BrokerNames
+from broker.handlers.client import ClientHandlers
+from broker.handlers.offsets import OffsetHandlers
+from broker.handlers.pull import PullHandlers
+from broker.handlers.query import QueryHandlers
+from broker.handlers.refused import RefusedHandlers
+from broker.handlers.runtime import NO_LIMIT, RuntimeInfo, Waiting
+from broker.handlers.send import SendHandlers
+from broker.handlers.stats import StatsHandlers
+from broker.identity import memory_bytes
+from broker.part import Part
+from broker.registration.registrar import Registrar
+from broker.replication.role import Role
+from broker.store.removal import Removal
+from broker.tasks.clean import Cleaner
+from broker.tasks.pages import PagesAhead
+from broker.wiring.core import Core
+from broker.wiring.replication import Replicated, wire_replication
+from remoting.net.connection_limit import connection_budget
+from remoting.net.server import Server, ServerLimits
+from remoting.protocol.command import BROKER_NAME_FIELD
+
+# Descriptors for what is not a client's connection: files of the log, of 2,000 queues and more, of the index and the
+# metadata, links of slaves, connections to NameServers.
+OTHER_DESCRIPTORS = 4_096
+
+P = TypeVar("P", bound=Part)
+
+
+@dataclass(frozen=True)
+class Wiring:
+    """What the daemon starts, in this order, and stops, in the reverse one. ``addr`` is what clients are told."""
+
+    parts: tuple[Part, ...]
+    server: Server
+    addr: str
+
+    def part(self, kind: type[P]) -> P:
+        """The part of this class."""
+        return next(part for part in self.parts if isinstance(part, kind))
+
+
+def wire(
+    core: Core,
+    listeners: list[trio.SocketListener],
+    ha_listeners: list[trio.SocketListener],
+    listen_ha: Callable[[], Awaitable[list[trio.SocketListener]]],
+) -> Wiring:
+    """The broker around ``core``, on open sockets."""
+    options, store = core.options, core.store
+    replicated = wire_replication(core, ha_listeners, listen_ha)
+    cleaner = Cleaner(store, Removal(core.fs, options.store_path_root_dir, store), core.flusher, options, core.clock)
+    answering = (core.cold, *_answering(core, replicated, cleaner), *replicated.others)
+    quick, slow = handlers_of(answering, core.stepper, core.cold.guarded)
+    server = Server(
+        quick,
+        slow,
+        limits=ServerLimits(
+            max_frame_bytes=options.frame_max_length,
+            idle_timeout_ms=options.server_channel_max_idle_time_seconds * 1000,
+        ),
+        on_close=closed_of(answering),
+        after_turn=core.turn_end,
+        greeting={BROKER_NAME_FIELD: core.identity.broker_name},
+        connections=connection_budget(options.max_connections, OTHER_DESCRIPTORS),
+    )
+    parts = (
+        replicated.log, core.flusher, core.persister, cleaner, PagesAhead(store.log), OpenConnections(server),
+        *answering, ClientPort(server, listeners), _registrar(core, replicated),
+    )  # fmt: skip
+    core.turn_end.serve(parts)
+    return Wiring(parts, server, core.identity.addr)
+
+
+def _answering(core: Core, replicated: Replicated, cleaner: Cleaner) -> list[Part]:
+    """The parts that answer clients and administrators."""
+    options, store, stats, clients = core.options, core.store, core.stats, core.clients
+    topics, groups, offsets = core.metadata.topics, core.metadata.groups, core.metadata.consumer_offsets
+    in_memory_bytes = memory_bytes() * options.access_message_in_memory_max_ratio // 100
+    held = HeldPulls()
+    # Readers go back to their master at once, and not when their time is over.
+    replicated.known.on_return.append(held.release)
+    runtime = RuntimeInfo(
+        options.store_path_root_dir, core.fs, store, stats, replicated.stats, core.clock,
+        is_active=lambda: replicated.members.is_lowest, waiting=lambda: _waiting(core),
+    )  # fmt: skip
+    topic_handlers = TopicHandlers(topics, offsets, stats, core.persister.wait, core.flusher.delete_topic)
+    parts: list[Part] = [
+        SendHandlers(
+            core.writer, core.durability, topics, stats.put_times, options, core.store_host, core.stepper,
+            core.turn_end,
+        ),
+        PullHandlers(
+            store, topics, groups, offsets, clients, held, core.cold, stats, options, in_memory_bytes, core.role,
+            replicated.known,
+        ),
+        ClientHandlers(clients, topics, groups, options, core.clock, store.record_at),
+        topic_handlers,
+        GroupHandlers(groups, offsets, stats, core.persister.wait),
+        CleanHandlers(store, topics, cleaner, topic_handlers.delete_queues),
+        ConfigHandlers(options, topics, core.fs, core.clock, runtime),
+        OffsetHandlers(store, topics, groups, offsets, core.metadata.delay_offsets, in_memory_bytes),
+        StatsHandlers(options.broker_name, core.identity.addr, store, topics, offsets, clients, stats),
+        QueryHandlers(store, clients, options),
+        BrokerNames(options.broker_name),
+    ]  # fmt: skip
+    answered = {code for part in (*parts, *replicated.others) for code in _codes(part)}
+    return [*parts, RefusedHandlers(clients, answered)]
+
+
+def _codes(part: Part) -> list[int]:
+    return [*part.handlers(), *part.step_handlers(), *part.slow_handlers()]
+
+
+def _waiting(core: Core) -> dict[str, Waiting]:
+    """What waits in this broker, by the thread pool in whose queue it would wait in RocketMQ's."""
+    durability, cold = core.durability, core.cold
+    most = durability.max_waiting if durability.needs_slaves else NO_LIMIT
+    sends = Waiting(len(durability), most, core.stats.put_times.head_wait_ms())
+    reads = Waiting(len(cold), cold.max_waiting, round(cold.head_wait_s * 1_000))
+    return {"send": sends, "pull": reads, "litePull": reads, "query": reads}
+
+
+def _registrar(core: Core, replicated: Replicated) -> Registrar:
+    topics, known = core.metadata.topics, replicated.known
+    registrar = Registrar(core.identity, topics, core.options, known, replicated.heartbeats, replicated.prepare)
+
+    def role_changed(before: Role, now: Role) -> None:
+        if now.broker_id != before.broker_id:
+            registrar.role_changed()
+
+    topics.on_change.append(registrar.register_soon)
+    known.ask_again = registrar.register_soon
+    core.role.observe(role_changed)
+    return registrar

@@ -1,0 +1,37 @@
+"""Why a message is not taken: RocketMQ's codes and texts."""
+
+from mqcommon.errors import DiskFull, OutOfDescriptors, RequestRefused
+from remoting.protocol.codes import ResponseCode
+
+
+def illegal(reason: str) -> RequestRefused:
+    """The refusal of a message that nobody could store."""
+    return RequestRefused(
+        ResponseCode.MESSAGE_ILLEGAL,
+        f"the message is illegal, maybe msg body or properties length not matched. {reason}",
+    )
+
+
+def unsupported(what: str) -> RequestRefused:
+    """The refusal of a message that this broker would not treat as its producer means it."""
+    return RequestRefused(
+        ResponseCode.MESSAGE_ILLEGAL, f"this broker does not take {what}; send it without, or to a broker that does"
+    )
+
+
+def no_space(error: DiskFull) -> RequestRefused:
+    """The refusal while the disk is full, or no file can be opened."""
+    is_full = not isinstance(error, OutOfDescriptors)
+    reason = "the broker's disk is full" if is_full else "the broker is out of file descriptors"
+    return RequestRefused(
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        f"service not available now. It may be caused by one of the following reasons: {reason}: {error}",
+    )
+
+
+def bad_fields(error: Exception) -> RequestRefused:
+    """The refusal of a request whose fields cannot be used; a KeyError names one that is not there."""
+    what = f"the custom field <{error.args[0]}> is null" if isinstance(error, KeyError) else str(error)
+    return RequestRefused(
+        ResponseCode.SYSTEM_ERROR, f"org.apache.rocketmq.remoting.exception.RemotingCommandException: {what}"
+    )

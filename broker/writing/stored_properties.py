@@ -1,0 +1,95 @@
+"""The properties under which a producer's messages are stored: its own, and those that the broker sets.
+
+What this broker does not do yet (delayed and transactional messages) is refused here.
+Neighbours: writer.py (uses this), store/log/sound.py (why many NULs in a row are sealed).
+"""
+
+from broker.store.log.sound import SECTOR_BYTES, SECTOR_OF_ZEROS, sealed
+from broker.writing.refusals import unsupported
+from mqcommon.clock import Clock
+from mqcommon.message.ids import UniqueKeys
+from mqcommon.message.properties import find_property
+
+_UNIQ_KEY = b"UNIQ_KEY\x01"
+_DELAYED = "delayed messages"
+# What this broker does not do yet must be refused: stored as a plain message it would be delivered at once.
+_UNSUPPORTED = {
+    b"DELAY": _DELAYED,
+    b"TIMER_DELAY_SEC": _DELAYED,
+    b"TIMER_DELAY_MS": _DELAYED,
+    b"TRAN_MSG": "transactional messages",
+}
+# Times (ms) before which a message must not be delivered; the second is that of Aliyun's clients.
+_DELIVER_AT = (b"TIMER_DELIVER_MS", b"__STARTDELIVERTIME")
+# Properties that the broker sets itself. A message that was stored before and is sent again has them all.
+_BROKERS_OWN = (b"MSG_REGION", b"CLUSTER", b"TRACE_ON")
+
+#: (flag, body, encoded properties) of a message in a batch.
+Row = tuple[int, bytes, bytes]
+
+
+class StoredProperties:
+    """What one broker stores with its producers' messages."""
+
+    def __init__(self, region: str, cluster: str, trace_on: str, unique_keys: UniqueKeys, clock: Clock) -> None:
+        # In the order in which RocketMQ stores them.
+        values = (region, cluster, trace_on)
+        #: The broker's own, which are stored behind those of each message.
+        self.suffix = b"".join(
+            b"%s\x01%s\x02" % (name, value.encode()) for name, value in zip(_BROKERS_OWN, values, strict=True)
+        )
+        self._unique_keys = unique_keys
+        self._clock = clock
+
+    def of_rows(self, rows: list[Row]) -> list[Row]:
+        """The rows with what their properties need before the broker's own can follow."""
+        if all([p.startswith(_UNIQ_KEY) and p.find(b"\x02", 0, SECTOR_BYTES) == len(p) - 1 for _, _, p in rows]):
+            # A short unique key and nothing else, as most have it.
+            return rows
+        cut = len(self.suffix)
+        return [(flag, body, self.of(properties)[:-cut]) for flag, body, properties in rows]
+
+    def of(self, properties: bytes) -> bytes:
+        """A producer's properties, with what the broker adds."""
+        if properties.startswith(_UNIQ_KEY) and properties.find(b"\x02", 0, SECTOR_BYTES) == len(properties) - 1:
+            # A short unique key and nothing else.
+            return properties + self.suffix
+        # find, not "in": for bytes that is several times faster.
+        has = properties.find
+        if has(b"DELAY") >= 0 or has(b"TRAN_MSG") >= 0 or has(b"DELIVER") >= 0:
+            _check_supported(properties, self._clock.now_ms())
+        if has(b"CLUSTER\x01") >= 0:
+            properties = _without_brokers_own(properties)
+            has = properties.find
+        if properties and properties[-1] != 2:
+            properties += b"\x02"
+        if has(_UNIQ_KEY) < 0:
+            key = self._unique_keys.next(self._clock.now_ms())
+            properties = b"%sUNIQ_KEY\x01%s\x02" % (properties, key.encode())
+        if len(properties) > SECTOR_BYTES and has(SECTOR_OF_ZEROS) >= 0:
+            properties = sealed(properties)
+        return properties + self.suffix
+
+
+def _check_supported(properties: bytes, now_ms: int) -> None:
+    for name, what in _UNSUPPORTED.items():
+        value = find_property(properties, name)
+        if value not in (None, b"", b"0", b"false"):
+            raise unsupported(what)
+    for name in _DELIVER_AT:
+        if _is_later(find_property(properties, name) or b"0", now_ms):
+            raise unsupported(_DELAYED)
+
+
+def _is_later(value: bytes, now_ms: int) -> bool:
+    """Whether a time (ms) is in the future; so is what cannot be read."""
+    try:
+        return int(value[:20]) > now_ms  # more digits are no time, and a very long number would be slow to read
+    except ValueError:
+        return True
+
+
+def _without_brokers_own(properties: bytes) -> bytes:
+    """``properties`` without those that the broker sets: of two, some clients read the first, others the last."""
+    pairs = properties.split(b"\x02")
+    return b"\x02".join([pair for pair in pairs if pair.partition(b"\x01")[0] not in _BROKERS_OWN])

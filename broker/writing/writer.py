@@ -1,0 +1,204 @@
+"""The one way to put a message into the store: checks, interceptors, the broker's own properties, then the store.
+
+A message is stored when `Writer.put` returns. When it is safe is `durability.py`'s business: whoever answers a producer
+asks there.
+"""
+
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from broker.observe.stats import BrokerStats
+from broker.store.put_result import BatchPutResult, PutResult
+from broker.store.store import MessageStore
+from broker.writing.durability import Durability, skips_waiting
+from broker.writing.refusals import bad_fields, illegal, no_space, unsupported
+from broker.writing.stored_properties import Row, StoredProperties
+from mqcommon.errors import DiskFull, RequestRefused
+from mqcommon.message.flags import BORN_HOST_V6, STORE_HOST_V6, TRANSACTION_MASK
+
+_NOT_HOSTS = ~(BORN_HOST_V6 | STORE_HOST_V6)
+
+
+@dataclass(slots=True)
+class Incoming:
+    """A message before it is stored. ``properties`` and ``born_host`` are encoded."""
+
+    topic: str
+    queue_id: int
+    body: bytes
+    properties: bytes
+    flag: int
+    sys_flag: int
+    born_timestamp: int
+    born_host: bytes
+    reconsume_times: int
+
+
+#: What a feature does to messages before they are stored: it returns the message that is stored instead, or raises
+#: RequestRefused. Batches are not shown to it.
+Interceptor = Callable[[Incoming], Incoming]
+
+
+class BatchFields(NamedTuple):
+    """What the messages of a batch have in common."""
+
+    topic: str
+    queue_id: int
+    sys_flag: int
+    born_timestamp: int
+    born_host: bytes
+    reconsume_times: int
+
+
+class Writer:
+    """See the module. Nothing here waits."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        durability: Durability,
+        stats: BrokerStats,
+        properties: StoredProperties,
+        *,
+        store_host_is_v6: bool,
+        max_message_bytes: int,
+        interceptors: Sequence[Interceptor] = (),
+    ) -> None:
+        self._store = store
+        self._durability = durability
+        self._stats = stats
+        self._times = stats.put_times
+        self._stamped = properties.of
+        self._stamped_rows = properties.of_rows
+        self._suffix = properties.suffix
+        self._v6_flag = STORE_HOST_V6 if store_host_is_v6 else 0
+        self._max_message_bytes = max_message_bytes
+        self._interceptors = tuple(interceptors)
+        #: The code and the reason why this broker takes no messages; None when it does.
+        self.refusal: tuple[int, str] | None = None
+        self._is_guarded = durability.needs_slaves
+
+    # --- the role
+
+    def accept(self) -> None:
+        """This broker takes messages from now on."""
+        self.refusal = None
+        self._durability.lead(True)
+        self._is_guarded = self._durability.needs_slaves
+
+    def refuse(self, code: int, reason: str) -> None:
+        """This broker takes no messages from now on. Answers that wait for slaves are given: nobody counts any more."""
+        self.refusal = code, reason
+        self._is_guarded = True
+        self._durability.lead(False)
+
+    # --- one message
+
+    def put(
+        self,
+        topic: str,
+        queue_id: int,
+        body: bytes,
+        properties: bytes,
+        flag: int,
+        sys_flag: int,
+        born_timestamp: int,
+        born_host: bytes,
+        reconsume_times: int = 0,
+    ) -> PutResult:
+        """Store one message. RequestRefused says why it was not.
+
+        ``born_host``: the encoded address of the producer; the bits of ``sys_flag`` about hosts are set here.
+        """
+        if self._is_guarded:
+            self.admit(properties)
+        self.check(sys_flag, len(body))
+        if self._interceptors:
+            topic, queue_id, body, properties, flag, sys_flag, born_timestamp, born_host, reconsume_times = (
+                self._intercepted(
+                    Incoming(
+                        topic, queue_id, body, properties, flag, sys_flag, born_timestamp, born_host, reconsume_times
+                    )
+                )
+            )
+        if self._times.turn is None:
+            self._times.begin()
+        try:
+            put = self._store.put(
+                topic,
+                queue_id,
+                body,
+                self._stamped(properties),
+                flag=flag,
+                sys_flag=sys_flag & _NOT_HOSTS | self._v6_flag | (BORN_HOST_V6 if len(born_host) > 8 else 0),
+                born_timestamp=born_timestamp,
+                born_host=born_host,
+                reconsume_times=reconsume_times,
+            )
+        except DiskFull as error:
+            self._times.failed += 1
+            raise no_space(error) from None
+        except struct.error as error:
+            raise _number_too_large(error) from None
+        self._stats.put(topic, 1, put.end - put.physical_offset)
+        return put
+
+    def admit(self, properties: bytes) -> None:
+        """RequestRefused when no message may be stored now: this broker is no master, or too few slaves are in sync."""
+        if self.refusal is not None:
+            raise RequestRefused(*self.refusal)
+        if self._durability.needs_slaves and not skips_waiting(properties):
+            self._durability.admit(self._store.log.end)
+
+    def check(self, sys_flag: int, body_bytes: int) -> None:
+        """RequestRefused for a message that is not taken at any time."""
+        if sys_flag & TRANSACTION_MASK:
+            raise unsupported("transactional messages")
+        if body_bytes > self._max_message_bytes:
+            raise illegal(f"the body has {body_bytes} bytes, at most {self._max_message_bytes} are taken")
+
+    def _intercepted(self, message: Incoming) -> tuple[str, int, bytes, bytes, int, int, int, bytes, int]:
+        for interceptor in self._interceptors:
+            message = interceptor(message)
+        return (
+            message.topic, message.queue_id, message.body, message.properties, message.flag, message.sys_flag,
+            message.born_timestamp, message.born_host, message.reconsume_times,
+        )  # fmt: skip
+
+    # --- batches
+
+    def stamped(self, rows: list[Row]) -> list[Row]:
+        """The rows as `put_batch` takes them. RequestRefused when one of them is not taken."""
+        return self._stamped_rows(rows)
+
+    def put_batch(self, fields: BatchFields, rows: list[Row], properties: bytes = b"") -> BatchPutResult:
+        """Store the `stamped` rows in one queue, all or none. ``properties``: those of the batch as a whole."""
+        if self._is_guarded:
+            self.admit(properties)
+        if self._times.turn is None:
+            self._times.begin()
+        born_host = fields.born_host
+        try:
+            put = self._store.put_batch(
+                fields.topic,
+                fields.queue_id,
+                rows,
+                suffix=self._suffix,
+                sys_flag=fields.sys_flag & _NOT_HOSTS | self._v6_flag | (BORN_HOST_V6 if len(born_host) > 8 else 0),
+                born_timestamp=fields.born_timestamp,
+                born_host=born_host,
+                reconsume_times=fields.reconsume_times,
+            )
+        except DiskFull as error:
+            self._times.failed += 1
+            raise no_space(error) from None
+        except struct.error as error:
+            raise _number_too_large(error) from None
+        self._stats.put(fields.topic, len(rows), put.end - put.physical_offsets[0])
+        return put
+
+
+def _number_too_large(error: struct.error) -> RequestRefused:
+    return bad_fields(ValueError(f"a number is too large for its field: {error}"))

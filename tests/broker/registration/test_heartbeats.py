@@ -1,0 +1,185 @@
+"""What a broker with acting masters tells NameServers each second, and asks them."""
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from broker.identity import identity_of, resolved
+from broker.registration.heartbeats import Heartbeats
+from broker.registration.outer import Namesrv
+from broker.registration.registrar import Registrar
+from broker.replication.known_master import KnownMaster
+from broker.replication.members import Members
+from remoting.net.client import open_client
+from remoting.protocol.bodies.cluster import BrokerMemberGroup, MemberGroupAnswer
+from remoting.protocol.codes import RequestCode
+from remoting.protocol.command import Command
+from tests.broker.meta.support import Room, options
+from tests.sdk.fakes import Fake, serving
+from tests.support.waiting import until
+
+OFTEN = {"broker_heartbeat_interval": 10, "sync_broker_member_group_period": 10}
+NEVER = {"broker_heartbeat_interval": 1_000_000, "sync_broker_member_group_period": 1_000_000}
+
+
+@dataclass
+class Rooms:
+    members: Members
+    heartbeats: Heartbeats
+    namesrv: Fake
+    registered: bool = True
+    forgotten: list[str] = field(default_factory=list)
+    ended: bool = False
+
+
+def told(*ids: int) -> MemberGroupAnswer:
+    return MemberGroupAnswer(BrokerMemberGroup({broker_id: f"b:{broker_id}" for broker_id in ids}))
+
+
+@asynccontextmanager
+async def slave(**changes: Any) -> AsyncIterator[Rooms]:
+    """Slave 1, and a NameServer that takes its heartbeats."""
+    room_options = resolved(options(broker_id=1, broker_role="SLAVE", **changes))
+    identity = identity_of(room_options, 10921)
+    members = Members(1)
+    namesrv = Fake()
+    namesrv.on(RequestCode.BROKER_HEARTBEAT, lambda request: request.respond())
+    async with serving(namesrv), open_client() as client, trio.open_nursery() as nursery:
+        made = Rooms(members, Heartbeats(room_options, members, lambda: True), namesrv)
+
+        async def keep() -> None:
+            await made.heartbeats.keep(
+                Namesrv(client, namesrv.addr, identity, room_options, 1_000),
+                lambda: made.registered,
+                lambda: made.forgotten.append(namesrv.addr),
+            )
+
+        with trio.fail_after(10):
+            nursery.start_soon(keep)
+            yield made
+            nursery.cancel_scope.cancel()
+
+
+async def test_it_says_that_it_lives() -> None:
+    async with slave(**OFTEN) as made:
+        first, *_ = await made.namesrv.wait_asked(RequestCode.BROKER_HEARTBEAT, 3)
+        ext = first.ext or {}
+        assert [ext[name] for name in ("clusterName", "brokerName", "brokerAddr", "brokerId")] == [
+            "DefaultCluster", "broker-a", "127.0.0.1:10921", "1",
+        ]  # fmt: skip
+        assert made.forgotten == []
+
+
+async def test_who_lives_decides_whether_it_acts() -> None:
+    async with slave(**OFTEN) as made:
+        made.namesrv.on(RequestCode.GET_BROKER_MEMBER_GROUP, lambda request: told(1, 2))
+        await until(lambda: made.members.is_acting, "acts")
+        made.namesrv.on(RequestCode.GET_BROKER_MEMBER_GROUP, lambda request: told(0, 1))
+        await until(lambda: not made.members.is_acting, "yields")
+        made.namesrv.on(RequestCode.GET_BROKER_MEMBER_GROUP, lambda request: request.respond(1, "broken"))
+        asked = len(made.namesrv.asked(RequestCode.GET_BROKER_MEMBER_GROUP))
+        await made.namesrv.wait_asked(RequestCode.GET_BROKER_MEMBER_GROUP, asked + 2)
+        assert not made.members.is_acting
+
+
+async def test_a_notice_makes_it_ask_at_once() -> None:
+    async with slave(**NEVER) as made:
+        made.namesrv.on(RequestCode.GET_BROKER_MEMBER_GROUP, lambda request: told(1))
+        await trio.testing.wait_all_tasks_blocked()
+        made.heartbeats.ask_soon()
+        await until(lambda: made.members.is_acting, "acts")
+
+
+async def test_notices_that_come_while_it_asks_are_heard_once_more_and_not_each() -> None:
+    async with slave(**NEVER) as made:
+        left = [10]
+
+        def answer(request: Command) -> MemberGroupAnswer:
+            if left[0]:  # whoever answers notices that something changed, and a flood of notices comes
+                for _ in range(left[0]):
+                    made.heartbeats.ask_soon()
+                left[0] = 0
+                return told(0, 1)
+            return told(1)
+
+        made.namesrv.on(RequestCode.GET_BROKER_MEMBER_GROUP, answer)
+        await trio.testing.wait_all_tasks_blocked()
+        made.heartbeats.ask_soon()
+        await until(lambda: made.members.is_acting, "acts")
+        await trio.testing.wait_all_tasks_blocked(0.03)
+        assert len(made.namesrv.asked(RequestCode.GET_BROKER_MEMBER_GROUP)) == 2
+
+
+async def test_where_it_is_not_registered_it_is_silent_and_nobody_has_a_say() -> None:
+    async with slave(**OFTEN) as made:
+        made.namesrv.on(RequestCode.GET_BROKER_MEMBER_GROUP, lambda request: told(1))
+        await until(lambda: made.members.is_acting, "acts")
+        made.registered = False
+        await until(lambda: not made.members._views, "no say")
+        assert made.members.is_acting  # but nothing else is known either
+        before = len(made.namesrv.requests)
+        made.registered = True
+        await until(lambda: len(made.namesrv.requests) > before, "goes on")
+
+
+async def test_a_nameserver_that_does_not_know_it_is_told_anew() -> None:
+    async with slave(**OFTEN) as made:
+        made.namesrv.on(RequestCode.BROKER_HEARTBEAT, lambda request: request.respond(1, "not registered"))
+        await until(lambda: bool(made.forgotten), "forgotten")
+
+
+async def test_an_old_nameserver_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
+    async with slave(**OFTEN) as made:
+        made.namesrv.on(RequestCode.BROKER_HEARTBEAT, lambda request: request.respond(3, "not supported"))
+        await until(lambda: "knows no acting masters" in caplog.text, "the warning")
+        await made.namesrv.wait_asked(
+            RequestCode.GET_BROKER_MEMBER_GROUP, 3 + len(made.namesrv.asked(RequestCode.GET_BROKER_MEMBER_GROUP))
+        )
+        assert len(made.namesrv.asked(RequestCode.BROKER_HEARTBEAT)) == 1
+        assert caplog.text.count("knows no acting masters") == 1
+        assert made.forgotten == []
+
+
+async def test_the_registrar_registers_anew_where_heartbeats_are_not_known(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    namesrv = Fake()
+    namesrv.on(RequestCode.REGISTER_BROKER, lambda request: request.respond())
+    namesrv.on(RequestCode.BROKER_HEARTBEAT, lambda request: request.respond(1, "not registered"))
+    async with serving(namesrv):
+        changes: dict[str, Any] = {"enable_slave_acting_master": True, "namesrv_addr": namesrv.addr, **OFTEN}
+        room = Room(replace(resolved(options(**changes)), force_register=False))
+        registrar = Registrar(
+            identity_of(room.options, 10911),
+            room.topics,
+            room.options,
+            KnownMaster(),
+            Heartbeats(room.options, Members(0), lambda: False),
+        )
+        with trio.fail_after(10):
+            async with trio.open_nursery() as nursery:
+                await nursery.start(registrar.run)
+                first, *_ = await namesrv.wait_asked(RequestCode.REGISTER_BROKER, 2)
+                nursery.cancel_scope.cancel()
+    ext = first.ext or {}
+    assert (ext["enableActingMaster"], ext["heartbeatTimeoutMillis"]) == ("true", "10000")
+    assert namesrv.asked(RequestCode.GET_BROKER_MEMBER_GROUP) == []  # a master need not know
+
+
+async def test_without_acting_masters_the_registration_names_no_timeout() -> None:
+    namesrv = Fake()
+    namesrv.on(RequestCode.REGISTER_BROKER, lambda request: request.respond())
+    async with serving(namesrv):
+        room = Room(resolved(options(namesrv_addr=namesrv.addr)))
+        registrar = Registrar(identity_of(room.options, 10911), room.topics, room.options, KnownMaster())
+        with trio.fail_after(10):
+            async with trio.open_nursery() as nursery:
+                await nursery.start(registrar.run)
+                first, *_ = await namesrv.wait_asked(RequestCode.REGISTER_BROKER)
+                nursery.cancel_scope.cancel()
+    assert "heartbeatTimeoutMillis" not in (first.ext or {})

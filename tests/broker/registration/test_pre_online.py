@@ -1,0 +1,189 @@
+"""What a master fetches from its slaves before it registers, and what it does when it cannot."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from broker.identity import identity_of, resolved
+from broker.registration import pre_online as pre_online_module
+from broker.registration.pre_online import PreOnline
+from broker.replication.members import Members
+from broker.tasks.persist import Persister
+from broker.writing.acks import AckLedger
+from broker.writing.durability import Durability
+from broker.writing.group_commit import GroupCommit
+from remoting.net.client import open_client
+from remoting.protocol.bodies.cluster import BrokerMemberGroup, MemberGroupAnswer
+from remoting.protocol.bodies.data_version import DataVersion
+from remoting.protocol.bodies.offsets import ConsumerOffsetTable, DelayOffsetTable
+from remoting.protocol.codes import RequestCode
+from tests.broker.meta.support import Room, options
+from tests.sdk.fakes import Fake, serving
+from tests.support.waiting import until
+
+
+class Slave(Fake):
+    """One that acts, and has offsets."""
+
+    def __init__(self, offsets: dict[str, dict[int, int]] | None = None) -> None:
+        super().__init__()
+        self.offsets = ConsumerOffsetTable(offsets or {}, {}, DataVersion(0, 1, 1))
+        self.on(RequestCode.EXCHANGE_BROKER_HA_INFO, lambda request: request.respond())
+        self.on(RequestCode.GET_ALL_CONSUMER_OFFSET, lambda request: self.offsets)
+        self.on(RequestCode.GET_ALL_DELAY_OFFSET, lambda request: DelayOffsetTable({1: 5, 2: 1}))
+
+
+@dataclass
+class Master:
+    room: Room
+    members: Members
+    namesrv: Fake
+    living: dict[int, str]
+    acks: AckLedger
+
+
+@asynccontextmanager
+async def master(living: dict[int, str], **changes: Any) -> AsyncIterator[Master]:
+    """One that is about to register; ``living`` is what the NameServer says, and may be changed."""
+    namesrv = Fake()
+    namesrv.on(RequestCode.GET_BROKER_MEMBER_GROUP, lambda request: MemberGroupAnswer(BrokerMemberGroup(living)))
+    async with serving(namesrv), open_client() as client, trio.open_nursery() as nursery:
+        room = Room(resolved(options(namesrv_addr=namesrv.addr, enable_slave_acting_master=True, **changes)))
+        members = Members(0)
+        persister = Persister(room.metadata, room.options)
+        room.journal.on_append = persister.appended
+        acks = AckLedger(room.options.ha_max_gap_not_in_sync)
+        durability = Durability(GroupCommit(), acks, room.options, double_write=room.options.is_sync_master)
+        pre_online = PreOnline(
+            identity_of(room.options, 10911), room.options, room.metadata, persister, members, acks, durability
+        )
+        with trio.fail_after(10):
+            nursery.start_soon(persister.run)
+            nursery.start_soon(pre_online.prepare, client)
+            yield Master(room, members, namesrv, living, acks)
+            nursery.cancel_scope.cancel()
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pre_online_module, "RETRY_S", 0.01)
+
+
+async def online(made: Master) -> None:
+    await until(lambda: made.members.is_lowest, "online")
+
+
+async def test_the_further_offset_counts_of_all_slaves_and_its_own() -> None:
+    first, second = Slave({"T@g": {0: 7, 1: 3}}), Slave({"T@g": {0: 6}, "U@g": {2: 9}})
+    async with serving(first), serving(second):
+        living: dict[int, str] = {}
+        async with master({}) as made:  # without slaves at once
+            await online(made)
+        living |= {1: first.addr, 2: second.addr}
+        async with master(living) as made:
+            made.room.offsets.commit("g", "T", 1, 4)
+            made.room.metadata.delay_offsets.put(DelayOffsetTable({1: 4, 2: 2}, DataVersion(0, 1, 7)))
+            await online(made)
+            assert made.room.offsets.table() == {"T@g": {0: 7, 1: 4}, "U@g": {2: 9}}
+            assert not made.room.offsets.dirty
+            assert made.room.metadata.delay_offsets.table.offset_table == {1: 5, 2: 2}
+        for slave in (first, second):
+            (told,) = slave.asked(RequestCode.EXCHANGE_BROKER_HA_INFO)
+            ext = told.ext or {}
+            assert (ext["masterAddress"], ext["masterHaAddress"]) == ("127.0.0.1:10911", "127.0.0.1:10912")
+
+
+async def test_slaves_without_acting_masters_are_not_asked() -> None:
+    slave = Slave({"T@g": {0: 7}})
+    slave.on(RequestCode.EXCHANGE_BROKER_HA_INFO, lambda request: request.respond(3, "not supported"))
+    async with serving(slave), master({1: slave.addr}) as made:
+        await online(made)
+        assert made.room.offsets.table() == {}
+
+
+async def test_a_slave_that_never_delayed_a_message_has_no_such_offsets() -> None:
+    slave = Slave({"T@g": {0: 7}})
+    slave.on(RequestCode.GET_ALL_DELAY_OFFSET, lambda request: request.respond(1, "No delay offset in this broker"))
+    async with serving(slave), master({1: slave.addr}) as made:
+        await online(made)
+        assert made.room.offsets.table() == {"T@g": {0: 7}}
+
+
+async def test_it_waits_for_a_slave_that_lives_until_it_tells(caplog: pytest.LogCaptureFixture) -> None:
+    slave = Slave({"T@g": {0: 7}})
+    slave.on(RequestCode.GET_ALL_CONSUMER_OFFSET, lambda request: request.respond(1, "not now"))
+    async with serving(slave), master({1: slave.addr}) as made:
+        await slave.wait_asked(RequestCode.GET_ALL_CONSUMER_OFFSET, 3)
+        assert not made.members.is_lowest
+        slave.on(RequestCode.GET_ALL_CONSUMER_OFFSET, lambda request: slave.offsets)
+        await online(made)
+        assert made.room.offsets.table() == {"T@g": {0: 7}}
+    assert caplog.text.count(f"slave {slave.addr} does not tell its offsets") == 1
+
+
+async def test_a_sync_master_waits_until_the_slave_copies_its_log() -> None:
+    slave = Slave({"T@g": {0: 7}})
+    async with serving(slave), master({1: slave.addr}, broker_role="SYNC_MASTER") as made:
+        await slave.wait_asked(RequestCode.EXCHANGE_BROKER_HA_INFO)
+        made.acks.connected("127.0.0.1:40001", trio.current_time())
+        made.acks.connected("10.0.0.9:40001", trio.current_time())
+        made.acks.acked("10.0.0.9:40001", 0, trio.current_time())
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        assert slave.asked(RequestCode.GET_ALL_CONSUMER_OFFSET) == []
+        made.acks.acked("127.0.0.1:40001", 0, trio.current_time())
+        await online(made)
+        assert made.room.offsets.table() == {"T@g": {0: 7}}
+
+
+async def test_but_not_for_one_that_cannot(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(pre_online_module, "COPYING_S", 0.02)
+    slave = Slave({"T@g": {0: 7}})
+    async with serving(slave), master({1: slave.addr}, broker_role="SYNC_MASTER") as made:
+        await online(made)
+        assert made.room.offsets.table() == {"T@g": {0: 7}}
+    assert "the slave at 127.0.0.1 does not copy the log" in caplog.text
+
+
+async def test_it_does_not_wait_for_one_that_nameservers_forgot() -> None:
+    async with master({1: "127.0.0.1:1"}) as made:
+        await made.namesrv.wait_asked(RequestCode.GET_BROKER_MEMBER_GROUP, 3)
+        assert not made.members.is_lowest
+        made.living.clear()
+        await online(made)
+
+
+async def test_it_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(pre_online_module, "LIMIT_S", 0.05)
+    async with master({1: "127.0.0.1:1"}) as made:
+        await online(made)
+    assert "online without the offsets of 127.0.0.1:1" in caplog.text
+
+
+async def test_it_waits_for_a_nameserver(caplog: pytest.LogCaptureFixture) -> None:
+    slave = Slave({"T@g": {0: 7}})
+    async with serving(slave), master({1: slave.addr}) as made:
+        answer = made.namesrv._answers[RequestCode.GET_BROKER_MEMBER_GROUP]
+        made.namesrv.on(RequestCode.GET_BROKER_MEMBER_GROUP, lambda request: request.respond(1, "not now"))
+        await made.namesrv.wait_asked(RequestCode.GET_BROKER_MEMBER_GROUP, 3)
+        assert not made.members.is_lowest
+        made.namesrv.on(RequestCode.GET_BROKER_MEMBER_GROUP, answer)
+        await online(made)
+    assert caplog.text.count("no NameServer tells which slaves live") == 1
+
+
+async def test_a_nameserver_of_version_4_names_nobody() -> None:
+    async with master({1: "127.0.0.1:1"}, total_replicas=3) as made:
+        made.namesrv.on(RequestCode.GET_BROKER_MEMBER_GROUP, lambda request: request.respond(3, "not supported"))
+        await online(made)
+
+
+@pytest.mark.parametrize("changes", [{"skip_pre_online": True}, {"total_replicas": 1, "in_sync_replicas": 1}])
+async def test_the_options_may_say_not_to(changes: dict[str, Any]) -> None:
+    async with master({1: "127.0.0.1:1"}, **changes) as made:
+        await online(made)
+        assert made.namesrv.requests == []

@@ -1,0 +1,194 @@
+"""Large sets of topics: in parts and deltas to our NameServers, compressed and cut to RocketMQ's."""
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import trio
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.options import BrokerOptions
+from broker.registration import registration as registration_module
+from broker.registration.registration import encode_in_one
+from mqcommon.clock import ManualClock
+from namesrv.namesrv import Namesrv
+from namesrv.options import NamesrvOptions
+from namesrv.routes import RouteTable
+from remoting.net.steps import finish
+from remoting.protocol.bodies import decode_body
+from remoting.protocol.bodies.data_version import DataVersion
+from remoting.protocol.bodies.register import RegisterBrokerBody, decode_compressed
+from remoting.protocol.bodies.topic import TopicConfig
+from remoting.protocol.command import VERSION
+from tests.broker.registration.test_registrar import RecordingNamesrv, broker, serving, slave, until
+
+LIMIT = 65_536
+NAME_CHARS = 120
+
+
+def in_one(data: bytes, is_compressed: bool) -> RegisterBrokerBody:
+    return finish(decode_compressed(data, VERSION)) if is_compressed else decode_body(RegisterBrokerBody, data)
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registration_module, "PART_TOPICS", 50)
+    monkeypatch.setattr(BrokerOptions, "register_period_ms", 20)
+
+
+def name(number: int) -> str:
+    return f"T{number}".ljust(NAME_CHARS, "x")
+
+
+def configs(count: int) -> list[TopicConfig]:
+    return [TopicConfig(name(number), 4, 4, attributes={"a": "b"}) for number in range(count)]
+
+
+class Counting:
+    """A NameServer of ours that counts the topics that it is sent."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        options = NamesrvOptions(
+            listen_port=0, bind_address="127.0.0.1", kv_config_path="/nonexistent/kv.json", frame_max_length=LIMIT
+        )
+        self.namesrv = Namesrv(options, clock=ManualClock())
+        self.routes = self.namesrv.state.routes
+        self.sent: list[int] = []
+        register = RouteTable.register
+
+        def noting(routes: Any, new: Any, *args: Any, **kwargs: Any) -> Any:
+            self.sent.append(len(new.topics))
+            return register(routes, new, *args, **kwargs)
+
+        monkeypatch.setattr(RouteTable, "register", noting)
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator[str]:
+        async with trio.open_nursery() as nursery:
+            yield await nursery.start(self.namesrv.run)
+            nursery.cancel_scope.cancel()
+
+
+async def test_many_topics_in_parts_then_only_what_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    namesrv = Counting(monkeypatch)
+    async with namesrv.serving() as addr, broker(addr, frame_max_length=LIMIT) as (room, registrar):
+        for config in configs(1_000):
+            room.topics.put(config)
+        await until(lambda: registrar.registered_addrs == [addr])
+        assert set(namesrv.routes.topics()) == set(room.topics.names())
+        assert max(namesrv.sent) <= 50
+        namesrv.sent.clear()
+        room.topics.put(TopicConfig("One", 3, 5, 4))
+        room.topics.delete(name(7))
+        await until(lambda: registrar.registered_addrs == [addr])
+        assert namesrv.sent == [1]
+        assert set(namesrv.routes.topics()) == set(room.topics.names())
+        room.topics.changed()  # of all, as when brokerPermission changes
+        await until(lambda: registrar.registered_addrs == [addr])
+        assert sum(namesrv.sent) == 1 + len(room.topics.names())
+
+
+async def test_a_nameserver_that_forgot_is_told_all_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    namesrv = Counting(monkeypatch)
+    async with namesrv.serving() as addr, broker(addr, frame_max_length=LIMIT) as (room, registrar):
+        for config in configs(300):
+            room.topics.put(config)
+        await until(lambda: registrar.registered_addrs == [addr])
+        (live,) = namesrv.routes.brokers()
+        namesrv.routes.close(live.connection)
+        room.topics.put(TopicConfig("One"))  # a change of a set that the NameServer does not have
+        await until(lambda: registrar.registered_addrs == [addr])
+        assert set(namesrv.routes.topics()) == set(room.topics.names())
+        namesrv.routes.close(live.connection)
+        await until(lambda: set(namesrv.routes.topics()) == set(room.topics.names()))
+        namesrv.routes.delete_topic("One")  # here only: with the next change it is back, as it is with RocketMQ's
+        room.topics.put(TopicConfig("Two"))
+        await until(lambda: registrar.registered_addrs == [addr])
+        assert set(namesrv.routes.topics()) == set(room.topics.names())
+
+
+async def test_a_connection_lost_between_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    namesrv = Counting(monkeypatch)
+    async with namesrv.serving() as addr, broker(addr, frame_max_length=LIMIT) as (room, registrar):
+        for config in configs(500):
+            room.topics.put(config)
+        for _ in range(5):
+            await until(lambda: len(namesrv.sent) > 2)
+            namesrv.sent.clear()
+            for channel in list(namesrv.namesrv._server.channels):
+                channel.close("cut")
+        await until(lambda: registrar.registered_addrs == [addr])
+        assert set(namesrv.routes.topics()) == set(room.topics.names())
+
+
+async def test_a_slave_asks_for_its_master_without_its_topics(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("broker.registration.registrar.MASTERLESS_S", 0.02)
+    namesrv = Counting(monkeypatch)
+    async with namesrv.serving() as addr, slave(addr) as (master, registrar):
+        await until(lambda: registrar.registered_addrs == [addr])
+        namesrv.sent.clear()
+        await until(lambda: len(namesrv.sent) >= 3)
+        assert set(namesrv.sent) == {0}
+        async with broker(addr, frame_max_length=LIMIT):
+            await until(lambda: master.registered)
+
+
+async def test_rocketmqs_nameserver_gets_one_compressed_frame_when_it_must(caplog: pytest.LogCaptureFixture) -> None:
+    namesrv = RecordingNamesrv()
+    registered: list[tuple[bool, RegisterBrokerBody]] = []
+
+    def register(channel: Any, request: Any) -> Any:
+        is_compressed = request.ext["compressed"] == "true"
+        read = (
+            finish(decode_compressed(request.body, VERSION))
+            if is_compressed
+            else decode_body(RegisterBrokerBody, request.body)
+        )
+        registered.append((is_compressed, read))
+        return request.respond()
+
+    namesrv.register = register  # type: ignore[method-assign]
+    namesrv.server._handlers[103] = register  # type: ignore[index]
+    async with serving(namesrv) as addr, broker(addr, frame_max_length=LIMIT) as (room, registrar):
+        for config in configs(1_000):
+            room.topics.put(config)
+        await until(lambda: registrar.registered_addrs == [addr])
+        is_compressed, body = registered[-1]
+        assert is_compressed
+        assert set(body.topic_config_serialize_wrapper.topic_config_table) == set(room.topics.names())
+        assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+
+
+async def test_what_does_not_fit_is_an_error_in_the_log_and_the_others_are_registered(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("remoting.protocol.bodies.register.zlib.compress", lambda data: data)
+    recording = "tests.broker.registration.test_registrar.RecordingNamesrv"
+    monkeypatch.setattr(f"{recording}.register", lambda *args: args[2].respond())
+    namesrv = RecordingNamesrv()
+    async with serving(namesrv) as addr, broker(addr, frame_max_length=LIMIT) as (room, registrar):
+        for config in configs(1_000):
+            room.topics.put(config)
+        await until(lambda: registrar.registered_addrs == [addr])
+        room.topics.put(TopicConfig("One"))
+        await until(lambda: registrar.registered_addrs == [addr])
+    (line,) = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+    assert "topics are not registered at NameServer" in line
+    assert "raise frameMaxLength" in line
+
+
+@given(st.integers(0, 300), st.integers(200, 20_000))
+def test_as_many_topics_as_fit(count: int, limit: int) -> None:
+    made = encode_in_one(configs(count), DataVersion(0, 1, 2), limit)
+    assert len(made.data) <= limit
+    body = (
+        finish(decode_compressed(made.data, VERSION))
+        if made.is_compressed
+        else decode_body(RegisterBrokerBody, made.data)
+    )
+    assert body.topic_config_serialize_wrapper.data_version == DataVersion(0, 1, 2)
+    names = list(body.topic_config_serialize_wrapper.topic_config_table)
+    assert names == [name(number) for number in range(count - made.left_out)]

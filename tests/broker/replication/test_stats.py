@@ -1,0 +1,100 @@
+"""How far slaves are behind, in bytes and in time."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.options import BrokerOptions
+from broker.replication.stats import EndTimes, ReplicationStats
+from broker.writing.acks import AckLedger
+from broker.writing.durability import Durability
+from broker.writing.group_commit import GroupCommit
+from mqcommon.clock import ManualClock
+
+SLAVE = "10.0.0.1:40000"
+
+
+class Master:
+    def __init__(self) -> None:
+        self.clock, self.acks, self.end = ManualClock(), AckLedger(1000), 0
+        self.durability = Durability(
+            GroupCommit(), self.acks, BrokerOptions(broker_role="SYNC_MASTER"), double_write=True
+        )
+        self.stats = ReplicationStats(self.acks, self.durability, lambda: self.end, self.clock)
+
+    def second(self, size: int) -> None:
+        """The log grows, and a second goes by."""
+        self.end += size
+        self.stats.sample()
+        self.clock.advance(1000)
+
+
+def test_a_slave_that_falls_behind_and_catches_up() -> None:
+    master = Master()
+    slave = master.acks.connected(SLAVE, 0.0, "10.0.0.1:10911")
+    master.second(100)
+    master.acks.acked(SLAVE, 100, 0.0)
+    for _ in range(20):
+        master.second(100)
+    (state,) = master.stats.slaves()
+    assert (state.acked, state.behind_bytes, state.behind_ms) == (100, 2000, 20_000)
+    assert (state.in_sync, state.broker_addr) == (False, "10.0.0.1:10911")
+    master.acks.acked(SLAVE, 1600, 0.0)
+    slave.next_offset, slave.sent_bytes = 1700, 1600
+    master.second(0)
+    (state,) = master.stats.slaves()
+    assert (state.behind_bytes, state.behind_ms, state.in_sync) == (500, 6_000, True)
+    assert (state.next_offset, state.bytes_per_second) == (1700, 160)
+    master.acks.acked(SLAVE, 2100, 0.0)
+    (state,) = master.stats.slaves()
+    assert (state.behind_bytes, state.behind_ms) == (0, 0)
+
+
+def test_a_slave_that_came_just_now() -> None:
+    master = Master()
+    master.second(70)
+    master.acks.connected(SLAVE, 0.0)
+    (state,) = master.stats.slaves()
+    assert (state.acked, state.behind_bytes, state.in_sync, state.bytes_per_second) == (-1, 70, False, 0)
+
+
+def test_what_gone_slaves_left_is_forgotten() -> None:
+    master = Master()
+    for number in range(5):
+        master.acks.connected(f"10.0.0.1:{number}", 0.0)
+        master.second(1)
+        master.acks.gone(f"10.0.0.1:{number}")
+    master.second(1)
+    assert master.stats.slaves() == [] and master.stats._sent == {}
+
+
+def test_what_broker_status_tells() -> None:
+    master = Master()
+    master.second(70)
+    master.durability.when_safe(70, 0.0, lambda code: None)
+    master.acks.connected(SLAVE, 0.0, "10.0.0.1:10911")
+    master.acks.acked(SLAVE, 20, 0.0)
+    master.durability.when_safe(70, 0.0, lambda code: None)
+    master.durability.when_safe(70, 0.0, lambda code: None)
+    master.durability.expire(3.0)
+    master.durability.when_safe(70, 0.0, lambda code: None)
+    assert master.stats.table() == {
+        "sendsThatWait": "1",
+        "slaveNotAvailableTimes": "1",
+        "flushSlaveTimeoutTimes": "2",
+        "slaveAckDiff_10.0.0.1:10911": "50",
+        "slaveBehindMs_10.0.0.1:10911": "1000",
+    }
+
+
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=60), st.integers(0, 200))
+def test_the_age_is_that_of_the_first_sample_beyond(sizes: list[int], offset: int) -> None:
+    times, ends = EndTimes(max_samples=20), list[tuple[int, int]]()
+    end = 0
+    for second, size in enumerate(sizes):
+        end += size
+        if not ends or end > ends[-1][0]:
+            ends.append((end, second))
+        times.sample(end, second)
+    now = len(sizes)
+    beyond = [second for reached, second in ends[-20:] if reached > offset]
+    assert times.behind_ms(offset, now) == (now - beyond[0] if beyond else 0)

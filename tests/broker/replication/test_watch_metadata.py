@@ -1,0 +1,194 @@
+"""Requests 43 and 7100: what slaves ask."""
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+import trio
+import trio.testing
+
+from broker.meta.metadata import Metadata
+from broker.replication import watch_metadata
+from broker.replication.watch_metadata import MAX_HOLD_MS, MetadataWatch
+from mqcommon.errors import RequestRefused
+from remoting.net.steps import finish
+from remoting.protocol.bodies import Dialect, decode_body, encode_body
+from remoting.protocol.bodies.data_version import DataVersion
+from remoting.protocol.bodies.group import SubscriptionGroupConfig
+from remoting.protocol.bodies.metadata_versions import MetadataVersions
+from remoting.protocol.bodies.offsets import ConsumerOffsetTable, DelayOffsetTable
+from remoting.protocol.bodies.topic import TopicConfig
+from remoting.protocol.codes import RequestCode
+from remoting.protocol.command import CBOR, Command
+from remoting.protocol.headers.offsets import GetAllConsumerOffsetRequestHeader, GetAllConsumerOffsetResponseHeader
+from tests.broker.handlers.support import Desk
+from tests.broker.meta.support import Room
+from tests.broker.meta.test_consumer_offsets import flush
+
+
+def watch_of(metadata: Metadata) -> MetadataWatch:
+    """As a broker wires it."""
+    watch = MetadataWatch(metadata)
+    for table in (metadata.topics, metadata.groups, metadata.delay_offsets):
+        table.on_change.append(watch.changed)
+    return watch
+
+
+class Watching:
+    """A master's room, and the answers that slaves got."""
+
+    def __init__(self) -> None:
+        self.room = Room()
+        self.watch = watch_of(self.room.metadata)
+        self.answers: list[MetadataVersions] = []
+
+    def reply(self, request: Command, answer: Command) -> None:
+        self.answers.append(decode_body(MetadataVersions, answer.body, answer.codec))
+
+    def ask(self, known: MetadataVersions, hold_ms: int = 3_000, channel: Any = None) -> None:
+        body = encode_body(known, Dialect.CBOR)
+        request = Command(RequestCode.WATCH_METADATA, {"holdMillis": hold_ms}, body, codec=CBOR)
+        answer = self.watch.watch(channel or cast(Any, self), request)
+        if answer is not None:
+            self.reply(request, answer)
+
+
+def commit(room: Room) -> None:
+    room.offsets.commit("g", "T", 0, room.offsets.changes + 1)
+
+
+async def test_who_knows_nothing_is_told_at_once() -> None:
+    watching = Watching()
+    watching.ask(MetadataVersions())
+    assert watching.answers == [watching.watch.versions()]
+    assert watching.answers[0].topics == watching.room.topics.data_version
+    assert watching.answers[0].consumer_offsets == watching.room.offsets.live_version
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda room: room.topics.put(TopicConfig("T")),
+        lambda room: room.groups.put(SubscriptionGroupConfig("g")),
+        lambda room: room.metadata.delay_offsets.put(DelayOffsetTable({1: 1}, DataVersion(0, 1, 1))),
+    ],
+    ids=["topic", "group", "delay offset"],
+)
+async def test_a_change_answers_at_once(change: Callable[[Room], None]) -> None:
+    watching = Watching()
+    known = watching.watch.versions()
+    watching.ask(known)
+    assert len(watching.watch) == 1
+    change(watching.room)
+    assert watching.answers == [watching.watch.versions()] != [known]
+    assert len(watching.watch) == 0
+
+
+async def test_many_changes_before_the_next_question_are_one_answer() -> None:
+    watching = Watching()
+    watching.ask(watching.watch.versions())
+    for number in range(100):
+        watching.room.topics.put(TopicConfig(f"T{number}"))
+    assert len(watching.answers) == 1
+    watching.ask(watching.answers[0])
+    assert len(watching.answers) == 2
+    watching.ask(watching.answers[1])
+    assert len(watching.watch) == 1
+
+
+async def test_consumer_offsets_are_told_at_the_next_tick() -> None:
+    watching = Watching()
+    watching.ask(watching.watch.versions())
+    watching.watch.tick()
+    commit(watching.room)
+    assert watching.answers == []
+    watching.watch.tick()
+    assert watching.answers == [watching.watch.versions()]
+    commit(watching.room)
+    watching.ask(watching.answers[0])  # news already, and yet it waits for the tick
+    assert len(watching.watch) == 1
+
+
+async def test_offsets_of_another_run_of_the_master_are_news() -> None:
+    watching = Watching()
+    commit(watching.room)
+    known = watching.watch.versions()
+    run_ms, changes = known.consumer_offsets.timestamp, known.consumer_offsets.counter
+    known.consumer_offsets = DataVersion(0, run_ms - 1, changes)
+    watching.ask(known)
+    assert watching.answers == [watching.watch.versions()]
+
+
+async def test_it_is_held_no_longer_than_asked(autojump_clock: trio.testing.MockClock) -> None:
+    watching = Watching()
+    known = watching.watch.versions()
+    watching.ask(known, 0)
+    assert watching.answers == [known]
+    watching.ask(known, 3_000)
+    watching.ask(known, 10 * MAX_HOLD_MS)
+    await trio.sleep(2.9)
+    watching.watch.tick()
+    assert len(watching.watch) == 2
+    await trio.sleep(0.1)
+    watching.watch.tick()
+    assert (len(watching.watch), len(watching.answers)) == (1, 2)
+    await trio.sleep(MAX_HOLD_MS / 1000)
+    watching.watch.tick()
+    assert watching.answers == [known] * 3
+
+
+async def test_a_connection_that_is_gone_is_forgotten_and_a_stop_answers() -> None:
+    watching, other = Watching(), Watching()
+    known = watching.watch.versions()
+    watching.ask(known, channel=other)
+    watching.ask(known)
+    watching.watch.channel_closed(cast(Any, other))
+    assert len(watching.watch) == 1
+    await watching.watch.stop()
+    assert (len(watching.watch), watching.answers, other.answers) == (0, [known], [])
+
+
+async def test_what_is_held_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch_metadata, "MAX_HELD", 2)
+    watching = Watching()
+    known = watching.watch.versions()
+    watching.ask(known)
+    watching.ask(known)
+    with pytest.raises(RequestRefused, match="too many"):
+        watching.ask(known)
+
+
+async def test_all_consumer_offsets() -> None:
+    desk = Desk()
+    desk.room.offsets.commit("g", "T", 0, 7)
+    desk.room.offsets.commit("g", "T", 11, 8)
+    flush(desk.room)
+    answer = await desk.ask(RequestCode.GET_ALL_CONSUMER_OFFSET)
+    table = decode_body(ConsumerOffsetTable, answer.body)
+    assert table.offset_table == {"T@g": {0: 7, 11: 8}}
+    assert table.data_version == desk.room.offsets.data_version
+    assert b'"0":7' in answer.body
+    java_4_9 = await desk.ask(RequestCode.GET_ALL_CONSUMER_OFFSET, version=395)
+    assert b"{0:7,11:8}" in java_4_9.body
+
+
+async def test_what_has_changed_since_the_slave_asked_last() -> None:
+    desk = Desk()
+    offsets = desk.room.offsets
+    offsets.commit("g", "T", 0, 7)
+    offsets.commit("h", "T", 0, 7)
+    whole = await desk.ask(RequestCode.GET_ALL_CONSUMER_OFFSET, codec=CBOR)
+    told = GetAllConsumerOffsetResponseHeader.from_ext(whole.ext)
+    assert (told.run, told.changes, told.is_part) == (offsets.live_version.timestamp, 2, False)
+    offsets.commit("g", "T", 0, 8)
+    offsets.commit("g", "T", 0, 9)
+    ask = GetAllConsumerOffsetRequestHeader(told.run, told.changes).to_ext()
+    part = await desk.ask(RequestCode.GET_ALL_CONSUMER_OFFSET, ask, codec=CBOR)
+    assert decode_body(ConsumerOffsetTable, part.body, CBOR).offset_table == {"T@g": {0: 9}}
+    assert GetAllConsumerOffsetResponseHeader.from_ext(part.ext).is_part
+    finish(offsets.remove_group("h"))
+    again = await desk.ask(RequestCode.GET_ALL_CONSUMER_OFFSET, ask, codec=CBOR)
+    assert decode_body(ConsumerOffsetTable, again.body, CBOR).offset_table == {"T@g": {0: 9}}
+    assert not GetAllConsumerOffsetResponseHeader.from_ext(again.ext).is_part
+    java = await desk.ask(RequestCode.GET_ALL_CONSUMER_OFFSET)
+    assert java.ext is None
