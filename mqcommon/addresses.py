@@ -10,6 +10,11 @@ def split_address(addr: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
+def format_address(host: str, port: int) -> str:
+    """``host:port``; a v6 address stands in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def is_address(text: str) -> bool:
     """Whether `split_address` takes ``text``."""
     try:

@@ -23,6 +23,7 @@ from mqcommon.errors import (
     RouteNotFound,
     SkylarkError,
 )
+from mqcommon.signal import Signal
 from remoting.net.client import RemotingClient, open_client
 from remoting.protocol.bodies.route import TopicRouteData
 from remoting.protocol.codes import ResponseCode
@@ -91,7 +92,7 @@ class ClientInstance:
         self._settled_at = -inf
         # What each topic's route was found to lack when that was last logged.
         self._skipped: dict[str, tuple[str, ...]] = {}
-        self._news = trio.Event()
+        self._news = Signal()
         self.routes = RouteCache()
         self.membership = Membership()
         # The home's, for the hot path; see `check_open`.
@@ -306,7 +307,6 @@ class ClientInstance:
         while True:
             with trio.move_on_after(HEARTBEAT_INTERVAL_S if answered else HEARTBEAT_RETRY_S):
                 await self._news.wait()
-            self._news = trio.Event()
             answered = False
             with survived("a heartbeat"):
                 answered = await self.membership.beat(self._members_addrs(), self.at)

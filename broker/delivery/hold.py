@@ -14,6 +14,7 @@ from typing import TypeVar
 import trio
 
 from broker.store.queue.consumequeue import ConsumeQueue
+from mqcommon.signal import Signal
 from remoting.net.channel import Channel
 from remoting.protocol.bodies.group import SubscriptionGroupConfig
 from remoting.protocol.command import Command
@@ -115,7 +116,7 @@ class HeldPulls:
         self._next_tick = 0
         # (pull, last): what is to be looked at when the loop has had its turn.
         self._due: deque[tuple[HeldPull, bool]] = deque()
-        self._wake = trio.Event()
+        self._wake = Signal()
         self._count = 0
         self._codes = 0
 
@@ -188,13 +189,12 @@ class HeldPulls:
     async def run(self) -> None:
         """Keep deadlines, and answer what had to wait, until cancelled."""
         while True:
+            self._wake.clear()
             if self.expire(trio.current_time()):
                 await trio.lowlevel.checkpoint()
             else:
                 with trio.move_on_after(TICK_S):
                     await self._wake.wait()
-            if self._wake.is_set():
-                self._wake = trio.Event()
 
     def _wanting(self, queue: ConsumeQueue, waiting: _Waiting) -> list[HeldPull]:
         """The pulls that the messages after ``seen`` may be for; those with tags are told where these begin."""

@@ -4,6 +4,7 @@ import struct
 import zlib
 from collections.abc import Iterable, Mapping
 
+from mqcommon.addresses import format_address
 from mqcommon.arguments import INT_MAX, INT_MIN, check_bytes, check_int, check_text, shown, wrong_type
 from mqcommon.errors import InvalidArgument, ProtocolError
 from mqcommon.message.flags import BORN_HOST_V6, COMPRESSED, COMPRESSION_MASK, COMPRESSION_ZLIB, STORE_HOST_V6
@@ -260,8 +261,7 @@ class MessageExt:
 
     @property
     def born_host(self) -> str:
-        ip, port = decode_host(self.record.born_host)
-        return f"{ip}:{port}"
+        return format_address(*decode_host(self.record.born_host))
 
     @property
     def store_timestamp(self) -> int:
@@ -270,8 +270,7 @@ class MessageExt:
 
     @property
     def store_host(self) -> str:
-        ip, port = decode_host(self.record.store_host)
-        return f"{ip}:{port}"
+        return format_address(*decode_host(self.record.store_host))
 
     @property
     def reconsume_times(self) -> int:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Literal, Self, TypeVar
 
+from mqcommon.addresses import format_address
 from mqcommon.errors import UserError
 from mqcommon.message.ids import parse_offset_msg_id
 from mqcommon.message.message import MessageExt
@@ -227,8 +228,7 @@ class Admin:
             host, port, offset = parse_offset_msg_id(offset_msg_id)
         except ValueError as error:
             raise UserError(str(error)) from None
-        addr = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        return await broker_api.view_message(self._ask.at(addr), offset)
+        return await broker_api.view_message(self._ask.at(format_address(host, port)), offset)
 
     async def consume_message_directly(
         self, group: str, client_id: str, message: MessageExt

@@ -24,6 +24,7 @@ from mqcommon.errors import (
     WrongBroker,
 )
 from mqcommon.message.queue import MessageQueue
+from mqcommon.signal import Signal
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
 from sdk.producer.alarm import Alarm
@@ -68,7 +69,7 @@ class Lane:
         # Of many sends at once: how many are left, and each queue's share of them.
         self._burst_left = 0
         self._burst_share = 0
-        self._wake = trio.Event()
+        self._wake = Signal()
         self._awake = False
         self._incoming: list[PendingSend] = []
         # No queued send has an earlier deadline; the first of them may be later.
@@ -100,7 +101,6 @@ class Lane:
         try:
             while True:
                 await self._wake.wait()
-                self._wake = trio.Event()
                 self._awake = False
                 self._take_in()
                 used: dict[str, None] = {}
