@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Literal, Self, TypeVar
 
 from mqcommon.addresses import format_address
-from mqcommon.errors import UserError
+from mqcommon.errors import InvalidArgument, UserError
 from mqcommon.message.ids import parse_offset_msg_id
 from mqcommon.message.message import MessageExt
 from mqcommon.message.queue import MessageQueue
@@ -227,7 +227,7 @@ class Admin:
         try:
             host, port, offset = parse_offset_msg_id(offset_msg_id)
         except ValueError as error:
-            raise UserError(str(error)) from None
+            raise InvalidArgument(str(error)) from None
         return await broker_api.view_message(self._ask.at(format_address(host, port)), offset)
 
     async def consume_message_directly(

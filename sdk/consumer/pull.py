@@ -17,7 +17,7 @@ from typing import Literal, Self
 import trio
 
 from mqcommon.clock import SystemClock
-from mqcommon.errors import BrokerError, InvalidArgument, RemotingError, SkylarkError, UserError
+from mqcommon.errors import BrokerError, InvalidArgument, RemotingError, SkylarkError
 from mqcommon.message.message import MessageExt, decode_messages
 from mqcommon.message.queue import MessageQueue
 from mqcommon.names import MASTER_ID
@@ -332,7 +332,7 @@ class PullConsumer:
             try:
                 tags = frozenset(parse_subscription("", expression).tags_set)
             except ValueError as error:
-                raise UserError(f"{error}: use '*', or tags separated by '||'") from None
+                raise InvalidArgument(f"{error}: use '*', or tags separated by '||'") from None
             self._tags[expression] = tags
         return tags
 
