@@ -18,6 +18,7 @@ from mqcommon.addresses import split_address
 from mqcommon.errors import RemotingError, RouteNotFound
 from mqcommon.message.message import Message
 from remoting.net.channel import Channel
+from remoting.net.sockets import connect
 from remoting.protocol.bodies.topic import TopicConfig
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import FLAG_RESPONSE, Command
@@ -107,8 +108,7 @@ async def requests(addr: str, body: bytes, count: int, window: int, flag: int) -
     finds its request by the correlation id. The echo's answers are its requests, so they carry the flag of answers.
     """
     host, port = split_address(addr)
-    stream = await trio.open_tcp_stream(host, port)
-    channel = Channel(stream, max_frame_bytes=MAX_FRAME_BYTES)
+    channel = Channel(await connect(host, port), max_frame_bytes=MAX_FRAME_BYTES)
     sent = answered = failed = 0
     done = trio.Event()
 

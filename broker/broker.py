@@ -25,7 +25,8 @@ from mqcommon.clock import Clock, SystemClock
 from mqcommon.errors import UserError
 from mqcommon.files import FileSystem, OsFiles
 from mqcommon.message.ids import encode_host
-from remoting.net.server import address_of, listen
+from remoting.net.sockets import listen
+from remoting.net.transport import Listener
 
 logger = logging.getLogger(__name__)
 
@@ -55,9 +56,9 @@ class Broker:
         """
         options = self.options
         listeners = await listen(options.bind_address, options.listen_port)
-        port = split_address(address_of(listeners))[1]
+        port = split_address(listeners[0].address)[1]
         ha_port = options.ha_listen_port or (port + 1 if options.listen_port else 0)
-        ha_listeners: list[trio.SocketListener] = []
+        ha_listeners: list[Listener] = []
         if self.role.now.is_master:
             try:
                 ha_listeners = await listen(options.bind_address, ha_port, "haListenPort")
@@ -65,7 +66,7 @@ class Broker:
                 for listener in listeners:
                     await listener.aclose()
                 raise
-            ha_port = split_address(address_of(ha_listeners))[1]
+            ha_port = split_address(ha_listeners[0].address)[1]
         listeners += await _listen_fast(options)
         identity = identity_of(options, port, ha_port)
         self.ha_addr = identity.ha_addr
@@ -134,10 +135,10 @@ class Broker:
         for warning in [*report.journal.cuts, *report.warnings]:
             logger.warning("metadata: %s", warning)
 
-    async def _listen_for_slaves(self, identity: Identity, port: int) -> list[trio.SocketListener]:
+    async def _listen_for_slaves(self, identity: Identity, port: int) -> list[Listener]:
         """The HA port of a broker that has become a master."""
         listeners = await listen(self.options.bind_address, port, "haListenPort")
-        self.ha_addr = identity.ha_addr = with_port(identity.ha_addr, split_address(address_of(listeners))[1])
+        self.ha_addr = identity.ha_addr = with_port(identity.ha_addr, split_address(listeners[0].address)[1])
         return listeners
 
     async def _serve(self, wiring: Wiring, task_status: trio.TaskStatus[str]) -> None:
@@ -158,7 +159,7 @@ class Broker:
                 nursery.cancel_scope.cancel()
 
 
-async def _listen_fast(options: BrokerOptions) -> list[trio.SocketListener]:
+async def _listen_fast(options: BrokerOptions) -> list[Listener]:
     """The fast port, where the same is served. A broker serves without it, too: few need it."""
     if not options.fast_port:
         return []

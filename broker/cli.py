@@ -8,12 +8,12 @@ import click
 import trio
 
 from broker.broker import Broker
-from broker.export_metadata import export_metadata
+from broker.commands.export_metadata import export_metadata
+from broker.commands.import_metadata import import_metadata
+from broker.commands.resync_slave import resync_slave
+from broker.commands.verify_store import verify_store
 from broker.file_sizes import check_file_size
-from broker.import_metadata import import_metadata
 from broker.options import BrokerOptions
-from broker.resync_slave import resync_slave
-from broker.verify_store import verify_store
 from mqcommon.errors import UserError
 from mqcommon.memory import keep_freed_memory
 from mqcommon.options import click_options, given_options, load_conf, to_properties

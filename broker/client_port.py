@@ -10,6 +10,7 @@ import trio
 
 from broker.part import Part
 from remoting.net.server import Server
+from remoting.net.transport import Listener
 
 DRAIN_TIMEOUT_MS = 2_000
 
@@ -27,7 +28,7 @@ class OpenConnections(Part):
 class ClientPort(Part):
     """Serves on ``listeners``."""
 
-    def __init__(self, server: Server, listeners: Sequence[trio.SocketListener]) -> None:
+    def __init__(self, server: Server, listeners: Sequence[Listener]) -> None:
         self._server = server
         self._listeners = list(listeners)
 

@@ -3,6 +3,8 @@
 A held pull is a row, not a task. Rows are indexed by queue and tag code, by connection and by deadline, so that a
 message costs as much as the pulls that it may be for, a connection that closes as much as it had pulls, and a look at
 the time as much as is over. What is answered in one turn of the loop is bounded; `run` answers the rest.
+Pulls wait for a queue by its name, as it may not exist yet: only messages make queues. A put checks one flag of the
+queue, `is_awaited`. It is set in a new queue, cleared when a message comes that nobody waits for, and set by `hold`.
 Invariant: no message before ``_Waiting.seen`` of a queue has a tag that a pull held there waits for.
 """
 
@@ -13,6 +15,7 @@ from typing import TypeVar
 
 import trio
 
+from broker.store.filter import Filter
 from broker.store.queue.consumequeue import ConsumeQueue
 from mqcommon.signal import Signal
 from remoting.net.channel import Channel
@@ -31,23 +34,25 @@ SLICE = 500
 ENTRIES = 4_096
 
 K = TypeVar("K")
+# Topic and number.
+QueueName = tuple[str, int]
 TagCodes = frozenset[int]
 Pulls = dict["HeldPull", None]
 
 
 @dataclass(slots=True, eq=False)
 class HeldPull:
-    """A pull that waits for messages from ``offset`` on with one of ``tag_codes``; None: with any.
+    """A pull that waits for messages from ``offset`` on that ``wanted`` lets pass.
 
     ``retry(pull, last)`` answers when there is something, or when ``last``; whether it answered. It is one function for
     all pulls, and what it needs are fields here: a closure for each would take three times the memory.
     """
 
     channel: Channel
-    queue: ConsumeQueue
+    queue: QueueName
     deadline: float
     offset: int
-    tag_codes: TagCodes | None
+    wanted: Filter
     retry: Callable[["HeldPull", bool], bool]
     request: Command
     group: SubscriptionGroupConfig
@@ -62,13 +67,14 @@ class HeldPull:
 class _Waiting:
     """The held pulls of one queue, and up to where its messages were shown to those that want tags."""
 
+    queue: QueueName
     seen: int
     untagged: Pulls = field(default_factory=dict)
     by_tags: dict[TagCodes, Pulls] = field(default_factory=dict)
     by_code: dict[int, dict[TagCodes, None]] = field(default_factory=dict)
 
     def add(self, pull: HeldPull) -> None:
-        codes = pull.tag_codes
+        codes = pull.wanted.tag_codes
         if codes is None:
             self.untagged[pull] = None
             return
@@ -80,7 +86,7 @@ class _Waiting:
         same[pull] = None
 
     def remove(self, pull: HeldPull) -> None:
-        codes = pull.tag_codes
+        codes = pull.wanted.tag_codes
         if codes is None:
             del self.untagged[pull]
             return
@@ -101,6 +107,10 @@ class _Waiting:
             wanted.update(self.by_code.get(code, ()))
         return [pull for tags in wanted for pull in self.by_tags[tags]]
 
+    @property
+    def is_empty(self) -> bool:
+        return not self.untagged and not self.by_tags
+
     def tagged(self) -> list[HeldPull]:
         return [pull for pulls in self.by_tags.values() for pull in pulls]
 
@@ -109,7 +119,7 @@ class HeldPulls:
     """All held pulls of a broker. Times are trio's, in seconds."""
 
     def __init__(self) -> None:
-        self._by_queue: dict[ConsumeQueue, _Waiting] = {}
+        self._by_queue: dict[QueueName, _Waiting] = {}
         self._by_channel: dict[Channel, Pulls] = {}
         self._by_tick: dict[int, Pulls] = {}
         # Pulls of deadlines before this tick were taken out already.
@@ -123,15 +133,25 @@ class HeldPulls:
     def __len__(self) -> int:
         return self._count
 
-    def hold(self, pull: HeldPull) -> bool:
-        """Keep ``pull``, which found nothing up to the queue's end; False when too many wait already."""
-        codes = len(pull.tag_codes or ())
+    def hold(self, pull: HeldPull, queue: ConsumeQueue | None) -> bool:
+        """Keep ``pull``, which found nothing up to the end of ``queue``; False when too many wait already.
+
+        None: no message ever came to the queue of this name.
+        """
+        codes = len(pull.wanted.tag_codes or ())
         if self._count >= MAX_HELD or self._codes + codes > MAX_CODES:
             return False
-        queue = pull.queue
-        waiting = self._by_queue.get(queue)
+        end = 0
+        if queue is not None:
+            end, queue.is_awaited = queue.next_offset, True
+        waiting = self._by_queue.get(pull.queue)
         if waiting is None:
-            waiting = self._by_queue[queue] = _Waiting(queue.next_offset)
+            waiting = self._by_queue[pull.queue] = _Waiting(pull.queue, end)
+        elif end < waiting.seen:
+            # Others have waited since before the topic was deleted and made again.
+            waiting.seen = end
+        # Each request has a copy of the name; one is kept.
+        pull.queue = waiting.queue
         waiting.add(pull)
         if not self._by_tick:
             self._next_tick = int(trio.current_time() / TICK_S)
@@ -139,7 +159,6 @@ class HeldPulls:
         self._by_tick.setdefault(pull.tick, {})[pull] = None
         self._by_channel.setdefault(pull.channel, {})[pull] = None
         pull.is_held = True
-        queue.waiters += 1
         self._count += 1
         self._codes += codes
         return True
@@ -148,8 +167,9 @@ class HeldPulls:
         """Messages came into ``queues``: answer the pulls that they are for."""
         left = SLICE
         for queue in queues:
-            waiting = self._by_queue.get(queue)
+            waiting = self._by_queue.get((queue.topic, queue.queue_id))
             if waiting is None:
+                queue.is_awaited = False
                 continue
             for pull in self._wanting(queue, waiting):
                 if left:
@@ -199,7 +219,8 @@ class HeldPulls:
     def _wanting(self, queue: ConsumeQueue, waiting: _Waiting) -> list[HeldPull]:
         """The pulls that the messages after ``seen`` may be for; those with tags are told where these begin."""
         found = list(waiting.untagged)
-        seen, end = waiting.seen, queue.next_offset
+        # The queue of a slave may have begun anywhere since.
+        seen, end = max(waiting.seen, queue.min_offset), queue.next_offset
         waiting.seen = end
         if not waiting.by_tags:
             return found
@@ -214,7 +235,9 @@ class HeldPulls:
             for pull in waiting.with_any_of(dict.fromkeys(codes)):
                 if pull not in told and not pull.is_due:
                     told[pull] = None
-                    pull.offset = max(pull.offset, seen)
+                    # A slave may lack older messages that the pull wants, which the master has.
+                    if pull.offset >= queue.min_offset:
+                        pull.offset = max(pull.offset, seen)
             seen += len(codes)
         return found + list(told)
 
@@ -228,16 +251,14 @@ class HeldPulls:
 
     def _remove(self, pull: HeldPull) -> None:
         pull.is_held = False
-        queue = pull.queue
-        waiting = self._by_queue[queue]
+        waiting = self._by_queue[pull.queue]
         waiting.remove(pull)
-        queue.waiters -= 1
-        if not queue.waiters:
-            del self._by_queue[queue]
+        if waiting.is_empty:
+            del self._by_queue[pull.queue]
         _take_out(self._by_channel, pull.channel, pull)
         _take_out(self._by_tick, pull.tick, pull)
         self._count -= 1
-        self._codes -= len(pull.tag_codes or ())
+        self._codes -= len(pull.wanted.tag_codes or ())
 
 
 def _take_out(table: dict[K, Pulls], key: K, pull: HeldPull) -> None:

@@ -24,6 +24,7 @@ from broker.part import Part
 from broker.replication.known_master import KnownMaster
 from broker.replication.role import RoleMachine
 from broker.request_bodies import refused_when_not_stored
+from broker.store.filter import Filter
 from broker.store.queue.consumequeue import ConsumeQueue
 from broker.store.reader import GetResult, GetStatus, read_queue
 from broker.store.store import MessageStore
@@ -127,8 +128,7 @@ class PullHandlers(Part):
         header = PullMessageRequestHeader.from_ext(request.ext)
         topic, queue_id, offset = header.topic, header.queue_id, header.queue_offset
         group = self._check(header.consumer_group, topic, queue_id, channel)
-        tag_codes = self._tag_codes(header)
-        queue = self._store.queues.get(topic, queue_id)
+        wanted = self._filter(header)
         max_count, max_bytes = self._limits(request, header.max_msg_nums, header.max_msg_bytes or 0)
         if header.sys_flag & PULL_COMMIT_OFFSET and header.commit_offset >= 0 and self._role.now.takes_commits:
             self._offsets.commit(group.group_name, topic, queue_id, header.commit_offset)
@@ -138,13 +138,16 @@ class PullHandlers(Part):
             count, size = (
                 self._disk_limits(request, max_count, max_bytes) if waited_for_disk else (max_count, max_bytes)
             )
-            result = read_queue(self._store.log, queue, offset, count, size, tag_codes)
+            queue = self._store.queues.find(topic, queue_id)
+            result = read_queue(self._store.log, queue, offset, count, size, wanted)
             code, suggested = self._judge(result, queue, offset, group)
             if code == ResponseCode.PULL_NOT_FOUND and suspend_ms > 0:
                 deadline = trio.current_time() + self._wait_ms(suspend_ms) / 1000
-                if self._hold(HeldPull(
-                    channel, queue, deadline, offset, tag_codes, self._retry_held, request, group, max_count, max_bytes
-                )):  # fmt: skip
+                pull = HeldPull(
+                    channel, (topic, queue_id), deadline, offset, wanted, self._retry_held, request, group,
+                    max_count, max_bytes,
+                )  # fmt: skip
+                if self._hold(pull, queue):
                     return None
             note_pulled(channel, group.group_name, topic, queue_id, result.next_offset)
             return self._answer(request, group.group_name, topic, code, suggested, result)
@@ -175,20 +178,20 @@ class PullHandlers(Part):
             )
         return config
 
-    def _tag_codes(self, header: PullMessageRequestHeader) -> frozenset[int] | None:
-        """Hashes of the tags wanted, None for all; out of the request, else out of the group's heartbeats."""
+    def _filter(self, header: PullMessageRequestHeader) -> Filter:
+        """Which messages the consumer wants: as the request says, else as the group's heartbeats do."""
         if header.sys_flag & PULL_SUBSCRIPTION:
             if header.expression_type not in (None, "", "TAG"):
                 raise RequestRefused(
                     ResponseCode.SYSTEM_ERROR, "The broker does not support consumer to filter message by SQL92"
                 )
-            return self._filters.codes(header.subscription or "")
+            return self._filters.of(header.subscription or "")
         subscription = self._clients.subscription(header.consumer_group, header.topic)
         if subscription is None:
             raise RequestRefused(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's subscription not exist{FAQ}")
         if subscription.sub_version < header.sub_version:
             raise RequestRefused(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
-        return self._filters.codes(subscription.sub_string)
+        return self._filters.of(subscription.sub_string)
 
     def _limits(self, request: Command, max_count: int, max_bytes: int) -> tuple[int, int]:
         if request.codec == CBOR:
@@ -212,10 +215,10 @@ class PullHandlers(Part):
         options = self._options
         return suspend_ms if options.long_polling_enable else options.short_polling_time_mills
 
-    def _hold(self, pull: HeldPull) -> bool:
+    def _hold(self, pull: HeldPull, queue: ConsumeQueue | None) -> bool:
         # The answer needs neither; a subscription may be long.
         pull.request.body, pull.request.ext = b"", None
-        return self._held.hold(pull)
+        return self._held.hold(pull, queue)
 
     def _retry(self, pull: HeldPull, last: bool) -> bool:
         # It runs in the turn of whoever sent the message: an error here must not reach that connection.
@@ -226,8 +229,9 @@ class PullHandlers(Part):
             return True
 
     def _again(self, pull: HeldPull, last: bool) -> bool:
-        queue, group, request = pull.queue, pull.group, pull.request
-        result = read_queue(self._store.log, queue, pull.offset, pull.max_count, pull.max_bytes, pull.tag_codes)
+        (topic, queue_id), group, request = pull.queue, pull.group, pull.request
+        queue = self._store.queues.find(topic, queue_id)
+        result = read_queue(self._store.log, queue, pull.offset, pull.max_count, pull.max_bytes, pull.wanted)
         if not last and result.status is GetStatus.NO_MATCHED_MESSAGE:
             # Nothing for this consumer so far: it need not be looked at again.
             pull.offset = result.next_offset
@@ -235,12 +239,12 @@ class PullHandlers(Part):
         code, suggested = self._judge(result, queue, pull.offset, group)
         if not last and code == ResponseCode.PULL_NOT_FOUND:
             return False
-        note_pulled(pull.channel, group.group_name, queue.topic, queue.queue_id, result.next_offset)
-        pull.channel.reply(request, self._answer(request, group.group_name, queue.topic, code, suggested, result))
+        note_pulled(pull.channel, group.group_name, topic, queue_id, result.next_offset)
+        pull.channel.reply(request, self._answer(request, group.group_name, topic, code, suggested, result))
         return True
 
     def _judge(
-        self, result: GetResult, queue: ConsumeQueue, offset: int, group: SubscriptionGroupConfig
+        self, result: GetResult, queue: ConsumeQueue | None, offset: int, group: SubscriptionGroupConfig
     ) -> tuple[int, int]:
         """(the code of the answer, the id of the broker to ask next); a slave leaves ``next_offset`` as it was."""
         options = self._options
@@ -259,10 +263,12 @@ class PullHandlers(Part):
                 code = ResponseCode.PULL_RETRY_IMMEDIATELY
         return code, suggested
 
-    def _is_on_disk(self, result: GetResult, queue: ConsumeQueue) -> bool:
+    def _is_on_disk(self, result: GetResult, queue: ConsumeQueue | None) -> bool:
         """Whether what was read is too far back to be in memory still."""
         log = self._store.log
-        if log.end - log.start <= self._in_memory_bytes or not result.min_offset < result.next_offset:
+        if queue is None or log.end - log.start <= self._in_memory_bytes:
+            return False
+        if not result.min_offset < result.next_offset:
             return False
         if result.status not in (GetStatus.FOUND, GetStatus.NO_MATCHED_MESSAGE):
             return False
@@ -290,7 +296,7 @@ class PullHandlers(Part):
 
 
 def _code(result: GetResult, offset: int) -> int:
-    if result.status in (GetStatus.NO_MESSAGE_IN_QUEUE, GetStatus.NO_MATCHED_LOGIC_QUEUE):
+    if result.status is GetStatus.NO_MESSAGE_IN_QUEUE:
         # A consumer that is at the (empty) queue's end waits; one that is elsewhere is told where that is.
         return ResponseCode.PULL_NOT_FOUND if offset == result.next_offset else ResponseCode.PULL_OFFSET_MOVED
     return _CODES[result.status]

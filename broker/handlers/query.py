@@ -96,7 +96,7 @@ class QueryHandlers(Part):
         header = QueryConsumeQueueRequestHeader.from_ext(request.ext)
         topic, queue_id, index = header.topic, header.queue_id, header.index
         queue = self._store.queues.find(topic, queue_id)
-        if queue is None:
+        if queue is None or not queue.next_offset:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"{queue_id}@{topic} is not exist!")
         body = ConsumeQueueEntries(max_queue_index=queue.next_offset, min_queue_index=queue.min_offset)
         if header.consumer_group:

@@ -5,7 +5,9 @@ journal_paths.py     names of its files
 journal.py           appending, fsync, recovery: a chain of journals behind a snapshot
 compaction.py        a snapshot in place of a long chain
 metadata.py          the tables and the journal behind them, as one thing to open and to take a snapshot of
-topics.py groups.py consumer_offsets.py delay_offsets.py     one table each
+journalled.py        how a table declares its records; single values and versions in the journal
+table.py             rows by name, under topics and groups; start a new table here
+topics.py groups.py consumer_offsets.py delay_offsets.py     the tables, each with its own rules
 json_files.py        RocketMQ's own files: reading and writing them, and seeing that somebody else did
 json_import.py       from them to our records; what is not taken over
 json_export.py       from our tables to them

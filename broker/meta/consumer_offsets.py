@@ -4,7 +4,9 @@ A commit is a dict entry and a note that it changed; the shell appends what chan
 and at stop. So an offset survives a crash as of the last interval, which costs a consumer some messages seen twice.
 Removals are journalled at once: they must not be undone by an older offset.
 What looks at all keys, of which there may be millions, yields between two slices.
-Neighbours: journal.py, tasks/persist.py, handlers/offsets.py and pull.py (commits).
+Why this is no JournalledTable: a commit is far too frequent for a record of its own, a record has many keys and only
+the queues that changed, and a row is altered in place. Its kinds of records and its version are declared as there.
+Neighbours: journalled.py, tasks/persist.py, handlers/offsets.py and pull.py (commits).
 """
 
 from collections import deque
@@ -13,6 +15,7 @@ from itertools import chain, islice
 from typing import Any
 
 from broker.meta.journal import Journal
+from broker.meta.journalled import Applier, Change, JournalledVersion
 from remoting.protocol.bodies.data_version import DataVersion
 
 PUT, GONE, VERSION = "offsets", "offsets-gone", "offsets-version"
@@ -36,8 +39,7 @@ class ConsumerOffsets:
         self._table: dict[str, dict[int, int]] = {}
         # an ordered set
         self._changed: dict[Changed, None] = {}
-        # Of what the journal has; a Java broker that gets the offsets back, and its slaves, compare it.
-        self.data_version = DataVersion()
+        self._version = JournalledVersion(journal, VERSION)
         #: How many keys were removed in this run.
         self.removals = 0
         #: Goes up with each change, whether the journal has it yet or not.
@@ -45,6 +47,11 @@ class ConsumerOffsets:
         # What each of the last changes was of, and since when that is all of them.
         self._recent: deque[Changed] = deque(maxlen=RECENT)
         self._recent_since = 0
+
+    @property
+    def data_version(self) -> DataVersion:
+        """Of what the journal has; a Java broker that gets the offsets back, and its slaves, compare it."""
+        return self._version.value
 
     def query(self, group: str, topic: str, queue_id: int) -> int:
         """The committed offset, -1 when there is none."""
@@ -119,7 +126,7 @@ class ConsumerOffsets:
         self.changes += 1
         self._recent.clear()
         self._recent_since = self.changes
-        self._raise_version()
+        self._version.advance()
 
     def _note(self, changed: Changed) -> None:
         self._changed[changed] = None
@@ -181,9 +188,7 @@ class ConsumerOffsets:
 
     def take_version(self, version: DataVersion) -> None:
         """The journal has what a master has under ``version``."""
-        if version != self.data_version:
-            self._journal.append(VERSION, version.to_wire())
-            self.data_version = version
+        self._version.put(version)
 
     # --- journal
 
@@ -211,32 +216,33 @@ class ConsumerOffsets:
         except BaseException:
             self.put_back(changed)
             raise
-        self._raise_version()
+        self._version.advance()
 
     def put_back(self, changed: Sequence[Changed]) -> None:
         """What was taken and not appended."""
         self._changed.update(dict.fromkeys(changed))
 
-    def apply(self, kind: str, payload: Any) -> None:
-        """One record at recovery."""
-        if kind == VERSION:
-            self.data_version = DataVersion.from_wire(payload)
-            return
-        if kind == PUT:
-            for key, queues in payload.items():
-                self._table.setdefault(key, {}).update(queues)
-        else:
-            for key in payload:
-                self._table.pop(key, None)
-        self._raise_version()
+    def appliers(self) -> list[Applier]:
+        """See Journalled."""
+        return [(PUT, self._apply_put), (GONE, self._apply_gone), *self._version.appliers()]
 
-    def state(self) -> Iterator[tuple[str, Any]]:
-        """Records that make this table as it is now; they may be made later, in a thread.
+    def _apply_put(self, payload: Any) -> None:
+        for key, queues in payload.items():
+            self._table.setdefault(key, {}).update(queues)
+        self._version.advance()
+
+    def _apply_gone(self, payload: Any) -> None:
+        for key in payload:
+            self._table.pop(key, None)
+        self._version.advance()
+
+    def state(self) -> Iterator[Change]:
+        """See Journalled.
 
         To copy all offsets now would block the event loop. Each key is copied when its record is made, with one call
         that no other thread can interrupt. What changes until then is in the journal, too, which is replayed on top.
         """
-        return chain(offset_records(self._present(list(self._table))), [(VERSION, self.data_version.to_wire())])
+        return chain(offset_records(self._present(list(self._table))), self._version.state())
 
     def _present(self, keys: list[str]) -> Iterator[tuple[str, dict[int, int]]]:
         for key in keys:
@@ -244,11 +250,8 @@ class ConsumerOffsets:
             if queues is not None:
                 yield key, queues.copy()
 
-    def _raise_version(self) -> None:
-        self.data_version = self.data_version.next(self.data_version.timestamp)
 
-
-def offset_records(table: Iterable[tuple[str, dict[int, int]]]) -> Iterator[tuple[str, Any]]:
+def offset_records(table: Iterable[tuple[str, dict[int, int]]]) -> Iterator[Change]:
     """The items of a table as records of about SLICE offsets each."""
     rows: dict[str, dict[int, int]] = {}
     count = 0

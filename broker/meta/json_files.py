@@ -6,12 +6,13 @@ they were read or written last: one that differs was changed by somebody else.
 Neighbours: json_import.py, json_export.py, metadata.py.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 from zlib import crc32
 
 from broker.meta.journal import Journal
+from broker.meta.journalled import JournalledValue
 from mqcommon.atomic import read_or_backup, write_atomic
 from mqcommon.errors import ProtocolError, StoreCorrupt
 from mqcommon.files import FileSystem
@@ -112,8 +113,8 @@ class JsonFiles:
     def __init__(self, fs: FileSystem, directory: str, journal: Journal) -> None:
         self._fs = fs
         self._directory = directory
-        self._journal = journal
-        self._seen: dict[str, Look] = {}
+        #: How each file looked.
+        self.seen = JournalledValue[dict[str, Look]](journal, SEEN, {}, dict, _looks)
 
     def look(self) -> dict[str, Look]:
         """How they look now."""
@@ -123,20 +124,12 @@ class JsonFiles:
 
     def changed(self) -> list[str]:
         """Names of files that are there and look otherwise than when they were seen."""
-        return [name for name, look in self.look().items() if self._seen.get(name) != look]
+        return [name for name, look in self.look().items() if self.seen.value.get(name) != look]
 
     def note(self) -> None:
         """They are known as they look now."""
-        look = self.look()
-        self._journal.append(SEEN, look)
-        self._seen = look
+        self.seen.put(self.look())
 
-    # --- journal
 
-    def apply(self, kind: str, payload: Any) -> None:
-        """One record at recovery."""
-        self._seen = {name: (size, crc) for name, (size, crc) in payload.items()}
-
-    def state(self) -> Iterator[tuple[str, Any]]:
-        """Records that make this table."""
-        return iter([(SEEN, self._seen)] if self._seen else [])
+def _looks(payload: Any) -> dict[str, Look]:
+    return {name: (size, crc) for name, (size, crc) in payload.items()}

@@ -3,10 +3,10 @@
 import posixpath
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 from broker.meta import consumer_offsets, delay_offsets, groups, topics
 from broker.meta.attributes import TOPIC_ATTRIBUTES
+from broker.meta.journalled import Change
 from broker.meta.json_files import TOPICS, JsonTables, holds_something
 from mqcommon.errors import UserError
 from mqcommon.files import FileSystem
@@ -24,21 +24,21 @@ _NOT_READ = (
 _WAITING = ((SCHEDULE_TOPIC, "delayed messages"), (TIMER_TOPIC, "timed messages"), (TRANS_HALF_TOPIC, "transactions"))
 
 
-def records(tables: JsonTables) -> Iterator[tuple[str, Any]]:
+def records(tables: JsonTables) -> Iterator[Change]:
     """The records that make our tables as these are."""
     for name, topic in tables.topics.topic_config_table.items():
-        yield topics.PUT, replace(topic, topic_name=name).to_wire()
-    yield topics.VERSION, tables.topics.data_version.to_wire()
+        yield topics.FORMAT.put, replace(topic, topic_name=name).to_wire()
+    yield topics.FORMAT.version, tables.topics.data_version.to_wire()
     for name, group in tables.groups.subscription_group_table.items():
-        yield groups.PUT, replace(group, group_name=name).to_wire()
+        yield groups.FORMAT.put, replace(group, group_name=name).to_wire()
     if tables.groups.forbidden_table:
         yield groups.FORBIDDEN, tables.groups.forbidden_table
-    yield groups.VERSION, tables.groups.data_version.to_wire()
+    yield groups.FORMAT.version, tables.groups.data_version.to_wire()
     for key, queues in tables.consumer_offsets.offset_table.items():
         # A Java broker stores what clients send, and -1 among it.
         yield consumer_offsets.PUT, {key: {queue_id: offset for queue_id, offset in queues.items() if offset >= 0}}
     yield consumer_offsets.VERSION, tables.consumer_offsets.data_version.to_wire()
-    yield delay_offsets.PUT, tables.delay_offsets.to_wire()
+    yield delay_offsets.KIND, tables.delay_offsets.to_wire()
 
 
 def summary(tables: JsonTables) -> str:

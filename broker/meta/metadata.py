@@ -5,16 +5,16 @@ snapshot, or nothing. `recover` only reads. Neighbours: tasks/persist.py (sync, 
 (wiring), export_metadata.py and import_metadata.py (the way back, and again).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any
 
-from broker.meta import consumer_offsets, delay_offsets, groups, json_files, json_import, topics
+from broker.meta import json_files, json_import
 from broker.meta.consumer_offsets import ConsumerOffsets
 from broker.meta.delay_offsets import DelayOffsets
 from broker.meta.groups import Groups
 from broker.meta.journal import Journal, JournalReport
+from broker.meta.journalled import Change, Tables
 from broker.meta.json_files import JsonFiles, JsonTables, read_tables
 from broker.meta.topics import Topics
 from broker.options import BrokerOptions
@@ -45,20 +45,8 @@ class Metadata:
         self.consumer_offsets = ConsumerOffsets(self.journal, clock.now_ms())
         self.delay_offsets = DelayOffsets(self.journal)
         self.json_files = JsonFiles(fs, directory, self.journal)
-        self._appliers = {
-            topics.PUT: self.topics.apply,
-            topics.GONE: self.topics.apply,
-            topics.VERSION: self.topics.apply,
-            groups.PUT: self.groups.apply,
-            groups.GONE: self.groups.apply,
-            groups.VERSION: self.groups.apply,
-            groups.FORBIDDEN: self.groups.apply,
-            consumer_offsets.PUT: self.consumer_offsets.apply,
-            consumer_offsets.GONE: self.consumer_offsets.apply,
-            consumer_offsets.VERSION: self.consumer_offsets.apply,
-            delay_offsets.PUT: self.delay_offsets.apply,
-            json_files.SEEN: self.json_files.apply,
-        }
+        # A new table is added here; it declares its kinds of records itself.
+        self._tables = Tables(self.topics, self.groups, self.consumer_offsets, self.delay_offsets, self.json_files.seen)
 
     def open(self) -> MetadataReport:
         """Recover what the last run left, then make the system topics and groups. Blocks; before anything is served."""
@@ -73,24 +61,18 @@ class Metadata:
 
     def recover(self) -> JournalReport:
         """Recover what the last run left."""
-        report = self.journal.replay(self._apply)
+        report = self.journal.replay(self._tables.apply)
         self.fresh = report.fresh
         return report
 
     def take_over(self, tables: JsonTables) -> None:
         """Put what RocketMQ's files hold into the tables; nothing is journalled."""
         for kind, payload in chain(json_import.records(tables), [(json_files.SEEN, self.json_files.look())]):
-            self._apply(kind, payload)
+            self._tables.apply(kind, payload)
 
-    def state(self) -> Iterable[tuple[str, Any]]:
+    def state(self) -> Iterator[Change]:
         """Records that make all tables as they are in this turn of the loop; made when they are read, in a thread."""
-        return chain(
-            self.topics.state(),
-            self.groups.state(),
-            self.consumer_offsets.state(),
-            self.delay_offsets.state(),
-            self.json_files.state(),
-        )
+        return self._tables.state()
 
     def _import(self, report: MetadataReport) -> None:
         json_import.refuse_rocksdb(self._fs, self._directory)
@@ -110,9 +92,3 @@ class Metadata:
             "To use these files and forget what changed here since, stop and run: broker importMetadata STORE_DIR; "
             "to keep what is here: broker exportMetadata STORE_DIR"
         )
-
-    def _apply(self, kind: str, payload: Any) -> None:
-        applier = self._appliers.get(kind)
-        if applier is None:
-            raise ValueError("no table has such records; was it written by a newer Skylark?")
-        applier(kind, payload)

@@ -20,8 +20,9 @@ from broker.replication.link import Bounds, LinkTerms, MasterLink, Range
 from broker.replication.pieces import other_bytes_at
 from broker.store.log.commitlog import CommitLog
 from broker.writing.acks import AckLedger, Slave
+from mqcommon.addresses import split_address
 from mqcommon.errors import FileClosed, ProtocolError
-from remoting.net.server import address_of
+from remoting.net.transport import Listener, Transport
 
 logger = logging.getLogger(__name__)
 
@@ -51,11 +52,11 @@ class Master:
         self._strangers_not_logged = 0
 
     async def serve_on(
-        self, listeners: list[trio.SocketListener], *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED
+        self, listeners: list[Listener], *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        """Serve on sockets that are open, until cancelled."""
-        task_status.started(address_of(listeners))
-        await trio.serve_listeners(self._serve, listeners)
+        """Serve on listeners that are open, until cancelled."""
+        task_status.started(listeners[0].address)
+        await trio.serve_listeners(self._serve, list[trio.abc.Listener[Transport]](listeners))
 
     def wake(self) -> None:
         """After a turn of the loop: the log may have grown."""
@@ -71,17 +72,13 @@ class Master:
             while any(connection.behind for connection in self._connections):  # noqa: ASYNC110
                 await trio.sleep(0.005)
 
-    async def _serve(self, stream: trio.SocketStream) -> None:
-        try:
-            ip, port, *_ = stream.socket.getpeername()
-        except OSError:
-            return  # gone before we looked
-        addr = f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
-        connection = _Connection(stream, addr, self._log, self._acks, self._terms, self._rate, self._admit)
-        if (crowded := self._admission.arrived(connection, ip)) is not None:
+    async def _serve(self, transport: Transport) -> None:
+        addr = transport.remote
+        connection = _Connection(transport, self._log, self._acks, self._terms, self._rate, self._admit)
+        if (crowded := self._admission.arrived(connection, split_address(addr)[0])) is not None:
             crowded.close("newer connections need its place, and it did not say who it is")
         self._connections.add(connection)
-        reason = "the broker is stopping"
+        reason = "this broker stops, or is the master no more"
         try:
             await connection.run()
             reason = connection.closed_reason or PEER_CLOSED
@@ -120,8 +117,7 @@ class _Connection:
 
     def __init__(
         self,
-        stream: trio.SocketStream,
-        addr: str,
+        transport: Transport,
         log: CommitLog,
         acks: AckLedger,
         terms: LinkTerms,
@@ -132,8 +128,8 @@ class _Connection:
         self._admit = admit
         self._scope = trio.CancelScope()
         self.closed_reason = ""
-        self._stream = stream
-        self._addr = addr
+        self._transport = transport
+        self._addr = transport.remote
         self._log = log
         self._acks = acks
         self._rate = rate
@@ -141,7 +137,7 @@ class _Connection:
         self._link = MasterLink(terms, self._bounds, os.urandom(NONCE_BYTES), self._since)
         self._something = trio.Event()
         self._slave: Slave | None = None
-        # The sender has nothing to do; part of a frame that the socket did not take.
+        # The sender has nothing to do; part of a frame that the connection did not take.
         self._idle = False
         self._rest = b""
         self._free_at = 0.0
@@ -194,7 +190,7 @@ class _Connection:
         while True:
             data = None
             with trio.move_on_at(link.silent_at()):
-                data = await self._stream.receive_some(RECEIVE_BYTES)
+                data = await self._transport.receive(RECEIVE_BYTES)
             now = trio.current_time()
             if data is None:
                 link.check(now)
@@ -220,11 +216,11 @@ class _Connection:
         logger.info("slave %s (%s) follows from offset %d", self._addr, who, self._link.next_offset)
 
     async def _send(self) -> None:
-        link, stream = self._link, self._stream
+        link, transport = self._link, self._transport
         while True:
             rest, self._rest = self._rest, b""
             if output := rest + link.take_output():
-                await stream.send_all(output)
+                await transport.send_all(output)
             if link.refusal:
                 raise ProtocolError(f"refused: {link.refusal}")
             if link.claim is not None:
@@ -243,9 +239,9 @@ class _Connection:
                 self._something = trio.Event()
                 continue
             if not found.size:
-                await stream.send_all(found.header)
+                await transport.send_all(found.header)
             elif self._log.is_recent(found.offset):
-                await stream.send_all(found.header + self._log.copy(found.offset, found.size))
+                await transport.send_all(found.header + self._log.copy(found.offset, found.size))
             else:
                 await self._send_file(found)
             self._sent(found.size)
@@ -255,19 +251,12 @@ class _Connection:
 
     async def _send_file(self, found: Range) -> None:
         """Out of the file, in a thread."""
-        socket = self._stream.socket
-        file, at, left = self._log.span(found.offset, found.offset + found.size)
-        await self._stream.send_all(found.header)
-        while left:
-            try:
-                taken = await trio.to_thread.run_sync(file.send, socket.fileno(), at, left)
-            except FileClosed as error:
-                raise ProtocolError(f"what it needs was deleted: {error}") from None
-            except OSError as error:
-                raise trio.BrokenResourceError(str(error)) from None
-            if not taken:
-                await trio.lowlevel.wait_writable(socket)
-            at, left = at + taken, left - taken
+        file, at, size = self._log.span(found.offset, found.offset + found.size)
+        await self._transport.send_all(found.header)
+        try:
+            await self._transport.send_file(file, at, size)
+        except FileClosed as error:
+            raise ProtocolError(f"what it needs was deleted: {error}") from None
 
     def _send_now(self) -> bool:
         """Send what was appended without a turn of the loop; False when that is not for now."""
@@ -279,10 +268,8 @@ class _Connection:
             return False
         data = found.header + (log.copy(found.offset, found.size) if found.size else b"")
         try:
-            taken = os.write(self._stream.socket.fileno(), data)
-        except BlockingIOError:
-            taken = 0
-        except OSError:
+            taken = self._transport.try_send([data])
+        except trio.BrokenResourceError:
             taken = 0  # whoever sends the rest meets it, too
         self._sent(found.size)
         self._rest = data[taken:]

@@ -16,6 +16,7 @@ from broker.replication.role import Kind, Role, RoleMachine
 from broker.replication.slave import Slave
 from broker.replication.slave_sync import SlaveSync
 from mqcommon.errors import UserError
+from remoting.net.transport import Listener
 
 logger = logging.getLogger(__name__)
 
@@ -33,8 +34,8 @@ class Replication(Part):
         master: Master,
         new_slave: Callable[[], Slave],
         slave_sync: SlaveSync,
-        listeners: list[trio.SocketListener],
-        listen: Callable[[], Awaitable[list[trio.SocketListener]]],
+        listeners: list[Listener],
+        listen: Callable[[], Awaitable[list[Listener]]],
     ) -> None:
         """``listeners``: the open HA port of a broker that starts as a master; ``listen`` opens it for one that
         becomes one later, or raises UserError. ``new_slave`` is called each time that a master is to be followed.
@@ -45,24 +46,25 @@ class Replication(Part):
         self._slave_sync = slave_sync
         self._listeners = listeners
         self._listen = listen
-        self._side = trio.CancelScope()
+        self._changed = trio.Event()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Until cancelled."""
         task_status.started()
         while True:
-            with trio.CancelScope() as self._side:
-                if self._role.now.is_master:
-                    await self._lead()
-                else:
-                    await self._follow()
+            self._changed = trio.Event()
+            if self._role.now.is_master:
+                await self._lead(self._changed)
+            elif self._role.now.follows:
+                await self._follow(self._changed)
             if self._role.now.kind is Kind.TAKING_OVER:
+                await self._open_port()  # NameServers tell slaves where it is as soon as this broker is the master
                 self._role.took_over()
 
     def role_changed(self, before: Role, now: Role) -> None:
         """End the side that does not fit any more."""
         if before.is_master is not now.is_master or before.follows is not now.follows:
-            self._side.cancel()
+            self._changed.set()
 
     def after_turn(self) -> None:
         """The log may have grown."""
@@ -76,22 +78,35 @@ class Replication(Part):
         for listener in self._listeners:
             await listener.aclose()
 
-    async def _lead(self) -> None:
+    async def _lead(self, changed: trio.Event) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._serve_slaves)
+            await changed.wait()
+            # No message comes any more: the next master may be one of those that lack the last ones.
+            await self._master.drain(DRAIN_TIMEOUT_S)
+            nursery.cancel_scope.cancel()
+
+    async def _serve_slaves(self) -> None:
         while not self._listeners:
-            try:
-                self._listeners = await self._listen()
-            except UserError as error:
-                logger.error("no slave can follow this master, still trying: %s", error)
-                await trio.sleep(LISTEN_PAUSE_S)
+            await trio.sleep(LISTEN_PAUSE_S)
+            await self._open_port()
         listeners, self._listeners = self._listeners, []
         await self._master.serve_on(listeners)
 
-    async def _follow(self) -> None:
+    async def _open_port(self) -> None:
+        try:
+            self._listeners = await self._listen()
+        except UserError as error:
+            logger.error("no slave can follow this master, still trying: %s", error)
+
+    async def _follow(self, changed: trio.Event) -> None:
         slave = self._new_slave()
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._slave_sync.run)
                 nursery.start_soon(slave.run)
+                await changed.wait()
+                nursery.cancel_scope.cancel()
         finally:
             with trio.CancelScope(shield=True):
                 await slave.finish()

@@ -239,7 +239,7 @@ class Replica:
     def _written(self, queue: ConsumeQueue) -> None:
         if not queue.dirty:
             self._queues.touch(queue)
-        if queue.waiters:
+        if queue.is_awaited:
             self._store.arrived.add(queue)
 
     def _unusual(self, raw: bytes, physical: int) -> tuple[int, int, int, int, int, str, bytes]:

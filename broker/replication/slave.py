@@ -26,7 +26,8 @@ from mqcommon.addresses import split_address
 from mqcommon.backoff import Backoff
 from mqcommon.clock import Clock
 from mqcommon.errors import DiskFull, ProtocolError, ReplicationRefused, StoreCorrupt
-from remoting.net.client import connect, connect_reason
+from remoting.net import sockets
+from remoting.net.transport import Connect, Transport
 
 logger = logging.getLogger(__name__)
 
@@ -73,6 +74,7 @@ class Slave:
         *,
         last_file: bool = False,
         random: Random | None = None,
+        connect: Connect = sockets.connect,
     ) -> None:
         self._replica = replica
         self._terms = terms
@@ -85,6 +87,7 @@ class Slave:
         self._clock = clock
         self._guard = guard
         self._last_file = last_file
+        self._connect = connect
         self._backoff = Backoff(FIRST_PAUSE_S, MAX_PAUSE_S, random or Random())
         self._to_build = trio.Event()
         self._to_flush = trio.Event()
@@ -143,19 +146,19 @@ class Slave:
                 await self._flush()
             link = await self._new_link(target)
             with trio.fail_after(CONNECT_TIMEOUT_S):
-                stream = await connect(*split_address(target.ha_addr))
-            async with stream:
+                transport = await self._connect(*split_address(target.ha_addr))
+            async with transport:
                 self._sending = trio.Lock()
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(self._build)
                     if self._flush is not None:
-                        nursery.start_soon(self._report_flushed, self._flush, link, stream)
-                    await self._receive(link, stream, target)
+                        nursery.start_soon(self._report_flushed, self._flush, link, transport)
+                    await self._receive(link, transport, target)
                     nursery.cancel_scope.cancel()
         except trio.TooSlowError:
             return f"no connection to {self._progress.master_addr} in {CONNECT_TIMEOUT_S:.0f} s"
         except (OSError, ProtocolError, DiskFull) as error:
-            return connect_reason(error)
+            return sockets.connect_reason(error)
         except BaseExceptionGroup as group:
             return _reason_of(group)
         return "the connection was closed"
@@ -183,15 +186,15 @@ class Slave:
             # Offset 0 stands for the last file. The first byte of a log is the first of a size below 16 MiB.
             self._replica.append(memoryview(b"\0"))
 
-    async def _receive(self, link: SlaveLink, stream: trio.SocketStream, target: Target) -> None:
+    async def _receive(self, link: SlaveLink, transport: Transport, target: Target) -> None:
         replica = self._replica
         # One for all: the kernel zeroes the pages of a new one.
         buffer = memoryview(bytearray(RECEIVE_BYTES))
         while True:
-            await self._send(link, stream)
+            await self._send(link, transport)
             size = None
             with trio.move_on_at(link.wake_at()):
-                size = await stream.socket.recv_into(buffer)
+                size = await transport.receive_into(buffer)
             now = trio.current_time()
             if size is None:
                 link.tick(now)
@@ -208,7 +211,7 @@ class Slave:
                 logger.info("master %s is followed, from offset %d", target.ha_addr, replica.raw_end)
             if self._flush is None and not replica.is_empty:
                 link.report(replica.raw_end, now)
-                await self._send(link, stream)
+                await self._send(link, transport)
             if replica.behind < NEAR_BYTES and not replica.must_wait:
                 self._step()
             if replica.behind:
@@ -236,7 +239,7 @@ class Slave:
             data = data[size:]
         self._to_flush.set()
 
-    async def _send(self, link: SlaveLink, stream: trio.SocketStream) -> None:
+    async def _send(self, link: SlaveLink, transport: Transport) -> None:
         # Without a turn of the loop where nobody else sends: sends to a SYNC_MASTER wait for these bytes.
         try:
             self._sending.acquire_nowait()
@@ -245,18 +248,18 @@ class Slave:
         try:
             if output := link.take_output():
                 self._progress.last_write_ms = self._clock.now_ms()
-                await stream.send_all(output)
+                await transport.send_all(output)
         finally:
             self._sending.release()
 
     async def _report_flushed(
-        self, flush: Callable[[], Awaitable[None]], link: SlaveLink, stream: trio.SocketStream
+        self, flush: Callable[[], Awaitable[None]], link: SlaveLink, transport: Transport
     ) -> None:
         """SYNC_FLUSH: one fsync for all that came meanwhile, then the report."""
         log = self._replica.log
         while True:
             link.report(log.raw_flushed, trio.current_time())
-            await self._send(link, stream)
+            await self._send(link, transport)
             if log.raw_flushed == log.raw_end:
                 await self._to_flush.wait()
             self._to_flush = trio.Event()

@@ -4,10 +4,11 @@ Messages of a queue that lie side by side in the commit log are copied out in on
 no message, are passed over.
 """
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+from broker.store.filter import ALL, Filter
 from broker.store.log.commitlog import CommitLog
 from broker.store.log.residency import NotResident, Span, bytes_got
 from broker.store.queue.consumequeue import ConsumeQueue
@@ -39,7 +40,6 @@ class GetStatus(Enum):
     OFFSET_OVERFLOW_BADLY = "OFFSET_OVERFLOW_BADLY"
     OFFSET_OVERFLOW_ONE = "OFFSET_OVERFLOW_ONE"
     OFFSET_TOO_SMALL = "OFFSET_TOO_SMALL"
-    NO_MATCHED_LOGIC_QUEUE = "NO_MATCHED_LOGIC_QUEUE"
     NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"
 
 
@@ -57,16 +57,18 @@ class GetResult:
 
 def read_queue(
     log: CommitLog,
-    queue: ConsumeQueue,
+    queue: ConsumeQueue | None,
     offset: int,
     max_count: int,
     max_bytes: int,
-    tag_codes: Set[int] | None = None,
+    wanted: Filter = ALL,
 ) -> GetResult:
     """Messages of ``queue`` from ``offset`` on: at most ``max_count``, and ``max_bytes`` but for the first one.
 
-    ``tag_codes``: hash codes of the tags wanted; None takes all.
+    None is a queue that never had a message, and reads as an empty one.
     """
+    if queue is None:
+        return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0)
     low, high = queue.min_offset, queue.next_offset
     if high == 0:
         return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, low, low, high)
@@ -76,7 +78,7 @@ def read_queue(
         return GetResult(GetStatus.OFFSET_OVERFLOW_ONE, offset, low, high)
     if offset > high:
         return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, high, low, high)
-    ranges, count, scanned, size = _choose(log, queue, offset, max_count, max_bytes, tag_codes)
+    ranges, count, scanned, size = _choose(log, queue, offset, max_count, max_bytes, wanted)
     if not scanned:
         return GetResult(GetStatus.OFFSET_FOUND_NULL, _next_file(queue, offset), low, high)
     if not count:
@@ -90,20 +92,20 @@ def read_queue(
         return GetResult(GetStatus.FOUND, offset + scanned, low, high, _copied(log, ranges), count)
     pieces, near = _pieces(ranges, log.chain.segment_bytes)
     if near < size:
-        ranges, count, scanned, size = _choose(log, queue, offset, max_count, near, tag_codes)
+        ranges, count, scanned, size = _choose(log, queue, offset, max_count, near, wanted)
     records = _records(log, ranges, pieces, size, got)
     return GetResult(GetStatus.FOUND, offset + scanned, low, high, records, count)
 
 
 def _choose(
-    log: CommitLog, queue: ConsumeQueue, offset: int, max_count: int, max_bytes: int, tag_codes: Set[int] | None
+    log: CommitLog, queue: ConsumeQueue, offset: int, max_count: int, max_bytes: int, wanted: Filter
 ) -> tuple[list[Range], int, int, int]:
     """(ranges of the log, number of messages in them, number of entries looked at, bytes in the ranges)."""
     ranges: list[Range] = []
     count = scanned = 0
     left = max_bytes
     start = end = -1
-    segment_bytes = log.chain.segment_bytes
+    segment_bytes, tag_codes = log.chain.segment_bytes, wanted.tag_codes
     for physical, size, tags_code in queue.entries(offset, MAX_SCAN if tag_codes else max_count):
         if size == BLANK_SIZE or (tag_codes is not None and tags_code not in tag_codes):
             scanned += 1

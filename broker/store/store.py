@@ -5,7 +5,7 @@ acknowledgement means is decided by who waits for what: a put survives this proc
 power loss.
 """
 
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -13,6 +13,7 @@ from functools import partial
 from broker.store.abort import read_abort, remove_abort, write_abort
 from broker.store.checkpoint import Checkpoint
 from broker.store.durable import DurableStore
+from broker.store.filter import ALL, Filter
 from broker.store.index.index import Index
 from broker.store.log.commitlog import CommitLog
 from broker.store.log.file_size import refuse_other_size
@@ -23,7 +24,7 @@ from broker.store.queue.consumequeue import ConsumeQueue
 from broker.store.queue.ends import read_queue_ends, write_queue_ends
 from broker.store.queue.queues import Queues
 from broker.store.queue.tags import TagCodes
-from broker.store.reader import GetResult, GetStatus, read_queue
+from broker.store.reader import GetResult, read_queue
 from broker.store.recovery import LastStop, Progress, Recovery, RecoveryReport
 from mqcommon.clock import Clock
 from mqcommon.errors import DiskFull, RequestRefused, StoreLocked
@@ -69,7 +70,7 @@ class MessageStore(DurableStore):
         self._clock = clock
         self._host = store_host
         self._tag_codes = TagCodes()
-        # Queues with held pulls that got messages since the owner of the pulls last looked.
+        # Queues for which held pulls may wait and that got messages since the owner of the pulls last looked.
         self.arrived: set[ConsumeQueue] = set()
         self.put_bytes = 0
         # Who refuses messages -> why.
@@ -286,19 +287,10 @@ class MessageStore(DurableStore):
     # --- reading
 
     def get(
-        self,
-        topic: str,
-        queue_id: int,
-        offset: int,
-        max_count: int,
-        max_bytes: int,
-        tag_codes: Set[int] | None = None,
+        self, topic: str, queue_id: int, offset: int, max_count: int, max_bytes: int, wanted: Filter = ALL
     ) -> GetResult:
         """Messages of a queue; see `read_queue`."""
-        queue = self.queues.find(topic, queue_id)
-        if queue is None:
-            return GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0)
-        return read_queue(self.log, queue, offset, max_count, max_bytes, tag_codes)
+        return read_queue(self.log, self.queues.find(topic, queue_id), offset, max_count, max_bytes, wanted)
 
     def max_offset(self, topic: str, queue_id: int) -> int:
         """The offset that the next message will get."""
@@ -377,5 +369,5 @@ class MessageStore(DurableStore):
         self.put_bytes += size
         if not queue.dirty:
             self.queues.touch(queue)
-        if queue.waiters:
+        if queue.is_awaited:
             self.arrived.add(queue)

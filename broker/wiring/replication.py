@@ -31,6 +31,7 @@ from broker.replication.stats import ReplicationStats
 from broker.replication.watch_metadata import MetadataWatch
 from broker.wiring.core import Core
 from remoting.net.client import RemotingClient
+from remoting.net.transport import Listener
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +56,7 @@ class Replicated:
 
 
 def wire_replication(
-    core: Core, listeners: list[trio.SocketListener], listen: Callable[[], Awaitable[list[trio.SocketListener]]]
+    core: Core, listeners: list[Listener], listen: Callable[[], Awaitable[list[Listener]]]
 ) -> Replicated:
     """``listeners`` and ``listen``: the HA port, see `Replication`."""
     options, store, metadata, role, clock = core.options, core.store, core.metadata, core.role, core.clock

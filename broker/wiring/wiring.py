@@ -9,8 +9,6 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-import trio
-
 from broker.assembly import closed_of, handlers_of
 from broker.client_port import ClientPort, OpenConnections
 from broker.delivery.hold import HeldPulls
@@ -38,6 +36,7 @@ from broker.wiring.core import Core
 from broker.wiring.replication import Replicated, wire_replication
 from remoting.net.connection_limit import connection_budget
 from remoting.net.server import Server, ServerLimits
+from remoting.net.transport import Listener
 from remoting.protocol.command import BROKER_NAME_FIELD
 
 # Descriptors for what is not a client's connection: files of the log, of 2,000 queues and more, of the index and the
@@ -62,9 +61,9 @@ class Wiring:
 
 def wire(
     core: Core,
-    listeners: list[trio.SocketListener],
-    ha_listeners: list[trio.SocketListener],
-    listen_ha: Callable[[], Awaitable[list[trio.SocketListener]]],
+    listeners: list[Listener],
+    ha_listeners: list[Listener],
+    listen_ha: Callable[[], Awaitable[list[Listener]]],
 ) -> Wiring:
     """The broker around ``core``, on open sockets."""
     options, store = core.options, core.store

@@ -1,5 +1,7 @@
-"""The only place with sockets: a thin trio shell around the sans-IO protocol.
+"""The only package with sockets: a thin trio shell around the sans-IO protocol.
 
+transport.py  a connection as a stream of bytes: what channels and replication speak over
+sockets.py  transports over TCP; no other module touches a socket or its descriptor
 channel.py  one connection, either side: outbox, requests in flight, deadlines
 server.py   accepts, runs handlers a socket-full at a time, answers with one send
 connection_limit.py  how many connections a daemon takes

@@ -7,7 +7,6 @@ Bounds: bytes in the outbox, requests in flight, size of a frame. A channel over
 """
 
 import logging
-import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -15,6 +14,7 @@ import outcome
 import trio
 
 from mqcommon.errors import ConnectionLost, FrameTooLarge, ProtocolError, RemotingError, RequestTimeout, TooManyRequests
+from remoting.net.transport import MAX_PIECES, Transport
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import FLAG_ONEWAY, FLAG_RESPONSE, OFFER_CBOR, OFFER_FIELD, Command
 from remoting.protocol.connection import Connection
@@ -29,9 +29,8 @@ RECEIVE_BYTES_FIRST = 8_192
 RECEIVE_BYTES_BULK = 1_048_576
 # So large a body is not copied to stand behind its header.
 APART_BYTES = 65_536
-# What is smaller on the average is put together before it is sent; and the system takes no more pieces in one call.
+# What is smaller on the average is put together before it is sent.
 PIECE_BYTES = 16_384
-MAX_PIECES = 1_000
 # With so much to send, a server lets other connections have their turn before it handles more of this one's requests.
 BULK_BYTES = 262_144
 MAX_OUTBOX_BYTES = 64 * 1024 * 1024
@@ -50,15 +49,14 @@ class Channel:
 
     def __init__(
         self,
-        stream: trio.SocketStream,
+        transport: Transport,
         *,
         max_frame_bytes: int,
         max_header_bytes: int = MAX_HEADER_BYTES,
         backpressure: bool = False,
     ) -> None:
-        self._stream = stream
-        self._socket = stream.socket
-        self._fd = stream.socket.fileno()
+        self._transport = transport
+        self._try_send = transport.try_send
         self._connection = Connection(max_frame_bytes, max_header_bytes)
         #: The longest frame that is taken from the peer, and sent to it.
         self.max_frame_bytes = max_frame_bytes
@@ -74,8 +72,8 @@ class Channel:
         # By the opaque of the peer's request.
         self._watched: dict[int, Callable[[Command | None], None]] = {}
         self._cancel_scope = trio.CancelScope()
-        self.local = _address(self._socket.getsockname())
-        self.remote = _address(self._socket.getpeername())
+        self.local = transport.local
+        self.remote = transport.remote
         self.closed_reason: str | None = None
         self.blocked_since = 0.0
         self.last_read = trio.current_time()
@@ -157,7 +155,7 @@ class Channel:
         return self._connection.pending_bytes + self._outbox_bytes
 
     def flush_now(self) -> bool:
-        """Send what the socket takes without waiting; whether nothing is left. The rest leaves as the peer reads."""
+        """Send what the transport takes without waiting; whether nothing is left. The rest leaves as the peer reads."""
         if self._sending:
             # Whoever sends takes this, too, before it stops.
             return False
@@ -165,12 +163,10 @@ class Channel:
             return True
         pieces = self._pieces()
         try:
-            # The socket is non-blocking; this spares a turn of the loop that awaiting it would take.
-            taken = os.writev(self._fd, pieces) if len(pieces) > 1 else os.write(self._fd, pieces[0])
-        except BlockingIOError:
-            taken = 0
-        except OSError as error:
-            self.close(error.strerror or "broken")
+            # This spares a turn of the loop that awaiting it would take.
+            taken = self._try_send(pieces)
+        except trio.BrokenResourceError as error:
+            self.close(str(error))
             return True
         self._outbox_bytes -= taken
         for number, piece in enumerate(pieces):
@@ -191,10 +187,10 @@ class Channel:
             while self._outbox:
                 for piece in self._pieces():
                     self.blocked_since = trio.current_time()
-                    await self._stream.send_all(piece)
+                    await self._transport.send_all(piece)
                     self._outbox_bytes -= len(piece)
         except trio.BrokenResourceError as error:
-            self.close(str(error.__cause__ or "broken"))
+            self.close(str(error))
         finally:
             self.blocked_since = 0.0
             self._sending = False
@@ -277,7 +273,7 @@ class Channel:
             self.close("closed by the peer")
             self._connection.release()
             with trio.CancelScope(shield=True, deadline=trio.current_time() + 1):
-                await self._stream.aclose()
+                await self._transport.aclose()
 
     def close(self, reason: str) -> None:
         """Close now; requests in flight end in ConnectionLost(``reason``)."""
@@ -295,14 +291,14 @@ class Channel:
                 _tell(answered, ConnectionLost(self.remote, reason))
 
     async def _read(self, dispatch: Dispatch, after_turn: Callable[[], None] | None) -> None:
-        receive = self._socket.recv
+        receive = self._transport.receive
         connection = self._connection
         size = RECEIVE_BYTES_FIRST
         while True:
             try:
                 data = await receive(size)
-            except OSError as error:
-                self.close(str(error) or "broken")
+            except trio.BrokenResourceError as error:
+                self.close(str(error))
                 return
             if not data:
                 return
@@ -364,11 +360,3 @@ def _cannot_answer(request: Command, error: Exception) -> Command:
         return request.respond(ResponseCode.SYSTEM_ERROR, f"the answer is too large: {error}")
     logger.error("answer to request %d cannot be encoded", request.code, exc_info=error)
     return request.respond(ResponseCode.SYSTEM_ERROR, f"the answer cannot be encoded: {type(error).__name__}")
-
-
-def _address(name: Any) -> str:
-    """``ip:port`` of a socket name; a v4 address mapped into v6 is shown as v4."""
-    ip, port = name[0], name[1]
-    if ip.startswith("::ffff:") and "." in ip:
-        ip = ip[7:]
-    return f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"

@@ -4,9 +4,7 @@ The first request on a connection is JSON and offers CBOR; when the server accep
 RocketMQ's own servers ignore the offer and go on in JSON.
 """
 
-import errno
 import logging
-import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Protocol
@@ -15,8 +13,10 @@ import trio
 
 from mqcommon.addresses import split_address
 from mqcommon.errors import ConnectFailed, RemotingError, RequestTimeout
+from remoting.net import sockets
 from remoting.net.channel import Answered, Channel
 from remoting.net.server import Handler, failure
+from remoting.net.transport import Connect
 from remoting.protocol.bodies import Body, encode_body
 from remoting.protocol.bodies.dialect import Dialect
 from remoting.protocol.command import BROKER_NAME_FIELD, CBOR, JSON, OFFER_CBOR, OFFER_FIELD, Command
@@ -58,13 +58,19 @@ class RemotingClient:
     """Sends requests to servers; made by `open_client`, which owns its tasks."""
 
     def __init__(
-        self, nursery: trio.Nursery, handlers: Mapping[int, Handler], on_lost: OnLost | None, max_frame_bytes: int
+        self,
+        nursery: trio.Nursery,
+        handlers: Mapping[int, Handler],
+        on_lost: OnLost | None,
+        max_frame_bytes: int,
+        connect: Connect,
     ) -> None:
         #: The longest frame that is sent and taken.
         self.max_frame_bytes = max_frame_bytes
         self._nursery = nursery
         self._handlers = handlers
         self._on_lost = on_lost
+        self._open_transport = connect
         self._peers: dict[str, _Peer] = {}
         self._errors: dict[str, ConnectFailed] = {}
         self._busy = trio.Event()
@@ -109,7 +115,7 @@ class RemotingClient:
         channel.submit(command, timeout_ms, answered)
 
     def flush(self, addr: str) -> None:
-        """Send what waits for ``addr`` at once, as far as its socket takes it."""
+        """Send what waits for ``addr`` at once, as far as its connection takes it."""
         peer = self._peers.get(addr)
         if peer is not None and peer.channel is not None:
             peer.channel.flush_now()
@@ -182,10 +188,10 @@ class RemotingClient:
         try:
             host, port = split_address(peer.addr)
             with trio.fail_after(CONNECT_TIMEOUT_MS / 1000):
-                stream = await connect(host, port)
-            channel = Channel(stream, max_frame_bytes=self.max_frame_bytes)
+                transport = await self._open_transport(host, port)
+            channel = Channel(transport, max_frame_bytes=self.max_frame_bytes)
         except (OSError, ValueError, trio.TooSlowError) as error:
-            reason = "timed out" if isinstance(error, trio.TooSlowError) else connect_reason(error)
+            reason = "timed out" if isinstance(error, trio.TooSlowError) else sockets.connect_reason(error)
             self._errors[peer.addr] = ConnectFailed(peer.addr, reason)
             return
         finally:
@@ -256,13 +262,14 @@ async def open_client(
     *,
     on_lost: OnLost | None = None,
     max_frame_bytes: int = MAX_FRAME_BYTES,
+    connect: Connect = sockets.connect,
 ) -> AsyncIterator[RemotingClient]:
     """A client whose connections live as long as the ``async with`` block.
 
     ``handlers`` answer what servers ask of their clients; ``on_lost(addr)`` is called for every connection that ended.
     """
     async with trio.open_nursery() as nursery:
-        client = RemotingClient(nursery, handlers or {}, on_lost, max_frame_bytes)
+        client = RemotingClient(nursery, handlers or {}, on_lost, max_frame_bytes, connect)
         nursery.start_soon(client.sweep)
         try:
             yield client
@@ -270,30 +277,3 @@ async def open_client(
             with trio.CancelScope(shield=True):
                 await client.drain(500)
             nursery.cancel_scope.cancel()
-
-
-async def connect(host: str, port: int) -> trio.SocketStream:
-    """A connection to ``host:port``; OSError when there is none to be had.
-
-    On a port out of the range that outgoing connections get theirs from, an attempt to reach a server that is down may
-    connect to itself; it would also keep the server from coming back. That counts as refused.
-    """
-    stream = await trio.open_tcp_stream(host, port, happy_eyeballs_delay=0.05)
-    if stream.socket.getsockname() == stream.socket.getpeername():
-        await trio.aclose_forcefully(stream)
-        raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
-    return stream
-
-
-def connect_reason(error: BaseException) -> str:
-    """The plain words of a failed connect."""
-    inner: BaseException | None = error
-    while inner is not None:
-        if isinstance(inner, OSError) and inner.strerror:
-            # Not strerror itself: trio has the address in it, which whoever shows this names, too.
-            return os.strerror(inner.errno) if inner.errno and inner.errno in errno.errorcode else inner.strerror
-        if isinstance(inner, BaseExceptionGroup):
-            inner = inner.exceptions[0]
-            continue
-        inner = inner.__cause__
-    return str(error) or type(error).__name__

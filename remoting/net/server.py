@@ -12,9 +12,11 @@ from dataclasses import dataclass
 
 import trio
 
-from mqcommon.errors import ProtocolError, RequestRefused, UserError
+from mqcommon.errors import ProtocolError, RequestRefused
 from remoting.net.channel import Channel
 from remoting.net.connection_limit import ConnectionBudget
+from remoting.net.sockets import listen
+from remoting.net.transport import Listener, Transport
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import OFFER_CBOR, OFFER_FIELD, Command
 from remoting.protocol.frame import MAX_FRAME_BYTES
@@ -107,12 +109,12 @@ class Server:
         await self.serve_on(await listen(host, port), task_status=task_status)
 
     async def serve_on(
-        self, listeners: list[trio.SocketListener], *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED
+        self, listeners: list[Listener], *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        """As `serve`, on sockets that `listen` has opened."""
+        """As `serve`, on listeners that are open."""
         async with trio.open_nursery() as self._nursery:
             self._nursery.start_soon(self._scan)
-            task_status.started(address_of(listeners))
+            task_status.started(listeners[0].address)
             with self._accepting:
                 async with trio.open_nursery() as accepting:
                     for listener in listeners:
@@ -136,12 +138,12 @@ class Server:
                 await trio.sleep(0.005)
         return not scope.cancelled_caught
 
-    async def _accept(self, listener: trio.SocketListener) -> None:
+    async def _accept(self, listener: Listener) -> None:
         assert self._nursery is not None
         async with listener:
             while True:
                 try:
-                    stream = await listener.accept()
+                    transport = await listener.accept()
                 except OSError as error:
                     if error.errno not in _ACCEPT_RETRY:
                         raise
@@ -150,9 +152,9 @@ class Server:
                     continue
                 if not self._connections.take():
                     self._complain("connections refused: %d are open, see maxConnections", self._connections.used)
-                    await trio.aclose_forcefully(stream)
+                    await trio.aclose_forcefully(transport)
                     continue
-                self._nursery.start_soon(self._serve_connection, stream)
+                self._nursery.start_soon(self._serve_connection, transport)
 
     def _complain(self, text: str, detail: object) -> None:
         """Log why connections are not served, not for each of them."""
@@ -161,24 +163,19 @@ class Server:
             self._next_complaint = now + _COMPLAINT_INTERVAL_S
             logger.error(text, detail)
 
-    async def _serve_connection(self, stream: trio.SocketStream) -> None:
+    async def _serve_connection(self, transport: Transport) -> None:
         try:
-            await self._serve_stream(stream)
+            await self._serve_transport(transport)
         finally:
             self._connections.give()
 
-    async def _serve_stream(self, stream: trio.SocketStream) -> None:
-        try:
-            channel = Channel(
-                stream,
-                max_frame_bytes=self._limits.max_frame_bytes,
-                max_header_bytes=self._limits.max_header_bytes,
-                backpressure=True,
-            )
-        except OSError:
-            # The peer was gone before we looked at its address.
-            await trio.aclose_forcefully(stream)
-            return
+    async def _serve_transport(self, transport: Transport) -> None:
+        channel = Channel(
+            transport,
+            max_frame_bytes=self._limits.max_frame_bytes,
+            max_header_bytes=self._limits.max_header_bytes,
+            backpressure=True,
+        )
         channel.greeting = self._greeting
         self.channels.add(channel)
         try:
@@ -286,20 +283,6 @@ class Server:
                 )
 
 
-async def listen(host: str, port: int, key: str = "listenPort") -> list[trio.SocketListener]:
-    """Listening sockets; port 0 takes a free one. UserError when the port, option ``key``, cannot be had."""
-    try:
-        return await trio.open_tcp_listeners(port, host=host or None)
-    except OSError as error:
-        raise UserError(_cannot_listen(host, port, key, error)) from None
-
-
-def address_of(listeners: list[trio.SocketListener]) -> str:
-    """``ip:port`` of the first."""
-    ip, port, *_ = listeners[0].socket.getsockname()
-    return f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
-
-
 def _stopping(request: Command) -> Command:
     # Older clients do not know GO_AWAY; both codes make a producer try another broker.
     knows_go_away = request.version > _LAST_WITHOUT_GO_AWAY
@@ -321,12 +304,3 @@ def failure(request: Command, error: Exception) -> Command:
         return request.respond(ResponseCode.SYSTEM_ERROR, str(error))
     logger.error("request %d failed", request.code, exc_info=error)
     return request.respond(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
-
-
-def _cannot_listen(host: str, port: int, key: str, error: OSError) -> str:
-    where = f"{host or '0.0.0.0'}:{port}"
-    if error.errno == errno.EADDRINUSE:
-        return f"port {where} is in use; stop the process that has it or choose another {key}"
-    if error.errno == errno.EACCES:
-        return f"port {where} may not be opened by this user; choose a {key} above 1023"
-    return f"cannot listen on {where}: {error.strerror or error}; check bindAddress and {key}"

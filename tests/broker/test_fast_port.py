@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from mqcommon.addresses import split_address
-from remoting.net.server import listen
+from remoting.net.sockets import listen
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
 from scripts.daemons import free_port
@@ -36,7 +36,7 @@ async def test_it_follows_the_other_port() -> None:
 
 async def test_in_use_it_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     taken = await listen("127.0.0.1", 0)
-    port = taken[0].socket.getsockname()[1]
+    port = split_address(taken[0].address)[1]
     with caplog.at_level(logging.WARNING):
         async with running(fast_listen_port=port) as (client, addr):
             assert (await client.invoke(addr, send_request("t", b"x"))).code == ResponseCode.SUCCESS

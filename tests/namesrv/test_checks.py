@@ -13,6 +13,7 @@ from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import Command
 from tests.namesrv.peer import Peer, Served
 from tests.namesrv.registrations import registration
+from tests.support.caller import Caller
 
 BAD = {
     "a b": TopicConfig("a b"),
@@ -64,7 +65,7 @@ async def test_a_broker_that_could_not_be_shown_is_refused(served: Served, peer:
 async def test_lists_that_no_frame_holds_are_cut(served: Served, peer: Peer) -> None:
     config = TopicConfig("x")
     topics = {f"T{number}".ljust(127, "x"): config for number in range(140_000)}
-    served.namesrv.state.routes.register(registration(addr="127.0.0.1:10911", topics=topics), None, 0)  # type: ignore[arg-type]
+    served.namesrv.state.routes.register(registration(addr="127.0.0.1:10911", topics=topics), Caller().channel, 0)
     answer = await peer.ask(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
     assert answer.code == 0
     assert "of 140000 entries are left out" in (answer.remark or "")

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import trio
@@ -18,6 +18,7 @@ from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import Command
 from tests.namesrv.peer import Peer, serve
 from tests.namesrv.registrations import registration
+from tests.support.caller import Caller
 
 MASTER, FIRST, SECOND = "127.0.0.1:10911", "127.0.0.1:20911", "127.0.0.1:30911"
 
@@ -156,7 +157,7 @@ async def test_changes_of_one_set_are_told_as_one_and_what_waits_is_bounded(
     monkeypatch.setattr(notices_module, "MAX_WAITING", 2)
     served = await serve(nursery, tmp_path, notify_min_broker_id_changed=True)
     routes, notices = served.namesrv.state.routes, served.namesrv._notices
-    channel = cast(Channel, object())
+    channel = Caller().channel
     for name in "abc":
         routes.register(registration(name=name, addr=f"{name}-s:1", broker_id=1, acting_master=True), channel, 0)
     notices.look()

@@ -19,37 +19,28 @@ from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
 from tests.namesrv.peer import Peer, Served, serve
 from tests.namesrv.registrations import configs_of, version
+from tests.support.caller import Caller
 from tests.support.waiting import until
 
 LARGE = tuple(f"large-{number}" for number in range(4 * STEP_TOPICS))
 
 
-class FakeChannel(Channel):
-    """Keeps the answers."""
-
-    def __init__(self, desk: "Desk") -> None:
-        self._desk = desk
-        self.remote = "10.9.9.9:1"
-        self.closed_reason = None
-        self.max_frame_bytes = 1 << 24
-
-    def reply(self, request: Command, response: Command) -> None:
-        self._desk.answered.append((request.opaque, response.code))
-
-
 class Desk:
     def __init__(self, state: State) -> None:
         self.state = state
-        self.answered: list[tuple[int, int]] = []
         self.changes = 0
         self.registrations = Registrations(state, Stepper(), self._changed)
-        self.channel = FakeChannel(self)
+        self.caller = Caller()
+
+    @property
+    def answered(self) -> list[tuple[int, int]]:
+        return [(answer.opaque, answer.code) for answer in self.caller.received()]
 
     def _changed(self) -> None:
         self.changes += 1
 
     def take(self, request: Command, channel: Channel | None = None) -> Command | None:
-        return self.registrations.take(channel or self.channel, request)
+        return self.registrations.take(channel or self.caller.channel, request)
 
     async def work(self) -> None:
         """Until nothing waits."""
@@ -109,7 +100,7 @@ async def test_what_one_broker_asks_is_done_in_its_order(desk: Desk, compressed:
 
 
 async def test_readers_see_all_of_a_large_registration_or_nothing(desk: Desk) -> None:
-    steps = register._steps(desk.state, desk.channel, request(1, *LARGE))
+    steps = register._steps(desk.state, desk.caller.channel, request(1, *LARGE))
     count = 0
     for _ in steps:
         count += 1
@@ -119,10 +110,10 @@ async def test_readers_see_all_of_a_large_registration_or_nothing(desk: Desk) ->
 
 
 async def test_what_a_closed_connection_asked_is_not_done(desk: Desk) -> None:
-    gone = FakeChannel(desk)
-    assert desk.take(request(1, *LARGE), gone) is None
+    gone = Caller()
+    assert desk.take(request(1, *LARGE), gone.channel) is None
     assert desk.take(request(2, *LARGE, addr="b:1", name="broker-b")) is None
-    gone.closed_reason = "reset"
+    gone.channel.close("reset")
     await desk.work()
     assert desk.answered == [(2, 0)]
     assert [live.broker_addr for live in desk.state.routes.brokers()] == ["b:1"]

@@ -16,14 +16,23 @@ MAY_IMPORT = {
     "sdk": {"mqcommon", "remoting"},
     "spark_connector": {"sdk", "mqcommon"},
 }
+# Inside of broker/: each folder, or file beside them, imports what stands before it only.
+BROKER_ORDER = (
+    *("store", "ignored_keys", "missing_features", "options", "file_sizes", "identity", "part", "request_bodies"),
+    *("meta", "observe", "writing", "tasks", "delivery", "replication", "registration", "handlers"),
+    *("assembly", "client_port", "wiring", "broker", "commands", "cli", "__main__"),
+)
+# The same in broker/store: the three kinds of files, then what uses them.
+STORE_ORDER = ("log", "queue", "index", "", "check")
 OURS = {*PACKAGES, "tests", "bench", "scripts", "pyspark_rocketmq"}
 
 PURE = (
     *("mqcommon/addresses.py", "mqcommon/arguments.py", "mqcommon/message", "remoting/protocol"),
     *("namesrv/routes.py", "namesrv/min_broker.py", "namesrv/rivals.py"),
     *("namesrv/checks.py", "namesrv/parts.py", "namesrv/registration.py", "broker/meta/changes.py"),
-    *("broker/writing/acks.py", "broker/replication/admission.py", "broker/replication/frames.py"),
-    *("broker/replication/hello.py",),
+    *("broker/writing/acks.py", "broker/writing/group_commit.py", "broker/store/filter.py"),
+    *("broker/replication/admission.py", "broker/replication/frames.py"),
+    *("broker/replication/hello.py", "broker/replication/role.py"),
     *("broker/replication/link.py", "broker/replication/members.py"),
 )
 PURE_OURS = (
@@ -55,6 +64,20 @@ def outlaws(module: Module) -> list[str]:
     allowed = MAY_IMPORT[room] | {room}
     return [
         f"{module}:{line} imports {name}" for line, name in module.imports() if name.split(".")[0] in OURS - allowed
+    ]
+
+
+def backward(module: Module, package: str, order: tuple[str, ...]) -> list[str]:
+    """Imports inside of ``package`` that run back up; files that ``order`` does not name count as ""."""
+
+    def place(name: str) -> int:
+        part = name.removeprefix(f"{package}.").split(".")[0]
+        return order.index(part if part in order else "")
+
+    return [
+        f"{module}:{line} imports {name}"
+        for line, name in module.imports(at_run_time=True)
+        if name.startswith(f"{package}.") and place(name) > place(module.name)
     ]
 
 
@@ -92,6 +115,16 @@ def test_packages_import_only_what_they_may(package: str) -> None:
     assert [outlaw for module in modules(package) for outlaw in outlaws(module)] == []
 
 
+def test_no_import_runs_back_up_inside_of_the_broker() -> None:
+    found = [module for module in modules("broker") if module.name != "broker"]
+    assert [name for module in found for name in backward(module, "broker", BROKER_ORDER)] == []
+
+
+def test_no_import_runs_back_up_inside_of_the_store() -> None:
+    found = [module for module in modules("broker/store") if module.name != "broker.store"]
+    assert [name for module in found for name in backward(module, "broker.store", STORE_ORDER)] == []
+
+
 def test_pure_rooms_are_pure() -> None:
     assert [impurity for module in modules(*PURE) for impurity in impurities(module)] == []
 
@@ -110,6 +143,10 @@ def test_the_law_sees_a_breach() -> None:
         "def f() -> None:\n    from broker import store",
     ]  # fmt: skip
     assert all(outlaws(module(text)) for text in breaches)
+    store = Module("broker/store/x.py", "broker.store.x", "", ast.parse("from broker.handlers.send import FAQ"))
+    assert backward(store, "broker", BROKER_ORDER)
+    log = Module("broker/store/log/x.py", "broker.store.log.x", "", ast.parse("from broker.store import store"))
+    assert backward(log, "broker.store", STORE_ORDER)
     stains = [
         "import time", "from os import path", "from .. import files", "from mqcommon.clock import SystemClock",
         "open('x')", "for x in {1, 2}: pass", "[x for x in set(y)]",

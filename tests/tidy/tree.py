@@ -20,9 +20,12 @@ class Module:
     text: str
     tree: ast.Module
 
-    def imports(self) -> Iterator[tuple[int, str]]:
-        """``(line, dotted name)`` of every import in the file, inside functions too; ``from a import b`` is a.b."""
-        for node in ast.walk(self.tree):
+    def imports(self, *, at_run_time: bool = False) -> Iterator[tuple[int, str]]:
+        """``(line, dotted name)`` of every import in the file, inside functions too; ``from a import b`` is a.b.
+
+        With ``at_run_time`` without those for type checkers only.
+        """
+        for node in _walk(self.tree, skip_checking=at_run_time):
             if isinstance(node, ast.Import):
                 for alias in node.names:
                     yield node.lineno, alias.name
@@ -41,6 +44,14 @@ class Module:
 
     def __str__(self) -> str:
         return self.path
+
+
+def _walk(tree: ast.AST, *, skip_checking: bool) -> Iterator[ast.AST]:
+    for node in ast.iter_child_nodes(tree):
+        is_checking = isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        if not (skip_checking and is_checking):
+            yield node
+            yield from _walk(node, skip_checking=skip_checking)
 
 
 def modules(*rooms: str) -> list[Module]:

@@ -3,7 +3,7 @@
 The commit log is the truth: each record is checked with its CRC, and queues and index files are compared with it.
 Damage in the log does not end the reading: it goes on at the next sound record.
 Neighbours: log_files.py (the log, read only), verify_queues.py and verify_index.py (the comparisons), repair.py,
-broker/verify_store.py (the command).
+broker/commands/verify_store.py (the command).
 """
 
 from collections.abc import Callable, Iterable

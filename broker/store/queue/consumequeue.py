@@ -42,6 +42,7 @@ class ConsumeQueue:
         "_stored",
         "_tail",
         "dirty",
+        "is_awaited",
         "magic",
         "min_offset",
         "next_offset",
@@ -49,7 +50,6 @@ class ConsumeQueue:
         "record_overhead",
         "topic",
         "topic_tail",
-        "waiters",
     )
 
     def __init__(
@@ -82,8 +82,9 @@ class ConsumeQueue:
         self.next_offset = 0
         self.min_offset = 0
         self.dirty = False
-        # How many held pulls wait for this queue; the owner of the pulls keeps it.
-        self.waiters = 0
+        # Whether held pulls may wait for the next message. A pull may wait for a queue that does not exist yet, so this
+        # starts as True; HeldPulls clears it when nobody waits.
+        self.is_awaited = True
 
     @property
     def directory(self) -> str:

@@ -48,7 +48,10 @@ class Queues:
                     yield self._add(topic, int(name))
 
     def get(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """The queue; it is made when it is not there. RequestRefused when no message can be stored under its name."""
+        """The queue, to add messages to; it is made when it does not exist. Reads use `find`.
+
+        RequestRefused when no message can be stored under its name.
+        """
         try:
             return self._by_topic[topic][queue_id]
         except KeyError:
@@ -59,7 +62,7 @@ class Queues:
             return self._add(topic, queue_id)
 
     def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        """The queue, if any message ever went there."""
+        """The queue; None when no message ever went there."""
         queues = self._by_topic.get(topic)
         return None if queues is None else queues.get(queue_id)
 

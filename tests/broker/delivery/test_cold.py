@@ -6,7 +6,7 @@ import threading
 import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import trio
@@ -19,32 +19,17 @@ from broker.store.reader import GetStatus, read_queue
 from broker.store.store import MessageStore
 from mqcommon.errors import OutOfDescriptors
 from mqcommon.files import MappedFile
-from remoting.net.channel import Channel
 from remoting.protocol.codes import RequestCode, ResponseCode
-from remoting.protocol.command import CBOR, Command
+from remoting.protocol.command import CBOR, FLAG_RESPONSE, Command
+from remoting.protocol.frame import encode
 from tests.broker.running import pull_request, running, send_request
 from tests.broker.store.support import open_store, put
 from tests.broker.test_send_pull import messages
+from tests.support.caller import Caller
 from tests.support.memory_files import MemoryFiles
 from tests.support.waiting import until
 
 LOG = "/store/commitlog/00000000000000000000"
-
-
-class Peer:
-    """Stands for a connection; keeps the answers."""
-
-    def __init__(self) -> None:
-        self.answers: list[Command] = []
-        self.buffered_bytes = 0
-        self.taken = trio.Event()
-
-    async def sent(self) -> None:
-        await self.taken.wait()
-        self.buffered_bytes = 0
-
-    def reply(self, request: Command, response: Command) -> None:
-        self.answers.append(response)
 
 
 class Gate:
@@ -74,7 +59,7 @@ class Disk:
         self.reads = reads
         self.served: list[int] = []
 
-    def ask(self, peer: Peer, number: int, far: int = 0) -> Command | None:
+    def ask(self, peer: Caller, number: int, far: int = 0) -> Command | None:
         request = Command(1, opaque=number)
 
         def attempt(waited: bool) -> Command:
@@ -83,7 +68,7 @@ class Disk:
             self.served.append(number)
             return request.respond(remark=str(waited))
 
-        return self.reads.handle(cast(Channel, peer), request, attempt)
+        return self.reads.handle(peer.channel, request, attempt)
 
 
 @asynccontextmanager
@@ -108,7 +93,8 @@ def fill(fs: MemoryFiles, bodies: list[bytes]) -> None:
 
 async def test_a_connection_that_closed_is_gone_without_a_garbage_collection() -> None:
     async with serving() as disk:
-        gone = weakref.ref(peer := Peer())
+        peer = Caller()
+        gone = weakref.ref(peer.channel)
         gc.disable()
         try:
             for number in (1, 50):
@@ -167,53 +153,31 @@ async def test_rocketmqs_clients_get_less_of_what_was_on_disk() -> None:
         assert len(messages(await channel.invoke(pull, 5_000))) == 3, "400 bytes"
 
 
-async def test_queries_wait_for_the_disk_in_a_thread_and_find_the_same() -> None:
-    fs = MemoryFiles()
-    fill(fs, [b"%d" % n for n in range(12)])
-    loop = threading.get_ident()
-    readers: set[int] = set()
-    fs.cold.before_read = lambda path: readers.add(threading.get_ident())
-    async with running(fs, **SMALL_FILES) as (client, addr):
-        await client.invoke(addr, send_request("t", b"makes the topic"))
-        query = {"topic": "t", "key": "k", "maxNum": 4, "beginTimestamp": 0, "endTimestamp": 1 << 60}
-        found = messages(await client.invoke(addr, Command(RequestCode.QUERY_MESSAGE, query)))
-        assert [message.body for message in found] == [b"11", b"10", b"9", b"8"]
-        for path in fs.paths():
-            fs.cold.mark(path)
-        fs.cold.reads.clear()
-        search = {"topic": "t", "queueId": 0, "timestamp": 0}
-        answer = await client.invoke(addr, Command(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, search))
-        assert answer.ext is not None and int(answer.ext["offset"]) == 0
-        assert {path.split("/")[2] for path, _, _ in fs.cold.reads} >= {"commitlog", "consumequeue"}
-        fs.cold.mark(LOG)
-        view = await client.invoke(addr, Command(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": 0}))
-        assert messages(view)[0].body == b"0"
-    assert readers and loop not in readers
-
-
 async def test_a_disk_that_cannot_be_read_is_an_answer(caplog: pytest.LogCaptureFixture) -> None:
     async with serving() as disk:
-        peer = Peer()
+        peer = Caller()
 
         def fail(path: str) -> None:
             raise OSError(errno.EIO, "Input/output error", path)
 
         disk.fs.cold.before_read = fail
         disk.ask(peer, 0)
-        await until(lambda: bool(peer.answers), "answers")
-        assert peer.answers[0].code == ResponseCode.SYSTEM_ERROR and "Input/output error" in str(peer.answers[0].remark)
+        await until(lambda: bool(peer.received()), "answers")
+        assert peer.received()[0].code == ResponseCode.SYSTEM_ERROR and "Input/output error" in str(
+            peer.received()[0].remark
+        )
         disk.fs.cold.before_read = None
         disk.ask(peer, 1)
-        await until(lambda: len(peer.answers) == 2, "answers")
-        assert peer.answers[1].code == 0, "others go on"
+        await until(lambda: len(peer.received()) == 2, "answers")
+        assert peer.received()[1].code == 0, "others go on"
 
 
 async def test_what_is_in_memory_is_answered_at_once() -> None:
     async with serving() as disk:
-        peer = Peer()
+        peer = Caller()
         assert disk.ask(peer, 7) is None
-        await until(lambda: bool(peer.answers), "answers")
-        assert peer.answers[0].remark == "True", "it was told that it had waited"
+        await until(lambda: bool(peer.received()), "answers")
+        assert peer.received()[0].remark == "True", "it was told that it had waited"
         again = disk.ask(peer, 7)
         assert again is not None and again.remark == "False"
 
@@ -221,7 +185,7 @@ async def test_what_is_in_memory_is_answered_at_once() -> None:
 async def test_clients_take_turns_however_much_each_asks_for() -> None:
     async with serving() as disk:
         gate = Gate(disk.fs)
-        greedy, modest = Peer(), Peer()
+        greedy, modest = Caller(), Caller()
         for number in range(20):
             disk.ask(greedy, number)
         disk.ask(modest, 100)
@@ -234,21 +198,19 @@ async def test_clients_take_turns_however_much_each_asks_for() -> None:
 
 async def test_a_peer_that_does_not_take_large_answers_is_not_made_more_and_others_are() -> None:
     async with serving() as disk:
-        slow, other = Peer(), Peer()
-        slow.buffered_bytes = 1 << 20
+        slow, other = Caller(), Caller()
+        slow.channel.queue(encode(Command(1, body=bytes(1 << 20), flag=FLAG_RESPONSE)))
         for number in range(THREADS + 6):
             disk.ask(slow, number)
             disk.ask(other, 100 + number)
-        await until(lambda: len(other.answers) == THREADS + 6, "answers")
-        made = len(slow.answers)
-        assert made <= THREADS
-        slow.taken.set()
-        await until(lambda: len(slow.answers) == THREADS + 6, "answers")
+        await until(lambda: len(other.received()) == THREADS + 6, "answers")
+        assert len([number for number in disk.served if number < 100]) <= THREADS
+        await until(lambda: len(slow.received()) == 1 + THREADS + 6, "answers")
 
 
 async def test_too_many_are_refused_with_a_code_that_consumers_retry_later() -> None:
     async with serving(max_waiting=3) as disk:
-        gate, peer = Gate(disk.fs), Peer()
+        gate, peer = Gate(disk.fs), Caller()
         for number in range(THREADS):
             assert disk.ask(peer, number) is None
             await until(lambda n=number: gate.waiting == n + 1, "a thread reads")  # type: ignore[misc]
@@ -257,44 +219,44 @@ async def test_too_many_are_refused_with_a_code_that_consumers_retry_later() -> 
         refused = disk.ask(peer, 20)
         assert refused is not None and refused.code == ResponseCode.SYSTEM_BUSY
         gate.open()
-        await until(lambda: len(peer.answers) == THREADS + 3, "answers")
+        await until(lambda: len(peer.received()) == THREADS + 3, "answers")
 
 
 async def test_who_waited_too_long_is_told_so_without_a_read(mock_clock: trio.testing.MockClock) -> None:
     mock_clock.rate = 1
     async with serving() as disk:
-        gate, peer, late = Gate(disk.fs), Peer(), Peer()
+        gate, peer, late = Gate(disk.fs), Caller(), Caller()
         for number in range(THREADS):
             disk.ask(peer, number)
         await until(lambda: gate.waiting == THREADS, "a thread reads")
         disk.ask(late, 50)
         mock_clock.jump(cold_module.TIMEOUT_S)
         gate.open()
-        await until(lambda: bool(late.answers), "answers")
-        assert late.answers[0].code == ResponseCode.SYSTEM_BUSY
+        await until(lambda: bool(late.received()), "answers")
+        assert late.received()[0].code == ResponseCode.SYSTEM_BUSY
         assert (("/d/f", 500, 10)) not in disk.fs.cold.reads
 
 
 async def test_the_requests_of_a_closed_connection_are_forgotten() -> None:
     async with serving() as disk:
-        gate, peer, gone = Gate(disk.fs), Peer(), Peer()
+        gate, peer, gone = Gate(disk.fs), Caller(), Caller()
         for number in range(THREADS):
             disk.ask(peer, number)
         await until(lambda: gate.waiting == THREADS, "a thread reads")
         for number in range(5):
             disk.ask(gone, 50 + number)
-        disk.reads.channel_closed(cast(Channel, gone))
+        disk.reads.channel_closed(gone.channel)
         assert len(disk.reads) == THREADS
         gate.open()
-        await until(lambda: len(peer.answers) == THREADS, "answers")
+        await until(lambda: len(peer.received()) == THREADS, "answers")
         disk.ask(peer, 99)
-        await until(lambda: len(peer.answers) == THREADS + 1, "answers")
-        assert not gone.answers and len(disk.fs.cold.reads) == THREADS + 1
+        await until(lambda: len(peer.received()) == THREADS + 1, "answers")
+        assert not gone.received() and len(disk.fs.cold.reads) == THREADS + 1
 
 
 async def test_a_stop_refuses_what_waits_and_ends_with_what_is_being_read() -> None:
     async with serving() as disk, trio.open_nursery() as nursery:
-        gate, peer, stopped = Gate(disk.fs), Peer(), []
+        gate, peer, stopped = Gate(disk.fs), Caller(), []
 
         async def stop() -> None:
             await disk.reads.stop()
@@ -304,8 +266,8 @@ async def test_a_stop_refuses_what_waits_and_ends_with_what_is_being_read() -> N
             disk.ask(peer, number)
         await until(lambda: gate.waiting == THREADS, "a thread reads")
         nursery.start_soon(stop)
-        await until(lambda: len(peer.answers) == 2, "answers")
-        assert {answer.code for answer in peer.answers} == {ResponseCode.SERVICE_NOT_AVAILABLE}
+        await until(lambda: len(peer.received()) == 2, "answers")
+        assert {answer.code for answer in peer.received()} == {ResponseCode.SERVICE_NOT_AVAILABLE}
         late = disk.ask(peer, 50)
         assert late is not None and late.code == ResponseCode.SERVICE_NOT_AVAILABLE
         assert not stopped
@@ -317,7 +279,7 @@ async def test_a_stop_refuses_what_waits_and_ends_with_what_is_being_read() -> N
 async def test_a_disk_that_hangs_does_not_hold_up_the_end() -> None:
     async with serving() as disk:
         gate = Gate(disk.fs)
-        disk.ask(Peer(), 0)
+        disk.ask(Caller(), 0)
         await until(lambda: gate.waiting == 1, "a thread reads")
     # Cancelled with the read still under way; closing the file under it does no harm.
     disk.file.close()
@@ -354,7 +316,7 @@ async def test_a_file_that_is_removed_during_the_read_is_no_longer_there_afterwa
     store = open_store(fs)
     queue = store.queues.find("t", 0)
     assert queue is not None
-    peer, found, request = Peer(), [], Command(1)
+    peer, found, request = Caller(), [], Command(1)
 
     def attempt(_: bool) -> Command:
         found.append(read_queue(store.log, queue, 0, 1, 10_000))
@@ -363,11 +325,11 @@ async def test_a_file_that_is_removed_during_the_read_is_no_longer_there_afterwa
     async with serving() as disk:
         gate = Gate(fs)
         fs.cold.mark(LOG)
-        disk.reads.handle(cast(Channel, peer), request, attempt)
+        disk.reads.handle(peer.channel, request, attempt)
         await until(lambda: gate.waiting > 0, "a thread reads")
         removed(store, fs)
         gate.open()
-        await until(lambda: bool(peer.answers), "answers")
+        await until(lambda: bool(peer.received()), "answers")
     assert [result.status for result in found] == [GetStatus.OFFSET_TOO_SMALL]
 
 
@@ -377,7 +339,7 @@ async def test_the_loop_waits_in_the_end(step: int, expected: list[bool], monkey
     monkeypatch.setattr(cold_module, "MAX_ATTEMPTS", 5)
     attempts: list[bool] = []
     async with serving() as disk:
-        peer, request = Peer(), Command(1)
+        peer, request = Caller(), Command(1)
 
         def attempt(_: bool) -> Command:
             attempts.append(bytes_got() is not None)
@@ -385,8 +347,8 @@ async def test_the_loop_waits_in_the_end(step: int, expected: list[bool], monkey
                 raise NotResident([Span(disk.file, step * len(attempts), 10)])
             return request.respond()
 
-        disk.reads.handle(cast(Channel, peer), request, attempt)
-        await until(lambda: bool(peer.answers), "answers")
+        disk.reads.handle(peer.channel, request, attempt)
+        await until(lambda: bool(peer.received()), "answers")
     assert attempts == expected
 
 
@@ -394,6 +356,6 @@ async def test_a_read_that_finds_no_descriptor_is_to_be_tried_again() -> None:
     def attempt(waited: bool) -> Command | None:
         raise OutOfDescriptors("no descriptor")
 
-    peer = Peer()
-    answer = ColdReads().handle(cast(Any, peer), Command(11), attempt)
+    peer = Caller()
+    answer = ColdReads().handle(peer.channel, Command(11), attempt)
     assert answer is not None and answer.code == ResponseCode.SYSTEM_BUSY

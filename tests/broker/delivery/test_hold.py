@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.delivery import hold
-from broker.delivery.hold import HeldPull, HeldPulls
+from broker.delivery.hold import HeldPull, HeldPulls, QueueName
+from broker.store.filter import Filter
 from remoting.protocol.bodies.group import SubscriptionGroupConfig
 from remoting.protocol.command import Command
 
@@ -20,9 +21,13 @@ ASKED = (Command(11), SubscriptionGroupConfig("g"), 32, 1 << 20)
 class Queue:
     """A queue whose messages are tag codes; it counts how many entries were read."""
 
-    def __init__(self) -> None:
+    topic = "T"
+
+    def __init__(self, queue_id: int = 0) -> None:
+        self.queue_id = queue_id
         self.codes: list[int] = []
-        self.waiters = 0
+        self.min_offset = 0
+        self.is_awaited = True
         self.reads = 0
 
     @property
@@ -40,24 +45,35 @@ class Pulls:
 
     def __init__(self) -> None:
         self.held = HeldPulls()
+        self.queues: dict[QueueName, Queue] = {}
         self.looks: list[HeldPull] = []
         self.answered: list[HeldPull] = []
 
     def hold(
         self, queue: Any, codes: set[int] | None = None, *, channel: Any = None, deadline: float = 1e9
     ) -> HeldPull:
-        tags = None if codes is None else frozenset(codes)
-        pull = HeldPull(channel or object(), queue, deadline, queue.next_offset, tags, self._retry, *ASKED)
-        assert self.held.hold(pull)
+        """A pull at the end of ``queue``; a queue without messages does not exist yet."""
+        name = queue.topic, queue.queue_id
+        self.queues[name] = queue
+        wanted = Filter(None if codes is None else frozenset(codes))
+        pull = HeldPull(channel or object(), name, deadline, queue.next_offset, wanted, self._retry, *ASKED)
+        assert self.held.hold(pull, queue if queue.codes else None)
         return pull
+
+    def turn(self, queue: Any, codes: list[int]) -> None:
+        """Messages come in one turn of the loop, as the store tells it."""
+        queue.codes += codes
+        if queue.is_awaited:
+            self.held.arrived([queue])
 
     def _retry(self, pull: HeldPull, last: bool) -> bool:
         self.looks.append(pull)
-        queue: Any = pull.queue
-        wanted = [code for code in queue.codes[pull.offset :] if pull.tag_codes is None or code in pull.tag_codes]
-        if wanted or last:
+        queue = self.queues[pull.queue]
+        wanted = pull.wanted.tag_codes
+        found = [code for code in queue.codes[pull.offset :] if wanted is None or code in wanted]
+        if found or last:
             self.answered.append(pull)
-        return bool(wanted or last)
+        return bool(found or last)
 
 
 async def test_a_message_wakes_only_the_pulls_that_want_its_tag() -> None:
@@ -68,7 +84,7 @@ async def test_a_message_wakes_only_the_pulls_that_want_its_tag() -> None:
     queue.codes.append(5)
     pulls.held.arrived([queue])
     assert pulls.looks == pulls.answered == [takes_all, wants_it]
-    assert len(pulls.held) == queue.waiters == 1000
+    assert len(pulls.held) == 1000
 
 
 async def test_each_message_is_searched_once_however_many_pulls_wait() -> None:
@@ -102,8 +118,40 @@ async def test_a_queue_that_was_made_anew_wakes_all() -> None:
     assert pulls.looks == [pull]
 
 
+async def test_the_first_message_of_a_queue_wakes_those_who_wait_for_it() -> None:
+    pulls, queue, other = Pulls(), Queue(0), Queue(1)
+    waiting = [pulls.hold(queue), pulls.hold(queue, {7})]
+    pulls.hold(other)
+    pulls.turn(queue, [7])
+    assert pulls.answered == waiting
+    assert len(pulls.held) == 1
+
+
+async def test_the_store_tells_of_a_queue_while_somebody_may_wait_for_it() -> None:
+    pulls, queue = Pulls(), Queue()
+    assert queue.is_awaited, "nobody knows yet"
+    pulls.turn(queue, [1])
+    assert not queue.is_awaited
+    pull = pulls.hold(queue)
+    assert queue.is_awaited
+    pulls.turn(queue, [1])
+    assert pulls.answered == [pull]
+    pulls.turn(queue, [1])
+    assert not queue.is_awaited
+
+
+async def test_a_queue_that_is_made_again_serves_those_who_waited_for_the_one_before() -> None:
+    pulls, queue = Pulls(), Queue()
+    queue.codes = [1, 1, 1]
+    old = pulls.hold(queue)
+    queue = Queue()
+    new = pulls.hold(queue, {7})
+    pulls.turn(queue, [7, 1, 1, 1])
+    assert pulls.answered == [old, new], "also in a turn that brings it past the end of the one before"
+
+
 async def test_closing_a_connection_costs_as_much_as_its_own_pulls(monkeypatch: pytest.MonkeyPatch) -> None:
-    pulls, queues = Pulls(), [Queue() for _ in range(100)]
+    pulls, queues = Pulls(), [Queue(number) for number in range(100)]
     leaving: Any = object()
     for queue in queues:
         for _ in range(20):
@@ -114,7 +162,7 @@ async def test_closing_a_connection_costs_as_much_as_its_own_pulls(monkeypatch: 
     monkeypatch.setattr(pulls.held, "_remove", lambda pull: (removed.append(pull), remove(pull)))
     pulls.held.drop(leaving)
     assert removed == own
-    assert len(pulls.held) == sum(queue.waiters for queue in queues) == 2000
+    assert len(pulls.held) == 2000
 
 
 async def test_time_that_is_over_costs_as_much_as_the_pulls_that_it_is_over_for(autojump_clock: Any) -> None:
@@ -128,7 +176,7 @@ async def test_time_that_is_over_costs_as_much_as_the_pulls_that_it_is_over_for(
     assert pulls.looks == [soon]
     pulls.held.expire(now + 20.2)
     assert pulls.looks == [soon, *late]
-    assert len(pulls.held) == queue.waiters == 0
+    assert len(pulls.held) == 0
 
 
 async def test_what_is_answered_in_one_turn_is_bounded_and_the_rest_follows(autojump_clock: Any) -> None:
@@ -154,10 +202,10 @@ async def test_more_tags_than_fit_are_not_held(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(hold, "MAX_CODES", 10)
     pulls, queue = Pulls(), Queue()
     first = pulls.hold(queue, set(range(8)))
-    pull = HeldPull(first.channel, first.queue, 1e9, 0, frozenset(range(3)), first.retry, *ASKED)
-    assert not pulls.held.hold(pull)
+    pull = HeldPull(first.channel, first.queue, 1e9, 0, Filter(frozenset(range(3))), first.retry, *ASKED)
+    assert not pulls.held.hold(pull, None)
     pulls.held.drop(first.channel)
-    assert pulls.held.hold(pull)
+    assert pulls.held.hold(pull, None)
 
 
 @given(
@@ -176,12 +224,11 @@ def test_pulls_are_answered_by_the_first_message_that_they_want(
             pulls.held.drop(channels[number])
         waiting = [pull for pull in waiting if pull.is_held]
         for codes in turns:
-            queue.codes += codes
-            due = [pull for pull in waiting if pull.tag_codes is None or pull.tag_codes & set(codes)]
+            due = [pull for pull in waiting if (tags := pull.wanted.tag_codes) is None or tags & set(codes)]
             pulls.answered.clear()
-            pulls.held.arrived([queue])
+            pulls.turn(queue, codes)
             assert set(pulls.answered) == set(due)
             waiting = [pull for pull in waiting if pull not in due]
-        assert len(pulls.held) == queue.waiters == len(waiting)
+        assert len(pulls.held) == len(waiting)
 
     trio.run(run)

@@ -1,17 +1,18 @@
 """What connected consumers have pulled."""
 
-from typing import Any, cast
+from typing import Any
 
 from broker.delivery import pulled
 from broker.delivery.pulled import furthest_pulled, note_pulled
-from tests.broker.handlers.support import FakeChannel
+from remoting.net.channel import Channel
+from tests.support.caller import Caller
 
 
-def channel() -> Any:
-    return cast(Any, FakeChannel())
+def channel() -> Channel:
+    return Caller().channel
 
 
-def test_the_furthest_of_all_members() -> None:
+async def test_the_furthest_of_all_members() -> None:
     one, other, silent = channel(), channel(), channel()
     note_pulled(one, "g", "T", 0, 5)
     note_pulled(one, "g", "T", 0, 7)
@@ -24,7 +25,7 @@ def test_the_furthest_of_all_members() -> None:
     assert furthest_pulled([], "g", "T") == {}
 
 
-def test_a_connection_notes_so_many_queues(monkeypatch: Any) -> None:
+async def test_a_connection_notes_so_many_queues(monkeypatch: Any) -> None:
     monkeypatch.setattr(pulled, "MAX_QUEUES", 3)
     one = channel()
     for queue_id in range(5):

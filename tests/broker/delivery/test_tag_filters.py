@@ -1,21 +1,22 @@
-"""Subscriptions as tag codes."""
+"""Subscriptions as filters."""
 
 import pytest
 
 from broker.delivery import tag_filters
 from broker.delivery.tag_filters import MAX_EXPRESSION, TagFilters
+from broker.store.filter import ALL, Filter
 from mqcommon.errors import RequestRefused
 from mqcommon.message.javahash import java_hash
 
 
 @pytest.mark.parametrize("expression", ["", "*", " * ", "  "])
 def test_all_tags(expression: str) -> None:
-    assert TagFilters().codes(expression) is None
+    assert TagFilters().of(expression) is ALL
 
 
 def test_some_tags() -> None:
-    assert TagFilters().codes("a || b||a||") == {java_hash("a"), java_hash("b")}
-    assert TagFilters().codes("||") == frozenset()
+    assert TagFilters().of("a || b||a||") == Filter(frozenset({java_hash("a"), java_hash("b")}))
+    assert TagFilters().of("||") == Filter(frozenset())
 
 
 def test_a_tag_that_is_named_often_is_hashed_once_and_an_expression_taken_apart_once(
@@ -25,18 +26,18 @@ def test_a_tag_that_is_named_often_is_hashed_once_and_an_expression_taken_apart_
     monkeypatch.setattr(tag_filters, "java_hash", lambda tag: hashed.append(tag) or 7)
     filters = TagFilters()
     for _ in range(3):
-        assert filters.codes("a||" * 5_000) == {7}
+        assert filters.of("a||" * 5_000) == Filter(frozenset({7}))
     assert hashed == ["a"]
 
 
 def test_a_long_expression_is_refused_with_a_reason() -> None:
     with pytest.raises(RequestRefused, match="at most 32768") as caught:
-        TagFilters().codes("a" * (MAX_EXPRESSION + 1))
+        TagFilters().of("a" * (MAX_EXPRESSION + 1))
     assert caught.value.code == 23
 
 
 def test_what_is_kept_is_bounded_whatever_peers_send() -> None:
     filters = TagFilters(cached_bytes=100_000)
     for number in range(200):
-        filters.codes(f"{number}" + "x" * 5_000)
+        filters.of(f"{number}" + "x" * 5_000)
     assert 50_000 < filters._cache.used_bytes <= 100_000

@@ -1,4 +1,4 @@
-"""Handlers on a broker's rooms in memory; channels that remember what they were told."""
+"""Handlers on a broker's parts in memory."""
 
 from typing import Any
 
@@ -22,39 +22,15 @@ from broker.writing.acks import AckLedger
 from broker.writing.durability import Durability
 from broker.writing.group_commit import GroupCommit
 from mqcommon.errors import RequestRefused, StoreError
+from remoting.net.channel import Channel
 from remoting.net.steps import finish
 from remoting.protocol.bodies import Body, Dialect, encode_body
 from remoting.protocol.command import CBOR, JSON, Command
-from remoting.protocol.frame import MAX_FRAME_BYTES
 from tests.broker.meta.support import Room, options
 from tests.broker.store.support import open_store
+from tests.support.caller import Caller
 
 V5_3_3 = 479
-
-
-class FakeChannel:
-    """Stands for a connection."""
-
-    def __init__(self, remote: str = "127.0.0.1:50001") -> None:
-        self.remote = remote
-        self.max_frame_bytes = MAX_FRAME_BYTES
-        self.pushed: list[Command] = []
-        self.invoked: list[Command] = []
-        self.answer: Command | Exception = Command(0)
-        self.closed_reason: str | None = None
-        self.attachments: dict[str, Any] = {}
-
-    def push(self, command: Command) -> None:
-        self.pushed.append(command)
-
-    async def invoke(self, command: Command, timeout_ms: float) -> Command:
-        self.invoked.append(command)
-        if isinstance(self.answer, Exception):
-            raise self.answer
-        return self.answer
-
-    def close(self, reason: str) -> None:
-        self.closed_reason = reason
 
 
 class Desk:
@@ -136,7 +112,7 @@ class Desk:
         ext: dict[str, Any] | None = None,
         body: bytes | Body = b"",
         *,
-        channel: Any = None,
+        channel: Channel | None = None,
         codec: int = JSON,
         version: int = V5_3_3,
         language: str = "JAVA",
@@ -144,14 +120,15 @@ class Desk:
         """The answer; a refusal is turned into one as the server does."""
         if isinstance(body, Body):
             body = encode_body(body, Dialect.CBOR if codec == CBOR else Dialect.STANDARD)
+        channel = channel or Caller().channel
         request = Command(code, ext, body, opaque=7, codec=codec, version=version, language=language)
         try:
             if code in self.slow_handlers:
-                answer = await self.slow_handlers[code](channel or FakeChannel(), request)
+                answer = await self.slow_handlers[code](channel, request)
             elif code in self.step_handlers:
-                answer = finish(self.step_handlers[code](channel or FakeChannel(), request))
+                answer = finish(self.step_handlers[code](channel, request))
             else:
-                answer = self.handlers[code](channel or FakeChannel(), request)
+                answer = self.handlers[code](channel, request)
         except RequestRefused as refusal:
             answer = request.respond(refusal.code, refusal.remark)
         assert isinstance(answer, Command)

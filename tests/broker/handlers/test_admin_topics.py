@@ -11,8 +11,9 @@ from remoting.protocol.bodies import decode_body
 from remoting.protocol.bodies.topic import TopicConfig, TopicConfigTable, TopicList
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import CBOR
-from tests.broker.handlers.support import Desk, FakeChannel
+from tests.broker.handlers.support import Desk
 from tests.broker.meta.support import Room
+from tests.support.caller import Caller
 
 UPDATE = RequestCode.UPDATE_AND_CREATE_TOPIC
 DELETE = RequestCode.DELETE_TOPIC_IN_BROKER
@@ -226,7 +227,7 @@ async def test_one_topic_as_java_reads_it() -> None:
 async def test_system_topics() -> None:
     desk = Desk()
     await desk.ask(UPDATE, create())
-    answer = await desk.ask(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, channel=FakeChannel())
+    answer = await desk.ask(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, channel=Caller().channel)
     names = decode_body(TopicList, answer.body).topic_list
     assert "TBW102" in names
     assert "broker-a" in names

@@ -8,11 +8,12 @@ from broker.assembly import hooked
 from broker.handlers.broker_name import NAME_THE_BROKER, BrokerNames, check_broker_name
 from mqcommon.errors import RequestRefused
 from mqcommon.message.batch import encode_batch
+from remoting.net.channel import Channel
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
-from tests.broker.handlers.support import FakeChannel
 from tests.broker.running import pull_request, running, send_request
 from tests.remoting.protocol.golden import recorded
+from tests.support.caller import Caller
 
 QUEUE = {"topic": "t", "queueId": 0}
 BATCH = send_request("t", encode_batch([(0, b"x", b"")]), n="broker-z")
@@ -72,13 +73,13 @@ def test_a_name_that_is_none_is_refused_in_few_words(told: Any) -> None:
     assert len(caught.value.remark) < 400
 
 
-def test_no_recorded_request_of_an_official_client_is_refused() -> None:
+async def test_no_recorded_request_of_an_official_client_is_refused() -> None:
     served: list[int] = []
 
-    def handler(channel: Any, request: Command) -> None:
+    def handler(channel: Channel, request: Command) -> None:
         served.append(request.code)
 
-    channel: Any = FakeChannel()
+    channel = Caller().channel
     names, sends = BrokerNames("broker-a"), 0
     for each in recorded("java_json", "java_rocketmq", "java_5.3.3", "cpp", "admin_4.9.8", "admin_5.3.3"):
         if each.is_request and each.request_code in NAME_THE_BROKER:

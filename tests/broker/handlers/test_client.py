@@ -1,16 +1,19 @@
 """34, 35, 38, 40, 203, 204, 307, 309."""
 
+from collections.abc import Callable
+from math import inf
 from typing import Any
 
 import orjson
 import pytest
 import trio
+import trio.testing
 
 from broker.handlers.client import MAX_EXPRESSIONS, MAX_GROUPS, MAX_NEW_GROUPS
 from broker.handlers.member_notices import WINDOW_S
-from mqcommon.errors import ConnectionLost, RequestTimeout
 from mqcommon.message.ids import offset_msg_id
 from mqcommon.message.message import decode_messages
+from remoting.net.channel import Channel
 from remoting.protocol.bodies import decode_body, encode_body
 from remoting.protocol.bodies.connections import ConsumerConnection, ProducerConnection
 from remoting.protocol.bodies.consume_result import ConsumeMessageDirectlyResult
@@ -23,9 +26,10 @@ from remoting.protocol.bodies.heartbeat import (
 from remoting.protocol.bodies.running_info import ConsumerRunningInfo
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import CBOR, Command
-from tests.broker.handlers.support import Desk, FakeChannel
+from tests.broker.handlers.support import Desk
 from tests.broker.meta.support import options
 from tests.broker.store.support import HOST, put
+from tests.support.caller import Answers, Caller
 
 HEART_BEAT = RequestCode.HEART_BEAT
 RUNNING_INFO = RequestCode.GET_CONSUMER_RUNNING_INFO
@@ -39,11 +43,12 @@ def beat(
     return HeartbeatData(client_id, consumer_data_set=[consumer])
 
 
-def notices(channel: FakeChannel) -> list[str]:
-    """Groups that the channel was told to share anew; forgets them."""
-    groups = [str((command.ext or {})["consumerGroup"]) for command in channel.pushed]
-    assert all(command.code == 40 and command.is_oneway for command in channel.pushed)
-    channel.pushed.clear()
+def notices(caller: Caller) -> list[str]:
+    """Groups that the caller was told to share anew; forgets them."""
+    pushed = caller.received()
+    groups = [str((command.ext or {})["consumerGroup"]) for command in pushed]
+    assert all(command.code == 40 and command.is_oneway for command in pushed)
+    pushed.clear()
     return groups
 
 
@@ -54,13 +59,13 @@ async def all_told(desk: Desk) -> None:
 
 
 async def test_a_heartbeat_as_java_sends_it() -> None:
-    desk, channel = Desk(), FakeChannel()
+    desk, caller = Desk(), Caller()
     # golden: 34 of admin_5.3.3
     body = (
         b'{"clientID":"192.0.2.2@18564#5376021721568","consumerDataSet":[],"heartbeatFingerprint":0,'
         b'"producerDataSet":[{"groupName":"wire_pg"},{"groupName":"CLIENT_INNER_PRODUCER"}],"withoutSub":false}'
     )
-    answer = await desk.ask(HEART_BEAT, {}, body, channel=channel)
+    answer = await desk.ask(HEART_BEAT, {}, body, channel=caller.channel)
     assert answer.code == 0
     assert answer.ext == {"IS_SUPPORT_HEART_BEAT_V2": True, "IS_SUB_CHANGE": True}
     found = await desk.ask(RequestCode.GET_PRODUCER_CONNECTION_LIST, {"producerGroup": "wire_pg"})
@@ -111,14 +116,14 @@ async def test_a_group_that_may_not_be_created_is_passed_over() -> None:
 
 
 async def test_fingerprints_tell_whether_subscriptions_changed() -> None:
-    desk, channel = Desk(), FakeChannel()
+    desk, caller = Desk(), Caller()
 
     async def changed(fingerprint: int, without_sub: bool = False) -> bool:
         data = beat()
         data.heartbeat_fingerprint, data.without_sub = fingerprint, without_sub
         if without_sub:
             data.consumer_data_set[0].subscription_data_set = []
-        answer = await desk.ask(HEART_BEAT, body=data, channel=channel)
+        answer = await desk.ask(HEART_BEAT, body=data, channel=caller.channel)
         return bool((answer.ext or {})["IS_SUB_CHANGE"])
 
     assert [await changed(1), await changed(1, True), await changed(2), await changed(2)] == [False, False, True, False]
@@ -133,82 +138,84 @@ async def test_a_body_that_is_no_heartbeat_is_refused(body: bytes) -> None:
 
 
 async def test_members_are_told_when_one_comes_changes_leaves_or_is_cut_off(autojump_clock: Any) -> None:
-    desk, one, two = Desk(), FakeChannel("1.1.1.1:1"), FakeChannel("2.2.2.2:2")
-    await desk.ask(HEART_BEAT, body=beat("c1"), channel=one)
+    desk, one, two = Desk(), Caller("1.1.1.1:1"), Caller("2.2.2.2:2")
+    await desk.ask(HEART_BEAT, body=beat("c1"), channel=one.channel)
     assert notices(one) == ["g"]
     async with trio.open_nursery() as nursery:
         nursery.start_soon(desk.client_handlers.notices.run)
         await trio.sleep(WINDOW_S)
-        await desk.ask(HEART_BEAT, body=beat("c1"), channel=one)
+        await desk.ask(HEART_BEAT, body=beat("c1"), channel=one.channel)
         await trio.sleep(WINDOW_S)
         assert notices(one) == []
-        await desk.ask(HEART_BEAT, body=beat("c2"), channel=two)
+        await desk.ask(HEART_BEAT, body=beat("c2"), channel=two.channel)
         assert (notices(one), notices(two)) == (["g"], ["g"])
         await desk.ask(
-            RequestCode.UNREGISTER_CLIENT, {"clientID": "c2", "producerGroup": "", "consumerGroup": "g"}, channel=two
+            RequestCode.UNREGISTER_CLIENT,
+            {"clientID": "c2", "producerGroup": "", "consumerGroup": "g"},
+            channel=two.channel,
         )
         await trio.sleep(2 * WINDOW_S)
         assert (notices(one), notices(two)) == (["g"], [])
-        await desk.ask(HEART_BEAT, body=beat("c2"), channel=two)
+        await desk.ask(HEART_BEAT, body=beat("c2"), channel=two.channel)
         await trio.sleep(2 * WINDOW_S)
         notices(one)
-        desk.client_handlers.channel_closed(two)  # type: ignore[arg-type]
+        desk.client_handlers.channel_closed(two.channel)
         assert notices(one) == ["g"]
         nursery.cancel_scope.cancel()
 
 
 async def test_members_that_join_one_after_another_are_told_in_a_few_rounds(autojump_clock: Any) -> None:
-    desk, channels = Desk(), [FakeChannel(f"1.1.1.1:{number}") for number in range(600)]
+    desk, callers = Desk(), [Caller(f"1.1.1.1:{number}") for number in range(600)]
     async with trio.open_nursery() as nursery:
         nursery.start_soon(desk.client_handlers.notices.run)
-        for number, channel in enumerate(channels):
-            await desk.ask(HEART_BEAT, body=beat(f"c{number}"), channel=channel)
+        for number, caller in enumerate(callers):
+            await desk.ask(HEART_BEAT, body=beat(f"c{number}"), channel=caller.channel)
         await trio.sleep(3 * WINDOW_S)
         # the first joined alone; a window later all are told of all, in slices
-        assert [len(channel.pushed) for channel in channels] == [2] + [1] * 599
-        desk.client_handlers.channel_closed(channels[-1])  # type: ignore[arg-type]
-        desk.client_handlers.channel_closed(channels[-2])  # type: ignore[arg-type]
+        assert [len(caller.received()) for caller in callers] == [2] + [1] * 599
+        desk.client_handlers.channel_closed(callers[-1].channel)
+        desk.client_handlers.channel_closed(callers[-2].channel)
         await trio.sleep(3 * WINDOW_S)
-        assert [len(channel.pushed) for channel in channels[:-2]] == [3] + [2] * 597
+        assert [len(caller.received()) for caller in callers[:-2]] == [3] + [2] * 597
         nursery.cancel_scope.cancel()
 
 
 async def test_nobody_is_told_when_the_broker_or_the_group_says_so() -> None:
     quiet_broker = Desk(options(notify_consumer_ids_changed_enable=False))
-    channel = FakeChannel()
-    await quiet_broker.ask(HEART_BEAT, body=beat(), channel=channel)
-    assert notices(channel) == []
+    caller = Caller()
+    await quiet_broker.ask(HEART_BEAT, body=beat(), channel=caller.channel)
+    assert notices(caller) == []
     quiet_group = Desk()
     await quiet_group.ask(
         RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
         body=b'{"groupName":"g","notifyConsumerIdsChangedEnable":false}',
     )
-    await quiet_group.ask(HEART_BEAT, body=beat(), channel=channel)
-    assert notices(channel) == []
+    await quiet_group.ask(HEART_BEAT, body=beat(), channel=caller.channel)
+    assert notices(caller) == []
 
 
 async def test_unregistering_needs_no_group() -> None:
-    desk, channel = Desk(), FakeChannel()
-    await desk.ask(HEART_BEAT, body=HeartbeatData("c", [ProducerData("p")]), channel=channel)
+    desk, caller = Desk(), Caller()
+    await desk.ask(HEART_BEAT, body=HeartbeatData("c", [ProducerData("p")]), channel=caller.channel)
     for ext in ({"clientID": "c"}, {"clientID": "c", "producerGroup": "p"}, {"clientID": "c", "producerGroup": "p"}):
-        assert (await desk.ask(RequestCode.UNREGISTER_CLIENT, ext, channel=channel)).code == 0
+        assert (await desk.ask(RequestCode.UNREGISTER_CLIENT, ext, channel=caller.channel)).code == 0
     answer = await desk.ask(RequestCode.GET_PRODUCER_CONNECTION_LIST, {"producerGroup": "p"})
     assert (answer.code, answer.remark) == (1, "the producer group[p] not exist")
 
 
 async def test_silent_clients_are_closed_and_their_fellows_told(autojump_clock: Any) -> None:
-    desk, silent, lively = Desk(), FakeChannel("1.1.1.1:1"), FakeChannel("2.2.2.2:2")
-    await desk.ask(HEART_BEAT, body=beat("c1"), channel=silent)
+    desk, silent, lively = Desk(), Caller("1.1.1.1:1"), Caller("2.2.2.2:2")
+    await desk.ask(HEART_BEAT, body=beat("c1"), channel=silent.channel)
     desk.clock.advance(119_000)
-    await desk.ask(HEART_BEAT, body=beat("c2"), channel=lively)
+    await desk.ask(HEART_BEAT, body=beat("c2"), channel=lively.channel)
     await all_told(desk)
     notices(lively)
     desk.client_handlers.tick()
-    assert silent.closed_reason is None
+    assert silent.channel.closed_reason is None
     desk.clock.advance(2_000)
     desk.client_handlers.tick()
-    assert silent.closed_reason == "no heartbeat in time"
-    assert lively.closed_reason is None
+    assert silent.channel.closed_reason == "no heartbeat in time"
+    assert lively.channel.closed_reason is None
     assert notices(lively) == ["g"]
 
 
@@ -235,66 +242,75 @@ async def test_a_language_that_we_do_not_know_is_other() -> None:
 
 
 async def test_running_info_is_handed_on() -> None:
-    desk, channel = Desk(), FakeChannel()
-    await desk.ask(HEART_BEAT, body=beat(), channel=channel)
-    channel.answer = Command(0, {"x": "y"}, b'{"properties":{"a":"b"}}', flag=1, opaque=99)
+    desk, caller = Desk(), Caller()
+    await desk.ask(HEART_BEAT, body=beat(), channel=caller.channel)
+    client = Answers(b'{"properties":{"a":"b"}}')
     ext = {"consumerGroup": "g", "clientId": "c", "jstackEnable": "false"}
-    answer = await desk.ask(RUNNING_INFO, ext)
-    assert (answer.code, answer.body) == (0, b'{"properties":{"a":"b"}}')
-    (forwarded,) = channel.invoked
-    assert (forwarded.code, forwarded.ext, forwarded.is_oneway) == (307, ext, False)
-    answer = await desk.ask(RUNNING_INFO, ext, codec=CBOR)
-    assert decode_body(ConsumerRunningInfo, answer.body, CBOR).properties == {"a": "b"}
-    channel.answer = Command(0, {}, b"nonsense", flag=1)
-    answer = await desk.ask(RUNNING_INFO, ext, codec=CBOR)
-    assert answer.code == ResponseCode.SYSTEM_ERROR
+    async with caller.answering(client.answer):
+        answer = await desk.ask(RUNNING_INFO, ext)
+        assert (answer.code, answer.body) == (0, client.body)
+        forwarded = client.asked[-1]
+        assert (forwarded.code, forwarded.ext, forwarded.is_oneway) == (307, ext, False)
+        answer = await desk.ask(RUNNING_INFO, ext, codec=CBOR)
+        assert decode_body(ConsumerRunningInfo, answer.body, CBOR).properties == {"a": "b"}
+        client.body = b"nonsense"
+        answer = await desk.ask(RUNNING_INFO, ext, codec=CBOR)
+        assert answer.code == ResponseCode.SYSTEM_ERROR
 
 
 async def test_a_message_is_handed_on_to_be_consumed_directly() -> None:
-    desk, channel = Desk(), FakeChannel()
-    await desk.ask(HEART_BEAT, body=beat(), channel=channel)
+    desk, caller = Desk(), Caller()
+    await desk.ask(HEART_BEAT, body=beat(), channel=caller.channel)
     put(desk.store, "t", 0, b"before")
     offset = desk.store.log.end
     put(desk.store, "t", 0, b"x")
     result = ConsumeMessageDirectlyResult(consume_result="CR_LATER", remark="why", spent_time_mills=5)
-    channel.answer = Command(0, {}, encode_body(result), flag=1)
+    client = Answers(encode_body(result))
     ext = {"consumerGroup": "g", "clientId": "c", "msgId": offset_msg_id(HOST, offset), "brokerName": "wrong"}
-    answer = await desk.ask(CONSUME_DIRECTLY, ext)
-    assert (answer.code, answer.body) == (0, channel.answer.body)
-    (handed_on,) = channel.invoked
-    assert (handed_on.code, handed_on.ext) == (309, {**ext, "brokerName": desk.room.options.broker_name})
-    [message] = decode_messages(handed_on.body)
-    assert message.body == b"x"
-    answer = await desk.ask(CONSUME_DIRECTLY, ext, codec=CBOR)
-    assert decode_body(ConsumeMessageDirectlyResult, answer.body, CBOR) == result
-    # whoever asks may bring the message
-    await desk.ask(CONSUME_DIRECTLY, {"consumerGroup": "g", "clientId": "c"}, b"brought")
-    assert channel.invoked[-1].body == b"brought"
+    async with caller.answering(client.answer):
+        answer = await desk.ask(CONSUME_DIRECTLY, ext)
+        assert (answer.code, answer.body) == (0, client.body)
+        handed_on = client.asked[-1]
+        assert (handed_on.code, handed_on.ext) == (309, {**ext, "brokerName": desk.room.options.broker_name})
+        [message] = decode_messages(handed_on.body)
+        assert message.body == b"x"
+        answer = await desk.ask(CONSUME_DIRECTLY, ext, codec=CBOR)
+        assert decode_body(ConsumeMessageDirectlyResult, answer.body, CBOR) == result
+        # whoever asks may bring the message
+        await desk.ask(CONSUME_DIRECTLY, {"consumerGroup": "g", "clientId": "c"}, b"brought")
+        assert client.asked[-1].body == b"brought"
 
 
 @pytest.mark.parametrize("msg_id", ["", "nonsense", offset_msg_id(HOST, 1 << 40)])
 async def test_no_message_to_be_consumed_directly(msg_id: str) -> None:
-    desk, channel = Desk(), FakeChannel()
-    await desk.ask(HEART_BEAT, body=beat(), channel=channel)
+    desk, caller = Desk(), Caller()
+    await desk.ask(HEART_BEAT, body=beat(), channel=caller.channel)
     answer = await desk.ask(CONSUME_DIRECTLY, {"consumerGroup": "g", "clientId": "c", "msgId": msg_id})
     assert answer.code == ResponseCode.SYSTEM_ERROR and answer.remark
-    assert channel.invoked == []
+    assert [command.code for command in caller.received()] == [40]
 
 
 @pytest.mark.parametrize(
-    ("failure", "code", "remark"),
+    ("end", "code", "remark"),
     [
-        (RequestTimeout("1.1.1.1:1", 307, 3000), ResponseCode.CONSUME_MSG_TIMEOUT, "consumer <g> <c> Timeout: "),
-        (ConnectionLost("1.1.1.1:1"), ResponseCode.SYSTEM_ERROR, "invoke consumer <g> <c> Exception: "),
+        (lambda one: one.expire_requests(inf), ResponseCode.CONSUME_MSG_TIMEOUT, "consumer <g> <c> Timeout: "),
+        (lambda one: one.close("x"), ResponseCode.SYSTEM_ERROR, "invoke consumer <g> <c> Exception: "),
     ],
 )
-async def test_a_client_that_does_not_answer(failure: Exception, code: int, remark: str) -> None:
-    desk, channel = Desk(), FakeChannel()
-    await desk.ask(HEART_BEAT, body=beat(), channel=channel)
-    channel.answer = failure
-    answer = await desk.ask(RUNNING_INFO, {"consumerGroup": "g", "clientId": "c"})
-    assert answer.code == code
-    assert (answer.remark or "").startswith(remark)
+async def test_a_client_that_does_not_answer(end: Callable[[Channel], None], code: int, remark: str) -> None:
+    desk, caller = Desk(), Caller()
+    await desk.ask(HEART_BEAT, body=beat(), channel=caller.channel)
+    answers: list[Command] = []
+
+    async def ask() -> None:
+        answers.append(await desk.ask(RUNNING_INFO, {"consumerGroup": "g", "clientId": "c"}))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ask)
+        await trio.testing.wait_all_tasks_blocked()
+        end(caller.channel)
+    assert answers[0].code == code
+    assert (answers[0].remark or "").startswith(remark)
 
 
 async def test_a_client_that_is_not_there_or_too_old() -> None:
@@ -307,19 +323,19 @@ async def test_a_client_that_is_not_there_or_too_old() -> None:
 
 
 async def test_a_full_disk_is_no_reason_to_forget_who_came(autojump_clock: Any) -> None:
-    desk, channel = Desk(), FakeChannel()
-    await desk.ask(HEART_BEAT, body=beat(group="known"), channel=channel)
+    desk, caller = Desk(), Caller()
+    await desk.ask(HEART_BEAT, body=beat(group="known"), channel=caller.channel)
     await all_told(desk)
-    notices(channel)
+    notices(caller)
     desk.room.fs.capacity = desk.room.fs.used()
     data = beat(group="known", topic="U")
     data.consumer_data_set += beat(group="new").consumer_data_set
-    answer = await desk.ask(HEART_BEAT, body=data, channel=channel)
+    answer = await desk.ask(HEART_BEAT, body=data, channel=caller.channel)
     assert answer.code == ResponseCode.SUCCESS
-    assert notices(channel) == ["known", "new"]
+    assert notices(caller) == ["known", "new"]
     assert desk.room.topics.get("%RETRY%new") is None
     desk.room.fs.capacity += 100_000
-    await desk.ask(HEART_BEAT, body=data, channel=channel)
+    await desk.ask(HEART_BEAT, body=data, channel=caller.channel)
     assert desk.room.topics.get("%RETRY%new") is not None
 
 
@@ -369,10 +385,10 @@ async def test_a_heartbeat_of_very_many_empty_parts_is_refused() -> None:
 
 
 async def test_many_new_groups_are_made_by_several_heartbeats() -> None:
-    desk, channel = Desk(), FakeChannel()
+    desk, caller = Desk(), Caller()
     data = HeartbeatData("c", consumer_data_set=[ConsumerData(f"g{n}") for n in range(2 * MAX_NEW_GROUPS + 1)])
     counts = []
     for _ in range(3):
-        await desk.ask(HEART_BEAT, body=data, channel=channel)
+        await desk.ask(HEART_BEAT, body=data, channel=caller.channel)
         counts.append(len(desk.clients.consumer_groups()))
     assert counts == [MAX_NEW_GROUPS, 2 * MAX_NEW_GROUPS, 2 * MAX_NEW_GROUPS + 1]

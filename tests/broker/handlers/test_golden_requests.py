@@ -6,8 +6,9 @@ import pytest
 
 from remoting.protocol.bodies import loads
 from remoting.protocol.command import Command
-from tests.broker.handlers.support import Desk, FakeChannel
+from tests.broker.handlers.support import Desk
 from tests.remoting.protocol.golden import Recorded, recorded
+from tests.support.caller import Caller
 
 FILES = ["java_json", "java_rocketmq", "java_5.3.3", "cpp", "admin_4.9.8", "admin_5.3.3"]
 # 36 and others are not these handlers' business; 206 is the NameServer's
@@ -52,7 +53,7 @@ async def test_answers_have_the_recorded_shape(name: str) -> None:
         if not each.is_request or each.request_code not in OURS:
             continue
         desk, request = desk_like_the_recorded_one(), each.command
-        channel = FakeChannel()
+        channel = Caller().channel
         if each.request_code in (38, 203):
             heartbeat = next(one.command for one in recorded(name) if one.request_code == 34 and one.is_request)
             await desk.ask(34, {}, heartbeat.body, channel=channel)

@@ -16,11 +16,11 @@ from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import CBOR, Command
 from sdk.producer.bulk import BATCH_COUNT
 from sdk.producer.lane import MAX_BATCH_COUNT
-from tests.broker.handlers.test_send_to_slaves import SendChannel
 from tests.broker.meta.support import Room
 from tests.broker.running import send_request
 from tests.broker.store.support import SMALL, open_store
 from tests.broker.writing.support import make_sends
+from tests.support.caller import Caller
 
 
 class Broker:
@@ -29,8 +29,7 @@ class Broker:
     def __init__(self) -> None:
         room = Room()
         self.store = open_store(room.fs, room.clock, replace(SMALL, commitlog_segment_bytes=16 * 1024 * 1024))
-        self.channel: Any = SendChannel()
-        self.channel.closed_reason = None
+        self.channel = Caller().channel
         self.turns = 0
         sends = make_sends(self.store, room.topics, room.options, room.clock, turned=self.turned)
         self.handlers = sends.handlers.handlers()

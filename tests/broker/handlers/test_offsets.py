@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from broker.meta import delay_offsets
 from remoting.protocol.bodies import decode_body
 from remoting.protocol.bodies.offsets import DelayOffsetTable
 from remoting.protocol.codes import RequestCode, ResponseCode
@@ -103,6 +102,6 @@ async def test_a_queue_without_messages() -> None:
 
 async def test_delay_offsets_that_were_taken_over_are_told() -> None:
     desk = desk_with_topic()
-    desk.room.metadata.delay_offsets.apply(delay_offsets.PUT, {"offsetTable": {3: 7}})
+    desk.room.metadata.delay_offsets.put(DelayOffsetTable({3: 7}))
     answer = await desk.ask(RequestCode.GET_ALL_DELAY_OFFSET, {})
     assert decode_body(DelayOffsetTable, answer.body).offset_table == {3: 7}

@@ -10,12 +10,14 @@ from hypothesis import strategies as st
 from broker.handlers import pages
 from broker.handlers.pages import Cursor, answer_whole_or_page
 from mqcommon.errors import RequestRefused
+from remoting.net.channel import Channel
 from remoting.net.steps import finish
 from remoting.protocol.bodies import decode_body, loads
 from remoting.protocol.bodies.kvtable import KVTable
 from remoting.protocol.command import CBOR, Command
 from remoting.protocol.headers.pages import FIRST_PAGE, PageRequestHeader, PageResponseHeader
-from tests.broker.handlers.support import Desk, FakeChannel
+from tests.broker.handlers.support import Desk
+from tests.support.caller import Caller
 
 
 class Table:
@@ -33,8 +35,8 @@ class Table:
         for number in range(added):
             self.rows[f"new{len(self.rows)}-{self.removals}-{number}"] = "v"
 
-    def page(self, asked: PageRequestHeader, values: int = 3, channel: Any = None) -> Command:
-        channel = channel or FakeChannel()
+    def page(self, asked: PageRequestHeader, values: int = 3, channel: Channel | None = None) -> Command:
+        channel = channel or Caller().channel
         request = Command(21, asked.to_ext(), codec=CBOR)
         return finish(answer_whole_or_page(
             channel, request, self.rows, self.cursor, self.removals, lambda rows: KVTable(dict(rows)),
@@ -43,7 +45,7 @@ class Table:
 
 
 @given(st.integers(0, 20), st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3)), max_size=5))
-def test_nothing_is_missed(count: int, changes: list[tuple[int, int]]) -> None:
+async def test_nothing_is_missed(count: int, changes: list[tuple[int, int]]) -> None:
     table = Table(count)
     always = set(table.rows)
     seen: set[str] = set()
@@ -70,7 +72,7 @@ class Walked(dict[str, str]):
         return super().items()
 
 
-def test_a_page_begins_where_the_last_one_ended() -> None:
+async def test_a_page_begins_where_the_last_one_ended() -> None:
     table = Table(20)
     walked = table.rows = Walked(table.rows)
     first = table.page(FIRST_PAGE)
@@ -106,9 +108,8 @@ def test_a_row_put_and_another_removed_are_seen() -> None:
     assert list(cursor.take(table, 2, 1, 2, lambda row: 1)) == ["d", "e"]
 
 
-def test_a_page_that_is_too_large_is_made_smaller(caplog: pytest.LogCaptureFixture) -> None:
-    channel = FakeChannel()
-    channel.max_frame_bytes = 10_000
+async def test_a_page_that_is_too_large_is_made_smaller(caplog: pytest.LogCaptureFixture) -> None:
+    channel = Caller(max_frame_bytes=10_000).channel
     table = Table(0)
     table.rows = {"a": "x" * 3_000, "b": "x" * 3_000, "c": "x" * 9_000, "d": "x"}
     found, page = [], FIRST_PAGE
@@ -120,9 +121,8 @@ def test_a_page_that_is_too_large_is_made_smaller(caplog: pytest.LogCaptureFixtu
     assert "c cannot be copied by slaves" in caplog.text
 
 
-def test_a_whole_table_that_does_not_fit_is_refused_with_the_remedy() -> None:
-    channel = FakeChannel()
-    channel.max_frame_bytes = 10_000
+async def test_a_whole_table_that_does_not_fit_is_refused_with_the_remedy() -> None:
+    channel = Caller(max_frame_bytes=10_000).channel
     table = Table(2_000)
     with pytest.raises(RequestRefused, match="entries fit into a frame of 10000 bytes; let a Skylark slave copy"):
         table.page(PageRequestHeader(), channel=channel)

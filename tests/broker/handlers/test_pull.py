@@ -2,7 +2,7 @@
 
 import gc
 import weakref
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -17,25 +17,14 @@ from remoting.protocol.bodies.group import SubscriptionGroupConfig
 from remoting.protocol.bodies.topic import TopicConfig
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
-from tests.broker.handlers.support import FakeChannel
 from tests.broker.meta.support import Room, options
 from tests.broker.running import pull_request
 from tests.broker.store.support import open_store, put
+from tests.support.caller import Caller
 
 FOUND, NOT_FOUND = ResponseCode.SUCCESS, ResponseCode.PULL_NOT_FOUND
 RETRY, MOVED = ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED
 MASTER = MasterAddress("127.0.0.1:10911", "127.0.0.1:10912")
-
-
-class Reply(FakeChannel):
-    """Keeps what a held pull is answered."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.replies: list[Command] = []
-
-    def reply(self, request: Command, response: Command) -> None:
-        self.replies.append(response)
 
 
 class Desk:
@@ -48,7 +37,7 @@ class Desk:
         self.known = KnownMaster()
         self.known.on_return.append(self.held.release)
         self.room.metadata.topics.put(TopicConfig("T", 1, 1))
-        self.channel = Reply()
+        self.caller = Caller()
         self.handlers = PullHandlers(
             self.store, self.room.topics, self.room.groups, self.room.offsets, Clients(), self.held,
             ColdReads(), BrokerStats(self.room.clock), self.room.options, 300,
@@ -65,7 +54,12 @@ class Desk:
 
     def pull(self, offset: int, count: int = 1, *, wait_ms: int = 0, **ext: Any) -> Command | None:
         request = pull_request("T", offset, wait_ms=wait_ms, maxMsgNums=count, **ext)
-        return self.handlers.pull(cast(Any, self.channel), request)
+        return self.handlers.pull(self.caller.channel, request)
+
+    def put(self, properties: bytes = b"") -> None:
+        """A message comes, and the pulls that wait for it are looked at."""
+        put(self.store, "T", 0, b"y", properties)
+        self.held.arrived(list(self.store.arrived))
 
     def told(self, offset: int, count: int = 1) -> tuple[int, int, int]:
         """(code, where to go on, which broker to ask)."""
@@ -76,7 +70,7 @@ class Desk:
 
 def _told(answer: Command) -> tuple[int, int, int]:
     assert answer.ext is not None
-    return answer.code, answer.ext["nextBeginOffset"], answer.ext["suggestWhichBrokerId"]
+    return answer.code, int(answer.ext["nextBeginOffset"]), int(answer.ext["suggestWhichBrokerId"])
 
 
 async def test_readers_of_old_messages_are_sent_to_the_slave_where_that_is_allowed() -> None:
@@ -131,9 +125,9 @@ async def test_who_waits_at_a_slave_goes_back_at_once_when_the_master_returns() 
     desk.master_lives()
     desk.master_lives(is_known=False)
     assert desk.pull(10, wait_ms=15_000) is None
-    assert desk.channel.replies == []
+    assert desk.caller.received() == []
     desk.master_lives()
-    assert [_told(answer) for answer in desk.channel.replies] == [(RETRY, 10, 0)]
+    assert [_told(answer) for answer in desk.caller.received()] == [(RETRY, 10, 0)]
     assert len(desk.held) == 0
 
 
@@ -156,10 +150,9 @@ async def test_a_slave_that_is_behind_corrects_nobody(offset: int) -> None:
     desk = Desk(**SLAVE)
     assert desk.told(offset) == (NOT_FOUND, offset, 0)
     assert desk.pull(offset, wait_ms=15_000) is None  # it may come
-    put(desk.store, "T", 0, b"y")
-    desk.held.arrived(list(desk.store.arrived))
+    desk.put()
     desk.master_lives()
-    assert [_told(answer) for answer in desk.channel.replies] == [(RETRY, offset, 0)]
+    assert [_told(answer) for answer in desk.caller.received()] == [(RETRY, offset, 0)]
     assert desk.told(offset + 2) == (RETRY, offset + 2, 0)
 
 
@@ -176,6 +169,45 @@ async def test_a_slave_that_lacks_the_oldest_messages_corrects_nobody() -> None:
     assert desk.told(2) == (NOT_FOUND, 2, 0)
     desk.master_lives()
     assert desk.told(2) == (RETRY, 2, 0)
+
+
+async def test_a_held_pull_of_some_tags_is_not_moved_past_what_the_slave_lacks() -> None:
+    desk = Desk(**SLAVE)
+    queue = desk.store.queues.find("T", 0)
+    assert queue is not None
+    queue.min_offset = 4
+    assert desk.pull(2, wait_ms=15_000, subscription="a") is None
+    desk.put(b"TAGS\x01a\x02")
+    assert desk.caller.received() == [], "messages 2 and 3 may be of this tag"
+    desk.master_lives()
+    assert [_told(answer) for answer in desk.caller.received()] == [(RETRY, 2, 0)]
+
+
+async def test_a_pull_that_waits_for_a_queue_of_a_slave_gets_where_that_begins() -> None:
+    desk = Desk(messages=0, **SLAVE)
+    assert desk.pull(20, wait_ms=15_000, subscription="a") is None
+    assert desk.pull(19, wait_ms=15_000, subscription="a") is None
+    desk.store.queues.get("T", 0).move_to(20)
+    desk.put(b"TAGS\x01a\x02")
+    assert [_told(answer) for answer in desk.caller.received()] == [(FOUND, 21, 0)]
+
+
+async def test_who_waits_while_the_topic_is_deleted_and_made_again_is_told_where_its_queue_ends() -> None:
+    desk = Desk()
+    assert desk.pull(10, wait_ms=15_000) is None
+    desk.store.delete_topic("T")
+    assert desk.pull(0, wait_ms=15_000, subscription="a") is None
+    assert list(desk.store.queues) == []
+    desk.put(b"TAGS\x01a\x02")
+    assert [_told(answer) for answer in desk.caller.received()] == [(MOVED, 1, 0), (FOUND, 1, 0)]
+
+
+async def test_who_waits_for_a_topic_that_stays_deleted_is_told_in_the_end() -> None:
+    desk = Desk()
+    assert desk.pull(10, wait_ms=15_000) is None
+    desk.store.delete_topic("T")
+    desk.held.release()
+    assert [_told(answer) for answer in desk.caller.received()] == [(MOVED, 0, 0)]
 
 
 async def test_a_slave_corrects_offsets_when_it_is_told_to() -> None:
@@ -195,9 +227,8 @@ async def test_an_offset_that_comes_with_a_pull_is_the_masters() -> None:
 async def test_a_held_pull_is_few_objects_and_all_are_gone_with_its_peer() -> None:
     desk = Desk()
     desk.pull(10, wait_ms=15_000)  # makes the group and its like
-    peer = Reply()
-    desk.channel = peer
-    gone = weakref.ref(peer)
+    desk.caller = peer = Caller()
+    gone = weakref.ref(peer.channel)
     gc.collect()
     gc.disable()
     try:
@@ -206,8 +237,8 @@ async def test_a_held_pull_is_few_objects_and_all_are_gone_with_its_peer() -> No
             assert desk.pull(10, wait_ms=15_000) is None
         # The pull and its request. A closure would add a dozen cells.
         assert len(gc.get_objects()) - before < 2_100
-        desk.channel = Reply()
-        desk.held.drop(cast(Any, peer))
+        desk.caller = Caller()
+        desk.held.drop(peer.channel)
         del peer
         assert gone() is None
         assert len(gc.get_objects()) - before < 100

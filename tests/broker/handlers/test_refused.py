@@ -2,17 +2,18 @@
 
 import logging
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from broker.handlers.refused import MAX_CLIENTS, MAX_LINES_OF_A_CLIENT, RefusedHandlers
 from broker.meta.clients import Clients
+from remoting.net.channel import Channel
 from remoting.protocol.bodies.heartbeat import ConsumerData, HeartbeatData
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
-from tests.broker.handlers.support import FakeChannel
 from tests.broker.running import running
+from tests.support.caller import Caller
 
 SEND_BACK = RequestCode.CONSUMER_SEND_MSG_BACK
 LOCK = b'{"clientId":"ip@1","consumerGroup":"orderly","mqSet":[]}'
@@ -30,8 +31,8 @@ class Refused:
         self.family = RefusedHandlers(self.clients, ())
         self.handlers = self.family.handlers()
 
-    def ask(self, channel: FakeChannel, code: int, ext: dict[str, Any] | None = None, body: bytes = b"") -> None:
-        answer = self.handlers[code](cast(Any, channel), Command(code, ext, body))
+    def ask(self, channel: Channel, code: int, ext: dict[str, Any] | None = None, body: bytes = b"") -> None:
+        answer = self.handlers[code](channel, Command(code, ext, body))
         assert answer is not None
         text = f" request type {code} not supported"
         assert (answer.code, answer.remark) == (ResponseCode.REQUEST_CODE_NOT_SUPPORTED, text)
@@ -58,37 +59,37 @@ async def test_the_log_says_what_it_means(
     assert meaning in line
 
 
-def test_once_for_each_client_group_and_code(caplog: pytest.LogCaptureFixture) -> None:
-    refused, one, other = Refused(), FakeChannel("10.0.0.1:1"), FakeChannel("10.0.0.1:2")
+async def test_once_for_each_client_group_and_code(caplog: pytest.LogCaptureFixture) -> None:
+    refused, one, other = Refused(), Caller("10.0.0.1:1").channel, Caller("10.0.0.1:2").channel
     for channel, client in ((one, "one"), (other, "other")):
         heartbeat = HeartbeatData(client, consumer_data_set=[])
-        refused.clients.consume(cast(Any, channel), heartbeat, ConsumerData("a"), "JAVA", 400, 0)
+        refused.clients.consume(channel, heartbeat, ConsumerData("a"), "JAVA", 400, 0)
     for _ in range(3):
         for channel in (one, other):
             for group in ("a", "b"):
                 refused.ask(channel, SEND_BACK, {"group": group})
                 refused.ask(channel, 41, body=b'{"consumerGroup":"%s"}' % group.encode())
     assert len(caplog.records) == 8
-    refused.ask(FakeChannel("10.0.0.1:3"), 345)
+    refused.ask(Caller("10.0.0.1:3").channel, 345)
     assert "QUERY_SUBSCRIPTION_BY_CONSUMER (345) of client '10.0.0.1' refused" in caplog.text
 
 
-def test_what_was_said_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
-    refused, channel = Refused(), FakeChannel()
+async def test_what_was_said_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
+    refused, channel = Refused(), Caller().channel
     for number in range(MAX_LINES_OF_A_CLIENT + 5):
         refused.ask(channel, SEND_BACK, {"group": f"{number}" + "x" * 10_000})
     assert len(caplog.records) == MAX_LINES_OF_A_CLIENT
     assert max(len(record.getMessage()) for record in caplog.records) < 1_000
     caplog.clear()
     for number in range(MAX_CLIENTS):
-        refused.ask(FakeChannel(f"10.0.{number // 256}.{number % 256}:1"), SEND_BACK)
+        refused.ask(Caller(f"10.0.{number // 256}.{number % 256}:1").channel, SEND_BACK)
     assert len(caplog.records) == MAX_CLIENTS
     refused.ask(channel, SEND_BACK, {"group": "0"})
     assert len(caplog.records) == MAX_CLIENTS + 1, "the client that was refused first is forgotten"
 
 
-def test_a_line_stays_one_line(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_line_stays_one_line(caplog: pytest.LogCaptureFixture) -> None:
     refused = Refused()
-    refused.ask(FakeChannel(), SEND_BACK, {"group": "a\nWARNING forged"})
-    refused.ask(FakeChannel(), 41, body=b'{"consumerGroup":"\xff\n"}')
+    refused.ask(Caller().channel, SEND_BACK, {"group": "a\nWARNING forged"})
+    refused.ask(Caller().channel, 41, body=b'{"consumerGroup":"\xff\n"}')
     assert all("\n" not in record.getMessage() for record in caplog.records)

@@ -1,7 +1,7 @@
 """Sends to a SYNC_MASTER: what is answered at once, what waits, and what is not stored at all."""
 
 from collections.abc import AsyncIterator
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import trio
@@ -17,21 +17,9 @@ from tests.broker.meta.support import Room, options
 from tests.broker.running import send_request
 from tests.broker.store.support import open_store
 from tests.broker.writing.support import make_sends
+from tests.support.caller import Caller
 
 SLAVE = "10.0.0.1:1"
-
-
-class SendChannel:
-    """A connection whose answers are kept."""
-
-    def __init__(self) -> None:
-        self.remote = "127.0.0.1:50001"
-        self.attachments: dict[str, Any] = {}
-        self.answers: list[Command] = []
-
-    def reply(self, request: Command, response: Command) -> None:
-        assert response.opaque == request.opaque
-        self.answers.append(response)
 
 
 class SyncMaster:
@@ -39,7 +27,7 @@ class SyncMaster:
         self.options = options(broker_role="SYNC_MASTER", **changes)
         room = Room(self.options)
         self.store = open_store(room.fs, room.clock)
-        self.commits, self.acks, self.channel = GroupCommit(), AckLedger(1 << 20), SendChannel()
+        self.commits, self.acks, self.caller = GroupCommit(), AckLedger(1 << 20), Caller()
         self.writer, self.durability, handlers = make_sends(
             self.store, room.topics, self.options, room.clock,
             commits=self.commits, acks=self.acks, max_waiting=max_waiting,
@@ -50,7 +38,7 @@ class SyncMaster:
         return self.send_command(send_request("t", body, **fields))
 
     def send_command(self, command: Command) -> Command | None:
-        return self.handlers[command.code](cast(Any, self.channel), command)
+        return self.handlers[command.code](self.caller.channel, command)
 
     def slave_has_all(self) -> None:
         self.acks.connected(SLAVE, trio.current_time())
@@ -58,7 +46,7 @@ class SyncMaster:
 
     @property
     def codes(self) -> list[int]:
-        return [answer.code for answer in self.channel.answers]
+        return [answer.code for answer in self.caller.received()]
 
 
 @pytest.fixture
@@ -72,15 +60,15 @@ async def test_a_send_is_answered_when_the_slave_has_it(master: SyncMaster) -> N
     master.slave_has_all()
     assert master.send() is None and master.codes == []
     master.slave_has_all()
-    (answer,) = master.channel.answers
-    assert answer.code == 0 and answer.ext is not None and answer.ext["queueOffset"] == 0
+    (answer,) = master.caller.received()
+    assert answer.code == 0 and answer.ext is not None and answer.ext["queueOffset"] == "0"
 
 
 async def test_without_a_slave_a_message_is_stored_and_the_client_is_told(master: SyncMaster) -> None:
     assert master.send() is None
-    (answer,) = master.channel.answers
+    (answer,) = master.caller.received()
     assert (answer.code, answer.remark) == (ResponseCode.SLAVE_NOT_AVAILABLE, None)
-    assert answer.ext is not None and answer.ext["queueOffset"] == 0 and answer.ext["msgId"]
+    assert answer.ext is not None and answer.ext["queueOffset"] == "0" and answer.ext["msgId"]
     assert master.store.max_offset("t", 0) == 1
 
 
@@ -93,7 +81,7 @@ async def test_a_silent_slave(master: SyncMaster, mock_clock: trio.testing.MockC
     mock_clock.jump(0.2)
     master.durability.expire(trio.current_time())
     assert master.codes == [ResponseCode.FLUSH_SLAVE_TIMEOUT]
-    assert master.channel.answers[0].ext is not None and master.store.max_offset("t", 0) == 1
+    assert master.caller.received()[0].ext is not None and master.store.max_offset("t", 0) == 1
 
 
 async def test_with_a_late_disk(mock_clock: trio.testing.MockClock) -> None:

@@ -1,20 +1,20 @@
 """202, 208, 300, 315, 343."""
 
-from typing import Any
-
 import pytest
 
 from broker.handlers.stats import QUEUES, TOPICS
 from broker.meta import consumer_offsets
 from mqcommon.message.queue import MessageQueue
+from remoting.net.channel import Channel
 from remoting.protocol.bodies import decode_body
 from remoting.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, SubscriptionData
 from remoting.protocol.bodies.stats import BrokerStatsData, ConsumeStats
 from remoting.protocol.bodies.topic import GroupList, TopicConfig, TopicList, TopicStatsTable
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import CBOR, Command
-from tests.broker.handlers.support import Desk, FakeChannel
+from tests.broker.handlers.support import Desk
 from tests.broker.store.support import put
+from tests.support.caller import Caller
 
 
 def desk_with_messages() -> Desk:
@@ -26,8 +26,8 @@ def desk_with_messages() -> Desk:
     return desk
 
 
-def connect(desk: Desk, group: str, topic: str) -> Any:
-    channel: Any = FakeChannel()
+def connect(desk: Desk, group: str, topic: str) -> Channel:
+    channel = Caller().channel
     data = ConsumerData(group, subscription_data_set=[SubscriptionData(topic)])
     desk.clients.consume(channel, HeartbeatData("client"), data, "JAVA", 479, 0)
     return channel
@@ -131,7 +131,7 @@ async def test_many_queues_are_looked_at_in_steps(code: int) -> None:
     desk = Desk()
     desk.room.topics.put(TopicConfig("T", 20 * QUEUES, 20 * QUEUES))
     request = Command(code, {"topic": "T", "consumerGroup": "g"})
-    steps = desk.step_handlers[code](FakeChannel(), request)
+    steps = desk.step_handlers[code](Caller().channel, request)
     assert len(list(steps)) >= 20
 
 
@@ -139,7 +139,7 @@ async def test_many_unknown_topics_are_looked_at_in_steps() -> None:
     desk = Desk()
     names = ";".join(f"t{n}" for n in range(20 * TOPICS))
     request = Command(RequestCode.GET_CONSUME_STATS, {"consumerGroup": "g", "topicList": names})
-    assert len(list(desk.step_handlers[request.code](FakeChannel(), request))) >= 20
+    assert len(list(desk.step_handlers[request.code](Caller().channel, request))) >= 20
 
 
 @pytest.mark.parametrize(
@@ -157,4 +157,4 @@ async def test_many_offsets_are_looked_at_in_steps(
     desk = Desk()
     for number in range(200):
         desk.room.offsets.commit("g", f"T{number}", 0, 1)
-    assert len(list(desk.step_handlers[code](FakeChannel(), Command(code, ext)))) >= 20
+    assert len(list(desk.step_handlers[code](Caller().channel, Command(code, ext)))) >= 20

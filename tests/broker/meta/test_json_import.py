@@ -23,7 +23,7 @@ from remoting.protocol.bodies.group import (
     SubscriptionGroupConfig,
     SubscriptionGroupTable,
 )
-from remoting.protocol.bodies.offsets import ConsumerOffsetTable
+from remoting.protocol.bodies.offsets import ConsumerOffsetTable, DelayOffsetTable
 from remoting.protocol.bodies.topic import TopicConfig, TopicConfigTable
 from tests.broker.meta.support import DIRECTORY, Room, options
 from tests.support.golden_store import VERSIONS, unpack
@@ -370,7 +370,7 @@ def test_any_tables_survive_export_and_import(tables: dict[str, Any]) -> None:
         for queue_id, offset in queues.items():
             room.offsets.commit(group_name, topic_name, queue_id, offset)
     room.offsets.append_changed(room.offsets.take_changed())
-    room.metadata.delay_offsets.apply("", {"offsetTable": tables["delays"]})
+    room.metadata.delay_offsets.put(DelayOffsetTable(tables["delays"]))
     other = MemoryFiles()
     for name, data in exported(room.metadata).items():
         other.overwrite(f"{DIRECTORY}/{name}", data)

@@ -9,7 +9,6 @@ import pytest
 import trio
 
 from broker.replication.frames import HEADER_BYTES, encode_report
-from broker.replication.hello import MAGIC, MAX_HELLO_BYTES
 from tests.broker.replication.sets import SLAVE, Running, broker, namesrv
 from tests.broker.replication.test_following import bodies
 from tests.support.waiting import until
@@ -65,13 +64,6 @@ async def test_many_strangers_do_not_fill_the_log(
     await until(lambda: "others did so" in caplog.text, "how many there were")
 
 
-async def test_a_silent_peer_is_given_up(its_master: Running) -> None:
-    silent, scan = await connect(its_master), await connect(its_master)
-    await silent.send_all(b"\0\0\0")
-    with trio.fail_after(10):
-        assert await scan.receive_some() == b"" == await silent.receive_some()
-
-
 async def test_many_silent_strangers_keep_no_slave_out() -> None:
     async with namesrv() as addr, broker(namesrv_addr=addr, ha_housekeeping_interval=600_000) as its_master:
         await its_master.send("T", b"one")
@@ -80,17 +72,6 @@ async def test_many_silent_strangers_keep_no_slave_out() -> None:
             assert await slave.has("T", 1) == [b"one"]
         for stranger in strangers:
             await stranger.aclose()
-
-
-async def test_a_peer_that_trickles_gains_no_time(its_master: Running) -> None:
-    stream = await connect(its_master)
-    hello = MAGIC + struct.pack(">I", MAX_HELLO_BYTES) + bytes(MAX_HELLO_BYTES)
-    with trio.fail_after(10), suppress(trio.BrokenResourceError):
-        for byte in hello:
-            await stream.send_all(bytes([byte]))
-            with trio.move_on_after(0.05):
-                assert await stream.receive_some() == b""
-                break
 
 
 async def test_with_a_secret_a_plain_peer_is_refused_on_loopback_too(caplog: pytest.LogCaptureFixture) -> None:

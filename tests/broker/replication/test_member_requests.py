@@ -9,8 +9,8 @@ from broker.replication.role import RoleMachine
 from mqcommon.clock import ManualClock
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
-from tests.broker.handlers.support import FakeChannel
 from tests.broker.store.support import open_store, put
+from tests.support.caller import Caller
 from tests.support.memory_files import MemoryFiles
 
 
@@ -28,20 +28,20 @@ class Set:
         self.asked += 1
 
     def told(self, code: int, **ext: object) -> Command:
-        answer = self.handlers[code](FakeChannel(), Command(code, ext))  # type: ignore[arg-type]
+        answer = self.handlers[code](Caller().channel, Command(code, ext))
         assert answer is not None
         assert answer.code == ResponseCode.SUCCESS
         return answer
 
 
 @pytest.mark.parametrize("broker_id", [0, 1])
-def test_a_notice_is_a_reason_to_ask_and_no_more(broker_id: int) -> None:
+async def test_a_notice_is_a_reason_to_ask_and_no_more(broker_id: int) -> None:
     one = Set(broker_id)
     one.told(RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, minBrokerId=1, brokerName="broker-a", minBrokerAddr="x:1")
     assert one.asked == 1
 
 
-def test_a_master_says_where_it_is() -> None:
+async def test_a_master_says_where_it_is() -> None:
     master = Set(0)
     put(master.store, "T", 0, b"1")
     answer = master.told(RequestCode.EXCHANGE_BROKER_HA_INFO)
@@ -50,7 +50,7 @@ def test_a_master_says_where_it_is() -> None:
     }  # fmt: skip
 
 
-def test_a_slave_goes_where_its_returning_master_is() -> None:
+async def test_a_slave_goes_where_its_returning_master_is() -> None:
     slave = Set(1)
     assert slave.master is not None
     changes: list[MasterAddress | None] = []
@@ -62,7 +62,7 @@ def test_a_slave_goes_where_its_returning_master_is() -> None:
     assert not slave.master.registered  # that it lives, NameServers say
 
 
-def test_a_slave_that_is_asked_or_told_half_says_nothing() -> None:
+async def test_a_slave_that_is_asked_or_told_half_says_nothing() -> None:
     slave = Set(1)
     assert slave.told(RequestCode.EXCHANGE_BROKER_HA_INFO).ext == {}
     slave.told(RequestCode.EXCHANGE_BROKER_HA_INFO, masterAddress="m:1")

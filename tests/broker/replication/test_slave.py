@@ -19,25 +19,34 @@ from broker.replication.replica import Replica
 from broker.replication.slave import FIRST_PAUSE_S, LOG_S, MAX_PAUSE_S, Slave
 from broker.store.store import MessageStore
 from mqcommon.clock import ManualClock
+from remoting.net import sockets
+from remoting.net.transport import Connect, Transport
 from tests.broker.replication.sets import broker
 from tests.broker.replication.test_following import bodies
 from tests.broker.replication.test_replica import assert_same, entries, log_bytes, master
 from tests.broker.store.support import SMALL, open_store, put
 from tests.support.memory_files import MemoryFiles
+from tests.support.memory_transport import MemoryNetwork
 from tests.support.waiting import until
 
 # As in sets.py.
 SMALL_FILES = replace(SMALL, commitlog_segment_bytes=16 * 1024)
-Conversation = Callable[[trio.SocketStream], Awaitable[None]]
+RECEIVE_BYTES = 4096
+Conversation = Callable[[Transport], Awaitable[None]]
+
+
+@pytest.fixture
+async def network() -> MemoryNetwork:
+    return MemoryNetwork()
 
 
 @asynccontextmanager
-async def listening(converse: Conversation) -> AsyncIterator[Target]:
+async def listening(network: MemoryNetwork, converse: Conversation) -> AsyncIterator[Target]:
     """A master that says what ``converse`` says."""
+    listener = network.listen()
     async with trio.open_nursery() as nursery:
-        listeners = await nursery.start(trio.serve_tcp, converse, 0)
-        _, port, *_ = listeners[0].socket.getsockname()
-        yield Target(f"127.0.0.1:{port}", hello=False)
+        await nursery.start(trio.serve_listeners, converse, [listener])
+        yield Target(listener.address, hello=False)
         nursery.cancel_scope.cancel()
 
 
@@ -45,6 +54,7 @@ async def listening(converse: Conversation) -> AsyncIterator[Target]:
 async def following(
     store: MessageStore,
     target: Target | Callable[[], Awaitable[Target]],
+    connect: Connect,
     *,
     sync_flush: bool = False,
     last_file: bool = False,
@@ -71,6 +81,7 @@ async def following(
         trio.Lock(),
         last_file=last_file,
         random=random,
+        connect=connect,
     )
     async with trio.open_nursery() as nursery:
         nursery.start_soon(slave.run)
@@ -79,9 +90,9 @@ async def following(
     await slave.finish()
 
 
-async def next_reports(stream: trio.SocketStream, reader: ReportReader) -> list[int]:
+async def next_reports(stream: Transport, reader: ReportReader) -> list[int]:
     """Some that come; none when the slave is gone."""
-    while data := await stream.receive_some():
+    while data := await stream.receive(RECEIVE_BYTES):
         if found := reader.receive(data):
             return found
     return []
@@ -92,7 +103,7 @@ def frame(store: MessageStore, start: int, end: int) -> bytes:
 
 
 @pytest.mark.parametrize("seed", range(5))
-async def test_what_a_slave_with_sync_flush_reports_survives_power_loss(seed: int) -> None:
+async def test_what_a_slave_with_sync_flush_reports_survives_power_loss(network: MemoryNetwork, seed: int) -> None:
     random = Random(seed)
     its_master = master(random, 40)
     whole = sorted({sum(entry[:2]) for queue in entries(its_master).values() for entry in queue})
@@ -100,7 +111,7 @@ async def test_what_a_slave_with_sync_flush_reports_survives_power_loss(seed: in
     store = open_store(fs)
     reported: list[int] = []
 
-    async def converse(stream: trio.SocketStream) -> None:
+    async def converse(stream: Transport) -> None:
         reader = ReportReader()
         assert await next_reports(stream, reader) == [0]
         at = 0
@@ -113,19 +124,19 @@ async def test_what_a_slave_with_sync_flush_reports_survives_power_loss(seed: in
                 left = open_store(fs.crash(random))
                 assert left.log.end >= max([end for end in whole if end <= reported[-1]], default=0)
 
-    async with listening(converse) as target, following(store, target, sync_flush=True):
+    async with listening(network, converse) as target, following(store, target, network.connect, sync_flush=True):
         await until(lambda: bool(reported) and reported[-1] == its_master.log.end, "the last report")
     assert_same(store, its_master)
 
 
-async def test_a_slave_goes_on_where_its_disk_was_full() -> None:
+async def test_a_slave_goes_on_where_its_disk_was_full(network: MemoryNetwork) -> None:
     its_master = master(Random(1))
     fs = MemoryFiles()
     store = open_store(fs)
     room, fs.capacity = fs.capacity, fs.used() + 3 * SMALL.commitlog_segment_bytes
     starts: list[int] = []
 
-    async def converse(stream: trio.SocketStream) -> None:
+    async def converse(stream: Transport) -> None:
         reader = ReportReader()
         (at,) = await next_reports(stream, reader)
         starts.append(at)
@@ -135,13 +146,15 @@ async def test_a_slave_goes_on_where_its_disk_was_full() -> None:
         while await next_reports(stream, reader):
             pass
 
-    async with listening(converse) as target, following(store, target):
+    async with listening(network, converse) as target, following(store, target, network.connect):
         await until(lambda: store.log.end == its_master.log.end, "the end of the log")
     assert starts[0] == 0 < starts[1]
     assert_same(store, its_master)
 
 
-async def test_a_gap_or_garbage_costs_a_connection_and_no_byte(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_gap_or_garbage_costs_a_connection_and_no_byte(
+    network: MemoryNetwork, caplog: pytest.LogCaptureFixture
+) -> None:
     its_master = master(Random(2), 30)
     store = open_store(MemoryFiles())
     middle = its_master.log.end // 2
@@ -152,25 +165,25 @@ async def test_a_gap_or_garbage_costs_a_connection_and_no_byte(caplog: pytest.Lo
         lambda at: frame(its_master, at, its_master.log.end),
     ]
 
-    async def converse(stream: trio.SocketStream) -> None:
+    async def converse(stream: Transport) -> None:
         reader = ReportReader()
         (at,) = await next_reports(stream, reader)
         await stream.send_all(wrongs.pop(0)(at))
         while await next_reports(stream, reader):
             pass
 
-    async with listening(converse) as target, following(store, target):
+    async with listening(network, converse) as target, following(store, target, network.connect):
         await until(lambda: store.log.end == its_master.log.end, "the end of the log")
     assert_same(store, its_master)
     assert "the master goes on at" in caplog.text
 
 
-async def test_what_is_no_log_stops_a_slave_for_good(caplog: pytest.LogCaptureFixture) -> None:
+async def test_what_is_no_log_stops_a_slave_for_good(network: MemoryNetwork, caplog: pytest.LogCaptureFixture) -> None:
     its_master = open_store(MemoryFiles())
     put(its_master, "A", 0, b"one")
     store = open_store(MemoryFiles())
 
-    async def converse(stream: trio.SocketStream) -> None:
+    async def converse(stream: Transport) -> None:
         reader = ReportReader()
         await next_reports(stream, reader)
         end = its_master.log.end
@@ -178,7 +191,7 @@ async def test_what_is_no_log_stops_a_slave_for_good(caplog: pytest.LogCaptureFi
         while await next_reports(stream, reader):
             pass
 
-    async with listening(converse) as target, following(store, target) as slave:
+    async with listening(network, converse) as target, following(store, target, network.connect) as slave:
         await until(lambda: bool(slave.stopped), "the slave's word")
         assert "the master sent no record" in slave.stopped and "broker resyncSlave" in slave.stopped
     assert store.max_offset("A", 0) == 1
@@ -192,7 +205,7 @@ async def test_an_empty_slave_of_a_plain_master_copies_all_that_it_has(last_file
             await its_master.send("T", body)
         store = open_store(MemoryFiles(), options=SMALL_FILES)
         target = Target(its_master.broker.ha_addr, hello=False, begin=0)
-        async with following(store, target, last_file=last_file):
+        async with following(store, target, sockets.connect, last_file=last_file):
             await until(lambda: store.log.end == its_master.log_end, "the end of the log")
         assert (store.log.start == 0) is not last_file
         if not last_file:
@@ -224,7 +237,7 @@ async def test_a_master_that_does_not_answer_is_logged_each_minute(
 
 @pytest.mark.parametrize("seed", range(3))
 async def test_a_master_that_is_away_is_tried_after_longer_and_longer_pauses(
-    autojump_clock: trio.testing.MockClock, seed: int
+    network: MemoryNetwork, autojump_clock: trio.testing.MockClock, seed: int
 ) -> None:
     tries: list[float] = []
     enough = trio.Event()
@@ -235,7 +248,7 @@ async def test_a_master_that_is_away_is_tried_after_longer_and_longer_pauses(
             enough.set()
         raise OSError("nobody listens there")
 
-    async with following(open_store(MemoryFiles()), find, random=Random(seed)):
+    async with following(open_store(MemoryFiles()), find, network.connect, random=Random(seed)):
         await enough.wait()
     pauses = [after - before for before, after in pairwise(tries)]
     fulls = [min(FIRST_PAUSE_S * 2**number, MAX_PAUSE_S) for number in range(len(pauses))]

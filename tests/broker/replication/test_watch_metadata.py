@@ -1,7 +1,6 @@
 """Requests 43 and 7100: what slaves ask."""
 
 from collections.abc import Callable
-from typing import Any, cast
 
 import pytest
 import trio
@@ -24,6 +23,7 @@ from remoting.protocol.headers.offsets import GetAllConsumerOffsetRequestHeader,
 from tests.broker.handlers.support import Desk
 from tests.broker.meta.support import Room
 from tests.broker.meta.test_consumer_offsets import flush
+from tests.support.caller import Caller
 
 
 def watch_of(metadata: Metadata) -> MetadataWatch:
@@ -40,17 +40,19 @@ class Watching:
     def __init__(self) -> None:
         self.room = Room()
         self.watch = watch_of(self.room.metadata)
-        self.answers: list[MetadataVersions] = []
+        self.slave = Caller()
 
-    def reply(self, request: Command, answer: Command) -> None:
-        self.answers.append(decode_body(MetadataVersions, answer.body, answer.codec))
+    @property
+    def answers(self) -> list[MetadataVersions]:
+        return [decode_body(MetadataVersions, answer.body, answer.codec) for answer in self.slave.received()]
 
-    def ask(self, known: MetadataVersions, hold_ms: int = 3_000, channel: Any = None) -> None:
+    def ask(self, known: MetadataVersions, hold_ms: int = 3_000, slave: Caller | None = None) -> None:
         body = encode_body(known, Dialect.CBOR)
         request = Command(RequestCode.WATCH_METADATA, {"holdMillis": hold_ms}, body, codec=CBOR)
-        answer = self.watch.watch(channel or cast(Any, self), request)
+        channel = (slave or self.slave).channel
+        answer = self.watch.watch(channel, request)
         if answer is not None:
-            self.reply(request, answer)
+            channel.reply(request, answer)
 
 
 def commit(room: Room) -> None:
@@ -138,14 +140,14 @@ async def test_it_is_held_no_longer_than_asked(autojump_clock: trio.testing.Mock
 
 
 async def test_a_connection_that_is_gone_is_forgotten_and_a_stop_answers() -> None:
-    watching, other = Watching(), Watching()
+    watching, other = Watching(), Caller()
     known = watching.watch.versions()
-    watching.ask(known, channel=other)
+    watching.ask(known, slave=other)
     watching.ask(known)
-    watching.watch.channel_closed(cast(Any, other))
+    watching.watch.channel_closed(other.channel)
     assert len(watching.watch) == 1
     await watching.watch.stop()
-    assert (len(watching.watch), watching.answers, other.answers) == (0, [known], [])
+    assert (len(watching.watch), watching.answers, other.received()) == (0, [known], [])
 
 
 async def test_what_is_held_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

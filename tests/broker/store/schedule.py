@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from random import Random
 
+from broker.commands.verify_store import verify
 from broker.store.checkpoint import CHECKPOINT_BYTES
 from broker.store.queue.ends import FILE_NAME
 from broker.store.removal import Removal
-from broker.verify_store import verify
 from mqcommon.clock import ManualClock
 from mqcommon.errors import DiskFull, StoreError
 from tests.broker.store.model import Queue, Sent, StoreModel

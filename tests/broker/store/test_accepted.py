@@ -1,19 +1,19 @@
 """Whatever a send accepts stays: over a stop, a kill, a power loss, replication, verifyStore and its repair."""
 
 import errno
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from random import Random
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from broker.commands.verify_store import verify
 from broker.observe.stats import BrokerStats
 from broker.replication.replica import Replica
 from broker.store.log.sound import SECTOR_BYTES
 from broker.store.store import MessageStore
-from broker.verify_store import verify
 from mqcommon.errors import RequestRefused
 from mqcommon.message.batch import encode_batch
 from mqcommon.message.record import MAX_PROPERTIES, Record
@@ -24,17 +24,10 @@ from tests.broker.replication.test_replica import feed, log_bytes
 from tests.broker.running import send_request
 from tests.broker.store.support import SMALL, new_store, open_store, put, read_all
 from tests.broker.writing.support import make_sends
+from tests.support.caller import Caller
 from tests.support.memory_files import MemoryFiles
 
 OPTIONS = replace(SMALL, commitlog_segment_bytes=64 * 1024)
-
-
-@dataclass(frozen=True)
-class Channel:
-    """A client's connection; no send waits here."""
-
-    remote: str
-    attachments: dict[str, Any]
 
 
 class Sender:
@@ -44,14 +37,14 @@ class Sender:
         room = Room(options())
         self.fs = room.fs
         self.store = open_store(room.fs, room.clock, OPTIONS)
-        self._channel = Channel(remote, {})
+        self._channel = Caller(remote).channel
         stats = BrokerStats(room.clock, now=lambda: 0.0)
         self._handlers = make_sends(self.store, room.topics, room.options, room.clock, stats=stats).handlers.handlers()
 
     def send(self, request: Command) -> bool:
         """Whether the message, or the batch, was accepted."""
         try:
-            answer = self._handlers[request.code](cast(Any, self._channel), request)
+            answer = self._handlers[request.code](self._channel, request)
         except RequestRefused:
             return False
         assert answer is not None and answer.code == ResponseCode.SUCCESS
@@ -142,7 +135,7 @@ batches = st.lists(rows, min_size=1, max_size=5).map(lambda many: send_request("
 @example([send_request("t", b"x", properties="KEYS\x01a\0b\x02TAGS\x01\0")], 0)
 @example([send_request("t", b"x", properties="a\x01" + "\0" * 2000)] * 3, 1)
 @example([send_request("t", encode_batch([(0, b"", b"UNIQ_KEY\x01" + bytes(1500) + b"\x02")]), m=True)], 1)
-def test_what_a_send_accepts_stays(requests: list[Command], seed: int) -> None:
+async def test_what_a_send_accepts_stays(requests: list[Command], seed: int) -> None:
     sender = Sender()
     accepted = [sender.send(request) for request in requests]
     assert any(accepted) == bool(messages_of(sender.store))
@@ -151,7 +144,7 @@ def test_what_a_send_accepts_stays(requests: list[Command], seed: int) -> None:
 
 
 @pytest.mark.parametrize("size", range(MAX_PROPERTIES - 104, MAX_PROPERTIES + 2, 3))
-def test_properties_of_any_length_are_refused_or_stay(size: int) -> None:
+async def test_properties_of_any_length_are_refused_or_stay(size: int) -> None:
     sender = Sender()
     value = ("\0" * 600).ljust(size, "x")
     brokers_own = "MSG_REGION\x01DefaultRegion\x02CLUSTER\x01DefaultCluster\x02TRACE_ON\x01true\x02"
@@ -163,7 +156,7 @@ def test_properties_of_any_length_are_refused_or_stay(size: int) -> None:
 
 
 @pytest.mark.parametrize("spare", range(-2, 3))
-def test_a_record_that_just_fits_into_a_file_stays_and_a_larger_one_is_refused(spare: int) -> None:
+async def test_a_record_that_just_fits_into_a_file_stays_and_a_larger_one_is_refused(spare: int) -> None:
     sender = Sender("[::1]:50001")
     assert sender.send(send_request("t", b"first"))
     (first,) = messages_of(sender.store)["t", 0]
@@ -174,7 +167,7 @@ def test_a_record_that_just_fits_into_a_file_stays_and_a_larger_one_is_refused(s
 
 
 @pytest.mark.parametrize("topic", ["a\0b", "", " ", "a/b", ".", "..", "\ud800", "é", "x" * 128, "%RETRY%" + "x" * 250])
-def test_a_topic_that_cannot_be_stored_is_refused_and_leaves_nothing(topic: str) -> None:
+async def test_a_topic_that_cannot_be_stored_is_refused_and_leaves_nothing(topic: str) -> None:
     sender = Sender()
     assert not sender.send(send_request(topic, b"x"))
     # Whoever else puts messages is refused, too, where the topic could not be the name of a directory.
@@ -188,14 +181,14 @@ def test_a_topic_that_cannot_be_stored_is_refused_and_leaves_nothing(topic: str)
 @pytest.mark.parametrize(
     "fields", [{"h": 2**31}, {"f": 2**33}, {"g": 2**63}, {"j": -(2**31) - 1}, {"g": float("inf")}, {"h": "x"}]
 )
-def test_a_number_too_large_for_its_field_is_refused_by_name(fields: dict[str, Any]) -> None:
+async def test_a_number_too_large_for_its_field_is_refused_by_name(fields: dict[str, Any]) -> None:
     sender = Sender()
     assert not sender.send(send_request("t", b"x", **fields))
     assert sender.store.log.end == 0
 
 
 @pytest.mark.parametrize("fields", [{"f": 2**33}, {"g": 2**63}, {"j": -(2**31) - 1}, {"g": float("inf")}])
-def test_so_is_one_of_a_batch(fields: dict[str, Any]) -> None:
+async def test_so_is_one_of_a_batch(fields: dict[str, Any]) -> None:
     sender = Sender()
     batch = send_request("t", encode_batch([(0, b"x", b"")]), m=True, **fields)
     assert not sender.send(batch)
@@ -203,7 +196,7 @@ def test_so_is_one_of_a_batch(fields: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("nth", range(1, 4))
-def test_a_send_that_finds_no_descriptor_is_refused_and_the_next_one_stays(nth: int) -> None:
+async def test_a_send_that_finds_no_descriptor_is_refused_and_the_next_one_stays(nth: int) -> None:
     sender = Sender()
     sender.fs.faults.fail("open", nth=nth, code=errno.EMFILE)
     # Each message needs a file of the log for itself.

@@ -6,7 +6,7 @@ looks for, because it reads only what is behind the checkpoint) ``verifyStore`` 
 
 import pytest
 
-from broker.verify_store import verify
+from broker.commands.verify_store import verify
 from mqcommon.errors import ProtocolError, StoreCorrupt, StoreError
 from tests.broker.store.damage import (
     TINY,

@@ -5,9 +5,9 @@ from random import Random
 
 import pytest
 
+from broker.commands.verify_store import verify
 from broker.store.log.file_size import refuse_other_size
 from broker.store.removal import Removal
-from broker.verify_store import verify
 from mqcommon.clock import ManualClock
 from mqcommon.errors import ConfigError, StoreError
 from tests.broker.store.support import SMALL, bodies, new_store, open_store, put

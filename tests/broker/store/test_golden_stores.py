@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from broker.store.filter import Filter
 from broker.store.recovery import LastStop, RecoveryReport
 from broker.store.store import MessageStore, StoreOptions
 from mqcommon.clock import ManualClock
@@ -156,7 +157,7 @@ def test_every_message_is_found_by_its_time(golden: Golden, store: MessageStore)
 
 def test_tags_of_a_java_broker_are_filtered(golden: Golden, store: MessageStore) -> None:
     wanted = [row for row in rows(golden.version, "ROW") if (row["topic"], row["queueId"]) == ("GoldenB", 0)]
-    result = store.get("GoldenB", 0, 0, 32, 1 << 20, frozenset({java_hash("TagA")}))
+    result = store.get("GoldenB", 0, 0, 32, 1 << 20, Filter(frozenset({java_hash("TagA")})))
     assert result.count == sum(row["tags"] == "TagA" for row in wanted)
 
 

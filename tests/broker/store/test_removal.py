@@ -7,11 +7,11 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from broker.commands.verify_store import verify
 from broker.store.reader import GetStatus
 from broker.store.removal import Removal
 from broker.store.retention import HOUR_MS
 from broker.store.store import MessageStore
-from broker.verify_store import verify
 from mqcommon.clock import ManualClock
 from mqcommon.message.message import MessageExt
 from tests.broker.store.cleaning import RULES, clean, follow

@@ -2,6 +2,7 @@
 
 import pytest
 
+from broker.store.filter import Filter
 from broker.store.reader import GetStatus
 from mqcommon.clock import ManualClock
 from mqcommon.errors import DiskFull, RequestRefused, StoreLocked
@@ -84,8 +85,6 @@ def test_statuses_of_reads() -> None:
     def status(offset: int) -> GetStatus:
         return store.get("t", 0, offset, 10, 1000).status
 
-    assert status(0) is GetStatus.NO_MATCHED_LOGIC_QUEUE
-    store.queues.get("t", 0)
     assert status(0) is GetStatus.NO_MESSAGE_IN_QUEUE
     put(store, "t", 0, b"a")
     assert status(0) is GetStatus.FOUND
@@ -110,11 +109,11 @@ def test_tags_are_filtered_by_hash() -> None:
     for n in range(40):
         put(store, "t", 0, b"%d" % n, b"TAGS\x01%s\x02" % (b"odd" if n % 2 else b"even"))
     store.checkpoint()
-    wanted = frozenset({java_hash("odd")})
+    wanted = Filter(frozenset({java_hash("odd")}))
     first = store.get("t", 0, 0, 5, 1 << 20, wanted)
     assert (first.status, first.count) == (GetStatus.FOUND, 5)
     assert first.next_offset == 11, "what follows and does not match need not be looked at again"
-    none = store.get("t", 0, 0, 5, 1 << 20, frozenset({7}))
+    none = store.get("t", 0, 0, 5, 1 << 20, Filter(frozenset({7})))
     assert none.status is GetStatus.NO_MATCHED_MESSAGE
     assert none.next_offset == 16, "a scan ends with the file"
 

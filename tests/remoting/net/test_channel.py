@@ -1,7 +1,6 @@
 """A channel that has ended is gone at once: its buffers do not wait for a garbage collection."""
 
 import gc
-import struct
 import weakref
 from collections.abc import Awaitable, Callable
 
@@ -9,63 +8,67 @@ import pytest
 import trio
 import trio.testing
 
-from remoting.net import server as server_module
 from remoting.net.channel import Channel
+from remoting.net.transport import Transport
 from remoting.protocol.command import Command
 from remoting.protocol.frame import encode
-from tests.remoting.net.test_server import BIG, ECHO, serving, until
+from tests.remoting.net.served import reset
+from tests.remoting.net.test_server import BIG, ECHO, serving
+from tests.support.waiting import until
 
 
-async def leave(stream: trio.SocketStream) -> None:
+async def leave(stream: Transport) -> None:
     await stream.aclose()
 
 
-async def reset(stream: trio.SocketStream) -> None:
-    stream.socket.setsockopt(trio.socket.SOL_SOCKET, trio.socket.SO_LINGER, struct.pack("ii", 1, 0))
-    await stream.aclose()
+async def break_down(stream: Transport) -> None:
+    reset(stream)
 
 
-async def send_junk(stream: trio.SocketStream) -> None:
+async def send_junk(stream: Transport) -> None:
     await stream.send_all(b"\0\xff" * 10)
 
 
-async def reset_before_reading(stream: trio.SocketStream) -> None:
+async def reset_before_reading(stream: Transport) -> None:
     await stream.send_all(b"\0" + encode(Command(BIG)) * 20)
     await trio.testing.wait_all_tasks_blocked()
-    await reset(stream)
+    reset(stream)
 
 
-@pytest.mark.parametrize("end", [leave, reset, send_junk, reset_before_reading])
+@pytest.mark.parametrize("end", [leave, break_down, send_junk, reset_before_reading])
+@pytest.mark.parametrize("over_tcp", [True, False])
 async def test_a_channel_that_closed_is_gone_without_a_garbage_collection(
-    end: Callable[[trio.SocketStream], Awaitable[None]],
+    end: Callable[[Transport], Awaitable[None]], over_tcp: bool
 ) -> None:
-    async with serving() as (server, addr):
-        host, _, port = addr.rpartition(":")
-        stream = await trio.open_tcp_stream(host, int(port))
+    async with serving(over_tcp=over_tcp) as served:
+        stream = await served.stream()
         await stream.send_all(encode(Command(ECHO, body=bytes(100_000)))[:-1])
-        await until(lambda: any(channel.buffered_bytes > 90_000 for channel in server.channels))
+        await until(
+            lambda: any(channel.buffered_bytes > 90_000 for channel in served.server.channels), "part of a frame"
+        )
         gc.disable()
         try:
-            closed = weakref.ref(next(iter(server.channels)))
+            closed = weakref.ref(next(iter(served.server.channels)))
             await end(stream)
-            await until(lambda: not server.channels)
-            await until(lambda: closed() is None)
+            await until(lambda: not served.server.channels, "the end of the connection")
+            await until(lambda: closed() is None, "the channel is gone")
         finally:
             gc.enable()
 
 
-async def test_a_scan_keeps_no_channel_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_scan_keeps_no_channel_alive(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
+) -> None:
     scanned: list[int] = []
-    monkeypatch.setattr(server_module, "SCAN_INTERVAL_S", 0.001)
     monkeypatch.setattr(Channel, "expire_requests", lambda channel, now: scanned.append(1))
-    async with serving() as (server, addr):
-        host, _, port = addr.rpartition(":")
-        stream = await trio.open_tcp_stream(host, int(port))
-        await until(lambda: bool(scanned))
+    async with serving() as served:
+        stream = await served.stream()
+        await trio.sleep(1.5)
+        assert scanned
         gc.disable()
         try:
-            closed = weakref.ref(next(iter(server.channels)))
+            closed = weakref.ref(next(iter(served.server.channels)))
             await stream.aclose()
-            await until(lambda: closed() is None)
+            await until(lambda: closed() is None, "the channel is gone")
         finally:
             gc.enable()

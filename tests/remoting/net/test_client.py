@@ -6,7 +6,7 @@ import pytest
 import trio
 
 from mqcommon.errors import ConnectFailed
-from remoting.net import client as client_module
+from remoting.net import sockets
 from remoting.net.channel import Channel
 from remoting.net.client import open_client
 from remoting.net.server import Server
@@ -27,7 +27,7 @@ async def test_a_connection_to_itself_is_a_server_that_does_not_listen(monkeypat
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    monkeypatch.setattr(client_module.trio, "open_tcp_stream", connect_to_itself)
+    monkeypatch.setattr(sockets.trio, "open_tcp_stream", connect_to_itself)
     async with open_client() as client:
         with pytest.raises(ConnectFailed, match=r"cannot connect to [0-9.:]+: Connection refused$"):
             await client.invoke(f"127.0.0.1:{port}", Command(105), 1_000)

@@ -1,14 +1,15 @@
-"""Server and client over real sockets on loopback."""
+"""Server and client, over a network in memory."""
 
 import logging
 import struct
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 
 import pytest
 import trio
 import trio.testing
 
+from mqcommon.addresses import split_address
 from mqcommon.errors import ConnectFailed, ConnectionLost, RequestRefused, RequestTimeout, UserError
 from remoting.net import channel as channel_module
 from remoting.net.channel import Channel
@@ -18,6 +19,8 @@ from remoting.net.server import Server, ServerLimits
 from remoting.protocol.command import CBOR, JSON, Command
 from remoting.protocol.connection import Connection
 from remoting.protocol.frame import encode
+from tests.remoting.net.served import Served, serve
+from tests.support.waiting import until
 
 ECHO, REFUSE, BREAK, SLOW, SILENT, ASK_BACK, BIG = range(1000, 1007)
 
@@ -55,29 +58,19 @@ async def ask_back(channel: Channel, request: Command) -> Command:
 QUICK = {ECHO: echo, REFUSE: refuse, BREAK: broken, SILENT: silent, BIG: big}
 
 
-@asynccontextmanager
-async def serving(
-    limits: ServerLimits | None = None, connections: ConnectionBudget | None = None
-) -> AsyncIterator[tuple[Server, str]]:
+def serving(
+    limits: ServerLimits | None = None, connections: ConnectionBudget | None = None, *, over_tcp: bool = False
+) -> AbstractAsyncContextManager[Served]:
     server = Server(QUICK, {SLOW: slow, ASK_BACK: ask_back}, limits=limits, connections=connections)
-    async with trio.open_nursery() as nursery:
-        addr = await nursery.start(server.serve, "127.0.0.1", 0)
-        yield server, addr
-        nursery.cancel_scope.cancel()
+    return serve(server, over_tcp=over_tcp)
 
 
 @asynccontextmanager
 async def pair(
     call: Callable[[Channel, Command], Command] = echo,
-) -> AsyncIterator[tuple[RemotingClient, str, Server]]:
-    async with serving() as (server, addr), open_client({ECHO: call}) as client:
-        yield client, addr, server
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    with trio.fail_after(10):
-        while not condition():
-            await trio.lowlevel.checkpoint()
+) -> AsyncIterator[tuple[RemotingClient, str, Served]]:
+    async with serving() as served, open_client({ECHO: call}, connect=served.connect) as client:
+        yield client, served.addr, served
 
 
 async def test_answers_find_their_requests_however_many_are_in_flight() -> None:
@@ -108,10 +101,10 @@ async def test_an_offer_of_cbor_is_accepted_also_by_an_answer_that_comes_later(m
     monkeypatch.setitem(QUICK, SILENT, lambda channel, request: asked.append((channel, request)))
     async with pair() as (client, addr, _), trio.open_nursery() as nursery:
         nursery.start_soon(client.invoke, addr, Command(SILENT))
-        await until(lambda: bool(asked))
+        await until(lambda: bool(asked), "the request")
         channel, request = asked[0]
         channel.reply(request, request.respond())
-        await until(lambda: client.speaks_cbor(addr))
+        await until(lambda: client.speaks_cbor(addr), "CBOR")
         assert (await client.invoke(addr, Command(ECHO))).codec == CBOR
 
 
@@ -127,7 +120,7 @@ async def test_refusals_and_failures_are_answers(caplog: pytest.LogCaptureFixtur
 
 
 async def test_a_oneway_request_is_not_answered() -> None:
-    async with pair() as (client, addr, _server):
+    async with pair() as (client, addr, _):
         await client.oneway(addr, Command(ECHO, body=b"x"))
         answer = await client.invoke(addr, Command(ECHO, body=b"y"))
         assert answer.body == b"y"
@@ -139,15 +132,15 @@ async def test_a_server_asks_its_client() -> None:
         assert answer.ext is not None and answer.ext["from"] == "server"
 
 
-async def test_no_answer_in_time_is_a_timeout_and_others_go_on() -> None:
+async def test_no_answer_in_time_is_a_timeout_and_others_go_on(autojump_clock: trio.testing.MockClock) -> None:
     async with pair() as (client, addr, _):
         with pytest.raises(RequestTimeout, match="did not answer request 1004"):
-            await client.invoke(addr, Command(SILENT), 50)
+            await client.invoke(addr, Command(SILENT))
         assert (await client.invoke(addr, Command(ECHO, body=b"on"))).body == b"on"
 
 
 async def test_a_lost_connection_ends_what_is_in_flight_and_the_next_request_opens_another() -> None:
-    async with pair() as (client, addr, server):
+    async with pair() as (client, addr, served):
         lost: list[Exception] = []
 
         async def ask() -> None:
@@ -158,26 +151,26 @@ async def test_a_lost_connection_ends_what_is_in_flight_and_the_next_request_ope
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(ask)
-            await until(lambda: bool(server.channels))
+            await until(lambda: bool(served.server.channels), "a connection")
             await client.invoke(addr, Command(ECHO))
-            for channel in list(server.channels):
+            for channel in list(served.server.channels):
                 channel.close("test")
         assert len(lost) == 1
         assert (await client.invoke(addr, Command(ECHO, body=b"again"))).body == b"again"
 
 
 async def test_nobody_listens() -> None:
-    async with serving() as (_, addr):
+    async with serving(over_tcp=True) as served:
         pass
     async with open_client() as client:
         with pytest.raises(ConnectFailed, match=r"cannot connect to .*refused"):
-            await client.invoke(addr, Command(ECHO))
+            await client.invoke(served.addr, Command(ECHO))
 
 
 async def test_a_port_in_use_is_a_users_mistake_with_a_remedy() -> None:
-    async with serving() as (_, addr):
+    async with serving(over_tcp=True) as served:
         with pytest.raises(UserError, match="in use; stop the process"):
-            await Server({}).serve("127.0.0.1", int(addr.rpartition(":")[2]))
+            await Server({}).serve(*split_address(served.addr))
 
 
 @pytest.mark.parametrize(
@@ -185,64 +178,84 @@ async def test_a_port_in_use_is_a_users_mistake_with_a_remedy() -> None:
     [b"GET / HTTP/1.1\r\n\r\n", bytes(64), b"\xff" * 64, struct.pack(">II", 1 << 30, 5), b"\x16\x03\x01" * 40],
 )
 async def test_garbage_costs_its_sender_the_connection_and_nobody_else(garbage: bytes) -> None:
-    async with pair() as (client, addr, _server):
+    async with pair() as (client, addr, served):
         await client.invoke(addr, Command(ECHO))
-        host, _, port = addr.rpartition(":")
-        stream = await trio.open_tcp_stream(host, int(port))
+        stream = await served.stream()
         await stream.send_all(garbage)
         with trio.fail_after(5):
             with suppress(trio.BrokenResourceError):
-                assert await stream.receive_some(100) == b""
+                assert await stream.receive(100) == b""
         assert (await client.invoke(addr, Command(ECHO, body=b"fine"))).body == b"fine"
 
 
 async def test_a_peer_that_does_not_read_is_bounded_and_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(channel_module, "MAX_OUTBOX_BYTES", 8 << 20)
-    async with serving() as (server, addr):
-        host, _, port = addr.rpartition(":")
-        stream = await trio.open_tcp_stream(host, int(port))
+    async with serving() as served:
+        stream = await served.stream()
         # One read of the server holds many of these; their answers are a MiB each.
         await stream.send_all(b"".join(encode(Command(BIG, opaque=n)) for n in range(600)))
-        await until(lambda: not server.channels)
+        await until(lambda: not served.server.channels, "the end of the connection")
         await stream.aclose()
 
 
 async def test_a_stopping_server_refuses_and_says_where_to_go() -> None:
-    async with pair() as (client, addr, server):
+    async with pair() as (client, addr, served):
         await client.invoke(addr, Command(ECHO))
-        server.stop_accepting()
+        served.server.stop_accepting()
         assert (await client.invoke(addr, Command(ECHO))).code == 1500
         older = await client.invoke(addr, Command(ECHO, version=401))
         assert older.code == 14
-        assert await server.drain(1000)
+        assert await served.server.drain(1000)
 
 
-async def test_an_idle_connection_is_closed() -> None:
-    async with serving(ServerLimits(idle_timeout_ms=10)) as (server, addr):
-        host, _, port = addr.rpartition(":")
-        stream = await trio.open_tcp_stream(host, int(port))
-        await until(lambda: bool(server.channels))
-        with trio.fail_after(10):
-            assert await stream.receive_some(1) == b""
+async def test_an_idle_connection_is_closed(autojump_clock: trio.testing.MockClock) -> None:
+    async with serving(ServerLimits(idle_timeout_ms=10_000)) as served:
+        silent, lively = await served.stream(), await served.stream()
+        await until(lambda: len(served.server.channels) == 2, "two connections")
+        for number in range(30):
+            await lively.send_all(encode(Command(ECHO, opaque=number)))
+            assert Connection().receive_data(await lively.receive(1000))[0].opaque == number
+            await trio.sleep(0.5)
+        assert await silent.receive(1) == b""
+        assert len(served.server.channels) == 1
+        assert await lively.receive(1) == b""
+
+
+async def test_a_connection_whose_peer_does_not_read_is_closed_after_a_time(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with serving(ServerLimits(write_timeout_ms=10_000)) as served:
+        stream = await served.stream()
+        await until(lambda: bool(served.server.channels), "a connection")
+        (channel,) = served.server.channels
+        for _ in range(8):
+            channel.queue(bytes(1 << 20))
+        for _ in range(5):
+            await trio.sleep(9)
+            assert channel.closed_reason is None, "it reads, though slowly"
+            left = 1 << 20
+            while left:
+                left -= len(await stream.receive(left))
+        await trio.sleep(12)
+        assert channel.closed_reason == "peer did not read for 10000 ms"
 
 
 async def test_too_many_connections_are_refused_with_one_line_a_minute(caplog: pytest.LogCaptureFixture) -> None:
     budget = ConnectionBudget(1)
-    async with serving(connections=budget) as (server, addr):
-        host, _, port = addr.rpartition(":")
-        first = await trio.open_tcp_stream(host, int(port))
-        await until(lambda: len(server.channels) == 1)
+    async with serving(connections=budget) as served:
+        first = await served.stream()
+        await until(lambda: len(served.server.channels) == 1, "a connection")
         for _ in range(3):
-            another = await trio.open_tcp_stream(host, int(port))
+            another = await served.stream()
             with trio.fail_after(5):
                 with suppress(trio.BrokenResourceError):
-                    assert await another.receive_some(1) == b""
+                    assert await another.receive(1) == b""
         assert caplog.text.count("connections refused: 1 are open") == 1
         await first.send_all(encode(Command(ECHO, body=b"still here", opaque=1)))
-        answers = Connection().receive_data(await first.receive_some(1000))
+        answers = Connection().receive_data(await first.receive(1000))
         assert answers[0].body == b"still here"
         await first.aclose()
-        await until(lambda: budget.used == 0)
+        await until(lambda: budget.used == 0, "the connection is given back")
 
 
 async def test_a_client_reads_on_while_the_server_does_not() -> None:
@@ -266,13 +279,12 @@ async def test_a_client_reads_on_while_the_server_does_not() -> None:
 
 
 async def test_a_peer_that_does_not_read_costs_no_cpu() -> None:
-    async with serving() as (_, addr):
-        host, _, port = addr.rpartition(":")
-        stream = await trio.open_tcp_stream(host, int(port))
+    async with serving() as served:
+        stream = await served.stream()
         await stream.send_all(b"".join(encode(Command(SLOW if n % 2 else BIG, opaque=n)) for n in range(60)))
         with trio.fail_after(10):
             # Returns only when no task runs again and again.
-            await trio.testing.wait_all_tasks_blocked(0.05)
+            await trio.testing.wait_all_tasks_blocked()
         await stream.aclose()
 
 
@@ -285,30 +297,28 @@ async def test_large_answers_let_others_have_their_turn(monkeypatch: pytest.Monk
         return request.respond(body=bytes(int((request.ext or {}).get("size", 0))))
 
     monkeypatch.setitem(QUICK, ECHO, note)
-    async with serving() as (server, addr):
-        host, _, port = addr.rpartition(":")
-        bulk = await trio.open_tcp_stream(host, int(port))
-        other = await trio.open_tcp_stream(host, int(port))
-        await until(lambda: len(server.channels) == 2)
+    async with serving() as served:
+        bulk = await served.stream()
+        other = await served.stream()
+        await until(lambda: len(served.server.channels) == 2, "two connections")
         frames = [encode(Command(ECHO, {"who": "bulk", "size": 300_000}, opaque=n)) for n in range(8)]
         await bulk.send_all(b"".join(frames))
         await other.send_all(encode(Command(ECHO, {"who": "other"}, opaque=1)))
-        assert Connection().receive_data(await other.receive_some(1000))[0].code == 0
+        assert Connection().receive_data(await other.receive(1000))[0].code == 0
         assert order.index("other") < 7
         # All of them are answered in the end.
         answered, connection = 0, Connection()
         with trio.fail_after(10):
             while answered < 8:
-                answered += len(connection.receive_data(await bulk.receive_some(1 << 20)))
+                answered += len(connection.receive_data(await bulk.receive(1 << 20)))
         await bulk.aclose()
         await other.aclose()
 
 
 async def test_large_and_small_answers_come_whole_and_in_order() -> None:
     """Large bodies are sent beside their headers, in as many calls as the socket takes."""
-    async with serving() as (_, addr):
-        host, _, port = addr.rpartition(":")
-        stream = await trio.open_tcp_stream(host, int(port))
+    async with serving() as served:
+        stream = await served.stream()
         bodies = [bytes([n]) * size for n, size in enumerate((0, 70_000, 10, 400_000, 65_535, 65_536, 3_000_000, 1))]
         async with trio.open_nursery() as nursery:
             frames = b"".join(encode(Command(ECHO, body=body, opaque=n)) for n, body in enumerate(bodies))
@@ -317,17 +327,16 @@ async def test_large_and_small_answers_come_whole_and_in_order() -> None:
             connection = Connection()
             with trio.fail_after(10):
                 while len(found) < len(bodies):
-                    found += connection.receive_data(await stream.receive_some(50_000))
+                    found += connection.receive_data(await stream.receive(50_000))
         assert [(answer.opaque, answer.body) for answer in found] == list(enumerate(bodies))
         await stream.aclose()
 
 
 async def test_sent_returns_when_the_peer_has_taken_all_or_is_gone() -> None:
-    async with serving() as (server, addr), trio.open_nursery() as nursery:
-        host, _, port = addr.rpartition(":")
-        stream = await trio.open_tcp_stream(host, int(port))
-        await until(lambda: bool(server.channels))
-        (channel,) = server.channels
+    async with serving() as served, trio.open_nursery() as nursery:
+        stream = await served.stream()
+        await until(lambda: bool(served.server.channels), "a connection")
+        (channel,) = served.server.channels
         await channel.sent()
         sent: list[int] = []
 
@@ -341,10 +350,10 @@ async def test_sent_returns_when_the_peer_has_taken_all_or_is_gone() -> None:
         assert not sent
         left = 20 << 20
         while left:
-            left -= len(await stream.receive_some(1 << 20))
-        await until(lambda: sent == [0])
+            left -= len(await stream.receive(1 << 20))
+        await until(lambda: sent == [0], "all is sent")
         channel.queue(bytes(20 << 20))
         nursery.start_soon(wait)
         await trio.testing.wait_all_tasks_blocked()
-        await trio.aclose_forcefully(stream)
-        await until(lambda: len(sent) == 2)
+        await stream.aclose()
+        await until(lambda: len(sent) == 2, "the end of the connection")

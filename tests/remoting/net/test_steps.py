@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from mqcommon.errors import ConnectionLost
 from remoting.net import steps
 from remoting.net.steps import Stepper, Steps, finish, sorted_steps
+from tests.support.caller import Caller
 
 
 async def test_one_step_runs_in_a_turn_of_the_loop() -> None:
@@ -61,17 +62,13 @@ async def test_what_blocks_runs_in_a_thread_and_its_result_comes_back() -> None:
 
 
 async def test_work_for_a_connection_that_closed_ends() -> None:
-    class Channel:
-        remote = "a:1"
-        closed_reason: str | None = None
-
-    channel: Any = Channel()
+    channel = Caller().channel
     ended = []
 
     def work() -> Steps[None]:
         try:
             while True:
-                channel.closed_reason = "gone"
+                channel.close("gone")
                 yield None
         finally:
             ended.append(True)

@@ -12,7 +12,9 @@ from mqcommon.errors import ConnectionLost, FrameTooLarge, RemotingError, Reques
 from remoting.net.channel import Channel
 from remoting.net.client import RemotingClient, open_client
 from remoting.net.server import Server, ServerLimits
+from remoting.net.transport import Transport
 from remoting.protocol.command import Command
+from tests.remoting.net.served import Served, reset, serve
 
 ECHO, QUICK, SLOW, LATER, ASK_BACK = range(1000, 1005)
 LIMIT = 100_000
@@ -49,13 +51,10 @@ class Faults:
 
 
 @asynccontextmanager
-async def serving(faults: Faults) -> AsyncIterator[tuple[RemotingClient, str]]:
-    with trio.fail_after(20):
-        async with trio.open_nursery() as nursery, open_client() as client:
-            addr = await nursery.start(faults.server.serve, "127.0.0.1", 0)
-            yield client, addr
-            assert (await client.invoke(addr, Command(ECHO, body=b"still here"))).body == b"still here"
-            nursery.cancel_scope.cancel()
+async def serving(faults: Faults) -> AsyncIterator[tuple[RemotingClient, Served]]:
+    async with serve(faults.server) as served, open_client(connect=served.connect) as client:
+        yield client, served
+        assert (await client.invoke(served.addr, Command(ECHO, body=b"still here"))).body == b"still here"
 
 
 def too_large(request: Command) -> Command:
@@ -83,8 +82,8 @@ def no_text(request: Command) -> Command:
 async def test_an_answer_that_cannot_be_sent_is_an_error_answer(
     answer: Answer, remark: str, code: int, codec: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with serving(Faults(answer)) as (client, addr):
-        channel = await client.channel(addr, 1_000)
+    async with serving(Faults(answer)) as (client, served):
+        channel = await client.channel(served.addr, 1_000)
         found = await channel.invoke(Command(code, codec=codec), 5_000)
         assert found.code == 1
         assert re.search(remark, found.remark or "")
@@ -94,11 +93,11 @@ async def test_an_answer_that_cannot_be_sent_is_an_error_answer(
 
 async def test_an_answer_made_later_that_cannot_be_sent_is_an_error_answer() -> None:
     faults = Faults(too_large)
-    async with serving(faults) as (client, addr), trio.open_nursery() as nursery:
+    async with serving(faults) as (client, served), trio.open_nursery() as nursery:
         answers: list[Command] = []
 
         async def ask() -> None:
-            answers.append(await client.invoke(addr, Command(LATER)))
+            answers.append(await client.invoke(served.addr, Command(LATER)))
 
         nursery.start_soon(ask)
         while not faults.waiting:
@@ -111,14 +110,17 @@ async def test_an_answer_made_later_that_cannot_be_sent_is_an_error_answer() -> 
 
 
 async def test_a_request_too_large_is_an_error_of_its_caller_alone() -> None:
-    async with serving(Faults(too_large)) as (_, addr), open_client(max_frame_bytes=LIMIT) as client:
+    async with (
+        serving(Faults(too_large)) as (_, served),
+        open_client(max_frame_bytes=LIMIT, connect=served.connect) as client,
+    ):
         with pytest.raises(FrameTooLarge, match=f"longer than {LIMIT}"):
-            await client.invoke(addr, Command(ECHO, body=bytes(LIMIT)))
+            await client.invoke(served.addr, Command(ECHO, body=bytes(LIMIT)))
         with pytest.raises(FrameTooLarge):
-            await client.oneway(addr, Command(ECHO, {"name": "x" * LIMIT}))
+            await client.oneway(served.addr, Command(ECHO, {"name": "x" * LIMIT}))
         with pytest.raises(FrameTooLarge):
-            client.submit(addr, Command(ECHO, body=bytes(LIMIT)), 1_000, lambda _: None)
-        assert (await client.invoke(addr, Command(ECHO, body=b"y"))).body == b"y"
+            client.submit(served.addr, Command(ECHO, body=bytes(LIMIT)), 1_000, lambda _: None)
+        assert (await client.invoke(served.addr, Command(ECHO, body=b"y"))).body == b"y"
 
 
 async def test_an_error_in_what_follows_a_turn_or_a_connection_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
@@ -128,9 +130,9 @@ async def test_an_error_in_what_follows_a_turn_or_a_connection_ends_nothing(capl
     def bad_close(channel: Channel) -> None:
         raise KeyError("close")
 
-    async with serving(Faults(too_large, after_turn=bad, on_close=bad_close)) as (client, addr):
-        assert (await client.invoke(addr, Command(ECHO, body=b"x"))).body == b"x"
-        client.close_connection(addr, "on purpose")
+    async with serving(Faults(too_large, after_turn=bad, on_close=bad_close)) as (client, served):
+        assert (await client.invoke(served.addr, Command(ECHO, body=b"x"))).body == b"x"
+        client.close_connection(served.addr, "on purpose")
         while "close" not in caplog.text:
             await trio.lowlevel.checkpoint()
     assert "turn" in caplog.text
@@ -140,16 +142,18 @@ async def test_an_error_of_the_dispatch_costs_its_connection_only(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     faults = Faults(too_large)
-    async with serving(faults) as (client, addr), open_client() as other:
-        await client.invoke(addr, Command(ECHO))
+    async with serving(faults) as (client, served), open_client(connect=served.connect) as other:
+        await client.invoke(served.addr, Command(ECHO))
         with monkeypatch.context() as patch:
             patch.setattr(faults.server, "_start_slow", lambda channel, request: 1 / 0)
             with pytest.raises(ConnectionLost):
-                await other.invoke(addr, Command(4711))
+                await other.invoke(served.addr, Command(4711))
         assert "ZeroDivisionError" in caplog.text
 
 
-async def test_a_clients_errors_are_those_of_one_exchange(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_clients_errors_are_those_of_one_exchange(
+    caplog: pytest.LogCaptureFixture, autojump_clock: trio.testing.MockClock
+) -> None:
     def bad(result: Command | RemotingError) -> None:
         raise KeyError("answered")
 
@@ -159,27 +163,31 @@ async def test_a_clients_errors_are_those_of_one_exchange(caplog: pytest.LogCapt
     def bad_handler(channel: Channel, request: Command) -> Command:
         return request.respond(remark="\ud800")
 
-    async with serving(Faults(too_large)) as (_, addr), open_client({ECHO: bad_handler}, on_lost=lost) as client:
-        await client.invoke(addr, Command(ECHO))
-        client.submit(addr, Command(ECHO), 5_000, bad)
-        client.submit(addr, Command(LATER), 10, bad)
+    async with (
+        serving(Faults(too_large)) as (_, served),
+        open_client({ECHO: bad_handler}, on_lost=lost, connect=served.connect) as client,
+    ):
+        await client.invoke(served.addr, Command(ECHO))
+        client.submit(served.addr, Command(ECHO), 5_000, bad)
+        client.submit(served.addr, Command(LATER), 10, bad)
         with pytest.raises(RequestTimeout):
-            await client.invoke(addr, Command(LATER), 50)
-        assert "cannot be encoded" in ((await client.invoke(addr, Command(ASK_BACK))).remark or "")
-        client.submit(addr, Command(LATER), 5_000, bad)
-        client.close_connection(addr, "on purpose")
-        assert (await client.invoke(addr, Command(ECHO, body=b"again"))).body == b"again"
+            await client.invoke(served.addr, Command(LATER), 50)
+        assert "cannot be encoded" in ((await client.invoke(served.addr, Command(ASK_BACK))).remark or "")
+        client.submit(served.addr, Command(LATER), 5_000, bad)
+        client.close_connection(served.addr, "on purpose")
+        assert (await client.invoke(served.addr, Command(ECHO, body=b"again"))).body == b"again"
     assert caplog.text.count("KeyError: 'answered'") == 3
     assert "KeyError: 'lost'" in caplog.text
 
 
-async def test_a_stop_over_a_broken_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def broken(stream: trio.SocketStream, data: bytes) -> None:
-        raise trio.BrokenResourceError
+async def test_a_stop_over_a_broken_connection() -> None:
+    made: list[Transport] = []
 
-    async with serving(Faults(too_large)) as (_, addr):
-        async with open_client() as client:
-            await client.invoke(addr, Command(ECHO))
-            monkeypatch.setattr(trio.SocketStream, "send_all", broken)
-            (await client.channel(addr, 1000)).queue(b"x")
-        monkeypatch.undo()
+    async def connect(host: str, port: int) -> Transport:
+        made.append(await served.connect(host, port))
+        return made[-1]
+
+    async with serving(Faults(too_large)) as (_, served), open_client(connect=connect) as client:
+        await client.invoke(served.addr, Command(ECHO))
+        (await client.channel(served.addr, 1000)).queue(b"x")
+        reset(made[0])

@@ -6,9 +6,9 @@ from random import Random
 
 import pytest
 
+from broker.commands.verify_store import verify
 from broker.store.log.scan import scan_log
 from broker.store.store import MessageStore
-from broker.verify_store import verify
 from mqcommon.errors import StoreCorrupt, UserError
 from tests.broker.store.support import SMALL, bodies, new_store, open_store, put, read_all
 from tests.support.memory_files import MemoryFiles

@@ -2,8 +2,8 @@
 
 import pytest
 
+from broker.commands.verify_store import verify
 from broker.store.queue.tags import DELAY_SECONDS, TagCodes
-from broker.verify_store import verify
 from mqcommon.clock import ManualClock
 from mqcommon.message.javahash import java_hash
 from mqcommon.message.record import Record, decode_record, encode_record, topic_field

@@ -6,10 +6,10 @@ store in between. Neighbours: meta/json_import.py, offline.py, cli.py.
 
 import click
 
+from broker.commands.offline import absolute, stopped_metadata, told_in_one_line
 from broker.meta import json_import
 from broker.meta.json_files import read_tables
 from broker.meta.metadata import Metadata
-from broker.offline import absolute, stopped_metadata, told_in_one_line
 from broker.options import BrokerOptions
 from mqcommon.clock import Clock, SystemClock
 from mqcommon.errors import UserError

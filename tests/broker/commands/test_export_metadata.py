@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from broker.cli import main
-from broker.export_metadata import export
+from broker.commands.export_metadata import export
 from broker.meta.json_files import NAMES
 from broker.meta.metadata import Metadata, MetadataReport
 from broker.options import BrokerOptions

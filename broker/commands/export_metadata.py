@@ -5,9 +5,9 @@ Neighbours: meta/json_export.py (the files' content), offline.py, cli.py.
 
 import click
 
+from broker.commands.offline import absolute, stopped_metadata, told_in_one_line
 from broker.meta.json_export import json_files
 from broker.meta.json_files import write_files
-from broker.offline import absolute, stopped_metadata, told_in_one_line
 from mqcommon.clock import Clock, SystemClock
 from mqcommon.errors import UserError
 from mqcommon.files import FileSystem, OsFiles

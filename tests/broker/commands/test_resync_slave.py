@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from broker.cli import main
-from broker.resync_slave import PARTS, resync
+from broker.commands.resync_slave import PARTS, resync
 from mqcommon.clock import ManualClock
 from mqcommon.files import OsFiles
 from tests.broker.store.support import SMALL, bodies, open_store, put

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from broker.cli import main
-from broker.import_metadata import import_files
+from broker.commands.import_metadata import import_files
 from mqcommon.clock import ManualClock
 from mqcommon.errors import StoreCorrupt, UserError
 from remoting.protocol.bodies.topic import TopicConfig

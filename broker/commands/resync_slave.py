@@ -9,7 +9,7 @@ from datetime import datetime
 
 import click
 
-from broker.offline import absolute, told_in_one_line
+from broker.commands.offline import absolute, told_in_one_line
 from broker.store.abort import ABORT
 from broker.store.queue.ends import FILE_NAME as QUEUE_ENDS
 from mqcommon.clock import Clock, SystemClock

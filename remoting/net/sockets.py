@@ -1,0 +1,176 @@
+"""Transports over TCP: listening, connecting, and the calls into the operating system.
+
+This is the only module of daemons and clients that touches sockets and their file descriptors.
+"""
+
+import errno
+import os
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import trio
+
+from mqcommon.addresses import format_address
+from mqcommon.errors import UserError
+from remoting.net.transport import Listener, Transport
+
+if TYPE_CHECKING:
+    from mqcommon.files import MappedFile
+
+A = TypeVar("A")
+R = TypeVar("R")
+
+
+class SocketTransport(Transport):
+    """Reads and writes the descriptor itself: this spares several calls a turn of what trio's sockets do."""
+
+    __slots__ = ("_fd", "_stream")
+
+    def __init__(self, stream: trio.SocketStream) -> None:
+        """Raises OSError when the peer is gone already."""
+        self.local = _address(stream.socket.getsockname())
+        self.remote = _address(stream.socket.getpeername())
+        self._stream = stream
+        # -1 after `aclose`: the number may belong to another file by then.
+        self._fd = stream.socket.fileno()
+
+    # Plain functions: no coroutine of their own around that of `_read`.
+
+    def receive(self, max_bytes: int) -> Coroutine[Any, Any, bytes]:
+        return self._read(os.read, max_bytes)
+
+    def receive_into(self, buffer: memoryview) -> Coroutine[Any, Any, int]:
+        return self._read(os.readv, [buffer])
+
+    async def _read(self, read: Callable[[int, A], R], wanted: A) -> R:
+        """``read(fd, wanted)`` when the socket has something; a checkpoint in any case."""
+        await trio.lowlevel.checkpoint_if_cancelled()
+        try:
+            try:
+                found = read(self._fd, wanted)
+            except BlockingIOError:
+                pass
+            else:
+                await trio.lowlevel.cancel_shielded_checkpoint()
+                return found
+            while True:
+                await trio.lowlevel.wait_readable(self._fd)
+                try:
+                    return read(self._fd, wanted)
+                except BlockingIOError:
+                    pass
+        except OSError as error:
+            raise _failure(error) from None
+
+    def try_send(self, pieces: list[bytes | memoryview]) -> int:
+        try:
+            return os.writev(self._fd, pieces) if len(pieces) > 1 else os.write(self._fd, pieces[0])
+        except BlockingIOError:
+            return 0
+        except OSError as error:
+            raise _failure(error) from None
+
+    async def send_all(self, data: bytes | memoryview) -> None:
+        try:
+            await self._stream.send_all(data)
+        except trio.BrokenResourceError as error:
+            raise _failure(error.__cause__) from None
+
+    async def send_file(self, file: "MappedFile", at: int, size: int) -> None:
+        while size:
+            try:
+                taken = await trio.to_thread.run_sync(file.send, self._fd, at, size)
+            except OSError as error:
+                raise _failure(error) from None
+            if not taken:
+                await trio.lowlevel.wait_writable(self._fd)
+            at, size = at + taken, size - taken
+
+    async def aclose(self) -> None:
+        self._fd = -1
+        await self._stream.aclose()
+
+
+class SocketListener(Listener):
+    """A listening socket."""
+
+    def __init__(self, listener: trio.SocketListener) -> None:
+        self._listener = listener
+        self.address = _address(listener.socket.getsockname())
+
+    async def accept(self) -> Transport:
+        while True:
+            stream = await self._listener.accept()
+            try:
+                return SocketTransport(stream)
+            except OSError:
+                # The peer was gone before we looked at its address.
+                stream.socket.close()
+
+    async def aclose(self) -> None:
+        await self._listener.aclose()
+
+
+async def listen(host: str, port: int, key: str = "listenPort") -> list[Listener]:
+    """Listening sockets; port 0 takes a free one. UserError when the port, option ``key``, cannot be had."""
+    try:
+        listeners = await trio.open_tcp_listeners(port, host=host or None)
+    except OSError as error:
+        raise UserError(_cannot_listen(host, port, key, error)) from None
+    return [SocketListener(listener) for listener in listeners]
+
+
+async def connect(host: str, port: int) -> Transport:
+    """A connection to ``host:port``; OSError when it cannot be made.
+
+    On a port out of the range that outgoing connections get theirs from, an attempt to reach a server that is down may
+    connect to itself; it would also keep the server from coming back. That counts as refused.
+    """
+    stream = await trio.open_tcp_stream(host, port, happy_eyeballs_delay=0.05)
+    try:
+        transport = SocketTransport(stream)
+    except OSError:
+        stream.socket.close()
+        raise
+    if transport.local == transport.remote:
+        await trio.aclose_forcefully(transport)
+        raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
+    return transport
+
+
+def connect_reason(error: BaseException) -> str:
+    """The plain words of a failed connect."""
+    inner: BaseException | None = error
+    while inner is not None:
+        if isinstance(inner, OSError) and inner.strerror:
+            # Not strerror itself: trio has the address in it, which whoever shows this names, too.
+            return os.strerror(inner.errno) if inner.errno and inner.errno in errno.errorcode else inner.strerror
+        if isinstance(inner, BaseExceptionGroup):
+            inner = inner.exceptions[0]
+            continue
+        inner = inner.__cause__
+    return str(error) or type(error).__name__
+
+
+def _failure(error: BaseException | None) -> trio.BrokenResourceError | trio.ClosedResourceError:
+    """What a transport raises for an error of the operating system."""
+    if isinstance(error, OSError):
+        if error.errno == errno.EBADF:
+            return trio.ClosedResourceError("this connection was closed")
+        return trio.BrokenResourceError(error.strerror or str(error))
+    return trio.BrokenResourceError("the connection broke")
+
+
+def _address(name: Any) -> str:
+    """``ip:port`` of a socket name; a v4 address mapped into v6 is shown as v4."""
+    ip, port = name[0], name[1]
+    return format_address(ip[7:] if ip.startswith("::ffff:") and "." in ip else ip, port)
+
+
+def _cannot_listen(host: str, port: int, key: str, error: OSError) -> str:
+    where = f"{host or '0.0.0.0'}:{port}"
+    if error.errno == errno.EADDRINUSE:
+        return f"port {where} is in use; stop the process that has it or choose another {key}"
+    if error.errno == errno.EACCES:
+        return f"port {where} may not be opened by this user; choose a {key} above 1023"
+    return f"cannot listen on {where}: {error.strerror or error}; check bindAddress and {key}"

@@ -1,0 +1,65 @@
+"""A connection as a stream of bytes: what `Channel` and replication speak over.
+
+Code above a transport knows no socket and no file descriptor: TLS can encrypt in between, and tests run in memory.
+Neighbours: sockets.py (over TCP); tests/support/memory_transport.py (in memory).
+"""
+
+from abc import abstractmethod
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+if TYPE_CHECKING:  # clients send no files, and need not load what opens them
+    from mqcommon.files import MappedFile
+
+#: `Transport.try_send` takes no more pieces than this in one call.
+MAX_PIECES = 1_000
+
+
+class Transport(trio.abc.AsyncResource):
+    """One connection. One task receives; one task at a time sends.
+
+    All methods raise trio.BrokenResourceError, whose text is the reason, when the connection broke, and
+    trio.ClosedResourceError after `aclose`.
+    """
+
+    __slots__ = ("local", "remote")
+
+    #: ``ip:port`` of this end and of the peer.
+    local: str
+    remote: str
+
+    @abstractmethod
+    def receive(self, max_bytes: int) -> Coroutine[Any, Any, bytes]:
+        """Wait for bytes; ``b""`` when the peer will send no more."""
+
+    @abstractmethod
+    def receive_into(self, buffer: memoryview) -> Coroutine[Any, Any, int]:
+        """As `receive`, into ``buffer``; the number of bytes."""
+
+    @abstractmethod
+    def try_send(self, pieces: list[bytes | memoryview]) -> int:
+        """Send what the connection takes without waiting, and return how many bytes that was; 0 when it is full.
+
+        The caller must send the rest next, before other bytes: a part of it may be encrypted already.
+        """
+
+    @abstractmethod
+    async def send_all(self, data: bytes | memoryview) -> None:
+        """Send ``data``; waits while the peer does not read. When cancelled, any part of it may have been sent."""
+
+    @abstractmethod
+    async def send_file(self, file: "MappedFile", at: int, size: int) -> None:
+        """Send bytes of a file, which a thread reads. Raises FileClosed when the file was removed meanwhile."""
+
+
+class Listener(trio.abc.Listener[Transport]):
+    """Where connections come in."""
+
+    #: ``ip:port``
+    address: str
+
+
+#: Connects to (host, port). OSError when that fails.
+Connect = Callable[[str, int], Awaitable[Transport]]

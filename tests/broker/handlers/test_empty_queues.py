@@ -1,0 +1,104 @@
+"""Reads of queues that never had a message: they make nothing, and say what an empty queue says."""
+
+from typing import Any
+
+import trio
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.delivery.cold import ColdReads
+from broker.delivery.hold import HeldPulls
+from broker.handlers.pull import PullHandlers
+from broker.replication.known_master import KnownMaster
+from remoting.protocol.bodies.topic import TopicConfig
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.command import Command
+from tests.broker.handlers.support import Desk
+from tests.broker.running import pull_request
+from tests.broker.store.support import put
+from tests.support.caller import Caller
+
+MANY = 10_000
+QUEUE = {"topic": "T", "queueId": 0}
+GROUP = {"consumerGroup": "g", "topic": "T"}
+NUMBERS = st.sampled_from([-1, 0, 1, 5, 2**62])
+READS = st.one_of(
+    st.builds(lambda offset, tags: pull_request("T", offset, subscription=tags), NUMBERS, st.sampled_from("*a")),
+    st.builds(
+        lambda time, boundary: Command(
+            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, {**QUEUE, "timestamp": time, "boundaryType": boundary}
+        ),
+        NUMBERS,
+        st.sampled_from(["LOWER", "UPPER"]),
+    ),
+    st.builds(
+        lambda code: Command(code, dict(QUEUE)),
+        st.sampled_from(
+            [RequestCode.GET_MAX_OFFSET, RequestCode.GET_MIN_OFFSET, RequestCode.GET_EARLIEST_MSG_STORETIME]
+        ),
+    ),
+    st.builds(
+        lambda zero: Command(
+            RequestCode.QUERY_CONSUMER_OFFSET, {**QUEUE, "consumerGroup": "g", "setZeroIfNotFound": zero}
+        ),
+        st.booleans(),
+    ),
+    st.builds(
+        lambda index, count: Command(RequestCode.QUERY_CONSUME_QUEUE, {**QUEUE, "index": index, "count": count}),
+        NUMBERS,
+        NUMBERS,
+    ),
+    st.just(Command(RequestCode.GET_TOPIC_STATS_INFO, {"topic": "T"})),
+    st.just(Command(RequestCode.GET_CONSUME_STATS, dict(GROUP))),
+)
+
+
+class PullDesk(Desk):
+    """As `Desk`, with pulls of a topic."""
+
+    def __init__(self, queues: int = 1) -> None:
+        super().__init__()
+        room, self.held = self.room, HeldPulls()
+        room.topics.put(TopicConfig("T", queues, 1))
+        pulls = PullHandlers(
+            self.store, room.topics, room.groups, room.offsets, self.clients, self.held, ColdReads(), self.stats,
+            room.options, 4_000, self.role, KnownMaster(),
+        )  # fmt: skip
+        self.handlers |= pulls.handlers()
+
+
+@given(reads=st.lists(READS, max_size=5), consumed=st.sampled_from([None, 0, 3]))
+def test_reads_of_a_queue_that_is_not_there_equal_those_of_an_empty_one(
+    reads: list[Command], consumed: int | None
+) -> None:
+    async def answers(desk: PullDesk) -> list[Any]:
+        if consumed is not None:
+            desk.room.offsets.commit("g", "T", 0, consumed)
+        got = [await desk.ask(read.code, read.ext) for read in reads]
+        return [(answer.code, answer.remark, answer.ext, bytes(answer.body)) for answer in got]
+
+    async def run() -> None:
+        absent, empty = PullDesk(), PullDesk()
+        queue = empty.store.queues.get("T", 0)
+        assert await answers(absent) == await answers(empty)
+        assert list(absent.store.queues) == []
+        assert list(empty.store.queues) == [queue]
+
+    trio.run(run)
+
+
+async def test_pulls_of_queues_without_messages_make_none() -> None:
+    desk = PullDesk(MANY)
+    channel = Caller().channel
+    pull = desk.handlers[RequestCode.PULL_MESSAGE]
+    for queue_id in range(MANY):
+        answer = pull(channel, pull_request("T", 0, queue_id=queue_id))
+        assert answer.code == ResponseCode.PULL_NOT_FOUND
+        assert pull(channel, pull_request("T", 0, queue_id=queue_id, wait_ms=15_000)) is None
+    assert len(desk.held) == MANY
+    assert list(desk.store.queues) == []
+    desk.store.checkpoint(with_ends=True)
+    assert [path for path in desk.room.fs.paths() if "consumequeue" in path] == []
+    desk.held.drop(channel)
+    put(desk.store, "T", 7, b"first")
+    assert len(desk.store.queues) == 1

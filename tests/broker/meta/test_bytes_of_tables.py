@@ -1,0 +1,86 @@
+"""What the tables write, pinned: a store of any earlier Skylark opens, and an earlier one opens ours."""
+
+from hashlib import sha256
+
+from broker.meta.journal_format import scan
+from broker.meta.metadata import Metadata
+from remoting.net.steps import finish
+from remoting.protocol.bodies.data_version import DataVersion
+from remoting.protocol.bodies.group import SubscriptionGroupConfig
+from remoting.protocol.bodies.offsets import DelayOffsetTable
+from remoting.protocol.bodies.topic import TopicConfig
+from tests.broker.meta.support import DIRECTORY, Room
+from tests.broker.meta.test_consumer_offsets import flush
+
+JOURNAL, SNAPSHOT = f"{DIRECTORY}/metadata.journal.0", f"{DIRECTORY}/metadata.snapshot.1"
+
+
+def changed() -> Room:
+    """Every kind of record, by every way to write it."""
+    room = Room()
+    topics, groups, offsets = room.topics, room.groups, room.offsets
+    for name in ("A", "B", "C", "DefaultCluster"):
+        topics.put(TopicConfig(name, 3, 5, 4, "MULTI_TAG", 2, True, {"message.type": "FIFO"}))
+        groups.put(SubscriptionGroupConfig(f"g{name}", retry_max_times=3))
+        offsets.commit(f"g{name}", name, 1, 7)
+    topics.create_on_send("D", "TBW102", 4)
+    groups.get_or_create("gD")
+    flush(room)
+    for name in ("B", "TBW102", "unknown"):
+        topics.delete(name)
+    for name in ("gB", "TOOLS_CONSUMER", "unknown"):
+        groups.delete(name)
+    finish(offsets.remove_topic("B"))
+    finish(offsets.remove_group("gDefaultCluster"))
+    finish(topics.mirror({"A": TopicConfig("A"), "E": TopicConfig("E")}, DataVersion(1, 2, 3)))
+    finish(groups.mirror({"gE": SubscriptionGroupConfig("gE")}, {"gE": {"A": 1}}, DataVersion(4, 5, 6)))
+    offsets.mirror({"A@gA": {0: 9}, "E@gE": {0: 1, 3: 4}}, is_whole=True)
+    finish(offsets.keep_only(["A@gA", "E@gE"]))
+    flush(room)
+    offsets.take_version(DataVersion(7, 8, 9))
+    room.metadata.delay_offsets.put(DelayOffsetTable({1: 5, 18: 7}, DataVersion(0, 9, 3)))
+    room.metadata.delay_offsets.advance(DelayOffsetTable({1: 6}))
+    room.fs.overwrite(f"{DIRECTORY}/topics.json", b"{}")
+    room.metadata.json_files.note()
+    room.topics.put(TopicConfig("F"))
+    return room
+
+
+# Kinds in order, so that a failure shows what is different, and the digest of the file.
+JOURNALLED = (
+    "topic group topic group topic group topic group topic group offsets topic-gone group-gone offsets-gone "
+    "offsets-gone topic-gone topic-gone topic topic topics-version group-gone group-gone group-gone group-gone group "
+    "groups-forbidden groups-version offsets-gone offsets-gone offsets offsets-version delay-offsets delay-offsets "
+    "json-files topic",
+    "34cd1f1b9adb94ddb9f86488a421180440e31835ce891b84b818f23975cd6d3c",
+)
+SNAPSHOTTED = (
+    "topic topic topic topic topics-version group groups-version groups-forbidden offsets offsets-version "
+    "delay-offsets json-files end",
+    "0201cad0827151409ffe9e60eb0f06e0dd53474eaaffde08b8c4205d58b931f2",
+)
+
+
+def written(room: Room, number: int, path: str) -> tuple[str, str]:
+    data = room.fs.read(path)
+    return " ".join(record.kind for record in scan(data, number).records), sha256(data).hexdigest()
+
+
+def test_the_bytes_of_journal_and_snapshot_stay_as_they_were() -> None:
+    room = changed()
+    assert written(room, 0, JOURNAL) == JOURNALLED
+    room.journal.replace(room.metadata.state())
+    assert written(room, 1, SNAPSHOT) == SNAPSHOTTED
+
+
+def test_journal_and_snapshot_of_the_same_tables_are_read_alike() -> None:
+    room = changed()
+    from_journal = Metadata(room.fs.killed(), DIRECTORY, room.clock, room.options)
+    from_journal.recover()
+    room.journal.replace(from_journal.state())
+    from_snapshot = Metadata(room.fs.killed(), DIRECTORY, room.clock, room.options)
+    from_snapshot.recover()
+    assert list(from_snapshot.state()) == list(from_journal.state())
+    assert from_snapshot.topics.all() == from_journal.topics.all()
+    assert from_snapshot.groups.forbidden == {"gE": {"A": 1}}
+    assert from_snapshot.consumer_offsets.table() == {"A@gA": {0: 9}, "E@gE": {0: 1, 3: 4}}

@@ -1,0 +1,133 @@
+"""Roles that change while the brokers run, under load: connections stay, nothing acknowledged is lost."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+
+import pytest
+import trio
+
+from broker.registration import registrar as registrar_module
+from broker.replication import part as part_module
+from broker.replication import slave as slave_module
+from broker.replication.role import Kind
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.command import Command
+from tests.broker.replication.sets import SLAVE, Running, broker, namesrv
+from tests.broker.running import send_request
+from tests.support.waiting import until
+
+NOT_ACKNOWLEDGED = (
+    ResponseCode.SERVICE_NOT_AVAILABLE,
+    ResponseCode.SLAVE_NOT_AVAILABLE,
+    ResponseCode.FLUSH_SLAVE_TIMEOUT,
+)
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registrar_module, "MASTERLESS_S", 0.02)
+    monkeypatch.setattr(slave_module, "FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(slave_module, "MAX_PAUSE_S", 0.05)
+
+
+@dataclass
+class Load:
+    """Sends to all members at once, each over one connection, and what was acknowledged."""
+
+    members: list[Running]
+    acknowledged: list[bytes] = field(default_factory=list)
+    refused: int = 0
+
+    async def send_to(self, member: Running) -> None:
+        number = 0
+        while True:
+            number += 1
+            body = f"{member.addr} {number}".encode()
+            answer = await member.client.invoke(member.addr, send_request("T", body), 10_000)
+            if answer.code == ResponseCode.SUCCESS:
+                self.acknowledged.append(body)
+            else:
+                assert answer.code in NOT_ACKNOWLEDGED, answer
+                self.refused += 1
+
+    async def goes_on(self) -> None:
+        count = len(self.acknowledged)
+        await until(lambda: len(self.acknowledged) >= count + 20, "sends are acknowledged")
+
+
+async def acknowledged(member: Running, topic: str = "T") -> bool:
+    answer = await member.client.invoke(member.addr, send_request(topic, b"x"), 10_000)
+    return answer.code == ResponseCode.SUCCESS
+
+
+@asynccontextmanager
+async def pair(**options: object) -> AsyncIterator[tuple[Running, Running]]:
+    async with namesrv() as addr:
+        common = {"namesrv_addr": addr, **options}
+        # Double write: as long as sends are acknowledged, the slave follows.
+        async with broker(**common, broker_role="SYNC_MASTER") as one, broker(**common, **SLAVE) as two:
+            await until(partial(acknowledged, one), "the slave follows")
+            yield one, two
+
+
+async def switch(old: Running, new: Running, broker_id: int = 2) -> None:
+    """``new`` becomes the master when it has all that ``old`` has, which is a slave with ``broker_id`` then."""
+    old.broker.role.demoted(broker_id)
+    await until(lambda: new.log_end == old.log_end, "the slave has all")
+    new.broker.role.promoted()
+    await until(lambda: new.broker.role.now.kind is Kind.MASTER, "it took over")
+
+
+@pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+async def test_the_roles_change_under_load_and_nothing_acknowledged_is_lost(flush: str) -> None:
+    async with pair(flush_disk_type=flush) as (one, two), trio.open_nursery() as nursery:
+        connections = [await each.client.channel(each.addr, 1_000) for each in (one, two)]
+        load = Load([one, two])
+        for member in load.members:
+            nursery.start_soon(load.send_to, member)
+        old, new = one, two
+        for broker_id in (2, 1, 2, 1):
+            await load.goes_on()
+            await switch(old, new, broker_id)
+            old, new = new, old
+        await load.goes_on()
+        nursery.cancel_scope.cancel()
+        assert load.refused
+        assert [channel.closed_reason for channel in connections] == [None, None]
+    for member in (one, two):
+        assert one.log() == two.log(), "the logs are the same, byte for byte"
+        stored = member.log()
+        assert [body for body in load.acknowledged if body not in stored] == []
+
+
+async def test_what_a_demoted_master_refuses_and_a_promoted_slave_does() -> None:
+    async with pair() as (one, two):
+        create = Command(RequestCode.UPDATE_AND_CREATE_TOPIC, {
+            "topic": "New", "defaultTopic": "TBW102", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6,
+            "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": False,
+        })  # fmt: skip
+        assert (await two.client.invoke(two.addr, create)).code == ResponseCode.SYSTEM_ERROR
+        await switch(one, two)
+        assert (await one.client.invoke(one.addr, create)).code == ResponseCode.SYSTEM_ERROR
+        assert (await two.client.invoke(two.addr, create)).code == ResponseCode.SUCCESS
+        await until(partial(acknowledged, two, "New"), "the demoted master follows")
+        await one.has("New", 1)  # the topic came with the metadata, the message with the log
+
+
+async def test_who_waits_for_slaves_is_answered_when_the_master_is_demoted(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with pair(slave_timeout=3_000_000) as (one, _), trio.open_nursery() as nursery:
+        monkeypatch.setattr("broker.replication.link.SlaveLink.report", lambda *args: None)
+        monkeypatch.setattr(part_module, "DRAIN_TIMEOUT_S", 0.05)
+        codes: list[int] = []
+
+        async def send() -> None:
+            codes.append((await one.client.invoke(one.addr, send_request("T", b"waits"), 60_000)).code)
+
+        nursery.start_soon(send)
+        await until(lambda: b"waits" in one.log(), "it is stored")
+        assert codes == []
+        one.broker.role.demoted(2)
+        await until(lambda: bool(codes), "it is answered")
+        assert codes == [ResponseCode.FLUSH_SLAVE_TIMEOUT]

@@ -1,0 +1,65 @@
+"""The parts of a whole broker: their order at the start, at the stop, and after a start that failed."""
+
+from typing import Any
+
+import pytest
+
+from broker import broker as broker_module
+from broker.part import Part
+from broker.wiring.wiring import Wiring, wire
+from tests.broker.running import running, send_request
+
+
+@pytest.fixture
+def events(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+    """What the parts of the next broker were told, in its order."""
+    told: list[tuple[str, str]] = []
+
+    def note(part: Part, name: str) -> None:
+        original = getattr(part, name)
+
+        async def noted(**how: Any) -> None:
+            told.append((name, type(part).__name__))
+            await original(**how)
+
+        monkeypatch.setattr(part, name, noted)
+
+    def wired(*args: Any) -> Wiring:
+        wiring = wire(*args)
+        for part in wiring.parts:
+            for name in ("run", "stop", "close"):
+                note(part, name)
+        return wiring
+
+    monkeypatch.setattr(broker_module, "wire", wired)
+    return told
+
+
+def names(events: list[tuple[str, str]], event: str) -> list[str]:
+    return [part for name, part in events if name == event]
+
+
+async def test_parts_stop_and_close_in_the_reverse_order(events: list[tuple[str, str]]) -> None:
+    async with running() as (client, addr):
+        await client.invoke(addr, send_request("T", b"x"))
+        assert names(events, "stop") == names(events, "close") == []
+    stopped = names(events, "stop")
+    started = [name for name in names(events, "run") if name in stopped]
+    assert started == [name for name in reversed(stopped) if name in started]
+    assert names(events, "close") == stopped, "all are closed, each after those that need it"
+    order = ["Registrar", "ClientPort", "PullHandlers", "SendHandlers", "OpenConnections", "Flusher", "Replication"]
+    assert [name for name in stopped if name in order] == order
+
+
+async def test_after_a_start_that_failed_all_parts_are_closed(
+    events: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(self: Part, **how: Any) -> None:
+        raise RuntimeError("on purpose")
+
+    monkeypatch.setattr("broker.tasks.clean.Cleaner.run", fail)
+    with pytest.RaisesGroup(pytest.RaisesExc(RuntimeError, match="on purpose"), flatten_subgroups=True):
+        async with running():
+            pass
+    assert names(events, "stop") == []
+    assert "Persister" in names(events, "close") and "ClientPort" in names(events, "close")
