@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from broker.options import BrokerOptions
+from mqcommon.addresses import format_address
 from mqcommon.errors import ConfigError
 
 _SIOCGIFADDR = 0x8915
@@ -58,8 +59,8 @@ def identity_of(options: BrokerOptions, listen_port: int, ha_port: int = 0) -> I
         options.broker_cluster_name,
         options.broker_name,
         options.broker_id,
-        f"{_host(options.broker_ip1)}:{listen_port}",
-        f"{_host(options.broker_ip2)}:{ha_port}",
+        format_address(options.broker_ip1, listen_port),
+        format_address(options.broker_ip2, ha_port),
     )
 
 
@@ -79,10 +80,6 @@ def memory_bytes() -> int:
 
 def _host_name() -> str:
     return socket.gethostname() or "DEFAULT_BROKER"
-
-
-def _host(ip: str) -> str:
-    return f"[{ip}]" if ":" in ip else ip
 
 
 def _checked_ip(key: str, text: str) -> str:

@@ -11,6 +11,7 @@ import logging
 import trio
 
 from mqcommon.errors import RemotingError
+from mqcommon.signal import Signal
 from namesrv.min_broker import MinBrokerChange
 from namesrv.state import State
 from remoting.net.client import RemotingClient, open_client
@@ -31,7 +32,7 @@ class MinBrokerNotices:
         self._state = state
         # The last change of each set that is not told yet.
         self._waiting: dict[str, MinBrokerChange] = {}
-        self._wake = trio.Event()
+        self._wake = Signal()
 
     def look(self) -> None:
         """Take what changed since the last call, and tell it soon, unless the options say no."""
@@ -48,8 +49,7 @@ class MinBrokerNotices:
         """Until cancelled."""
         async with open_client() as client:
             while True:
-                if not self._waiting:
-                    self._wake = trio.Event()
+                while not self._waiting:
                     await self._wake.wait()
                 change = self._waiting.pop(next(iter(self._waiting)))
                 logger.info(

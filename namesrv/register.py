@@ -12,9 +12,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-import trio
-
 from mqcommon.errors import ConnectionLost, ProtocolError, RequestRefused
+from mqcommon.signal import Signal
 from namesrv.checks import MAX_FILTER_SERVERS, check_broker, check_text, own_topics, queues_fault, topic_fault
 from namesrv.handlers import is_skylark, unreadable
 from namesrv.kvconfig import ORDER_TOPIC_CONFIG
@@ -73,7 +72,7 @@ class Registrations:
         # How many requests of a broker wait or are worked on.
         self._by_broker: dict[str, int] = {}
         self._bytes = 0
-        self._wake = trio.Event()
+        self._wake = Signal()
 
     def handlers(self) -> dict[int, Handler]:
         return {RequestCode.REGISTER_BROKER: self.take, RequestCode.UNREGISTER_BROKER: self.take}
@@ -96,8 +95,7 @@ class Registrations:
     async def run(self) -> None:
         """Work on what waits, until cancelled."""
         while True:
-            if not self._waiting:
-                self._wake = trio.Event()
+            while not self._waiting:
                 await self._wake.wait()
             channel, request, broker_addr = self._waiting[0]
             response: Command | None = None

@@ -1,16 +1,15 @@
 """The SDK: send and read messages, and administer clusters.
 
-    async with Producer("127.0.0.1:9876") as producer:
-        result = await producer.send(Message("flights", b"..."))
+    async with Client("127.0.0.1:9876") as client, Producer(client) as producer, PullConsumer(client) as consumer: ...
 
 endpoint.py     one request to one server; broker_api.py, namesrv_api.py: one function a request
 nameservers.py  which NameServer to ask; routes.py: what routes mean (pure)
 retry.py        which failures are worth another try (pure); waiting.py: reads that go on until their timeout
-client.py       ClientInstance: connections, route cache, heartbeats; shared by the three below
+suspects.py     brokers that did not answer, and probes of them
+client.py       ClientInstance: connections, route cache, heartbeats; shared.py: Client, by which several share one
 checked.py      arguments of public calls; runtime.py: trio, forks, errors that tasks survive
 producer/  consumer/  admin/      Producer, PullConsumer, Admin; admin/ has the mqadmin command too
-blocking.py     the same three for threads, scripts and Spark tasks
-
+blocking/       the same for threads, scripts and Spark tasks
 Names are loaded when they are used, so that `mqadmin --help` need not wait for the event loop's libraries.
 """
 
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mqcommon.errors import (
         BrokerError,
+        InvalidArgument,
         RemotingError,
         RouteNotFound,
         SendFailed,
@@ -35,11 +35,14 @@ if TYPE_CHECKING:
     from sdk.consumer.result import PullBytes, PullResult, PullStatus
     from sdk.producer.producer import Producer
     from sdk.producer.result import BulkResult, SendResult, SendStatus
+    from sdk.shared import Client
 
 __all__ = [
     "Admin",
     "BrokerError",
     "BulkResult",
+    "Client",
+    "InvalidArgument",
     "Message",
     "MessageExt",
     "MessageQueue",
@@ -60,7 +63,10 @@ __all__ = [
 ]
 
 _HOMES = {
-    "mqcommon.errors": ("BrokerError", "RemotingError", "RouteNotFound", "SendFailed", "SkylarkError", "UserError"),
+    "mqcommon.errors": (
+        *("BrokerError", "InvalidArgument", "RemotingError", "RouteNotFound"),
+        *("SendFailed", "SkylarkError", "UserError"),
+    ),
     "mqcommon.message.message": ("Message", "MessageExt"),
     "mqcommon.message.queue": ("MessageQueue",),
     "remoting.protocol.bodies.group": ("SubscriptionGroupConfig",),
@@ -70,6 +76,7 @@ _HOMES = {
     "sdk.consumer.result": ("PullBytes", "PullResult", "PullStatus"),
     "sdk.producer.producer": ("Producer",),
     "sdk.producer.result": ("BulkResult", "SendResult", "SendStatus"),
+    "sdk.shared": ("Client",),
 }
 
 

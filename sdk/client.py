@@ -6,26 +6,24 @@ failure of a server. Routes are asked for once however many tasks wait for them;
 """
 
 import logging
-from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, contextmanager
 from math import inf
 from random import Random
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Self
 
 import trio
 
 from mqcommon.backoff import Backoff
 from mqcommon.errors import (
     BrokerError,
-    ConnectFailed,
     NoNameServer,
     RemotingError,
     RouteNotFound,
     SkylarkError,
-    WrongBroker,
 )
-from mqcommon.message.queue import MessageQueue
+from mqcommon.signal import Signal
 from remoting.net.client import RemotingClient, open_client
 from remoting.protocol.bodies.route import TopicRouteData
 from remoting.protocol.codes import ResponseCode
@@ -39,8 +37,6 @@ from sdk.routes import RouteCache, TopicRoute, make_route
 from sdk.runtime import Home, check_trio, survived
 
 logger = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 ROUTE_POLL_INTERVAL_S = 30
 HEARTBEAT_INTERVAL_S = 30
@@ -96,7 +92,7 @@ class ClientInstance:
         self._settled_at = -inf
         # What each topic's route was found to lack when that was last logged.
         self._skipped: dict[str, tuple[str, ...]] = {}
-        self._news = trio.Event()
+        self._news = Signal()
         self.routes = RouteCache()
         self.membership = Membership()
         # The home's, for the hot path; see `check_open`.
@@ -126,8 +122,7 @@ class ClientInstance:
         """Leave the groups and close. An error of the block stays as it is: it is not put into a group."""
         assert self._nursery is not None and self._home is not None
         if self._home.is_here:
-            with survived("leaving groups"), trio.CancelScope(shield=True) as scope:
-                scope.deadline = trio.current_time() + GOODBYE_TIMEOUT_S
+            with self._goodbye():
                 await self.membership.goodbye(self.routes.addrs(), self.at)
         self._nursery.cancel_scope.cancel()
         try:
@@ -196,35 +191,18 @@ class ClientInstance:
             raise flight.error
         return flight.route
 
-    async def fetch_route(self, topic: str) -> TopicRouteData:
-        """What the NameServers say about the topic, past the cache."""
+    async def fetch_route(self, topic: str, timeout_ms: float | None = None) -> TopicRouteData:
+        """What the NameServers say about the topic, not from the cache."""
+        timeout_ms = self.timeout_ms if timeout_ms is None else timeout_ms
         try:
             return await self.name_servers.ask(
-                lambda at: namesrv_api.topic_route(at, topic), self.timeout_ms, not_known=_NOT_KNOWN
+                lambda at: namesrv_api.topic_route(at, topic), timeout_ms, not_known=_NOT_KNOWN
             )
         except BrokerError as error:
             if error.code != ResponseCode.TOPIC_NOT_EXIST:
                 raise
             reason = f"no NameServer of {self.name_servers.text} knows it; mqadmin updateTopic creates topics"
             raise RouteNotFound(topic, reason) from None
-
-    async def ask_master(self, mq: MessageQueue, call: Callable[[Endpoint], Awaitable[T]]) -> T:
-        """What the master that holds the queue says; when nobody listens there, the route may tell of another."""
-        addr = (await self.route(mq.topic)).master(mq.broker_name)
-        failure: SkylarkError = RouteNotFound(
-            mq.topic, f"broker {mq.broker_name} has no master in its route", is_passing=True
-        )
-        if addr is not None:
-            try:
-                return await call(self.at(addr, broker_name=mq.broker_name))
-            except ConnectFailed as error:
-                failure = error
-                if isinstance(error, WrongBroker):
-                    self.is_elsewhere(mq.broker_name, addr)
-        moved = (await self.refresh(mq.topic)).master(mq.broker_name)
-        if moved is None or moved == addr:
-            raise failure
-        return await call(self.at(moved, broker_name=mq.broker_name))
 
     def is_elsewhere(self, broker_name: str, addr: str) -> None:
         """Another broker listens at ``addr``: forget the address, and ask again for the routes that had it."""
@@ -302,6 +280,25 @@ class ClientInstance:
         if self.membership.new_among(self._members_addrs()):
             self._news.set()
 
+    async def leave_producer(self, group: str) -> None:
+        """A producer of ``group`` has stopped; brokers are told when it was the last one here."""
+        if self.membership.leave_producer(group):
+            with self._goodbye():
+                await self.membership.unregister(self.routes.addrs(), self.at, producer_group=group)
+
+    async def leave_consumer(self, group: str) -> None:
+        """The consumer of ``group`` has stopped; brokers are told."""
+        self.membership.leave_consumer(group)
+        with self._goodbye():
+            await self.membership.unregister(self.routes.addrs(), self.at, consumer_group=group)
+
+    @contextmanager
+    def _goodbye(self) -> Iterator[None]:
+        """Tell brokers, also when cancelled, as far as they answer in time."""
+        with survived("leaving groups"), trio.CancelScope(shield=True) as scope:
+            scope.deadline = trio.current_time() + GOODBYE_TIMEOUT_S
+            yield
+
     def _members_addrs(self) -> list[str]:
         return self.membership.wanted_addrs(self.routes.masters(), self.routes.addrs())
 
@@ -310,7 +307,6 @@ class ClientInstance:
         while True:
             with trio.move_on_after(HEARTBEAT_INTERVAL_S if answered else HEARTBEAT_RETRY_S):
                 await self._news.wait()
-            self._news = trio.Event()
             answered = False
             with survived("a heartbeat"):
                 answered = await self.membership.beat(self._members_addrs(), self.at)

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
+from mqcommon.errors import InvalidArgument
 from remoting.net.answers import answer_with
 from remoting.net.channel import Channel
 from remoting.net.server import Handler
@@ -62,7 +63,7 @@ class Membership:
     def join_consumer(self, group: str, consumer: Consumer) -> None:
         """``consumer`` is this client's member of ``group`` now."""
         if group in self._consumers:
-            raise ValueError(f"this client already has a consumer of group {group!r}")
+            raise InvalidArgument(f"this client already has a consumer of group {group!r}")
         self._consumers[group] = consumer
         self._version += 1
 
@@ -112,15 +113,14 @@ class Membership:
 
     async def goodbye(self, addrs: list[str], at: Callable[[str], Endpoint]) -> None:
         """Leave all groups at every broker that knows us."""
-        known = [addr for addr in addrs if addr in self._told]
         for group in self._producers:
-            await self._unregister(known, at, producer_group=group)
+            await self.unregister(addrs, at, producer_group=group)
         for group in self._consumers:
-            await self._unregister(known, at, consumer_group=group)
+            await self.unregister(addrs, at, consumer_group=group)
         self._producers.clear()
         self._consumers.clear()
 
-    async def _unregister(
+    async def unregister(
         self,
         addrs: list[str],
         at: Callable[[str], Endpoint],
@@ -128,12 +128,14 @@ class Membership:
         producer_group: str | None = None,
         consumer_group: str | None = None,
     ) -> None:
+        """Leave one group at every broker of ``addrs`` that knows us."""
+
         async def leave(addr: str) -> None:
             await broker_api.unregister_client(
                 at(addr), self.client_id, producer_group=producer_group, consumer_group=consumer_group
             )
 
-        answers = await ask_all(addrs, leave)
+        answers = await ask_all([addr for addr in addrs if addr in self._told], leave)
         for error in answers.errors.values():
             logger.info("unregistering failed: %s", error)
 

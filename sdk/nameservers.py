@@ -7,15 +7,15 @@ so that a frozen NameServer costs part of it and not all.
 
 import logging
 import os
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from random import Random
 from typing import TypeVar
 
 import trio
 
-from mqcommon.addresses import split_address
+from mqcommon.addresses import is_address
 from mqcommon.arguments import wrong_type
-from mqcommon.errors import BrokerError, RemotingError, UserError
+from mqcommon.errors import BrokerError, InvalidArgument, RemotingError, UserError
 from remoting.net.client import RemotingClient
 from sdk.endpoint import Endpoint
 
@@ -31,26 +31,31 @@ MIN_TRY_MS = 250
 def parse_nameservers(text: str | None, *, required: bool = True) -> tuple[str, ...]:
     """The addresses in ``host:port;host:port`` (commas do too); those of $NAMESRV_ADDR when there is no text.
 
-    UserError when there are none and one is ``required``.
+    InvalidArgument when one is no address; UserError when there are none and one is ``required``.
     """
     if text is not None and not isinstance(text, str):
         raise wrong_type("nameserver", "a str like 'host:port;host:port'", text)
     given = text or os.environ.get(NAMESRV_ADDR) or ""
     addrs = list(dict.fromkeys(part.strip() for part in given.replace(",", ";").split(";") if part.strip()))
     if not addrs and required:
-        raise _none_given()
-    for addr in addrs:
-        try:
-            split_address(addr)
-        except ValueError:
-            raise UserError(
+        raise none_given()
+    return check_nameservers(addrs)
+
+
+def check_nameservers(addrs: Iterable[str]) -> tuple[str, ...]:
+    """``addrs``, or InvalidArgument when one is no address."""
+    found = tuple(addrs)
+    for addr in found:
+        if not is_address(addr):
+            raise InvalidArgument(
                 f"NameServer {addr!r} is not of the form host:port (several are separated by ';'), "
                 "for example 127.0.0.1:9876"
-            ) from None
-    return tuple(addrs)
+            )
+    return found
 
 
-def _none_given() -> UserError:
+def none_given() -> UserError:
+    """The error of a client that has to ask a NameServer and knows none."""
     return UserError(f"no NameServer is given: pass host:port, or set {NAMESRV_ADDR}=host:port;host:port")
 
 
@@ -71,7 +76,7 @@ class NameServers:
     def addrs(self) -> tuple[str, ...]:
         """All of them; UserError when there is none."""
         if not self._addrs:
-            raise _none_given()
+            raise none_given()
         return self._addrs
 
     def at(self, addr: str, timeout_ms: float) -> Endpoint:

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from mqcommon.addresses import format_address
 from spark_connector.records import Ints, Mask, all_alike
 
 # the four hex digits of each two bytes, indexed by the number that this machine reads them as
@@ -115,4 +116,4 @@ def _equal_texts(data: Any, width: int, rows: int) -> pa.Array:
 
 
 def _host_text(host: bytes) -> str:
-    return f"{ip_address(host[:-4])}:{int.from_bytes(host[-4:], 'big', signed=True)}"
+    return format_address(str(ip_address(host[:-4])), int.from_bytes(host[-4:], "big", signed=True))

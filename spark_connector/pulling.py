@@ -9,9 +9,11 @@ Neighbours: batch_reader.py (caller), sdk.blocking (whose PullConsumer is the `Q
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from random import random
+from math import inf
+from random import Random
 from typing import NamedTuple, Protocol, TypeVar
 
+from mqcommon.backoff import Backoff
 from mqcommon.errors import BrokerError, RemotingError, RouteNotFound, SkylarkError
 from mqcommon.message.queue import MessageQueue
 from mqcommon.names import MASTER_ID
@@ -25,6 +27,8 @@ T = TypeVar("T")
 MAX_PULL_BYTES = 640 * 1024
 # Small pulls are decoded together, which costs less a row (RocketMQ's brokers give 32 messages a pull).
 JOIN_BYTES = 2 * 1024 * 1024
+# Jitter takes up to half of a pause, so the first one is between 0.75 and 1.5 times retryIntervalMs.
+MOST_INTERVALS = 1.5
 
 
 class ReadFailed(SkylarkError):
@@ -118,8 +122,8 @@ def _pull(
     options: ReadOptions,
     sleep: Callable[[float], None],
 ) -> Pulled:
-    delay_s = options.retry_interval_ms / 1000
-    for tries_left in range(options.num_retries, -1, -1):
+    backoff = Backoff(MOST_INTERVALS * options.retry_interval_ms / 1000, inf, Random())
+    for failures, tries_left in enumerate(range(options.num_retries, -1, -1), 1):
         try:
             pulled = reader.pull_bytes(
                 queue,
@@ -140,8 +144,7 @@ def _pull(
                     f"{_name(queue)} cannot be read on at offset {offset} (after {options.num_retries + 1} tries):"
                     f" {error}"
                 ) from error
-        sleep(delay_s * (0.5 + random()))
-        delay_s *= 2
+        sleep(backoff.pause_s(failures))
     raise AssertionError("unreachable: the last try returns or raises")
 
 

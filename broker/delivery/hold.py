@@ -17,6 +17,7 @@ import trio
 
 from broker.store.filter import Filter
 from broker.store.queue.consumequeue import ConsumeQueue
+from mqcommon.signal import Signal
 from remoting.net.channel import Channel
 from remoting.protocol.bodies.group import SubscriptionGroupConfig
 from remoting.protocol.command import Command
@@ -125,7 +126,7 @@ class HeldPulls:
         self._next_tick = 0
         # (pull, last): what is to be looked at when the loop has had its turn.
         self._due: deque[tuple[HeldPull, bool]] = deque()
-        self._wake = trio.Event()
+        self._wake = Signal()
         self._count = 0
         self._codes = 0
 
@@ -208,13 +209,12 @@ class HeldPulls:
     async def run(self) -> None:
         """Keep deadlines, and answer what had to wait, until cancelled."""
         while True:
+            self._wake.clear()
             if self.expire(trio.current_time()):
                 await trio.lowlevel.checkpoint()
             else:
                 with trio.move_on_after(TICK_S):
                     await self._wake.wait()
-            if self._wake.is_set():
-                self._wake = trio.Event()
 
     def _wanting(self, queue: ConsumeQueue, waiting: _Waiting) -> list[HeldPull]:
         """The pulls that the messages after ``seen`` may be for; those with tags are told where these begin."""

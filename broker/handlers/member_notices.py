@@ -14,6 +14,7 @@ import trio
 from broker.meta.clients import Clients
 from broker.meta.groups import Groups
 from broker.options import BrokerOptions
+from mqcommon.signal import Signal
 from remoting.protocol.headers.groups import ConsumerGroupRequestHeader
 from remoting.protocol.requests.clients import NOTIFY_CONSUMER_IDS_CHANGED
 
@@ -36,7 +37,7 @@ class MemberNotices:
         self._again: set[str] = set()
         # Groups to tell in the next turns of the loop: an ordered set.
         self._ready: dict[str, None] = {}
-        self._wake = trio.Event()
+        self._wake = Signal()
 
     def changed(self, groups: Iterable[str]) -> None:
         """The members of ``groups`` changed, or their subscriptions."""
@@ -66,7 +67,6 @@ class MemberNotices:
                     await trio.lowlevel.checkpoint()
             with trio.move_on_at(self._quiet_until[0][0] if self._quiet_until else math.inf):
                 await self._wake.wait()
-            self._wake = trio.Event()
 
     def _end_windows(self, now: float) -> None:
         while self._quiet_until and self._quiet_until[0][0] <= now:

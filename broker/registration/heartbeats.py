@@ -16,6 +16,7 @@ from broker.options import BrokerOptions
 from broker.registration.outer import Namesrv
 from broker.replication.members import Members
 from mqcommon.errors import BrokerError, ProtocolError, RemotingError
+from mqcommon.signal import Signal
 from remoting.protocol.codes import ResponseCode
 
 logger = logging.getLogger(__name__)
@@ -33,12 +34,13 @@ class Heartbeats:
         self._options = options
         self._members = members
         self._follows = follows
-        self._asked = trio.Event()
+        # By NameServer: each has a task that asks it.
+        self._asked: dict[str, Signal] = {}
 
     def ask_soon(self) -> None:
         """Ask all NameServers who lives, now."""
-        self._asked.set()
-        self._asked = trio.Event()
+        for asked in self._asked.values():
+            asked.set()
 
     async def keep(self, namesrv: Namesrv, is_registered: Callable[[], bool], forgotten: Callable[[], None]) -> None:
         """Until cancelled, while the broker is registered. ``forgotten``: the NameServer does not know it."""
@@ -64,11 +66,10 @@ class Heartbeats:
                 logger.exception("heartbeat to NameServer %s failed", namesrv.addr)
 
     async def _ask(self, namesrv: Namesrv, is_registered: Callable[[], bool]) -> None:
-        asked = self._asked
+        asked = self._asked[namesrv.addr] = Signal()
         while True:
             with trio.move_on_after(self._options.sync_broker_member_group_period / 1000):
                 await asked.wait()
-            asked = self._asked  # what is asked for from here on is answered by the next question
             if not self._follows():
                 continue
             addrs = None

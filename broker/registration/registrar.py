@@ -26,6 +26,7 @@ from broker.replication.known_master import KnownMaster
 from mqcommon.backoff import Backoff
 from mqcommon.errors import BrokerError, ProtocolError, RemotingError, RequestTimeout
 from mqcommon.names import MASTER_ID
+from mqcommon.signal import Signal
 from remoting.net.client import RemotingClient, open_client
 
 logger = logging.getLogger(__name__)
@@ -50,7 +51,7 @@ class _State:
 
     def __init__(self, addr: str) -> None:
         self.addr = addr
-        self.wake = trio.Event()
+        self.wake = Signal()
         #: What it was told; None before the first connection.
         self.registration: Registration | None = None
         #: Whether it answers; None until the first attempt.
@@ -159,7 +160,7 @@ class Registrar(Part):
         namesrv = Namesrv(client, state.addr, self._identity, self._options)
         registration = state.registration = Registration(namesrv, self._topics, self._options)
         while True:
-            state.wake = trio.Event()
+            state.wake.clear()
             started = trio.current_time()
             try:
                 await self._register(namesrv, registration)

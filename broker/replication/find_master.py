@@ -12,8 +12,9 @@ import trio
 
 from broker.options import BrokerOptions
 from broker.replication.known_master import KnownMaster
-from mqcommon.addresses import split_address
+from mqcommon.addresses import format_address, split_address
 from mqcommon.errors import ProtocolError, RemotingError
+from mqcommon.signal import Signal
 from remoting.net.client import open_client
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.requests.admin import GET_BROKER_RUNTIME_INFO
@@ -46,7 +47,7 @@ class MasterFinder:
     def __init__(self, known: KnownMaster, options: BrokerOptions) -> None:
         self._known = known
         self._options = options
-        self._changed = trio.Event()
+        self._changed = Signal()
         self._guesses = 0
 
     async def find(self) -> Target:
@@ -54,7 +55,6 @@ class MasterFinder:
         known = self._known
         wait_s = FIRST_LOG_S
         while not self._options.ha_master_address and (known.address is None or not known.address.ha_addr):
-            self._changed = trio.Event()
             with trio.move_on_after(wait_s) as waiting:
                 await self._changed.wait()
             if waiting.cancelled_caught:
@@ -70,7 +70,7 @@ class MasterFinder:
             return await _ask(known.address.addr, ha_addr)
         # RocketMQ's own default: the HA port follows the other one.
         host, port = split_address(ha_addr)
-        guess = f"[{host}]:{port - 1}" if ":" in host else f"{host}:{port - 1}"
+        guess = format_address(host, port - 1)
         try:
             target, self._guesses = await _ask(guess, ha_addr), 0
         except OSError:

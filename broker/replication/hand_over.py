@@ -32,7 +32,7 @@ class HandOver(Part):
         self._members = members
         self._offsets = offsets
         self._done_terms = 0
-        self._changed = trio.Event()
+        self._changed = trio.lowlevel.ParkingLot()
         self._failing = False
 
     async def master_is_online(self) -> None:
@@ -94,9 +94,8 @@ class HandOver(Part):
 
     async def _until(self, condition: Callable[[], bool]) -> None:
         while not condition():
-            await self._changed.wait()
+            await self._changed.park()
 
     def changed(self) -> None:
         """Other members live, or something was handed over."""
-        self._changed.set()
-        self._changed = trio.Event()
+        self._changed.unpark_all()

@@ -16,6 +16,7 @@ from broker.replication.role import Kind, Role, RoleMachine
 from broker.replication.slave import Slave
 from broker.replication.slave_sync import SlaveSync
 from mqcommon.errors import UserError
+from mqcommon.signal import Signal
 from remoting.net.transport import Listener
 
 logger = logging.getLogger(__name__)
@@ -46,13 +47,13 @@ class Replication(Part):
         self._slave_sync = slave_sync
         self._listeners = listeners
         self._listen = listen
-        self._changed = trio.Event()
+        self._changed = Signal()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Until cancelled."""
         task_status.started()
         while True:
-            self._changed = trio.Event()
+            self._changed.clear()
             if self._role.now.is_master:
                 await self._lead(self._changed)
             elif self._role.now.follows:
@@ -78,7 +79,7 @@ class Replication(Part):
         for listener in self._listeners:
             await listener.aclose()
 
-    async def _lead(self, changed: trio.Event) -> None:
+    async def _lead(self, changed: Signal) -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._serve_slaves)
             await changed.wait()
@@ -99,7 +100,7 @@ class Replication(Part):
         except UserError as error:
             logger.error("no slave can follow this master, still trying: %s", error)
 
-    async def _follow(self, changed: trio.Event) -> None:
+    async def _follow(self, changed: Signal) -> None:
         slave = self._new_slave()
         try:
             async with trio.open_nursery() as nursery:

@@ -23,6 +23,7 @@ from broker.replication.master_api import Master, Offsets
 from broker.tasks.persist import Persister
 from mqcommon.backoff import Backoff
 from mqcommon.errors import BrokerError, ProtocolError, RemotingError, ReplicationRefused, RequestTimeout, StoreError
+from mqcommon.signal import Signal
 from remoting.net.client import RemotingClient, open_client
 from remoting.net.steps import run_slices
 from remoting.protocol.bodies.data_version import DataVersion
@@ -71,7 +72,7 @@ class SlaveSync:
         self._online = online
         self._max_frame_bytes = max_frame_bytes
         self._backoff = Backoff(FIRST_RETRY_S, RETRY_S, random or Random())
-        self._moved = trio.Event()
+        self._moved = Signal()
         self._failures = 0
         self._whole_at = self._offsets_from = -math.inf
         #: How often all that the master had was here.
@@ -81,11 +82,11 @@ class SlaveSync:
         """Follow the master, wherever it is."""
         async with open_client(max_frame_bytes=self._max_frame_bytes) as client:
             while True:
-                self._moved = moved = trio.Event()
+                self._moved.clear()
                 async with trio.open_nursery() as nursery:
                     if self._known.address is not None:
                         nursery.start_soon(self._follow, client, self._known.address.addr)
-                    await moved.wait()
+                    await self._moved.wait()
                     nursery.cancel_scope.cancel()
 
     def master_moved(self) -> None:

@@ -21,6 +21,7 @@ from broker.store.retention import Decision
 from broker.store.store import MessageStore
 from broker.tasks.flush import Flusher
 from mqcommon.clock import Clock
+from mqcommon.signal import Signal
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +44,7 @@ class Cleaner(Part):
         self._flusher = flusher
         self._options = options
         self._clock = clock
-        self._asked = trio.Event()
+        self._asked = Signal()
         self._following = trio.Lock()
         # The log's start that queues and index know of.
         self._followed = -1
@@ -67,10 +68,10 @@ class Cleaner(Part):
                 if not await self._clean(decision):
                     break
                 decision = await self._look(asked=asked)
+            asked = False
             with trio.move_on_after(self._options.clean_resource_interval / 1000):
                 await self._asked.wait()
-            asked = self._asked.is_set()
-            self._asked = trio.Event()
+                asked = True
             decision = await self._look(asked=asked)
 
     async def follow_log(self) -> None:

@@ -18,6 +18,7 @@ from broker.store.log.residency import NotResident, resident_only, warm
 from broker.store.store import MAX_ENTRIES_WAITING, QUEUES, WAITING, MessageStore
 from broker.writing.group_commit import GroupCommit
 from mqcommon.errors import DiskFull, OutOfDescriptors, StoreError
+from mqcommon.signal import Signal
 
 logger = logging.getLogger(__name__)
 
@@ -65,7 +66,7 @@ class Flusher(Part):
         self._flushing = trio.Lock()
         # Held while something is made durable: who removes files must not meet that.
         self.one_at_a_time = trio.Lock()
-        self._waiting = trio.Event()
+        self._waiting = Signal()
         self._busy = False
         self._may_be_behind = MAX_INDEX_BEHIND_BYTES
         self._most_behind = 0
@@ -186,7 +187,6 @@ class Flusher(Part):
     async def _flush_waiting(self) -> None:
         while True:
             await self._waiting.wait()
-            self._waiting = trio.Event()
             while self._commits:
                 await self._try(self.flush)
 

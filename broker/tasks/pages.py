@@ -10,6 +10,7 @@ import trio
 from broker.part import Part
 from broker.store.log.commitlog import CommitLog
 from mqcommon.errors import FileClosed
+from mqcommon.signal import Signal
 
 
 class PagesAhead(Part):
@@ -17,7 +18,7 @@ class PagesAhead(Part):
 
     def __init__(self, log: CommitLog) -> None:
         self._log = log
-        self._wanted = trio.Event()
+        self._wanted = Signal()
         # A thread of its own: it may wait for the disk while others want to be quick.
         self._thread = trio.CapacityLimiter(1)
 
@@ -31,7 +32,6 @@ class PagesAhead(Part):
         task_status.started()
         while True:
             await self._wanted.wait()
-            self._wanted = trio.Event()
             while span := self._log.take_unpopulated():
                 with suppress(FileClosed):  # the log has rolled on, and the file was removed
                     await trio.to_thread.run_sync(

@@ -13,6 +13,7 @@ from broker.meta.metadata import Metadata
 from broker.options import BrokerOptions
 from broker.part import Part
 from mqcommon.errors import OutOfDescriptors, StoreError
+from mqcommon.signal import Signal
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +37,7 @@ class Persister(Part):
         self._metadata = metadata
         self._journal = metadata.journal
         self._options = options
-        self._wanted = trio.Event()
+        self._wanted = Signal()
         self._syncing = False
         self._round = _Round()
         self._compacting = False
@@ -102,7 +103,6 @@ class Persister(Part):
     async def _sync_when_wanted(self, nursery: trio.Nursery) -> None:
         while True:
             await self._wanted.wait()
-            self._wanted = trio.Event()
             current, self._round = self._round, _Round()
             error = "the broker is stopping: the change may be lost"
             self._syncing = True

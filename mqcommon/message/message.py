@@ -3,6 +3,7 @@
 import zlib
 from collections.abc import Iterable, Mapping
 
+from mqcommon.addresses import format_address
 from mqcommon.arguments import INT_MAX, INT_MIN, check_bytes, check_int, check_text, shown, wrong_type
 from mqcommon.errors import InvalidArgument, ProtocolError
 from mqcommon.message.columns import record_starts
@@ -262,8 +263,7 @@ class MessageExt:
 
     @property
     def born_host(self) -> str:
-        ip, port = decode_host(self.record.born_host)
-        return f"{ip}:{port}"
+        return format_address(*decode_host(self.record.born_host))
 
     @property
     def store_timestamp(self) -> int:
@@ -272,8 +272,7 @@ class MessageExt:
 
     @property
     def store_host(self) -> str:
-        ip, port = decode_host(self.record.store_host)
-        return f"{ip}:{port}"
+        return format_address(*decode_host(self.record.store_host))
 
     @property
     def reconsume_times(self) -> int:

@@ -7,31 +7,32 @@ from mqcommon.errors import RouteNotFound, UserError
 from mqcommon.names import retry_topic
 from remoting.protocol.bodies.route import BrokerData
 from sdk import namesrv_api
-from sdk.client import ClientInstance
 from sdk.endpoint import Endpoint
 from sdk.fanout import Answers, ask_all
+from sdk.nameservers import check_nameservers
 from sdk.routes import reader_of
+from sdk.shared import ClientHandle
 
 T = TypeVar("T")
 
 
 class Asking:
-    """Of a broker set the master is asked, or what can be read in its place. ``timeout_ms`` is for each answer."""
+    """Of a broker set the master is asked, or what can be read in its place."""
 
-    def __init__(self, instance: ClientInstance, timeout_ms: float) -> None:
-        self._instance = instance
-        self._timeout_ms = timeout_ms
+    def __init__(self, client: ClientHandle) -> None:
+        self._client = client
 
     def at(self, addr: str) -> Endpoint:
-        return self._instance.at(addr, self._timeout_ms)
+        return self._client.at(addr)
 
     async def namesrv(self, call: Callable[[Endpoint], Awaitable[T]]) -> T:
-        return await self._instance.name_servers.ask(call, self._timeout_ms)
+        return await self._client.name_servers.ask(call, self._client.timeout_ms)
 
     async def each_namesrv(
         self, call: Callable[[Endpoint], Awaitable[T]], addrs: Sequence[str] | None = None
     ) -> Answers[T]:
-        return await self.each(addrs or self._instance.name_servers.addrs, call)
+        given = check_nameservers(addrs or ())
+        return await self.each(given or self._client.name_servers.addrs, call)
 
     async def each(self, addrs: Iterable[str], call: Callable[[Endpoint], Awaitable[T]]) -> Answers[T]:
         return await ask_all(addrs, lambda addr: call(self.at(addr)))
@@ -58,13 +59,13 @@ class Asking:
         As with RocketMQ's tool a topic may be named there, too, whose route is taken then.
         """
         if cluster is None:
-            return _readers((await self._instance.fetch_route(topic)).broker_datas)
+            return _readers((await self._client.fetch_route(topic)).broker_datas)
         info = await self.namesrv(namesrv_api.cluster_info)
         names = info.cluster_addr_table.get(cluster)
         if names is not None:
             return _readers([info.broker_addr_table[name] for name in sorted(names) if name in info.broker_addr_table])
         try:
-            return _readers((await self._instance.fetch_route(cluster)).broker_datas)
+            return _readers((await self._client.fetch_route(cluster)).broker_datas)
         except RouteNotFound:
             known = ", ".join(sorted(info.cluster_addr_table)) or "none"
             raise UserError(f"there is no cluster {cluster!r}; the NameServer knows: {known}") from None

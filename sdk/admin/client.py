@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Literal, Self, TypeVar
 
-from mqcommon.errors import UserError
+from mqcommon.addresses import format_address
+from mqcommon.errors import InvalidArgument, UserError
 from mqcommon.message.ids import parse_offset_msg_id
 from mqcommon.message.message import MessageExt
 from mqcommon.message.queue import MessageQueue
@@ -29,9 +30,9 @@ from sdk.admin import broker_admin_api as api
 from sdk.admin.asking import Asking
 from sdk.admin.merge import merge_consume_stats, merge_consumers, merge_producers, merge_topic_stats
 from sdk.checked import Count, Milliseconds, NotNegative, Offset, checked_methods
-from sdk.client import ClientInstance
 from sdk.fanout import ask_all
 from sdk.routes import master_of
+from sdk.shared import Client, ClientHandle
 
 T = TypeVar("T")
 
@@ -45,28 +46,28 @@ _NO_SUCH_GROUP = (ResponseCode.CONSUMER_NOT_ONLINE, ResponseCode.SUBSCRIPTION_GR
 class Admin:
     """Asks NameServers and brokers; ``async with Admin("127.0.0.1:9876") as admin: ...``.
 
-    ``nameserver`` is ``host:port;host:port``; without it $NAMESRV_ADDR counts. With neither, what takes the address
-    of a broker works all the same; the rest is a UserError. ``timeout_ms`` is for each request.
+    ``nameserver`` is ``host:port;host:port``, or a `Client` to share; without it $NAMESRV_ADDR counts. With neither,
+    what takes the address of a broker works all the same; the rest is a UserError. ``timeout_ms`` is for each request.
     """
 
-    def __init__(self, nameserver: str | None = None, *, timeout_ms: Milliseconds = 5000) -> None:
-        self._instance = ClientInstance(nameserver, request_timeout_ms=timeout_ms, needs_nameserver=False)
-        self._ask = Asking(self._instance, timeout_ms)
+    def __init__(self, nameserver: str | Client | None = None, *, timeout_ms: Milliseconds = 5000) -> None:
+        self._client = ClientHandle(nameserver, timeout_ms=timeout_ms, needs_nameserver=False)
+        self._ask = Asking(self._client)
 
     async def __aenter__(self) -> Self:
-        await self._instance.__aenter__()
+        await self._client.__aenter__()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._instance.__aexit__(kind, error, trace)
+        await self._client.__aexit__(kind, error, trace)
 
     # --- routes and clusters
 
     async def topic_route(self, topic: str) -> TopicRouteData:
         """The topic's route as a NameServer gives it; RouteNotFound when none has it."""
-        return await self._instance.fetch_route(topic)
+        return await self._client.fetch_route(topic)
 
     async def cluster_info(self) -> ClusterInfo:
         """Clusters, their brokers, and the addresses of each broker's master and slaves."""
@@ -226,9 +227,8 @@ class Admin:
         try:
             host, port, offset = parse_offset_msg_id(offset_msg_id)
         except ValueError as error:
-            raise UserError(str(error)) from None
-        addr = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        return await broker_api.view_message(self._ask.at(addr), offset)
+            raise InvalidArgument(str(error)) from None
+        return await broker_api.view_message(self._ask.at(format_address(host, port)), offset)
 
     async def consume_message_directly(
         self, group: str, client_id: str, message: MessageExt
@@ -239,11 +239,11 @@ class Admin:
 
     async def max_offset(self, mq: MessageQueue) -> int:
         """The offset that the queue's next message will get."""
-        return await self._instance.ask_master(mq, lambda at: broker_api.max_offset(at, mq.topic, mq.queue_id))
+        return await self._client.ask_master(mq, lambda at: broker_api.max_offset(at, mq.topic, mq.queue_id))
 
     async def min_offset(self, mq: MessageQueue) -> int:
         """The offset of the queue's oldest message."""
-        return await self._instance.ask_master(mq, lambda at: broker_api.min_offset(at, mq.topic, mq.queue_id))
+        return await self._client.ask_master(mq, lambda at: broker_api.min_offset(at, mq.topic, mq.queue_id))
 
     async def search_offset(
         self, mq: MessageQueue, timestamp_ms: int, boundary: Literal["LOWER", "UPPER"] = "LOWER"
@@ -252,13 +252,13 @@ class Admin:
 
         With ``boundary`` UPPER: of its last message stored then or before.
         """
-        return await self._instance.ask_master(
+        return await self._client.ask_master(
             mq, lambda at: broker_api.search_offset(at, mq.topic, mq.queue_id, timestamp_ms, boundary=boundary)
         )
 
     async def earliest_store_time(self, mq: MessageQueue) -> int | None:
         """When the queue's oldest message was stored (ms); None when it has none."""
-        return await self._instance.ask_master(mq, lambda at: broker_api.earliest_store_time(at, mq.topic, mq.queue_id))
+        return await self._client.ask_master(mq, lambda at: broker_api.earliest_store_time(at, mq.topic, mq.queue_id))
 
     async def query_consume_queue(
         self, addr: str, topic: str, queue_id: NotNegative, index: Offset, count: Count = 10, group: str | None = None

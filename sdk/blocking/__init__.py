@@ -1,11 +1,14 @@
-"""Producer, PullConsumer and Admin for plain threads: scripts, notebooks, Spark tasks.
+"""Producer, PullConsumer, Admin and Client for plain threads: scripts, notebooks, Spark tasks.
 
     with PullConsumer("127.0.0.1:9876") as consumer:
         for queue in consumer.message_queues("flights"): ...
 
 The methods are those of the async classes, blocking; they may be called from any thread. Each object has one
-background thread with an event loop.
-loop.py      the thread;  consumer.py, producer.py, admin.py: the three classes, written out so that they are typed
+background thread with an event loop, or shares that of a `Client`.
+
+loop.py      threads, and the clients that are open in them; facade.py: what all classes have in common
+client.py    Client, which several of the others may share
+admin.py, consumer.py, producer.py: made from the async classes by scripts/docs
 """
 
 from importlib import import_module
@@ -13,12 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sdk.blocking.admin import Admin
+    from sdk.blocking.client import Client
     from sdk.blocking.consumer import PullConsumer
     from sdk.blocking.producer import Producer
 
-__all__ = ["Admin", "Producer", "PullConsumer"]
+__all__ = ["Admin", "Client", "Producer", "PullConsumer"]
 
-_HOMES = {"Admin": "admin", "Producer": "producer", "PullConsumer": "consumer"}
+_HOMES = {"Admin": "admin", "Client": "client", "Producer": "producer", "PullConsumer": "consumer"}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,8 +1,7 @@
-"""`Admin`, blocking; see `sdk.admin.client`."""
+"""`Admin`, blocking. Made by scripts/docs from sdk.admin.client: edit that, not this."""
 
 from collections.abc import Mapping, Sequence
-from types import TracebackType
-from typing import Literal, Self
+from typing import Literal
 
 from mqcommon.message.message import MessageExt
 from mqcommon.message.queue import MessageQueue
@@ -16,33 +15,22 @@ from remoting.protocol.bodies.route import TopicRouteData
 from remoting.protocol.bodies.running_info import ConsumerRunningInfo
 from remoting.protocol.bodies.stats import BrokerStatsData, ConsumeStats
 from remoting.protocol.bodies.topic import TopicConfig, TopicConfigTable, TopicStatsTable
-from sdk.admin import client
 from sdk.admin.client import LONG_MAX
-from sdk.blocking.loop import ClientLoop
+from sdk.admin.client import Admin as AsyncAdmin
+from sdk.blocking.client import Client, loop_of
+from sdk.blocking.facade import Facade
+from sdk.checked import Count, Milliseconds, NotNegative, Offset
 
 
-class Admin:
-    """``with Admin("127.0.0.1:9876") as admin: ...``; arguments as the async one's."""
+class Admin(Facade[AsyncAdmin]):
+    """Asks NameServers and brokers; ``with Admin("127.0.0.1:9876") as admin: ...``.
 
-    def __init__(self, nameserver: str | None = None, *, timeout_ms: int = 5000) -> None:
-        self._loop = ClientLoop(lambda: client.Admin(nameserver, timeout_ms=timeout_ms))
+    ``nameserver`` is ``host:port;host:port``, or a `Client` to share; without it $NAMESRV_ADDR counts. With neither,
+    what takes the address of a broker works all the same; the rest is a UserError. ``timeout_ms`` is for each request.
+    """
 
-    def open(self) -> Self:
-        """Connect; ``with`` does it."""
-        self._loop.open()
-        return self
-
-    def close(self) -> None:
-        """Close the connections; ``with`` does it."""
-        self._loop.close()
-
-    def __enter__(self) -> Self:
-        return self.open()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+    def __init__(self, nameserver: str | Client | None = None, *, timeout_ms: Milliseconds = 5000) -> None:
+        super().__init__(loop_of(nameserver, lambda client: AsyncAdmin(client, timeout_ms=timeout_ms)))
 
     # --- routes and clusters
 
@@ -148,13 +136,7 @@ class Admin:
     # --- messages and offsets
 
     def query_message_by_key(
-        self,
-        topic: str,
-        key: str,
-        max_num: int = 64,
-        begin: int = 0,
-        end: int = LONG_MAX,
-        cluster: str | None = None,
+        self, topic: str, key: str, max_num: Count = 64, begin: int = 0, end: int = LONG_MAX, cluster: str | None = None
     ) -> list[MessageExt]:
         """Messages of ``topic`` with ``key`` among their keys, stored from ``begin`` to ``end`` (ms), oldest first.
 
@@ -194,7 +176,7 @@ class Admin:
         return self._loop.call(lambda admin: admin.earliest_store_time(mq))
 
     def query_consume_queue(
-        self, addr: str, topic: str, queue_id: int, index: int, count: int = 10, group: str | None = None
+        self, addr: str, topic: str, queue_id: NotNegative, index: Offset, count: Count = 10, group: str | None = None
     ) -> ConsumeQueueEntries:
         """What stands in a queue of the broker from offset ``index`` on, and whether ``group`` would take it.
 

@@ -1,59 +1,55 @@
-"""`PullConsumer`, blocking; see `sdk.consumer.pull`."""
+"""`PullConsumer`, blocking. Made by scripts/docs from sdk.consumer.pull: edit that, not this."""
 
 from collections.abc import Iterator
-from types import TracebackType
-from typing import Literal, Self
+from typing import Literal
 
 from mqcommon.message.message import MessageExt
 from mqcommon.message.queue import MessageQueue
 from remoting.protocol.bodies.heartbeat import SUB_ALL
-from sdk.blocking.loop import ClientLoop, LoopThread
-from sdk.consumer import pull
+from sdk.blocking.client import Client, loop_of
+from sdk.blocking.facade import Facade, batches_of, messages_of
+from sdk.checked import Count, GroupName, Milliseconds, NotNegative, Offset, TopicName
 from sdk.consumer.pull import MAX_BYTES, MAX_COUNT, STREAM_BYTES, STREAM_COUNT, STREAM_WAIT_MS
+from sdk.consumer.pull import PullConsumer as AsyncPullConsumer
 from sdk.consumer.result import PullBytes, PullResult
-from sdk.consumer.stream import MessageStream
 from sdk.endpoint import DEFAULT_TIMEOUT_MS
 
 
-class PullConsumer:
-    """``with PullConsumer("127.0.0.1:9876", group="g") as consumer: ...``; arguments as the async one's."""
+class PullConsumer(Facade[AsyncPullConsumer]):
+    """``with PullConsumer("127.0.0.1:9876", group="g") as consumer: ...``
+
+    ``nameserver`` is ``host:port;host:port``, or a `Client` to share; without it $NAMESRV_ADDR counts. ``group`` is
+    what offsets are committed under. ``timeout_ms`` is for each request, on top of a pull's ``wait_ms``. With
+    ``heartbeat`` brokers list this consumer in its group; without, it only reads.
+    """
 
     def __init__(
         self,
-        nameserver: str | None = None,
+        nameserver: str | Client | None = None,
         *,
-        group: str = "DEFAULT_CONSUMER",
-        timeout_ms: int = DEFAULT_TIMEOUT_MS,
+        group: GroupName = "DEFAULT_CONSUMER",
+        timeout_ms: Milliseconds = DEFAULT_TIMEOUT_MS,
         heartbeat: bool = True,
     ) -> None:
-        self.group = group
-        self._loop = ClientLoop(
-            lambda: pull.PullConsumer(nameserver, group=group, timeout_ms=timeout_ms, heartbeat=heartbeat)
+        super().__init__(
+            loop_of(
+                nameserver,
+                lambda client: AsyncPullConsumer(client, group=group, timeout_ms=timeout_ms, heartbeat=heartbeat),
+            )
         )
+        self.group = group
 
-    def open(self) -> Self:
-        """Connect; ``with`` does it."""
-        self._loop.open()
-        return self
+    # --- queues and offsets
 
-    def close(self) -> None:
-        """Leave the group, close the connections; ``with`` does it."""
-        self._loop.close()
+    def message_queues(self, topic: TopicName) -> list[MessageQueue]:
+        """The queues of ``topic`` that can be read, sorted; RouteNotFound when there is no such topic.
 
-    def __enter__(self) -> Self:
-        return self.open()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def message_queues(self, topic: str) -> list[MessageQueue]:
-        """The queues of ``topic`` that can be read, sorted."""
+        They are asked for now; while no NameServer answers, those of the last known route count.
+        """
         return self._loop.call(lambda consumer: consumer.message_queues(topic))
 
     def max_offset(self, mq: MessageQueue) -> int:
-        """The offset that the queue's next message will get."""
+        """The offset that the queue's next message will get; while the master is away, as far as a slave has it."""
         return self._loop.call(lambda consumer: consumer.max_offset(mq))
 
     def min_offset(self, mq: MessageQueue) -> int:
@@ -72,24 +68,36 @@ class PullConsumer:
         return self._loop.call(lambda consumer: consumer.earliest_store_time(mq))
 
     def committed_offset(self, mq: MessageQueue) -> int | None:
-        """What this group has committed for the queue; None when nothing."""
+        """What this group has committed for the queue; None when nothing.
+
+        While the master is away: what this consumer committed last, else what a slave has copied.
+        """
         return self._loop.call(lambda consumer: consumer.committed_offset(mq))
 
-    def commit_offset(self, mq: MessageQueue, offset: int) -> None:
-        """Set this group's offset for the queue."""
+    def commit_offset(self, mq: MessageQueue, offset: Offset) -> None:
+        """Set this group's offset for the queue: that of the first message not consumed yet.
+
+        While the master is away the offset is kept here, and committed when it is back.
+        """
         self._loop.call(lambda consumer: consumer.commit_offset(mq, offset))
+
+    # --- messages
 
     def pull(
         self,
         mq: MessageQueue,
         offset: int,
         *,
-        max_count: int = MAX_COUNT,
-        max_bytes: int = MAX_BYTES,
+        max_count: Count = MAX_COUNT,
+        max_bytes: Count = MAX_BYTES,
         expression: str = SUB_ALL,
-        wait_ms: int = 0,
+        wait_ms: NotNegative = 0,
     ) -> PullResult:
-        """Messages from ``offset`` on; see the async one."""
+        """Messages from ``offset`` on, at most ``max_count`` and ``max_bytes`` (but never less than one).
+
+        ``expression`` chooses tags: ``"*"`` or ``"A || B"``. With ``wait_ms`` the broker waits that long for a message
+        when there is none yet. The broker may give less than asked; pull on at ``next_offset`` whatever the status.
+        """
         return self._loop.call(
             lambda consumer: consumer.pull(
                 mq, offset, max_count=max_count, max_bytes=max_bytes, expression=expression, wait_ms=wait_ms
@@ -101,12 +109,12 @@ class PullConsumer:
         mq: MessageQueue,
         offset: int,
         *,
-        max_count: int = MAX_COUNT,
-        max_bytes: int = MAX_BYTES,
+        max_count: Count = MAX_COUNT,
+        max_bytes: Count = MAX_BYTES,
         expression: str = SUB_ALL,
-        wait_ms: int = 0,
+        wait_ms: NotNegative = 0,
     ) -> PullBytes:
-        """As `pull`, with the stored records as they are."""
+        """As `pull`, with the stored records as they are; whoever decodes them compares tags."""
         return self._loop.call(
             lambda consumer: consumer.pull_bytes(
                 mq, offset, max_count=max_count, max_bytes=max_bytes, expression=expression, wait_ms=wait_ms
@@ -119,20 +127,22 @@ class PullConsumer:
         start: int,
         end: int | None = None,
         *,
-        max_count: int = STREAM_COUNT,
-        max_bytes: int = STREAM_BYTES,
+        max_count: Count = STREAM_COUNT,
+        max_bytes: Count = STREAM_BYTES,
         expression: str = SUB_ALL,
-        wait_ms: int = STREAM_WAIT_MS,
+        wait_ms: NotNegative = STREAM_WAIT_MS,
     ) -> Iterator[list[MessageExt]]:
-        """Lists of messages from ``start`` up to, not including, ``end``; the next pull is under way meanwhile."""
+        """Lists of messages from ``start`` up to, not including, ``end``; without ``end`` it waits for more for ever.
 
-        async def start_stream(consumer: pull.PullConsumer) -> MessageStream:
-            return consumer.stream(
+        The next pull is under way while the caller works on a list: the fastest way to read a queue. `MessageStream`
+        tells what ends it.
+        """
+        return batches_of(
+            self._loop,
+            lambda consumer: consumer.stream(
                 mq, start, end, max_count=max_count, max_bytes=max_bytes, expression=expression, wait_ms=wait_ms
-            )
-
-        thread = self._loop.opened()
-        return _batches(thread, thread.call(start_stream))
+            ),
+        )
 
     def messages(
         self,
@@ -141,26 +151,9 @@ class PullConsumer:
         end: int | None = None,
         *,
         expression: str = SUB_ALL,
-        wait_ms: int = STREAM_WAIT_MS,
+        wait_ms: NotNegative = STREAM_WAIT_MS,
     ) -> Iterator[MessageExt]:
         """The messages of `stream`, one by one."""
-        thread = self._loop.opened()
-        return _messages(thread, self.stream(mq, start, end, expression=expression, wait_ms=wait_ms))
-
-
-def _messages(thread: LoopThread[pull.PullConsumer], batches: Iterator[list[MessageExt]]) -> Iterator[MessageExt]:
-    """The messages one by one; none in the child of a fork, which would hand out what its parent does."""
-    for batch in batches:
-        for message in batch:
-            if not thread.home.is_here:
-                thread.home.check()
-            yield message
-
-
-def _batches(thread: LoopThread[pull.PullConsumer], stream: MessageStream) -> Iterator[list[MessageExt]]:
-    """What ``stream`` brings. It stays with the thread that it was started in, also after a fork."""
-    try:
-        while (batch := thread.call(lambda _: anext(stream, None))) is not None:
-            yield batch
-    finally:
-        thread.tell(lambda _: stream.close())
+        return messages_of(
+            self._loop, lambda consumer: consumer.stream(mq, start, end, expression=expression, wait_ms=wait_ms)
+        )

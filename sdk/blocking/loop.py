@@ -1,17 +1,18 @@
-"""Threads that run an event loop around one open client.
+"""Threads that run an event loop, and the clients that are open in them.
 
 Opening waits until the client is open, and raises in the caller what went wrong there. A call hands an async function
-to the loop and waits for its end; Ctrl-C in the waiting thread cancels it. Closing closes the client and joins the
-thread. The thread is a daemon: a program that forgets to close still ends.
+to the loop and waits for its end; Ctrl-C in the waiting thread cancels it. A client has a thread of its own, which ends
+with it, or is a guest in the thread of the client that it shares; guests are closed before their host. Threads are
+daemons: a program that forgets to close still ends.
 
 A child of a fork has the objects but not the thread, and locks as they were in that moment. So it leaves all of its
-parent's alone, and its first call opens a client of its own.
+parent's alone, and its first call opens a client of its own (and first one of its host's, if it is a guest).
 """
 
 import threading
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import trio
 
@@ -22,18 +23,24 @@ C = TypeVar("C")
 T = TypeVar("T")
 
 
-class LoopThread(Generic[C]):
-    """A thread with one open client; it belongs to the process that started it."""
+class OpenClient(Generic[C]):
+    """One client in a thread of its own, or in the thread of ``host``; it belongs to the process that opened it."""
 
-    def __init__(self, client: AbstractAsyncContextManager[C]) -> None:
+    def __init__(self, client: AbstractAsyncContextManager[C], host: "OpenClient[Any] | None" = None) -> None:
         self._made = client
+        self._host = host
         self._thread = threading.Thread(target=self._run, name="skylark-sdk", daemon=True)
         self._opened = threading.Event()
+        self._ended = threading.Event()
         self.is_closing = False
         self._failure: BaseException | None = None
         self._token: trio.lowlevel.TrioToken | None = None
-        self._stop: trio.Event | None = None
+        self._stop = trio.Event()
         self._client: C | None = None
+        # Of calls that are under way, and clients that are open in this one's thread. Only the loop uses them.
+        self._calls: dict[trio.CancelScope, None] = {}
+        self._guests: dict[OpenClient[Any], None] = {}
+        self._nursery: trio.Nursery | None = None
         self.home = Home()
 
     @property
@@ -42,17 +49,20 @@ class LoopThread(Generic[C]):
         return self._client is not None
 
     def open(self) -> None:
-        """Start the thread and open the client; raises what opening it raised."""
-        self._thread.start()
+        """Open the client; raises what opening it raised."""
+        if self._host is None:
+            self._thread.start()
+        else:
+            self._host.call(lambda _: self._enter_host())
         try:
             self._opened.wait()
         except BaseException:
             self.is_closing = True
             raise
         if self._client is None:
-            self._thread.join()
+            self._wait_for_end()
             assert self._failure is not None
-            raise self._failure
+            raise _closed() if isinstance(self._failure, trio.Cancelled) else self._failure
 
     def call(self, work: Callable[[C], Awaitable[T]]) -> T:
         """What ``work`` returns or raises in the loop, with the client as its argument."""
@@ -63,8 +73,14 @@ class LoopThread(Generic[C]):
         scope = trio.CancelScope()
 
         async def run() -> T:
-            with scope:
-                return await work(client)
+            if self._ended.is_set():
+                raise _closed()
+            self._calls[scope] = None
+            try:
+                with scope:
+                    return await work(client)
+            finally:
+                del self._calls[scope]
             raise _closed()
 
         try:
@@ -82,11 +98,17 @@ class LoopThread(Generic[C]):
             self._soon(lambda: work(client))
 
     def close(self) -> None:
-        """Close the client and wait until the thread has ended; nothing in a child of its process."""
+        """Close the client and wait until that is done; nothing in a child of its process."""
         self.is_closing = True
-        if self.home.is_here and self._stop is not None:
+        if self.home.is_here and self._token is not None:
             self._soon(self._stop.set)
+            self._wait_for_end()
+
+    def _wait_for_end(self) -> None:
+        if self._host is None:
             self._thread.join()
+        else:
+            self._ended.wait()
 
     def _soon(self, work: Callable[[], object]) -> None:
         assert self._token is not None
@@ -95,62 +117,101 @@ class LoopThread(Generic[C]):
         except trio.RunFinishedError:
             return
 
+    # --- in the loop
+
     def _run(self) -> None:
+        """The thread."""
         try:
             trio.run(self._serve)
         except BaseException as error:  # it ends this thread either way; `open` and `call` show it
             self._failure = error
         finally:
+            self._ended.set()
+            self._opened.set()
+
+    async def _enter_host(self) -> None:
+        host = self._host
+        assert host is not None and host._nursery is not None
+        if host._stop.is_set():
+            raise _closed()
+        host._nursery.start_soon(self._be_guest, host)
+
+    async def _be_guest(self, host: "OpenClient[Any]") -> None:
+        """As long as the client is open; its errors are for those who open and use it, not for the host."""
+        host._guests[self] = None
+        try:
+            await self._serve()
+        except BaseException as error:
+            self._failure = error
+            if not isinstance(error, Exception):
+                raise
+        finally:
+            del host._guests[self]
+            self._ended.set()
             self._opened.set()
 
     async def _serve(self) -> None:
-        async with self._made as client:
-            self._token, self._stop = trio.lowlevel.current_trio_token(), trio.Event()
-            self._client = client
-            self._opened.set()
-            if not self.is_closing:
-                await self._stop.wait()
+        try:
+            async with self._made as client, trio.open_nursery() as self._nursery:
+                self._token = trio.lowlevel.current_trio_token()
+                self._client = client
+                self._opened.set()
+                if not self.is_closing:
+                    await self._stop.wait()
+                self._stop.set()
+                for guest in self._guests:
+                    guest._stop.set()
+        finally:
+            for scope in self._calls:
+                scope.cancel()
 
 
 class ClientLoop(Generic[C]):
-    """One client of type ``C`` in a thread of its own, and after a fork another one in the child.
+    """One client of type ``C``, and after a fork another one in the child.
 
-    ``make`` is called at once, so that its errors are the caller's. It makes another client for every child.
+    ``make`` is called at once, so that its errors are the caller's. It makes another client for every child. With
+    ``host`` the client is a guest there: ``make`` is called again when it is opened, as the host's client may have been
+    made again, too.
     """
 
-    def __init__(self, make: Callable[[], AbstractAsyncContextManager[C]]) -> None:
+    def __init__(
+        self, make: Callable[[], AbstractAsyncContextManager[C]], host: "ClientLoop[Any] | None" = None
+    ) -> None:
         self._make = make
-        self._made: AbstractAsyncContextManager[C] | None = make()
-        self._thread: LoopThread[C] | None = None
+        self._host = host
+        #: What ``make`` returned last.
+        self.made = make()
+        self._is_fresh = host is None
+        self._open: OpenClient[C] | None = None
         # By the number of forks, since a lock may be held in the moment of a fork.
         self._reopening: dict[int, threading.Lock] = {}
 
     def open(self) -> None:
-        """Start the thread and open the client; raises what opening it raised."""
-        if self._thread is not None and self._thread.home.is_here:
+        """Open the client; raises what opening it raised."""
+        if self._open is not None and self._open.home.is_here:
             raise RuntimeError("this client was opened before; make another")
-        self._thread = thread = LoopThread(self._next_client())
-        thread.open()
+        self._open = opening = self._next_client()
+        opening.open()
 
     def call(self, work: Callable[[C], Awaitable[T]]) -> T:
         """What ``work`` returns or raises in the loop, with the client as its argument."""
         return self.opened().call(work)
 
-    def opened(self) -> LoopThread[C]:
-        """The thread of this process; in a child of the process that opened the client it is started here."""
-        thread = self._thread
-        if thread is None:
+    def opened(self) -> OpenClient[C]:
+        """The client of this process; in a child of the process that opened it, it is opened here."""
+        client = self._open
+        if client is None:
             raise _not_open()
-        return thread if thread.home.is_here else self._reopened()
+        return client if client.home.is_here else self._reopened()
 
     def close(self) -> None:
-        """Close the client and wait until the thread has ended. Closing twice does no harm."""
-        if self._thread is not None:
-            self._thread.close()
+        """Close the client and wait until that is done. Closing twice does no harm."""
+        if self._open is not None:
+            self._open.close()
 
-    def _reopened(self) -> LoopThread[C]:
+    def _reopened(self) -> OpenClient[C]:
         with self._reopening.setdefault(FORKS.count, threading.Lock()):
-            parents = self._thread
+            parents = self._open
             assert parents is not None
             if parents.home.is_here:
                 return parents
@@ -158,14 +219,17 @@ class ClientLoop(Generic[C]):
                 raise _closed()
             if not parents.was_opened:
                 raise _not_open()
-            thread = LoopThread(self._next_client())
-            thread.open()
-            self._thread = thread
-            return thread
+            opening = self._next_client()
+            opening.open()
+            self._open = opening
+            return opening
 
-    def _next_client(self) -> AbstractAsyncContextManager[C]:
-        made, self._made = self._made, None
-        return self._make() if made is None else made
+    def _next_client(self) -> OpenClient[C]:
+        host = None if self._host is None else self._host.opened()
+        if not self._is_fresh:
+            self.made = self._make()
+        self._is_fresh = False
+        return OpenClient(self.made, host)
 
 
 def _not_open() -> RuntimeError:

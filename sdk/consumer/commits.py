@@ -11,9 +11,9 @@ import trio
 from mqcommon.errors import BrokerError, RemotingError, RouteNotFound, SkylarkError
 from mqcommon.message.queue import MessageQueue
 from sdk import broker_api
-from sdk.client import ClientInstance
 from sdk.consumer.replicas import Replicas
 from sdk.runtime import survived
+from sdk.shared import ClientHandle
 
 logger = logging.getLogger(__name__)
 
@@ -24,8 +24,8 @@ LAST_TRY_S = 1.0
 class Commits:
     """The offsets of one group, on their way to the masters."""
 
-    def __init__(self, instance: ClientInstance, replicas: Replicas, group: str) -> None:
-        self._instance = instance
+    def __init__(self, client: ClientHandle, replicas: Replicas, group: str) -> None:
+        self._client = client
         self._replicas = replicas
         self._group = group
         self._kept: dict[MessageQueue, int] = {}
@@ -40,7 +40,7 @@ class Commits:
     async def commit(self, mq: MessageQueue, offset: int) -> None:
         """Commit, or keep it for later. RouteNotFound when there is no such broker set; BrokerError when refused."""
         self._kept.pop(mq, None)
-        route = await self._instance.route(mq.topic)
+        route = await self._client.instance.route(mq.topic)
         if mq.broker_name in route.brokers:
             self._sets[mq.topic, mq.broker_name] = None
         try:
@@ -67,7 +67,7 @@ class Commits:
         self._kept[mq] = offset
         if not self._is_retrying:
             self._is_retrying = True
-            self._instance.nursery.start_soon(self._retry_often)
+            self._client.nursery.start_soon(self._retry_often)
 
     async def _retry_often(self) -> None:
         while self._kept:

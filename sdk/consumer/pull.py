@@ -17,7 +17,7 @@ from typing import Literal, Self
 import trio
 
 from mqcommon.clock import SystemClock
-from mqcommon.errors import BrokerError, RemotingError, SkylarkError, UserError
+from mqcommon.errors import BrokerError, InvalidArgument, RemotingError, SkylarkError
 from mqcommon.message.message import MessageExt, decode_messages
 from mqcommon.message.queue import MessageQueue
 from mqcommon.names import MASTER_ID
@@ -26,7 +26,6 @@ from remoting.protocol.codes import ResponseCode
 from sdk import broker_api
 from sdk.broker_api import PullAnswer
 from sdk.checked import Count, GroupName, Milliseconds, NotNegative, Offset, TopicName, checked_methods
-from sdk.client import ClientInstance
 from sdk.consumer.commits import Commits
 from sdk.consumer.member import PullMember
 from sdk.consumer.replicas import Replicas
@@ -34,6 +33,7 @@ from sdk.consumer.result import PullBytes, PullResult, PullStatus
 from sdk.consumer.stream import MessageStream
 from sdk.endpoint import DEFAULT_TIMEOUT_MS
 from sdk.runtime import FORKS, survived
+from sdk.shared import Client, ClientHandle
 from sdk.waiting import until_answered
 
 logger = logging.getLogger(__name__)
@@ -60,33 +60,38 @@ _STATUS = {
 class PullConsumer:
     """``async with PullConsumer("127.0.0.1:9876", group="g") as consumer: ...``
 
-    ``nameserver`` is ``host:port;host:port``; without it $NAMESRV_ADDR counts. ``group`` is what offsets are committed
-    under. ``timeout_ms`` is for each request, on top of a pull's ``wait_ms``. With ``heartbeat`` brokers list this
-    consumer in its group; without, it only reads.
+    ``nameserver`` is ``host:port;host:port``, or a `Client` to share; without it $NAMESRV_ADDR counts. ``group`` is
+    what offsets are committed under. ``timeout_ms`` is for each request, on top of a pull's ``wait_ms``. With
+    ``heartbeat`` brokers list this consumer in its group; without, it only reads.
     """
 
     def __init__(
         self,
-        nameserver: str | None = None,
+        nameserver: str | Client | None = None,
         *,
         group: GroupName = "DEFAULT_CONSUMER",
         timeout_ms: Milliseconds = DEFAULT_TIMEOUT_MS,
         heartbeat: bool = True,
     ) -> None:
         self.group = group
-        self._instance = ClientInstance(nameserver, request_timeout_ms=timeout_ms)
+        self._client = ClientHandle(nameserver, timeout_ms=timeout_ms)
+        self._instance = self._client.instance
         self._member = PullMember(group, ";".join(self._instance.nameserver_addrs), SystemClock().now_ms())
         self._heartbeat = heartbeat
-        self._replicas = Replicas(self._instance)
-        self._commits = Commits(self._instance, self._replicas, group)
+        self._replicas = Replicas(self._client)
+        self._commits = Commits(self._client, self._replicas, group)
         # Queues whose reader was told that it waits for the master.
         self._told: dict[MessageQueue, None] = {}
         self._tags: dict[str, frozenset[str]] = {}
 
     async def __aenter__(self) -> Self:
-        await self._instance.__aenter__()
+        await self._client.__aenter__()
         if self._heartbeat:
-            self._instance.membership.join_consumer(self.group, self._member)
+            try:
+                self._client.join_consumer(self.group, self._member)
+            except InvalidArgument:
+                await self._client.__aexit__(None, None, None)
+                raise
         return self
 
     async def __aexit__(
@@ -94,7 +99,7 @@ class PullConsumer:
     ) -> None:
         with survived("committing offsets"), trio.CancelScope(shield=True):
             await self._commits.close()
-        await self._instance.__aexit__(kind, error, trace)
+        await self._client.__aexit__(kind, error, trace)
 
     # --- queues and offsets
 
@@ -104,9 +109,9 @@ class PullConsumer:
         They are asked for now; while no NameServer answers, those of the last known route count.
         """
         instance = self._instance
-        instance.check_open()
+        self._client.check_open()
         if instance.routes.get(topic) is None:
-            route = await until_answered(lambda: instance.refresh(topic), instance.timeout_ms, instance.backoff)
+            route = await until_answered(lambda: instance.refresh(topic), self._client.timeout_ms, instance.backoff)
             return list(route.readable)
         try:
             route = await instance.refresh(topic)
@@ -226,7 +231,7 @@ class PullConsumer:
         """
         self._tags_of(expression)  # refuses what is no expression
         pull = partial(self.pull, mq, max_count=max_count, max_bytes=max_bytes, expression=expression, wait_ms=wait_ms)
-        return MessageStream(pull, self._instance.nursery, start, end, self._instance.backoff)
+        return MessageStream(pull, self._client.nursery, start, end, self._instance.backoff)
 
     async def messages(
         self,
@@ -241,9 +246,9 @@ class PullConsumer:
         async with self.stream(mq, start, end, expression=expression, wait_ms=wait_ms) as batches:
             async for batch in batches:
                 for message in batch:
-                    if self._instance.forks != FORKS.count:
+                    if self._client.forks != FORKS.count:
                         # The child of a fork would hand out what its parent does.
-                        self._instance.check_open()
+                        self._client.check_open()
                     yield message
 
     # --- whom to ask
@@ -252,7 +257,7 @@ class PullConsumer:
         self, mq: MessageQueue, offset: int, max_count: int, max_bytes: int, expression: str, wait_ms: int
     ) -> PullAnswer:
         self._tags_of(expression)  # refuses what is no expression
-        self._instance.check_open()
+        self._client.check_open()
         self._listen_to(mq.topic, expression)
         started = trio.current_time()
 
@@ -261,7 +266,7 @@ class PullConsumer:
             left_ms = max(wait_ms - int(waited_ms), 0)
             return await self._pull_once(mq, offset, max_count, max_bytes, expression, left_ms)
 
-        return await until_answered(ask_each, self._instance.timeout_ms + wait_ms, self._instance.backoff)
+        return await until_answered(ask_each, self._client.timeout_ms + wait_ms, self._instance.backoff)
 
     async def _pull_once(
         self, mq: MessageQueue, offset: int, max_count: int, max_bytes: int, expression: str, wait_ms: int
@@ -327,7 +332,7 @@ class PullConsumer:
             try:
                 tags = frozenset(parse_subscription("", expression).tags_set)
             except ValueError as error:
-                raise UserError(f"{error}: use '*', or tags separated by '||'") from None
+                raise InvalidArgument(f"{error}: use '*', or tags separated by '||'") from None
             self._tags[expression] = tags
         return tags
 

@@ -4,25 +4,23 @@ A broker that does not answer is suspect: the others are asked first until it ha
 frozen master costs one timeout, not one a pull. Meanwhile its routes are asked for again: it may be elsewhere by now.
 While nobody answers, the question is asked again until its timeout: a broker that restarts costs time, not an error.
 A slave may lack what is new, so its refusal is no verdict: only the master says that there is no such topic or queue.
-Neighbours: pull.py (reads), commits.py (only the master takes them), sdk/producer/faults.py (the same for sends).
+Neighbours: pull.py (reads), commits.py (only the master takes them), sdk/suspects.py (probes).
 """
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from itertools import count
+from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
-
-import trio
 
 from mqcommon.backoff import Backoff
 from mqcommon.errors import BrokerError, RemotingError, RouteNotFound, SkylarkError, WrongBroker
 from mqcommon.message.queue import MessageQueue
 from mqcommon.names import MASTER_ID
-from sdk.client import ClientInstance
 from sdk.endpoint import Endpoint
-from sdk.probe import PROBE_INTERVAL_S, answers
 from sdk.retry import passes
 from sdk.routes import TopicRoute
+from sdk.shared import ClientHandle
+from sdk.suspects import PROBE_INTERVAL_S, Suspects
 from sdk.waiting import until_answered
 
 logger = logging.getLogger(__name__)
@@ -31,8 +29,6 @@ T = TypeVar("T")
 
 # Between probes of a broker that stays away.
 MAX_PAUSE_S = 2.0
-# A suspect that has left the routes is asked for so long: most come back from a restart.
-DEPARTED_S = 120
 
 
 class Replica(NamedTuple):
@@ -42,15 +38,31 @@ class Replica(NamedTuple):
     addr: str
 
 
+@dataclass(slots=True)
+class _LeftAlone:
+    """What is known of a suspect. ``topics`` are those in whose routes it was."""
+
+    broker_name: str
+    broker_id: int
+    topics: dict[str, None] = field(default_factory=dict)
+
+
 class Replicas:
     """The brokers that hold queues, as one consumer finds them."""
 
-    def __init__(self, instance: ClientInstance) -> None:
-        self._instance = instance
-        self._probe_backoff = Backoff(PROBE_INTERVAL_S, MAX_PAUSE_S, instance.random)
+    def __init__(self, client: ClientHandle) -> None:
+        self._client = client
+        self._instance = client.instance
+        self._probe_backoff = Backoff(PROBE_INTERVAL_S, MAX_PAUSE_S, self._instance.random)
         self._suggested: dict[MessageQueue, int] = {}
-        # Address → topics in whose routes it was.
-        self._suspects: dict[str, dict[str, None]] = {}
+        self._left_alone: dict[str, _LeftAlone] = {}
+        self._suspects = Suspects(
+            client,
+            in_routes=self._instance.routes.addrs,
+            pause_s=self._pause_s,
+            not_cleared=self._not_cleared,
+            cleared=self._cleared,
+        )
 
     # --- choosing
 
@@ -76,7 +88,7 @@ class Replicas:
         """Whether there is somebody else who is likely to answer."""
         route = self._instance.routes.get(mq.topic)
         found = None if route is None else self._among(mq, route, passed_over, MASTER_ID)
-        return found is not None and found.addr not in self._suspects
+        return found is not None and found.addr not in self._suspects.addrs
 
     def _among(
         self, mq: MessageQueue, route: TopicRoute, passed_over: Mapping[str, object], preferred_id: int
@@ -86,7 +98,7 @@ class Replicas:
             for broker_id, addr in route.brokers.get(mq.broker_name, {}).items()
             if addr not in passed_over
         ]
-        suspects = self._suspects
+        suspects = self._suspects.addrs
         return min(found, default=None, key=lambda one: (one.addr in suspects, one.broker_id != preferred_id, one))
 
     # --- what became of it
@@ -107,41 +119,32 @@ class Replicas:
     def suspect(self, mq: MessageQueue, replica: Replica, error: RemotingError) -> None:
         """It did not answer: leave it alone until it answers a probe."""
         self._suggested.pop(mq, None)
-        if replica.addr not in self._suspects:
+        if self._suspects.add(replica.addr):
             logger.warning("broker %s id %d is left alone: %s", mq.broker_name, replica.broker_id, error)
-            self._suspects[replica.addr] = {}
-            self._instance.nursery.start_soon(self._probe, mq.broker_name, replica)
-        self._suspects[replica.addr][mq.topic] = None
+            self._left_alone[replica.addr] = _LeftAlone(mq.broker_name, replica.broker_id)
+        self._left_alone[replica.addr].topics[mq.topic] = None
 
-    async def _probe(self, broker_name: str, replica: Replica) -> None:
-        """Until it answers and a NameServer knows it, or it was in no route for long."""
-        addr, routes = replica.addr, self._instance.routes
-        departed = trio.current_time()
-        for failures in count(1):
-            is_back = await answers(self._instance.remoting, addr)
-            if is_back and addr in routes.addrs():
-                break
-            for topic in list(self._suspects[addr]):
-                try:
-                    await self._instance.refresh(topic)
-                except SkylarkError as error:
-                    logger.debug("the route of topic %s stays as it was: %s", topic, error)
-            if addr in routes.addrs():
-                departed = trio.current_time()
-                if is_back:
-                    break
-            elif trio.current_time() > departed + DEPARTED_S:
-                del self._suspects[addr]
-                return
-            await trio.sleep(self._probe_backoff.pause_s(failures))
-        del self._suspects[addr]
-        logger.warning("broker %s id %d answers again", broker_name, replica.broker_id)
+    def _pause_s(self, probes: int) -> float:
+        return self._probe_backoff.pause_s(probes) if probes else 0
+
+    async def _not_cleared(self, addr: str, is_back: bool) -> None:
+        """Ask again for the routes that it was in: it may be elsewhere by now."""
+        for topic in list(self._left_alone[addr].topics):
+            try:
+                await self._instance.refresh(topic)
+            except SkylarkError as error:
+                logger.debug("the route of topic %s stays as it was: %s", topic, error)
+
+    def _cleared(self, addr: str, is_back: bool) -> None:
+        found = self._left_alone.pop(addr)
+        if is_back:
+            logger.warning("broker %s id %d answers again", found.broker_name, found.broker_id)
 
     # --- asking
 
     async def ask(self, mq: MessageQueue, call: Callable[[Endpoint], Awaitable[T]]) -> T:
         """What the master of the queue says; when it is away, a slave."""
-        self._instance.check_open()
+        self._client.check_open()
 
         async def ask_each() -> T:
             failed: dict[str, SkylarkError] = {}
@@ -153,11 +156,11 @@ class Replicas:
                     self.failed(mq, replica, error)
             raise self.nobody(mq, failed)
 
-        return await until_answered(ask_each, self._instance.timeout_ms, self._instance.backoff)
+        return await until_answered(ask_each, self._client.timeout_ms, self._instance.backoff)
 
     def at(self, mq: MessageQueue, replica: Replica) -> Endpoint:
         """Where to ask it."""
-        return self._instance.at(replica.addr, broker_name=mq.broker_name)
+        return self._client.at(replica.addr, broker_name=mq.broker_name)
 
     def nobody(self, mq: MessageQueue, failed: Mapping[str, SkylarkError]) -> SkylarkError:
         """Why no broker of the queue's set answered for it; it passes."""
@@ -172,11 +175,11 @@ class Replicas:
     async def ask_master(self, mq: MessageQueue, call: Callable[[Endpoint], Awaitable[T]]) -> T:
         """What the master of the queue says; nobody else will do, and a suspect one is not asked."""
         addr = (await self._instance.route(mq.topic)).master(mq.broker_name)
-        if addr is not None and addr in self._suspects:
+        if addr is not None and addr in self._suspects.addrs:
             reason = f"the master of broker {mq.broker_name}, {addr}, does not answer now"
             raise RouteNotFound(mq.topic, reason, is_passing=True)
         try:
-            return await self._instance.ask_master(mq, call)
+            return await self._client.ask_master(mq, call)
         except WrongBroker:
             raise
         except RemotingError as error:

@@ -1,6 +1,6 @@
 """The brokers of one producer: routes that are asked for again, suspects that are probed, failures put down to brokers.
 
-Neighbours: faults.py (what is known against brokers, pure), lane.py (sends), sdk/probe.py (whether one answers).
+Neighbours: faults.py (what is known against brokers, pure), lane.py (sends), sdk/suspects.py (probes).
 """
 
 from collections.abc import Callable
@@ -16,25 +16,28 @@ from mqcommon.errors import (
     WrongBroker,
 )
 from remoting.protocol.codes import ResponseCode
-from sdk.client import ClientInstance
-from sdk.probe import PROBE_INTERVAL_S, answers
 from sdk.producer.faults import Faults
 from sdk.retry import Outcome, outcome_of
 from sdk.runtime import survived
-
-# A suspect that has left the routes is asked for so long: most come back from a restart.
-DEPARTED_MS = 120_000
+from sdk.shared import ClientHandle
+from sdk.suspects import PROBE_INTERVAL_S, Suspects
 
 
 class Brokers:
     """``wake_lanes`` is called when a broker may be used that could not be before."""
 
-    def __init__(self, client: ClientInstance, wake_lanes: Callable[[], None]) -> None:
+    def __init__(self, client: ClientHandle, wake_lanes: Callable[[], None]) -> None:
         self._client = client
         self._wake_lanes = wake_lanes
         self._wanted: dict[str, None] = {}
-        self._probing = False
-        self.faults = Faults(client.backoff)
+        self.suspects = Suspects(
+            client,
+            in_routes=client.instance.routes.masters,
+            pause_s=lambda probes: PROBE_INTERVAL_S,
+            not_cleared=self._not_cleared,
+            cleared=self._cleared,
+        )
+        self.faults = Faults(client.instance.backoff, self.suspects.addrs)
 
     def want_route(self, topic: str) -> None:
         """Ask for the topic's route again, in the background."""
@@ -44,28 +47,27 @@ class Brokers:
 
     def suspect(self, addr: str) -> None:
         """Leave ``addr`` alone until it answers a probe."""
-        self.faults.suspect(addr, _now_ms())
-        if not self._probing:
-            self._probing = True
-            self._client.nursery.start_soon(self._probe)
+        self.faults.failed(addr, _now_ms())
+        self.suspects.add(addr)
 
     def failed(self, addr: str, error: SkylarkError) -> bool:
         """A send to ``addr`` ended in ``error``; whether nothing is sent there for a while."""
         if isinstance(error, WrongBroker):
-            self._client.is_elsewhere(error.wanted, addr)
+            self._client.instance.is_elsewhere(error.wanted, addr)
             return False
         is_leaving = isinstance(error, BrokerError) and error.code == ResponseCode.GO_AWAY
         if is_leaving or isinstance(error, (RequestTimeout, ConnectFailed, ConnectionLost)):
             self.suspect(addr)
             return True
         if outcome_of(error) is Outcome.NOTHING:
-            self.faults.busy(addr, _now_ms())
+            self.faults.failed(addr, _now_ms())
             return True
         return False
 
     def stored(self, addr: str) -> None:
         """A send to ``addr`` was stored."""
         if self.faults.stored(addr):
+            self.suspects.discard(addr)
             self._wake_lanes()
 
     async def _ask(self, topic: str) -> None:
@@ -73,10 +75,10 @@ class Brokers:
             await self._ask_for_route(topic)
 
     async def _ask_for_route(self, topic: str) -> None:
-        routes = self._client.routes
+        routes = self._client.instance.routes
         before = routes.get(topic)
         try:
-            route = await self._client.refresh(topic)
+            route = await self._client.instance.refresh(topic)
         except SkylarkError:
             # The route that we have stays in use; the next failure or poll asks again.
             return
@@ -90,28 +92,14 @@ class Brokers:
         if route is not before:
             self._wake_lanes()
 
-    async def _probe(self) -> None:
-        """Ask suspects, until none is left, whether they answer again."""
-        while self.faults.suspects:
-            await trio.sleep(PROBE_INTERVAL_S)
-            with survived("probing brokers"):
-                async with trio.open_nursery() as nursery:
-                    for addr in self.faults.suspects:
-                        nursery.start_soon(self._probe_one, addr)
-        self._probing = False
+    async def _not_cleared(self, addr: str, is_back: bool) -> None:
+        routes = self._client.instance.routes
+        if is_back and addr not in routes.masters():
+            # It is back before the next poll of the routes; it stays suspect until a NameServer says so, too.
+            for topic in routes.topics():
+                self.want_route(topic)
 
-    async def _probe_one(self, addr: str) -> None:
-        routes = self._client.routes
-        is_back = await answers(self._client.remoting, addr)
-        if addr in routes.masters():
-            if not is_back:
-                return
-        elif self.faults.suspect_for_ms(addr, _now_ms()) < DEPARTED_MS:
-            if is_back:
-                # It is back before the next poll of the routes; it stays suspect until a NameServer says so, too.
-                for topic in routes.topics():
-                    self.want_route(topic)
-            return
+    def _cleared(self, addr: str, is_back: bool) -> None:
         self.faults.cleared(addr)
         self._wake_lanes()
 

@@ -1,9 +1,12 @@
 """Brokers to leave alone for a while. Pure: time comes in.
 
-Slow answers isolate a broker by RocketMQ's table. A broker that did not answer, or cannot be reached, is suspect: as
-long as there is another it gets no sends until it has answered a probe. A broker that failed or is busy also rests, for
-a pause that grows with its failures in a row: until that is over nothing is sent there, even when nobody else is left.
+Slow answers isolate a broker by RocketMQ's table. A broker that did not answer, or cannot be reached, is suspect
+(sdk/suspects.py): as long as there is another it gets no sends until it has answered a probe. A broker that failed or
+is busy also rests, for a pause that grows with its failures in a row: until that is over nothing is sent there, even
+when nobody else is left.
 """
+
+from collections.abc import Collection
 
 from mqcommon.backoff import Backoff
 
@@ -26,19 +29,14 @@ def isolation_ms(latency_ms: float) -> int:
 
 
 class Faults:
-    """What is known against brokers, by address."""
+    """What is known against brokers, by address. ``suspects`` are kept by whoever probes them."""
 
-    def __init__(self, backoff: Backoff) -> None:
+    def __init__(self, backoff: Backoff, suspects: Collection[str]) -> None:
         self._backoff = backoff
+        self._suspects = suspects
         self._isolated_until: dict[str, float] = {}
-        self._suspects: dict[str, float] = {}  # since when
         self._failures: dict[str, int] = {}  # in a row
         self._rests_until: dict[str, float] = {}
-
-    @property
-    def suspects(self) -> list[str]:
-        """Brokers that are to be probed."""
-        return list(self._suspects)
 
     def answered(self, addr: str, latency_ms: float, now_ms: float) -> None:
         """The broker answered a send."""
@@ -53,26 +51,16 @@ class Faults:
         self.cleared(addr)
         return True
 
-    def suspect(self, addr: str, now_ms: float) -> None:
-        """The broker did not answer in time, or cannot be reached."""
-        self._suspects.setdefault(addr, now_ms)
-        self.busy(addr, now_ms)
-
-    def busy(self, addr: str, now_ms: float) -> None:
-        """The broker takes nothing now."""
+    def failed(self, addr: str, now_ms: float) -> None:
+        """The broker is busy, did not answer in time, or cannot be reached: it rests."""
         if self._rests_until.get(addr, 0) > now_ms:
             # What was sent before it began to rest fails with it, and says nothing new.
             return
         failures = self._failures[addr] = self._failures.get(addr, 0) + 1
         self._rests_until[addr] = now_ms + self._backoff.pause_s(failures) * 1000
 
-    def suspect_for_ms(self, addr: str, now_ms: float) -> float:
-        """How long the broker has been suspect."""
-        return now_ms - self._suspects.get(addr, now_ms)
-
     def cleared(self, addr: str) -> None:
         """The broker takes sends again."""
-        self._suspects.pop(addr, None)
         self._isolated_until.pop(addr, None)
         self._failures.pop(addr, None)
         self._rests_until.pop(addr, None)

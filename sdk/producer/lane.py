@@ -1,4 +1,4 @@
-"""Sends that share a way: what gathers while requests are in flight travels as one batch, with no added delay.
+"""Sends to one topic or queue: what gathers while requests are in flight travels as one batch, with no added delay.
 
 A lane belongs to a topic (any queue will do) or to one queue (order is kept: one request in flight). Its task runs once
 after all tasks that are ready to run have queued their sends; then it fills every broker that has a free slot.
@@ -24,12 +24,13 @@ from mqcommon.errors import (
     WrongBroker,
 )
 from mqcommon.message.queue import MessageQueue
+from mqcommon.signal import Signal
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
 from sdk.producer.alarm import Alarm
-from sdk.producer.pending import LaneOwner, PendingSend, keep_rows, rows_of
+from sdk.producer.pending import LaneOwner, PendingSend, keep_rows, not_stored, rows_of
 from sdk.producer.pick import Turns
-from sdk.producer.result import SendResult, SendStatus, StoredBatch
+from sdk.producer.result import STATUS_OF, SendResult, SendStatus, StoredBatch
 from sdk.producer.wire import Row, send_request, stored
 from sdk.retry import FailedTries, Outcome, outcome_of
 from sdk.routes import TopicRoute
@@ -43,8 +44,6 @@ MAX_BATCH_BYTES = 512 * 1024
 SLOTS_PER_BROKER = 2
 # Sends whose deadline has passed are looked for this often; a deadline is met within it.
 EXPIRE_INTERVAL_S = 0.02
-
-STATUS = {status.value: status for status in SendStatus}
 
 
 class Lane:
@@ -70,7 +69,7 @@ class Lane:
         # Of many sends at once: how many are left, and each queue's share of them.
         self._burst_left = 0
         self._burst_share = 0
-        self._wake = trio.Event()
+        self._wake = Signal()
         self._awake = False
         self._incoming: list[PendingSend] = []
         # No queued send has an earlier deadline; the first of them may be later.
@@ -83,6 +82,7 @@ class Lane:
         self._last_error: SkylarkError | None = None
         # Of a lane of one queue: its first sends wait for their next try, and the others must not overtake them.
         self._paused = False
+        self._is_closed = False
         self.pending: deque[PendingSend] = deque()
 
     def add(self, send: PendingSend) -> None:
@@ -97,28 +97,31 @@ class Lane:
         self._wake.set()
 
     async def run(self) -> None:
-        """Send what is queued, until cancelled."""
-        while True:
-            await self._wake.wait()
-            self._wake = trio.Event()
-            self._awake = False
-            self._take_in()
-            used: dict[str, None] = {}
-            self._drop_late()
-            while self.pending:
-                try:
-                    target = self._target()
-                except Exception as error:
-                    self.pending.popleft().fail(error)
-                    continue
-                if target is None:
-                    break
-                self._start(*target)
-                used[target[0]] = None
-            for addr in used:
-                self._owner.remoting.flush(addr)
-            if self.pending:
-                self._alarm.at(self._soonest)
+        """Send what is queued, until cancelled; what waits then fails."""
+        try:
+            while True:
+                await self._wake.wait()
+                self._awake = False
+                self._take_in()
+                used: dict[str, None] = {}
+                self._drop_late()
+                while self.pending:
+                    try:
+                        target = self._target()
+                    except Exception as error:
+                        self.pending.popleft().fail(error)
+                        continue
+                    if target is None:
+                        break
+                    self._start(*target)
+                    used[target[0]] = None
+                for addr in used:
+                    self._owner.remoting.flush(addr)
+                if self.pending:
+                    self._alarm.at(self._soonest)
+        finally:
+            self._is_closed = True
+            self._put_back(self._incoming)
 
     def _take_in(self) -> None:
         incoming, self._incoming = self._incoming, []
@@ -154,7 +157,7 @@ class Lane:
         cause = self._last_error if send.failed is None else send.failed.error
         if cause is None:
             return SendFailed(f"no broker took the message for {self._topic} in time: all are busy with others")
-        return _failure(self._topic, cause)
+        return not_stored(self._topic, cause)
 
     def _target(self) -> tuple[str, MessageQueue] | None:
         """Where the first queued send can go now; None when every broker that may be used is busy or rests."""
@@ -299,7 +302,7 @@ class Lane:
     def _answered(
         self, addr: str, queue: MessageQueue, sends: list[PendingSend], rows: list[Row], answer: Command
     ) -> None:
-        status = STATUS.get(answer.code)
+        status = STATUS_OF.get(answer.code)
         if status is None:
             keep_rows(sends, rows)
             if answer.code == ResponseCode.NOT_LEADER_FOR_QUEUE:
@@ -339,7 +342,7 @@ class Lane:
         """Try again, elsewhere if possible, or give up on those whose tries or time are over."""
         owner, outcome = self._owner, outcome_of(error)
         if outcome is Outcome.REFUSED:
-            self._broken(sends, _failure(self._topic, error))
+            self._broken(sends, not_stored(self._topic, error))
             return
         self._last_error = error
         rests = owner.brokers.failed(addr, error)
@@ -351,7 +354,7 @@ class Lane:
             failed = send.failed = send.failed or FailedTries()
             failed.add(addr, error, outcome)
             if send.deadline <= now or not failed.may_go_on(outcome, owner.retries, elsewhere=elsewhere):
-                send.fail(_failure(self._topic, error))
+                send.fail(not_stored(self._topic, error))
             elif send.task is not None:
                 owner.retried += 1
                 again.append(send)
@@ -382,19 +385,15 @@ class Lane:
         self._paused = False
 
     def _put_back(self, sends: list[PendingSend]) -> None:
-        """They are the next to be sent, in the order they had."""
+        """They are the next to be sent, in the order they had; in a closed lane all that wait fail."""
         for send in reversed(sends):
             self._soonest = min(self._soonest, send.deadline)
             self.pending.appendleft(send)
+        while self._is_closed and self.pending:
+            self.pending.popleft().fail(SkylarkError("the client was closed"))
         self._wake.set()
 
     def _release(self, addr: str) -> None:
         """A request to ``addr`` has ended."""
         self._in_flight[addr] -= 1
         self._wake.set()
-
-
-def _failure(topic: str, error: SkylarkError) -> SendFailed:
-    failed = SendFailed(f"message for {topic} was not stored: {error}")
-    failed.__cause__ = error
-    return failed

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 import trio
 
 from mqcommon.backoff import Backoff
+from mqcommon.errors import SendFailed, SkylarkError
 from mqcommon.message.message import Message
 from remoting.net.client import RemotingClient
 from sdk.producer.brokers import Brokers
@@ -78,6 +79,13 @@ def keep_rows(sends: list[PendingSend], rows: list[Row]) -> None:
     if sends[0].message is not None:
         for send, row in zip(sends, rows, strict=True):
             send.rows = [row]
+
+
+def not_stored(topic: str, error: SkylarkError) -> SendFailed:
+    """What a send raises whose last try ended in ``error``."""
+    failed = SendFailed(f"message for {topic} was not stored: {error}")
+    failed.__cause__ = error
+    return failed
 
 
 class LaneOwner(Protocol):

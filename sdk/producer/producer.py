@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import AsyncExitStack
 from random import Random
 from types import TracebackType
 from typing import Self, TypeVar
@@ -19,7 +18,6 @@ from mqcommon.message.properties import DELAY
 from mqcommon.message.queue import MessageQueue
 from remoting.net.client import RemotingClient
 from sdk.checked import TopicName, check_group_name, check_queue, check_topic_name, checked
-from sdk.client import ClientInstance
 from sdk.identity import local_ip
 from sdk.producer.brokers import Brokers
 from sdk.producer.bulk import check, check_body, cut
@@ -31,6 +29,7 @@ from sdk.producer.wire import AUTO_CREATE_TOPIC_QUEUES, DEFAULT_TOPIC, send_requ
 from sdk.retry import passes
 from sdk.routes import TopicRoute
 from sdk.runtime import FORKS
+from sdk.shared import Client, ClientHandle
 from sdk.waiting import until_answered
 
 DEFAULT_GROUP = "DEFAULT_PRODUCER"
@@ -43,8 +42,9 @@ Selector = Callable[[Sequence[MessageQueue], Message], MessageQueue]
 
 
 class Producer:
-    """Sends messages; use it in ``async with``.
+    """``async with Producer("127.0.0.1:9876") as producer: ...``
 
+    ``nameserver`` is ``host:port;host:port``, or a `Client` to share; without it $NAMESRV_ADDR counts.
     ``send_timeout_ms`` is for all tries of a send together. ``retries`` bounds those that may have stored the message;
     each gets an equal share of the time, so that a broker that does not answer costs at most
     ``send_timeout_ms / (retries + 1)``. Tries that stored nothing, because no broker was there or it was busy, go on
@@ -55,7 +55,7 @@ class Producer:
 
     def __init__(
         self,
-        nameserver: str | None = None,
+        nameserver: str | Client | None = None,
         *,
         group: str = DEFAULT_GROUP,
         send_timeout_ms: float = 3_000,
@@ -71,8 +71,8 @@ class Producer:
         check_flag("batching", batching)
         check_flag("accept_weaker", accept_weaker)
         check_int("max_message_bytes", max_message_bytes, 0, INT_MAX)
-        self._client = ClientInstance(nameserver)
-        self._stack = AsyncExitStack()
+        self._client = ClientHandle(nameserver)
+        self._routes = self._client.instance.routes
         self._timeout_s = send_timeout_ms / 1000
         self._batching = batching
         self._max_message_bytes = max_message_bytes
@@ -89,19 +89,19 @@ class Producer:
         self.retried = 0
 
     async def __aenter__(self) -> Self:
-        await self._stack.enter_async_context(self._client)
+        await self._client.__aenter__()
         # For lanes, which live as long as it does: the client's own property looks each time whether it is open.
-        self.remoting: RemotingClient = self._client.remoting
+        self.remoting: RemotingClient = self._client.instance.remoting
         # Only now, since processes that were forked from the one that made this must not have the same.
         self._random.seed()
         self._unique_keys = UniqueKeys(local_ip(), os.getpid(), self._random.getrandbits(32))
-        self._client.membership.join_producer(self.group)
+        self._client.join_producer(self.group)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._stack.__aexit__(kind, error, trace)
+        await self._client.__aexit__(kind, error, trace)
 
     # --- what users call
 
@@ -225,7 +225,7 @@ class Producer:
 
     @property
     def backoff(self) -> Backoff:
-        return self._client.backoff
+        return self._client.instance.backoff
 
     def now_ms(self) -> int:
         return self._clock.now_ms()
@@ -235,7 +235,7 @@ class Producer:
         return self._unique_keys.many(self._clock.now_ms(), count)
 
     def route_of(self, topic: str) -> TopicRoute | None:
-        return self._client.routes.get(topic)
+        return self._routes.get(topic)
 
     # --- inside
 
@@ -288,14 +288,14 @@ class Producer:
                 if not passes(error):
                     raise
         if last is None:
-            last = NoNameServer(self._client.name_servers.text, f"not within {timeout_s * 1000:.0f} ms")
+            last = NoNameServer(self._client.instance.name_servers.text, f"not within {timeout_s * 1000:.0f} ms")
         raise SendFailed(f"the message for {topic} was not sent within {timeout_s * 1000:.0f} ms: {last}") from last
 
     async def _writable_route(self, topic: str) -> TopicRoute:
         """The topic's route, which has a queue to write to; asked for again while it has none."""
         route = await self._route(topic)
         if not route.writable:
-            route = await self._client.refresh(topic)
+            route = await self._client.instance.refresh(topic)
         if not route.writable:
             raise _no_writable(topic)
         return route
@@ -306,15 +306,15 @@ class Producer:
         if route is not None:
             return route
         try:
-            return await self._client.refresh(topic)
+            return await self._client.instance.refresh(topic)
         except RouteNotFound as missing:
             if missing.is_passing:
                 raise
             try:
-                template = await self._client.refresh(DEFAULT_TOPIC)
+                template = await self._client.instance.refresh(DEFAULT_TOPIC)
             except RouteNotFound:
                 raise missing from None
-        return self._client.routes.put(_route_like(template, topic))
+        return self._routes.put(_route_like(template, topic))
 
 
 def _check_target(message: Message, queue: MessageQueue | None, selector: Selector | None) -> None:

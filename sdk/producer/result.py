@@ -19,6 +19,9 @@ class SendStatus(Enum):
     SLAVE_NOT_AVAILABLE = ResponseCode.SLAVE_NOT_AVAILABLE
 
 
+STATUS_OF = {status.value: status for status in SendStatus}
+
+
 class StoredBatch(Sequence["SendResult"]):
     """What one request stored: ``rows`` went to ``queue`` from queue offset ``where.queue_offset`` on."""
 

@@ -150,7 +150,8 @@ async def test_clients_that_start_before_the_nameserver_work_once_it_is_there(tm
                 for send in sent:
                     nursery.start_soon(_awaited, send)
                 nursery.start_soon(read_one)
-                await until(lambda: producer._client.remoting._errors != {}, "the producer finds no NameServer")
+                remoting = producer.remoting
+                await until(lambda: remoting._errors != {}, "the producer finds no NameServer")
                 namesrv.start()
             assert len(read) == 1
             assert len(await consumer.message_queues(TOPIC)) == 4

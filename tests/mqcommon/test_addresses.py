@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mqcommon.addresses import is_address, split_address
+from mqcommon.addresses import format_address, is_address, split_address
 
 hosts = st.text("abcdefghijklmnopqrstuvwxyz0123456789.-", min_size=1)
 
@@ -12,6 +12,16 @@ hosts = st.text("abcdefghijklmnopqrstuvwxyz0123456789.-", min_size=1)
 @given(hosts, st.integers(1, 65535))
 def test_host_and_port_come_apart(host: str, port: int) -> None:
     assert split_address(f"{host}:{port}") == (host, port)
+
+
+@given(st.one_of(hosts, st.ip_addresses().map(str)), st.integers(1, 65535))
+def test_a_formatted_address_comes_apart_again(host: str, port: int) -> None:
+    assert split_address(format_address(host, port)) == (host, port)
+
+
+def test_an_ipv6_host_gets_brackets() -> None:
+    assert format_address("::1", 10911) == "[::1]:10911"
+    assert format_address("127.0.0.1", 10911) == "127.0.0.1:10911"
 
 
 def test_an_ipv6_host_loses_its_brackets() -> None:

@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from mqcommon.errors import BrokerError, ConnectFailed, RequestTimeout, UserError
+from mqcommon.errors import BrokerError, ConnectFailed, InvalidArgument, RequestTimeout, UserError
 from remoting.net.client import RemotingClient, open_client
 from sdk import namesrv_api
 from sdk.nameservers import NameServers, parse_nameservers
@@ -26,7 +26,7 @@ def test_the_environment_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.parametrize("text", ["localhost", "h:port", "h:0", "h:65536", "http://h:9876/x", ":9876"])
 def test_what_is_no_address_is_named(text: str) -> None:
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(InvalidArgument) as caught:
         parse_nameservers(f"good:9876;{text}")
     assert repr(text) in str(caught.value) and "host:port" in str(caught.value) and "\n" not in str(caught.value)
 

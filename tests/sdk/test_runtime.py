@@ -139,7 +139,7 @@ async def test_what_is_opened_after_the_fork_has_ids_and_turns_of_its_own() -> N
                 at = {"a:1": [queue(number) for number in range(100)]}
                 # Each starts its round at a queue by chance: two processes agree on all of them once in 10^20.
                 starts = [Turns(producer._random).next(at, bool) for _ in range(10)]
-                return f"{producer._client.client_id} {producer.new_keys(1)[0].hex()} {starts}"
+                return f"{producer._client.instance.client_id} {producer.new_keys(1)[0].hex()} {starts}"
 
         found: list[str] = []
         # The thread in which the parent's loop runs takes no second loop.

@@ -27,7 +27,7 @@ STORE_ORDER = ("log", "queue", "index", "", "check")
 OURS = {*PACKAGES, "tests", "bench", "scripts", "pyspark_rocketmq"}
 
 PURE = (
-    *("mqcommon/arguments.py", "mqcommon/message", "remoting/protocol"),
+    *("mqcommon/addresses.py", "mqcommon/arguments.py", "mqcommon/message", "remoting/protocol"),
     *("namesrv/routes.py", "namesrv/min_broker.py", "namesrv/rivals.py"),
     *("namesrv/checks.py", "namesrv/parts.py", "namesrv/registration.py", "broker/meta/changes.py"),
     *("broker/writing/acks.py", "broker/writing/group_commit.py", "broker/store/filter.py"),
@@ -36,6 +36,7 @@ PURE = (
     *("broker/replication/link.py", "broker/replication/members.py"),
 )
 PURE_OURS = (
+    "mqcommon.addresses",
     "mqcommon.arguments",
     "mqcommon.errors",
     "mqcommon.names",

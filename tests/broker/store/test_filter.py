@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 
 from broker.store.filter import Filter
 from broker.store.reader import GetStatus
-from mqcommon.message.javahash import java_hash
 from mqcommon.message.columns import record_starts
+from mqcommon.message.javahash import java_hash
 from mqcommon.message.record import decode_record
 from tests.broker.store.support import open_store, put
 from tests.support.memory_files import MemoryFiles

@@ -1,6 +1,14 @@
 import pytest
 
-from mqcommon.errors import BrokerError, ConnectFailed, ProtocolError, RemotingError, RouteNotFound, UserError
+from mqcommon.errors import (
+    BrokerError,
+    ConnectFailed,
+    InvalidArgument,
+    ProtocolError,
+    RemotingError,
+    RouteNotFound,
+    UserError,
+)
 from remoting.protocol.bodies import Body, decode_body
 from remoting.protocol.bodies.connections import Connection, ConsumerConnection, ProducerConnection
 from remoting.protocol.bodies.group import SubscriptionGroupConfig, SubscriptionGroupTable
@@ -18,6 +26,7 @@ from remoting.protocol.bodies.topic import (
     TopicStatsTable,
 )
 from remoting.protocol.command import Command
+from sdk import Client, Producer, PullConsumer
 from sdk.admin.client import Admin
 from tests.sdk.admin.two_brokers import cluster, ext, mq
 from tests.sdk.fakes import FakeBroker, serving
@@ -338,3 +347,14 @@ async def test_an_answer_in_another_shape_is_an_error() -> None:
         it.a.on(28, lambda request: request.respond(body=b"[1,2"))
         with pytest.raises(ProtocolError):
             await it.admin.broker_runtime_info(it.a.addr)
+
+
+async def test_what_is_no_nameserver_is_the_same_error_everywhere() -> None:
+    for cls in (Admin, Producer, PullConsumer, Client):
+        with pytest.raises(InvalidArgument, match="'nonsense' is not of the form host:port"):
+            cls("nonsense")
+    async with Admin("127.0.0.1:1") as admin:
+        with pytest.raises(InvalidArgument, match="'nonsense' is not of the form host:port"):
+            await admin.namesrv_config(["127.0.0.1:1", "nonsense"])
+        with pytest.raises(InvalidArgument, match="'nonsense' is not of the form host:port"):
+            await admin.update_namesrv_config({"k": "v"}, ["nonsense"])

@@ -189,6 +189,34 @@ async def test_a_consumer_and_an_admin_go_on_and_a_stream_of_the_parent_raises()
         assert all(f"@{os.getpid()}#" in client for client in clients)
 
 
+async def test_what_shares_a_client_shares_one_in_the_child_too() -> None:
+    def use(names: str, addr: str) -> None:
+        with blocking.Client(names) as client, blocking.Producer(client) as producer, blocking.Admin(client) as admin:
+            producer.send(Message("t", b"parent"))
+
+            def child() -> str:
+                producer.send(Message("t", b"child"))
+                assert admin.broker_addr_of("broker-a") == addr
+                with blocking.Admin(client) as another:
+                    assert another.broker_addr_of("broker-a") == addr
+                assert skylark_threads() == 1
+                return client.client_id
+
+            assert in_child(child) != client.client_id
+            producer.send(Message("t", b"parent"))
+
+        def after_the_end() -> str:
+            with pytest.raises(SkylarkError, match="closed"):
+                producer.send(Message("t", b"child"))
+            return "fine"
+
+        assert in_child(after_the_end) == "fine"
+
+    async with two_brokers() as (names, a, b):
+        await trio.to_thread.run_sync(use, names, a.addr)
+        assert sorted(bodies(a, b)) == [b"child", b"parent", b"parent"]
+
+
 PROGRAM = """
 import os, sys
 from sdk import Message

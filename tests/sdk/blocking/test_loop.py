@@ -161,3 +161,118 @@ def test_an_interrupt_cancels_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     assert loop.call(lambda it: it.double(2)) == 4
     loop.close()
+
+
+# --- guests
+
+
+def test_guests_use_the_thread_of_their_host_and_end_before_it() -> None:
+    host, guest, other = Client(), Client(), Client()
+    hosting = ClientLoop(host.open)
+    loop, another = ClientLoop(guest.open, hosting), ClientLoop(other.open, hosting)
+    hosting.open()
+    loop.open()
+    another.open()
+    assert len(skylark_threads()) == 1
+    assert loop.call(lambda it: it.double(21)) == 42
+    loop.close()
+    loop.close()
+    assert (guest.opened, guest.closed, other.closed, host.closed) == (1, 1, 0, 0)
+    with pytest.raises(SkylarkError, match="closed"):
+        loop.call(lambda it: it.double(1))
+    with pytest.raises(RuntimeError, match="make another"):
+        loop.open()
+    assert another.call(lambda it: it.double(1)) == hosting.call(lambda it: it.double(1)) == 2
+    hosting.close()
+    assert (other.closed, host.closed) == (1, 1)
+    assert not skylark_threads()
+    for closed in (another, loop):
+        closed.close()
+        with pytest.raises(SkylarkError, match="closed"):
+            closed.call(lambda it: it.double(1))
+
+
+def test_a_guest_needs_an_open_host() -> None:
+    hosting = ClientLoop(Client().open)
+    loop = ClientLoop(Client().open, hosting)
+    with pytest.raises(RuntimeError, match="with"):
+        loop.open()
+    hosting.open()
+    hosting.close()
+    with pytest.raises(SkylarkError, match="closed"):
+        ClientLoop(Client().open, hosting).open()
+
+
+def test_a_guest_that_cannot_be_opened_does_its_host_no_harm() -> None:
+    @asynccontextmanager
+    async def broken() -> AsyncIterator[Client]:
+        await trio.lowlevel.checkpoint()
+        raise UserError("no NameServer is given")
+        yield Client()
+
+    hosting = ClientLoop(Client().open)
+    hosting.open()
+    loop = ClientLoop(broken, hosting)
+    with pytest.raises(UserError, match="no NameServer"):
+        loop.open()
+    loop.close()
+    assert hosting.call(lambda it: it.double(2)) == 4
+    hosting.close()
+
+
+@pytest.mark.parametrize("closing", ["the guest", "its host"])
+def test_closing_ends_a_guests_call_that_waits(closing: str) -> None:
+    client = Client()
+    hosting = ClientLoop(Client().open)
+    loop = ClientLoop(client.open, hosting)
+    hosting.open()
+    loop.open()
+    caught: list[BaseException] = []
+    started = threading.Event()
+
+    async def wait(it: Client) -> None:
+        started.set()
+        await it.wait()
+
+    def call() -> None:
+        try:
+            loop.call(wait)
+        except SkylarkError as error:
+            caught.append(error)
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    started.wait()
+    (loop if closing == "the guest" else hosting).close()
+    thread.join()
+    assert len(caught) == 1 and client.cancelled.is_set()
+    hosting.close()
+
+
+def test_an_error_of_the_host_ends_its_guests() -> None:
+    @asynccontextmanager
+    async def crashing() -> AsyncIterator[trio.Event]:
+        crash = trio.Event()
+
+        async def wait_and_raise() -> None:
+            await crash.wait()
+            raise ZeroDivisionError
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wait_and_raise)
+            yield crash
+
+    async def wait(it: Client) -> None:
+        hosting.opened().tell(lambda crash: crash.set())
+        await it.wait()
+
+    client = Client()
+    hosting = ClientLoop(crashing)
+    loop = ClientLoop(client.open, hosting)
+    hosting.open()
+    loop.open()
+    with pytest.raises(SkylarkError, match="closed"):
+        loop.call(wait)
+    loop.close()
+    hosting.close()
+    assert client.cancelled.is_set() and not skylark_threads()

@@ -37,7 +37,7 @@ async def test_a_later_commit_is_not_undone_by_a_kept_one() -> None:
         brokers.master.stop()
         await brokers.consumer.commit_offset(queue(), 5)
         await brokers.start(0)
-        await until(lambda: not brokers.consumer._replicas._suspects)
+        await until(lambda: not brokers.consumer._replicas._suspects.addrs)
         await brokers.consumer.commit_offset(queue(), 6)
         await until(lambda: brokers.consumer._commits.kept(queue()) is None)
         assert brokers.master.committed == {("g", "t", 0): 6}

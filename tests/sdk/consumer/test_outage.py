@@ -136,7 +136,7 @@ async def test_a_restart_costs_reads_time_and_no_error() -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(ask)
             addr = brokers.master.addr
-            await until(lambda: addr in brokers.consumer._replicas._suspects, "it is found to be away", 10)
+            await until(lambda: addr in brokers.consumer._replicas._suspects.addrs, "it is found to be away", 10)
             await brokers.start(0)
         assert bounds == [0, 1]
 

@@ -7,6 +7,7 @@ import trio
 
 from mqcommon.errors import ConnectFailed
 from remoting.protocol.command import Command
+from sdk import suspects
 from sdk.consumer import pull as pull_module
 from sdk.consumer import replicas
 from sdk.consumer.result import PullStatus
@@ -182,14 +183,14 @@ async def test_a_master_that_left_the_routes_is_found_when_it_is_back() -> None:
 
 
 async def test_a_suspect_that_is_gone_for_good_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replicas, "DEPARTED_S", 0)
+    monkeypatch.setattr(suspects, "DEPARTED_S", 0)
     async with broker_set() as brokers:
         brokers.put(b"a")
         brokers.master.stop()
         assert (await brokers.consumer.pull(queue(), 0)).broker_id == 1
-        assert brokers.consumer._replicas._suspects
+        assert brokers.consumer._replicas._suspects.addrs
         del brokers.addrs[0]
-        await until(lambda: not brokers.consumer._replicas._suspects)
+        await until(lambda: not brokers.consumer._replicas._suspects.addrs)
 
 
 async def test_when_nobody_answers_the_first_failure_is_told() -> None:

@@ -38,6 +38,7 @@ class Cluster:
         self.routes = RouteCache()
         self.backoff = Backoff(0.05, 0.5, Random(0))
         self.remoting = self
+        self.instance = self
         self.acts = {addr_of(name): OK for name in names}
         self.listed = list(names)
         self.has_namesrv = True
@@ -55,7 +56,7 @@ class Cluster:
         brokers = [BrokerData("c", name, {0: addr_of(name)}) for name in self.listed]
         return self.routes.put(make_route("t", TopicRouteData(queues, brokers)))
 
-    # --- of a ClientInstance
+    # --- of a ClientHandle and its ClientInstance
 
     async def refresh(self, topic: str) -> TopicRoute:
         await trio.lowlevel.checkpoint()

@@ -271,7 +271,7 @@ async def test_an_error_in_a_background_task_is_logged_and_the_client_goes_on(
     monkeypatch.setattr(logging.getLogger("sdk.runtime"), "exception", lambda *args: logged.set())
     async with two_brokers() as (names, a, _b), Producer(names) as producer:
         await producer.send(Message("t", b"x"))
-        client = producer._client
+        client = producer._client.instance
         with monkeypatch.context() as patch, trio.fail_after(10):
             if task == "heartbeat":
                 patch.setattr(client.membership, "heartbeat_data", once(lambda: None, lambda *args: True))
@@ -283,7 +283,7 @@ async def test_an_error_in_a_background_task_is_logged_and_the_client_goes_on(
                     await client.refresh("t")
                 producer.brokers.want_route("t")
             else:
-                patch.setattr("sdk.producer.brokers.answers", once(lambda: None, lambda *args: True))
+                patch.setattr("sdk.suspects.answers", once(lambda: None, lambda *args: True))
                 producer.brokers.suspect(a.addr)
             await logged.wait()
         await producer.send(Message("t", b"y"))

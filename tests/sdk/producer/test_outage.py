@@ -43,7 +43,7 @@ async def test_brokers_that_are_all_away_are_waited_for(send: Send) -> None:
             await producer.queues("t")
         async with trio.open_nursery() as nursery:
             nursery.start_soon(send, producer)
-            await until(lambda: broker.addr in producer.brokers.faults.suspects, "it is found to be away", 10)
+            await until(lambda: broker.addr in producer.brokers.suspects.addrs, "it is found to be away", 10)
             async with serving(broker):
                 await until_stored(broker)
 
@@ -56,7 +56,7 @@ async def test_nameservers_that_are_down_at_the_start_are_waited_for(send: Send)
     patient = Producer(names.addr, send_timeout_ms=PATIENT_MS)
     async with serving(broker), patient as producer, trio.open_nursery() as nursery:
         nursery.start_soon(send, producer)
-        await until(lambda: bool(producer._client.remoting._errors), "no NameServer was there", 10)
+        await until(lambda: bool(producer._client.instance.remoting._errors), "no NameServer was there", 10)
         async with serving(names):
             await names.wait_asked(105, 2)  # it knows no broker yet, so nothing can be said of the topic
             names.add("t", broker)

@@ -67,7 +67,7 @@ async def lane_of(monkeypatch: pytest.MonkeyPatch, brokers: int, queues: int, se
     wire = Wire()
     async with Producer("127.0.0.1:1") as producer:
         producer._random.seed(seed)
-        producer._client.routes.put(route(brokers, queues))
+        producer._client.instance.routes.put(route(brokers, queues))
         with monkeypatch.context() as patch:
             patch.setattr(producer, "remoting", wire)
             yield producer, wire

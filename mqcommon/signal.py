@@ -1,0 +1,52 @@
+"""`Signal`: wakes the task that waits for something to do."""
+
+from typing import Any
+
+import trio
+
+
+class Signal:
+    """A flag with one task that waits for it.
+
+    `wait` returns when the flag is set, and takes it down: what is set while the task works makes its next `wait`
+    return at once, however often it was set. So nothing is lost, and nothing is done twice.
+    """
+
+    __slots__ = ("_is_set", "_waiter")
+
+    def __init__(self) -> None:
+        self._is_set = False
+        self._waiter: trio.lowlevel.Task | None = None
+
+    def set(self) -> None:
+        """Wake the task that waits, or let its next `wait` return at once."""
+        if not self._is_set:
+            self._is_set = True
+            waiter = self._waiter
+            if waiter is not None:
+                self._waiter = None
+                trio.lowlevel.reschedule(waiter)
+
+    def clear(self) -> None:
+        """Take the flag down without waiting: what was asked for is about to be done."""
+        self._is_set = False
+
+    def is_set(self) -> bool:
+        """Whether the flag was set and the task has not gone on yet."""
+        return self._is_set
+
+    async def wait(self) -> None:
+        """Return when the flag is set, and take it down. RuntimeError when another task waits."""
+        if self._waiter is not None:
+            raise RuntimeError("another task waits for this signal")
+        if self._is_set:
+            await trio.lowlevel.checkpoint()
+        else:
+            self._waiter = trio.lowlevel.current_task()
+            await trio.lowlevel.wait_task_rescheduled(self._abort)
+        self._is_set = False
+
+    def _abort(self, _: Any) -> trio.lowlevel.Abort:
+        """The task was cancelled while it waited."""
+        self._waiter = None
+        return trio.lowlevel.Abort.SUCCEEDED

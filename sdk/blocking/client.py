@@ -1,0 +1,48 @@
+"""`Client`, blocking: several producers, consumers and admins in one thread, with one set of connections."""
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from typing import TypeVar
+
+from sdk import shared
+from sdk.blocking.facade import Facade
+from sdk.blocking.loop import ClientLoop
+from sdk.endpoint import DEFAULT_TIMEOUT_MS
+
+C = TypeVar("C")
+
+
+class Client(Facade[shared.Client]):
+    """Connections, routes, heartbeats and a thread that any number of Producers, PullConsumers and Admins share.
+
+    ``with Client("127.0.0.1:9876") as client, Producer(client) as producer, Admin(client) as admin: ...``; arguments as
+    the async one's.
+    """
+
+    def __init__(self, nameserver: str | None = None, *, timeout_ms: float = DEFAULT_TIMEOUT_MS) -> None:
+        super().__init__(ClientLoop(lambda: shared.Client(nameserver, timeout_ms=timeout_ms)))
+
+    @property
+    def client_id(self) -> str:
+        """What brokers list this client under."""
+
+        async def client_id(client: shared.Client) -> str:
+            return client.client_id
+
+        return self._loop.call(client_id)
+
+
+def loop_of(
+    nameserver: str | Client | None,
+    make: Callable[[str | shared.Client | None], AbstractAsyncContextManager[C]],
+) -> ClientLoop[C]:
+    """Where the client that ``make`` makes is opened: in the loop of the `Client`, if one is given, else in its own."""
+    if not isinstance(nameserver, Client):
+        return ClientLoop(lambda: make(nameserver))
+    host = nameserver._loop
+
+    def make_guest() -> AbstractAsyncContextManager[C]:
+        assert isinstance(host.made, shared.Client)
+        return make(host.made)
+
+    return ClientLoop(make_guest, host)

@@ -1,0 +1,178 @@
+"""`Client`: one `ClientInstance` that producers, consumers and admins share. `ClientHandle`: the part of each of them.
+
+A handle has what belongs to one user of an instance: its tasks, its timeout, its group, and its end. Its tasks are
+children of one task of the instance. So they end with the handle, or with the instance if that closes first, and an
+error that nobody expected in one of them ends the instance with all of its users.
+"""
+
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import Self, TypeVar
+
+import trio
+
+from mqcommon.errors import ConnectFailed, RouteNotFound, SkylarkError, WrongBroker
+from mqcommon.message.queue import MessageQueue
+from remoting.protocol.bodies.route import TopicRouteData
+from sdk.checked import Milliseconds, checked_methods
+from sdk.client import ClientInstance
+from sdk.endpoint import DEFAULT_TIMEOUT_MS, Endpoint
+from sdk.membership import Consumer
+from sdk.nameservers import NameServers, none_given
+from sdk.runtime import FORKS, check_trio
+
+T = TypeVar("T")
+
+
+@checked_methods
+class Client:
+    """Connections, routes and heartbeats that any number of Producers, PullConsumers and Admins share.
+
+    ``async with Client("127.0.0.1:9876") as client, Producer(client) as producer, Admin(client) as admin: ...``
+
+    ``nameserver`` is ``host:port;host:port``; without it $NAMESRV_ADDR counts. ``timeout_ms`` is for each request that
+    asks for a route. Each of those who share it has its own group, options and timeouts, and may be opened and closed
+    at any time. Once the client is closed, using one of them raises SkylarkError.
+    """
+
+    def __init__(self, nameserver: str | None = None, *, timeout_ms: Milliseconds = DEFAULT_TIMEOUT_MS) -> None:
+        self._instance = ClientInstance(nameserver, request_timeout_ms=timeout_ms, needs_nameserver=False)
+
+    async def __aenter__(self) -> Self:
+        await self._instance.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._instance.__aexit__(kind, error, trace)
+
+    @property
+    def client_id(self) -> str:
+        """What brokers list this client under; empty before it is open."""
+        return self._instance.client_id
+
+
+class ClientHandle:
+    """One user of a `ClientInstance`: of one of its own, or of that of the `Client` given as ``nameserver``."""
+
+    def __init__(
+        self,
+        nameserver: str | Client | None,
+        *,
+        timeout_ms: float = DEFAULT_TIMEOUT_MS,
+        needs_nameserver: bool = True,
+    ) -> None:
+        self._owns_instance = not isinstance(nameserver, Client)
+        if isinstance(nameserver, Client):
+            self.instance = nameserver._instance
+            if needs_nameserver and not self.instance.nameserver_addrs:
+                raise none_given()
+        else:
+            self.instance = ClientInstance(nameserver, request_timeout_ms=timeout_ms, needs_nameserver=needs_nameserver)
+        self.timeout_ms = timeout_ms
+        self._stack = AsyncExitStack()
+        self._nursery: trio.Nursery | None = None
+        self._ended = trio.Event()
+        self._leave: Callable[[], Awaitable[None]] | None = None
+        # Those of the instance while the handle is open, for the hot path; see `check_open`.
+        self.forks = -1
+
+    # --- life
+
+    async def __aenter__(self) -> Self:
+        if self._nursery is not None:
+            raise RuntimeError("this client is open already; make another")
+        async with AsyncExitStack() as stack:
+            if self._owns_instance:
+                await stack.enter_async_context(self.instance)
+            self._nursery = await self.instance.nursery.start(self._run)
+            self._stack = stack.pop_all()
+        self.forks = self.instance.forks
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Leave the group and end the tasks; the instance closes when it is this handle's own."""
+        assert self._nursery is not None
+        if self._leave is not None and self.forks == FORKS.count:
+            await self._leave()
+        self._nursery.cancel_scope.cancel()
+        with trio.CancelScope(shield=True):
+            await self._ended.wait()
+        await self._stack.__aexit__(kind, error, trace)
+
+    async def _run(self, task_status: trio.TaskStatus[trio.Nursery]) -> None:
+        """The parent of this handle's tasks."""
+        try:
+            async with trio.open_nursery() as nursery:
+                task_status.started(nursery)
+                await trio.sleep_forever()
+        finally:
+            self.forks = -1
+            self._ended.set()
+
+    def join_producer(self, group: str) -> None:
+        """Heartbeats tell of a producer of ``group`` until the handle is closed."""
+        self.instance.membership.join_producer(group)
+        self._leave = lambda: self.instance.leave_producer(group)
+
+    def join_consumer(self, group: str, consumer: Consumer) -> None:
+        """Heartbeats tell of ``consumer`` until the handle is closed. InvalidArgument when the group has one here."""
+        self.instance.membership.join_consumer(group, consumer)
+        self._leave = lambda: self.instance.leave_consumer(group)
+
+    def check_open(self) -> None:
+        """RuntimeError when not open, or opened before a fork; SkylarkError when this or its instance was closed."""
+        if self._nursery is None:
+            check_trio()
+            raise RuntimeError("open the client with 'async with' first")
+        self.instance.check_open()
+        if self.forks != FORKS.count:
+            raise SkylarkError("the client was closed")
+
+    @property
+    def nursery(self) -> trio.Nursery:
+        """Where tasks live that end with this handle."""
+        self.check_open()
+        assert self._nursery is not None
+        return self._nursery
+
+    # --- servers
+
+    @property
+    def name_servers(self) -> NameServers:
+        """The NameServers."""
+        self.check_open()
+        return self.instance.name_servers
+
+    def at(self, addr: str, *, broker_name: str = "") -> Endpoint:
+        """The server at ``addr``; with ``broker_name`` only if it is that broker."""
+        self.check_open()
+        return self.instance.at(addr, self.timeout_ms, broker_name=broker_name)
+
+    async def fetch_route(self, topic: str) -> TopicRouteData:
+        """What the NameServers say about the topic, not from the cache."""
+        self.check_open()
+        return await self.instance.fetch_route(topic, self.timeout_ms)
+
+    async def ask_master(self, mq: MessageQueue, call: Callable[[Endpoint], Awaitable[T]]) -> T:
+        """What the master that holds the queue says; when nobody listens there, the route may tell of another."""
+        self.check_open()
+        addr = (await self.instance.route(mq.topic)).master(mq.broker_name)
+        failure: SkylarkError = RouteNotFound(
+            mq.topic, f"broker {mq.broker_name} has no master in its route", is_passing=True
+        )
+        if addr is not None:
+            try:
+                return await call(self.at(addr, broker_name=mq.broker_name))
+            except ConnectFailed as error:
+                failure = error
+                if isinstance(error, WrongBroker):
+                    self.instance.is_elsewhere(mq.broker_name, addr)
+        moved = (await self.instance.refresh(mq.topic)).master(mq.broker_name)
+        if moved is None or moved == addr:
+            raise failure
+        return await call(self.at(moved, broker_name=mq.broker_name))
