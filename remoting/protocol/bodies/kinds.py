@@ -112,5 +112,3 @@ def write_queue(queue: MessageQueue) -> dict[str, Any]:
     """A queue as a JSON object."""
     return {"brokerName": queue.broker_name, "queueId": queue.queue_id, "topic": queue.topic}
 
-
-QUEUE: Final = Kind(read_queue, write_queue)

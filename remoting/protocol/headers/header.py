@@ -24,11 +24,6 @@ class HeaderField:
     read: Reader
     default: Any
 
-    @property
-    def is_required(self) -> bool:
-        """Whether a request without it is refused."""
-        return self.default is MISSING
-
 
 def required(read: Reader, *, wire: str | None = None, short: str | None = None) -> Any:
     """A field that must be there. ``short`` is its name in short headers (310)."""
