@@ -40,7 +40,6 @@ from remoting.protocol.headers.groups import ConsumerGroupRequestHeader, Produce
 
 logger = logging.getLogger(__name__)
 
-EXPIRE_INTERVAL_MS = 10_000
 # V3_1_8_SNAPSHOT: older clients do not know what is handed on to them.
 OLDEST_FORWARD_VERSION = 62
 UNIT_SUB_FLAG = 2

@@ -149,6 +149,8 @@ def test_the_addresses_follow_what_the_cache_is_given_and_forgets() -> None:
     assert (cache.addrs(), cache.masters()) == (["h:4", "h:3"], ["h:4", "h:3"])
     cache.forget_address("a", "h:4")
     assert (cache.addrs(), cache.masters()) == (["h:3"], ["h:3"])
+    cache.forget_address("b", "h:3")
+    assert (cache.addrs(), cache.masters()) == ([], [])
 
 
 def test_an_answer_for_a_new_topic_goes_through_no_other_route() -> None:
