@@ -207,7 +207,7 @@ class _Connection:
                 # From now on it gets heartbeats.
                 self._something.set()
             if link.acked >= 0:
-                self._acks.acked(self._addr, link.acked, now)
+                self._acks.acked(self._addr, link.acked)
             if not self._something.is_set() and not link.idle:
                 self._something.set()
 

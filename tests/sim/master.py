@@ -68,7 +68,7 @@ class Served:
             return
         self._connected()
         if link.acked >= 0:
-            acks.acked(self.end.addr, link.acked, now)
+            acks.acked(self.end.addr, link.acked)
         self.pump()
 
     def _connected(self) -> None:
