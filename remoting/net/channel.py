@@ -72,7 +72,6 @@ class Channel:
         self._pending: dict[int, tuple[float, float, int, Answered]] = {}
         self._next_opaque = 0
         self._cancel_scope = trio.CancelScope()
-        self.local = _address(self._socket.getsockname())
         self.remote = _address(self._socket.getpeername())
         self.closed_reason: str | None = None
         self.blocked_since = 0.0
