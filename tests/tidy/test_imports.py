@@ -24,7 +24,7 @@ PURE = (
     *("namesrv/checks.py", "namesrv/parts.py", "namesrv/registration.py", "broker/meta/changes.py"),
     *("broker/replication/acks.py", "broker/replication/admission.py", "broker/replication/frames.py"),
     *("broker/replication/hello.py",),
-    *("broker/replication/link.py", "broker/replication/members.py"),
+    *("broker/replication/link.py", "broker/replication/members.py", "broker/replication/session.py"),
 )
 PURE_OURS = (
     "mqcommon.arguments",
@@ -36,8 +36,10 @@ PURE_OURS = (
     "namesrv.rivals",
     "namesrv.parts",
     "namesrv.registration",
+    "broker.replication.acks",
     "broker.replication.frames",
     "broker.replication.hello",
+    "broker.replication.link",
 )
 IMPURE = {
     *("asyncio", "concurrent", "fcntl", "glob", "io", "logging", "mmap", "multiprocessing", "os", "pathlib"),

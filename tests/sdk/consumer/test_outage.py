@@ -54,7 +54,10 @@ async def test_a_stream_starts_before_its_servers(caplog: pytest.LogCaptureFixtu
     async with serving(namesrv), serving(broker):
         pass  # they have addresses now, and nobody listens there
     broker.put("t", 0, b"a")
-    async with PullConsumer(namesrv.addr, heartbeat=False, timeout_ms=1_000) as consumer, trio.open_nursery() as nursery:
+    async with (
+        PullConsumer(namesrv.addr, heartbeat=False, timeout_ms=1_000) as consumer,
+        trio.open_nursery() as nursery,
+    ):
         found: list[bytes] = []
 
         async def read() -> None:
