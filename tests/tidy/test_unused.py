@@ -19,8 +19,6 @@ SEEN_BY_TESTS = {
     "broker.replication.slave_sync.SlaveSync.rounds",
     "broker.store.store.MessageStore.get",
     "broker.store.store.MessageStore.query",
-    "namesrv.routes.RouteTable.brokers",
-    "namesrv.routes.RouteTable.topics",
     "remoting.net.server.Server.codes",
 }
 # For the descriptions of requests, and for clients that are shared.

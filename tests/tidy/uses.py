@@ -43,8 +43,9 @@ class Uses(ast.NodeVisitor):
         """What nobody refers to, as ``package.module.Class.member``."""
         names = self._names
         public = self._exported()
+        used = self.of_names | public
         for key, node in names.defined.items():
-            if key not in self.of_names | public and self._should_be_used(key, node):
+            if key not in used and self._should_be_used(key, node):
                 yield key
         for one in names.classes.values():
             if not names.has_foreign_base(one) and one.key not in public:
