@@ -2,8 +2,7 @@
 
 import time
 
-from mqcommon.clock import Clock, SystemClock
-from tests.support.clock import ManualClock
+from mqcommon.clock import Clock, ManualClock, SystemClock
 
 
 def test_manual_clock_moves_only_when_told() -> None:

@@ -19,6 +19,8 @@ SEEN_BY_TESTS = {
     "broker.replication.slave_sync.SlaveSync.rounds",
     "broker.store.store.MessageStore.get",
     "broker.store.store.MessageStore.query",
+    "mqcommon.clock.ManualClock",
+    "mqcommon.clock.ManualClock.advance",
     "remoting.net.server.Server.codes",
 }
 # For the descriptions of requests, and for clients that are shared.

@@ -5,11 +5,11 @@ import pytest
 from broker.handlers.members import MemberHandlers
 from broker.identity import Identity
 from broker.replication.known_master import KnownMaster, MasterAddress
+from mqcommon.clock import ManualClock
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
 from tests.broker.handlers.support import FakeChannel
 from tests.broker.store.support import open_store, put
-from tests.support.clock import ManualClock
 from tests.support.memory_files import MemoryFiles
 
 

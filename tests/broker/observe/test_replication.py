@@ -8,7 +8,7 @@ from broker.options import BrokerOptions
 from broker.replication.acks import AckLedger
 from broker.replication.double_write import DoubleWrite
 from broker.store.group_commit import GroupCommit
-from tests.support.clock import ManualClock
+from mqcommon.clock import ManualClock
 
 SLAVE = "10.0.0.1:40000"
 

@@ -1,10 +1,10 @@
 """A small store for tests: files of a few KiB, so that rolls come often."""
 
 from broker.store.store import MessageStore, StoreOptions
+from mqcommon.clock import ManualClock
 from mqcommon.files import FileSystem
 from mqcommon.message.ids import encode_host
 from mqcommon.message.record import Record, decode_record, split_records
-from tests.support.clock import ManualClock
 
 HOST = encode_host("127.0.0.1", 10911)
 BORN_HOST = encode_host("127.0.0.1", 50001)

@@ -6,8 +6,8 @@ from random import Random
 import pytest
 
 from broker.store.store import MessageStore
+from mqcommon.clock import ManualClock
 from tests.broker.store.support import SMALL, bodies, new_store, open_store, put
-from tests.support.clock import ManualClock
 from tests.support.memory_files import MemoryFiles
 
 

@@ -15,9 +15,9 @@ from broker.store.retention import HOUR_MS, Decision
 from broker.store.store import MessageStore
 from broker.tasks.clean import Cleaner
 from broker.tasks.flush import Flusher
+from mqcommon.clock import ManualClock
 from mqcommon.errors import DiskFull
 from tests.broker.store.support import bodies, open_store, put
-from tests.support.clock import ManualClock
 from tests.support.memory_files import MemoryFiles
 
 FILES = 30
