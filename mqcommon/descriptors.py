@@ -29,11 +29,6 @@ class Descriptors:
         self._spare: list[int] = []
         self._fill()
 
-    @property
-    def spare(self) -> int:
-        """How many are held at present."""
-        return len(self._spare)
-
     def open(self, path: str, flags: int, *, must: bool = True) -> int:
         """As os.open; a new file is for its owner only. Errors and ``must`` as in `take`."""
         return self.take(path, lambda: os.open(path, flags | os.O_CLOEXEC, 0o600), must=must)

@@ -14,7 +14,6 @@ class OsFileLock:
     """
 
     def __init__(self, path: str) -> None:
-        self.path = path
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

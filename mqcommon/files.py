@@ -109,8 +109,6 @@ class FileSystem(Protocol):
 
     def remove(self, path: str) -> None: ...
 
-    def rmdir(self, path: str) -> None: ...
-
     def rename(self, old: str, new: str) -> None:
         """Replace ``new`` by ``old`` in one step."""
 
@@ -184,9 +182,6 @@ class OsFiles:
 
     def remove(self, path: str) -> None:
         os.remove(path)
-
-    def rmdir(self, path: str) -> None:
-        os.rmdir(path)
 
     def rename(self, old: str, new: str) -> None:
         os.replace(old, new)

@@ -165,11 +165,6 @@ def can_have_retry_topic(group: str) -> bool:
     return len(retry_topic(group).encode()) <= RETRY_TOPIC_MAX_LENGTH
 
 
-def dlq_topic(group: str) -> str:
-    """Where messages go that ``group`` failed to consume too often."""
-    return DLQ_PREFIX + group
-
-
 def reply_topic(cluster_name: str) -> str:
     return f"{cluster_name}_REPLY_TOPIC"
 
@@ -178,15 +173,3 @@ def perm_text(perm: int) -> str:
     """``6`` -> ``RW-``, ``7`` -> ``RWX``."""
     bits = ((PERM_READ, "R"), (PERM_WRITE, "W"), (PERM_INHERIT, "X"))
     return "".join(letter if perm & bit else "-" for bit, letter in bits)
-
-
-def is_readable(perm: int) -> bool:
-    return perm & PERM_READ != 0
-
-
-def is_writable(perm: int) -> bool:
-    return perm & PERM_WRITE != 0
-
-
-def is_inherited(perm: int) -> bool:
-    return perm & PERM_INHERIT != 0

@@ -259,14 +259,6 @@ class RouteTable(Generic[C]):
         """The topics of each broker set, of all clusters or of one. Each table changes as brokers register."""
         return [own for name, own in self._queues.items() if cluster is None or self._sets[name].cluster == cluster]
 
-    def topics(self, cluster: str | None = None) -> set[str]:
-        """The names of all topics, or of those with queues in ``cluster``."""
-        return set().union(*self.tables(cluster))
-
-    def brokers(self) -> list[LiveBroker[C]]:
-        """The live brokers, by address."""
-        return [self._live[addr] for addr in sorted(self._live)]
-
     # --- inside
 
     def _find(self, cluster: str, broker_addr: str) -> LiveBroker[C] | None:

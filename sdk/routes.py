@@ -53,10 +53,6 @@ class TopicRoute:
         """The address of the broker's master; None when it is not in the route."""
         return master_of(self.brokers.get(broker_name, {}))
 
-    def reader(self, broker_name: str, preferred_id: int = MASTER_ID) -> str | None:
-        """The address to read from; None when the broker is not in the route."""
-        return reader_of(self.brokers.get(broker_name, {}), preferred_id)
-
     def without(self, broker_name: str, addr: str) -> "TopicRoute":
         """The route while ``addr`` is not an address of the broker."""
         addrs = self.brokers.get(broker_name, {})
@@ -177,11 +173,6 @@ class RouteCache:
         elif self._known is not None:
             _note_addrs(route, *self._known)
         return route
-
-    def drop(self, topic: str) -> None:
-        """Forget the topic."""
-        if self._routes.pop(topic, None) is not None:
-            self._known = None
 
     def forget_address(self, broker_name: str, addr: str) -> list[str]:
         """``addr`` is not an address of the broker: take it out of all routes; the topics whose routes had it."""

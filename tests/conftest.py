@@ -1,15 +1,26 @@
-"""How much is tested: hypothesis profiles, nightly runs on request, Spark only where Spark can run."""
+"""How much is tested: hypothesis profiles, seeds, nightly runs on request, Spark only where Spark can run.
+
+CI tries the same examples and seeds each time, so that a change fails by what it does and not by chance. Nightly runs
+try new ones; what they find becomes an ``@example`` or a seed in a test of its own.
+"""
 
 import importlib.util
 import os
 import shutil
 import signal
+import sys
+from random import Random
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-settings.register_profile("ci", max_examples=60, deadline=None, print_blob=True)
-settings.register_profile("nightly", max_examples=2000, deadline=None, print_blob=True)
+# A busy machine makes examples slowly, and that is no fault of the test.
+ANY_MACHINE = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("ci", ANY_MACHINE, max_examples=60, derandomize=True)
+settings.register_profile("nightly", ANY_MACHINE, max_examples=2000, print_blob=True)
+
+SEED = "SKYLARK_SEED"
+SEED_IN_CI = 1
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -22,6 +33,15 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # A background job of a shell ignores Ctrl-C, and so would the commands that are interrupted here.
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture
+def seed(pytestconfig: pytest.Config) -> int:
+    """For a random test: the same in CI each time, a new one with ``--run-nightly``, or the one in SKYLARK_SEED."""
+    default = Random().randrange(1 << 32) if pytestconfig.getoption("--run-nightly") else SEED_IN_CI
+    chosen = int(os.environ.get(SEED) or default)
+    sys.stdout.write(f"{SEED}={chosen}\n")
+    return chosen
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

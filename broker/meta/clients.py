@@ -104,9 +104,6 @@ class Clients:
         """A group with at least one member."""
         return self._consumers.get(name)
 
-    def consumer_groups(self) -> list[str]:
-        return list(self._consumers)
-
     def producers(self, group: str) -> list[Member]:
         return list(self._producers.get(group, {}).values())
 

@@ -3,7 +3,7 @@
 A slave is sent what follows its end as soon as it is appended (`wake`, after each turn of the loop), and what is
 older out of files, in a thread, so that a slave which catches up does not slow sends down. One range is on its way to
 a slave at a time, so memory is bounded however slow it is. What a slave reports goes to the ledger.
-Neighbours: link.py (what is said), acks.py (who waits for copies), broker.py (runs this), wiring.py (wakes it).
+Neighbours: session.py (what is done), link.py (what is said), broker.py (runs this), wiring.py (wakes it).
 """
 
 import logging
@@ -15,11 +15,12 @@ import trio
 
 from broker.replication.admission import Admission
 from broker.replication.frames import CHUNK_BYTES
-from broker.replication.hello import NONCE_BYTES
+from broker.replication.hello import NONCE_BYTES, Claim
 from broker.replication.link import Bounds, LinkTerms, MasterLink, Range
 from broker.replication.pieces import other_bytes_at
+from broker.replication.session import MasterSession
 from broker.store.log.commitlog import CommitLog
-from broker.writing.acks import AckLedger, Slave
+from broker.writing.acks import AckLedger
 from mqcommon.addresses import split_address
 from mqcommon.errors import FileClosed, ProtocolError
 from remoting.net.transport import Listener, Transport
@@ -85,7 +86,7 @@ class Master:
         finally:
             self._connections.discard(connection)
             self._admission.gone(connection)
-            self._acks.gone(addr)
+            connection.ended()
             if connection.follows:
                 log = logger.info if reason == PEER_CLOSED else logger.warning
                 log("connection of slave %s ended: %s", addr, reason)
@@ -125,18 +126,16 @@ class _Connection:
         admit: Callable[["_Connection", bool], None],
     ) -> None:
         """``admit`` is called when the slave is about to follow, with whether it said hello."""
-        self._admit = admit
         self._scope = trio.CancelScope()
         self.closed_reason = ""
         self._transport = transport
         self._addr = transport.remote
         self._log = log
-        self._acks = acks
         self._rate = rate
-        self._since = trio.current_time()
-        self._link = MasterLink(terms, self._bounds, os.urandom(NONCE_BYTES), self._since)
+        now = trio.current_time()
+        self._link = MasterLink(terms, self._bounds, os.urandom(NONCE_BYTES), now)
+        self._session = MasterSession(self._link, acks, self._addr, now, lambda said_hello: admit(self, said_hello))
         self._something = trio.Event()
-        self._slave: Slave | None = None
         # The sender has nothing to do; part of a frame that the connection did not take.
         self._idle = False
         self._rest = b""
@@ -155,7 +154,11 @@ class _Connection:
     @property
     def follows(self) -> bool:
         """Whether a slave was let in."""
-        return self._slave is not None
+        return self._session.slave is not None
+
+    def ended(self) -> None:
+        """After `run`: the slave counts no longer."""
+        self._session.ended()
 
     async def run(self) -> None:
         """Until the slave closes the connection, or `close`."""
@@ -186,7 +189,7 @@ class _Connection:
         return Bounds(log.start, log.end, log.chain.segment_bytes)
 
     async def _receive(self) -> None:
-        link = self._link
+        link, session = self._link, self._session
         while True:
             data = None
             with trio.move_on_at(link.silent_at()):
@@ -197,57 +200,55 @@ class _Connection:
                 continue
             if not data:
                 return
-            link.receive(data, now)
-            if link.ready and self._slave is None:
-                self._connected()
+            followed = self.follows
+            session.receive(data, now)
+            if not followed and self.follows:
+                self._log_follower()
                 # From now on it gets heartbeats.
                 self._something.set()
-            if link.acked >= 0:
-                self._acks.acked(self._addr, link.acked, now)
             if not self._something.is_set() and not link.idle:
                 self._something.set()
 
-    def _connected(self) -> None:
+    def _log_follower(self) -> None:
         hello = self._link.hello
-        self._admit(self, hello is not None)
-        identity = hello.addr if hello else ""
-        self._slave = self._acks.connected(self._addr, self._since, identity, self._link.start)
         who = f"broker {hello.broker_id} at {hello.addr}" if hello else "a plain peer"
         logger.info("slave %s (%s) follows from offset %d", self._addr, who, self._link.next_offset)
 
     async def _send(self) -> None:
-        link, transport = self._link, self._transport
+        session, transport = self._session, self._transport
         while True:
-            rest, self._rest = self._rest, b""
-            if output := rest + link.take_output():
-                await transport.send_all(output)
-            if link.refusal:
-                raise ProtocolError(f"refused: {link.refusal}")
-            if link.claim is not None:
-                difference = await trio.to_thread.run_sync(other_bytes_at, self._log, link.claim.tails)
-                link.judge(difference, trio.current_time())
-                if link.ready:
-                    self._connected()
-                continue
+            if self._rest:
+                rest, self._rest = self._rest, b""
+                await transport.send_all(rest)
             now, rate = trio.current_time(), self._rate()
-            found = link.next_range(now, max(rate // PIECES_A_SECOND, 1) if rate else CHUNK_BYTES)
-            if found is None:
+            step = session.next_step(now, max(rate // PIECES_A_SECOND, 1) if rate else CHUNK_BYTES)
+            if step is None:
                 self._idle = True
-                with trio.move_on_at(link.beat_at()):
+                with trio.move_on_at(self._link.beat_at()):
                     await self._something.wait()
                 self._idle = False
                 self._something = trio.Event()
-                continue
-            if not found.size:
-                await transport.send_all(found.header)
-            elif self._log.is_recent(found.offset):
-                await transport.send_all(found.header + self._log.copy(found.offset, found.size))
+            elif isinstance(step, bytes):
+                await transport.send_all(step)
+            elif isinstance(step, Claim):
+                difference = await trio.to_thread.run_sync(other_bytes_at, self._log, step.tails)
+                session.judge(difference, trio.current_time())
+                if self.follows:
+                    self._log_follower()
             else:
-                await self._send_file(found)
-            self._sent(found.size)
-            if rate:
-                self._free_at = max(self._free_at, now) + found.size / rate
-                await trio.sleep_until(self._free_at)
+                await self._send_range(step)
+                session.sent(step.size)
+                if rate:
+                    self._free_at = max(self._free_at, now) + step.size / rate
+                    await trio.sleep_until(self._free_at)
+
+    async def _send_range(self, found: Range) -> None:
+        if not found.size:
+            await self._transport.send_all(found.header)
+        elif self._log.is_recent(found.offset):
+            await self._transport.send_all(found.header + self._log.copy(found.offset, found.size))
+        else:
+            await self._send_file(found)
 
     async def _send_file(self, found: Range) -> None:
         """Out of the file, in a thread."""
@@ -271,11 +272,6 @@ class _Connection:
             taken = self._transport.try_send([data])
         except trio.BrokenResourceError:
             taken = 0  # whoever sends the rest meets it, too
-        self._sent(found.size)
+        self._session.sent(found.size)
         self._rest = data[taken:]
         return not self._rest and link.next_offset == log.end
-
-    def _sent(self, size: int) -> None:
-        if self._slave is not None:
-            self._slave.next_offset = self._link.next_offset
-            self._slave.sent_bytes += size

@@ -4,7 +4,7 @@ Connects to the master's HA port, appends what comes, and reports how far it has
 with SYNC_FLUSH when it is on disk. Queues are made in steps in between, so that the loop turns; a slave whose queues
 are far behind takes no more until they have caught up. A lost connection is tried again after a growing pause.
 What only a person can repair (the slave has bytes that the master has not) is told once, and nothing is overwritten.
-Neighbours: link.py (what is said), replica.py (the log), find_master.py (where to connect).
+Neighbours: session.py (what is reported), replica.py (the log), find_master.py (where to connect).
 """
 
 import logging
@@ -21,6 +21,7 @@ from broker.replication.link import RESYNC, LinkTerms, SlaveLink
 from broker.replication.pieces import tails_of
 from broker.replication.progress import SlaveProgress
 from broker.replication.replica import Replica
+from broker.replication.session import SlaveSession
 from broker.store.log.residency import NotResident, resident_only, warm
 from mqcommon.addresses import split_address
 from mqcommon.backoff import Backoff
@@ -144,7 +145,7 @@ class Slave:
             self._progress.master_addr = target.ha_addr
             if self._flush is not None:
                 await self._flush()
-            link = await self._new_link(target)
+            session = SlaveSession(await self._new_link(target), sync_flush=self._flush is not None)
             with trio.fail_after(CONNECT_TIMEOUT_S):
                 transport = await self._connect(*split_address(target.ha_addr))
             async with transport:
@@ -152,8 +153,8 @@ class Slave:
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(self._build)
                     if self._flush is not None:
-                        nursery.start_soon(self._report_flushed, self._flush, link, transport)
-                    await self._receive(link, transport, target)
+                        nursery.start_soon(self._report_flushed, self._flush, session, transport)
+                    await self._receive(session, transport, target)
                     nursery.cancel_scope.cancel()
         except trio.TooSlowError:
             return f"no connection to {self._progress.master_addr} in {CONNECT_TIMEOUT_S:.0f} s"
@@ -186,8 +187,8 @@ class Slave:
             # Offset 0 stands for the last file. The first byte of a log is the first of a size below 16 MiB.
             self._replica.append(memoryview(b"\0"))
 
-    async def _receive(self, link: SlaveLink, transport: Transport, target: Target) -> None:
-        replica = self._replica
+    async def _receive(self, session: SlaveSession, transport: Transport, target: Target) -> None:
+        link, replica = session.link, self._replica
         # One for all: the kernel zeroes the pages of a new one.
         buffer = memoryview(bytearray(RECEIVE_BYTES))
         while True:
@@ -209,8 +210,8 @@ class Slave:
             if link.ready and not self.following:
                 self.following, self.stopped = target.ha_addr, ""
                 logger.info("master %s is followed, from offset %d", target.ha_addr, replica.raw_end)
-            if self._flush is None and not replica.is_empty:
-                link.report(replica.raw_end, now)
+            if not replica.is_empty:
+                session.appended(replica.raw_end, now)
                 await self._send(link, transport)
             if replica.behind < NEAR_BYTES and not replica.must_wait:
                 self._step()
@@ -253,13 +254,13 @@ class Slave:
             self._sending.release()
 
     async def _report_flushed(
-        self, flush: Callable[[], Awaitable[None]], link: SlaveLink, transport: Transport
+        self, flush: Callable[[], Awaitable[None]], session: SlaveSession, transport: Transport
     ) -> None:
         """SYNC_FLUSH: one fsync for all that came meanwhile, then the report."""
         log = self._replica.log
         while True:
-            link.report(log.raw_flushed, trio.current_time())
-            await self._send(link, transport)
+            session.flushed(log.raw_flushed, trio.current_time())
+            await self._send(session.link, transport)
             if log.raw_flushed == log.raw_end:
                 await self._to_flush.wait()
             self._to_flush = trio.Event()

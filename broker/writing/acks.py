@@ -24,7 +24,6 @@ class Slave:
     since: float
     start: int  # its log has nothing before
     acked: int = -1  # nothing reported yet
-    reported: float = 0.0
     next_offset: int = 0
     sent_bytes: int = 0
 
@@ -61,13 +60,10 @@ class AckLedger:
         self._count()
         return slave
 
-    def acked(self, addr: str, offset: int, now: float) -> None:
+    def acked(self, addr: str, offset: int) -> None:
         """The slave has all before ``offset``: ends the waits for which that was missing."""
         slave = self._slaves.get(addr)
-        if slave is None:
-            return
-        slave.reported = now
-        if offset != slave.acked:
+        if slave is not None and offset != slave.acked:
             slave.acked = offset
             self._count()
             self._pop_reached()

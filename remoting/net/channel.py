@@ -72,7 +72,6 @@ class Channel:
         # By the opaque of the peer's request.
         self._watched: dict[int, Callable[[Command | None], None]] = {}
         self._cancel_scope = trio.CancelScope()
-        self.local = transport.local
         self.remote = transport.remote
         self.closed_reason: str | None = None
         self.blocked_since = 0.0

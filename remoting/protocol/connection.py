@@ -9,14 +9,14 @@ unanswered as if they had been lost with the connection).
 
 from mqcommon.errors import ProtocolError
 from remoting.protocol.command import Command
-from remoting.protocol.frame import DECODERS, MAX_FRAME_BYTES, MAX_HEADER_BYTES, PREFIX, encode
+from remoting.protocol.frame import DECODERS, MAX_FRAME_BYTES, MAX_HEADER_BYTES, PREFIX
 
 _unpack_prefix = PREFIX.unpack_from
 _PREFIX_BYTES = PREFIX.size
 
 
 class Connection:
-    """Parses one peer's stream and frames what we send to it."""
+    """Parses one peer's stream."""
 
     __slots__ = ("_dead", "_max_frame_bytes", "_max_header_bytes", "_needed", "_pending")
 
@@ -53,10 +53,6 @@ class Connection:
         except ProtocolError:
             self.release()
             raise
-
-    def send(self, command: Command) -> bytes:
-        """The bytes that carry ``command`` to the peer."""
-        return encode(command)
 
     def _parse(self, data: bytes) -> list[Command]:
         commands: list[Command] = []

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from struct import Struct
 from typing import Final
 
-from mqcommon.errors import FrameTooLarge, ProtocolError
+from mqcommon.errors import FrameTooLarge
 from remoting.protocol import cbor_header, json_header, rocketmq_header
 from remoting.protocol.command import CBOR, JSON, ROCKETMQ, Command
 
@@ -46,13 +46,3 @@ def encode_head(command: Command, max_frame_bytes: int = MAX_FRAME_BYTES) -> byt
     if size + 4 > max_frame_bytes or header_size > MAX_HEADER_BYTES:
         raise FrameTooLarge(size + 4, max_frame_bytes)
     return PREFIX.pack(size, codec << 24 | header_size) + header
-
-
-def decode_frame(header_type: int, header: bytes, body: bytes) -> Command:
-    """The command of a frame that was already taken apart."""
-    decode_header = DECODERS.get(header_type)
-    if decode_header is None:
-        raise ProtocolError(f"unknown header type {header_type}")
-    command = decode_header(header)
-    command.body = body
-    return command

@@ -7,7 +7,7 @@ there one failure fails the call; lists of what was found are given as long as o
 
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Literal, Self, TypeVar
+from typing import Literal, Self
 
 from mqcommon.addresses import format_address
 from mqcommon.errors import InvalidArgument, UserError
@@ -33,8 +33,6 @@ from sdk.checked import Count, Milliseconds, NotNegative, Offset, checked_method
 from sdk.fanout import ask_all
 from sdk.routes import master_of
 from sdk.shared import Client, ClientHandle
-
-T = TypeVar("T")
 
 LONG_MAX = 2**63 - 1
 UNIQUE_KEY_MAX_NUM = 32

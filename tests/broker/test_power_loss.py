@@ -2,11 +2,10 @@
 
 Producers on several connections send singly and in batches, topics and groups are made, until the power goes at a
 random call to the disk; the broker starts again on what is left, and so on. The store alone goes through many more
-such moments in store/test_schedules.py. A failure prints its seed; SKYLARK_POWER_SEED repeats it, as far as threads
+such moments in store/test_schedules.py. A failure prints its seed; SKYLARK_SEED repeats it, as far as threads
 can be repeated.
 """
 
-import os
 import sys
 import threading
 from collections import defaultdict
@@ -31,7 +30,6 @@ TOPIC = "t"
 QUEUES = 2
 CONNECTIONS = 3
 SENDERS = 3
-SEED = "SKYLARK_POWER_SEED"
 HELD_UP_S = 1
 
 # (queue, offset in it, body)
@@ -80,8 +78,8 @@ class Plug:
 class Rounds:
     """One store through its power losses."""
 
-    def __init__(self, seed: int) -> None:
-        self.random = Random(seed)
+    def __init__(self, random: Random) -> None:
+        self.random = random
         self._fs = MemoryFiles()
         self._number = 0
         # Answered, and of these the ones that were answered when the power went.
@@ -185,23 +183,22 @@ async def _bodies(client: RemotingClient, addr: str, queue_id: int) -> list[byte
         bodies += [message.body for message in messages]
 
 
-async def run(rounds: int) -> None:
-    seed = int(os.environ.get(SEED) or Random().randrange(1 << 32))
-    sys.stdout.write(f"{SEED}={seed}\n")
-    store = Rounds(seed)
+async def run(rounds: int, random: Random) -> None:
+    store = Rounds(random)
     for _ in range(rounds):
         await store.run_one()
     sys.stdout.write(f"{rounds} power losses, {await store.look_once_more()} acknowledged messages, all there\n")
 
 
-async def test_what_was_acknowledged_survives_power_loss() -> None:
-    await run(25)
+async def test_what_was_acknowledged_survives_power_loss(seed: int) -> None:
+    await run(25, Random(seed))
 
 
 @pytest.mark.nightly
-async def test_what_was_acknowledged_survives_many_power_losses() -> None:
+async def test_what_was_acknowledged_survives_many_power_losses(seed: int) -> None:
+    random = Random(seed)
     for _ in range(20):
-        await run(25)
+        await run(25, random)
 
 
 async def test_a_disk_that_breaks_stops_the_broker_and_loses_nothing_acknowledged() -> None:

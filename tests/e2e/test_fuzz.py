@@ -1,9 +1,8 @@
 """Hostile peers at each port, honest clients beside them, and a kill -9 at the end.
 
-A failure prints its seed; SKYLARK_FUZZ_SEED makes the same requests again, though not at the same moments.
+A failure prints its seed; SKYLARK_SEED makes the same requests again, though not at the same moments.
 """
 
-import os
 import sys
 from pathlib import Path
 from random import Random
@@ -28,9 +27,7 @@ KEPT_BYTES = 30 * MIB
 WARM_UP_SHARE = 0.3
 
 
-async def fuzz(home: Path, port: str, seconds: float) -> None:
-    seed = int(os.environ.get("SKYLARK_FUZZ_SEED") or Random().randrange(1 << 32))
-    sys.stdout.write(f"SKYLARK_FUZZ_SEED={seed}\n")
+async def fuzz(home: Path, port: str, seconds: float, seed: int) -> None:
     ha_port = free_port()
     async with broker_set(home, role="ASYNC_MASTER", master_options=["--ha-listen-port", str(ha_port)]) as made:
         await made.make_topic(TOPIC)
@@ -112,11 +109,11 @@ async def check_store(made: BrokerSet, daemon: Daemon) -> None:
 
 
 @pytest.mark.parametrize("port", ["namesrv", "broker", "ha"])
-async def test_honest_clients_are_served_beside_hostile_peers(tmp_path: Path, port: str) -> None:
-    await fuzz(tmp_path, port, SECONDS)
+async def test_honest_clients_are_served_beside_hostile_peers(tmp_path: Path, port: str, seed: int) -> None:
+    await fuzz(tmp_path, port, SECONDS, seed)
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("port", ["namesrv", "broker", "ha"])
-async def test_honest_clients_are_served_for_five_minutes(tmp_path: Path, port: str) -> None:
-    await fuzz(tmp_path, port, NIGHTLY_SECONDS)
+async def test_honest_clients_are_served_for_five_minutes(tmp_path: Path, port: str, seed: int) -> None:
+    await fuzz(tmp_path, port, NIGHTLY_SECONDS, seed)

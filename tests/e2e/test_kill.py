@@ -1,9 +1,8 @@
 """kill -9 of a broker at random points under load, again and again on one store; after each restart all is there.
 
-A failure prints its seed; SKYLARK_KILL_SEED repeats it, as far as the moments of other processes can be repeated.
+A failure prints its seed; SKYLARK_SEED repeats it, as far as the moments of other processes can be repeated.
 """
 
-import os
 import sys
 from pathlib import Path
 from random import Random
@@ -101,9 +100,7 @@ class Rounds:
             await self._metadata.check(admin, self.broker.addr)
 
 
-async def test_what_was_acknowledged_survives_kill_9_at_any_moment(tmp_path: Path) -> None:
-    seed = int(os.environ.get("SKYLARK_KILL_SEED") or Random().randrange(1 << 32))
-    sys.stdout.write(f"SKYLARK_KILL_SEED={seed}\n")
+async def test_what_was_acknowledged_survives_kill_9_at_any_moment(tmp_path: Path, seed: int) -> None:
     options = (*SMALL, "--flush-consumer-offset-interval", "10")
     async with running(tmp_path, options=options) as cluster:
         await make_topic(cluster, TopicConfig(TOPIC, QUEUES, QUEUES))

@@ -1,9 +1,8 @@
 """A master and its slave as real processes: disks that are lost, slaves that die, freeze or are slow, reads that go on.
 
-A failure prints its seed; SKYLARK_REPLICATION_KILL_SEED repeats it, as far as the moments of other processes can be.
+A failure prints its seed; SKYLARK_SEED repeats it, as far as the moments of other processes can be.
 """
 
-import os
 import shutil
 import sys
 from collections import Counter
@@ -30,12 +29,6 @@ SENDERS = 40
 IN_CI = 4
 NIGHTLY = 30
 MIB = 1024 * 1024
-
-
-def the_random() -> Random:
-    seed = int(os.environ.get("SKYLARK_REPLICATION_KILL_SEED") or Random().randrange(1 << 32))
-    sys.stdout.write(f"SKYLARK_REPLICATION_KILL_SEED={seed}\n")
-    return Random(seed)
 
 
 # --- the master's disk is lost
@@ -68,8 +61,8 @@ async def read_from_the_slave(at: BrokerSet) -> dict[MessageQueue, list[bytes]]:
     return await stored(at.nameserver, TOPIC)
 
 
-async def lose_disks(tmp_path: Path, rounds: int) -> None:
-    random, acked = the_random(), 0
+async def lose_disks(tmp_path: Path, rounds: int, seed: int) -> None:
+    random, acked = Random(seed), 0
     for number in range(rounds):
         home = tmp_path / str(number)
         home.mkdir()
@@ -84,13 +77,13 @@ async def lose_disks(tmp_path: Path, rounds: int) -> None:
     sys.stdout.write(f"{rounds} disks of a master lost, {acked} acknowledged messages, all on the slaves, in order\n")
 
 
-async def test_sync_master_what_was_acknowledged_outlives_the_masters_disk(tmp_path: Path) -> None:
-    await lose_disks(tmp_path, IN_CI)
+async def test_sync_master_what_was_acknowledged_outlives_the_masters_disk(tmp_path: Path, seed: int) -> None:
+    await lose_disks(tmp_path, IN_CI, seed)
 
 
 @pytest.mark.nightly
-async def test_sync_master_what_was_acknowledged_outlives_thirty_disks(tmp_path: Path) -> None:
-    await lose_disks(tmp_path, NIGHTLY)
+async def test_sync_master_what_was_acknowledged_outlives_thirty_disks(tmp_path: Path, seed: int) -> None:
+    await lose_disks(tmp_path, NIGHTLY, seed)
 
 
 @pytest.mark.parametrize("rate", [0, 200_000])
@@ -306,8 +299,8 @@ async def until_committed_on_the_slave(at: BrokerSet, queue: MessageQueue, offse
         await until(is_there, f"the slave has offset {offset}")
 
 
-async def test_a_reader_under_load_sees_everything_once_through_the_masters_death(tmp_path: Path) -> None:
-    random = the_random()
+async def test_a_reader_under_load_sees_everything_once_through_the_masters_death(tmp_path: Path, seed: int) -> None:
+    random = Random(seed)
     async with broker_set(tmp_path) as at:
         await at.make_topic(TOPIC)
         async with Producer(at.nameserver) as producer, PullConsumer(at.nameserver) as consumer:

@@ -52,10 +52,6 @@ class Twins(RuleBasedStateMachine):
     def mkdirs(self, folder: str) -> None:
         self.both(lambda fs: fs.mkdirs(self.path(folder)))
 
-    @rule(folder=folders)
-    def rmdir(self, folder: str) -> None:
-        self.both(lambda fs: fs.rmdir(self.path(folder)))
-
     @rule(name=names, data=contents)
     def write_atomic(self, name: str, data: bytes) -> None:
         if name not in self.handles:

@@ -19,6 +19,7 @@ from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
 from tests.namesrv.peer import Peer, Served, serve
 from tests.namesrv.registrations import configs_of, version
+from tests.namesrv.tables import all_topics, live_addrs
 from tests.support.caller import Caller
 from tests.support.waiting import until
 
@@ -50,7 +51,7 @@ class Desk:
             nursery.cancel_scope.cancel()
 
     def topics(self) -> set[str]:
-        return self.state.routes.topics()
+        return all_topics(self.state.routes)
 
 
 @pytest.fixture
@@ -116,7 +117,7 @@ async def test_what_a_closed_connection_asked_is_not_done(desk: Desk) -> None:
     gone.channel.close("reset")
     await desk.work()
     assert desk.answered == [(2, 0)]
-    assert [live.broker_addr for live in desk.state.routes.brokers()] == ["b:1"]
+    assert live_addrs(desk.state.routes) == ["b:1"]
 
 
 async def test_one_that_is_refused_holds_up_no_other(desk: Desk) -> None:

@@ -11,6 +11,7 @@ from namesrv.routes import Outcome, Registration, RouteTable
 from remoting.net.steps import finish
 from remoting.protocol.bodies.route import QueueData
 from tests.namesrv.registrations import registration
+from tests.namesrv.tables import all_topics, live_addrs
 
 NAMES = ("broker-a", "broker-b", "broker-c")
 CLUSTERS = ("c1", "c2")
@@ -136,7 +137,7 @@ class RouteTableMachine(RuleBasedStateMachine):
         if cluster is None:
             assert self.table.route(topic) is None
         else:
-            assert topic not in self.table.topics(cluster)
+            assert topic not in all_topics(self.table, cluster)
 
     @rule(topic=st.sampled_from(TOPICS), name=st.sampled_from(NAMES))
     def put(self, topic: str, name: str) -> None:
@@ -168,7 +169,7 @@ class RouteTableMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_lowest_slave_stands_in_for_reading_only(self) -> None:
-        for topic in self.table.topics():
+        for topic in all_topics(self.table):
             plain, acting = self.table.route(topic), self.table.route(topic, acting_master=True)
             assert plain is not None and acting is not None
             assert acting.queue_datas == plain.queue_datas
@@ -181,7 +182,7 @@ class RouteTableMachine(RuleBasedStateMachine):
 
     def topics_by_broker(self) -> dict[str, set[str]]:
         found: dict[str, set[str]] = {}
-        for topic in self.table.topics():
+        for topic in all_topics(self.table):
             route = self.table.route(topic)
             assert route is not None
             for queue in route.queue_datas:
@@ -195,7 +196,7 @@ class RouteTableMachine(RuleBasedStateMachine):
 
     @invariant()
     def live_brokers_are_those_of_the_model(self) -> None:
-        assert [live.broker_addr for live in self.table.brokers()] == sorted(self.live)
+        assert live_addrs(self.table) == sorted(self.live)
 
     @invariant()
     def the_members_of_sets_are_the_live_brokers(self) -> None:
@@ -219,7 +220,7 @@ class RouteTableMachine(RuleBasedStateMachine):
 
     @invariant()
     def routes_list_queues_of_living_sets_only(self) -> None:
-        for topic in self.table.topics():
+        for topic in all_topics(self.table):
             route = self.table.route(topic)
             assert route is not None
             names = [queue.broker_name for queue in route.queue_datas]
@@ -232,7 +233,7 @@ class RouteTableMachine(RuleBasedStateMachine):
     @invariant()
     def topics_of_clusters_and_all_topics_agree(self) -> None:
         clusters = self.table.cluster_info().cluster_addr_table
-        assert {t for c in clusters for t in self.table.topics(c)} == set(self.table.topics())
+        assert {t for c in clusters for t in all_topics(self.table, c)} == set(all_topics(self.table))
 
 
 TestRouteTable = RouteTableMachine.TestCase
@@ -241,7 +242,7 @@ TestRouteTable.settings = settings(stateful_step_count=40, deadline=None)
 
 def view(table: RouteTable[object]) -> dict[str, Any]:
     """All that a client can see."""
-    return {"clusters": table.cluster_info()} | {topic: table.route(topic) for topic in table.topics()}
+    return {"clusters": table.cluster_info()} | {topic: table.route(topic) for topic in all_topics(table)}
 
 
 @st.composite
@@ -269,7 +270,7 @@ def test_after_quiescence_the_order_of_registrations_does_not_matter(data: st.Da
         for new in order:
             assert table.register(new, object(), 0).outcome is Outcome.REGISTERED
     assert view(tables[0]) == view(tables[1])
-    assert [live.broker_addr for live in tables[0].brokers()] == sorted(new.broker_addr for new in final)
+    assert live_addrs(tables[0]) == sorted(new.broker_addr for new in final)
 
 
 @given(st.data())

@@ -1,13 +1,15 @@
-"""A master: what broker/replication/master.py does around a MasterLink, with sends that wait as in handlers/send.py."""
+"""A master: a log in memory and connections around the sessions of the product, and sends that wait for copies."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 
 from broker.options import BrokerOptions
-from broker.replication.hello import first_difference
+from broker.replication.hello import Claim, first_difference
 from broker.replication.link import LinkTerms, MasterLink
-from broker.writing.acks import AckLedger, Slave
+from broker.replication.session import MasterSession
+from broker.writing.acks import AckLedger
 from broker.writing.durability import Durability
 from broker.writing.group_commit import GroupCommit
 from mqcommon.errors import ProtocolError, RequestRefused
@@ -40,8 +42,7 @@ class Served:
         self.number = number
         self.end = end
         self.link = MasterLink(master.terms, master.log.bounds, master.random.randbytes(16), master.scheduler.now)
-        self.since = master.scheduler.now
-        self.row: Slave | None = None
+        self.session = MasterSession(self.link, master.acks, end.addr, master.scheduler.now, lambda said_hello: None)
         self._judging = False
 
     @property
@@ -56,64 +57,53 @@ class Served:
     def close(self) -> None:
         if self in self.master.served:
             self.master.served.remove(self)
-            self.master.acks.gone(self.end.addr)
+            self.session.ended()
         self.end.close()
 
     def _received(self, data: bytes) -> None:
-        now, link, acks = self.master.scheduler.now, self.link, self.master.acks
         try:
-            link.receive(data, now)
+            self.session.receive(data, self.master.scheduler.now)
         except ProtocolError:
             self.close()
             return
-        self._connected()
-        if link.acked >= 0:
-            acks.acked(self.end.addr, link.acked, now)
+        self._note_follower()
         self.pump()
 
-    def _connected(self) -> None:
-        hello = self.link.hello
-        if self.link.ready and self.row is None:
-            self.row = self.master.acks.connected(
-                self.end.addr, self.since, hello.addr if hello else "", self.link.start
-            )
+    def _note_follower(self) -> None:
+        if self.session.slave is not None:
             last = self.master.last_of.get(self.name)
             if last is None or last.number < self.number:
                 self.master.last_of[self.name] = self
 
     def pump(self) -> None:
         """Send what there is, as far as the connection takes it."""
-        link, end, log = self.link, self.end, self.master.log
-        while not end.closed and end.has_room:
-            end.send(link.take_output())
-            if link.refusal:
+        end, log = self.end, self.master.log
+        while not end.closed and end.has_room and not self._judging:
+            try:
+                step = self.session.next_step(self.master.scheduler.now)
+            except ProtocolError:
                 self.close()
-            elif link.claim is not None:
-                if not self._judging:
-                    self._judging = True
-                    self.master.later(0.01 * self.master.random.random(), self._judge)
                 return
+            if step is None:
+                return
+            if isinstance(step, bytes):
+                end.send(step)
+            elif isinstance(step, Claim):
+                self._judging = True
+                self.master.later(0.01 * self.master.random.random(), partial(self._judge, step))
             else:
-                try:
-                    piece = link.next_range(self.master.scheduler.now)
-                except ProtocolError:
-                    self.close()
-                    return
-                if piece is None:
-                    return
-                end.send(piece.header + log.read(piece.offset, piece.size))
+                end.send(step.header + log.read(step.offset, step.size))
+                self.session.sent(step.size)
 
-    def _judge(self) -> None:
-        log, claim = self.master.log, self.link.claim
-        assert claim is not None
+    def _judge(self, claim: Claim) -> None:
+        """A thread has compared: its answer comes also when the connection was closed meanwhile."""
+        log = self.master.log
         self._judging = False
+        self.session.judge(first_difference(claim.tails, log.start, log.end, log.crc), self.master.scheduler.now)
         if self.end.closed:
-            # A thread was at it: the answer comes all the same, and then nothing.
-            self._connected()
-            self.master.acks.gone(self.end.addr)
+            self.session.ended()
             return
-        self.link.judge(first_difference(claim.tails, log.start, log.end, log.crc), self.master.scheduler.now)
-        self._connected()
+        self._note_follower()
         self.pump()
 
     def _tick(self) -> None:

@@ -1,10 +1,11 @@
-"""A slave: what broker/replication/slave.py does around a SlaveLink, with a log in memory."""
+"""A slave: a log and a disk in memory, and a connection around the session of the product."""
 
 from collections.abc import Callable
 from random import Random
 
 from broker.replication.hello import VERSION, Claim, Hello, Tail, tail_places
 from broker.replication.link import LinkTerms, SlaveLink
+from broker.replication.session import SlaveSession
 from mqcommon.errors import ProtocolError, ReplicationRefused
 from tests.sim.log import FILE_BYTES, Log
 from tests.sim.master import Master
@@ -49,6 +50,7 @@ class SimSlave(Process):
         self._last_file = last_file
         self._end: End | None = None
         self._link: SlaveLink | None = None
+        self._session: SlaveSession | None = None
 
     def start(self) -> None:
         self.begin()
@@ -81,6 +83,7 @@ class SimSlave(Process):
             return
         ours, theirs = connection.ends
         self._end, self._link = ours, self._new_link()
+        self._session = SlaveSession(self._link, sync_flush=self.sync_flush)
         ours.attach(self._received, self._lost)
         self.follows = self._master.log
         self._master.later(self._network.delay(), lambda: self._master.accept(theirs))
@@ -98,8 +101,8 @@ class SimSlave(Process):
         return SlaveLink(self._terms, now, start=log.start, end=log.end, hello=who, claim=claim)
 
     def _received(self, data: bytes) -> None:
-        link, end, now = self._link, self._end, self.scheduler.now
-        assert link is not None and end is not None
+        link, session, end, now = self._link, self._session, self._end, self.scheduler.now
+        assert link is not None and session is not None and end is not None
         try:
             for piece in link.receive(data, now):
                 self.log.append(piece.offset, piece.data)
@@ -112,11 +115,11 @@ class SimSlave(Process):
             return
         if link.ready:
             self.stopped = ""
-        if not self.sync_flush:
-            link.report(self.log.end if self.log.data else 0, now)
-        elif link.ready:
-            self._report_flushed()
+        if self.log.data:
+            session.appended(self.log.end, now)
         self._say()
+        if self.sync_flush and link.ready:
+            self._report_flushed()
 
     def _say(self) -> None:
         if self._end is not None and self._link is not None:
@@ -149,9 +152,9 @@ class SimSlave(Process):
 
     def _report_flushed(self) -> None:
         """SYNC_FLUSH: one fsync at a time for all that came meanwhile, then the report."""
-        link = self._link
-        if link is not None:
-            link.report(self.log.flushed if self.log.data else 0, self.scheduler.now)
+        if self._link is not None and self._session is not None:
+            if self.log.data:
+                self._session.flushed(self.log.flushed, self.scheduler.now)
             self._say()
         if self.log.flushed < self.log.end and not self._flushing:
             self._flush(self._report_flushed)

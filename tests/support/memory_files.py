@@ -74,13 +74,6 @@ class MemoryFiles:
             del self._names[path]
             self._note(path, None)
 
-    def rmdir(self, path: str) -> None:
-        if path not in self._directories:
-            raise FileNotFoundError(errno.ENOENT, "no such directory", path)
-        if self.listdir(path):
-            raise OSError(errno.ENOTEMPTY, "directory not empty", path)
-        self._directories.discard(path)
-
     def rename(self, old: str, new: str) -> None:
         self._count("rename", new)
         with self._mutex:

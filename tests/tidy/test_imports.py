@@ -31,7 +31,7 @@ PURE = (
     *("namesrv/routes.py", "namesrv/min_broker.py", "namesrv/rivals.py"),
     *("namesrv/checks.py", "namesrv/parts.py", "namesrv/registration.py", "broker/meta/changes.py"),
     *("broker/writing/acks.py", "broker/writing/group_commit.py", "broker/store/filter.py"),
-    *("broker/replication/admission.py", "broker/replication/frames.py"),
+    *("broker/replication/admission.py", "broker/replication/frames.py", "broker/replication/session.py"),
     *("broker/replication/hello.py", "broker/replication/role.py"),
     *("broker/replication/link.py", "broker/replication/members.py"),
 )
@@ -46,8 +46,10 @@ PURE_OURS = (
     "namesrv.rivals",
     "namesrv.parts",
     "namesrv.registration",
+    "broker.writing.acks",
     "broker.replication.frames",
     "broker.replication.hello",
+    "broker.replication.link",
 )
 IMPURE = {
     *("asyncio", "concurrent", "fcntl", "glob", "io", "logging", "mmap", "multiprocessing", "os", "pathlib"),

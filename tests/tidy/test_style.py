@@ -47,6 +47,24 @@ def sleeps(module: Module) -> Iterator[int]:
             yield node.lineno
 
 
+def unseeded(module: Module) -> Iterator[int]:
+    """Lines that make other random numbers in each run, outside of nightly tests."""
+    nightly = {
+        inner
+        for function in functions(module)
+        if any("mark.nightly" in ast.unparse(decorator) for decorator in function.decorator_list)
+        for inner in ast.walk(function)
+    }
+    for node in ast.walk(module.tree):
+        if (
+            isinstance(node, ast.Call)
+            and not (node.args or node.keywords)
+            and ast.unparse(node.func).split(".")[-1] == "Random"
+            and node not in nightly
+        ):
+            yield node.lineno
+
+
 def test_files_are_short() -> None:
     lengths = {str(module): module.text.count("\n") for module in modules(*EVERYWHERE)}
     assert {path: lines for path, lines in lengths.items() if lines > MAX_FILE_LINES} == {}
@@ -140,6 +158,11 @@ def test_tests_never_sleep() -> None:
     assert [f"{module}:{line}" for module in modules("tests") for line in sleeps(module)] == []
 
 
+def test_tests_try_the_same_each_time() -> None:
+    tests = [module for module in modules("tests") if module.path != "tests/conftest.py"]
+    assert [f"{module}:{line}" for module in tests for line in unseeded(module)] == []
+
+
 def test_no_file_names_a_place_on_one_machine() -> None:
     places = ["/" + "work/", ".." + "/shared", "/" + "home/"]
     folders = (*PACKAGES, "bench", "scripts", "conf", "docs")
@@ -170,3 +193,8 @@ def test_swallowed_errors_are_seen(text: str, hidden: bool) -> None:
 def test_sleeps_are_seen() -> None:
     for text in ("import time\ntime.sleep(1)", "from time import sleep"):
         assert list(sleeps(Module("tests/x.py", "tests.x", text, ast.parse(text))))
+
+
+def test_random_numbers_without_a_seed_are_seen() -> None:
+    text = "def test_x():\n    Random(1)\n    random.Random()\n@pytest.mark.nightly\ndef test_y(): Random()"
+    assert list(unseeded(Module("tests/x.py", "tests.x", text, ast.parse(text)))) == [3]

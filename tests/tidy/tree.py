@@ -30,11 +30,11 @@ class Module:
                 for alias in node.names:
                     yield node.lineno, alias.name
             elif isinstance(node, ast.ImportFrom):
-                base = self._absolute(node)
+                base = self.base_of(node)
                 for alias in node.names:
                     yield node.lineno, f"{base}.{alias.name}"
 
-    def _absolute(self, node: ast.ImportFrom) -> str:
+    def base_of(self, node: ast.ImportFrom) -> str:
         if not node.level:
             return node.module or ""
         parts = self.name.split(".")

@@ -71,10 +71,6 @@ class Queues:
         """All topics that have queues."""
         return list(self._by_topic)
 
-    def ids(self, topic: str) -> list[int]:
-        """Numbers of the queues of ``topic``."""
-        return sorted(self._by_topic.get(topic, ()))
-
     def remove(self, topic: str) -> list[ConsumeQueue]:
         """Forget the queues of ``topic``; returns them. `remove_files` takes their files off the disk."""
         removed = list(self._by_topic.pop(topic, {}).values())

@@ -17,12 +17,3 @@ class DataVersion(Body):
     def next(self, now_ms: int) -> "DataVersion":
         """The version after one more change."""
         return DataVersion(self.state_version, now_ms, self.counter + 1)
-
-    def newer_than(self, other: "DataVersion") -> bool:
-        """Whether what has this version should replace what has ``other``.
-
-        Within one state version any difference counts: a broker that lost its counter starts again at 0.
-        """
-        if self.state_version != other.state_version:
-            return self.state_version > other.state_version
-        return self != other

@@ -38,10 +38,6 @@ class SubscriptionData(Body):
         """Whether the expression is one of tags."""
         return self.expression_type in ("", TAG)
 
-    def recomputed(self) -> "SubscriptionData":
-        """The same with tags and codes parsed anew: some clients send wrong codes, some none."""
-        return parse_subscription(self.topic, self.sub_string, self.expression_type, self.sub_version)
-
 
 def parse_subscription(
     topic: str, expression: str | None, expression_type: str | None = TAG, sub_version: int = 0

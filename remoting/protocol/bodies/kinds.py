@@ -111,6 +111,3 @@ def read_queue(value: Any) -> MessageQueue:
 def write_queue(queue: MessageQueue) -> dict[str, Any]:
     """A queue as a JSON object."""
     return {"brokerName": queue.broker_name, "queueId": queue.queue_id, "topic": queue.topic}
-
-
-QUEUE: Final = Kind(read_queue, write_queue)

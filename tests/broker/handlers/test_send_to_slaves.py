@@ -42,7 +42,7 @@ class SyncMaster:
 
     def slave_has_all(self) -> None:
         self.acks.connected(SLAVE, trio.current_time())
-        self.acks.acked(SLAVE, self.store.log.end, trio.current_time())
+        self.acks.acked(SLAVE, self.store.log.end)
 
     @property
     def codes(self) -> list[int]:

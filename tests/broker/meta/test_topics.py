@@ -131,7 +131,7 @@ def test_a_restart_has_another_version() -> None:
     before = room.topics.data_version
     room.clock.advance(1)
     room.kill()
-    assert room.topics.data_version.newer_than(before)
+    assert room.topics.data_version != before
 
 
 def test_a_change_that_cannot_be_written_does_not_happen() -> None:

@@ -132,10 +132,10 @@ async def test_a_sync_master_waits_until_the_slave_copies_its_log() -> None:
         await slave.wait_asked(RequestCode.EXCHANGE_BROKER_HA_INFO)
         made.acks.connected("127.0.0.1:40001", trio.current_time())
         made.acks.connected("10.0.0.9:40001", trio.current_time())
-        made.acks.acked("10.0.0.9:40001", 0, trio.current_time())
+        made.acks.acked("10.0.0.9:40001", 0)
         await trio.testing.wait_all_tasks_blocked(0.01)
         assert slave.asked(RequestCode.GET_ALL_CONSUMER_OFFSET) == []
-        made.acks.acked("127.0.0.1:40001", 0, trio.current_time())
+        made.acks.acked("127.0.0.1:40001", 0)
         await online(made)
         assert made.room.offsets.table() == {"T@g": {0: 7}}
 

@@ -25,7 +25,7 @@ async def test_a_master_tells_of_its_slaves() -> None:
     put(desk.store, "t", 0, b"hello")
     end = desk.store.log.end
     slave = desk.acks.connected("10.0.0.1:40000", 0.0)
-    desk.acks.acked("10.0.0.1:40000", end - 10, 0.0)
+    desk.acks.acked("10.0.0.1:40000", end - 10)
     slave.next_offset = end - 3
     desk.acks.connected("10.0.0.2:40000", 0.0)
     expected = HARuntimeInfo(

@@ -1,5 +1,6 @@
 """The HA port of a broker: strangers, slaves that are slow or silent, and stops."""
 
+import logging
 import struct
 from collections.abc import AsyncIterator
 from contextlib import suppress
@@ -8,9 +9,11 @@ from typing import Any
 import pytest
 import trio
 
-from broker.replication.frames import HEADER_BYTES, encode_report
+from broker.replication.frames import HEADER_BYTES, FrameReader, encode_report
+from remoting.protocol.codes import ResponseCode
 from tests.broker.replication.sets import SLAVE, Running, broker, namesrv
 from tests.broker.replication.test_following import bodies
+from tests.broker.running import send_request
 from tests.support.waiting import until
 
 NO_SLAVE = "did not become a slave"
@@ -104,6 +107,32 @@ async def test_a_plain_slave_gets_what_is_appended_and_heartbeats(its_master: Ru
         while len(rest) < HEADER_BYTES:
             rest += await stream.receive_some()
     assert rest[:HEADER_BYTES] == struct.pack(">qi", end, 0)
+
+
+async def test_a_slave_counts_until_its_connection_ends(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    async with broker(broker_role="SYNC_MASTER", ha_send_heartbeat_interval=50, slave_timeout=20_000) as sync_master:
+        stream = await connect(sync_master)
+        await stream.send_all(encode_report(0))
+        with trio.fail_after(10):
+            assert await stream.receive_some() == struct.pack(">qi", 0, 0)
+        reader = FrameReader()
+
+        async def send() -> int:
+            return (await sync_master.client.invoke(sync_master.addr, send_request("T", b"x"), 30_000)).code
+
+        async def acknowledge() -> None:
+            while True:
+                for piece in reader.receive(await stream.receive_some()):
+                    await stream.send_all(encode_report(piece.offset + len(piece.data)))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(acknowledge)
+            assert await send() == ResponseCode.SUCCESS
+            nursery.cancel_scope.cancel()
+        await stream.aclose()
+        await until(lambda: "connection of slave" in caplog.text, "the end of the connection")
+        assert await send() == ResponseCode.SLAVE_NOT_AVAILABLE
 
 
 async def test_a_log_without_a_byte_has_heartbeats_too() -> None:

@@ -1,5 +1,6 @@
 """A slave's shell against a master that is a few lines of a test, and against a broker without a hello."""
 
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -26,7 +27,7 @@ from tests.broker.replication.test_following import bodies
 from tests.broker.replication.test_replica import assert_same, entries, log_bytes, master
 from tests.broker.store.support import SMALL, open_store, put
 from tests.support.memory_files import MemoryFiles
-from tests.support.memory_transport import MemoryNetwork
+from tests.support.memory_transport import MemoryNetwork, MemoryTransport
 from tests.support.waiting import until
 
 # As in sets.py.
@@ -127,6 +128,45 @@ async def test_what_a_slave_with_sync_flush_reports_survives_power_loss(network:
     async with listening(network, converse) as target, following(store, target, network.connect, sync_flush=True):
         await until(lambda: bool(reported) and reported[-1] == its_master.log.end, "the last report")
     assert_same(store, its_master)
+
+
+async def test_a_slave_with_sync_flush_reports_nothing_before_its_fsync(network: MemoryNetwork) -> None:
+    its_master = master(Random(4), 30)
+    first, second, third = sorted(sum(entry[:2]) for queue in entries(its_master).values() for entry in queue)[5:8]
+    fs = MemoryFiles()
+    store = open_store(fs)
+    begun = [threading.Event(), threading.Event()]
+    may_go_on = [threading.Event(), threading.Event()]
+    told = trio.Event()
+
+    def hold_up(operation: str, path: str) -> None:
+        if operation == "sync" and "/commitlog/" in path and (number := sum(one.is_set() for one in begun)) < 2:
+            begun[number].set()
+            assert may_go_on[number].wait(60)
+
+    async def converse(stream: Transport) -> None:
+        assert isinstance(stream, MemoryTransport)
+        reader = ReportReader()
+        assert await next_reports(stream, reader) == [0]
+        await stream.send_all(frame(its_master, 0, first))
+        assert await next_reports(stream, reader) == [first]
+        fs.before_call = hold_up
+        await stream.send_all(frame(its_master, first, second))
+        await until(begun[0].is_set, "an fsync begins")
+        await stream.send_all(frame(its_master, second, third))
+        await until(lambda: store.log.raw_end == third, "more comes meanwhile")
+        assert stream.take() == b"", "it reports what is not on disk"
+        may_go_on[0].set()
+        assert await next_reports(stream, reader) == [second]
+        await until(begun[1].is_set, "the next fsync begins")
+        assert stream.take() == b"", "it reports what is not on disk"
+        may_go_on[1].set()
+        assert await next_reports(stream, reader) == [third]
+        told.set()
+
+    async with listening(network, converse) as target, following(store, target, network.connect, sync_flush=True):
+        with trio.fail_after(60):
+            await told.wait()
 
 
 async def test_a_slave_goes_on_where_its_disk_was_full(network: MemoryNetwork) -> None:

@@ -85,7 +85,7 @@ class StoreModel:
         self.half_deleted |= bool(self.deleting)
         for topic in self.deleting:
             self.delete(topic)
-            for queue_id in store.queues.ids(topic):
+            for queue_id in sorted(queue.queue_id for queue in store.queues if queue.topic == topic):
                 found = [known[record.physical_offset] for record in read_all(store, topic, queue_id)]
                 self.queues[topic, queue_id] = found
                 self.next_offsets[topic, queue_id] = store.max_offset(topic, queue_id)

@@ -54,7 +54,7 @@ class LedgerModel(RuleBasedStateMachine):
     @rule(addr=ADDRS, back=st.integers(0, 120))
     def report(self, addr: str, back: int) -> None:
         offset = max(self.end - back, 0)
-        self.ledger.acked(addr, offset, self.now)
+        self.ledger.acked(addr, offset)
         if addr in self.identities:
             changed = self.acked.get(addr) != offset
             self.acked[addr] = offset
@@ -101,14 +101,14 @@ TestLedger = LedgerModel.TestCase
 def test_a_slave_with_two_connections_is_one_copy() -> None:
     ledger, heard = AckLedger(GAP), list[bool]()
     ledger.connected("10.0.0.1:1", 0.0, "broker-a/1")
-    ledger.acked("10.0.0.1:1", 10, 0.0)
+    ledger.acked("10.0.0.1:1", 10)
     ledger.connected("10.0.0.1:2", 1.0, "broker-a/1")  # the first one is half-open
     ledger.wait(10, 2, 9.0, heard.append)
-    ledger.acked("10.0.0.1:2", 10, 1.0)
-    ledger.acked("10.0.0.1:1", 10, 1.0)
+    ledger.acked("10.0.0.1:2", 10)
+    ledger.acked("10.0.0.1:1", 10)
     assert heard == [] and len(ledger.slaves()) == 1
     ledger.connected("10.0.0.2:1", 1.0, "broker-a/2")
-    ledger.acked("10.0.0.2:1", 10, 1.0)
+    ledger.acked("10.0.0.2:1", 10)
     assert heard == [True]
 
 
@@ -116,7 +116,7 @@ def test_a_slave_that_has_not_reported_is_no_copy() -> None:
     ledger = AckLedger(GAP)
     ledger.connected("10.0.0.1:1", 0.0)
     assert ledger.in_sync(0) == 0
-    ledger.acked("10.0.0.1:1", 0, 0.0)
+    ledger.acked("10.0.0.1:1", 0)
     assert ledger.in_sync(0) == 1
 
 
@@ -124,9 +124,9 @@ def test_a_connection_that_was_given_up_does_not_take_the_place_of_the_next() ->
     ledger = AckLedger(GAP)
     ledger.connected("10.0.0.1:2", 2.0, "slave 1")
     ledger.connected("10.0.0.1:1", 1.0, "slave 1")
-    ledger.acked("10.0.0.1:1", 5, 2.5)
+    ledger.acked("10.0.0.1:1", 5)
     ledger.gone("10.0.0.1:1")
-    ledger.acked("10.0.0.1:2", 10, 3.0)
+    ledger.acked("10.0.0.1:2", 10)
     assert [(slave.addr, slave.acked) for slave in ledger.slaves()] == [("10.0.0.1:2", 10)]
     assert ledger.reached(1) == 10
 
@@ -135,13 +135,13 @@ def test_a_slave_whose_log_begins_later_does_not_count_for_what_came_before() ->
     ledger = AckLedger(GAP)
     heard: list[tuple[int, bool]] = []
     ledger.connected("old", 0.0)
-    ledger.acked("old", 0, 0.0)
+    ledger.acked("old", 0)
     for end in (10, 30):
         ledger.wait(end, 1, 3.0, lambda in_time, end=end: heard.append((end, in_time)))
     ledger.connected("new", 1.0, start=20)
-    ledger.acked("new", 30, 1.0)
+    ledger.acked("new", 30)
     assert heard == [] and ledger.reached(1) == 0
-    ledger.acked("old", 10, 1.0)
+    ledger.acked("old", 10)
     assert heard == [(10, True), (30, True)]
 
 
@@ -151,7 +151,7 @@ def test_it_counts_when_what_came_before_is_over() -> None:
     ledger.wait(10, 1, 3.0, lambda in_time: heard.append((10, in_time)))
     ledger.wait(30, 1, 4.0, lambda in_time: heard.append((30, in_time)))
     ledger.connected("new", 1.0, start=20)
-    ledger.acked("new", 30, 1.0)
+    ledger.acked("new", 30)
     assert heard == [] and ledger.expire(3.0) == 1
     assert heard == [(10, False), (30, True)]
 
@@ -160,7 +160,7 @@ def test_it_does_not_count_for_a_wait_that_begins_after_its_report() -> None:
     # With SYNC_FLUSH a send waits for its own disk first.
     ledger = AckLedger(GAP)
     ledger.connected("new", 1.0, start=20)
-    ledger.acked("new", 40, 1.0)
+    ledger.acked("new", 40)
     heard: list[bool] = []
     ledger.wait(20, 1, 5.0, heard.append)
     assert heard == []

@@ -34,13 +34,13 @@ class Master:
         self.answers: list[int] = []
         for addr in SLAVES[:slaves]:
             self.acks.connected(addr, 0.0)
-            self.acks.acked(addr, 0, 0.0)
+            self.acks.acked(addr, 0)
 
     def send(self, end: int, now: float = 0.0) -> None:
         self.durability.when_safe(end, now, self.answers.append)
 
     def ack(self, end: int, slave: int = 0) -> None:
-        self.acks.acked(SLAVES[slave], end, 0.0)
+        self.acks.acked(SLAVES[slave], end)
 
 
 def test_a_slave_in_time() -> None:
@@ -83,7 +83,7 @@ def test_a_slave_that_comes_back_in_time() -> None:
     master.send(100)
     master.acks.gone(SLAVES[0])
     master.acks.connected("10.0.0.1:2", 1.0)
-    master.acks.acked("10.0.0.1:2", 100, 1.0)
+    master.acks.acked("10.0.0.1:2", 100)
     assert master.answers == [OK]
 
 
@@ -224,6 +224,6 @@ def test_any_order_of_events(steps: list[tuple[str, int]], sync_flush: bool, cop
             if addr not in acked:
                 master.acks.connected(addr, now)
             acked[addr] = min(acked.get(addr, 0) + size, end)
-            master.acks.acked(addr, acked[addr], now)
+            master.acks.acked(addr, acked[addr])
         assert all(len(codes) <= 1 for codes in answers.values())
     assert len(master.durability) == sum(1 for codes in answers.values() if not codes)

@@ -87,7 +87,7 @@ def test_who_waits_for_slaves_is_told_when_this_broker_is_no_master_any_more() -
     desk = Desk(broker_role="SYNC_MASTER", in_sync_replicas=2, total_replicas=2)
     acks = desk.sends.durability._acks
     acks.connected("s:1", 0.0)
-    acks.acked("s:1", 0, 0.0)
+    acks.acked("s:1", 0)
     codes: list[int] = []
     put = desk.put()
     desk.sends.durability.when_safe(put.end, 0.0, codes.append)

@@ -25,7 +25,7 @@ def failing_first(broker: FakeBroker, code: int, answer: Answer, times: int = 3)
 
 
 async def test_a_stream_without_an_end_goes_through_a_restart(caplog: pytest.LogCaptureFixture) -> None:
-    async with broker_set(slaves=0, timeout_ms=50) as brokers:
+    async with broker_set(slaves=0, timeout_ms=1_000) as brokers:
         brokers.put(b"a", b"b")
         found: list[bytes] = []
         got = trio.Event()
@@ -56,7 +56,10 @@ async def test_a_stream_starts_before_its_servers(caplog: pytest.LogCaptureFixtu
     async with serving(namesrv), serving(broker):
         pass  # they have addresses now, and nobody listens there
     broker.put("t", 0, b"a")
-    async with PullConsumer(namesrv.addr, heartbeat=False, timeout_ms=50) as consumer, trio.open_nursery() as nursery:
+    async with (
+        PullConsumer(namesrv.addr, heartbeat=False, timeout_ms=1_000) as consumer,
+        trio.open_nursery() as nursery,
+    ):
         found: list[bytes] = []
 
         async def read() -> None:

@@ -32,7 +32,7 @@ def test_a_first_message_touches_no_file_of_its_queue() -> None:
     assert bodies(store, "new-1", 1) == [b"x"]
     store.checkpoint()
     assert len(files_of(fs, "new-1")) == 3
-    assert open_store(fs.killed()).queues.ids("new-1") == [0, 1, 2]
+    assert sorted(queue.queue_id for queue in open_store(fs.killed()).queues if queue.topic == "new-1") == [0, 1, 2]
 
 
 def test_what_a_checkpoint_wrote_survives_a_power_loss() -> None:
