@@ -150,7 +150,7 @@ class Membership:
         }
 
     def _members_changed(self, channel: Channel, request: Command) -> Command:
-        consumer = self._consumers.get(NOTIFY_CONSUMER_IDS_CHANGED.header(request).consumer_group)
+        consumer = self._consumers.get(NOTIFY_CONSUMER_IDS_CHANGED.header(request).consumer_group or "")
         if consumer is not None:
             consumer.members_changed()
         return request.respond()

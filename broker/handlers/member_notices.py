@@ -15,7 +15,7 @@ from broker.meta.clients import Clients
 from broker.meta.groups import Groups
 from broker.options import BrokerOptions
 from mqcommon.signal import Signal
-from remoting.protocol.headers.groups import ConsumerGroupRequestHeader
+from remoting.protocol.headers.groups import NotifyConsumerIdsChangedRequestHeader
 from remoting.protocol.requests.clients import NOTIFY_CONSUMER_IDS_CHANGED
 
 WINDOW_S = 0.2
@@ -85,7 +85,7 @@ class MemberNotices:
         self._quiet.add(name)
         self._quiet_until.append((trio.current_time() + WINDOW_S, name))
         self._wake.set()
-        header = ConsumerGroupRequestHeader(name)
+        header = NotifyConsumerIdsChangedRequestHeader(name)
         for number, member in enumerate(list(group.members.values()), 1):
             # JSON, whatever the connection speaks: it is a request, and all clients read that.
             member.channel.push(NOTIFY_CONSUMER_IDS_CHANGED.oneway(header))

@@ -8,9 +8,16 @@ from remoting.protocol.scalars import read_flag, read_int, read_text
 
 @dataclass(slots=True)
 class ConsumerGroupRequestHeader(Header):
-    """38, 40, 203: about one consumer group."""
+    """38, 203: about one consumer group."""
 
     consumer_group: str = required(read_text)
+
+
+@dataclass(slots=True)
+class NotifyConsumerIdsChangedRequestHeader(Header):
+    """40: the members of a group changed. A client does nothing about one that names no group."""
+
+    consumer_group: str | None = optional(read_text)
 
 
 @dataclass(slots=True)

@@ -13,7 +13,11 @@ from remoting.protocol.headers.client import (
     ResetOffsetRequestHeader,
     UnregisterClientRequestHeader,
 )
-from remoting.protocol.headers.groups import ConsumerGroupRequestHeader, ProducerGroupRequestHeader
+from remoting.protocol.headers.groups import (
+    ConsumerGroupRequestHeader,
+    NotifyConsumerIdsChangedRequestHeader,
+    ProducerGroupRequestHeader,
+)
 from remoting.protocol.requests.request import NOTHING, Request
 
 HEART_BEAT = Request(RequestCode.HEART_BEAT, NOTHING, HeartbeatData, HeartbeatResponseHeader, NOTHING)
@@ -22,8 +26,9 @@ GET_CONSUMER_LIST_BY_GROUP = Request(
     RequestCode.GET_CONSUMER_LIST_BY_GROUP, ConsumerGroupRequestHeader, NOTHING, NOTHING, ConsumerIdList
 )
 NOTIFY_CONSUMER_IDS_CHANGED = Request(
-    RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, ConsumerGroupRequestHeader, NOTHING, NOTHING, NOTHING, may_be_oneway=True
-)
+    RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, NotifyConsumerIdsChangedRequestHeader, NOTHING, NOTHING, NOTHING,
+    may_be_oneway=True,
+)  # fmt: skip
 GET_CONSUMER_CONNECTION_LIST = Request(
     RequestCode.GET_CONSUMER_CONNECTION_LIST, ConsumerGroupRequestHeader, NOTHING, NOTHING, ConsumerConnection
 )
