@@ -1,4 +1,4 @@
-"""Time as an argument: rooms that think get ``now_ms``; shells get a Clock."""
+"""Time as an argument: pure code gets ``now_ms``; what is around it gets a Clock."""
 
 import time
 from typing import Protocol
@@ -20,22 +20,3 @@ class SystemClock:
 
     def monotonic_ms(self) -> int:
         return time.monotonic_ns() // 1_000_000
-
-
-class ManualClock:
-    """A clock that stands still until a test moves it."""
-
-    def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
-        self._now_ms = now_ms
-        self._monotonic_ms = 0
-
-    def now_ms(self) -> int:
-        return self._now_ms
-
-    def monotonic_ms(self) -> int:
-        return self._monotonic_ms
-
-    def advance(self, ms: int) -> None:
-        """Move both clocks forward by ``ms``."""
-        self._now_ms += ms
-        self._monotonic_ms += ms

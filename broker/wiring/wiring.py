@@ -7,7 +7,6 @@ get the rest.
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TypeVar
 
 from broker.assembly import closed_of, handlers_of
 from broker.client_port import ClientPort, OpenConnections
@@ -43,20 +42,13 @@ from remoting.protocol.command import BROKER_NAME_FIELD
 # metadata, links of slaves, connections to NameServers.
 OTHER_DESCRIPTORS = 4_096
 
-P = TypeVar("P", bound=Part)
-
 
 @dataclass(frozen=True)
 class Wiring:
     """What the daemon starts, in this order, and stops, in the reverse one. ``addr`` is what clients are told."""
 
     parts: tuple[Part, ...]
-    server: Server
     addr: str
-
-    def part(self, kind: type[P]) -> P:
-        """The part of this class."""
-        return next(part for part in self.parts if isinstance(part, kind))
 
 
 def wire(
@@ -88,7 +80,7 @@ def wire(
         *answering, ClientPort(server, listeners), _registrar(core, replicated),
     )  # fmt: skip
     core.turn_end.serve(parts)
-    return Wiring(parts, server, core.identity.addr)
+    return Wiring(parts, core.identity.addr)
 
 
 def _answering(core: Core, replicated: Replicated, cleaner: Cleaner) -> list[Part]:

@@ -119,7 +119,7 @@ HEADS: Mapping[int, Head] = MappingProxyType(
         HOSTS_V6: Head(_HOST_V6, _HOST_V6),
     }
 )
-HEAD_V4: Final = HEADS[0]
+HEAD_V4: Final[Head] = HEADS[0]
 
 SIZE_MAGIC = HEAD_V4.reader("size", "magic")
 BLANK_BYTES: Final = SIZE_MAGIC.size

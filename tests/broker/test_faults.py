@@ -18,6 +18,7 @@ from remoting.net.server import Server
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import Command
 from tests.broker.running import pull_request, running, send_request
+from tests.broker.wiring.parts import part_of, server_of
 from tests.namesrv.peer import serve
 
 TIMEOUT_MS = 10_000
@@ -58,7 +59,7 @@ async def all_fail(client: RemotingClient, addr: str, codes: list[int]) -> None:
 
 
 def held_by(wiring: Wiring) -> HeldPulls:
-    return wiring.part(PullHandlers)._held
+    return part_of(wiring, PullHandlers)._held
 
 
 @pytest.fixture
@@ -76,7 +77,7 @@ def wired(monkeypatch: pytest.MonkeyPatch) -> list[Wiring]:
 @pytest.mark.parametrize(("quick", "slow"), [(bad, bad_slowly), (unsendable, unsendable_slowly)])
 async def test_every_handler_of_a_broker(wired: list[Wiring], quick: Any, slow: Any) -> None:
     async with running() as (client, addr):
-        await all_fail(client, addr, with_faults(wired[0].server, quick, slow))
+        await all_fail(client, addr, with_faults(server_of(wired[0]), quick, slow))
 
 
 @pytest.mark.parametrize(("quick", "slow"), [(bad, bad_slowly), (unsendable, unsendable_slowly)])

@@ -10,6 +10,7 @@ from broker.wiring.wiring import Wiring, wire
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import CBOR, JSON, Command
 from tests.broker.running import running, send_request
+from tests.broker.wiring.parts import server_of
 from tests.namesrv.test_junk import VERSION
 from tests.support.junk import Junk
 
@@ -55,7 +56,7 @@ async def test_every_request(codec: int, monkeypatch: pytest.MonkeyPatch, caplog
         stream = await trio.open_tcp_stream(host, int(port))
         junk = Junk(stream, GOOD, BODIES, monkeypatch, caplog)
         await junk.throw(RequestCode.SEND_MESSAGE_V2, codec)  # makes the topic
-        thrown = {code: await junk.throw(code, codec) for code in built[0].server.codes}
+        thrown = {code: await junk.throw(code, codec) for code in server_of(built[0]).codes}
         await stream.aclose()
     assert sum(thrown.values()) > 5_000
 

@@ -2,7 +2,8 @@
 
 import time
 
-from mqcommon.clock import Clock, ManualClock, SystemClock
+from mqcommon.clock import Clock, SystemClock
+from tests.support.clock import ManualClock
 
 
 def test_manual_clock_moves_only_when_told() -> None:

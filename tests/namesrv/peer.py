@@ -6,7 +6,6 @@ from typing import Any
 
 import trio
 
-from mqcommon.clock import ManualClock
 from namesrv.namesrv import Namesrv
 from namesrv.options import NamesrvOptions
 from remoting.protocol.bodies import Body, encode_body, loads
@@ -18,6 +17,7 @@ from remoting.protocol.command import JSON, Command
 from remoting.protocol.connection import Connection
 from remoting.protocol.frame import encode
 from tests.namesrv.registrations import configs_of
+from tests.support.clock import ManualClock
 
 V4_9_3 = 399
 V5_3_3 = 479

@@ -11,12 +11,12 @@ from broker.commands.export_metadata import export
 from broker.meta.json_files import NAMES
 from broker.meta.metadata import Metadata, MetadataReport
 from broker.options import BrokerOptions
-from mqcommon.clock import ManualClock
 from mqcommon.errors import UserError
 from mqcommon.files import OsFiles
 from remoting.protocol.bodies.group import SubscriptionGroupConfig
 from remoting.protocol.bodies.topic import TopicConfig
 from tests.broker.meta.support import DIRECTORY, Room
+from tests.support.clock import ManualClock
 from tests.support.golden_store import unpack
 from tests.support.memory_files import MemoryFiles
 

@@ -8,10 +8,10 @@ from click.testing import CliRunner, Result
 
 from broker.cli import main
 from broker.commands.import_metadata import import_files
-from mqcommon.clock import ManualClock
 from mqcommon.errors import StoreCorrupt, UserError
 from remoting.protocol.bodies.topic import TopicConfig
 from tests.broker.meta.support import DIRECTORY, Room
+from tests.support.clock import ManualClock
 from tests.support.memory_files import MemoryFiles
 
 

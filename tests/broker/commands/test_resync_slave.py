@@ -8,9 +8,9 @@ from click.testing import CliRunner
 
 from broker.cli import main
 from broker.commands.resync_slave import PARTS, resync
-from mqcommon.clock import ManualClock
 from mqcommon.files import OsFiles
 from tests.broker.store.support import SMALL, bodies, open_store, put
+from tests.support.clock import ManualClock
 
 
 def run(*arguments: str) -> tuple[int, str]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from broker.meta.metadata import Metadata
 from broker.options import BrokerOptions
-from mqcommon.clock import ManualClock
+from tests.support.clock import ManualClock
 from tests.support.memory_files import MemoryFiles
 
 DIRECTORY = "/store/config"

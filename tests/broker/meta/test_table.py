@@ -13,11 +13,11 @@ from broker.meta import table as table_module
 from broker.meta.journal import Journal
 from broker.meta.journalled import Tables
 from broker.meta.table import JournalledTable, TableFormat
-from mqcommon.clock import ManualClock
 from mqcommon.errors import DiskFull
 from remoting.net.steps import finish
 from remoting.protocol.bodies.data_version import DataVersion
 from tests.broker.meta.support import DIRECTORY
+from tests.support.clock import ManualClock
 from tests.support.memory_files import MemoryFiles
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from broker.observe.meter import Meter, Window
 from broker.observe.stats import BrokerStats
-from mqcommon.clock import ManualClock
+from tests.support.clock import ManualClock
 
 START_MS = 1_700_000_000_000
 

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from broker.options import BrokerOptions
 from broker.registration import registration as registration_module
 from broker.registration.registration import encode_in_one
-from mqcommon.clock import ManualClock
 from namesrv.namesrv import Namesrv
 from namesrv.options import NamesrvOptions
 from namesrv.routes import RouteTable
@@ -24,6 +23,7 @@ from remoting.protocol.bodies.register import RegisterBrokerBody, decode_compres
 from remoting.protocol.bodies.topic import TopicConfig
 from remoting.protocol.command import VERSION
 from tests.broker.registration.test_registrar import RecordingNamesrv, broker, serving, slave, until
+from tests.support.clock import ManualClock
 
 LIMIT = 65_536
 NAME_CHARS = 120

@@ -6,11 +6,11 @@ from broker.identity import Identity
 from broker.replication.known_master import KnownMaster, MasterAddress
 from broker.replication.member_requests import MemberHandlers
 from broker.replication.role import RoleMachine
-from mqcommon.clock import ManualClock
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
 from tests.broker.store.support import open_store, put
 from tests.support.caller import Caller
+from tests.support.clock import ManualClock
 from tests.support.memory_files import MemoryFiles
 
 

@@ -19,13 +19,13 @@ from broker.replication.progress import SlaveProgress
 from broker.replication.replica import Replica
 from broker.replication.slave import FIRST_PAUSE_S, LOG_S, MAX_PAUSE_S, Slave
 from broker.store.store import MessageStore
-from mqcommon.clock import ManualClock
 from remoting.net import sockets
 from remoting.net.transport import Connect, Transport
 from tests.broker.replication.sets import broker
 from tests.broker.replication.test_following import bodies
 from tests.broker.replication.test_replica import assert_same, entries, log_bytes, master
 from tests.broker.store.support import SMALL, open_store, put
+from tests.support.clock import ManualClock
 from tests.support.memory_files import MemoryFiles
 from tests.support.memory_transport import MemoryNetwork, MemoryTransport
 from tests.support.waiting import until

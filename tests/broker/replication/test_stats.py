@@ -8,7 +8,7 @@ from broker.replication.stats import EndTimes, ReplicationStats
 from broker.writing.acks import AckLedger
 from broker.writing.durability import Durability
 from broker.writing.group_commit import GroupCommit
-from mqcommon.clock import ManualClock
+from tests.support.clock import ManualClock
 
 SLAVE = "10.0.0.1:40000"
 

@@ -13,10 +13,10 @@ from broker.commands.verify_store import verify
 from broker.store.checkpoint import CHECKPOINT_BYTES
 from broker.store.queue.ends import FILE_NAME
 from broker.store.removal import Removal
-from mqcommon.clock import ManualClock
 from mqcommon.errors import DiskFull, StoreError
 from tests.broker.store.model import Queue, Sent, StoreModel
 from tests.broker.store.support import BORN_HOST, SMALL, new_store
+from tests.support.clock import ManualClock
 from tests.support.memory_files import MemoryFiles
 
 STEPS = 40

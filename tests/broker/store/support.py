@@ -1,11 +1,11 @@
 """A small store for tests: files of a few KiB, so that rolls come often."""
 
 from broker.store.store import MessageStore, StoreOptions
-from mqcommon.clock import ManualClock
 from mqcommon.files import FileSystem
 from mqcommon.message.columns import record_starts
 from mqcommon.message.ids import encode_host
 from mqcommon.message.record import Record, decode_record
+from tests.support.clock import ManualClock
 
 HOST = encode_host("127.0.0.1", 10911)
 BORN_HOST = encode_host("127.0.0.1", 50001)

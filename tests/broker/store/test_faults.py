@@ -8,9 +8,9 @@ import pytest
 from broker.commands.verify_store import verify
 from broker.store.log.file_size import refuse_other_size
 from broker.store.removal import Removal
-from mqcommon.clock import ManualClock
 from mqcommon.errors import ConfigError, StoreError
 from tests.broker.store.support import SMALL, bodies, new_store, open_store, put
+from tests.support.clock import ManualClock
 from tests.support.memory_files import MemoryFiles
 
 SEEDS = range(20)

@@ -10,13 +10,13 @@ import pytest
 from broker.store.filter import Filter
 from broker.store.recovery import LastStop, RecoveryReport
 from broker.store.store import MessageStore, StoreOptions
-from mqcommon.clock import ManualClock
 from mqcommon.errors import ConfigError
 from mqcommon.files import OsFiles
 from mqcommon.message.ids import encode_host, split_offset_msg_id
 from mqcommon.message.javahash import java_hash
 from mqcommon.message.message import MessageExt
 from tests.broker.store.support import BORN_HOST, bodies, read_all
+from tests.support.clock import ManualClock
 from tests.support.golden_store import VERSIONS, rows, unpack
 from tests.support.java_recovery import start_java
 

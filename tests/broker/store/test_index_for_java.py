@@ -10,8 +10,8 @@ import pytest
 
 from broker.store.checkpoint import read_checkpoint
 from broker.store.store import MessageStore
-from mqcommon.clock import ManualClock
 from tests.broker.store.support import SMALL, new_store, open_store, put
+from tests.support.clock import ManualClock
 from tests.support.java_recovery import start_java
 from tests.support.memory_files import MemoryFiles
 

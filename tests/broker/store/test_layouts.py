@@ -8,12 +8,12 @@ from zlib import crc32
 import pytest
 
 from broker.store.store import MessageStore, StoreOptions
-from mqcommon.clock import ManualClock
 from mqcommon.files import OsFiles
 from mqcommon.message.ids import encode_host
 from mqcommon.message.javahash import java_hash
 from mqcommon.message.record import decode_record, encode_record, topic_field
 from tests.broker.store.support import open_store
+from tests.support.clock import ManualClock
 from tests.support.golden_store import VERSIONS, unpack
 from tests.support.memory_files import MemoryFiles
 

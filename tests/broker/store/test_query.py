@@ -12,11 +12,11 @@ from broker.store.index.index_file import IndexFile
 from broker.store.query import first_at_least
 from broker.store.queue.entry import BLANK_SIZE, ENTRY, ENTRY_BYTES
 from broker.store.store import MessageStore
-from mqcommon.clock import ManualClock
 from mqcommon.message.layout import HEAD_V4
 from mqcommon.message.message import MessageExt
 from tests.broker.store.cleaning import clean
 from tests.broker.store.support import HOST, open_store, put, put_batch
+from tests.support.clock import ManualClock
 from tests.support.memory_files import MemoryFiles
 
 START_MS = 1_000_000

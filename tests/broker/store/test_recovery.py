@@ -6,10 +6,10 @@ from random import Random
 import pytest
 
 from broker.store.store import MessageStore
-from mqcommon.clock import ManualClock
 from mqcommon.message.flags import BORN_HOST_V6
 from mqcommon.message.ids import encode_host
 from tests.broker.store.support import SMALL, bodies, new_store, open_store, put
+from tests.support.clock import ManualClock
 from tests.support.memory_files import MemoryFiles
 
 

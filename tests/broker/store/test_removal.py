@@ -12,10 +12,10 @@ from broker.store.reader import GetStatus
 from broker.store.removal import Removal
 from broker.store.retention import HOUR_MS
 from broker.store.store import MessageStore
-from mqcommon.clock import ManualClock
 from mqcommon.message.message import MessageExt
 from tests.broker.store.cleaning import RULES, clean, follow
 from tests.broker.store.support import SMALL, bodies, new_store, open_store, put, put_batch, read_all
+from tests.support.clock import ManualClock
 from tests.support.memory_files import MemoryFiles
 
 SEEDS = range(30)

@@ -15,9 +15,9 @@ from broker.store.store import MessageStore
 from broker.tasks.clean import Cleaner
 from broker.tasks.flush import Flusher
 from broker.writing.group_commit import GroupCommit
-from mqcommon.clock import ManualClock
 from mqcommon.errors import DiskFull
 from tests.broker.store.support import bodies, open_store, put
+from tests.support.clock import ManualClock
 from tests.support.memory_files import MemoryFiles
 
 FILES = 30

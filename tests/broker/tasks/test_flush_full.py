@@ -9,10 +9,10 @@ from broker.store.queue.ends import read_queue_ends
 from broker.store.removal import Removal
 from broker.store.store import MessageStore
 from broker.tasks.clean import Cleaner
-from mqcommon.clock import ManualClock
 from mqcommon.errors import DiskFull
 from tests.broker.store.support import bodies, open_store, put
 from tests.broker.tasks.test_flush import OPTIONS, Room
+from tests.support.clock import ManualClock
 
 SENT = [b"message %d" % n for n in range(50)]
 # Enough for the ends, too little for the first block of a queue's file.

@@ -10,10 +10,10 @@ from broker.store.log.residency import NotResident, Span, resident_only, warm
 from broker.store.queue.entry import BLANK_SIZE
 from broker.store.reader import GetStatus, read_queue
 from broker.store.store import MessageStore
-from mqcommon.clock import ManualClock
 from mqcommon.message.columns import record_starts
 from mqcommon.message.record import decode_record
 from tests.broker.store.support import open_store, put, put_batch
+from tests.support.clock import ManualClock
 from tests.support.memory_files import MemoryFiles
 
 T = TypeVar("T")

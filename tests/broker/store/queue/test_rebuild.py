@@ -7,9 +7,9 @@ import pytest
 
 from broker.store.queue.ends import FILE_NAME
 from broker.store.store import MessageStore
-from mqcommon.clock import ManualClock
 from tests.broker.store.cleaning import clean
 from tests.broker.store.support import SMALL, bodies, new_store, open_store, put
+from tests.support.clock import ManualClock
 from tests.support.memory_files import MemoryFiles
 
 SENT = [b"%03d" % n * 10 for n in range(90)]

@@ -4,11 +4,11 @@ import pytest
 
 from broker.commands.verify_store import verify
 from broker.store.queue.tags import DELAY_SECONDS, TagCodes
-from mqcommon.clock import ManualClock
 from mqcommon.message.javahash import java_hash
 from mqcommon.message.record import Record, decode_record, encode_record, topic_field
 from mqcommon.names import SCHEDULE_TOPIC
 from tests.broker.store.support import BORN_HOST, SMALL, open_store
+from tests.support.clock import ManualClock
 from tests.support.memory_files import MemoryFiles
 
 STORED_MS = 1_700_000_000_000
