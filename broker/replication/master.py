@@ -23,6 +23,7 @@ from broker.store.log.commitlog import CommitLog
 from broker.writing.acks import AckLedger
 from mqcommon.addresses import split_address
 from mqcommon.errors import FileClosed, ProtocolError
+from mqcommon.signal import Signal
 from remoting.net.transport import Listener, Transport
 
 logger = logging.getLogger(__name__)
@@ -135,7 +136,7 @@ class _Connection:
         now = trio.current_time()
         self._link = MasterLink(terms, self._bounds, os.urandom(NONCE_BYTES), now)
         self._session = MasterSession(self._link, acks, self._addr, now, lambda said_hello: admit(self, said_hello))
-        self._something = trio.Event()
+        self._something = Signal()
         # The sender has nothing to do; part of a frame that the connection did not take.
         self._idle = False
         self._rest = b""
@@ -227,7 +228,6 @@ class _Connection:
                 with trio.move_on_at(self._link.beat_at()):
                     await self._something.wait()
                 self._idle = False
-                self._something = trio.Event()
             elif isinstance(step, bytes):
                 await transport.send_all(step)
             elif isinstance(step, Claim):

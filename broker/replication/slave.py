@@ -27,6 +27,7 @@ from mqcommon.addresses import split_address
 from mqcommon.backoff import Backoff
 from mqcommon.clock import Clock
 from mqcommon.errors import DiskFull, ProtocolError, ReplicationRefused, StoreCorrupt
+from mqcommon.signal import Signal
 from remoting.net import sockets
 from remoting.net.transport import Connect, Transport
 
@@ -90,9 +91,9 @@ class Slave:
         self._last_file = last_file
         self._connect = connect
         self._backoff = Backoff(FIRST_PAUSE_S, MAX_PAUSE_S, random or Random())
-        self._to_build = trio.Event()
-        self._to_flush = trio.Event()
-        self._built = trio.Event()
+        self._to_build = Signal()
+        self._to_flush = Signal()
+        self._built = Signal()
         self._sending = trio.Lock()
         # The master that is followed at the moment; "" when there is none.
         self.following = ""
@@ -218,7 +219,7 @@ class Slave:
             if replica.behind:
                 self._to_build.set()
             while replica.behind > MAX_BEHIND_BYTES:
-                self._built = trio.Event()
+                self._built.clear()
                 await self._built.wait()
 
     async def _append(self, offset: int, data: memoryview) -> None:
@@ -263,7 +264,7 @@ class Slave:
             await self._send(session.link, transport)
             if log.raw_flushed == log.raw_end:
                 await self._to_flush.wait()
-            self._to_flush = trio.Event()
+            self._to_flush.clear()
             await flush()
 
     def _step(self, *, guarded: bool = False) -> int:
@@ -277,7 +278,6 @@ class Slave:
         """Queues catch up while the log grows."""
         while True:
             await self._to_build.wait()
-            self._to_build = trio.Event()
             await self._build_rest()
             self._built.set()
 

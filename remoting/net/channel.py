@@ -14,6 +14,7 @@ import outcome
 import trio
 
 from mqcommon.errors import ConnectionLost, FrameTooLarge, ProtocolError, RemotingError, RequestTimeout, TooManyRequests
+from mqcommon.signal import Signal
 from remoting.net.transport import MAX_PIECES, Transport
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import FLAG_ONEWAY, FLAG_RESPONSE, OFFER_CBOR, OFFER_FIELD, Command
@@ -62,7 +63,7 @@ class Channel:
         self.max_frame_bytes = max_frame_bytes
         self._outbox: list[bytes | memoryview] = []
         self._outbox_bytes = 0
-        self._wake = trio.Event()
+        self._wake = Signal()
         self._backpressure = backpressure
         self._in_turn = False
         self._sending = False
@@ -340,7 +341,6 @@ class Channel:
     async def _write_queued(self) -> None:
         while True:
             await self._wake.wait()
-            self._wake = trio.Event()
             await self.flush()
 
 
