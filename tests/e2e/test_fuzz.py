@@ -51,7 +51,8 @@ async def fuzz(home: Path, port: str, seconds: float, seed: int) -> None:
             after = target.rss_bytes()
             nursery.cancel_scope.cancel()
         sys.stdout.write(
-            f"{len(honest.acked)} honest sends, worst round {honest.worst_s * 1000:.0f} ms; "
+            f"{len(honest.acked)} honest sends; the worst answer came after {honest.worst_s * 1000:.0f} ms, the clients"
+            f" themselves stood still for up to {honest.stood_still_s * 1000:.0f} ms; "
             f"MiB before, during, after: {before // MIB}, {most // MIB}, {after // MIB}\n"
         )
         for daemon in (made.namesrv, made.master, made.slave):
