@@ -23,6 +23,7 @@ from remoting.protocol.bodies.register import RegisterBrokerBody, decode_compres
 from remoting.protocol.bodies.topic import TopicConfig
 from remoting.protocol.command import VERSION
 from tests.broker.registration.test_registrar import RecordingNamesrv, broker, serving, slave, until
+from tests.namesrv.tables import all_topics
 from tests.support.clock import ManualClock
 
 LIMIT = 65_536
@@ -78,14 +79,14 @@ async def test_many_topics_in_parts_then_only_what_changes(monkeypatch: pytest.M
         for config in configs(1_000):
             room.topics.put(config)
         await until(lambda: registrar.registered_addrs == [addr])
-        assert set(namesrv.routes.topics()) == set(room.topics.names())
+        assert all_topics(namesrv.routes) == set(room.topics.names())
         assert max(namesrv.sent) <= 50
         namesrv.sent.clear()
         room.topics.put(TopicConfig("One", 3, 5, 4))
         room.topics.delete(name(7))
         await until(lambda: registrar.registered_addrs == [addr])
         assert namesrv.sent == [1]
-        assert set(namesrv.routes.topics()) == set(room.topics.names())
+        assert all_topics(namesrv.routes) == set(room.topics.names())
         room.topics.changed()  # of all, as when brokerPermission changes
         await until(lambda: registrar.registered_addrs == [addr])
         assert sum(namesrv.sent) == 1 + len(room.topics.names())
@@ -97,17 +98,17 @@ async def test_a_nameserver_that_forgot_is_told_all_again(monkeypatch: pytest.Mo
         for config in configs(300):
             room.topics.put(config)
         await until(lambda: registrar.registered_addrs == [addr])
-        (live,) = namesrv.routes.brokers()
+        (live,) = namesrv.routes._live.values()
         namesrv.routes.close(live.connection)
         room.topics.put(TopicConfig("One"))  # a change of a set that the NameServer does not have
         await until(lambda: registrar.registered_addrs == [addr])
-        assert set(namesrv.routes.topics()) == set(room.topics.names())
+        assert all_topics(namesrv.routes) == set(room.topics.names())
         namesrv.routes.close(live.connection)
-        await until(lambda: set(namesrv.routes.topics()) == set(room.topics.names()))
+        await until(lambda: all_topics(namesrv.routes) == set(room.topics.names()))
         namesrv.routes.delete_topic("One")  # here only: with the next change it is back, as it is with RocketMQ's
         room.topics.put(TopicConfig("Two"))
         await until(lambda: registrar.registered_addrs == [addr])
-        assert set(namesrv.routes.topics()) == set(room.topics.names())
+        assert all_topics(namesrv.routes) == set(room.topics.names())
 
 
 async def test_a_connection_lost_between_parts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,7 +122,7 @@ async def test_a_connection_lost_between_parts(monkeypatch: pytest.MonkeyPatch) 
             for channel in list(namesrv.namesrv._server.channels):
                 channel.close("cut")
         await until(lambda: registrar.registered_addrs == [addr])
-        assert set(namesrv.routes.topics()) == set(room.topics.names())
+        assert all_topics(namesrv.routes) == set(room.topics.names())
 
 
 async def test_a_slave_asks_for_its_master_without_its_topics(monkeypatch: pytest.MonkeyPatch) -> None:
