@@ -97,12 +97,14 @@ class ClientHandle:
     ) -> None:
         """Leave the group and end the tasks; the instance closes when it is this handle's own."""
         assert self._nursery is not None
-        if self._leave is not None and self.forks == FORKS.count:
-            await self._leave()
-        self._nursery.cancel_scope.cancel()
-        with trio.CancelScope(shield=True):
-            await self._ended.wait()
-        await self._stack.__aexit__(kind, error, trace)
+        try:
+            if self._leave is not None and self.forks == FORKS.count:
+                await self._leave()
+        finally:
+            self._nursery.cancel_scope.cancel()
+            with trio.CancelScope(shield=True):
+                await self._ended.wait()
+            await self._stack.__aexit__(kind, error, trace)
 
     async def _run(self, task_status: trio.TaskStatus[trio.Nursery]) -> None:
         """The parent of this handle's tasks."""
