@@ -25,8 +25,8 @@ from sdk.checked import Count, Milliseconds, NotNegative, Offset
 class Admin(Facade[AsyncAdmin]):
     """Asks NameServers and brokers; ``with Admin("127.0.0.1:9876") as admin: ...``.
 
-    ``nameserver`` is ``host:port;host:port``, or a `Client` to share; without it $NAMESRV_ADDR counts. With neither,
-    what takes the address of a broker works all the same; the rest is a UserError. ``timeout_ms`` is for each request.
+    ``nameserver`` is ``host:port;host:port`` or a shared `Client`, by default $NAMESRV_ADDR. Without NameServers,
+    methods that take a broker's address work; the others raise UserError. ``timeout_ms`` is for each request.
     """
 
     def __init__(self, nameserver: str | Client | None = None, *, timeout_ms: Milliseconds = 5000) -> None:
@@ -57,11 +57,11 @@ class Admin(Facade[AsyncAdmin]):
         self._loop.call(lambda admin: admin.create_topic(addr, config))
 
     def delete_topic_in_broker(self, addr: str, topic: str) -> None:
-        """Drop the topic with its messages from the broker."""
+        """Delete the topic and its messages from the broker."""
         self._loop.call(lambda admin: admin.delete_topic_in_broker(addr, topic))
 
     def delete_topic_in_namesrv(self, topic: str, cluster: str | None = None) -> None:
-        """Make every NameServer forget the topic's route (in one cluster, when named)."""
+        """Delete the topic's route from every NameServer (only in ``cluster``, if given)."""
         self._loop.call(lambda admin: admin.delete_topic_in_namesrv(topic, cluster))
 
     def topic_list(self) -> list[str]:
@@ -73,11 +73,11 @@ class Admin(Facade[AsyncAdmin]):
         return self._loop.call(lambda admin: admin.topics_by_cluster(cluster))
 
     def system_topics(self) -> list[str]:
-        """The topics that NameServers and brokers made for themselves."""
+        """The topics that NameServers and brokers created for themselves."""
         return self._loop.call(lambda admin: admin.system_topics())
 
     def system_topics_of_broker(self, addr: str) -> list[str]:
-        """The topics that the broker made for itself."""
+        """The topics that the broker created for itself."""
         return self._loop.call(lambda admin: admin.system_topics_of_broker(addr))
 
     def topic_config(self, addr: str, topic: str) -> TopicConfig:
@@ -89,7 +89,7 @@ class Admin(Facade[AsyncAdmin]):
         return self._loop.call(lambda admin: admin.all_topic_config(addr))
 
     def topic_stats(self, topic: str, cluster: str | None = None) -> TopicStatsTable:
-        """Offsets and last update of every queue of the topic; ``cluster`` names other brokers than its route's."""
+        """Offsets and last update of each queue of the topic; ``cluster`` chooses other brokers than its route."""
         return self._loop.call(lambda admin: admin.topic_stats(topic, cluster))
 
     def groups_of_topic(self, topic: str) -> list[str]:
@@ -103,7 +103,7 @@ class Admin(Facade[AsyncAdmin]):
         self._loop.call(lambda admin: admin.create_group(addr, config))
 
     def delete_group(self, addr: str, group: str, clean_offset: bool = False) -> None:
-        """Drop the subscription group from the broker and, if asked, its offsets."""
+        """Delete the subscription group from the broker, and its offsets if ``clean_offset``."""
         self._loop.call(lambda admin: admin.delete_group(addr, group, clean_offset))
 
     def all_groups(self, addr: str) -> SubscriptionGroupTable:
@@ -115,18 +115,18 @@ class Admin(Facade[AsyncAdmin]):
         return self._loop.call(lambda admin: admin.group_exists(group))
 
     def consume_stats(self, group: str, topic: str | None = None, cluster: str | None = None) -> ConsumeStats:
-        """How far the group has consumed every queue of ``topic``, or of all its topics.
+        """The group's offsets and lag in each queue of ``topic``, or of all its topics.
 
-        ``cluster`` names the brokers to ask, where they are not those of the topic's route.
+        ``cluster`` chooses other brokers than the topic's route.
         """
         return self._loop.call(lambda admin: admin.consume_stats(group, topic, cluster))
 
     def consumer_connection(self, group: str, addr: str | None = None) -> ConsumerConnection:
-        """The group's consumers connected to the broker at ``addr``, or to any; BrokerError 206 when there is none."""
+        """The group's consumers connected to the broker at ``addr``, or to any broker; BrokerError 206 when none is."""
         return self._loop.call(lambda admin: admin.consumer_connection(group, addr))
 
     def consumer_running_info(self, group: str, client_id: str, *, jstack: bool = False) -> ConsumerRunningInfo:
-        """What one consumer of the group is doing: the broker that it is connected to asks it."""
+        """The status of one consumer of the group; the broker that it is connected to asks it."""
         return self._loop.call(lambda admin: admin.consumer_running_info(group, client_id, jstack=jstack))
 
     def producer_connection(self, group: str, topic: str) -> ProducerConnection:
@@ -140,7 +140,7 @@ class Admin(Facade[AsyncAdmin]):
     ) -> list[MessageExt]:
         """Messages of ``topic`` with ``key`` among their keys, stored from ``begin`` to ``end`` (ms), oldest first.
 
-        ``cluster`` names the brokers to ask, where they are not those of the topic's route.
+        ``cluster`` chooses other brokers than the topic's route.
         """
         return self._loop.call(lambda admin: admin.query_message_by_key(topic, key, max_num, begin, end, cluster))
 
@@ -149,11 +149,11 @@ class Admin(Facade[AsyncAdmin]):
         return self._loop.call(lambda admin: admin.query_by_unique_key(topic, key))
 
     def view_message(self, offset_msg_id: str) -> MessageExt:
-        """The message that an offset message id names; the id holds the broker's address."""
+        """The message with this offset message id, which contains the broker's address."""
         return self._loop.call(lambda admin: admin.view_message(offset_msg_id))
 
     def consume_message_directly(self, group: str, client_id: str, message: MessageExt) -> ConsumeMessageDirectlyResult:
-        """Give a message to one push consumer of the group, whatever it has consumed; its broker hands it on."""
+        """Send a message through its broker to one push consumer of the group, even if it has consumed it before."""
         return self._loop.call(lambda admin: admin.consume_message_directly(group, client_id, message))
 
     def max_offset(self, mq: MessageQueue) -> int:
@@ -165,37 +165,37 @@ class Admin(Facade[AsyncAdmin]):
         return self._loop.call(lambda admin: admin.min_offset(mq))
 
     def search_offset(self, mq: MessageQueue, timestamp_ms: int, boundary: Literal["LOWER", "UPPER"] = "LOWER") -> int:
-        """The offset of the queue's first message stored at ``timestamp_ms`` or later.
+        """The offset of the queue's first message stored at or after ``timestamp_ms``.
 
-        With ``boundary`` UPPER: of its last message stored then or before.
+        With ``boundary`` UPPER: of its last message stored at or before it.
         """
         return self._loop.call(lambda admin: admin.search_offset(mq, timestamp_ms, boundary))
 
     def earliest_store_time(self, mq: MessageQueue) -> int | None:
-        """When the queue's oldest message was stored (ms); None when it has none."""
+        """The store time of the queue's oldest message (ms); None when the queue is empty."""
         return self._loop.call(lambda admin: admin.earliest_store_time(mq))
 
     def query_consume_queue(
         self, addr: str, topic: str, queue_id: NotNegative, index: Offset, count: Count = 10, group: str | None = None
     ) -> ConsumeQueueEntries:
-        """What stands in a queue of the broker from offset ``index`` on, and whether ``group`` would take it.
+        """Consume queue entries of a broker from offset ``index`` on, and whether ``group`` subscribes to them.
 
-        Brokers give fewer entries than a large ``count``. BrokerError 1 when there is no such queue.
+        Brokers limit the number of entries. BrokerError 1 when there is no such queue.
         """
         return self._loop.call(lambda admin: admin.query_consume_queue(addr, topic, queue_id, index, count, group))
 
     # --- brokers
 
     def delete_expired_commit_log(self, addr: str) -> None:
-        """Let the broker delete commit log files that are older than its fileReservedTime, whatever the hour."""
+        """Delete the broker's commit log files that are older than its fileReservedTime, at any hour."""
         self._loop.call(lambda admin: admin.delete_expired_commit_log(addr))
 
     def clean_expired_consume_queue(self, addr: str) -> None:
-        """Let the broker delete consume queue files that point to messages which are gone."""
+        """Delete the broker's consume queue files whose messages have been deleted."""
         self._loop.call(lambda admin: admin.clean_expired_consume_queue(addr))
 
     def clean_unused_topic(self, addr: str) -> None:
-        """Let the broker delete the consume queues of topics that it no longer has."""
+        """Delete the broker's consume queues of topics that it no longer has."""
         self._loop.call(lambda admin: admin.clean_unused_topic(addr))
 
     def broker_runtime_info(self, addr: str) -> dict[str, str]:
@@ -203,7 +203,7 @@ class Admin(Facade[AsyncAdmin]):
         return self._loop.call(lambda admin: admin.broker_runtime_info(addr))
 
     def broker_config(self, addr: str) -> dict[str, str]:
-        """Every option of the broker as it runs."""
+        """The current values of all options of the broker."""
         return self._loop.call(lambda admin: admin.broker_config(addr))
 
     def update_broker_config(self, addr: str, values: Mapping[str, str]) -> None:
@@ -211,33 +211,33 @@ class Admin(Facade[AsyncAdmin]):
         self._loop.call(lambda admin: admin.update_broker_config(addr, values))
 
     def broker_ha_status(self, addr: str) -> HARuntimeInfo:
-        """How far a master's slaves are, or how a slave's copying goes."""
+        """The replication state: of a master, how far its slaves are; of a slave, how far it has copied."""
         return self._loop.call(lambda admin: admin.broker_ha_status(addr))
 
     def reset_master_flush_offset(self, addr: str, offset: int) -> None:
-        """Tell a slave how far its master's disk has the log."""
+        """Set the offset up to which a slave takes its master's log as flushed."""
         self._loop.call(lambda admin: admin.reset_master_flush_offset(addr, offset))
 
     def broker_stats(self, addr: str, name: str, key: str) -> BrokerStatsData:
-        """A rate of the broker (TOPIC_PUT_NUMS of a topic, ...); BrokerError 1 when it does not know it."""
+        """A rate of the broker (TOPIC_PUT_NUMS of a topic, ...); BrokerError 1 when it is unknown."""
         return self._loop.call(lambda admin: admin.broker_stats(addr, name, key))
 
     def wipe_write_perm(self, broker_name: str) -> dict[str, int]:
-        """Keep producers away from the broker; NameServer address → topics touched."""
+        """Take the write permission from the broker's topics; returns NameServer address → topics changed."""
         return self._loop.call(lambda admin: admin.wipe_write_perm(broker_name))
 
     def add_write_perm(self, broker_name: str) -> dict[str, int]:
-        """Let producers come back to the broker; NameServer address → topics touched."""
+        """Give the write permission back to the broker's topics; returns NameServer address → topics changed."""
         return self._loop.call(lambda admin: admin.add_write_perm(broker_name))
 
     # --- NameServers
 
     def namesrv_config(self, addrs: Sequence[str] | None = None) -> dict[str, dict[str, str]]:
-        """NameServer address → its options; of all NameServers when none is named."""
+        """NameServer address → its options; of all NameServers when ``addrs`` is None."""
         return self._loop.call(lambda admin: admin.namesrv_config(addrs))
 
     def update_namesrv_config(self, values: Mapping[str, str], addrs: Sequence[str] | None = None) -> None:
-        """Change options of the named NameServers, or of all."""
+        """Change options of the NameServers at ``addrs``, or of all."""
         self._loop.call(lambda admin: admin.update_namesrv_config(values, addrs))
 
     def put_kv(self, namespace: str, key: str, value: str) -> None:

@@ -18,9 +18,9 @@ from sdk.endpoint import DEFAULT_TIMEOUT_MS
 class PullConsumer(Facade[AsyncPullConsumer]):
     """``with PullConsumer("127.0.0.1:9876", group="g") as consumer: ...``
 
-    ``nameserver`` is ``host:port;host:port``, or a `Client` to share; without it $NAMESRV_ADDR counts. ``group`` is
-    what offsets are committed under. ``timeout_ms`` is for each request, on top of a pull's ``wait_ms``. With
-    ``heartbeat`` brokers list this consumer in its group; without, it only reads.
+    ``nameserver`` is ``host:port;host:port`` or a shared `Client`, by default $NAMESRV_ADDR. Offsets are committed for
+    ``group``. ``timeout_ms`` is the timeout of each request; a pull's ``wait_ms`` is added to it. With ``heartbeat``
+    brokers list this consumer in its group; without, it only reads.
     """
 
     def __init__(
@@ -44,12 +44,12 @@ class PullConsumer(Facade[AsyncPullConsumer]):
     def message_queues(self, topic: TopicName) -> list[MessageQueue]:
         """The queues of ``topic`` that can be read, sorted; RouteNotFound when there is no such topic.
 
-        They are asked for now; while no NameServer answers, those of the last known route count.
+        The route is refreshed first; while no NameServer answers, the last known route is used.
         """
         return self._loop.call(lambda consumer: consumer.message_queues(topic))
 
     def max_offset(self, mq: MessageQueue) -> int:
-        """The offset that the queue's next message will get; while the master is away, as far as a slave has it."""
+        """The offset that the queue's next message will get; while the master is unreachable, as a slave knows it."""
         return self._loop.call(lambda consumer: consumer.max_offset(mq))
 
     def min_offset(self, mq: MessageQueue) -> int:
@@ -57,27 +57,27 @@ class PullConsumer(Facade[AsyncPullConsumer]):
         return self._loop.call(lambda consumer: consumer.min_offset(mq))
 
     def search_offset(self, mq: MessageQueue, timestamp_ms: int, boundary: Literal["LOWER", "UPPER"] = "LOWER") -> int:
-        """The offset of the queue's first message stored at ``timestamp_ms`` or later.
+        """The offset of the queue's first message stored at or after ``timestamp_ms``.
 
-        With ``boundary`` UPPER: of its last message stored then or before.
+        With ``boundary`` UPPER: of its last message stored at or before it.
         """
         return self._loop.call(lambda consumer: consumer.search_offset(mq, timestamp_ms, boundary))
 
     def earliest_store_time(self, mq: MessageQueue) -> int | None:
-        """When the queue's oldest message was stored (ms); None when it has none."""
+        """The store time of the queue's oldest message (ms); None when the queue is empty."""
         return self._loop.call(lambda consumer: consumer.earliest_store_time(mq))
 
     def committed_offset(self, mq: MessageQueue) -> int | None:
-        """What this group has committed for the queue; None when nothing.
+        """The offset that this group has committed for the queue; None when there is none.
 
-        While the master is away: what this consumer committed last, else what a slave has copied.
+        While the master is unreachable: the last one that this consumer committed, else the one that a slave has.
         """
         return self._loop.call(lambda consumer: consumer.committed_offset(mq))
 
     def commit_offset(self, mq: MessageQueue, offset: Offset) -> None:
-        """Set this group's offset for the queue: that of the first message not consumed yet.
+        """Set this group's offset for the queue: the offset of the first message that is not consumed yet.
 
-        While the master is away the offset is kept here, and committed when it is back.
+        While the master is unreachable the offset is kept in the consumer, and committed when the master is back.
         """
         self._loop.call(lambda consumer: consumer.commit_offset(mq, offset))
 
@@ -93,10 +93,11 @@ class PullConsumer(Facade[AsyncPullConsumer]):
         expression: str = SUB_ALL,
         wait_ms: NotNegative = 0,
     ) -> PullResult:
-        """Messages from ``offset`` on, at most ``max_count`` and ``max_bytes`` (but never less than one).
+        """Messages from ``offset`` on, at most ``max_count`` and ``max_bytes`` (but at least one).
 
         ``expression`` chooses tags: ``"*"`` or ``"A || B"``. With ``wait_ms`` the broker waits that long for a message
-        when there is none yet. The broker may give less than asked; pull on at ``next_offset`` whatever the status.
+        when there is none yet. The broker may return less than asked for. Whatever the status, the next pull should be
+        at ``next_offset``.
         """
         return self._loop.call(
             lambda consumer: consumer.pull(
@@ -114,7 +115,7 @@ class PullConsumer(Facade[AsyncPullConsumer]):
         expression: str = SUB_ALL,
         wait_ms: NotNegative = 0,
     ) -> PullBytes:
-        """As `pull`, with the stored records as they are; whoever decodes them compares tags."""
+        """Like `pull`, but returns the stored records as bytes. The caller filters by tag when it decodes them."""
         return self._loop.call(
             lambda consumer: consumer.pull_bytes(
                 mq, offset, max_count=max_count, max_bytes=max_bytes, expression=expression, wait_ms=wait_ms
@@ -132,10 +133,10 @@ class PullConsumer(Facade[AsyncPullConsumer]):
         expression: str = SUB_ALL,
         wait_ms: NotNegative = STREAM_WAIT_MS,
     ) -> Iterator[list[MessageExt]]:
-        """Lists of messages from ``start`` up to, not including, ``end``; without ``end`` it waits for more for ever.
+        """Lists of messages from ``start`` up to, not including, ``end``; without ``end`` it waits for more forever.
 
-        The next pull is under way while the caller works on a list: the fastest way to read a queue. `MessageStream`
-        tells what ends it.
+        The next pull runs while the caller works on a list: this is the fastest way to read a queue. `MessageStream`
+        documents what ends it.
         """
         return batches_of(
             self._loop,

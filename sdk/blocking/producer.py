@@ -16,13 +16,13 @@ from sdk.producer.result import BulkResult, SendResult
 class Producer(Facade[AsyncProducer]):
     """``with Producer("127.0.0.1:9876") as producer: ...``
 
-    ``nameserver`` is ``host:port;host:port``, or a `Client` to share; without it $NAMESRV_ADDR counts.
-    ``send_timeout_ms`` is for all tries of a send together. ``retries`` bounds those that may have stored the message;
-    each gets an equal share of the time, so that a broker that does not answer costs at most
-    ``send_timeout_ms / (retries + 1)``. Tries that stored nothing, because no broker was there or it was busy, go on
-    until the time is over. With ``batching`` sends that gather while others are in flight travel together; each still
-    gets its own result. ``accept_weaker``: take a result other than SEND_OK (stored, but flush or replication was late)
-    instead of raising SendFailed.
+    ``nameserver`` is ``host:port;host:port`` or a shared `Client`, by default $NAMESRV_ADDR. ``send_timeout_ms`` is the
+    time for all tries of a send together. ``retries`` limits the tries that may have stored the message; each gets an
+    equal share of the time, so that a broker that does not answer costs at most ``send_timeout_ms / (retries + 1)``.
+    Tries that stored nothing, because no broker was reachable or it was busy, are repeated until the timeout. With
+    ``batching``, sends that wait while others are in flight become one request; each still gets its own result. With
+    ``accept_weaker``, a result other than SEND_OK (stored, but flush or replication was late) is returned instead of
+    raising SendFailed.
 
     Each `send` waits for its answer, so one thread sends one message a round trip: use `send_many`, or several threads,
     whose sends travel together. `send_many` consumes its argument in the client's thread.
@@ -66,7 +66,7 @@ class Producer(Facade[AsyncProducer]):
 
         return self._loop.call(read)
 
-    # --- what users call
+    # --- public methods
 
     def send(
         self,
@@ -78,9 +78,9 @@ class Producer(Facade[AsyncProducer]):
     ) -> SendResult:
         """Store one message; returns when a broker has acknowledged it.
 
-        ``queue`` or ``selector`` say where it goes; a sharding key does, too: messages with one key keep their order.
-        Raises SendFailed when no broker stored it in time, RouteNotFound for an unknown topic, TypeError or ValueError
-        for arguments that cannot be used, and what ``selector`` raises.
+        ``queue``, ``selector`` or a sharding key choose the queue; messages with the same key keep their order. Raises
+        SendFailed when no broker stored the message in time, RouteNotFound for an unknown topic, TypeError or
+        ValueError for invalid arguments, and any error of ``selector``.
         """
         return self._loop.call(
             lambda producer: producer.send(message, queue=queue, selector=selector, timeout_ms=timeout_ms)
@@ -89,19 +89,19 @@ class Producer(Facade[AsyncProducer]):
     def send_many(self, topic: TopicName, messages: Iterable[bytes | Message]) -> BulkResult:
         """Store many messages, given as bodies or as Messages of ``topic``; returns when all are acknowledged.
 
-        They travel in batches that go round the topic's queues; each batch has the whole send timeout. Raises
-        SendFailed when one could not be stored; others may be then. A list or a tuple is checked before anything is
-        sent, other iterables while they are consumed; what they raise is raised here.
+        They are sent in batches, to the topic's queues in turn; each batch has the whole send timeout. Raises
+        SendFailed when one message could not be stored; others may have been stored. A list or a tuple is checked
+        before anything is sent, other iterables while they are consumed; their errors are raised here.
         """
         return self._loop.call(lambda producer: producer.send_many(topic, messages))
 
     def send_oneway(self, message: Message) -> None:
         """Send without an acknowledgement: returns when the request is queued on a connection.
 
-        SendFailed when there was no connection to be had before the send timeout.
+        Raises SendFailed when there was no connection before the send timeout.
         """
         self._loop.call(lambda producer: producer.send_oneway(message))
 
     def queues(self, topic: TopicName) -> tuple[MessageQueue, ...]:
-        """The queues that can be written now, sorted."""
+        """The topic's writable queues, sorted."""
         return self._loop.call(lambda producer: producer.queues(topic))
