@@ -250,10 +250,7 @@ class Lane:
             self._submit(addr, queue, sends)
 
     def _try_ms(self, sends: list[PendingSend]) -> float:
-        """The timeout of this try: an equal share of the remaining time for each unanswered try that is still allowed.
-
-        Thus a broker that does not answer cannot use up the time of the retries.
-        """
+        """The timeout of a try: an equal share of the remaining time for each try that may still get no answer."""
         first = sends[0]
         unknown = 0 if first.failed is None else first.failed.unknown
         left_ms = (first.deadline - trio.current_time()) * 1000

@@ -36,7 +36,7 @@ def test_topics_are_a_comma_list() -> None:
 
 @pytest.mark.parametrize("topic", ["", " , "])
 def test_no_topic_says_how_to_give_one(topic: str) -> None:
-    with pytest.raises(UserError, match=r'no topic is given; say \.option\("topic"'):
+    with pytest.raises(UserError, match=r'no topic is given; use \.option\("topic"'):
         ReadOptions.parse({**GOOD, "topic": topic})
 
 
@@ -72,5 +72,5 @@ def test_a_bad_value_names_the_option_and_the_remedy(name: str, value: str, said
 
 
 def test_start_after_end_is_refused_before_anything_is_read() -> None:
-    with pytest.raises(UserError, match="lies after"):
+    with pytest.raises(UserError, match="is after"):
         ReadOptions.parse({**GOOD, "startingOffsets": '{"t":{"b":{"0":5}}}', "endingOffsets": '{"t":{"b":{"0":4}}}'})
