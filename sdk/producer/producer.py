@@ -85,7 +85,7 @@ class Producer:
         self.retries = retries
         self.accept_weaker = accept_weaker
         self.brokers = Brokers(self._client, self._wake_lanes)
-        # Tries beyond the first, of all sends so far.
+        # The number of retries of all sends so far.
         self.retried = 0
 
     async def __aenter__(self) -> Self:
