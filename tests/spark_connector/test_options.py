@@ -51,7 +51,7 @@ def test_an_option_near_to_none_lists_all() -> None:
 
 
 def test_a_path_is_not_a_topic() -> None:
-    with pytest.raises(UserError, match=r'say \.option\("topic", \.\.\.\)\.load\(\) without a path'):
+    with pytest.raises(UserError, match=r'use \.option\("topic", \.\.\.\)\.load\(\) without a path'):
         ReadOptions.parse({**GOOD, "path": "flights"})
 
 
