@@ -1,10 +1,10 @@
-"""The command ``mqadmin``, also as ``python -m mqadmin``. Not in `sdk`: importing that package takes a moment."""
+"""The command ``mqadmin``, also as ``python -m mqadmin``."""
 
 from mqcommon.start import start
 
 
 def main() -> None:
-    """The console script."""
+    """The entry point of the console script."""
     start("sdk.admin.cli:mqadmin", prog_name="mqadmin")
 
 

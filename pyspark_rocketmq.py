@@ -1,6 +1,6 @@
-"""Spark finds data sources in modules named ``pyspark_*`` that hold a class ``DefaultSource``.
+"""Lets Spark find the data source: it looks for a class ``DefaultSource`` in modules named ``pyspark_*``.
 
-With this module installed, ``spark.read.format("rocketmq")`` works without registering anything.
+With this module installed, ``spark.read.format("rocketmq")`` works without registration.
 """
 
 from spark_connector.source import RocketMQDataSource as DefaultSource

@@ -2,15 +2,15 @@
 
     async with Client("127.0.0.1:9876") as client, Producer(client) as producer, PullConsumer(client) as consumer: ...
 
-endpoint.py     one request to one server; broker_api.py, namesrv_api.py: one function a request
+endpoint.py     one request to one server; broker_api.py, namesrv_api.py: one function per request
 nameservers.py  which NameServer to ask; routes.py: what routes mean (pure)
-retry.py        which failures are worth another try (pure); waiting.py: reads that go on until their timeout
+retry.py        which failures are worth a retry (pure); waiting.py: reads that are retried until their timeout
 suspects.py     brokers that did not answer, and probes of them
-client.py       ClientInstance: connections, route cache, heartbeats; shared.py: Client, by which several share one
-checked.py      arguments of public calls; runtime.py: trio, forks, errors that tasks survive
-producer/  consumer/  admin/      Producer, PullConsumer, Admin; admin/ has the mqadmin command too
-blocking/       the same for threads, scripts and Spark tasks
-Names are loaded when they are used, so that `mqadmin --help` need not wait for the event loop's libraries.
+client.py       ClientInstance: connections, route cache, heartbeats; shared.py: Client, a shared ClientInstance
+checked.py      checks of arguments; runtime.py: checks for trio and forks, and logging of unexpected errors
+producer/  consumer/  admin/      Producer, PullConsumer, Admin; admin/ also has the mqadmin command
+blocking/       the same classes for threads, scripts and Spark tasks
+Names are imported on first use, so that `mqadmin --help` does not load the event loop.
 """
 
 from importlib import import_module

@@ -1,8 +1,8 @@
-"""What producers and consumers ask of a broker: one function a request. Sends are the producer's, not here.
+"""Requests of producers and consumers to a broker, one function per request. Sends are in `sdk.producer`.
 
-Requests are described in remoting/protocol/requests. BrokerError for codes that are errors; ProtocolError for an answer
-that lacks what the protocol promises. Which broker to ask, and what to do when it does not answer, is the callers'
-business. What only admin tools ask is in `sdk.admin.broker_admin_api`.
+Each function raises BrokerError when the answer's code is an error, and ProtocolError when the answer lacks a required
+field. The caller chooses the broker and decides what to do when it does not answer. Requests are described in
+remoting/protocol/requests; those that only admin tools use are in `sdk.admin.broker_admin_api`.
 """
 
 from dataclasses import dataclass
@@ -36,9 +36,9 @@ from sdk.endpoint import Endpoint
 
 @dataclass(frozen=True, slots=True)
 class PullAnswer:
-    """A pull's answer: ``code`` is 0, 19, 20 or 21; ``data`` is stored records one after another.
+    """The answer to a pull. ``code`` is 0, 19, 20 or 21; ``data`` holds stored records back to back.
 
-    ``broker_id`` is that of the broker which answered, as far as the caller knows it.
+    ``broker_id`` is the id of the broker that answered, if the caller knows it.
     """
 
     code: int
@@ -66,7 +66,7 @@ async def pull(
     wait_ms: int = 0,
     commit_offset: int | None = None,
 ) -> PullAnswer:
-    """Stored bytes from ``offset`` on; with ``wait_ms`` the broker holds the request until there is something."""
+    """Stored bytes from ``offset`` on. With ``wait_ms`` the broker waits that long for a message if there is none."""
     flags = PULL_SUBSCRIPTION | (PULL_SUSPEND if wait_ms > 0 else 0)
     if commit_offset is not None:
         flags |= PULL_COMMIT_OFFSET
@@ -74,14 +74,14 @@ async def pull(
         group, topic, queue_id, offset, max_count, flags, commit_offset or 0, wait_ms, 0, expression, TAG, max_bytes
     )
     answer = await call(broker, PULL_MESSAGE, header, wait_ms=wait_ms)
-    told = answer.header()
+    fields = answer.header()
     return PullAnswer(
         answer.code,
         answer.body(),
-        told.next_begin_offset,
-        told.min_offset,
-        told.max_offset,
-        told.suggest_which_broker_id,
+        fields.next_begin_offset,
+        fields.min_offset,
+        fields.max_offset,
+        fields.suggest_which_broker_id,
     )
 
 
@@ -92,7 +92,7 @@ async def max_offset(broker: Endpoint, topic: str, queue_id: int) -> int:
 
 
 async def min_offset(broker: Endpoint, topic: str, queue_id: int) -> int:
-    """The offset of the queue's oldest message that is still there."""
+    """The offset of the queue's oldest message."""
     answer = await call(broker, offsets.GET_MIN_OFFSET, QueueRequestHeader(topic, queue_id))
     return answer.header().offset
 
@@ -100,20 +100,20 @@ async def min_offset(broker: Endpoint, topic: str, queue_id: int) -> int:
 async def search_offset(
     broker: Endpoint, topic: str, queue_id: int, timestamp_ms: int, *, boundary: str = "LOWER"
 ) -> int:
-    """The offset of the first message stored at ``timestamp_ms`` or later; UPPER: of the last one at it or before."""
+    """The offset of the first message stored at or after ``timestamp_ms``; UPPER: of the last one at or before it."""
     header = SearchOffsetRequestHeader(topic, queue_id, timestamp_ms, boundary)
     return (await call(broker, offsets.SEARCH_OFFSET_BY_TIMESTAMP, header)).header().offset
 
 
 async def earliest_store_time(broker: Endpoint, topic: str, queue_id: int) -> int | None:
-    """When the queue's oldest message was stored, ms; None when it has none."""
+    """The store time of the queue's oldest message (ms); None when the queue is empty."""
     answer = await call(broker, offsets.GET_EARLIEST_MSG_STORETIME, QueueRequestHeader(topic, queue_id))
     timestamp = answer.header().timestamp
     return timestamp if timestamp >= 0 else None
 
 
 async def committed_offset(broker: Endpoint, group: str, topic: str, queue_id: int) -> int | None:
-    """What the group has committed for the queue; None when nothing."""
+    """The offset that the group has committed for the queue; None when there is none."""
     header = QueryConsumerOffsetRequestHeader(group, topic, queue_id, set_zero_if_not_found=False)
     answer = await call(broker, offsets.QUERY_CONSUMER_OFFSET, header)
     return None if answer.code == ResponseCode.QUERY_NOT_FOUND else answer.header().offset
@@ -136,7 +136,7 @@ async def query_messages(
     unique: bool = False,
     broker_name: str = "",
 ) -> list[MessageExt]:
-    """Messages that the broker's index has under ``key`` (``unique``: a unique key); hash clashes included."""
+    """Messages that the broker's index has for ``key`` (``unique``: a unique key), including hash collisions."""
     header = QueryMessageRequestHeader(topic, key, max_num, begin_ms, end_ms, unique_key_query=unique)
     return decode_messages((await call(broker, query.QUERY_MESSAGE, header)).body(), broker_name)
 

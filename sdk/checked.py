@@ -1,7 +1,7 @@
-"""Arguments checked against a function's annotations, so that no public method forgets to.
+"""Checks the arguments of public methods against their annotations.
 
-`Annotated` types carry bounds. What the annotations cannot say (the legal names of topics, a queue of which topic) is
-checked by hand. `Producer.send` is not wrapped: it is the hot path, and checks by hand, too.
+`Annotated` types carry bounds and checks of names. A method itself checks what its annotations cannot express, such as
+a queue's topic. `Producer.send` is not wrapped, since it is the hot path: it makes its checks itself.
 """
 
 import inspect
@@ -33,7 +33,7 @@ Check = Callable[[str, object], None]
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The least and the largest value of an int."""
+    """The smallest and the largest allowed value of an int."""
 
     least: int
     most: int
@@ -46,12 +46,12 @@ Milliseconds = Annotated[float, check_milliseconds]
 
 
 def check_topic_name(name: str, value: object) -> None:
-    """``value`` must be a topic that brokers would take."""
+    """Check that ``value`` is a topic name that brokers accept."""
     _check_legal(check_topic, name, value)
 
 
 def check_group_name(name: str, value: object) -> None:
-    """``value`` must be a group that brokers would take."""
+    """Check that ``value`` is a group name that brokers accept."""
     _check_legal(check_group, name, value)
 
 
@@ -68,7 +68,7 @@ def _check_legal(check: Callable[[str], None], name: str, value: object) -> None
 
 
 def check_queue(name: str, value: object, topic: str | None = None) -> None:
-    """``value`` must be a queue, of ``topic`` when that is given."""
+    """Check that ``value`` is a queue, and of ``topic`` if that is given."""
     if not isinstance(value, MessageQueue):
         raise wrong_type(name, "a MessageQueue", value)
     if value.queue_id < 0:
@@ -78,7 +78,7 @@ def check_queue(name: str, value: object, topic: str | None = None) -> None:
 
 
 def checked(function: F) -> F:
-    """``function``, which checks its arguments before it does anything else."""
+    """Wrap ``function`` so that its arguments are checked before it runs."""
     names = tuple(inspect.signature(function).parameters)
     checks: dict[str, Check] | None = None
 
@@ -93,11 +93,11 @@ def checked(function: F) -> F:
     if inspect.iscoroutinefunction(function):
 
         @wraps(function)
-        async def checking_later(*args: Any, **named: Any) -> Any:
+        async def checking_async(*args: Any, **named: Any) -> Any:
             check(args, named)
             return await function(*args, **named)
 
-        return cast(F, checking_later)
+        return cast(F, checking_async)
 
     @wraps(function)
     def checking(*args: Any, **named: Any) -> Any:
@@ -108,7 +108,7 @@ def checked(function: F) -> F:
 
 
 def checked_methods(cls: C) -> C:
-    """A class whose constructor and public methods check their arguments."""
+    """Make the constructor and the public methods of ``cls`` check their arguments."""
     for name, value in list(vars(cls).items()):
         if inspect.isfunction(value) and (name == "__init__" or not name.startswith("_")):
             setattr(cls, name, checked(value))
@@ -131,7 +131,7 @@ _SIMPLE: Mapping[Any, Check] = {
 
 
 def _check_of(hint: Any) -> Check | None:
-    """What a value of this type must pass; None when anything will do."""
+    """The check for values of this type; None when any value is allowed."""
     if hint in _SIMPLE:
         return _SIMPLE[hint]
     origin, args = get_origin(hint), get_args(hint)

@@ -1,8 +1,8 @@
-"""`ClientInstance`: what producers, consumers and admin tools share.
+"""`ClientInstance`: the connections, routes and heartbeats that producers, consumers and admin tools share.
 
-It owns the connections, the NameServers, the route cache and the heartbeats, and two tasks: one asks for the routes in
-use again every 30 s, one sends heartbeats every 30 s and at once when there is something new to tell. Both outlive any
-failure of a server. Routes are asked for once however many tasks wait for them; what could not be refreshed stays.
+It runs two tasks. One refreshes the cached routes every 30 s; a route that cannot be refreshed is kept. The other sends
+heartbeats every 30 s, and at once after a change. Both go on when servers fail. All tasks that want the same route
+share one request for it.
 """
 
 import logging
@@ -40,20 +40,20 @@ logger = logging.getLogger(__name__)
 
 ROUTE_POLL_INTERVAL_S = 30
 HEARTBEAT_INTERVAL_S = 30
-# Brokers register at a NameServer that has started, one after the other, within so long.
+# All brokers have registered with a NameServer this long after it started.
 REGISTERING_S = 5
-# Between the tries of what is tried until its time is over.
+# Pauses between retries grow from the first to the longest.
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 0.5
-# After a heartbeat that a broker did not answer.
+# The pause after a heartbeat that a broker did not answer.
 HEARTBEAT_RETRY_S = 5
-GOODBYE_TIMEOUT_S = 1
-# A NameServer that has just started knows no route yet, or says that it is not ready: another may.
+LEAVE_TIMEOUT_S = 1
+# Answers of a NameServer that has just started: it knows no route yet, or is not ready. Another one is asked.
 _NOT_KNOWN = (ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SYSTEM_ERROR)
 
 
-class _Flight:
-    """One request for a route, and those who wait for its end."""
+class _RouteRequest:
+    """One request for a route, which several tasks may wait for."""
 
     __slots__ = ("done", "error", "route")
 
@@ -66,8 +66,8 @@ class _Flight:
 class ClientInstance:
     """One client of a cluster; use it in ``async with``, from the task that opened it or from its children.
 
-    ``routes`` may be read at any time; `route` and `refresh` ask. ``membership`` is told which groups are here. With
-    ``needs_nameserver`` a client without NameServers is refused at once, else when it has to ask one.
+    ``routes`` is the cache; `route` and `refresh` ask the NameServers. ``membership`` holds the groups of this client.
+    A client without NameServers raises UserError when it is made if ``needs_nameserver``, else when it has to ask one.
     """
 
     def __init__(
@@ -87,15 +87,15 @@ class ClientInstance:
         self._nursery: trio.Nursery | None = None
         self._home: Home | None = None
         self._name_servers: NameServers | None = None
-        self._flights: dict[str, _Flight] = {}
-        # Until then an unknown topic may be one whose broker is still registering.
+        self._route_requests: dict[str, _RouteRequest] = {}
+        # Until this time brokers may still be registering, so an unknown topic may become known.
         self._settled_at = -inf
-        # What each topic's route was found to lack when that was last logged.
+        # Topic → the unusable parts of its route that were logged last.
         self._skipped: dict[str, tuple[str, ...]] = {}
-        self._news = Signal()
+        self._heartbeat_due = Signal()
         self.routes = RouteCache()
         self.membership = Membership()
-        # The home's, for the hot path; see `check_open`.
+        # A copy of `Home.forks` while the client is open, for the hot path; see `check_open`.
         self.forks = -1
 
     # --- life
@@ -106,7 +106,7 @@ class ClientInstance:
         check_trio()
         self._home = Home()
         self.forks = self._home.forks
-        # Only now, since processes that were forked from the one that made this must not have the same.
+        # Made here and not in the constructor: processes that were forked in between must not share an id.
         self.membership.client_id = make_client_id()
         remoting = open_client(self.membership.handlers(), on_lost=self.membership.lost)
         self._remoting = await self._stack.enter_async_context(remoting)
@@ -119,11 +119,11 @@ class ClientInstance:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Leave the groups and close. An error of the block stays as it is: it is not put into a group."""
+        """Leave the groups and close. An error of the ``async with`` block is raised as it is, not in a group."""
         assert self._nursery is not None and self._home is not None
         if self._home.is_here:
-            with self._goodbye():
-                await self.membership.goodbye(self.routes.addrs(), self.at)
+            with self._leaving():
+                await self.membership.leave_all(self.routes.addrs(), self.at)
         self._nursery.cancel_scope.cancel()
         try:
             await self._stack.aclose()
@@ -137,11 +137,11 @@ class ClientInstance:
 
     @property
     def client_id(self) -> str:
-        """What brokers list this client under; empty before it is open."""
+        """The id under which brokers list this client; empty before it is open."""
         return self.membership.client_id
 
     def check_open(self) -> None:
-        """RuntimeError when this client is not open, or was opened before a fork; SkylarkError when it was closed."""
+        """Raise RuntimeError unless this client is open in this process; SkylarkError when it was closed."""
         if self._home is None:
             check_trio()
             raise RuntimeError("open the client with 'async with' first")
@@ -165,13 +165,13 @@ class ClientInstance:
 
     @property
     def nursery(self) -> trio.Nursery:
-        """Where tasks live that end with this client."""
+        """The nursery for tasks that end with this client."""
         self.check_open()
         assert self._nursery is not None
         return self._nursery
 
     def at(self, addr: str, timeout_ms: float | None = None, *, broker_name: str = "") -> Endpoint:
-        """The server at ``addr``; with ``broker_name`` only if it is that broker."""
+        """The server at ``addr``; with ``broker_name``, requests fail when another broker listens there."""
         return Endpoint(self.remoting, addr, self.timeout_ms if timeout_ms is None else timeout_ms, broker_name)
 
     # --- routes
@@ -181,18 +181,18 @@ class ClientInstance:
         return self.routes.get(topic) or await self.refresh(topic)
 
     async def refresh(self, topic: str) -> TopicRoute:
-        """The topic's route, asked for now; all who ask meanwhile share one request.
+        """The topic's route from a NameServer; concurrent calls share one request.
 
-        Raises RouteNotFound, or NoNameServer when none answers; the cached route stays then.
+        Raises RouteNotFound, or NoNameServer when none answers. The cached route is then kept.
         """
-        flight = self._start_flight(topic)
-        await flight.done.wait()
-        if flight.route is None:
-            raise flight.error
-        return flight.route
+        request = self._request_route(topic)
+        await request.done.wait()
+        if request.route is None:
+            raise request.error
+        return request.route
 
     async def fetch_route(self, topic: str, timeout_ms: float | None = None) -> TopicRouteData:
-        """What the NameServers say about the topic, not from the cache."""
+        """The topic's route as a NameServer gives it, not from the cache."""
         timeout_ms = self.timeout_ms if timeout_ms is None else timeout_ms
         try:
             return await self.name_servers.ask(
@@ -204,51 +204,53 @@ class ClientInstance:
             reason = f"no NameServer of {self.name_servers.text} knows it; mqadmin updateTopic creates topics"
             raise RouteNotFound(topic, reason) from None
 
-    def is_elsewhere(self, broker_name: str, addr: str) -> None:
-        """Another broker listens at ``addr``: forget the address, and ask again for the routes that had it."""
+    def drop_address(self, broker_name: str, addr: str) -> None:
+        """Another broker listens at ``addr``: drop the address, and refresh the routes that had it."""
         topics = self.routes.forget_address(broker_name, addr)
         if topics:
             found = self.remoting.broker_name_at(addr) or "another broker"
-            logger.warning("%s listens at %s, where %s was; its routes are asked for again", found, addr, broker_name)
+            logger.warning(
+                "%s listens at %s, the address of %s; refreshing the routes with it", found, addr, broker_name
+            )
         for topic in topics:
-            self._start_flight(topic)
+            self._request_route(topic)
 
-    def _start_flight(self, topic: str) -> _Flight:
+    def _request_route(self, topic: str) -> _RouteRequest:
         nursery = self.nursery
-        flight = self._flights.get(topic)
-        if flight is None:
-            flight = self._flights[topic] = _Flight()
-            nursery.start_soon(self._fly, topic, flight)
-        return flight
+        request = self._route_requests.get(topic)
+        if request is None:
+            request = self._route_requests[topic] = _RouteRequest()
+            nursery.start_soon(self._run_request, topic, request)
+        return request
 
     def _is_elsewhere(self, broker_name: str, addr: str) -> bool:
         """Whether the connection to ``addr`` is known to lead to another broker."""
         return self.remoting.broker_name_at(addr) not in ("", broker_name)
 
-    async def _fly(self, topic: str, flight: _Flight) -> None:
+    async def _run_request(self, topic: str, request: _RouteRequest) -> None:
         try:
-            flight.route = self.routes.put(make_route(topic, await self.fetch_route(topic), self._is_elsewhere))
-            self._log_skipped(flight.route)
+            request.route = self.routes.put(make_route(topic, await self.fetch_route(topic), self._is_elsewhere))
+            self._log_skipped(request.route)
             self.tell_brokers()
         except RouteNotFound as error:
             error.is_passing = self.routes.get(topic) is not None or await self._are_starting()
-            flight.error = error
+            request.error = error
         except BrokerError as error:
-            # What a NameServer says that is not ready yet.
+            # A NameServer that is not ready yet answers with SYSTEM_ERROR.
             is_starting = error.code == ResponseCode.SYSTEM_ERROR
-            flight.error = RouteNotFound(topic, str(error), is_passing=True) if is_starting else error
+            request.error = RouteNotFound(topic, str(error), is_passing=True) if is_starting else error
         except RemotingError as error:
             self._settled_at = trio.current_time() + REGISTERING_S
-            flight.error = NoNameServer(self.name_servers.text, str(error))
-            flight.error.__cause__ = error
-        except Exception as error:  # raised in those who wait; it must not end the client
-            flight.error = error
+            request.error = NoNameServer(self.name_servers.text, str(error))
+            request.error.__cause__ = error
+        except Exception as error:  # raised in the tasks that wait; it must not end the client
+            request.error = error
         finally:
-            del self._flights[topic]
-            flight.done.set()
+            del self._route_requests[topic]
+            request.done.set()
 
     async def _are_starting(self) -> bool:
-        """Whether NameServers or brokers are just starting, so that an unknown topic may be known soon."""
+        """Whether NameServers or brokers may still be starting: an unknown topic may then become known soon."""
         try:
             brokers = (await self.name_servers.ask(namesrv_api.cluster_info, self.timeout_ms)).broker_addr_table
         except SkylarkError:
@@ -261,42 +263,40 @@ class ClientInstance:
         if self._skipped.get(route.topic, ()) != route.skipped:
             self._skipped[route.topic] = route.skipped
             if route.skipped:
-                logger.warning(
-                    "the route of topic %s has what cannot be used: %s", route.topic, "; ".join(route.skipped)
-                )
+                logger.warning("unusable parts in the route of topic %s: %s", route.topic, "; ".join(route.skipped))
 
     async def _poll_routes(self) -> None:
         while True:
             await trio.sleep(ROUTE_POLL_INTERVAL_S)
-            with survived("asking for routes"):
+            with survived("refreshing routes"):
                 answers = await ask_all(self.routes.topics(), self.refresh)
                 for topic, error in answers.errors.items():
-                    logger.warning("the route of topic %s stays as it was: %s", topic, error)
+                    logger.warning("the route of topic %s cannot be refreshed, keeping the old one: %s", topic, error)
 
     # --- heartbeats
 
     def tell_brokers(self) -> None:
-        """Send heartbeats now if a broker in the routes does not know what is true of this client's groups."""
+        """Send heartbeats now if a broker in the routes has not been sent the current groups of this client."""
         if self.membership.new_among(self._members_addrs()):
-            self._news.set()
+            self._heartbeat_due.set()
 
     async def leave_producer(self, group: str) -> None:
-        """A producer of ``group`` has stopped; brokers are told when it was the last one here."""
+        """A producer of ``group`` has stopped. If it was the last one of this client, unregister the group."""
         if self.membership.leave_producer(group):
-            with self._goodbye():
+            with self._leaving():
                 await self.membership.unregister(self.routes.addrs(), self.at, producer_group=group)
 
     async def leave_consumer(self, group: str) -> None:
-        """The consumer of ``group`` has stopped; brokers are told."""
+        """The consumer of ``group`` has stopped: unregister the group."""
         self.membership.leave_consumer(group)
-        with self._goodbye():
+        with self._leaving():
             await self.membership.unregister(self.routes.addrs(), self.at, consumer_group=group)
 
     @contextmanager
-    def _goodbye(self) -> Iterator[None]:
-        """Tell brokers, also when cancelled, as far as they answer in time."""
+    def _leaving(self) -> Iterator[None]:
+        """Let unregistering go on when the task is cancelled, for LEAVE_TIMEOUT_S at most."""
         with survived("leaving groups"), trio.CancelScope(shield=True) as scope:
-            scope.deadline = trio.current_time() + GOODBYE_TIMEOUT_S
+            scope.deadline = trio.current_time() + LEAVE_TIMEOUT_S
             yield
 
     def _members_addrs(self) -> list[str]:
@@ -306,7 +306,7 @@ class ClientInstance:
         answered = True
         while True:
             with trio.move_on_after(HEARTBEAT_INTERVAL_S if answered else HEARTBEAT_RETRY_S):
-                await self._news.wait()
+                await self._heartbeat_due.wait()
             answered = False
             with survived("a heartbeat"):
                 answered = await self.membership.beat(self._members_addrs(), self.at)

@@ -1,6 +1,7 @@
 """Configurations on the wire: ``key=value`` lines, as codes 25, 26, 318 and 319 carry them.
 
-Servers read them as Java properties (backslash escapes) but print them raw, so reading and writing differ.
+Servers parse them as Java properties (with backslash escapes) but print them without escapes, so `encode_config` and
+`decode_config` are not inverse.
 """
 
 from collections.abc import Mapping

@@ -1,8 +1,7 @@
-"""One server to ask, with `remoting.net.call`.
+"""One server that requests are sent to, with `remoting.net.call`.
 
-An answer that breaks off is asked for once more. With a broker's name given, an address where another broker listens by
-now is a WrongBroker, and nothing is done there. Neither says anything about other servers: which one to ask, and whom
-to ask next, is decided elsewhere.
+A request whose connection is lost is sent once more. With a broker's name, the request raises WrongBroker when another
+broker listens at the address, and has no effect there. Callers choose the server, and the next one after a failure.
 """
 
 from dataclasses import dataclass
@@ -20,9 +19,9 @@ DEFAULT_TIMEOUT_MS = 3000
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A broker or a NameServer at ``addr``, and how long to wait for each answer of it.
+    """A broker or a NameServer at ``addr``, and how long to wait for each of its answers.
 
-    ``broker_name`` is that of the broker which is meant, where it matters.
+    ``broker_name``, unless empty, is the broker that must listen there.
     """
 
     client: RemotingClient
@@ -31,9 +30,9 @@ class Endpoint:
     broker_name: str = ""
 
     async def invoke(self, command: Command, body: Body | bytes | None, wait_ms: float) -> Command:
-        """The answer, whatever its code. A body that is not bytes is written in the peer's dialect.
+        """The answer, whatever its code. A body that is not bytes is encoded in the peer's dialect.
 
-        ``wait_ms`` is what the server may hold the request on purpose, on top of the timeout.
+        ``wait_ms`` is how long the server may hold the request before it answers; it is added to the timeout.
         """
         if self.broker_name:
             command.ext = {**(command.ext or {}), BNAME_FIELD: self.broker_name}
@@ -44,7 +43,7 @@ class Endpoint:
         try:
             answer = await self.client.invoke(self.addr, command, timeout_ms, body=body)
         except ConnectionLost:
-            # Idle connections get closed, and brokers restart: all that is asked here may be asked twice.
+            # Idle connections get closed, and brokers restart. Every request made through an Endpoint may be repeated.
             self._check_name()
             again, left_ms = Command(command.code, ext, raw), (deadline - trio.current_time()) * 1000
             answer = await self.client.invoke(self.addr, again, left_ms, body=body)
@@ -53,7 +52,7 @@ class Endpoint:
         return answer
 
     def _check_name(self) -> None:
-        """WrongBroker when it is known that another broker than the one that is meant listens here."""
+        """Raise WrongBroker when another broker is known to listen here."""
         found = self.client.broker_name_at(self.addr) if self.broker_name else ""
         if found and found != self.broker_name:
             raise WrongBroker(self.addr, self.broker_name, found)

@@ -1,4 +1,4 @@
-"""Ask several servers at once, and keep apart what they said and what failed."""
+"""Asks several servers at once, and collects answers and errors by address."""
 
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass, field
@@ -15,20 +15,20 @@ AT_ONCE = 16
 
 @dataclass(slots=True)
 class Answers(Generic[T]):
-    """What each server said, in the order asked; who failed is in ``errors``."""
+    """The answer or the error of each server by address, in the order in which they were given."""
 
     values: dict[str, T] = field(default_factory=dict)
     errors: dict[str, SkylarkError] = field(default_factory=dict)
 
     def all(self, *, ignore: Collection[int] = ()) -> list[T]:
-        """Every value; raises the first error, unless its code is one of ``ignore`` and another server answered."""
+        """All values. Raises the first error; those with a code in ``ignore`` only when no server answered."""
         for error in self.errors.values():
             if not (self.values and isinstance(error, BrokerError) and error.code in ignore):
                 raise error
         return list(self.values.values())
 
     def any(self) -> list[T]:
-        """The values there are; raises the first error when there are none but errors."""
+        """The values of the servers that answered; raises the first error when none did."""
         if not self.values:
             for error in self.errors.values():
                 raise error
@@ -36,7 +36,7 @@ class Answers(Generic[T]):
 
 
 async def ask_all(addrs: Iterable[str], call: Callable[[str], Awaitable[T]]) -> Answers[T]:
-    """``call`` for each address, some at a time."""
+    """Await ``call`` for each address, at most AT_ONCE at a time."""
     order = list(dict.fromkeys(addrs))
     got: dict[str, T] = {}
     failed: dict[str, SkylarkError] = {}

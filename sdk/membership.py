@@ -1,8 +1,8 @@
-"""The groups that this client is in: what its heartbeats say, and what it answers when a broker asks.
+"""The groups that this client is in: the content of its heartbeats, and its answers to requests of brokers.
 
-A broker knows a producer or consumer only by its heartbeats (34); it forgets one after 120 s without, or at once when
-the client unregisters (35). Brokers send requests back on the same connections: 40 (the group's members changed),
-307 (what are you doing?), 220 (start elsewhere).
+A broker knows a producer or consumer by its heartbeats (34). It forgets one after 120 s without a heartbeat, or at once
+when the client unregisters (35). Brokers send requests to clients on the same connections: 40 (the group's members
+changed), 307 (report what the consumer is doing), 220 (reset offsets).
 """
 
 import logging
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 
 class Consumer(Protocol):
-    """What a consumer tells about itself."""
+    """A consumer as its group's brokers see it."""
 
     def heartbeat_data(self) -> ConsumerData: ...
 
@@ -36,17 +36,18 @@ class Consumer(Protocol):
 
 
 class Membership:
-    """Groups by name; several producers of one group may share a client, a consumer group has one member in it."""
+    """The groups of one client. It may have several producers of a group, but only one consumer of a group."""
 
     def __init__(self) -> None:
         # Set when the client is opened.
         self.client_id = ""
         self._producers: dict[str, int] = {}
         self._consumers: dict[str, Consumer] = {}
-        # What brokers were told is as old as the version it was told at; a broker in `_tried` only did not answer.
+        # Each change of the groups raises the version. Address → version of the last heartbeat that was sent to the
+        # broker, and of the last one that it answered.
         self._version = 0
-        self._tried: dict[str, int] = {}
-        self._told: dict[str, int] = {}
+        self._sent: dict[str, int] = {}
+        self._answered: dict[str, int] = {}
 
     def join_producer(self, group: str) -> None:
         """A producer of ``group`` has started."""
@@ -54,7 +55,7 @@ class Membership:
         self._version += 1
 
     def leave_producer(self, group: str) -> bool:
-        """A producer of ``group`` has stopped; whether it was the last of this client."""
+        """A producer of ``group`` has stopped. Returns whether it was the last one of this client."""
         left = self._producers.pop(group, 1) - 1
         if left:
             self._producers[group] = left
@@ -72,25 +73,25 @@ class Membership:
         self._consumers.pop(group, None)
 
     def subscription_changed(self) -> None:
-        """A consumer listens to more than brokers were told."""
+        """A consumer reads a topic that no heartbeat has named yet."""
         self._version += 1
 
     def lost(self, addr: str) -> None:
-        """The connection to ``addr`` is gone, and with it what the broker knew."""
-        self._tried.pop(addr, None)
-        self._told.pop(addr, None)
+        """The connection to ``addr`` is lost; the broker forgets this client with it."""
+        self._sent.pop(addr, None)
+        self._answered.pop(addr, None)
 
     @property
     def any(self) -> bool:
-        """Whether there is a group to tell brokers about."""
+        """Whether this client is in any group."""
         return bool(self._producers or self._consumers)
 
     def new_among(self, addrs: list[str]) -> bool:
-        """Whether one of ``addrs`` was not sent a heartbeat yet that says what is true now."""
-        return self.any and any(self._tried.get(addr) != self._version for addr in addrs)
+        """Whether one of ``addrs`` has not been sent the current state of the groups."""
+        return self.any and any(self._sent.get(addr) != self._version for addr in addrs)
 
     def heartbeat_data(self) -> HeartbeatData:
-        """What every broker is told."""
+        """The heartbeat, the same for every broker."""
         return HeartbeatData(
             client_id=self.client_id,
             producer_data_set=[ProducerData(group) for group in self._producers],
@@ -98,21 +99,21 @@ class Membership:
         )
 
     def wanted_addrs(self, masters: list[str], all_addrs: list[str]) -> list[str]:
-        """Who must hear of us: consumers read from slaves too, producers write to masters only."""
+        """The brokers that need heartbeats: consumers also read from slaves, producers write to masters only."""
         return all_addrs if self._consumers else masters if self._producers else []
 
     async def beat(self, addrs: list[str], at: Callable[[str], Endpoint]) -> bool:
-        """One heartbeat to each broker; whether all of them answered."""
+        """Send one heartbeat to each broker. Returns whether all of them answered."""
         data, version = self.heartbeat_data(), self._version
-        self._tried.update(dict.fromkeys(addrs, version))
+        self._sent.update(dict.fromkeys(addrs, version))
         answers = await ask_all(addrs, lambda addr: broker_api.heartbeat(at(addr), data))
-        self._told.update(dict.fromkeys(answers.values, version))
+        self._answered.update(dict.fromkeys(answers.values, version))
         for error in answers.errors.values():
             logger.info("heartbeat failed: %s", error)
         return not answers.errors
 
-    async def goodbye(self, addrs: list[str], at: Callable[[str], Endpoint]) -> None:
-        """Leave all groups at every broker that knows us."""
+    async def leave_all(self, addrs: list[str], at: Callable[[str], Endpoint]) -> None:
+        """Unregister all groups from every broker of ``addrs`` that answered a heartbeat."""
         for group in self._producers:
             await self.unregister(addrs, at, producer_group=group)
         for group in self._consumers:
@@ -128,18 +129,18 @@ class Membership:
         producer_group: str | None = None,
         consumer_group: str | None = None,
     ) -> None:
-        """Leave one group at every broker of ``addrs`` that knows us."""
+        """Unregister one group from every broker of ``addrs`` that answered a heartbeat."""
 
         async def leave(addr: str) -> None:
             await broker_api.unregister_client(
                 at(addr), self.client_id, producer_group=producer_group, consumer_group=consumer_group
             )
 
-        answers = await ask_all([addr for addr in addrs if addr in self._told], leave)
+        answers = await ask_all([addr for addr in addrs if addr in self._answered], leave)
         for error in answers.errors.values():
             logger.info("unregistering failed: %s", error)
 
-    # --- what brokers ask
+    # --- requests of brokers
 
     def handlers(self) -> dict[int, Handler]:
         """Request code → handler, for the remoting client."""
@@ -165,5 +166,5 @@ class Membership:
         return answer_with(GET_CONSUMER_RUNNING_INFO, request, consumer.running_info())
 
     def _reset_offset(self, channel: Channel, request: Command) -> Command:
-        logger.info("%s asks to reset offsets; a pull consumer chooses its own, so nothing changes", channel.remote)
-        return request.respond(ResponseCode.SYSTEM_ERROR, "a pull consumer chooses its offsets itself")
+        logger.info("refused to reset offsets for %s: a pull consumer chooses its own offsets", channel.remote)
+        return request.respond(ResponseCode.SYSTEM_ERROR, "a pull consumer chooses its own offsets")

@@ -1,8 +1,8 @@
-"""The NameServers that a client knows, and which of them to ask.
+"""The NameServers that a client knows, and the choice of the one to ask.
 
-NameServers do not know each other and each knows all brokers, so any answer will do: a client starts at one chosen at
-random, stays with the one that answered last, and goes on to the next on failure. Each try has its share of the time,
-so that a frozen NameServer costs part of it and not all.
+Every NameServer knows all brokers, so one answer is enough. A client starts with a random one, stays with the one that
+answered last, and goes on to the next when it fails. Each try gets a share of the timeout, so that a frozen NameServer
+does not use up all of it.
 """
 
 import logging
@@ -24,14 +24,14 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 NAMESRV_ADDR = "NAMESRV_ADDR"
-# A share of the time that is too short for a healthy NameServer would only make more requests.
+# The smallest share of the timeout: a healthy NameServer answers within it.
 MIN_TRY_MS = 250
 
 
 def parse_nameservers(text: str | None, *, required: bool = True) -> tuple[str, ...]:
-    """The addresses in ``host:port;host:port`` (commas do too); those of $NAMESRV_ADDR when there is no text.
+    """The addresses in ``host:port;host:port`` (or with commas); those in $NAMESRV_ADDR when ``text`` is empty.
 
-    InvalidArgument when one is no address; UserError when there are none and one is ``required``.
+    Raises InvalidArgument when one is not an address, UserError when there is none and one is ``required``.
     """
     if text is not None and not isinstance(text, str):
         raise wrong_type("nameserver", "a str like 'host:port;host:port'", text)
@@ -43,7 +43,7 @@ def parse_nameservers(text: str | None, *, required: bool = True) -> tuple[str, 
 
 
 def check_nameservers(addrs: Iterable[str]) -> tuple[str, ...]:
-    """``addrs``, or InvalidArgument when one is no address."""
+    """``addrs`` as a tuple; InvalidArgument when one of them is not an address."""
     found = tuple(addrs)
     for addr in found:
         if not is_address(addr):
@@ -55,12 +55,12 @@ def check_nameservers(addrs: Iterable[str]) -> tuple[str, ...]:
 
 
 def none_given() -> UserError:
-    """The error of a client that has to ask a NameServer and knows none."""
+    """The error of a client that needs a NameServer and knows none."""
     return UserError(f"no NameServer is given: pass host:port, or set {NAMESRV_ADDR}=host:port;host:port")
 
 
 class NameServers:
-    """A list of NameServers behind one `ask`. It may be empty: UserError when it is needed."""
+    """A list of NameServers. It may be empty: `ask` then raises UserError."""
 
     def __init__(self, client: RemotingClient, addrs: tuple[str, ...], random: Random) -> None:
         self._client = client
@@ -69,18 +69,18 @@ class NameServers:
 
     @property
     def text(self) -> str:
-        """All of them, as users write them."""
+        """All addresses, separated by ``;``."""
         return ";".join(self._addrs)
 
     @property
     def addrs(self) -> tuple[str, ...]:
-        """All of them; UserError when there is none."""
+        """All addresses; UserError when there is none."""
         if not self._addrs:
             raise none_given()
         return self._addrs
 
     def at(self, addr: str, timeout_ms: float) -> Endpoint:
-        """One of them."""
+        """One NameServer."""
         return Endpoint(self._client, addr, timeout_ms)
 
     async def ask(
@@ -90,10 +90,10 @@ class NameServers:
         *,
         not_known: Collection[int] = (),
     ) -> T:
-        """What the first NameServer says that answers ``call`` before ``timeout_ms`` is over.
+        """The first answer of a NameServer to ``call`` within ``timeout_ms``.
 
-        A NameServer that does not answer, or answers with a code of ``not_known`` (it may just have started), is
-        passed over; when all are, the last such code counts, else the last failure.
+        When a NameServer does not answer, or answers with a code in ``not_known`` (it may just have started), the next
+        one is asked. When all fail, the last BrokerError with such a code is raised, else the last failure.
         """
         deadline = trio.current_time() + timeout_ms / 1000
         first = self._good
@@ -108,7 +108,7 @@ class NameServers:
             try:
                 answer = await call(self.at(self.addrs[position], try_ms))
             except RemotingError as error:
-                logger.info("NameServer passed over: %s", error)
+                logger.info("NameServer failed, trying the next: %s", error)
                 failure = error
             except BrokerError as error:
                 if error.code not in not_known:

@@ -1,6 +1,6 @@
-"""What clients and admin tools ask of a NameServer: one function a request.
+"""Requests of clients and admin tools to a NameServer, one function per request.
 
-As in `broker_api`: BrokerError for codes that are errors; which NameServer to ask is `NameServers`' business.
+As in `broker_api`, BrokerError is raised for codes that are errors. `NameServers` chooses which NameServer to ask.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ from sdk.endpoint import Endpoint
 
 
 async def topic_route(namesrv: Endpoint, topic: str) -> TopicRouteData:
-    """Where the topic's queues are; code 17 when not known."""
+    """The topic's route: its queues and their brokers; code 17 when the topic is unknown."""
     header = GetRouteInfoRequestHeader(topic, accept_standard_json_only=True)
     return (await call(namesrv, requests.GET_ROUTEINFO_BY_TOPIC, header)).body()
 
@@ -46,29 +46,29 @@ async def topics_by_cluster(namesrv: Endpoint, cluster: str) -> TopicList:
 
 
 async def system_topics(namesrv: Endpoint) -> TopicList:
-    """The topics named after clusters and brokers, and the address of some broker."""
+    """The topics that are named after clusters and brokers, and the address of one broker."""
     return (await call(namesrv, requests.GET_SYSTEM_TOPIC_LIST_FROM_NS)).body()
 
 
 async def delete_topic(namesrv: Endpoint, topic: str, cluster: str | None = None) -> None:
-    """Forget the topic's route (in one cluster, when named) until a broker registers it again."""
+    """Delete the topic's route (only in ``cluster``, if given) until a broker registers the topic again."""
     await call(namesrv, requests.DELETE_TOPIC_IN_NAMESRV, DeleteTopicFromNamesrvRequestHeader(topic, cluster))
 
 
 async def wipe_write_perm(namesrv: Endpoint, broker_name: str) -> int:
-    """Keep producers away from the broker; returns how many topics that touched."""
+    """Take the write permission from the broker's topics; returns how many topics changed."""
     answer = await call(namesrv, requests.WIPE_WRITE_PERM_OF_BROKER, BrokerNameRequestHeader(broker_name))
     return answer.header().wipe_topic_count
 
 
 async def add_write_perm(namesrv: Endpoint, broker_name: str) -> int:
-    """Let producers come back to the broker; returns how many topics that touched."""
+    """Give the write permission back to the broker's topics; returns how many topics changed."""
     answer = await call(namesrv, requests.ADD_WRITE_PERM_OF_BROKER, BrokerNameRequestHeader(broker_name))
     return answer.header().add_topic_count
 
 
 async def namesrv_config(namesrv: Endpoint) -> dict[str, str]:
-    """Every option of the NameServer as it runs."""
+    """The current values of all options of the NameServer."""
     return decode_config((await call(namesrv, requests.GET_NAMESRV_CONFIG)).body())
 
 

@@ -1,8 +1,8 @@
-"""Which failures are worth another try. Pure.
+"""Which failures are worth a retry. Pure.
 
-An error says what became of its request (`Outcome`); `FailedTries` decides whether a send goes on. Reads may be asked
-twice without harm: they go on while `passes` says so (see waiting.py). A send that may have been stored would be stored
-twice, so its retries are for those tries; tries that stored nothing cost none of them.
+`outcome_of` says what a failed request did at the server. Reads can be repeated without harm: they are retried while
+the error `is_transient` (see waiting.py). A repeated send may store its message twice. So the ``retries`` of a send
+limit the tries that may have stored the message; tries that stored nothing do not count (`FailedTries`).
 """
 
 from enum import Enum, auto
@@ -19,19 +19,19 @@ from remoting.protocol.codes import ResponseCode
 
 
 class Outcome(Enum):
-    """What a failed request did."""
+    """What a failed request did at the server."""
 
-    #: Nothing: it did not reach a server, or the server said that it does nothing now.
+    #: It did nothing: it did not reach a server, or the server cannot take it now. A retry may succeed.
     NOTHING = auto()
-    #: Perhaps what it was to do: the answer is missing, or is an error from the midst of the work.
+    #: It may have been done: there was no answer, or the server failed while it worked on the request.
     UNKNOWN = auto()
-    #: Nothing, and it will do nothing at this server; another server may know better.
+    #: It did nothing and this server will refuse it again; another server may accept it.
     REFUSED_HERE = auto()
-    #: Nothing, and every server would say so.
+    #: It did nothing and every server would refuse it.
     REFUSED = auto()
 
 
-# The server did nothing with the request, for a reason that goes away.
+# The server did nothing with the request, for a temporary reason.
 _NOT_NOW = frozenset(
     {
         ResponseCode.SYSTEM_BUSY,
@@ -42,7 +42,7 @@ _NOT_NOW = frozenset(
         ResponseCode.GO_AWAY,
     }
 )
-# RocketMQ's producer, too, tries another broker for these.
+# RocketMQ's producer also tries another broker for these.
 _REFUSED_HERE = frozenset(
     {
         ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
@@ -55,7 +55,7 @@ _REFUSED_HERE = frozenset(
 
 
 def outcome_of(error: SkylarkError) -> Outcome:
-    """What the request did that ended in ``error``."""
+    """What a request that failed with ``error`` did at the server."""
     match error:
         case ConnectFailed() | TooManyRequests():
             return Outcome.NOTHING
@@ -73,13 +73,13 @@ def outcome_of(error: SkylarkError) -> Outcome:
             return Outcome.REFUSED
 
 
-def passes(error: SkylarkError) -> bool:
-    """Whether a read that ended in ``error`` may succeed later. An error in a server's answer is the answer."""
+def is_transient(error: SkylarkError) -> bool:
+    """Whether a read that failed with ``error`` may succeed later."""
     return isinstance(error, RemotingError) or outcome_of(error) is Outcome.NOTHING
 
 
 class FailedTries:
-    """The tries of one send that failed. ``avoid`` has the brokers that failed it since all were last tried."""
+    """The failed tries of one send. ``avoid`` has the brokers at which it failed since all were last tried."""
 
     __slots__ = ("avoid", "count", "error", "refused", "unknown")
 
@@ -91,7 +91,7 @@ class FailedTries:
         self.error: SkylarkError | None = None
 
     def add(self, addr: str, error: SkylarkError, outcome: Outcome) -> None:
-        """The try at ``addr`` ended in ``error``."""
+        """Count a try at ``addr`` that failed with ``error``."""
         self.count += 1
         self.unknown += outcome is Outcome.UNKNOWN
         self.refused += outcome is Outcome.REFUSED_HERE
@@ -100,10 +100,10 @@ class FailedTries:
             self.avoid = (*self.avoid, addr)
 
     def may_go_on(self, outcome: Outcome, retries: int, *, elsewhere: bool) -> bool:
-        """Whether there is another try after one that ended in ``outcome``, time permitting.
+        """Whether to try again after a try with this ``outcome``, if there is time left.
 
-        ``retries`` bounds the tries that may have stored the message. When every broker has refused it (there is no
-        ``elsewhere``), it is tried as often again: routes and permissions may just be changing.
+        ``retries`` limits the tries that may have stored the message. When every broker has refused the message
+        (``elsewhere`` is false), it also limits the refused tries: routes and permissions may just be changing.
         """
         if outcome is Outcome.REFUSED or self.unknown > retries:
             return False

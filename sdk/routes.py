@@ -1,9 +1,9 @@
 """Routes as clients use them: which queues can be written and read, and at which address. Pure.
 
-A `TopicRoute` is what the NameServer said about one topic, made ready to use, and never changed: a new answer makes a
-new one. What cannot be used of the answer (an address that is none, an impossible number of queues, a broker that is
-known to be elsewhere) is left out and named in ``skipped``; the rest works. `RouteCache` keeps the last of each topic;
-a route that could not be refreshed stays, since brokers outlive NameServers.
+A `TopicRoute` is an immutable form of a NameServer's answer about one topic. Unusable parts of the answer (an invalid
+address, an impossible number of queues, an address where another broker listens) are left out and listed in
+``skipped``. `RouteCache` keeps the last route of each topic, also when it cannot be refreshed: brokers work on while
+NameServers are down.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,10 +15,10 @@ from mqcommon.message.queue import MessageQueue
 from mqcommon.names import MASTER_ID, PERM_READ, PERM_WRITE
 from remoting.protocol.bodies.route import TopicRouteData
 
-# More queues than any topic has; a larger number is damage, and would fill the memory.
+# No topic has more queues. A larger number is invalid data and would use too much memory.
 MAX_QUEUES = 65_536
 
-# (broker name, address) → whether another broker is known to be there.
+# (broker name, address) → whether another broker is known to listen there.
 IsElsewhere = Callable[[str, str], bool]
 
 
@@ -28,7 +28,7 @@ def master_of(addrs: Mapping[int, str]) -> str | None:
 
 
 def reader_of(addrs: Mapping[int, str], preferred_id: int = MASTER_ID) -> str | None:
-    """Where to read: the preferred id, else the lowest; None when there is no address."""
+    """The address to read from: that of the preferred id, else of the lowest; None when there is none."""
     found = addrs.get(preferred_id)
     return found if found is not None else addrs[min(addrs)] if addrs else None
 
@@ -37,9 +37,9 @@ def reader_of(addrs: Mapping[int, str], preferred_id: int = MASTER_ID) -> str | 
 class TopicRoute:
     """The queues of one topic and the brokers that hold them.
 
-    ``writable`` (what a producer chooses from) and ``readable`` are sorted. ``writable_at`` is ``writable`` by the
-    master's address, as far as there is one: an ordered topic keeps the queues of a broker that is away. ``brokers``
-    is broker name → id → address.
+    ``writable`` (the queues that a producer chooses from) and ``readable`` are sorted. ``writable_at`` is ``writable``
+    by the master's address; it lacks queues without a master, which only an ordered topic has. ``brokers`` is broker
+    name → id → address.
     """
 
     topic: str
@@ -54,7 +54,7 @@ class TopicRoute:
         return master_of(self.brokers.get(broker_name, {}))
 
     def without(self, broker_name: str, addr: str) -> "TopicRoute":
-        """The route while ``addr`` is not an address of the broker."""
+        """This route without the broker's address ``addr``."""
         addrs = self.brokers.get(broker_name, {})
         kept = MappingProxyType({number: each for number, each in addrs.items() if each != addr})
         writable_at = dict(self.writable_at)
@@ -69,7 +69,7 @@ class TopicRoute:
 
 
 def make_route(topic: str, data: TopicRouteData, is_elsewhere: IsElsewhere = lambda name, addr: False) -> TopicRoute:
-    """What ``data`` means for producers and consumers of ``topic``."""
+    """The route of ``topic`` that ``data`` describes."""
     skipped: list[str] = []
     brokers = _brokers(data, is_elsewhere, skipped)
     counts = _counts(data, brokers, skipped)
@@ -94,13 +94,13 @@ def make_route(topic: str, data: TopicRouteData, is_elsewhere: IsElsewhere = lam
 
 
 def _brokers(data: TopicRouteData, is_elsewhere: IsElsewhere, skipped: list[str]) -> dict[str, Mapping[int, str]]:
-    """Broker name → id → address, of the addresses that can be used."""
+    """Broker name → id → address, with usable addresses only."""
     brokers: dict[str, Mapping[int, str]] = {}
     for broker in sorted(data.broker_datas, key=lambda broker: broker.broker_name):
         name, usable = broker.broker_name, {}
         for broker_id, addr in sorted(broker.broker_addrs.items()):
             if broker_id < 0 or not is_address(addr):
-                skipped.append(f"broker {name!r} id {broker_id} at {addr!r} (no such address)")
+                skipped.append(f"broker {name!r} id {broker_id} at {addr!r} (invalid address)")
             elif is_elsewhere(name, addr):
                 skipped.append(f"broker {name!r} id {broker_id} at {addr} (another broker listens there)")
             else:
@@ -125,7 +125,7 @@ def _counts(
             if _is_possible(count, counts[perm]):
                 counts[perm][name] = count
             else:
-                skipped.append(f"{count} queues of broker {name!r} (not a possible number)")
+                skipped.append(f"{count} queues of broker {name!r} (impossible number)")
     return counts
 
 
@@ -154,16 +154,17 @@ class RouteCache:
 
     def __init__(self) -> None:
         self._routes: dict[str, TopicRoute] = {}
-        # All brokers and the masters, each once; None after a route was replaced or dropped. A new topic only adds to
-        # them: the client asks for both after each answer, and may use very many topics.
+        # The addresses of all brokers and of all masters; None when they must be collected again, after a route was
+        # replaced or dropped. The route of a new topic only adds to them: the client reads both after each answer, and
+        # collecting them each time would be slow with many topics.
         self._known: tuple[dict[str, None], dict[str, None]] | None = None
 
     def get(self, topic: str) -> TopicRoute | None:
-        """The route, however old."""
+        """The cached route, whatever its age."""
         return self._routes.get(topic)
 
     def put(self, route: TopicRoute) -> TopicRoute:
-        """Keep ``route``; an equal one that was there already stays, so that identity tells of a change."""
+        """Cache ``route`` and return it. An equal cached one is kept and returned: ``is`` shows whether it changed."""
         known = self._routes.get(route.topic)
         if known == route:
             return known
@@ -175,7 +176,7 @@ class RouteCache:
         return route
 
     def forget_address(self, broker_name: str, addr: str) -> list[str]:
-        """``addr`` is not an address of the broker: take it out of all routes; the topics whose routes had it."""
+        """Remove ``addr`` from the broker's addresses in all routes; returns the topics whose routes had it."""
         changed = [
             topic for topic, route in self._routes.items() if addr in route.brokers.get(broker_name, {}).values()
         ]
@@ -186,7 +187,7 @@ class RouteCache:
         return changed
 
     def topics(self) -> list[str]:
-        """Every topic that has a route, in the order they came."""
+        """All topics with a route, in the order in which they were added."""
         return list(self._routes)
 
     def masters(self) -> list[str]:

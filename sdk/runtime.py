@@ -1,8 +1,8 @@
-"""Where a client runs: in trio, and in the process that opened it. And what keeps its tasks alive.
+"""Checks that a client runs in trio and in the process that opened it; `survived` logs unexpected errors of its tasks.
 
-After a fork the child has the parent's sockets but not its other threads. What it wrote there would mix with the
-parent's requests, and what it waits for never comes. So every call looks whether the process is still the one that
-opened the client. A counter that the child raises costs less there than asking for the process id.
+After a fork the child has the parent's sockets but not its other threads. Its requests would mix with the parent's on
+the same connections, and their answers would never arrive. So every call checks that the process is still the one that
+opened the client. It compares a counter of forks, which is cheaper than asking for the process id.
 """
 
 import logging
@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 
 
 class Forks:
-    """How many forks lie between the process that imported this module and this one."""
+    """The number of forks between the process that imported this module and this one."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -48,7 +48,7 @@ class Home:
         return self.forks == FORKS.count
 
     def check(self, what: str = "this client") -> None:
-        """RuntimeError in a child of that process."""
+        """Raise RuntimeError in a child of that process."""
         if self.forks != FORKS.count:
             raise RuntimeError(
                 f"{what} was opened in process {self.pid} before a fork, and its connections belong to that process: "
@@ -57,21 +57,21 @@ class Home:
 
 
 def check_trio() -> None:
-    """RuntimeError when the caller does not run in trio."""
+    """Raise RuntimeError when the caller does not run in trio."""
     try:
         library = sniffio.current_async_library()
     except sniffio.AsyncLibraryNotFoundError:
         library = "no event loop"
     if library != "trio":
         raise RuntimeError(
-            f"the classes of sdk run in trio, and this is {library}: use those of sdk.blocking, which have the same "
+            f"the classes of sdk need trio, but this is {library}: use those of sdk.blocking, which have the same "
             "methods; in asyncio call them in threads, as in `await asyncio.to_thread(producer.send, message)`"
         )
 
 
 @contextmanager
 def survived(what: str) -> Iterator[None]:
-    """Log an error that nobody expected, with its traceback, and go on: one request's fault must not end the client."""
+    """Log an unexpected error with its traceback and go on: one failed request must not end the client."""
     try:
         yield
     except Exception:

@@ -1,8 +1,8 @@
-"""`Client`: one `ClientInstance` that producers, consumers and admins share. `ClientHandle`: the part of each of them.
+"""`Client`: one `ClientInstance` shared by producers, consumers and admins. `ClientHandle`: one user of an instance.
 
-A handle has what belongs to one user of an instance: its tasks, its timeout, its group, and its end. Its tasks are
-children of one task of the instance. So they end with the handle, or with the instance if that closes first, and an
-error that nobody expected in one of them ends the instance with all of its users.
+A handle owns the tasks, the timeout and the group of one user, and has its own lifetime. Its tasks are children of one
+task of the instance. So they end with the handle, or with the instance if that closes first, and an unexpected error in
+one of them ends the instance with all of its users.
 """
 
 from collections.abc import Awaitable, Callable
@@ -31,9 +31,9 @@ class Client:
 
     ``async with Client("127.0.0.1:9876") as client, Producer(client) as producer, Admin(client) as admin: ...``
 
-    ``nameserver`` is ``host:port;host:port``; without it $NAMESRV_ADDR counts. ``timeout_ms`` is for each request that
-    asks for a route. Each of those who share it has its own group, options and timeouts, and may be opened and closed
-    at any time. Once the client is closed, using one of them raises SkylarkError.
+    ``nameserver`` is ``host:port;host:port``, by default $NAMESRV_ADDR. ``timeout_ms`` is the timeout of each request
+    for a route. The objects that share the client have groups, options and timeouts of their own, and may be opened and
+    closed at any time. After the client is closed, using one of them raises SkylarkError.
     """
 
     def __init__(self, nameserver: str | None = None, *, timeout_ms: Milliseconds = DEFAULT_TIMEOUT_MS) -> None:
@@ -50,12 +50,12 @@ class Client:
 
     @property
     def client_id(self) -> str:
-        """What brokers list this client under; empty before it is open."""
+        """The id under which brokers list this client; empty before it is open."""
         return self._instance.client_id
 
 
 class ClientHandle:
-    """One user of a `ClientInstance`: of one of its own, or of that of the `Client` given as ``nameserver``."""
+    """One user of a `ClientInstance`: its own one, or that of the `Client` given as ``nameserver``."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class ClientHandle:
         self._nursery: trio.Nursery | None = None
         self._ended = trio.Event()
         self._leave: Callable[[], Awaitable[None]] | None = None
-        # Those of the instance while the handle is open, for the hot path; see `check_open`.
+        # A copy of the instance's value while the handle is open, for the hot path; see `check_open`.
         self.forks = -1
 
     # --- life
@@ -95,7 +95,7 @@ class ClientHandle:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Leave the group and end the tasks; the instance closes when it is this handle's own."""
+        """Leave the group and end the tasks. Closes the instance if it belongs to this handle."""
         assert self._nursery is not None
         try:
             if self._leave is not None and self.forks == FORKS.count:
@@ -117,17 +117,17 @@ class ClientHandle:
             self._ended.set()
 
     def join_producer(self, group: str) -> None:
-        """Heartbeats tell of a producer of ``group`` until the handle is closed."""
+        """Announce a producer of ``group`` in heartbeats until the handle is closed."""
         self.instance.membership.join_producer(group)
         self._leave = lambda: self.instance.leave_producer(group)
 
     def join_consumer(self, group: str, consumer: Consumer) -> None:
-        """Heartbeats tell of ``consumer`` until the handle is closed. InvalidArgument when the group has one here."""
+        """Announce ``consumer`` in heartbeats until the handle is closed; InvalidArgument when the group has one."""
         self.instance.membership.join_consumer(group, consumer)
         self._leave = lambda: self.instance.leave_consumer(group)
 
     def check_open(self) -> None:
-        """RuntimeError when not open, or opened before a fork; SkylarkError when this or its instance was closed."""
+        """Raise RuntimeError unless open in this process; SkylarkError when this or its instance was closed."""
         if self._nursery is None:
             check_trio()
             raise RuntimeError("open the client with 'async with' first")
@@ -137,7 +137,7 @@ class ClientHandle:
 
     @property
     def nursery(self) -> trio.Nursery:
-        """Where tasks live that end with this handle."""
+        """The nursery for tasks that end with this handle."""
         self.check_open()
         assert self._nursery is not None
         return self._nursery
@@ -151,17 +151,17 @@ class ClientHandle:
         return self.instance.name_servers
 
     def at(self, addr: str, *, broker_name: str = "") -> Endpoint:
-        """The server at ``addr``; with ``broker_name`` only if it is that broker."""
+        """The server at ``addr``; with ``broker_name``, requests fail when another broker listens there."""
         self.check_open()
         return self.instance.at(addr, self.timeout_ms, broker_name=broker_name)
 
     async def fetch_route(self, topic: str) -> TopicRouteData:
-        """What the NameServers say about the topic, not from the cache."""
+        """The topic's route as a NameServer gives it, not from the cache."""
         self.check_open()
         return await self.instance.fetch_route(topic, self.timeout_ms)
 
     async def ask_master(self, mq: MessageQueue, call: Callable[[Endpoint], Awaitable[T]]) -> T:
-        """What the master that holds the queue says; when nobody listens there, the route may tell of another."""
+        """The answer of the queue's master. When it cannot be reached, the route is refreshed to find a new master."""
         self.check_open()
         addr = (await self.instance.route(mq.topic)).master(mq.broker_name)
         failure: SkylarkError = RouteNotFound(
@@ -173,7 +173,7 @@ class ClientHandle:
             except ConnectFailed as error:
                 failure = error
                 if isinstance(error, WrongBroker):
-                    self.instance.is_elsewhere(mq.broker_name, addr)
+                    self.instance.drop_address(mq.broker_name, addr)
         moved = (await self.instance.refresh(mq.topic)).master(mq.broker_name)
         if moved is None or moved == addr:
             raise failure

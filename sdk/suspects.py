@@ -1,7 +1,7 @@
-"""Brokers that did not answer: left alone until they answer a probe.
+"""Suspects: brokers that did not answer. They are avoided until they answer a probe.
 
-Producers send to a suspect, and consumers read from it, only when nobody else is left. What each does besides (asking
-for routes, resting) it does itself: producer/brokers.py, consumer/replicas.py.
+Producers send to a suspect, and consumers read from one, only when there is no other broker. Refreshing of routes and
+pauses are in producer/brokers.py and consumer/replicas.py.
 """
 
 from collections.abc import Awaitable, Callable, Collection
@@ -20,15 +20,15 @@ from sdk.shared import ClientHandle
 
 PROBE_INTERVAL_S = 0.5
 PROBE_TIMEOUT_MS = 500
-# A suspect that has left the routes is probed for so long: most come back from a restart.
+# How long a suspect that has left the routes is probed: most are restarting.
 DEPARTED_S = 120
 
-# Any answer will do, also that there is no such topic; not that of a broker that is stopping.
+# Any answer counts, also one that says that the topic is unknown, except that the broker is stopping.
 _PROBE = GetMaxOffsetRequestHeader(AUTO_CREATE_TOPIC, 0)
 
 
 async def answers(remoting: RemotingClient, addr: str) -> bool:
-    """Whether the broker at ``addr`` takes requests now."""
+    """Whether the broker at ``addr`` accepts requests now."""
     try:
         answer = await remoting.invoke(addr, GET_MAX_OFFSET.command(_PROBE), PROBE_TIMEOUT_MS)
     except RemotingError:
@@ -39,10 +39,10 @@ async def answers(remoting: RemotingClient, addr: str) -> bool:
 class Suspects:
     """The suspects of one producer or consumer.
 
-    A suspect is cleared when it answers a probe and is ``in_routes``, or was in no route for DEPARTED_S: a broker that
-    is in no route is not used, even if it answers. ``pause_s(n)`` is the pause after n probes. ``not_cleared`` is
-    called after each probe that did not clear the suspect, with whether it answered; it may bring new routes.
-    ``cleared`` is called when it is no longer a suspect, with whether it can be used again.
+    A suspect is cleared when it answers a probe and its address is ``in_routes``, since a broker in no route is not
+    used even if it answers; or when it has been in no route for DEPARTED_S. ``pause_s(n)`` is the pause after n probes.
+    ``not_cleared(addr, answered)`` is called after each probe that did not clear the suspect; it may refresh routes.
+    ``cleared(addr, is_back)`` is called when it is no longer a suspect; ``is_back`` says whether it can be used again.
     """
 
     def __init__(
@@ -59,11 +59,11 @@ class Suspects:
         self._not_cleared = not_cleared
         self._cleared = cleared
         self._probed: dict[str, None] = {}
-        #: By address, for ``in``.
+        #: The addresses of all suspects.
         self.addrs: dict[str, None] = {}
 
     def add(self, addr: str) -> bool:
-        """The broker at ``addr`` did not answer; whether that is news."""
+        """The broker at ``addr`` did not answer. Returns whether it is a new suspect."""
         if addr in self.addrs:
             return False
         self.addrs[addr] = None
@@ -73,7 +73,7 @@ class Suspects:
         return True
 
     def discard(self, addr: str) -> None:
-        """The broker is known to answer; ``cleared`` is not called."""
+        """The broker has answered: it is no longer a suspect. ``cleared`` is not called."""
         self.addrs.pop(addr, None)
 
     async def _probe(self, addr: str) -> None:

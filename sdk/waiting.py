@@ -1,4 +1,4 @@
-"""Reads that go on until their timeout: a server that restarts costs time, not an error."""
+"""Reads that are retried until their timeout, so that a restart of a server delays them but raises no error."""
 
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
@@ -7,13 +7,13 @@ import trio
 
 from mqcommon.backoff import Backoff
 from mqcommon.errors import SkylarkError
-from sdk.retry import passes
+from sdk.retry import is_transient
 
 T = TypeVar("T")
 
 
 async def until_answered(call: Callable[[], Awaitable[T]], timeout_ms: float, backoff: Backoff) -> T:
-    """What ``call`` returns. While its errors are of those that pass it is called again, until the timeout."""
+    """The result of ``call``. It is called again after transient errors, until the timeout."""
     deadline = trio.current_time() + timeout_ms / 1000
     failures = 0
     while True:
@@ -21,7 +21,7 @@ async def until_answered(call: Callable[[], Awaitable[T]], timeout_ms: float, ba
             return await call()
         except SkylarkError as error:
             left_s = deadline - trio.current_time()
-            if left_s <= 0 or not passes(error):
+            if left_s <= 0 or not is_transient(error):
                 raise
         failures += 1
         await trio.sleep(min(backoff.pause_s(failures), left_s))

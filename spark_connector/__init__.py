@@ -1,15 +1,14 @@
-"""Spark reads topics: ``spark.read.format("rocketmq")``.
+"""A Spark data source that reads topics: ``spark.read.format("rocketmq")``.
 
 source.py          the data source; `register(spark)` checks the workers' Python first
-options.py         what .option(...) takes
+options.py         the options of .option(...)
 schema.py          columns, in Spark's and in Arrow's types
 offsets.py         ranges of queues: pure arithmetic
-planning.py        what is read: asks brokers, then offsets.py
+planning.py        plans the ranges to read: asks brokers, then calls offsets.py
 batch_reader.py    partitions on the driver, record batches in the workers
-pulling.py         stored bytes of a range, with retries and one pull ahead
-decode.py          bytes to a record batch, with records.py, property_pairs.py and columns.py
-memory.py          what workers do with freed memory
-one_line.py        mistakes without the traceback of Spark's workers
+pulling.py         pulls the stored bytes of a range, with retries and one pull ahead
+decode.py          decodes bytes to a record batch, with records.py, property_pairs.py and columns.py
+one_line.py        errors on one line, without the traceback of Spark's workers
 landing.py         pickling, with a clear error when a worker runs another Python
 """
 

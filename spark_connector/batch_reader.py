@@ -1,6 +1,6 @@
 """The batch reader: plans ranges on the driver, reads and decodes each in a worker.
 
-Travels by pickle, so it holds options and types only; consumers are opened where they are used.
+The reader is pickled, so it holds only options and types; consumers are opened where they are used.
 Neighbours: planning.py (ranges), pulling.py (bytes), decode.py (record batches).
 """
 
@@ -27,7 +27,7 @@ from spark_connector.schema import arrow_schema
 
 
 class Consumer(QueueDirectory, QueueReader, Protocol):
-    """What the reader needs of a consumer; ``sdk.blocking.PullConsumer`` is one."""
+    """The methods of a consumer that the reader uses; ``sdk.blocking.PullConsumer`` has them."""
 
 
 Connect = Callable[[ReadOptions], AbstractContextManager[Consumer]]
@@ -40,20 +40,20 @@ class RocketMQBatchReader(DataSourceReader):
         self._options = options
         self._schema = schema
         self._connect = connect or open_consumer
-        arrow_schema(schema)  # refuses a schema that cannot be served before anything is planned
+        arrow_schema(schema)  # raises for an unusable schema before anything is planned
 
     def __reduce__(self) -> tuple[Any, ...]:
         return pack(self)
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Asks the brokers; the ends are fixed from here on."""
+        """Ask the brokers for the ranges to read. Their ends do not change afterwards."""
         with one_line(), self._connect(self._options) as consumer:
             return [InputPartition(one) for one in plan(consumer, self._options)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one range."""
         wanted: OffsetRange | None = partition.value
-        if wanted is None:  # Spark's stand-in when there are no partitions
+        if wanted is None:  # Spark passes None when there are no partitions
             return
         keep_freed_memory()
         schema = arrow_schema(self._schema)
@@ -67,7 +67,7 @@ class RocketMQBatchReader(DataSourceReader):
 def decode_buffer(
     buffer: Buffer, wanted: OffsetRange, schema: pa.Schema, options: ReadOptions
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of ``buffer`` that lie in ``wanted``, in batches of about equal size."""
+    """The rows of ``buffer`` that are in ``wanted``, in batches of about equal size."""
     rows_before = 0
     try:
         records = Records(buffer.data)
@@ -91,7 +91,7 @@ def decode_buffer(
 
 
 def open_consumer(options: ReadOptions) -> AbstractContextManager[Consumer]:
-    """A consumer of the SDK; imported here, so that planning a schema needs no event loop."""
+    """A consumer of the SDK; imported here, since checking a schema does not need the event loop."""
     from sdk.blocking import PullConsumer
 
     return PullConsumer(

@@ -1,8 +1,8 @@
-"""Arrow arrays out of positions in a buffer: the building blocks of decode.py, each without a loop over rows.
+"""Arrow arrays made of positions in a buffer, without a loop over rows: the building blocks of decode.py.
 
 Variable-length values are gathered by Arrow itself: the buffer with offsets start0, end0, start1, end1 ... is an
 Arrow array whose even elements are the values, and ``take`` copies them in C.
-The rare row that needs Python (a compressed body, an IPv6 host) is put in with `patched`.
+Rare rows that need Python code (a compressed body, an IPv6 host) are replaced with `patched`.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from mqcommon.addresses import format_address
 from spark_connector.records import Ints, Mask, all_alike
 
-# the four hex digits of each two bytes, indexed by the number that this machine reads them as
+# the four hex digits of every two bytes, indexed by the number that these bytes are in this machine's byte order
 _HEX = np.frombuffer(np.arange(2**16, dtype=np.uint16).tobytes().hex().upper().encode(), dtype=np.uint32)
 _MAX_MS = (2**63 - 1) // 1000
 
@@ -38,7 +38,7 @@ def gather(data: Any, starts: Ints, lengths: Ints, kind: pa.DataType, valid: Mas
 
 
 def text(array: pa.Array) -> pa.Array:
-    """A string array as it is, or with U+FFFD for what is not UTF-8."""
+    """The string array with U+FFFD in place of invalid UTF-8."""
     try:
         array.validate(full=True)
     except pa.ArrowInvalid:
@@ -48,7 +48,7 @@ def text(array: pa.Array) -> pa.Array:
 
 
 def is_text(array: pa.Array) -> bool:
-    """Whether every value of a string array is UTF-8."""
+    """Whether all values of a string array are valid UTF-8."""
     try:
         array.validate(full=True)
     except pa.ArrowInvalid:
@@ -58,14 +58,14 @@ def is_text(array: pa.Array) -> bool:
 
 def numbers(values: NDArray[Any], kind: pa.DataType | None = None, valid: Mask | None = None) -> pa.Array:
     """An array over the numbers of ``values``, without copying them; null where not ``valid``."""
-    # pa.array(values) would do, but imports pandas to ask whether they are a Series: 0.2 s in every new worker
+    # not pa.array(values), since that imports pandas (0.2 s in every new worker) to check for a Series
     bitmap = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
     kind = kind or pa.from_numpy_dtype(values.dtype)
     return pa.Array.from_buffers(kind, len(values), [bitmap, pa.py_buffer(values)])
 
 
 def timestamps(ms: Ints, kind: pa.DataType) -> pa.Array:
-    """Milliseconds as timestamps in microseconds; null where they do not fit (about 292,000 years)."""
+    """Milliseconds as timestamps in microseconds; null where they are out of range (about 292,000 years)."""
     fits = (ms <= _MAX_MS) & (ms >= -_MAX_MS)
     return numbers(ms * 1000, kind, None if fits.all() else fits)
 
@@ -85,7 +85,9 @@ def hex_text(*fields: NDArray[np.uint8]) -> pa.Array:
         width = field.shape[1]
         raw[:, at : at + width].view(f"V{width}")[:] = field.view(f"V{width}")  # row by row, not byte by byte
         at += width
-    digits = _HEX.take(raw.view(np.uint16), mode="wrap")  # which skips a check: every number is in the table
+    digits = _HEX.take(
+        raw.view(np.uint16), mode="wrap"
+    )  # mode="wrap" skips a range check: every number is in the table
     return _equal_texts(digits, at * 2, rows)
 
 
@@ -110,7 +112,7 @@ def patched(array: pa.Array, rows: NDArray[np.int64], values: Sequence[Any] | pa
 
 
 def _equal_texts(data: Any, width: int, rows: int) -> pa.Array:
-    """The strings of ``width`` bytes each that lie in ``data`` one after the other."""
+    """The strings in ``data``, which are ``width`` bytes each, back to back."""
     offsets = np.arange(rows + 1, dtype=np.int32) * np.int32(width)
     return pa.Array.from_buffers(pa.string(), rows, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
 

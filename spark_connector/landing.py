@@ -1,8 +1,8 @@
-"""How readers travel to Spark's Python workers, with an error that helps when one cannot land.
+"""Pickling of readers for Spark's Python workers, with a helpful error when a worker cannot unpickle them.
 
-The usual first failure of a Spark job is a worker that runs another Python than the driver's, without this package:
-unpickling then dies with a bare ModuleNotFoundError. `land` itself travels by value, so it runs in any Python, and
-says what to set. It must therefore use nothing of ours and import inside.
+The usual first failure of a Spark job is a worker that runs another Python than the driver, without this package.
+Unpickling then fails with a bare ModuleNotFoundError. `land` is pickled by value, so it runs in any Python and can say
+what to set. It must therefore not use other code of this package, and must import inside the function.
 """
 
 import sys
@@ -15,7 +15,7 @@ Packed = tuple[Callable[..., Any], tuple[str, str, bytes, str]]
 
 
 def land(module: str, name: str, state: bytes, driver: str) -> Any:
-    """In the worker: the object again; ImportError that names both Pythons when the worker's lacks a module."""
+    """Runs in the worker: recreate the object. ImportError names both Pythons when the worker lacks a module."""
     import importlib
     import os
     import pickle
@@ -38,10 +38,10 @@ def land(module: str, name: str, state: bytes, driver: str) -> Any:
 
 
 def pack(thing: object) -> Packed:
-    """What ``__reduce__`` of ``thing`` returns so that it lands by `land`."""
+    """The result of ``__reduce__`` that makes pickle recreate ``thing`` with `land`."""
     cls = type(thing)
     python = ".".join(map(str, sys.version_info[:3]))
-    # as bytes: pickle would otherwise look for our classes before `land` could say why they are missing
+    # as bytes: otherwise pickle would import our classes before `land` could report that they are missing
     state = cloudpickle.dumps(thing.__dict__)  # type: ignore[no-untyped-call]
     return land, (cls.__module__, cls.__qualname__, state, f"{sys.executable} (Python {python})")
 

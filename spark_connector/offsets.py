@@ -1,9 +1,9 @@
-"""From where to where each queue is read: pure arithmetic, no broker and no Spark.
+"""The ranges of offsets to read from each queue: pure arithmetic, without brokers or Spark.
 
-An offset is one message; a range ``[start, end)`` holds ``end - start`` of them. What was asked for and the queue no
-longer (or not yet) holds is a `LostRange`, never a silent cut.
-Invariants (property-tested): what is read and what is lost cover what was asked exactly and do not overlap;
-splitting keeps every offset in exactly one part.
+An offset is one message; a range ``[start, end)`` has ``end - start`` of them. Messages that were asked for but do not
+exist (any more, or yet) are reported as a `LostRange`, never left out silently.
+Invariants (property-tested): the ranges to read and the lost ranges do not overlap and together are exactly the asked
+ranges; splitting keeps every offset in exactly one part.
 """
 
 import heapq
@@ -17,19 +17,19 @@ from mqcommon.message.queue import MessageQueue
 
 EARLIEST = -2
 LATEST = -1
-# What a user asks for: one of the two above for every queue, or an offset (or one of the two) queue by queue.
+# The offsets that a user gives: one of the two above for all queues, or an offset or one of the two for each queue.
 Wanted = int | Mapping[MessageQueue, int]
 
 
 class QueueBounds(NamedTuple):
-    """What a queue holds: offsets from ``minimum`` up to, not including, ``maximum``."""
+    """The offsets of a queue: from ``minimum`` up to, not including, ``maximum``."""
 
     minimum: int
     maximum: int
 
 
 class OffsetRange(NamedTuple):
-    """Messages ``start`` up to, not including, ``end`` of a queue."""
+    """Messages of a queue from ``start`` up to, not including, ``end``."""
 
     queue: MessageQueue
     start: int
@@ -37,7 +37,7 @@ class OffsetRange(NamedTuple):
 
 
 class LostRange(NamedTuple):
-    """Messages that were asked for and are not there."""
+    """Messages that were asked for and do not exist."""
 
     queue: MessageQueue
     start: int
@@ -46,7 +46,7 @@ class LostRange(NamedTuple):
 
 
 class DataLost(SkylarkError):
-    """Messages that should be read are gone; the text holds a table of them."""
+    """Messages that should be read do not exist; the text has a table of them."""
 
     def __init__(self, lost: Sequence[LostRange]) -> None:
         super().__init__(lost)
@@ -55,8 +55,8 @@ class DataLost(SkylarkError):
     def __str__(self) -> str:
         count = sum(one.end - one.start for one in self.lost)
         return (
-            f"{count} messages that should be read are not there:\n{lost_table(self.lost)}\n"
-            "Set option failOnDataLoss to false to read what is there (the rest is logged)."
+            f"{count} messages that should be read do not exist:\n{lost_table(self.lost)}\n"
+            "Set option failOnDataLoss to false to read the others (the missing ones are logged)."
         )
 
 
@@ -79,15 +79,15 @@ def parse_offsets(text: str, option: str, words: Mapping[str, int]) -> Wanted:
                         raise ValueError
                     wanted[MessageQueue(topic, broker, int(queue))] = offset
     except (AttributeError, ValueError):
-        raise UserError(f"option {option}: {text!r} has another shape; {expected}") from None
+        raise UserError(f"option {option}: {text!r} has the wrong structure; {expected}") from None
     unusable = sorted(set(wanted.values()) & {EARLIEST, LATEST} - set(words.values()))
     if unusable:
-        raise UserError(f"option {option}: offset {unusable[0]} has no meaning there; {expected}")
+        raise UserError(f"option {option}: offset {unusable[0]} is not allowed; {expected}")
     return wanted
 
 
 def resolve(wanted: Wanted, bounds: Mapping[MessageQueue, QueueBounds], option: str) -> dict[MessageQueue, int]:
-    """The wanted offset of every queue; UserError when it names other queues than there are."""
+    """The wanted offset of every queue; UserError when a queue is unknown or missing."""
     if isinstance(wanted, int):
         return {queue: _absolute(wanted, bounds[queue]) for queue in bounds}
     missing = sorted(set(bounds) - set(wanted))
@@ -104,7 +104,7 @@ def resolve(wanted: Wanted, bounds: Mapping[MessageQueue, QueueBounds], option: 
 def cut(
     starts: Mapping[MessageQueue, int], ends: Mapping[MessageQueue, int], bounds: Mapping[MessageQueue, QueueBounds]
 ) -> tuple[list[OffsetRange], list[LostRange]]:
-    """(what can be read, what is lost) of ``[start, end)`` of every queue; empty ranges are left out."""
+    """The ranges to read and the lost ranges of ``[start, end)`` of every queue, without empty ones."""
     ranges: list[OffsetRange] = []
     lost: list[LostRange] = []
     for queue, (low, high) in bounds.items():
@@ -115,30 +115,30 @@ def cut(
         if first < last:
             ranges.append(OffsetRange(queue, first, last))
         if start > high and start >= end:
-            lost.append(LostRange(queue, high, start, f"not there: the queue ends at {high}, before the start"))
+            lost.append(LostRange(queue, high, start, f"missing: the queue ends at {high}, before the start"))
         elif max(start, high) < end:
-            lost.append(LostRange(queue, max(start, high), end, f"not there: the queue ends at {high}"))
+            lost.append(LostRange(queue, max(start, high), end, f"missing: the queue ends at {high}"))
     return ranges, lost
 
 
 def check_order(wanted_start: Wanted, wanted_end: Wanted) -> None:
-    """UserError when a start that the user gave lies after the end given for the same queue."""
+    """Raise UserError when a given start is after the given end of the same queue."""
     if isinstance(wanted_start, int) or isinstance(wanted_end, int):
         return
     for queue, start in wanted_start.items():
         end = wanted_end.get(queue, LATEST)
         if 0 <= end < start:
-            raise UserError(f"startingOffsets {start} lies after endingOffsets {end} of {_names([queue])}")
+            raise UserError(f"startingOffsets {start} is after endingOffsets {end} of {_names([queue])}")
 
 
 def split(ranges: Sequence[OffsetRange], min_partitions: int, max_records: int) -> list[OffsetRange]:
-    """``ranges`` in at least ``min_partitions`` parts (while there are messages enough) of at most ``max_records``.
+    """Split ``ranges`` into at least ``min_partitions`` parts (given enough messages) of at most ``max_records``.
 
-    0 means no such limit. Parts of a range differ by one message at the most.
+    0 means no such limit. The sizes of the parts of a range differ by at most one message.
     """
     sizes = [one.end - one.start for one in ranges]
     parts = [-(-size // max_records) if max_records else 1 for size in sizes]
-    # whichever range has the largest parts gets one more, until there are enough
+    # the range with the largest parts gets one more part, until there are enough
     largest = [(-size / part, at) for at, (size, part) in enumerate(zip(sizes, parts, strict=True)) if part < size]
     heapq.heapify(largest)
     missing = min_partitions - sum(parts)
@@ -152,7 +152,7 @@ def split(ranges: Sequence[OffsetRange], min_partitions: int, max_records: int) 
 
 
 def spread(ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
-    """``ranges`` in an order in which neighbours lie on different brokers, so that tasks load all of them at once."""
+    """Order ``ranges`` so that neighbours are on different brokers, and tasks load all brokers at once."""
     turns: dict[str, int] = {}
     keyed = []
     for one in ranges:
@@ -163,7 +163,7 @@ def spread(ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
 
 
 def lost_table(lost: Iterable[LostRange]) -> str:
-    """The lost ranges, one a line."""
+    """A table of the lost ranges, one per line."""
     head = ("topic", "broker", "queue", "from", "to", "messages", "reason")
     rows = [head] + [
         (*map(str, (*one.queue, one.start, one.end - 1, one.end - one.start)), one.reason) for one in sorted(lost)

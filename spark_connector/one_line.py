@@ -1,7 +1,7 @@
-"""What went wrong as one line: Spark would otherwise put the whole traceback of its Python worker before it.
+"""Expected errors on one line: Spark would otherwise print the whole traceback of its Python worker before the text.
 
-When a worker has failed, Spark asks its environment whether to hide the traceback. It then ends that worker, so nothing
-else that runs in Spark loses its tracebacks.
+When a worker has failed, Spark reads an environment variable of the worker that hides the traceback, and then ends the
+worker. So other code that runs in Spark keeps its tracebacks.
 """
 
 import os
@@ -16,7 +16,7 @@ HIDE_TRACEBACK = "SPARK_HIDE_TRACEBACK"
 
 @contextmanager
 def one_line() -> Iterator[None]:
-    """An error that Skylark raises on purpose ends the worker with its text alone; any other with its traceback."""
+    """Hide the traceback of errors that Skylark raises on purpose; other errors keep it."""
     try:
         yield
     except SkylarkError:
@@ -26,6 +26,6 @@ def one_line() -> Iterator[None]:
 
 
 def in_worker() -> bool:
-    """Whether this process is one of Spark's Python workers, not a program of the user's."""
+    """Whether this process is one of Spark's Python workers, not the user's program."""
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     return spec is not None and spec.name.startswith("pyspark.")

@@ -1,7 +1,7 @@
-"""What ``.option(...)`` takes, checked before anything is read.
+"""The options of ``.option(...)``, checked before anything is read.
 
-Spark hands options over as text with names in any case. An option that is not ours is an error that names the
-nearest one: a misspelt option would otherwise read the wrong messages in silence.
+Spark passes options as text, with names in upper or lower case. An unknown option is an error that suggests the nearest
+one: if it were ignored, a misspelt option could make the job read the wrong messages.
 Neighbours: mqcommon/option_fields.py (declaration), docs/spark.md (the table is generated from here).
 """
 
@@ -30,24 +30,28 @@ class ReadOptions:
     starting_offsets: str = option("earliest", "where to start: `earliest`, `latest` or JSON, queue by queue")
     ending_offsets: str = option("latest", "where to end (exclusive): `latest` or JSON, queue by queue")
     starting_timestamp: int = option(
-        -1, "start at the first message stored then or later (beats startingOffsets; -1: not used)", unit="ms"
+        -1, "start at the first message stored at or after it (overrides startingOffsets; -1: not used)", unit="ms"
     )
-    fail_on_data_loss: bool = option(True, "fail when messages asked for are deleted; otherwise log them and go on")
+    fail_on_data_loss: bool = option(
+        True, "fail when messages to be read have been deleted; otherwise log that and go on"
+    )
     include_properties: bool = option(False, "add the column `properties`, map<string,string>")
     check_crc: bool = option(False, "compare each body with its CRC; costs about a third of the speed")
-    min_partitions: int = option(0, "split queues until there are as many partitions (0: one a queue)", minimum=0)
-    max_records_per_partition: int = option(0, "split queues into partitions not larger (0: no limit)", minimum=0)
+    min_partitions: int = option(0, "split queues to get at least this many partitions (0: one per queue)", minimum=0)
+    max_records_per_partition: int = option(
+        0, "split queues into partitions of at most this many rows (0: no limit)", minimum=0
+    )
     max_records_per_batch: int = option(10_000, "rows handed to Spark at once", minimum=1, maximum=1_000_000)
     pull_batch_size: int = option(
-        8_192, "messages asked for in a pull; brokers have limits of their own", minimum=1, maximum=1_000_000
+        8_192, "messages per pull; brokers may have lower limits", minimum=1, maximum=1_000_000
     )
     pull_timeout_ms: int = option(
         10_000, "how long to wait for an answer, and for a message that should be there", unit="ms", minimum=1
     )
-    num_retries: int = option(3, "tries after the first when a broker does not answer", minimum=0, maximum=100)
-    retry_interval_ms: int = option(200, "wait before the first of them; doubles each time", unit="ms", minimum=0)
+    num_retries: int = option(3, "retries when a broker does not answer", minimum=0, maximum=100)
+    retry_interval_ms: int = option(200, "pause before the first retry; doubles each time", unit="ms", minimum=0)
     consumer_group: str = option(
-        "spark-rocketmq", "group that brokers account reads to; its offsets are neither used nor changed"
+        "spark-rocketmq", "group in the brokers' statistics of reads; its offsets are neither used nor changed"
     )
 
     aliases: ClassVar[Mapping[str, str]] = MappingProxyType(
@@ -56,7 +60,7 @@ class ReadOptions:
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> Self:
-        """The options that a user gave; UserError when one of them cannot be used."""
+        """Parse the user's options; UserError when one is unknown or invalid."""
         known = {o.key.lower(): o for o in options_of(cls)}
         values: dict[str, Any] = {"nameserver": os.environ.get(NAMESRV_ADDR, "")}
         for name, text in given.items():
@@ -85,9 +89,9 @@ class ReadOptions:
         return parse_offsets(self.ending_offsets, "endingOffsets", ENDING_WORDS)
 
     def check(self) -> None:
-        """UserError for what no single value shows to be wrong."""
+        """Raise UserError for combinations of options that are invalid."""
         if not self.topics:
-            raise UserError('no topic is given; say .option("topic", "name"), or several separated by commas')
+            raise UserError('no topic is given; use .option("topic", "name"), or several names separated by commas')
         check_order(self.wanted_start, self.wanted_end)
 
 
@@ -97,5 +101,5 @@ def _hint(name: str, known: list[str]) -> str:
     if near:
         return f"did you mean {lower[near[0]]}?"
     if name.lower() == "path":
-        return 'say .option("topic", ...).load() without a path'
+        return 'use .option("topic", ...).load() without a path'
     return f"options are {', '.join(known)}"

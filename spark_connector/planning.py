@@ -1,6 +1,6 @@
-"""Which ranges a read consists of: asks brokers what their queues hold, then leaves it to offsets.py.
+"""Plans the ranges to read: asks brokers for the offsets of their queues, and computes the ranges with offsets.py.
 
-Ends are fixed here, once: a message that arrives while the read runs is not delivered.
+The ends of the ranges are fixed here: a message that arrives while the job runs is not read.
 """
 
 import logging
@@ -28,11 +28,11 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_THREADS = 16  # questions in flight: a topic may have hundreds of queues
+_THREADS = 16  # requests at the same time: a topic may have hundreds of queues
 
 
 class QueueDirectory(Protocol):
-    """What tells queues and their offsets."""
+    """A source of queues and their offsets."""
 
     def message_queues(self, topic: str) -> list[MessageQueue]: ...
     def min_offset(self, mq: MessageQueue) -> int: ...
@@ -42,7 +42,7 @@ class QueueDirectory(Protocol):
 
 
 def plan(directory: QueueDirectory, options: ReadOptions) -> list[OffsetRange]:
-    """The ranges to read, one a partition."""
+    """The ranges to read, one per partition."""
     queues = [queue for topic in options.topics for queue in directory.message_queues(topic)]
     lows = _ask_all(directory.min_offset, queues)
     highs = _ask_all(directory.max_offset, queues)
@@ -63,14 +63,15 @@ def plan(directory: QueueDirectory, options: ReadOptions) -> list[OffsetRange]:
 def _check_masters(
     directory: QueueDirectory, queues: Iterable[MessageQueue], bounds: Mapping[MessageQueue, QueueBounds]
 ) -> None:
-    """SlaveBehind when it was a slave that told where one of ``queues`` ends: what lies behind may be at the master."""
+    """Raise SlaveBehind when the end of one of ``queues`` came from a slave: the master may have more messages."""
     for queue in queues:
         end = bounds[queue].maximum
-        told = directory.pull_bytes(queue, end, max_count=1, max_bytes=1, wait_ms=0)
-        if told.broker_id != MASTER_ID:
+        answer = directory.pull_bytes(queue, end, max_count=1, max_bytes=1, wait_ms=0)
+        if answer.broker_id != MASTER_ID:
             raise SlaveBehind(
-                f"topic {queue.topic}, broker {queue.broker_name}, queue {queue.queue_id}: the master is away, and the"
-                f" slave with id {told.broker_id} has messages up to offset {end} only; run the job when it is back"
+                f"topic {queue.topic}, broker {queue.broker_name}, queue {queue.queue_id}: the master is"
+                f" unreachable, and the slave with id {answer.broker_id} has messages up to offset {end} only;"
+                " run the job when the master is back"
             )
 
 
@@ -78,7 +79,7 @@ def report_lost(lost: Iterable[LostRange], *, fail: bool) -> None:
     """Raise `DataLost`, or log the same table."""
     if fail:
         raise DataLost(list(lost))
-    logger.warning("messages that should be read are not there:\n%s", lost_table(lost))
+    logger.warning("messages that should be read do not exist:\n%s", lost_table(lost))
 
 
 def _ask_all(ask: Callable[[MessageQueue], T], queues: list[MessageQueue]) -> list[T]:

@@ -1,10 +1,10 @@
-r"""The properties of many records at once: where each ``name \x01 value \x02`` lies, found by numpy.
+r"""The properties of many records at once: numpy finds the positions of each ``name \x01 value \x02``.
 
-``raw`` holds the properties strings of all rows back to back; ``bounds[i]:bounds[i + 1]`` is row i's.
-The rules are `mqcommon.message.properties.decode_properties`'s: a pair ends in ``\x02`` or with the row, the first
-``\x01`` in it ends its name, what is no pair is skipped, and of equal names in a row the last counts.
-Messages of one producer mostly have the same names in the same order: `_regular_pairs` finds that out, and a name is
-then looked up once and not row by row.
+``raw`` has the properties strings of all rows back to back; ``bounds[i]:bounds[i + 1]`` is row i.
+The rules are those of `mqcommon.message.properties.decode_properties`: a pair ends with ``\x02`` or with the row, the
+first ``\x01`` in it ends its name, anything else is skipped, and of equal names in a row the last one is used.
+Messages of one producer mostly have the same names in the same order: `_regular_pairs` detects this, and a name is then
+looked up once and not row by row.
 """
 
 from typing import NamedTuple
@@ -54,7 +54,7 @@ class PropertyPairs:
         found = overlapping(self._raw, f">u{len(name)}")[starts[which]]
         which = which[found == int.from_bytes(name, "big")]
         spread = np.full(len(self), -1, dtype=np.int64)
-        spread[rows[which]] = which  # of equal names in a row the last stays
+        spread[rows[which]] = which  # of equal names in a row the last one wins
         values = seps[spread] + 1 if len(which) else spread
         lengths = ends[spread] - values if len(which) else spread
         return gather(self._raw, values, lengths, pa.string(), spread >= 0)
@@ -72,7 +72,7 @@ class PropertyPairs:
         return patched(maps, odd, pa.array([self._python_pairs(int(row)) for row in odd], maps.type))
 
     def _odd_rows(self) -> Ints:
-        """Rows in which a name stands twice, or a pair is too short to count as one."""
+        """Rows with a name twice, or with a pair too short to be valid."""
         starts, seps, ends, rows = self._pairs
         lengths = seps - starts
         short = rows[(ends - seps == 1) & (lengths <= 4)]  # one character (at most 4 bytes) and no value
@@ -83,7 +83,7 @@ class PropertyPairs:
         masks = np.array([2 ** (8 * n) - 1 for n in range(9)], dtype=np.uint64)[np.minimum(lengths, 8)]
         head = eights[starts] & masks
         tail = eights[np.maximum(seps - 8, starts)] & masks
-        # equal names give equal hashes; a chance collision only sends a row through Python
+        # equal names have equal hashes; after a hash collision the row is only decoded by slower Python code
         mix = np.uint64(0x9E3779B97F4A7C15)
         hashes = ((rows.astype(np.uint64) * mix + lengths.astype(np.uint64)) * mix + head) * mix + tail * mix
         order = np.argsort(hashes, kind="stable")
@@ -117,7 +117,7 @@ def _regular_pairs(raw: Bytes, bounds: Ints) -> tuple[_Pairs | None, list[bytes]
 
 
 def _same_name(raw: Bytes, starts: Ints, seps: Ints) -> bytes | None:
-    """What stands between each start and separator, if it is the same everywhere and not empty."""
+    """The name between each start and separator, if it is the same in all rows and not empty."""
     length = int(seps[0] - starts[0])
     if length == 0 or not bool((seps - starts == length).all()):
         return None
@@ -126,11 +126,11 @@ def _same_name(raw: Bytes, starts: Ints, seps: Ints) -> bytes | None:
 
 
 def _any_pairs(raw: Bytes, bounds: Ints) -> _Pairs:
-    """The pairs of rows that have nothing in common."""
+    """The pairs of rows with different names."""
     marks = np.flatnonzero(raw == 2)
     row_ends = bounds[1:][bounds[1:] > bounds[:-1]]
     open_ends = row_ends[raw[row_ends - 1] != 2]
-    # an end without \x02 has no byte of its own (the low bit): the next pair starts where it lies
+    # an end without \x02 takes up no byte: the next pair starts there. The low bit tells the two kinds apart.
     order = np.sort(np.concatenate([2 * marks + 1, 2 * open_ends]))
     ends = order >> 1
     starts = np.concatenate([[0], (ends + (order & 1))[:-1]])[: len(ends)]

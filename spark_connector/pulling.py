@@ -1,9 +1,9 @@
-"""The stored bytes of a range of a queue, pulled one buffer after the other.
+"""Pulls the stored bytes of a range of a queue, one buffer after the other.
 
-Pulls are repeated when a broker does not answer; since the range's end is fixed and the place is known, nothing is
-read twice. What the broker no longer (or does not) hold is told to ``on_lost``, which raises or logs.
-`ahead` lets the next pull run in a thread while the caller works on the last one.
-Neighbours: batch_reader.py (caller), sdk.blocking (whose PullConsumer is the `QueueReader` of real life).
+Pulls are retried when a broker does not answer. Since each one starts at a known offset and the range's end is fixed,
+no message is read twice. Messages that the broker does not have are reported to ``on_lost``, which raises or logs.
+`ahead` runs the next pull in a thread while the caller works on the last one.
+Neighbours: batch_reader.py (caller), sdk.blocking (its PullConsumer is the real `QueueReader`).
 """
 
 import time
@@ -22,25 +22,25 @@ from spark_connector.options import ReadOptions
 
 T = TypeVar("T")
 
-# Measured: below, requests count; above, the C library of a broker with several readers maps and unmaps memory for each
-# answer, and a pull takes up to twice the time a byte.
+# Measured. With smaller pulls the cost per request dominates. With larger ones the C library of a broker with several
+# readers maps and unmaps memory for each answer, and a pull takes up to twice the time per byte.
 MAX_PULL_BYTES = 640 * 1024
-# Small pulls are decoded together, which costs less a row (RocketMQ's brokers give 32 messages a pull).
+# Small pulls are decoded together, which costs less per row (RocketMQ's brokers return 32 messages per pull).
 JOIN_BYTES = 2 * 1024 * 1024
 # Jitter takes up to half of a pause, so the first one is between 0.75 and 1.5 times retryIntervalMs.
 MOST_INTERVALS = 1.5
 
 
 class ReadFailed(SkylarkError):
-    """A queue could not be read on; ``__cause__`` is the last error."""
+    """Reading a queue failed after all retries; ``__cause__`` is the last error."""
 
 
 class SlaveBehind(SkylarkError):
-    """What is not there may be at the master: it is not lost."""
+    """A slave lacks messages that the master may have, so they are not lost."""
 
 
 class Pulled(Protocol):
-    """One answer of a broker: whole stored records, and where to go on. ``broker_id`` 0 is a master."""
+    """One answer of a broker: whole stored records, and the next offset. ``broker_id`` 0 is the master."""
 
     @property
     def data(self) -> bytes: ...
@@ -53,13 +53,13 @@ class Pulled(Protocol):
 
 
 class QueueReader(Protocol):
-    """What pulls."""
+    """A consumer that pulls stored records."""
 
     def pull_bytes(self, mq: MessageQueue, offset: int, *, max_count: int, max_bytes: int, wait_ms: int) -> Pulled: ...
 
 
 class Buffer(NamedTuple):
-    """Records whose first has queue offset ``offset`` (or more, when a log was compacted)."""
+    """Records; the first one has queue offset ``offset`` (or a higher one, if the log was compacted)."""
 
     offset: int
     data: bytes
@@ -73,7 +73,7 @@ def pulls(
     *,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[Buffer]:
-    """Buffers that hold all messages of ``wanted``; the last one may hold later messages too."""
+    """Buffers with all messages of ``wanted``; the last one may also have later messages."""
     queue, offset, end = wanted
     while offset < end:
         pulled = _pull(reader, queue, offset, end, options, sleep)
@@ -85,7 +85,7 @@ def pulls(
             upto = min(pulled.next_offset, end)
             on_lost(LostRange(queue, offset, upto, f"deleted: the queue goes on at {pulled.next_offset}"))
         else:
-            on_lost(LostRange(queue, offset, end, f"not there: the queue ends at {pulled.max_offset}"))
+            on_lost(LostRange(queue, offset, end, f"missing: the queue ends at {pulled.max_offset}"))
             return
         offset = pulled.next_offset
 
@@ -135,14 +135,13 @@ def _pull(
             if pulled.broker_id == MASTER_ID or pulled.data or pulled.next_offset > offset:
                 return pulled
             raise SlaveBehind(
-                f"the master is away, and the slave with id {pulled.broker_id} has no such message (yet):"
+                f"the master is unreachable, and the slave with id {pulled.broker_id} does not have the message (yet):"
                 f" its queue ends at {pulled.max_offset}"
             )
         except (RemotingError, BrokerError, RouteNotFound, SlaveBehind) as error:
             if not tries_left:
                 raise ReadFailed(
-                    f"{_name(queue)} cannot be read on at offset {offset} (after {options.num_retries + 1} tries):"
-                    f" {error}"
+                    f"{_name(queue)} cannot be read at offset {offset} (after {options.num_retries + 1} tries): {error}"
                 ) from error
         sleep(backoff.pause_s(failures))
     raise AssertionError("unreachable: the last try returns or raises")

@@ -1,10 +1,10 @@
-"""Where the fields of many stored records lie in one buffer: positions as numpy arrays, no loop over rows.
+"""Finds the fields of many stored records in one buffer: positions as numpy arrays, without a loop over rows.
 
-The layout and where each record begins come from mqcommon/message (layout.py, columns.py). The heads of all records are
-copied out at once into a structured array, `Records.heads`; rows may differ in the length of their hosts (IPv4, IPv6),
-then each of the four layouts is copied on its own. Everything is checked before it is used as a position;
-`DamagedRecord` names the row.
-Neighbours: columns.py makes Arrow arrays of these positions, decode.py puts them together.
+The layout and the start of each record come from mqcommon/message (layout.py, columns.py). The heads of all records are
+copied at once into a structured array, `Records.heads`. If rows differ in the length of their hosts (IPv4, IPv6), each
+of the four layouts is copied separately. Every value is checked before it is used as a position; `DamagedRecord` has
+the number of the bad row.
+Neighbours: columns.py makes Arrow arrays of these positions, decode.py makes record batches of the arrays.
 """
 
 from typing import Any
@@ -35,13 +35,13 @@ _BYTES = {"physical_offset", "born_host", "store_host"}
 
 
 def _dtype(head: Head) -> np.dtype[Any]:
-    """The fields of a head that a column is made of. Those in `_BYTES` become text byte by byte."""
+    """The fields of a head that are used for columns. Those in `_BYTES` are converted to text byte by byte."""
     formats: dict[str, str | tuple[str, int]] = {
         name: ("u1", head.ends[name] - head.starts[name]) if name in _BYTES else f">{code}"
         for name, code in head.codes.items()
         if name != "prepared_transaction_offset"
     }
-    # Without a sign: see `Records._place`.
+    # Unsigned: see `Records._place`.
     formats["body_length"] = ">I"
     offsets = [head.starts[name] for name in formats]
     return np.dtype(
@@ -49,14 +49,14 @@ def _dtype(head: Head) -> np.dtype[Any]:
     )
 
 
-# By the two IPv6 bits of sysFlag. The last one, where all hosts fit, also takes rows of different layouts.
+# Indexed by the two IPv6 bits of sysFlag. The last layout has the longest hosts; it is also used for mixed rows.
 _V6_SHIFT = BORN_HOST_V6.bit_length() - 1
 _LAYOUTS = tuple(_dtype(HEADS[kind << _V6_SHIFT]) for kind in range(4))
 _HEAD_BYTES = tuple(layout.itemsize for layout in _LAYOUTS)
 
 
 class Records:
-    """The records of ``data``, row by row: their ``heads``, and where body, topic and properties lie."""
+    """The records of ``data``, one per row: their ``heads``, and the positions of body, topic and properties."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -90,12 +90,12 @@ class Records:
         return part
 
     def column(self, name: str) -> NDArray[Any]:
-        """A number of every record's head, in this machine's byte order."""
+        """The number ``name`` in the head of every record, in this machine's byte order."""
         field = self.heads[name]
         return field.astype(field.dtype.newbyteorder("="))
 
     def _copy_heads(self, layouts: NDArray[np.int32]) -> NDArray[Any]:
-        """The heads in one array with room for the longest hosts."""
+        """The heads in one array, whose layout has the longest hosts."""
         heads = np.zeros(len(layouts), dtype=_LAYOUTS[-1])
         for number, layout in enumerate(_LAYOUTS):
             rows = np.flatnonzero(layouts == number)
@@ -109,7 +109,7 @@ class Records:
         return heads
 
     def _place(self, body_at: Ints, ends: Ints, v2: Mask | None) -> None:
-        """Where the parts of varying length lie. Lengths are read without a sign: a negative one is just too large."""
+        """Find the parts of variable length. Lengths are read as unsigned: a negative one is refused as too large."""
         self.body_at = body_at
         self.body_lengths = self.heads["body_length"].astype(np.int64)
         topic_length_at = body_at + self.body_lengths
@@ -137,7 +137,7 @@ class Records:
 
 
 def overlapping(data: bytes | NDArray[np.uint8], kind: str) -> NDArray[Any]:
-    """``data`` as values of ``kind`` that start at every byte; index it with positions to gather fields."""
+    """A view of ``data`` with a value of ``kind`` at every byte; index it with positions to read fields there."""
     dtype = np.dtype(kind)
     return np.ndarray((max(0, len(data) - dtype.itemsize + 1),), dtype, data, strides=(1,))
 
@@ -154,8 +154,8 @@ def _split(data: bytes) -> tuple[Ints, NDArray[Any]]:
     if len(data) >= MIN_RECORD:
         (size,) = _SIZE.unpack_from(data)
         if size >= MIN_RECORD and len(data) % size == 0:
-            # Records of machine-made bodies often have one size. The heads are needed anyway, and tell faster than
-            # `record_starts` whether all have.
+            # Records with generated bodies often have the same size. The heads are needed anyway, and checking their
+            # sizes is faster than `record_starts`.
             starts = np.arange(0, len(data), size, dtype=np.int64)
             heads = _heads(data, starts, _LAYOUTS[0])
             if (heads["size"] == size).all():

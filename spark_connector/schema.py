@@ -1,7 +1,7 @@
 """The columns of a message, in Spark's types and in Arrow's.
 
-A user's own schema may name fewer columns, in any order: only those are decoded and sent to the JVM.
-The Arrow types are the ones into which Spark turns its own; a test holds them against Spark.
+A user's own schema may have fewer columns, in any order: only those are decoded and sent to the JVM.
+The Arrow types are those to which Spark converts its own types; a test compares them with Spark.
 """
 
 import pyarrow as pa
@@ -42,14 +42,14 @@ _COLUMNS: tuple[tuple[str, DataType, pa.DataType], ...] = (
 
 
 def spark_schema(*, include_properties: bool) -> StructType:
-    """What a message looks like when the user names no schema."""
+    """The default schema, for users who give none."""
     return StructType(
         [StructField(name, spark) for name, spark, _ in _COLUMNS if include_properties or name != PROPERTIES]
     )
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """The Arrow schema that Spark expects for ``schema``; UserError when it asks for what a message does not have."""
+    """The Arrow schema that Spark expects for ``schema``; UserError for unknown columns and wrong types."""
     known = {name: (spark, arrow) for name, spark, arrow in _COLUMNS}
     fields = []
     for field in schema.fields:
@@ -59,7 +59,7 @@ def arrow_schema(schema: StructType) -> pa.Schema:
         if field.dataType != spark:
             raise UserError(
                 f"column {field.name} is {spark.simpleString()}, not {field.dataType.simpleString()};"
-                " name it so in the schema and cast it afterwards"
+                " use that type in the schema and cast the column afterwards"
             )
         fields.append(pa.field(field.name, arrow, nullable=field.nullable))
     return pa.schema(fields)

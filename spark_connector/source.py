@@ -58,13 +58,13 @@ class RocketMQDataSource(DataSource):
 
 
 class _NoStreamReader(DataSourceStreamReader):
-    """Says that streams cannot be read yet. An error that `streamReader` raises would be hidden by one of Spark's."""
+    """Raises an error: streams cannot be read yet. An error in `streamReader` itself would be hidden by Spark's own."""
 
     def initialOffset(self) -> NoReturn:
         _refuse("readStream cannot read topics yet; use spark.read, with startingOffsets and endingOffsets")
 
     def read(self, partition: InputPartition) -> NoReturn:
-        """Never reached: no query gets past its first offsets."""
+        """Never called: every query fails in `initialOffset`."""
         self.initialOffset()
 
 
@@ -74,14 +74,14 @@ def _refuse(text: str) -> NoReturn:
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``format("rocketmq")`` known to ``spark``; UserError when its Python workers could not run it."""
+    """Register ``format("rocketmq")`` with ``spark``; UserError when its Python workers cannot run it."""
     if not is_remote():  # a Spark Connect client does not see the workers' Python
         check_worker_python(spark.sparkContext.pythonExec)
     spark.dataSource.register(RocketMQDataSource)
 
 
 def check_worker_python(python: str) -> None:
-    """UserError unless ``python``, which Spark starts its workers with, fits the driver's and has our modules."""
+    """Raise UserError unless ``python``, the workers' Python, has the driver's version and the required modules."""
     ours = "{}.{}".format(*sys.version_info[:2])
     remedy = f"set PYSPARK_PYTHON={sys.executable} before the session starts"
     try:

@@ -1,4 +1,4 @@
-"""Whom `Admin` asks: one server, each NameServer, the brokers of a topic, of a group or of a cluster."""
+"""Which servers `Admin` asks: one server, each NameServer, or the brokers of a topic, a group or a cluster."""
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class Asking:
-    """Of a broker set the master is asked, or what can be read in its place."""
+    """Sends requests to servers. Of each broker set, the master is asked, or a slave if there is no master."""
 
     def __init__(self, client: ClientHandle) -> None:
         self._client = client
@@ -45,7 +45,7 @@ class Asking:
     async def each_of_group(
         self, group: str, topic: str | None, call: Callable[[Endpoint], Awaitable[T]], cluster: str | None = None
     ) -> Answers[T]:
-        """The brokers of ``topic``; else those of the group's retry topic, which its heartbeats make; else all."""
+        """Ask the brokers of ``topic``, else those of the group's retry topic (created by its heartbeats), else all."""
         try:
             return await self.each_of_topic(topic or retry_topic(group), call, cluster)
         except RouteNotFound:
@@ -54,9 +54,9 @@ class Asking:
         return await self.each(await self.all_readers(), call)
 
     async def readers_of(self, topic: str, cluster: str | None) -> dict[str, str]:
-        """Address → name of the topic's brokers; of all brokers of ``cluster`` when it is named.
+        """Address → name of the topic's brokers, or of all brokers of ``cluster`` if it is given.
 
-        As with RocketMQ's tool a topic may be named there, too, whose route is taken then.
+        As in RocketMQ's tool, ``cluster`` may also be a topic, whose route is used then.
         """
         if cluster is None:
             return _readers((await self._client.fetch_route(topic)).broker_datas)
@@ -75,5 +75,5 @@ class Asking:
 
 
 def _readers(brokers: Iterable[BrokerData]) -> dict[str, str]:
-    """Address → name: of each broker set the master, or what can be read in its place."""
+    """Address → name of the master of each broker set, or of a slave if there is no master."""
     return {addr: one.broker_name for one in brokers if (addr := reader_of(one.broker_addrs))}

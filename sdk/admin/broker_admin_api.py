@@ -1,4 +1,4 @@
-"""What only admin tools ask of a broker: one function a request, as in `sdk.broker_api`."""
+"""Requests to a broker that only admin tools use, one function per request, as in `sdk.broker_api`."""
 
 from collections.abc import Mapping
 
@@ -56,17 +56,17 @@ async def create_topic(broker: Endpoint, config: TopicConfig) -> None:
 
 
 async def delete_topic(broker: Endpoint, topic: str) -> None:
-    """Drop the topic, its queues and the offsets in them."""
+    """Delete the topic, its queues and the groups' offsets in them."""
     await call(broker, topics.DELETE_TOPIC_IN_BROKER, TopicRequestHeader(topic))
 
 
 async def all_topic_config(broker: Endpoint) -> TopicConfigTable:
-    """Every topic of the broker, with their data version."""
+    """All topics of the broker, and their data version."""
     return (await call(broker, topics.GET_ALL_TOPIC_CONFIG.bare)).body()
 
 
 async def topic_config(broker: Endpoint, topic: str) -> TopicConfig:
-    """One topic of the broker; code 17 when it has no such topic. Brokers before 5.0 know only the whole table."""
+    """One topic of the broker; code 17 when it has no such topic. Brokers before 5.0 return only the whole table."""
     try:
         return (await call(broker, topics.GET_TOPIC_CONFIG, GetTopicConfigRequestHeader(topic, lo=True))).body()
     except BrokerError as error:
@@ -80,7 +80,7 @@ async def topic_config(broker: Endpoint, topic: str) -> TopicConfig:
 
 
 async def system_topics(broker: Endpoint) -> TopicList:
-    """The topics that the broker made for itself."""
+    """The topics that the broker created for itself."""
     return (await call(broker, topics.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)).body()
 
 
@@ -100,7 +100,7 @@ async def create_group(broker: Endpoint, config: SubscriptionGroupConfig) -> Non
 
 
 async def delete_group(broker: Endpoint, group: str, *, clean_offset: bool) -> None:
-    """Drop the subscription group and, if asked, its offsets."""
+    """Delete the subscription group, and its offsets if ``clean_offset``."""
     header = DeleteSubscriptionGroupRequestHeader(group, clean_offset)
     await call(broker, groups.DELETE_SUBSCRIPTIONGROUP, header)
 
@@ -111,7 +111,7 @@ async def all_groups(broker: Endpoint) -> SubscriptionGroupTable:
 
 
 async def consume_stats(broker: Endpoint, group: str, topic: str | None = None) -> ConsumeStats:
-    """How far the group has consumed each queue on the broker; of all its topics when none is named."""
+    """The group's offsets and lag in each queue on the broker, for ``topic`` or for all its topics."""
     return (await call(broker, groups.GET_CONSUME_STATS, GetConsumeStatsRequestHeader(group, topic))).body()
 
 
@@ -132,7 +132,7 @@ async def delete_expired_commit_log(broker: Endpoint) -> None:
 
 
 async def clean_expired_consume_queue(broker: Endpoint) -> None:
-    """Delete consume queue files whose messages are gone."""
+    """Delete consume queue files whose messages have been deleted."""
     await call(broker, admin.CLEAN_EXPIRED_CONSUMEQUEUE)
 
 
@@ -150,7 +150,7 @@ async def runtime_info(broker: Endpoint) -> dict[str, str]:
 
 
 async def broker_config(broker: Endpoint) -> dict[str, str]:
-    """Every option of the broker as it runs."""
+    """The current values of all options of the broker."""
     return decode_config((await call(broker, admin.GET_BROKER_CONFIG)).body())
 
 
@@ -160,17 +160,17 @@ async def update_broker_config(broker: Endpoint, values: Mapping[str, str]) -> N
 
 
 async def ha_status(broker: Endpoint) -> HARuntimeInfo:
-    """How far a master's slaves are, or how a slave's copying goes."""
+    """The replication state: of a master, how far its slaves are; of a slave, how far it has copied."""
     return (await call(broker, admin.GET_BROKER_HA_STATUS)).body()
 
 
 async def reset_master_flush_offset(broker: Endpoint, offset: int) -> None:
-    """Tell a slave how far its master's disk has the log."""
+    """Set the offset up to which a slave takes its master's log as flushed."""
     await call(broker, admin.RESET_MASTER_FLUSH_OFFSET, ResetMasterFlushOffsetHeader(offset))
 
 
 async def broker_stats(broker: Endpoint, name: str, key: str) -> BrokerStatsData:
-    """A rate (TOPIC_PUT_NUMS, GROUP_GET_NUMS, ...) over the last minute, hour and day; code 1 when not known."""
+    """A rate (TOPIC_PUT_NUMS, GROUP_GET_NUMS, ...) over the last minute, hour and day; code 1 when unknown."""
     return (await call(broker, admin.VIEW_BROKER_STATS_DATA, ViewBrokerStatsDataRequestHeader(name, key))).body()
 
 
@@ -190,7 +190,7 @@ async def producer_connection(broker: Endpoint, group: str) -> ProducerConnectio
 async def consumer_running_info(
     broker: Endpoint, group: str, client_id: str, *, jstack: bool = False
 ) -> ConsumerRunningInfo:
-    """What one consumer is doing; the broker asks it."""
+    """The status of one consumer; the broker asks the consumer for it."""
     header = GetConsumerRunningInfoRequestHeader(group, client_id, jstack)
     return (await call(broker, clients.GET_CONSUMER_RUNNING_INFO, header)).body()
 
@@ -198,6 +198,6 @@ async def consumer_running_info(
 async def consume_message_directly(
     broker: Endpoint, group: str, client_id: str, topic: str, offset_msg_id: str
 ) -> ConsumeMessageDirectlyResult:
-    """What one consumer makes of one message; the broker hands it on."""
+    """The result of one consumer for one message, which the broker sends to it."""
     header = ConsumeMessageDirectlyRequestHeader(group, client_id, offset_msg_id, topic)
     return (await call(broker, clients.CONSUME_MESSAGE_DIRECTLY, header, b"")).body()

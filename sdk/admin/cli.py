@@ -1,7 +1,7 @@
 """The command line ``mqadmin``: RocketMQ's commands under RocketMQ's names, in families.
 
-The group itself knows no SDK: a command imports it when it runs, so help and shell completion are quick.
-Names are found in any case, as RocketMQ's tool finds them; a mistyped one is answered with the nearest.
+This module does not import the SDK: a command imports it when it runs, so help and shell completion are fast.
+Command names are case-insensitive, as in RocketMQ's tool; for a mistyped one the error suggests the nearest.
 Exit codes: 0 done, 1 an operation failed (one line on stderr says what to do), 2 the command line is wrong.
 """
 
@@ -51,7 +51,7 @@ class Families(click.Group):
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        """click's; notes whether the errors of this command line are wanted as JSON, whatever else is wrong in it."""
+        """Like click's, but first find out whether errors are to be printed as JSON: the command line may be wrong."""
         in_json = _wants_json(args)
         with _usage_errors(in_json=in_json):
             ctx = super().make_context(info_name, args, parent, **extra)
@@ -63,7 +63,7 @@ class Families(click.Group):
             return super().invoke(ctx)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """A command by its name in any case."""
+        """The command with this name, in upper or lower case."""
         found = super().get_command(ctx, cmd_name)
         if found is None:
             by_lower = {name.lower(): name for name in self.commands}
@@ -73,7 +73,7 @@ class Families(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """click's, with the nearest name when there is no such command."""
+        """Like click's, but suggests the nearest name when there is no such command."""
         if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
             raise unknown_command(self, ctx, args[0])
         return super().resolve_command(ctx, args)
@@ -88,7 +88,7 @@ class Families(click.Group):
 
 
 class JsonUsageError(click.UsageError):
-    """A usage error that is shown as one line of JSON."""
+    """A usage error that is printed as one line of JSON."""
 
     def show(self, file: IO[Any] | None = None) -> None:
         click.echo(to_json({"error": self.message, "code": None, "addr": None}, one_line=True), file=file, err=True)
@@ -109,10 +109,10 @@ def _wants_json(args: Sequence[str]) -> bool:
 
 
 def unknown_command(group: click.Group, ctx: click.Context, name: str) -> click.UsageError:
-    """The error for a command that is not there: not yet, or a name like others."""
+    """The error for an unknown command: one of RocketMQ's that is missing here, or a mistyped name."""
     missing = name_of_missing(name)
     if missing is not None:
-        text = f"{missing} is a command of RocketMQ's mqadmin that this one does not have yet. See mqadmin help."
+        text = f"{missing} is a command of RocketMQ's mqadmin that is not implemented here yet. See mqadmin help."
         return click.UsageError(text, ctx)
     by_lower = {known.lower(): known for known in group.commands}
     near = difflib.get_close_matches(name.lower(), by_lower, n=3, cutoff=0.6)

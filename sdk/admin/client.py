@@ -1,8 +1,8 @@
-"""`Admin`: what operators ask of a cluster, one method an operation.
+"""`Admin`: operations of administrators on a cluster, one method per operation.
 
-Operations on one server take its address. Operations on a topic or a group find the brokers by the route, ask all of
-their masters (the lowest id where there is no master) at once and merge the answers: numbers must be complete, so
-there one failure fails the call; lists of what was found are given as long as one broker answered.
+Operations on one server take its address. Operations on a topic or a group find the brokers in the route, ask all
+masters (or the slave with the lowest id) at once, and merge the answers. Statistics must be complete: they fail when
+one broker fails. Searches return what was found if at least one broker answered.
 """
 
 from collections.abc import Mapping, Sequence
@@ -44,8 +44,8 @@ _NO_SUCH_GROUP = (ResponseCode.CONSUMER_NOT_ONLINE, ResponseCode.SUBSCRIPTION_GR
 class Admin:
     """Asks NameServers and brokers; ``async with Admin("127.0.0.1:9876") as admin: ...``.
 
-    ``nameserver`` is ``host:port;host:port``, or a `Client` to share; without it $NAMESRV_ADDR counts. With neither,
-    what takes the address of a broker works all the same; the rest is a UserError. ``timeout_ms`` is for each request.
+    ``nameserver`` is ``host:port;host:port`` or a shared `Client`, by default $NAMESRV_ADDR. Without NameServers,
+    methods that take a broker's address work; the others raise UserError. ``timeout_ms`` is for each request.
     """
 
     def __init__(self, nameserver: str | Client | None = None, *, timeout_ms: Milliseconds = 5000) -> None:
@@ -100,11 +100,11 @@ class Admin:
         await api.create_topic(self._ask.at(addr), config)
 
     async def delete_topic_in_broker(self, addr: str, topic: str) -> None:
-        """Drop the topic with its messages from the broker."""
+        """Delete the topic and its messages from the broker."""
         await api.delete_topic(self._ask.at(addr), topic)
 
     async def delete_topic_in_namesrv(self, topic: str, cluster: str | None = None) -> None:
-        """Make every NameServer forget the topic's route (in one cluster, when named)."""
+        """Delete the topic's route from every NameServer (only in ``cluster``, if given)."""
         answers = await self._ask.each_namesrv(lambda at: namesrv_api.delete_topic(at, topic, cluster))
         answers.all()
 
@@ -117,7 +117,7 @@ class Admin:
         return list((await self._ask.namesrv(lambda at: namesrv_api.topics_by_cluster(at, cluster))).topic_list)
 
     async def system_topics(self) -> list[str]:
-        """The topics that NameServers and brokers made for themselves."""
+        """The topics that NameServers and brokers created for themselves."""
         listed = await self._ask.namesrv(namesrv_api.system_topics)
         topics = list(listed.topic_list)
         if listed.broker_addr:
@@ -126,7 +126,7 @@ class Admin:
         return topics
 
     async def system_topics_of_broker(self, addr: str) -> list[str]:
-        """The topics that the broker made for itself."""
+        """The topics that the broker created for itself."""
         return list((await api.system_topics(self._ask.at(addr))).topic_list)
 
     async def topic_config(self, addr: str, topic: str) -> TopicConfig:
@@ -138,7 +138,7 @@ class Admin:
         return await api.all_topic_config(self._ask.at(addr))
 
     async def topic_stats(self, topic: str, cluster: str | None = None) -> TopicStatsTable:
-        """Offsets and last update of every queue of the topic; ``cluster`` names other brokers than its route's."""
+        """Offsets and last update of each queue of the topic; ``cluster`` chooses other brokers than its route."""
         answers = await self._ask.each_of_topic(topic, lambda at: api.topic_stats(at, topic), cluster)
         return merge_topic_stats(answers.all(ignore=_NO_SUCH_TOPIC))
 
@@ -154,7 +154,7 @@ class Admin:
         await api.create_group(self._ask.at(addr), config)
 
     async def delete_group(self, addr: str, group: str, clean_offset: bool = False) -> None:
-        """Drop the subscription group from the broker and, if asked, its offsets."""
+        """Delete the subscription group from the broker, and its offsets if ``clean_offset``."""
         await api.delete_group(self._ask.at(addr), group, clean_offset=clean_offset)
 
     async def all_groups(self, addr: str) -> SubscriptionGroupTable:
@@ -166,26 +166,26 @@ class Admin:
         answers = await self._ask.each(await self._ask.all_readers(), api.all_groups)
         if any(group in table.subscription_group_table for table in answers.values.values()):
             return True
-        answers.all()  # a broker that did not answer may know it
+        answers.all()  # raises if a broker did not answer, since that one may know the group
         return False
 
     async def consume_stats(self, group: str, topic: str | None = None, cluster: str | None = None) -> ConsumeStats:
-        """How far the group has consumed every queue of ``topic``, or of all its topics.
+        """The group's offsets and lag in each queue of ``topic``, or of all its topics.
 
-        ``cluster`` names the brokers to ask, where they are not those of the topic's route.
+        ``cluster`` chooses other brokers than the topic's route.
         """
         answers = await self._ask.each_of_group(group, topic, lambda at: api.consume_stats(at, group, topic), cluster)
         return merge_consume_stats(answers.all(ignore=(*_NO_SUCH_TOPIC, *_NO_SUCH_GROUP)))
 
     async def consumer_connection(self, group: str, addr: str | None = None) -> ConsumerConnection:
-        """The group's consumers connected to the broker at ``addr``, or to any; BrokerError 206 when there is none."""
+        """The group's consumers connected to the broker at ``addr``, or to any broker; BrokerError 206 when none is."""
         if addr is not None:
             return merge_consumers([await api.consumer_connection(self._ask.at(addr), group)])
         answers = await self._ask.each_of_group(group, None, lambda at: api.consumer_connection(at, group))
         return merge_consumers(answers.any())
 
     async def consumer_running_info(self, group: str, client_id: str, *, jstack: bool = False) -> ConsumerRunningInfo:
-        """What one consumer of the group is doing: the broker that it is connected to asks it."""
+        """The status of one consumer of the group; the broker that it is connected to asks it."""
         answers = await self._ask.each_of_group(
             group, None, lambda at: api.consumer_running_info(at, group, client_id, jstack=jstack)
         )
@@ -209,7 +209,7 @@ class Admin:
     ) -> list[MessageExt]:
         """Messages of ``topic`` with ``key`` among their keys, stored from ``begin`` to ``end`` (ms), oldest first.
 
-        ``cluster`` names the brokers to ask, where they are not those of the topic's route.
+        ``cluster`` chooses other brokers than the topic's route.
         """
         found = await self._query(topic, key, max_num, begin, end, cluster=cluster)
         matching = [message for message in found if key in (message.keys or "").split(" ")]
@@ -221,7 +221,7 @@ class Admin:
         return [message for message in found if message.msg_id == key]
 
     async def view_message(self, offset_msg_id: str) -> MessageExt:
-        """The message that an offset message id names; the id holds the broker's address."""
+        """The message with this offset message id, which contains the broker's address."""
         try:
             host, port, offset = parse_offset_msg_id(offset_msg_id)
         except ValueError as error:
@@ -231,7 +231,7 @@ class Admin:
     async def consume_message_directly(
         self, group: str, client_id: str, message: MessageExt
     ) -> ConsumeMessageDirectlyResult:
-        """Give a message to one push consumer of the group, whatever it has consumed; its broker hands it on."""
+        """Send a message through its broker to one push consumer of the group, even if it has consumed it before."""
         at = self._ask.at(message.store_host)
         return await api.consume_message_directly(at, group, client_id, message.topic, message.offset_msg_id)
 
@@ -246,39 +246,39 @@ class Admin:
     async def search_offset(
         self, mq: MessageQueue, timestamp_ms: int, boundary: Literal["LOWER", "UPPER"] = "LOWER"
     ) -> int:
-        """The offset of the queue's first message stored at ``timestamp_ms`` or later.
+        """The offset of the queue's first message stored at or after ``timestamp_ms``.
 
-        With ``boundary`` UPPER: of its last message stored then or before.
+        With ``boundary`` UPPER: of its last message stored at or before it.
         """
         return await self._client.ask_master(
             mq, lambda at: broker_api.search_offset(at, mq.topic, mq.queue_id, timestamp_ms, boundary=boundary)
         )
 
     async def earliest_store_time(self, mq: MessageQueue) -> int | None:
-        """When the queue's oldest message was stored (ms); None when it has none."""
+        """The store time of the queue's oldest message (ms); None when the queue is empty."""
         return await self._client.ask_master(mq, lambda at: broker_api.earliest_store_time(at, mq.topic, mq.queue_id))
 
     async def query_consume_queue(
         self, addr: str, topic: str, queue_id: NotNegative, index: Offset, count: Count = 10, group: str | None = None
     ) -> ConsumeQueueEntries:
-        """What stands in a queue of the broker from offset ``index`` on, and whether ``group`` would take it.
+        """Consume queue entries of a broker from offset ``index`` on, and whether ``group`` subscribes to them.
 
-        Brokers give fewer entries than a large ``count``. BrokerError 1 when there is no such queue.
+        Brokers limit the number of entries. BrokerError 1 when there is no such queue.
         """
         return await api.query_consume_queue(self._ask.at(addr), topic, queue_id, index, count, group)
 
     # --- brokers
 
     async def delete_expired_commit_log(self, addr: str) -> None:
-        """Let the broker delete commit log files that are older than its fileReservedTime, whatever the hour."""
+        """Delete the broker's commit log files that are older than its fileReservedTime, at any hour."""
         await api.delete_expired_commit_log(self._ask.at(addr))
 
     async def clean_expired_consume_queue(self, addr: str) -> None:
-        """Let the broker delete consume queue files that point to messages which are gone."""
+        """Delete the broker's consume queue files whose messages have been deleted."""
         await api.clean_expired_consume_queue(self._ask.at(addr))
 
     async def clean_unused_topic(self, addr: str) -> None:
-        """Let the broker delete the consume queues of topics that it no longer has."""
+        """Delete the broker's consume queues of topics that it no longer has."""
         await api.clean_unused_topic(self._ask.at(addr))
 
     async def broker_runtime_info(self, addr: str) -> dict[str, str]:
@@ -286,7 +286,7 @@ class Admin:
         return await api.runtime_info(self._ask.at(addr))
 
     async def broker_config(self, addr: str) -> dict[str, str]:
-        """Every option of the broker as it runs."""
+        """The current values of all options of the broker."""
         return await api.broker_config(self._ask.at(addr))
 
     async def update_broker_config(self, addr: str, values: Mapping[str, str]) -> None:
@@ -294,25 +294,25 @@ class Admin:
         await api.update_broker_config(self._ask.at(addr), values)
 
     async def broker_ha_status(self, addr: str) -> HARuntimeInfo:
-        """How far a master's slaves are, or how a slave's copying goes."""
+        """The replication state: of a master, how far its slaves are; of a slave, how far it has copied."""
         return await api.ha_status(self._ask.at(addr))
 
     async def reset_master_flush_offset(self, addr: str, offset: int) -> None:
-        """Tell a slave how far its master's disk has the log."""
+        """Set the offset up to which a slave takes its master's log as flushed."""
         await api.reset_master_flush_offset(self._ask.at(addr), offset)
 
     async def broker_stats(self, addr: str, name: str, key: str) -> BrokerStatsData:
-        """A rate of the broker (TOPIC_PUT_NUMS of a topic, ...); BrokerError 1 when it does not know it."""
+        """A rate of the broker (TOPIC_PUT_NUMS of a topic, ...); BrokerError 1 when it is unknown."""
         return await api.broker_stats(self._ask.at(addr), name, key)
 
     async def wipe_write_perm(self, broker_name: str) -> dict[str, int]:
-        """Keep producers away from the broker; NameServer address → topics touched."""
+        """Take the write permission from the broker's topics; returns NameServer address → topics changed."""
         answers = await self._ask.each_namesrv(lambda at: namesrv_api.wipe_write_perm(at, broker_name))
         answers.all()
         return answers.values
 
     async def add_write_perm(self, broker_name: str) -> dict[str, int]:
-        """Let producers come back to the broker; NameServer address → topics touched."""
+        """Give the write permission back to the broker's topics; returns NameServer address → topics changed."""
         answers = await self._ask.each_namesrv(lambda at: namesrv_api.add_write_perm(at, broker_name))
         answers.all()
         return answers.values
@@ -320,13 +320,13 @@ class Admin:
     # --- NameServers
 
     async def namesrv_config(self, addrs: Sequence[str] | None = None) -> dict[str, dict[str, str]]:
-        """NameServer address → its options; of all NameServers when none is named."""
+        """NameServer address → its options; of all NameServers when ``addrs`` is None."""
         answers = await self._ask.each_namesrv(namesrv_api.namesrv_config, addrs)
         answers.all()
         return answers.values
 
     async def update_namesrv_config(self, values: Mapping[str, str], addrs: Sequence[str] | None = None) -> None:
-        """Change options of the named NameServers, or of all."""
+        """Change options of the NameServers at ``addrs``, or of all."""
         (await self._ask.each_namesrv(lambda at: namesrv_api.update_namesrv_config(at, values), addrs)).all()
 
     async def put_kv(self, namespace: str, key: str, value: str) -> None:
@@ -345,7 +345,7 @@ class Admin:
         """All values of a namespace."""
         return await self._ask.namesrv(lambda at: namesrv_api.kv_list(at, namespace))
 
-    # --- inside
+    # --- internals
 
     async def _query(
         self,

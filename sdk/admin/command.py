@@ -1,8 +1,8 @@
-"""From an async function to a click command: ``@command(name, *params, show=...)``.
+"""Makes a click command of an async function: ``@command(name, *params, show=...)``.
 
-The function gets a Session and its options and returns plain data (rows, a dict, or None when ``session.say``
-said all). ``show`` turns the data into the lines of a table; with ``--output json`` the data is printed as it
-is. Options and the types of their values are in `params`.
+The function gets a Session and its options, and returns plain data (rows, a dict, or None when ``session.say`` has
+printed everything). ``show`` turns the data into the lines of a table; with ``--output json`` the data is printed as
+JSON. Options and the types of their values are in `params`.
 """
 
 from collections.abc import Awaitable, Callable, Iterable
@@ -95,7 +95,7 @@ def run_work(clients: Clients, settings: Settings, work: Work, options: dict[str
         if first_of(error, KeyboardInterrupt) is not None:
             raise click.Abort from None
         if (pipe := first_of(error, BrokenPipeError)) is not None:
-            # the reader of our output went away: click knows how to end quietly
+            # the reader of stdout has closed it: click ends without an error message
             raise pipe from None
         if (failure := first_of(error, SkylarkError)) is None:
             raise
@@ -115,7 +115,7 @@ def run_work(clients: Clients, settings: Settings, work: Work, options: dict[str
 
 
 def _names_broker(ctx: click.Context, options: dict[str, Any]) -> bool:
-    """Whether the address of a broker is given: that needs no NameServer, or the command says so when it does."""
+    """Whether a broker's address is given. Then no NameServer is required; a command that needs one checks for it."""
     addresses = [param.name for param in ctx.command.params if isinstance(param.type, Address)]
     return any(name is not None and options.get(name) is not None for name in addresses)
 

@@ -1,6 +1,6 @@
 """An error as the one line that mqadmin prints: what happened, at which address, and what to do next.
 
-Anything that is not listed here is a bug of ours and keeps its traceback.
+Errors that are not handled here are bugs, and are printed with their traceback.
 """
 
 from typing import Any, TypeVar
@@ -24,7 +24,7 @@ _REMEDIES = {
     3: "the server does not know this request: check that the address is a broker's or a NameServer's as the "
     "command wants it",
     14: "the server cannot store now: look at its disk and its log",
-    16: "it is forbidden there: look at the permissions of topic, group and broker",
+    16: "no permission: check those of the topic, the group and the broker",
     17: "check the topic's name with mqadmin topicList, or create it with mqadmin updateTopic",
     22: "check topic, key and time range",
     26: "check the group's name with mqadmin consumerProgress, or create it with mqadmin updateSubGroup",
@@ -50,7 +50,7 @@ def explain(error: BaseException) -> str:
         case SendFailed():
             text, remedy = _with_cause(error), _SEND_REMEDY
             if isinstance(cause := error.__cause__, BrokerError) and cause.remark in str(error):
-                # The error tells what the broker said, so that its cause has nothing more to say.
+                # The error's text contains the broker's answer, so the cause is not printed.
                 text, remedy = _sentence(str(error)), _REMEDIES.get(cause.code, _SEND_REMEDY)
             text += f"; {remedy}"
         case BrokerError():
@@ -64,7 +64,7 @@ def explain(error: BaseException) -> str:
 
 
 def error_document(error: BaseException, doing: str = "") -> dict[str, Any]:
-    """``error`` for JSON: the line, RocketMQ's code where a server refused, and the server's address."""
+    """``error`` for JSON: the line, RocketMQ's code if a server refused, and the server's address."""
     text = explain(error)
     refusal = next((one for one in (error, error.__cause__) if isinstance(one, BrokerError)), None)
     return {
@@ -92,7 +92,7 @@ def first_of(error: BaseException, kind: type[E]) -> E | None:
 
 
 def _sentence(text: str) -> str:
-    """The first line, ready for more to be said after it."""
+    """The first line without a full stop, so that more text can follow."""
     return _first_line(text).removesuffix(".")
 
 

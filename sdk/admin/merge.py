@@ -1,4 +1,4 @@
-"""One table out of what several brokers said. Pure. Their queues differ, so tables never clash."""
+"""Merges the answers of several brokers into one. Pure. Each queue is on one broker, so entries never conflict."""
 
 from collections.abc import Sequence
 
@@ -26,7 +26,7 @@ def merge_consume_stats(parts: Sequence[ConsumeStats]) -> ConsumeStats:
 
 
 def merge_consumers(parts: Sequence[ConsumerConnection]) -> ConsumerConnection:
-    """All members, each once; what they consume and how is the first broker's word, it being one group."""
+    """All members, each once. Subscriptions and settings are the same for a whole group: the first answer is used."""
     merged = parts[0]
     merged.connection_set = _each_once(parts)
     for part in parts:

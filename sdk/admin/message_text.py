@@ -1,7 +1,7 @@
-"""A message as mqadmin shows it: the detail block, RocketMQ's one-line toString, and JSON.
+"""A message as mqadmin prints it: the detail block, RocketMQ's one-line toString, and JSON.
 
-The one line and the block are what RocketMQ's tool prints, names and widths. Bodies are shown as text with
-control characters written out; whole and untouched they go to a file, as RocketMQ's tool does it.
+The line and the block have the names and widths of RocketMQ's tool. Bodies are printed as text with control characters
+escaped; the unchanged body is written to a file, as RocketMQ's tool does.
 """
 
 import base64
@@ -23,7 +23,7 @@ _NO_BODY = "NOT PRINT BODY"
 
 
 def message_json(message: "MessageExt", *, charset: str = "utf-8", with_body: bool = True) -> dict[str, Any]:
-    """Every field under RocketMQ's name; the body both as text and as it is, in base64."""
+    """All fields with RocketMQ's names; the body both as text and as base64."""
     body = body_of(message) if with_body else b""
     texts = {"body": _text(body, charset), "bodyBase64": base64.b64encode(body).decode()}
     return {
@@ -51,7 +51,7 @@ def message_json(message: "MessageExt", *, charset: str = "utf-8", with_body: bo
 
 
 def body_of(message: "MessageExt") -> bytes:
-    """The body; as stored when it is compressed in a way that cannot be read here."""
+    """The body; the stored bytes when their compression is not supported."""
     try:
         return message.body
     except ProtocolError:
@@ -59,7 +59,7 @@ def body_of(message: "MessageExt") -> bytes:
 
 
 def _text(body: bytes, charset: str) -> str:
-    """A body as text; some charsets (UTF-7) give halves of characters, which no terminal takes."""
+    """A body as text. Some charsets (UTF-7) decode to lone surrogates, which terminals cannot print."""
     return body.decode(charset, "replace").encode("utf-8", "replace").decode()
 
 
@@ -94,7 +94,7 @@ def print_line(message: "MessageExt", *, charset: str = "utf-8", with_body: bool
 
 
 def to_string(message: "MessageExt", *, with_body: bool = True) -> str:
-    """RocketMQ's ``MessageExt.toString``; it has the bytes of the body, unless that is not wanted."""
+    """RocketMQ's ``MessageExt.toString``, with the bytes of the body if ``with_body``."""
     body = java_value([byte - 256 if byte > 127 else byte for byte in body_of(message)]) if with_body else _NO_BODY
     inner = (
         f"Message{{topic='{message.topic}', flag={message.flag}, "
@@ -121,9 +121,9 @@ def to_string(message: "MessageExt", *, with_body: bool = True) -> str:
 
 
 def save_body(message: "MessageExt", index: int = 0) -> Path:
-    """Write the body to RocketMQ's place for it, ``/tmp/rocketmq/msgbodys/<msgId>``; OSError when it cannot be.
+    """Write the body to the file that RocketMQ uses, ``/tmp/rocketmq/msgbodys/<msgId>``; raises OSError.
 
-    The id is the producer's text, so it may not name another folder; the file may not be a link to elsewhere.
+    The producer chooses the id, so it must not lead to another folder, and the file must not be a symbolic link.
     """
     folder = Path(tempfile.gettempdir()) / "rocketmq" / "msgbodys"
     folder.mkdir(parents=True, exist_ok=True)

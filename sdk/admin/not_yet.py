@@ -1,4 +1,4 @@
-"""RocketMQ's commands (4.9 and 5.3) that this mqadmin does not have yet, so that it can say so."""
+"""RocketMQ's commands (4.9 and 5.3) that are not implemented here yet, for error messages and docs."""
 
 _NAMES = """
     addBroker allocateMQ brokerConsumeStats checkMsgSendRT checkRocksdbCqWriteProgress cleanBrokerMetadata
@@ -16,5 +16,5 @@ NOT_YET = tuple(sorted(_NAMES.split(), key=str.lower))
 
 
 def name_of_missing(name: str) -> str | None:
-    """RocketMQ's spelling of a command that is not here yet; None for any other name."""
+    """RocketMQ's spelling of a command that is not implemented yet; None for any other name."""
     return next((known for known in NOT_YET if known.lower() == name.lower()), None)

@@ -1,4 +1,4 @@
-"""The NameServers' record of ordered topics: ``broker-a:4;broker-b:4``, how many queues each broker has of it."""
+"""The NameServers' record of an ordered topic: its number of queues on each broker, ``broker-a:4;broker-b:4``."""
 
 from mqcommon.errors import UserError
 from sdk.admin.session import Session
@@ -10,7 +10,7 @@ NAMESPACE = "ORDER_TOPIC_CONFIG"
 async def set_order_conf(
     session: Session, topic: str, queue_nums: int, broker_addr: str | None, cluster_name: str | None
 ) -> str:
-    """Record an ordered topic: anew for a whole cluster, or beside the other brokers' entries for one broker."""
+    """Record an ordered topic: replace the record for a cluster, or only the entry of one broker."""
     targets = all_targets(await session.admin.cluster_info(), cluster_name)
     if broker_addr is None:
         entries = {one.broker_name: str(queue_nums) for one in targets}

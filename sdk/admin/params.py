@@ -1,6 +1,6 @@
 """Options and their values: addresses, times, charsets, and the options that commands share.
 
-Letters and long names are RocketMQ's; a value that cannot be is a usage error that says what would do.
+Letters and long names are RocketMQ's. An invalid value is a usage error that names a valid one.
 """
 
 import codecs
@@ -28,7 +28,7 @@ class Text(click.ParamType):  # type: ignore[type-arg]  # generic in newer click
 
 
 class Address(Text):
-    """``host:port``, or several with ``;`` between them (commas do too)."""
+    """``host:port``, or several separated by ``;`` or commas."""
 
     name = "host:port"
 
@@ -73,7 +73,7 @@ class Charset(click.ParamType):  # type: ignore[type-arg]  # generic in newer cl
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         try:
             name = codecs.lookup(str(value).strip()).name
-            # Codecs that give no text, and those that cannot pass over what is wrong, are of no use here.
+            # Refuse codecs that do not decode to text, and those that cannot replace invalid bytes.
             b"a\xff".decode(name, "replace")
         except (LookupError, UnicodeError):
             self.fail(f"{value!r} is not a charset, as in UTF-8 or GBK", param, ctx)
@@ -97,7 +97,9 @@ class Timestamp(click.ParamType):  # type: ignore[type-arg]  # generic in newer 
             except (ValueError, OverflowError):
                 continue
         self.fail(
-            f"{text!r} is no time: give ms since 1970, yyyy-MM-dd#HH:mm:ss:SSS, 2026-11-21T08:00:00Z or now", param, ctx
+            f"{text!r} is not a time: give ms since 1970, yyyy-MM-dd#HH:mm:ss:SSS, 2026-11-21T08:00:00Z or now",
+            param,
+            ctx,
         )
 
 
@@ -150,7 +152,7 @@ def cluster_name(help: str, **settings: Any) -> click.Option:
 
 
 def route_cluster() -> click.Option:
-    """-c, whose brokers are asked instead of those of the topic's route."""
+    """-c, a cluster whose brokers are asked instead of those in the topic's route."""
     return option("c", "cluster", "cluster name or parent topic of a lite topic: its brokers are asked", default=None)
 
 

@@ -1,4 +1,4 @@
-"""How far a group has consumed: rows of consumerProgress, and which client has which queue."""
+"""The rows of consumerProgress: how far a group has consumed, and which client has which queue."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -34,7 +34,7 @@ PROGRESS_WITH_CLIENT = Table(
 
 
 def queue_rows(stats: "ConsumeStats", client_ips: Mapping[MessageQueue, str]) -> list[dict[str, Any]]:
-    """One row a queue, sorted."""
+    """One row per queue, sorted."""
     return [
         {
             "topic": queue.topic,
@@ -52,7 +52,7 @@ def queue_rows(stats: "ConsumeStats", client_ips: Mapping[MessageQueue, str]) ->
 
 
 async def client_ips(session: Session, group: str) -> dict[MessageQueue, str]:
-    """Queue → the IP of the group's client that has it; what cannot be learnt is left out and said."""
+    """Queue → the IP of the group's client that has it. Unknown ones are left out, with a warning."""
     owners: dict[MessageQueue, str] = {}
     try:
         consumers = await session.admin.consumer_connection(group)
@@ -65,7 +65,7 @@ async def client_ips(session: Session, group: str) -> dict[MessageQueue, str]:
 
 
 def group_row(group: str, stats: "ConsumeStats", consumers: "ConsumerConnection | None") -> dict[str, Any]:
-    """One row a group; ``consumers`` is None when none is connected."""
+    """The row of a group; ``consumers`` is None when no consumer is connected."""
     connections = list(consumers.connection_set) if consumers is not None else []
     diff = sum(one.broker_offset - one.consumer_offset for one in stats.offset_table.values())
     version = kind = model = ""

@@ -1,4 +1,4 @@
-"""Reading queues for the commands that print messages: which queues, from where to where, pull by pull."""
+"""Reads queues for the commands that print messages: chooses queues and offsets, and pulls."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from sdk.consumer.pull import PullConsumer
     from sdk.consumer.result import PullResult
 
-# RocketMQ's brokers give no more than 32 at once, Skylark's as much as is asked for.
+# RocketMQ's brokers return at most 32 messages per pull, Skylark's as many as asked for.
 _PULL_COUNT = 1024
 _PULL_BYTES = 1024 * 1024
 # RocketMQ's tool prints these names
@@ -24,7 +24,7 @@ Take = Callable[["PullResult", "list[MessageExt]"], None]
 
 
 def status_name(result: "PullResult") -> str:
-    """How a pull ended, in the words of RocketMQ's tool."""
+    """The status of a pull as RocketMQ's tool prints it."""
     return _STATUS.get(result.status.name, result.status.name)
 
 
@@ -36,14 +36,14 @@ def queue_text(queue: "MessageQueue") -> str:
 
 
 def queue_json(queue: "MessageQueue", **more: Any) -> dict[str, Any]:
-    """A queue, and what is told of it."""
+    """A queue for JSON, with ``more`` members."""
     return {"brokerName": queue.broker_name, "queueId": queue.queue_id, **more}
 
 
 async def chosen_queues(
     consumer: "PullConsumer", topic: str, broker_name: str | None = None, queue_id: int | None = None
 ) -> "list[MessageQueue]":
-    """The queues of the topic, or those of one broker or number; UserError when there is none."""
+    """The queues of the topic, limited to a broker name or a queue id if given; UserError when there is none."""
     every = await consumer.message_queues(topic)
     queues = [
         queue for queue in every if broker_name in (None, queue.broker_name) and queue_id in (None, queue.queue_id)
@@ -54,7 +54,7 @@ async def chosen_queues(
 
 
 def which_queues(queues: "Sequence[MessageQueue]", broker_name: str | None) -> str:
-    """Where there are queues, as an answer to one who asked for others: of the broker that was named, else of each."""
+    """The existing queues, for the error about an unknown one: of the given broker, else of each broker."""
     counts = Counter(queue.broker_name for queue in queues)
     if broker_name is not None and broker_name in counts:
         return f"broker {broker_name} has queues 0 to {counts[broker_name] - 1}"
@@ -65,7 +65,7 @@ def which_queues(queues: "Sequence[MessageQueue]", broker_name: str | None) -> s
 async def span_of(
     consumer: "PullConsumer", queue: "MessageQueue", begin: int | None, end: int | None
 ) -> tuple[int, int]:
-    """The first offset, and the one behind the last, of what was stored from ``begin`` up to before ``end`` (ms)."""
+    """The offsets [first, last + 1) of the messages stored from ``begin`` up to, not including, ``end`` (ms)."""
     first = await (consumer.min_offset(queue) if begin is None else consumer.search_offset(queue, begin))
     after = await (consumer.max_offset(queue) if end is None else consumer.search_offset(queue, end))
     return first, after
@@ -82,9 +82,9 @@ async def read_queue(
     expression: str = "*",
     most: int | None = None,
 ) -> tuple[str, int]:
-    """Give each pull with its messages to ``take``, up to before ``end``, and no more than ``most`` messages.
+    """Pass each pull and its messages to ``take``, up to offset ``end`` (exclusive) and at most ``most`` messages.
 
-    Returns the status that ended it, and where to read on.
+    Returns the status of the last pull, and the offset to continue at.
     """
     at, left = start, end - start if most is None else most
     while at < end and left > 0:

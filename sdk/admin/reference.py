@@ -1,4 +1,4 @@
-"""docs/mqadmin.md, made from the commands themselves, so that it cannot fall behind them."""
+"""Generates docs/mqadmin.md from the commands, so that it is always up to date."""
 
 import inspect
 import textwrap
@@ -14,7 +14,7 @@ _HEAD = """# mqadmin
 <!-- made by scripts/docs: do not edit -->
 
 `mqadmin` administers Skylark and Apache RocketMQ clusters. Commands, option letters and long names are RocketMQ's,
-and tables are printed with RocketMQ's column heads and widths (those of 5.3), so scripts for the official tool go on
+and tables are printed with RocketMQ's column heads and widths (those of 5.3), so scripts for the official tool keep
 working.
 
 ```
@@ -24,30 +24,31 @@ mqadmin topicRoute -t orders
 mqadmin help sendMessage
 ```
 
-- **Where**: `-n host:port;host:port`, or `NAMESRV_ADDR`. Several NameServers are each told what each must know. With
-  a broker's address (`-b host:port`) none is needed, unless the command has to tell it something too.
+- **NameServers**: `-n host:port;host:port`, or `NAMESRV_ADDR`. Changes that NameServers store are made at each of
+  them. With a broker's address (`-b host:port`) no NameServer is needed, unless the command also changes something
+  there.
 - **JSON**: `--output json` prints one standard JSON document on stdout, with RocketMQ's member names as keys. Results
-  of an operation at several servers are listed one by one: `ok`, and `error` where it failed. Errors are JSON, too,
-  each on a line of stderr: `error`, RocketMQ's `code` where a server refused, and the `addr` of the server (else null).
-  So are warnings: `warning`.
-- **Exit codes**: 0 done; 1 an operation failed, at one server or at all, with one line on stderr that says what to do;
-  2 the command line is wrong.
-- **Time**: `--timeout` counts for each answer of each server.
+  of an operation at several servers are listed one by one: `ok`, and `error` if it failed. Errors are also JSON, each
+  on a line of stderr: `error`, RocketMQ's `code` if a server refused, and the `addr` of the server (else null).
+  Warnings are printed in the same way: `warning`.
+- **Exit codes**: 0: success; 1: an operation failed at some or all servers, and one line on stderr says what to do;
+  2: the command line is wrong.
+- **Timeout**: `--timeout` is for each answer of each server.
 - **Times of messages**: ms since 1970, local time as `2026-11-21#08:00:00:000`, ISO 8601 with or without a zone
   (`2026-11-21T08:00:00Z`), or `now`.
-- **Names**: a command is found in any case; a mistyped one is answered with the nearest. What RocketMQ's tool has and
-  this one does not have yet is listed [at the end](#not-there-yet).
+- **Names**: command names are case-insensitive; for a mistyped one the error suggests the nearest. RocketMQ's commands
+  that are not implemented yet are listed [at the end](#not-implemented-yet).
 - **Completion**: `mqadmin completion bash|zsh|fish` prints the script for your shell.
 
-Where RocketMQ's tool accepts both `-b` and `-c` and silently takes one of them, this one refuses.
-Names longer than their column are printed whole. `printMsg` and `printMsgByQueue` stop after 1,000 messages and say so
-(`--limit`); control characters in messages are written out, so that they cannot drive the terminal. `searchOffset` is
-Skylark's own.
+RocketMQ's tool accepts both `-b` and `-c` and silently uses one of them; this one refuses.
+Names longer than their column are not cut. `printMsg` and `printMsgByQueue` stop after 1,000 messages and say so
+(`--limit`). Control characters in messages are escaped, so that they cannot control the terminal. `searchOffset` does
+not exist in RocketMQ.
 """
 
 
 def markdown(group: Families) -> str:
-    """The reference of a group: families, commands, options."""
+    """The reference of all commands and options, by family."""
     ctx = click.Context(group, info_name="mqadmin")
     shared = _shared_options(group)
     parts = [_HEAD, "## Options of every command\n", *_option_table(ctx, shared)]
@@ -55,13 +56,13 @@ def markdown(group: Families) -> str:
         parts.append(f"## {family}\n")
         for name in names:
             parts += _command_parts(ctx, group.commands[name], {param.name for param in shared})
-    parts.append("## Not there yet\n")
+    parts.append("## Not implemented yet\n")
     parts.append(textwrap.fill(", ".join(f"`{name}`" for name in NOT_YET) + ".", 118, break_on_hyphens=False))
     return "\n".join(parts).rstrip() + "\n"
 
 
 def _shared_options(group: Families) -> list[click.Option]:
-    """The options that nearly all commands have: those of the first command that are not its own."""
+    """The options that nearly all commands have, taken from the first command."""
     every = [
         {param.name for param in command.params}
         for name, command in group.commands.items()

@@ -1,8 +1,7 @@
-"""What a result looks like on stdout: tables in RocketMQ's own printf formats, or one JSON document.
+"""Results on stdout: tables in RocketMQ's printf formats, or one JSON document. Pure: no clients, no click.
 
-Python's ``%`` understands Java's format strings, so each table holds the string that the official tool
-prints with and a diff against its output needs no translation. Names are never cut to the column's width
-(RocketMQ does): a wide name moves its row, a cut one cannot be copied. Pure: no clients, no click.
+Python's ``%`` understands Java's format strings, so each table has the format string of the official tool. Unlike in
+RocketMQ, names are never cut to the column's width, so that they can be copied; a long name shifts its row.
 """
 
 import json
@@ -19,7 +18,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Columns as (head, key of the row), with the printf format of a row and, where it differs, of the heads."""
+    """Columns as (head, key of the row), the printf format of a row, and that of the heads if it differs."""
 
     columns: tuple[tuple[str, str], ...]
     row_format: str
@@ -42,19 +41,19 @@ class Table:
 
 
 def to_json(document: Any, *, one_line: bool = False) -> str:
-    """Standard JSON: quoted keys, no NaN, non-ASCII text as it is."""
+    """Standard JSON: quoted keys, no NaN, non-ASCII text unescaped."""
     return json.dumps(document, ensure_ascii=False, allow_nan=False, indent=None if one_line else 2)
 
 
 def time_text(timestamp_ms: int) -> str:
-    """Local time to the millisecond, as ``2026-11-21 02:59:15,854``; blank where there is no time."""
+    """Local time to the millisecond, as ``2026-11-21 02:59:15,854``; blank when there is no time."""
     if timestamp_ms <= 0:
         return ""
     return f"{seconds_text(timestamp_ms)},{timestamp_ms % 1000:03d}"
 
 
 def seconds_text(timestamp_ms: int) -> str:
-    """Local time to the second; the plain number when it is no time that a calendar knows."""
+    """Local time to the second; the plain number when it is out of the calendar's range."""
     try:
         return datetime.fromtimestamp(timestamp_ms // 1000).strftime("%Y-%m-%d %H:%M:%S")
     except (ValueError, OverflowError, OSError):
@@ -62,7 +61,7 @@ def seconds_text(timestamp_ms: int) -> str:
 
 
 def visible(text: str) -> str:
-    """``text`` with control characters written out: a message must not drive the reader's terminal."""
+    """``text`` with control characters escaped: a message must not control the user's terminal."""
     return _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
 
 
@@ -80,6 +79,6 @@ def java_value(value: Any) -> str:
 
 
 def java_object(name: str, members: Mapping[str, Any], brackets: str = "[]") -> str:
-    """``Name [a=1, b=true]``, the shape of RocketMQ's toString; ``{}`` is written without the blank."""
+    """``Name [a=1, b=true]``, the format of RocketMQ's toString; with ``{}`` there is no blank."""
     inside = ", ".join(f"{key}={java_value(value)}" for key, value in members.items())
     return f"{name}{' ' if brackets == '[]' else ''}{brackets[0]}{inside}{brackets[1]}"

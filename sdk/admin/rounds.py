@@ -1,4 +1,4 @@
-"""Commands that print again and again with -i, until Ctrl-C. Neighbour: session.py."""
+"""Commands that repeat with -i until Ctrl-C. Neighbour: session.py."""
 
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
@@ -18,7 +18,7 @@ def interval_option() -> click.Option:
     return option(
         "i",
         "interval",
-        "print again and again, with that many seconds between; ends with Ctrl-C",
+        "repeat every so many seconds, until Ctrl-C",
         type=click.FloatRange(min=0, min_open=True),
         metavar="SECONDS",
         default=None,
@@ -31,9 +31,9 @@ async def in_rounds(
     look: Callable[[], Awaitable[T]],
     lines: Callable[[T], Iterable[str]],
 ) -> T | None:
-    """What ``look`` found, said as ``lines``; with an interval it is said in each round, and None is returned.
+    """Return the result of ``look``. With an interval, print it as ``lines`` in each round, and return None.
 
-    With --output json each round is one line then.
+    With --output json each round is then one line.
     """
     if interval_s is None:
         found = await look()
@@ -42,7 +42,7 @@ async def in_rounds(
     try:
         await _repeat(session, interval_s, look, lines)
     except* KeyboardInterrupt:
-        pass  # how one ends it
+        pass  # the normal end
     return None
 
 
@@ -55,7 +55,7 @@ async def _repeat(
         try:
             found = await look()
         except SkylarkError as error:
-            # who was asked may be back in the next round
+            # the server may answer in the next round
             session.fail(error)
         else:
             _say(session, lines(found))

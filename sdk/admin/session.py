@@ -1,8 +1,8 @@
-"""One run of one command: the opened Admin, where lines go, and whether anything failed.
+"""One run of one command: the open Admin, its output, and whether anything failed.
 
-A command's function gets a Session. It returns its result as plain data, which becomes a table or one JSON
-document; what a table's reader should see while it works goes through ``say``; what failed at one of several
-servers goes through ``fail`` and makes the exit code 1. ``Clients`` is the seam where tests put fakes.
+A command's function gets a Session and returns its result as plain data, which is printed as a table or as one JSON
+document. It prints lines of a table while it works with ``say``, and reports a failure at one of several servers with
+``fail``, which makes the exit code 1. Tests replace ``Clients`` with fakes.
 """
 
 import sys
@@ -30,7 +30,7 @@ TOOLS_GROUP = "TOOLS_CONSUMER"
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The options that every command has. ``namesrv`` is empty when a broker is named and no NameServer."""
+    """The options of every command. ``namesrv`` is empty when only a broker's address is given."""
 
     namesrv: str
     timeout_ms: int = 5000
@@ -38,7 +38,7 @@ class Settings:
 
 
 class Clients(Protocol):
-    """Opens what commands talk through."""
+    """Opens the clients that commands use."""
 
     def admin(self, settings: Settings) -> AbstractAsyncContextManager["Admin"]: ...
 
@@ -48,7 +48,7 @@ class Clients(Protocol):
 
 
 class SdkClients:
-    """The SDK's own; imported when a command runs, so that help and completion stay quick."""
+    """The SDK's clients. They are imported when a command runs, so that help and completion are fast."""
 
     def admin(self, settings: Settings) -> AbstractAsyncContextManager["Admin"]:
         from sdk.admin.client import Admin
@@ -58,18 +58,18 @@ class SdkClients:
     def producer(self, settings: Settings, group: str) -> AbstractAsyncContextManager["Producer"]:
         from sdk.producer.producer import Producer
 
-        # a weaker acknowledgement is told as the send's status, as RocketMQ's tool tells it
+        # a weaker acknowledgement is printed as the status of the send, as in RocketMQ's tool
         return Producer(settings.namesrv, group=group, send_timeout_ms=settings.timeout_ms, accept_weaker=True)
 
     def consumer(self, settings: Settings, group: str) -> AbstractAsyncContextManager["PullConsumer"]:
         from sdk.consumer.pull import PullConsumer
 
-        # without heartbeats: reading with a tool makes no group
+        # without heartbeats: reading with a tool must not create a group
         return PullConsumer(settings.namesrv, group=group, timeout_ms=settings.timeout_ms, heartbeat=False)
 
 
 class Session:
-    """What a command's function works with."""
+    """The context of a command's function."""
 
     def __init__(self, clients: Clients, settings: Settings, admin: "Admin") -> None:
         self.settings = settings
@@ -92,25 +92,25 @@ class Session:
         return addrs
 
     def producer(self, group: str) -> AbstractAsyncContextManager["Producer"]:
-        """A producer at the same NameServers."""
+        """A producer with the same NameServers."""
         return self._clients.producer(self.settings, group)
 
     def consumer(self, group: str = TOOLS_GROUP) -> AbstractAsyncContextManager["PullConsumer"]:
-        """A consumer at the same NameServers."""
+        """A consumer with the same NameServers."""
         return self._clients.consumer(self.settings, group)
 
     def say(self, line: str = "") -> None:
-        """A line of the table, now; nothing when JSON is wanted."""
+        """Print a line of the table now; does nothing with --output json."""
         if not self.json:
             self.clear_progress()
             click.echo(line)
 
     def warn(self, text: str) -> None:
-        """A line on stderr."""
+        """Print a warning on stderr."""
         self._complain({"warning": text}, text)
 
     def fail(self, error: BaseException, doing: str = "") -> str:
-        """One line on stderr, and exit code 1 at the end; returns the text for the JSON result."""
+        """Print an error on stderr and set exit code 1. Returns the text for the JSON result."""
         self.failed = True
         document = error_document(error, doing)
         self._complain(document, document["error"])
@@ -121,23 +121,23 @@ class Session:
         click.echo(to_json(document, one_line=True) if self.json else f"mqadmin: {text}", err=True)
 
     def progress(self, text: str) -> None:
-        """What a long operation is at, on one line of stderr that the next one replaces; only on a terminal."""
+        """Show the progress of a long operation on one line of stderr, if that is a terminal."""
         if sys.stderr.isatty():
             click.echo(f"\r\x1b[K{text}", err=True, nl=False)
             self._progress_shown = True
 
     def clear_progress(self) -> None:
-        """Take the progress line away before something else is printed."""
+        """Erase the progress line before something else is printed."""
         if self._progress_shown:
             click.echo("\r\x1b[K", err=True, nl=False)
             self._progress_shown = False
 
     def admin_at(self, namesrv_addr: str) -> AbstractAsyncContextManager["Admin"]:
-        """An Admin that knows one of the NameServers only: for what each must be told, and may refuse, by itself."""
+        """An Admin for one of the NameServers only, for changes that must be made at each of them."""
         return self._clients.admin(replace(self.settings, namesrv=namesrv_addr))
 
     async def each(self, keys: Iterable[str], ask: Callable[[str], Awaitable[T]]) -> "Answers[T]":
-        """``ask`` for each key, some at a time, with progress shown."""
+        """Await ``ask`` for each key, several at a time, and show the progress."""
         from sdk.fanout import ask_all
 
         every = list(keys)

@@ -1,6 +1,6 @@
-"""Which brokers a command is for (-b or -c), and doing something at each of them.
+"""The brokers that -b or -c choose, and running an operation at each of them.
 
-A failure at one broker is said at once and does not keep the others from their turn; the exit code is then 1.
+A failure at one broker is printed at once and does not stop the others; the exit code is then 1.
 """
 
 from collections.abc import Awaitable, Callable, Iterable
@@ -44,14 +44,14 @@ def all_targets(info: "ClusterInfo", cluster: str | None = None) -> list[Target]
 async def chosen_addrs(
     session: Session, broker_addr: str | None, cluster_name: str | None, *, slaves: bool = False
 ) -> list[str]:
-    """The address of -b, or those of the masters (``slaves``: of all brokers) of -c; UserError when it has none."""
+    """The address of -b, or the masters (``slaves``: all brokers) of the cluster -c; UserError when it has none."""
     if broker_addr is not None:
         return [broker_addr]
     assert cluster_name is not None
     targets = all_targets(await session.admin.cluster_info(), cluster_name)
     addrs = [one.addr for one in targets if slaves or one.broker_id == MASTER_ID]
     if not addrs:
-        raise UserError(f"cluster {cluster_name} has no master now; look at mqadmin clusterList")
+        raise UserError(f"cluster {cluster_name} has no master now; see mqadmin clusterList")
     return addrs
 
 
@@ -64,7 +64,7 @@ async def at_each(
     *,
     key: str = "brokerAddr",
 ) -> list[dict[str, Any]]:
-    """``act`` at each address in turn, saying ``done(addr)`` after it; the results are for JSON."""
+    """Run ``act`` for each address in turn and print ``done(addr)`` after it. Returns the results for JSON."""
     results: list[dict[str, Any]] = []
     for addr in addrs:
         try:
@@ -80,5 +80,5 @@ async def at_each(
 
 
 def all_ok(results: Iterable[dict[str, Any]]) -> bool:
-    """Whether `at_each` met no failure."""
+    """Whether all results of `at_each` are ok."""
     return all(result["ok"] for result in results)

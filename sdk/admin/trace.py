@@ -1,4 +1,4 @@
-"""The trace of a sent message, as RocketMQ's clients write it into a topic of its own; pure."""
+"""The trace of a sent message, in the format that RocketMQ's clients write to the trace topic; pure."""
 
 from mqcommon.message.ids import parse_offset_msg_id
 from mqcommon.message.message import Message
@@ -12,7 +12,7 @@ _FIELD, _END = "\x01", "\x02"
 
 
 def trace_of_send(message: Message, result: SendResult, group: str, sent_ms: int, cost_ms: int) -> Message:
-    """What tells of ``message``, sent at ``sent_ms``; its keys are those by which queryMsgTraceById looks for it."""
+    """The trace message for ``message``, sent at ``sent_ms``, with the keys by which queryMsgTraceById finds it."""
     host, port, _ = parse_offset_msg_id(result.offset_msg_id)
     fields = (
         "Pub",

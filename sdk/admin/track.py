@@ -1,4 +1,4 @@
-"""Who has consumed a message: RocketMQ's message tracks, one for each group that reads the topic."""
+"""Which groups have consumed a message: RocketMQ's message tracks, one for each group that reads the topic."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ _NOT_ONLINE = 206
 
 
 async def message_tracks(session: Session, message: "MessageExt") -> list[dict[str, Any]]:
-    """A row a group; empty when no group reads the topic."""
+    """One row per group; empty when no group reads the topic."""
     groups = await session.admin.groups_of_topic(message.topic)
     return [await _track(session, message, group) for group in groups]
 

@@ -1,6 +1,6 @@
 """The names of RocketMQ's version numbers, in the order of its enum: 479 is ``V5_3_3``.
 
-Each release has two numbers, its snapshot and itself. Minor versions 3.3 to 3.9 have no patch 0.
+Each release has two numbers, one for its snapshot and one for itself. Minor versions 3.3 to 3.9 have no patch 0.
 """
 
 from collections.abc import Iterator
@@ -30,5 +30,5 @@ VERSION_NAMES = tuple(_names())
 
 
 def version_name(version: int) -> str:
-    """``V5_3_3`` for 479; numbers past the table are ``HIGHER_VERSION``."""
+    """``V5_3_3`` for 479; numbers after the last are ``HIGHER_VERSION``."""
     return VERSION_NAMES[min(version, len(VERSION_NAMES) - 1)] if version >= 0 else str(version)

@@ -1,14 +1,14 @@
-"""Producer, PullConsumer, Admin and Client for plain threads: scripts, notebooks, Spark tasks.
+"""Blocking Producer, PullConsumer, Admin and Client, for scripts, notebooks and Spark tasks.
 
     with PullConsumer("127.0.0.1:9876") as consumer:
         for queue in consumer.message_queues("flights"): ...
 
-The methods are those of the async classes, blocking; they may be called from any thread. Each object has one
-background thread with an event loop, or shares that of a `Client`.
+The methods are those of the async classes, and may be called from any thread. Each object has one background thread
+with an event loop, or shares that of a `Client`.
 
-loop.py      threads, and the clients that are open in them; facade.py: what all classes have in common
-client.py    Client, which several of the others may share
-admin.py, consumer.py, producer.py: made from the async classes by scripts/docs
+loop.py      event loop threads and the clients in them; facade.py: the base class of the blocking classes
+client.py    Client, which the other classes may share
+admin.py, consumer.py, producer.py: generated from the async classes by scripts/docs
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""`Client`, blocking: several producers, consumers and admins in one thread, with one set of connections."""
+"""The blocking `Client`: producers, consumers and admins that share one event loop thread and its connections."""
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
@@ -15,8 +15,9 @@ C = TypeVar("C")
 class Client(Facade[shared.Client]):
     """Connections, routes, heartbeats and a thread that any number of Producers, PullConsumers and Admins share.
 
-    ``with Client("127.0.0.1:9876") as client, Producer(client) as producer, Admin(client) as admin: ...``; arguments as
-    the async one's.
+    ``with Client("127.0.0.1:9876") as client, Producer(client) as producer, Admin(client) as admin: ...``
+
+    The arguments are those of the async class.
     """
 
     def __init__(self, nameserver: str | None = None, *, timeout_ms: float = DEFAULT_TIMEOUT_MS) -> None:
@@ -24,7 +25,7 @@ class Client(Facade[shared.Client]):
 
     @property
     def client_id(self) -> str:
-        """What brokers list this client under."""
+        """The id under which brokers list this client."""
 
         async def client_id(client: shared.Client) -> str:
             return client.client_id
@@ -36,7 +37,7 @@ def loop_of(
     nameserver: str | Client | None,
     make: Callable[[str | shared.Client | None], AbstractAsyncContextManager[C]],
 ) -> ClientLoop[C]:
-    """Where the client that ``make`` makes is opened: in the loop of the `Client`, if one is given, else in its own."""
+    """A loop for the client that ``make`` returns: the loop of the `Client` if one is given, else its own."""
     if not isinstance(nameserver, Client):
         return ClientLoop(lambda: make(nameserver))
     host = nameserver._loop

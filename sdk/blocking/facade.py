@@ -1,4 +1,4 @@
-"""What the blocking classes have in common."""
+"""The base class of the blocking classes, and iterators over streams."""
 
 from collections.abc import Callable, Iterator
 from types import TracebackType
@@ -18,12 +18,12 @@ class Facade(Generic[C]):
         self._loop = loop
 
     def open(self) -> Self:
-        """Connect; ``with`` does it."""
+        """Open the client; ``with`` calls it."""
         self._loop.open()
         return self
 
     def close(self) -> None:
-        """Leave the group, if there is one, and close the connections, if they are not shared; ``with`` does it."""
+        """Leave the group, and close the connections unless they are shared; ``with`` calls it."""
         self._loop.close()
 
     def __enter__(self) -> Self:
@@ -36,7 +36,7 @@ class Facade(Generic[C]):
 
 
 def batches_of(loop: ClientLoop[C], stream_of: Callable[[C], MessageStream]) -> Iterator[list[MessageExt]]:
-    """The batches of a stream that is started now."""
+    """Start a stream and iterate over its batches."""
     client = loop.opened()
 
     async def start(it: C) -> MessageStream:
@@ -46,12 +46,12 @@ def batches_of(loop: ClientLoop[C], stream_of: Callable[[C], MessageStream]) -> 
 
 
 def messages_of(loop: ClientLoop[C], stream_of: Callable[[C], MessageStream]) -> Iterator[MessageExt]:
-    """The messages of a stream that is started now."""
+    """Start a stream and iterate over its messages."""
     return _messages(loop.opened(), batches_of(loop, stream_of))
 
 
 def _messages(client: OpenClient[C], found: Iterator[list[MessageExt]]) -> Iterator[MessageExt]:
-    """The messages one by one; none in the child of a fork, which would hand out what its parent does."""
+    """The messages one by one. RuntimeError in the child of a fork, which would return the same ones as its parent."""
     for batch in found:
         for message in batch:
             if not client.home.is_here:
@@ -60,9 +60,9 @@ def _messages(client: OpenClient[C], found: Iterator[list[MessageExt]]) -> Itera
 
 
 def _batches(client: OpenClient[C], stream: MessageStream) -> Iterator[list[MessageExt]]:
-    """What ``stream`` brings. It stays with the loop that it was started in, also after a fork."""
+    """The batches of ``stream``. It belongs to the loop in which it was started, also after a fork."""
     try:
         while (batch := client.call(lambda _: anext(stream, None))) is not None:
             yield batch
     finally:
-        client.tell(lambda _: stream.close())
+        client.post(lambda _: stream.close())

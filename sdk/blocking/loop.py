@@ -1,12 +1,13 @@
 """Threads that run an event loop, and the clients that are open in them.
 
-Opening waits until the client is open, and raises in the caller what went wrong there. A call hands an async function
-to the loop and waits for its end; Ctrl-C in the waiting thread cancels it. A client has a thread of its own, which ends
-with it, or is a guest in the thread of the client that it shares; guests are closed before their host. Threads are
-daemons: a program that forgets to close still ends.
+Opening a client waits until it is open, and raises its errors in the caller. A call runs an async function in the loop
+and waits for its end; Ctrl-C in the waiting thread cancels it. A client has its own thread, which ends with it, or is a
+guest in the thread of the client that it shares; guests are closed before their host. The threads are daemons: a
+program that does not close its clients still ends.
 
-A child of a fork has the objects but not the thread, and locks as they were in that moment. So it leaves all of its
-parent's alone, and its first call opens a client of its own (and first one of its host's, if it is a guest).
+A child of a fork has the objects but not the thread, and a lock that was held during the fork stays locked. So the
+child never uses its parent's thread, connections and locks. Its first call opens a new client (for a guest: first a new
+one for its host).
 """
 
 import threading
@@ -24,7 +25,7 @@ T = TypeVar("T")
 
 
 class OpenClient(Generic[C]):
-    """One client in a thread of its own, or in the thread of ``host``; it belongs to the process that opened it."""
+    """One client in its own thread or in the thread of ``host``. It belongs to the process that opened it."""
 
     def __init__(self, client: AbstractAsyncContextManager[C], host: "OpenClient[Any] | None" = None) -> None:
         self._made = client
@@ -37,7 +38,7 @@ class OpenClient(Generic[C]):
         self._token: trio.lowlevel.TrioToken | None = None
         self._stop = trio.Event()
         self._client: C | None = None
-        # Of calls that are under way, and clients that are open in this one's thread. Only the loop uses them.
+        # The calls in progress, and the clients that are guests in this thread. Only the loop uses them.
         self._calls: dict[trio.CancelScope, None] = {}
         self._guests: dict[OpenClient[Any], None] = {}
         self._nursery: trio.Nursery | None = None
@@ -45,11 +46,11 @@ class OpenClient(Generic[C]):
 
     @property
     def was_opened(self) -> bool:
-        """Whether the client is there, or was until it was closed."""
+        """Whether opening the client has succeeded; it may have been closed since."""
         return self._client is not None
 
     def open(self) -> None:
-        """Open the client; raises what opening it raised."""
+        """Open the client; raises the errors of opening it."""
         if self._host is None:
             self._thread.start()
         else:
@@ -65,7 +66,7 @@ class OpenClient(Generic[C]):
             raise _closed() if isinstance(self._failure, trio.Cancelled) else self._failure
 
     def call(self, work: Callable[[C], Awaitable[T]]) -> T:
-        """What ``work`` returns or raises in the loop, with the client as its argument."""
+        """Run ``work`` with the client in the loop, and return its result or raise its error."""
         self.home.check()
         client, token = self._client, self._token
         if client is None or token is None:
@@ -91,14 +92,14 @@ class OpenClient(Generic[C]):
             self._soon(scope.cancel)
             raise
 
-    def tell(self, work: Callable[[C], object]) -> None:
-        """Let the loop do ``work``, without waiting; nothing in a child of its process."""
+    def post(self, work: Callable[[C], object]) -> None:
+        """Let the loop run ``work`` later. Does nothing in a child process."""
         client = self._client
         if self.home.is_here and client is not None:
             self._soon(lambda: work(client))
 
     def close(self) -> None:
-        """Close the client and wait until that is done; nothing in a child of its process."""
+        """Close the client and wait until it is closed. Does nothing in a child process."""
         self.is_closing = True
         if self.home.is_here and self._token is not None:
             self._soon(self._stop.set)
@@ -123,7 +124,7 @@ class OpenClient(Generic[C]):
         """The thread."""
         try:
             trio.run(self._serve)
-        except BaseException as error:  # it ends this thread either way; `open` and `call` show it
+        except BaseException as error:  # `open` and `call` report it
             self._failure = error
         finally:
             self._ended.set()
@@ -137,7 +138,7 @@ class OpenClient(Generic[C]):
         host._nursery.start_soon(self._be_guest, host)
 
     async def _be_guest(self, host: "OpenClient[Any]") -> None:
-        """As long as the client is open; its errors are for those who open and use it, not for the host."""
+        """Serve until the client is closed. Its errors are raised in its own callers; they must not end the host."""
         host._guests[self] = None
         try:
             await self._serve()
@@ -167,11 +168,10 @@ class OpenClient(Generic[C]):
 
 
 class ClientLoop(Generic[C]):
-    """One client of type ``C``, and after a fork another one in the child.
+    """One client of type ``C``, and after a fork a new one in the child.
 
-    ``make`` is called at once, so that its errors are the caller's. It makes another client for every child. With
-    ``host`` the client is a guest there: ``make`` is called again when it is opened, as the host's client may have been
-    made again, too.
+    ``make`` is called at once, so that its errors are raised in the caller, and again for every child. With ``host``
+    the client is a guest there: ``make`` is called again when it is opened, since the host may have a new client.
     """
 
     def __init__(
@@ -179,33 +179,33 @@ class ClientLoop(Generic[C]):
     ) -> None:
         self._make = make
         self._host = host
-        #: What ``make`` returned last.
+        #: The last result of ``make``.
         self.made = make()
         self._is_fresh = host is None
         self._open: OpenClient[C] | None = None
-        # By the number of forks, since a lock may be held in the moment of a fork.
+        # A lock for each process, by its number of forks: the parent's may have been held during the fork.
         self._reopening: dict[int, threading.Lock] = {}
 
     def open(self) -> None:
-        """Open the client; raises what opening it raised."""
+        """Open the client; raises the errors of opening it."""
         if self._open is not None and self._open.home.is_here:
             raise RuntimeError("this client was opened before; make another")
         self._open = opening = self._next_client()
         opening.open()
 
     def call(self, work: Callable[[C], Awaitable[T]]) -> T:
-        """What ``work`` returns or raises in the loop, with the client as its argument."""
+        """Run ``work`` with the client in the loop, and return its result or raise its error."""
         return self.opened().call(work)
 
     def opened(self) -> OpenClient[C]:
-        """The client of this process; in a child of the process that opened it, it is opened here."""
+        """The client of this process. In a child process the first call opens a new one."""
         client = self._open
         if client is None:
             raise _not_open()
         return client if client.home.is_here else self._reopened()
 
     def close(self) -> None:
-        """Close the client and wait until that is done. Closing twice does no harm."""
+        """Close the client and wait until it is closed. It may be called more than once."""
         if self._open is not None:
             self._open.close()
 

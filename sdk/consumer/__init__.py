@@ -1,9 +1,9 @@
 """Reading messages.
 
 pull.py    PullConsumer: the caller chooses queues and offsets
-replicas.py  which broker of a set is asked
-commits.py  offsets on their way to the master
-stream.py  batches of one queue, one pull ahead of the caller
-result.py  what a pull brings
-member.py  what brokers are told about a pull consumer
+replicas.py  the choice of the broker of a set to ask
+commits.py  committed offsets, kept and retried while the master is down
+stream.py  batches of one queue, pulled one ahead of the caller
+result.py  results of pulls
+member.py  the heartbeats of a pull consumer
 """

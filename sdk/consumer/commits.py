@@ -1,7 +1,7 @@
-"""Offsets that a consumer commits. Only the master takes them; while it is away they are kept here.
+"""Offsets that a consumer commits. Only the master accepts them; while it is unreachable they are kept here.
 
-The newest of each queue is committed when the master is back, or at the end if that is in time. What is lost with this
-process costs messages seen twice, never one that is skipped.
+The newest offset of each queue is committed when the master is back, or when the consumer closes. If the process ends
+before that, the group reads some messages again, but never skips one.
 """
 
 import logging
@@ -22,23 +22,24 @@ LAST_TRY_S = 1.0
 
 
 class Commits:
-    """The offsets of one group, on their way to the masters."""
+    """The offsets that one group commits to the masters."""
 
     def __init__(self, client: ClientHandle, replicas: Replicas, group: str) -> None:
         self._client = client
         self._replicas = replicas
         self._group = group
         self._kept: dict[MessageQueue, int] = {}
-        # Broker sets that are there, even when a NameServer has forgotten one whose brokers are all away.
+        # (topic, broker name) of broker sets that were in a route once. When all brokers of a set are down it leaves
+        # the route, but its offsets are still kept.
         self._sets: dict[tuple[str, str], None] = {}
         self._is_retrying = False
 
     def kept(self, mq: MessageQueue) -> int | None:
-        """The offset that waits for the master."""
+        """The kept offset of the queue, which the master has not accepted yet."""
         return self._kept.get(mq)
 
     async def commit(self, mq: MessageQueue, offset: int) -> None:
-        """Commit, or keep it for later. RouteNotFound when there is no such broker set; BrokerError when refused."""
+        """Commit the offset, or keep it. RouteNotFound for an unknown broker set; BrokerError when refused."""
         self._kept.pop(mq, None)
         route = await self._client.instance.route(mq.topic)
         if mq.broker_name in route.brokers:
@@ -51,7 +52,7 @@ class Commits:
             self._keep(mq, offset, error)
 
     async def close(self) -> None:
-        """A last try for what is kept."""
+        """Try once more to commit the kept offsets."""
         with trio.move_on_after(LAST_TRY_S):
             for mq in list(self._kept):
                 await self._retry(mq)
@@ -63,7 +64,7 @@ class Commits:
 
     def _keep(self, mq: MessageQueue, offset: int, error: SkylarkError) -> None:
         if not self._kept:
-            logger.warning("offsets are kept here until the master of broker %s is back: %s", mq.broker_name, error)
+            logger.warning("keeping offsets until the master of broker %s is back: %s", mq.broker_name, error)
         self._kept[mq] = offset
         if not self._is_retrying:
             self._is_retrying = True

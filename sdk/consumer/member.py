@@ -1,11 +1,11 @@
-"""What a pull consumer tells brokers about itself: heartbeats, and the answer to "what are you doing?"."""
+"""A pull consumer as brokers see it: its part of heartbeats, and its answer to code 307 (consumer status)."""
 
 from remoting.protocol.bodies.heartbeat import ConsumerData, SubscriptionData, parse_subscription
 from remoting.protocol.bodies.running_info import ConsumerRunningInfo
 
 
 class PullMember:
-    """The member of ``group`` that one `PullConsumer` is; see `sdk.membership.Consumer`."""
+    """One `PullConsumer` as a member of ``group``; see `sdk.membership.Consumer`."""
 
     def __init__(self, group: str, nameserver: str, started_ms: int) -> None:
         self._group = group
@@ -19,14 +19,14 @@ class PullMember:
         self._subscriptions: dict[str, SubscriptionData] = {}
 
     def listen_to(self, topic: str, expression: str) -> bool:
-        """Note that ``topic`` is read; whether that is news. Of several expressions the first is told."""
+        """Note that ``topic`` is read; returns whether it is new. Of several expressions the first one is kept."""
         if topic in self._subscriptions:
             return False
         self._subscriptions[topic] = parse_subscription(topic, expression)
         return True
 
     def heartbeat_data(self) -> ConsumerData:
-        """This member in a heartbeat."""
+        """This member's part of a heartbeat."""
         return ConsumerData(
             group_name=self._group,
             consume_type="CONSUME_ACTIVELY",
@@ -36,10 +36,10 @@ class PullMember:
         )
 
     def running_info(self) -> ConsumerRunningInfo:
-        """This member for `mqadmin consumerStatus`. Queues belong to the caller, so there is none to show."""
+        """The status of this member. It lists no queues: the caller chooses them at each pull."""
         return ConsumerRunningInfo(
             properties=dict(self._properties), subscription_set=list(self._subscriptions.values())
         )
 
     def members_changed(self) -> None:
-        """Nothing to do: a pull consumer shares no queues."""
+        """Does nothing: a pull consumer does not share queues with other members."""

@@ -1,10 +1,13 @@
 """`PullConsumer`: reads queues at offsets of the caller's choice.
 
-A pull goes to the broker's master, or to the replica that the broker suggested with its last answer; when that one
-does not answer, to the others, and while nobody does, again until its timeout. A slave may be behind, or lack the
-oldest messages: what it has not says nothing about the queue, so the others are asked, and while nobody else answers
-there is nothing new: no offset is ever corrected by a slave. Messages are decoded when their fields are read, so a
-pull costs little a message.
+A pull goes to the master, or to the replica that the broker suggested in its last answer. When that one does not
+answer, the other replicas are asked, and all of them again until the timeout.
+
+A slave may be behind, or lack the oldest messages. So when it does not have the asked offset, that says nothing about
+the queue: the other replicas are asked, and while none of them answers the result is NO_NEW_MESSAGE. Only the master
+can say that an offset does not exist. If a slave could, a reader would skip messages that only the master has.
+
+A message's fields are decoded when they are read, so a pull has little cost per message.
 """
 
 import logging
@@ -40,12 +43,12 @@ logger = logging.getLogger(__name__)
 
 MAX_COUNT = 32
 MAX_BYTES = 4 * 1024 * 1024
-# A stream asks for as much as fits into STREAM_BYTES, which is enough to make a pull's own cost small; RocketMQ's
-# brokers give no more than their own limits (32 messages, 256 KiB).
+# Large enough to make the fixed cost of a pull negligible. RocketMQ's brokers have lower limits of their own (32
+# messages, 256 KiB).
 STREAM_COUNT = 32_768
 STREAM_BYTES = 1024 * 1024
 STREAM_WAIT_MS = 15_000
-# Before a slave is asked again that has nothing to give and cannot wait for it.
+# The pause before a slave that lacks the asked offset is asked again.
 BEHIND_S = 0.1
 
 _STATUS = {
@@ -60,9 +63,9 @@ _STATUS = {
 class PullConsumer:
     """``async with PullConsumer("127.0.0.1:9876", group="g") as consumer: ...``
 
-    ``nameserver`` is ``host:port;host:port``, or a `Client` to share; without it $NAMESRV_ADDR counts. ``group`` is
-    what offsets are committed under. ``timeout_ms`` is for each request, on top of a pull's ``wait_ms``. With
-    ``heartbeat`` brokers list this consumer in its group; without, it only reads.
+    ``nameserver`` is ``host:port;host:port`` or a shared `Client`, by default $NAMESRV_ADDR. Offsets are committed for
+    ``group``. ``timeout_ms`` is the timeout of each request; a pull's ``wait_ms`` is added to it. With ``heartbeat``
+    brokers list this consumer in its group; without, it only reads.
     """
 
     def __init__(
@@ -80,8 +83,8 @@ class PullConsumer:
         self._heartbeat = heartbeat
         self._replicas = Replicas(self._client)
         self._commits = Commits(self._client, self._replicas, group)
-        # Queues whose reader was told that it waits for the master.
-        self._told: dict[MessageQueue, None] = {}
+        # Queues whose reader waits for the master: that is logged once.
+        self._waiting: dict[MessageQueue, None] = {}
         self._tags: dict[str, frozenset[str]] = {}
 
     async def __aenter__(self) -> Self:
@@ -106,7 +109,7 @@ class PullConsumer:
     async def message_queues(self, topic: TopicName) -> list[MessageQueue]:
         """The queues of ``topic`` that can be read, sorted; RouteNotFound when there is no such topic.
 
-        They are asked for now; while no NameServer answers, those of the last known route count.
+        The route is refreshed first; while no NameServer answers, the last known route is used.
         """
         instance = self._instance
         self._client.check_open()
@@ -123,7 +126,7 @@ class PullConsumer:
         return list(route.readable)
 
     async def max_offset(self, mq: MessageQueue) -> int:
-        """The offset that the queue's next message will get; while the master is away, as far as a slave has it."""
+        """The offset that the queue's next message will get; while the master is unreachable, as a slave knows it."""
         return await self._replicas.ask(mq, lambda at: broker_api.max_offset(at, mq.topic, mq.queue_id))
 
     async def min_offset(self, mq: MessageQueue) -> int:
@@ -133,22 +136,22 @@ class PullConsumer:
     async def search_offset(
         self, mq: MessageQueue, timestamp_ms: int, boundary: Literal["LOWER", "UPPER"] = "LOWER"
     ) -> int:
-        """The offset of the queue's first message stored at ``timestamp_ms`` or later.
+        """The offset of the queue's first message stored at or after ``timestamp_ms``.
 
-        With ``boundary`` UPPER: of its last message stored then or before.
+        With ``boundary`` UPPER: of its last message stored at or before it.
         """
         return await self._replicas.ask(
             mq, lambda at: broker_api.search_offset(at, mq.topic, mq.queue_id, timestamp_ms, boundary=boundary)
         )
 
     async def earliest_store_time(self, mq: MessageQueue) -> int | None:
-        """When the queue's oldest message was stored (ms); None when it has none."""
+        """The store time of the queue's oldest message (ms); None when the queue is empty."""
         return await self._replicas.ask(mq, lambda at: broker_api.earliest_store_time(at, mq.topic, mq.queue_id))
 
     async def committed_offset(self, mq: MessageQueue) -> int | None:
-        """What this group has committed for the queue; None when nothing.
+        """The offset that this group has committed for the queue; None when there is none.
 
-        While the master is away: what this consumer committed last, else what a slave has copied.
+        While the master is unreachable: the last one that this consumer committed, else the one that a slave has.
         """
         kept = self._commits.kept(mq)
         if kept is not None:
@@ -158,9 +161,9 @@ class PullConsumer:
         )
 
     async def commit_offset(self, mq: MessageQueue, offset: Offset) -> None:
-        """Set this group's offset for the queue: that of the first message not consumed yet.
+        """Set this group's offset for the queue: the offset of the first message that is not consumed yet.
 
-        While the master is away the offset is kept here, and committed when it is back.
+        While the master is unreachable the offset is kept in the consumer, and committed when the master is back.
         """
         await self._commits.commit(mq, offset)
 
@@ -176,17 +179,18 @@ class PullConsumer:
         expression: str = SUB_ALL,
         wait_ms: NotNegative = 0,
     ) -> PullResult:
-        """Messages from ``offset`` on, at most ``max_count`` and ``max_bytes`` (but never less than one).
+        """Messages from ``offset`` on, at most ``max_count`` and ``max_bytes`` (but at least one).
 
         ``expression`` chooses tags: ``"*"`` or ``"A || B"``. With ``wait_ms`` the broker waits that long for a message
-        when there is none yet. The broker may give less than asked; pull on at ``next_offset`` whatever the status.
+        when there is none yet. The broker may return less than asked for. Whatever the status, the next pull should be
+        at ``next_offset``.
         """
         tags = self._tags_of(expression)
         answer = await self._pull(mq, offset, max_count, max_bytes, expression, wait_ms)
         status = _STATUS[answer.code]
         messages = decode_messages(answer.data, mq.broker_name)
         if tags and messages:
-            # The broker compared hashes of tags, and two tags may have one hash.
+            # The broker compares only hashes of tags, and two tags may have the same hash.
             messages = [message for message in messages if message.tags in tags]
             if not messages:
                 status = PullStatus.NO_MATCHED_MESSAGE
@@ -202,7 +206,7 @@ class PullConsumer:
         expression: str = SUB_ALL,
         wait_ms: NotNegative = 0,
     ) -> PullBytes:
-        """As `pull`, with the stored records as they are; whoever decodes them compares tags."""
+        """Like `pull`, but returns the stored records as bytes. The caller filters by tag when it decodes them."""
         answer = await self._pull(mq, offset, max_count, max_bytes, expression, wait_ms)
         return PullBytes(
             _STATUS[answer.code],
@@ -224,12 +228,12 @@ class PullConsumer:
         expression: str = SUB_ALL,
         wait_ms: NotNegative = STREAM_WAIT_MS,
     ) -> MessageStream:
-        """Lists of messages from ``start`` up to, not including, ``end``; without ``end`` it waits for more for ever.
+        """Lists of messages from ``start`` up to, not including, ``end``; without ``end`` it waits for more forever.
 
-        The next pull is under way while the caller works on a list: the fastest way to read a queue. `MessageStream`
-        tells what ends it.
+        The next pull runs while the caller works on a list: this is the fastest way to read a queue. `MessageStream`
+        documents what ends it.
         """
-        self._tags_of(expression)  # refuses what is no expression
+        self._tags_of(expression)  # raises if the expression is invalid
         pull = partial(self.pull, mq, max_count=max_count, max_bytes=max_bytes, expression=expression, wait_ms=wait_ms)
         return MessageStream(pull, self._client.nursery, start, end, self._instance.backoff)
 
@@ -247,16 +251,16 @@ class PullConsumer:
             async for batch in batches:
                 for message in batch:
                     if self._client.forks != FORKS.count:
-                        # The child of a fork would hand out what its parent does.
+                        # The child of a fork must not return the messages that its parent returns.
                         self._client.check_open()
                     yield message
 
-    # --- whom to ask
+    # --- which broker to ask
 
     async def _pull(
         self, mq: MessageQueue, offset: int, max_count: int, max_bytes: int, expression: str, wait_ms: int
     ) -> PullAnswer:
-        self._tags_of(expression)  # refuses what is no expression
+        self._tags_of(expression)  # raises if the expression is invalid
         self._client.check_open()
         self._listen_to(mq.topic, expression)
         started = trio.current_time()
@@ -271,7 +275,7 @@ class PullConsumer:
     async def _pull_once(
         self, mq: MessageQueue, offset: int, max_count: int, max_bytes: int, expression: str, wait_ms: int
     ) -> PullAnswer:
-        """The answer of whoever of the broker's set has one."""
+        """The answer of the first broker of the set that has one."""
         ask = partial(
             broker_api.pull,
             group=self.group,
@@ -283,12 +287,12 @@ class PullConsumer:
             expression=expression,
             wait_ms=wait_ms,
         )
-        passed_over: dict[str, None] = {}
+        asked: dict[str, None] = {}
         failed: dict[str, SkylarkError] = {}
         behind: PullAnswer | None = None
         started = trio.current_time()
-        while (replica := await self._replicas.reader(mq, passed_over)) is not None:
-            passed_over[replica.addr] = None
+        while (replica := await self._replicas.reader(mq, asked)) is not None:
+            asked[replica.addr] = None
             try:
                 answer = replace(await ask(self._replicas.at(mq, replica)), broker_id=replica.broker_id)
             except (RemotingError, BrokerError) as error:
@@ -297,22 +301,22 @@ class PullConsumer:
             else:
                 self._replicas.suggest(mq, answer.suggested_broker_id)
                 if not _lacks(answer, offset):
-                    self._told.pop(mq, None)
+                    self._waiting.pop(mq, None)
                     return answer
                 behind = answer
                 self._replicas.suggest(mq, MASTER_ID)
-            if behind is not None and not self._replicas.is_another(mq, passed_over):
+            if behind is not None and not self._replicas.has_other(mq, asked):
                 return await self._wait_for_master(mq, behind, offset, wait_ms, started)
-        raise self._replicas.nobody(mq, failed)
+        raise self._replicas.unavailable(mq, failed)
 
     async def _wait_for_master(
         self, mq: MessageQueue, behind: PullAnswer, offset: int, wait_ms: int, started: float
     ) -> PullAnswer:
-        """The answer while only slaves answer, and have nothing for this reader: nothing new."""
-        if mq not in self._told:
-            self._told[mq] = None
+        """NO_NEW_MESSAGE, the result while only slaves answer and none of them has the asked offset."""
+        if mq not in self._waiting:
+            self._waiting[mq] = None
             logger.warning(
-                "%s: broker id %d has offsets %d to %d; whoever reads at %d waits for the master",
+                "%s: broker id %d has offsets %d to %d only; reading at offset %d waits for the master",
                 mq, behind.broker_id, behind.min_offset, behind.max_offset, offset,
             )  # fmt: skip
         if wait_ms and trio.current_time() < started + BEHIND_S:
@@ -320,13 +324,13 @@ class PullConsumer:
         return replace(behind, code=ResponseCode.PULL_NOT_FOUND, next_offset=offset)
 
     def _listen_to(self, topic: str, expression: str) -> None:
-        """Let heartbeats say what is read."""
+        """Add the topic to this consumer's heartbeats."""
         if self._member.listen_to(topic, expression) and self._heartbeat:
             self._instance.membership.subscription_changed()
             self._instance.tell_brokers()
 
     def _tags_of(self, expression: str) -> frozenset[str]:
-        """The tags that an expression names; empty when it takes all."""
+        """The tags in an expression; empty when it matches all. InvalidArgument when it is invalid."""
         tags = self._tags.get(expression)
         if tags is None:
             try:
@@ -338,7 +342,7 @@ class PullConsumer:
 
 
 def _lacks(answer: PullAnswer, offset: int) -> bool:
-    """Whether a slave has nothing for a reader at ``offset`` that the master may have."""
+    """Whether a slave answered that it has no message at ``offset``, which the master may have."""
     if answer.broker_id == MASTER_ID:
         return False
     is_stuck = answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY and answer.next_offset <= offset

@@ -1,4 +1,4 @@
-"""What a pull brings."""
+"""Results of pulls."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -7,7 +7,7 @@ from mqcommon.message.message import MessageExt
 
 
 class PullStatus(Enum):
-    """How a pull ended; RocketMQ's names."""
+    """How a pull ended, with RocketMQ's names."""
 
     FOUND = "FOUND"
     NO_NEW_MESSAGE = "NO_NEW_MESSAGE"
@@ -17,11 +17,11 @@ class PullStatus(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PullResult:
-    """Messages in queue order, and where to pull next.
+    """Messages in queue order, and the offset to pull at next.
 
-    ``next_offset`` is right for every status: after the messages, after those that did not match, or the nearest
-    offset that exists when the one asked for does not. ``min_offset`` and ``max_offset`` are the queue's bounds as the
-    broker with id ``broker_id`` has them: 0 is the master, and a slave may be behind.
+    ``next_offset`` is valid for every status: it follows the messages, or those that did not match; when the asked
+    offset does not exist, it is the nearest one that does. ``min_offset`` and ``max_offset`` are the queue's bounds on
+    the broker with id ``broker_id``: 0 is the master, and a slave may be behind.
     """
 
     status: PullStatus
@@ -34,9 +34,9 @@ class PullResult:
 
 @dataclass(frozen=True, slots=True)
 class PullBytes:
-    """As `PullResult`, with stored records one after another instead of message objects.
+    """Like `PullResult`, with stored records back to back instead of message objects.
 
-    With a tag expression the broker compares hashes of tags only, so records of other tags may be among them.
+    The broker compares only hashes of tags, so with a tag expression there may be records with other tags.
     """
 
     status: PullStatus

@@ -1,7 +1,7 @@
-"""Batches of one queue, one pull ahead of whoever takes them.
+"""Batches of one queue, pulled one ahead of the caller.
 
-The pull ahead runs in a task of the client's nursery, so that an async generator above needs no nursery of its own.
-At most one batch waits while another is in the caller's hands.
+The next pull runs in a task of the client's nursery, so that an async generator on top needs no nursery of its own.
+At most one batch is ready while the caller works on another.
 """
 
 import logging
@@ -15,18 +15,18 @@ from mqcommon.backoff import Backoff
 from mqcommon.errors import SkylarkError
 from mqcommon.message.message import MessageExt
 from sdk.consumer.result import PullResult, PullStatus
-from sdk.retry import passes
+from sdk.retry import is_transient
 
 logger = logging.getLogger(__name__)
 
-# A broker that answers at once without a step forward is asked again after this long.
+# The pause after an answer that came at once and did not advance the offset.
 IDLE_S = 0.1
 
 PullAt = Callable[[int], Awaitable[PullResult]]
 
 
 class _Ahead:
-    """The next batch, or why there is none."""
+    """The next batch, or the error instead of it."""
 
     __slots__ = ("done", "error", "messages", "next_offset")
 
@@ -40,12 +40,13 @@ class _Ahead:
 class MessageStream:
     """``async for batch in stream``: lists of messages from ``start`` up to, not including, ``end``.
 
-    Without ``end`` it waits for new messages for ever, and for brokers and NameServers that are away. What ends it is
-    cancellation, `close`, and an error that waiting does not mend: the topic or the queue was deleted, reading is not
-    permitted. With ``end`` servers that stay away longer than a pull's timeout are an error, too. An error is raised
-    once; iterating again goes on where it was. An offset that the queue does not have any more, or not yet, is no
-    error: the stream goes on at the nearest that it has.
-    ``next_offset`` is where the batch handed out last ends: what to commit, and where to start again.
+    Without ``end`` it waits forever, for new messages and for brokers and NameServers that are down. It ends with
+    cancellation, `close`, or a permanent error: the topic or the queue was deleted, or reading is not permitted. With
+    ``end``, servers that stay down longer than a pull's timeout also cause an error. An error is raised once; iterating
+    again resumes at the same offset. An offset that the queue does not have is no error: the stream goes on at the
+    nearest one that exists.
+
+    ``next_offset`` follows the last batch that was returned: it is the offset to commit, and to start again from.
     """
 
     def __init__(self, pull: PullAt, nursery: trio.Nursery, start: int, end: int | None, backoff: Backoff) -> None:
@@ -77,7 +78,7 @@ class MessageStream:
         return ahead.messages
 
     def close(self) -> None:
-        """Give up the pull that is under way; iteration ends."""
+        """Cancel the pull in progress; iteration ends."""
         self._closed = True
         self._scope.cancel()
 
@@ -113,7 +114,7 @@ class MessageStream:
             asked_at, asked = trio.current_time(), ahead.next_offset
             result = await self._pull_patiently(asked)
             if result.status is PullStatus.OFFSET_ILLEGAL:
-                logger.warning("offset %d is not in the queue; going on at %d", asked, result.next_offset)
+                logger.warning("offset %d is not in the queue, continuing at %d", asked, result.next_offset)
             ahead.next_offset = result.next_offset
             ahead.messages = result.messages
             if self._end is not None and result.next_offset > self._end:
@@ -123,19 +124,19 @@ class MessageStream:
                 await trio.sleep(IDLE_S)
 
     async def _pull_patiently(self, offset: int) -> PullResult:
-        """A pull; without an end it is tried until a server answers."""
+        """Pull once; without an ``end`` transient errors are retried until a server answers."""
         failures = 0
         while True:
             try:
                 result = await self._pull(offset)
             except SkylarkError as error:
-                if self._end is not None or not passes(error):
+                if self._end is not None or not is_transient(error):
                     raise
                 failures += 1
                 if failures == 1:
-                    logger.warning("the stream waits at offset %d: %s", offset, error)
+                    logger.warning("the stream is waiting at offset %d: %s", offset, error)
             else:
                 if failures:
-                    logger.warning("the stream goes on at offset %d", offset)
+                    logger.warning("the stream continues at offset %d", offset)
                 return result
             await trio.sleep(self._backoff.pause_s(failures))

@@ -1,12 +1,12 @@
 """Sending messages.
 
 producer.py  Producer: what users call
-lane.py      sends of one topic (or queue) that gather while others are in flight, and travel as one batch
-pending.py   one of these sends; alarm.py: a call at the earliest of several times
-brokers.py   what is known of the brokers: routes asked for again, suspects probed
-bulk.py      many bodies at once
-pick.py      which broker and queue next (pure)
-faults.py    brokers to leave alone for a while (pure)
+lane.py      the queue of sends to one topic (or queue): sends that wait are batched into one request
+pending.py   one waiting send; alarm.py: a call at the earliest of several times
+brokers.py   the state of brokers: refreshes routes and probes suspects after failures
+bulk.py      checks and batches for `Producer.send_many`
+pick.py      the choice of the next broker and queue (pure)
+faults.py    brokers to avoid for some time (pure)
 wire.py      send requests and their answers
 result.py    SendResult, SendStatus
 """

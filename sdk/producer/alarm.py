@@ -1,4 +1,4 @@
-"""A call at the earliest of several times: one task while one is set, none otherwise."""
+"""A call at the earliest of several times, with one task while a time is set and none otherwise."""
 
 from collections.abc import Callable
 from math import inf
@@ -7,7 +7,7 @@ import trio
 
 
 class Alarm:
-    """``ring`` is called at the earliest time given to `at`, which forgets the later ones."""
+    """Calls ``ring`` once, at the earliest of the times given to `at`; the later times are dropped."""
 
     def __init__(self, nursery: trio.Nursery, ring: Callable[[], None]) -> None:
         self._nursery = nursery
@@ -16,7 +16,7 @@ class Alarm:
         self._when = inf
 
     def at(self, when: float) -> None:
-        """Ring at ``when`` (trio's time) or before."""
+        """Call ``ring`` at ``when`` (trio's time) or earlier."""
         if when >= self._when:
             return
         self._when = when

@@ -1,6 +1,6 @@
-"""The brokers of one producer: routes that are asked for again, suspects that are probed, failures put down to brokers.
+"""The brokers of one producer: counts their failures, probes suspects, and refreshes routes.
 
-Neighbours: faults.py (what is known against brokers, pure), lane.py (sends), sdk/suspects.py (probes).
+Neighbours: faults.py (which brokers to avoid, pure), lane.py (sends), sdk/suspects.py (probes).
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ from sdk.suspects import PROBE_INTERVAL_S, Suspects
 
 
 class Brokers:
-    """``wake_lanes`` is called when a broker may be used that could not be before."""
+    """``wake_lanes`` is called when a broker becomes usable."""
 
     def __init__(self, client: ClientHandle, wake_lanes: Callable[[], None]) -> None:
         self._client = client
@@ -40,20 +40,20 @@ class Brokers:
         self.faults = Faults(client.instance.backoff, self.suspects.addrs)
 
     def want_route(self, topic: str) -> None:
-        """Ask for the topic's route again, in the background."""
+        """Refresh the topic's route in the background."""
         if topic not in self._wanted:
             self._wanted[topic] = None
             self._client.nursery.start_soon(self._ask, topic)
 
     def suspect(self, addr: str) -> None:
-        """Leave ``addr`` alone until it answers a probe."""
+        """Avoid ``addr`` until it answers a probe."""
         self.faults.failed(addr, _now_ms())
         self.suspects.add(addr)
 
     def failed(self, addr: str, error: SkylarkError) -> bool:
-        """A send to ``addr`` ended in ``error``; whether nothing is sent there for a while."""
+        """A send to ``addr`` failed with ``error``. Returns whether the broker now rests."""
         if isinstance(error, WrongBroker):
-            self._client.instance.is_elsewhere(error.wanted, addr)
+            self._client.instance.drop_address(error.wanted, addr)
             return False
         is_leaving = isinstance(error, BrokerError) and error.code == ResponseCode.GO_AWAY
         if is_leaving or isinstance(error, (RequestTimeout, ConnectFailed, ConnectionLost)):
@@ -65,13 +65,13 @@ class Brokers:
         return False
 
     def stored(self, addr: str) -> None:
-        """A send to ``addr`` was stored."""
+        """The broker at ``addr`` stored a send."""
         if self.faults.stored(addr):
             self.suspects.discard(addr)
             self._wake_lanes()
 
     async def _ask(self, topic: str) -> None:
-        with survived(f"asking for the route of topic {topic}"):
+        with survived(f"refreshing the route of topic {topic}"):
             await self._ask_for_route(topic)
 
     async def _ask_for_route(self, topic: str) -> None:
@@ -80,14 +80,14 @@ class Brokers:
         try:
             route = await self._client.instance.refresh(topic)
         except SkylarkError:
-            # The route that we have stays in use; the next failure or poll asks again.
+            # The old route stays in use; the next failure or poll refreshes it again.
             return
         finally:
             del self._wanted[topic]
         masters = routes.masters()
         for addr in before.writable_at if before else ():
             if addr not in masters:
-                # It stopped, or died; it may be back before the next poll of the routes.
+                # It has stopped or crashed. Probes notice when it is back, which may be before the next poll.
                 self.suspect(addr)
         if route is not before:
             self._wake_lanes()
@@ -95,7 +95,7 @@ class Brokers:
     async def _not_cleared(self, addr: str, is_back: bool) -> None:
         routes = self._client.instance.routes
         if is_back and addr not in routes.masters():
-            # It is back before the next poll of the routes; it stays suspect until a NameServer says so, too.
+            # It is back before the next poll. It stays a suspect until it is in the route of a NameServer again.
             for topic in routes.topics():
                 self.want_route(topic)
 

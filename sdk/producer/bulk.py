@@ -1,4 +1,4 @@
-"""Many bodies at once: checked, and cut into batches."""
+"""Checks many messages at once and cuts them into batches."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
@@ -20,9 +20,10 @@ MIN_BATCH_COUNT = 250
 def cut(
     topic: str, messages: Iterable[bytes | Message], queues: int, max_bytes: int, keys: UniqueKeys, clock: Clock
 ) -> Iterator[list[Row]]:
-    """The messages as rows of batches, at most BATCH_COUNT and about BATCH_BYTES each, and one for each queue if many.
+    """Batches of rows, with at most BATCH_COUNT messages and about BATCH_BYTES each.
 
-    Raises what `check` does, before anything of the messages that it looked at has left.
+    Many messages in a sequence are divided evenly among ``queues``, in batches of MIN_BATCH_COUNT at least. Messages
+    are checked by `check` before the first batch with them is returned.
     """
     most = BATCH_COUNT
     if isinstance(messages, Sequence):
@@ -40,10 +41,10 @@ def cut(
 
 
 def check(topic: str, chunk: Sequence[bytes | Message], max_bytes: int, first: int = 0) -> None:
-    """Refuse what cannot be sent: TypeError or InvalidArgument, with the position of the message.
+    """Raise TypeError or InvalidArgument, with the position of the message, for a message that cannot be sent.
 
-    The types of all are looked at together, which costs a tenth of looking at each. ``first`` is the position of the
-    first.
+    ``first`` is the position of the first message. The types of all messages are checked together, which takes a tenth
+    of the time of checking each.
     """
     bodies: Sequence[Any] = chunk
     kinds = set(map(type, chunk))
@@ -69,11 +70,11 @@ def _check_one(topic: str, name: str, each: bytes | Message, max_bytes: int) -> 
 
 
 def check_body(name: str, body: bytes, max_bytes: int) -> None:
-    """``body`` must be bytes, and not more than a broker takes."""
+    """Check that ``body`` is bytes, and not larger than ``max_bytes``."""
     if not isinstance(body, bytes):
         check_bytes(name, body)
     if len(body) > max_bytes:
-        raise InvalidArgument(f"{name} has {len(body)} bytes, at most {max_bytes} are taken")
+        raise InvalidArgument(f"{name} has {len(body)} bytes, at most {max_bytes} are allowed")
 
 
 def make_message_rows(messages: Sequence[Message], keys: list[bytes]) -> list[Row]:

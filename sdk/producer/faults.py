@@ -1,9 +1,10 @@
-"""Brokers to leave alone for a while. Pure: time comes in.
+"""Brokers to avoid for some time. Pure: callers pass the time.
 
-Slow answers isolate a broker by RocketMQ's table. A broker that did not answer, or cannot be reached, is suspect
-(sdk/suspects.py): as long as there is another it gets no sends until it has answered a probe. A broker that failed or
-is busy also rests, for a pause that grows with its failures in a row: until that is over nothing is sent there, even
-when nobody else is left.
+Three states are tracked for each broker:
+- isolated: it answered slowly. RocketMQ's table says for how long it is avoided.
+- suspect: it did not answer or cannot be reached (sdk/suspects.py). It is avoided until it answers a probe.
+- resting: it failed or is busy. It rests for a pause that grows with its failures in a row.
+Isolated and suspect brokers still get sends when there is no other broker; a resting one gets none.
 """
 
 from collections.abc import Collection
@@ -21,7 +22,7 @@ LATENCY_TABLE = (
 
 
 def isolation_ms(latency_ms: float) -> int:
-    """How long a broker that took ``latency_ms`` to answer is left alone."""
+    """How long a broker that took ``latency_ms`` to answer is avoided."""
     for latency, isolation in LATENCY_TABLE:
         if latency_ms >= latency:
             return isolation
@@ -29,7 +30,7 @@ def isolation_ms(latency_ms: float) -> int:
 
 
 class Faults:
-    """What is known against brokers, by address. ``suspects`` are kept by whoever probes them."""
+    """The failures and slow answers of brokers, by address. ``suspects`` is maintained by `Suspects`."""
 
     def __init__(self, backoff: Backoff, suspects: Collection[str]) -> None:
         self._backoff = backoff
@@ -45,28 +46,28 @@ class Faults:
             self._isolated_until[addr] = now_ms + isolation
 
     def stored(self, addr: str) -> bool:
-        """The broker stored a send; whether something spoke against it."""
+        """The broker stored a send. Returns whether it had failed before."""
         if addr not in self._failures:
             return False
         self.cleared(addr)
         return True
 
     def failed(self, addr: str, now_ms: float) -> None:
-        """The broker is busy, did not answer in time, or cannot be reached: it rests."""
+        """The broker is busy, did not answer in time, or cannot be reached: let it rest."""
         if self._rests_until.get(addr, 0) > now_ms:
-            # What was sent before it began to rest fails with it, and says nothing new.
+            # This send started before the broker began to rest: it does not count as another failure in a row.
             return
         failures = self._failures[addr] = self._failures.get(addr, 0) + 1
         self._rests_until[addr] = now_ms + self._backoff.pause_s(failures) * 1000
 
     def cleared(self, addr: str) -> None:
-        """The broker takes sends again."""
+        """The broker accepts sends again: forget its failures."""
         self._isolated_until.pop(addr, None)
         self._failures.pop(addr, None)
         self._rests_until.pop(addr, None)
 
     def usable(self, addr: str, now_ms: float) -> bool:
-        """Whether nothing speaks against sending there."""
+        """Whether the broker is neither a suspect nor isolated nor resting."""
         return (
             addr not in self._suspects
             and self._isolated_until.get(addr, 0) <= now_ms
@@ -74,5 +75,5 @@ class Faults:
         )
 
     def rests_until(self, addr: str) -> float:
-        """When the broker may be tried though something speaks against it (ms)."""
+        """The end of the broker's rest (ms): from then on it may be tried if there is no usable broker."""
         return self._rests_until.get(addr, 0)

@@ -1,10 +1,10 @@
-"""Sends to one topic or queue: what gathers while requests are in flight travels as one batch, with no added delay.
+"""Sends to one topic or queue. Those that arrive while requests are in flight become one batch, with no added delay.
 
-A lane belongs to a topic (any queue will do) or to one queue (order is kept: one request in flight). Its task runs once
-after all tasks that are ready to run have queued their sends; then it fills every broker that has a free slot.
-A failed request is tried again, elsewhere if possible, until its sends' deadlines (sdk/retry.py says which failures are
-worth it, faults.py which brokers rest meanwhile); one bad message in a batch fails alone. An error that nobody expected
-is raised in the sender whose message brought it; the lane's task goes on.
+A lane belongs to a topic (any queue may be used) or to one queue (order is kept: one request in flight). Its task runs
+after all ready tasks have queued their sends, and then sends a batch to each broker with a free slot.
+A failed request is retried, at another broker if possible, until the deadlines of its sends. sdk/retry.py says which
+failures are worth a retry, faults.py which brokers rest meanwhile. A bad message in a batch fails alone. An unexpected
+error is raised in the sender of the message that caused it; the lane's task goes on.
 """
 
 from collections import deque
@@ -35,14 +35,14 @@ from sdk.producer.wire import Row, send_request, stored
 from sdk.retry import FailedTries, Outcome, outcome_of
 from sdk.routes import TopicRoute
 
-# Above these a batch gains nothing and only waits longer.
+# Larger batches are not faster per message, and take longer.
 MAX_BATCH_COUNT = 2_000
-# Fewer sends than this are not divided among free slots.
+# Waiting sends are divided among free slots in batches of this many at least.
 MIN_SHARE = 64
 MAX_BATCH_BYTES = 512 * 1024
-# Two requests keep a broker busy: it works on one while the other is on its way.
+# Two requests keep a broker busy: it works on one while the other is on the network.
 SLOTS_PER_BROKER = 2
-# Sends whose deadline has passed are looked for this often; a deadline is met within it.
+# How often sends past their deadline are looked for, and so how late one may fail.
 EXPIRE_INTERVAL_S = 0.02
 
 
@@ -66,38 +66,38 @@ class Lane:
         self._slots = SLOTS_PER_BROKER if queue is None and batching else 1 if queue is not None else 1_000_000
         self._turns = turns
         self._in_flight: dict[str, int] = {}
-        # Of many sends at once: how many are left, and each queue's share of them.
+        # For a burst of sends (see `_take_in`): how many are left, and how many each queue gets.
         self._burst_left = 0
         self._burst_share = 0
         self._wake = Signal()
         self._awake = False
         self._incoming: list[PendingSend] = []
-        # No queued send has an earlier deadline; the first of them may be later.
+        # A lower bound for the deadlines of all queued sends.
         self._soonest = inf
         self._alarm = Alarm(nursery, self.wake)
-        # While no broker is known: how often in a row the route was asked for, and when it may be asked for again.
+        # While no broker is known: how often in a row the route was refreshed, and the time of the next refresh.
         self._asked = 0
         self._asks_at = 0.0
-        # Why sends wait, for those whose time ends before they were tried.
+        # The last failure in this lane, reported by sends that time out before their first try.
         self._last_error: SkylarkError | None = None
-        # Of a lane of one queue: its first sends wait for their next try, and the others must not overtake them.
+        # In a lane of one queue: failed sends wait for their retry, and later ones must not overtake them.
         self._paused = False
         self._is_closed = False
         self.pending: deque[PendingSend] = deque()
 
     def add(self, send: PendingSend) -> None:
-        """Queue a send; the lane's task takes it up after those that are ready to run now."""
+        """Queue a send; the lane's task takes it in after all tasks that are ready now have run."""
         self._incoming.append(send)
         if not self._awake:
             self._awake = True
             self._wake.set()
 
     def wake(self) -> None:
-        """Look again: a broker may be used that could not be before."""
+        """Look at the queued sends again: a broker may have become usable."""
         self._wake.set()
 
     async def run(self) -> None:
-        """Send what is queued, until cancelled; what waits then fails."""
+        """Send queued sends until cancelled; those that still wait then fail."""
         try:
             while True:
                 await self._wake.wait()
@@ -132,8 +132,9 @@ class Lane:
                 soonest = send.deadline
         self._soonest = soonest
         if len(incoming) > MIN_SHARE and not self.pending and not any(self._in_flight.values()):
-            # Nothing is under way: as many requests as queues, one for each. While some are, what gathers is divided
-            # among free slots: as few and large requests as keep the brokers busy, and each goes to the next queue.
+            # A burst of sends while the lane is idle: divide it among all queues, one request for each. When requests
+            # are in flight, the waiting sends are divided among the free slots instead: these are the fewest and
+            # largest requests that keep the brokers busy, and each goes to the next queue.
             route = self._owner.route_of(self._topic)
             self._burst_left = len(incoming)
             self._burst_share = -(-len(incoming) // max(len(route.writable) if route is not None else 1, 1))
@@ -160,7 +161,7 @@ class Lane:
         return not_stored(self._topic, cause)
 
     def _target(self) -> tuple[str, MessageQueue] | None:
-        """Where the first queued send can go now; None when every broker that may be used is busy or rests."""
+        """The address and queue for the first queued send; None when every broker is busy or rests."""
         owner = self._owner
         faults, in_flight, slots = owner.brokers.faults, self._in_flight, self._slots
         route = owner.route_of(self._topic)
@@ -182,32 +183,32 @@ class Lane:
         usable = usable or self._not_resting(route.writable_at, now)
         failed = self.pending[0].failed
         avoid = () if failed is None else failed.avoid
-        # Rather a slot of a broker that has not failed this send than a free one where it did.
+        # Better wait for a broker that has not failed this send than use a free slot of one that has.
         best = [addr for addr in usable if addr not in avoid] or usable
         open_at = {addr: route.writable_at[addr] for addr in best if in_flight.get(addr, 0) < slots}
         return self._turns.next(open_at, lambda addr: True) if open_at else None
 
     def _not_resting(self, addrs: Iterable[str], now: float) -> list[str]:
-        """Those that may be tried now; when there is none, the lane looks again when the first may."""
+        """The brokers that do not rest. When all rest, the lane's alarm is set to the end of the first rest."""
         until_ms = {addr: self._owner.brokers.faults.rests_until(addr) for addr in addrs}
         found = [addr for addr, when_ms in until_ms.items() if when_ms <= now * 1000]
         if not found:
-            # Not a rounding error too early.
+            # Add 1 ms, so that rounding does not make the alarm ring too early.
             self._alarm.at((min(until_ms.values()) + 1) / 1000)
         return found
 
     def _wait_for_route(self, route: TopicRoute | None, now: float) -> None:
-        """No broker is known that could take the first send: ask for the route again, and then less and less often."""
+        """No known broker can take the first send: refresh the route, with growing pauses."""
         if now >= self._asks_at:
-            whose = "has no broker that takes sends" if self._queue is None else f"lacks {self._queue.broker_name}"
-            self._last_error = RouteNotFound(self._topic, f"it {whose} now; mqadmin topicRoute shows it")
+            lack = "has no broker that accepts sends" if self._queue is None else f"lacks {self._queue.broker_name}"
+            self._last_error = RouteNotFound(self._topic, f"its route {lack} now; see mqadmin topicRoute")
             self._asked += 1
             self._asks_at = now + self._owner.backoff.pause_s(self._asked)
             self._owner.brokers.want_route(self._topic)
         self._alarm.at(self._asks_at)
 
     def _take(self, free_slots: int) -> list[PendingSend]:
-        """The sends of the next request: their share of what waits, so that client and broker work at the same time."""
+        """The sends of the next request: a share of those that wait, so that client and broker work in parallel."""
         pending = self.pending
         share = self._burst_share if self._burst_left > 0 else -(-len(pending) // free_slots)
         most = min(max(share, MIN_SHARE), MAX_BATCH_COUNT)
@@ -249,7 +250,7 @@ class Lane:
             self._submit(addr, queue, sends)
 
     def _try_ms(self, sends: list[PendingSend]) -> float:
-        """An equal share of the time that is left, for each try that may still be without an answer."""
+        """The timeout of a try: an equal share of the remaining time for each try that may still get no answer."""
         first = sends[0]
         unknown = 0 if first.failed is None else first.failed.unknown
         left_ms = (first.deadline - trio.current_time()) * 1000
@@ -284,7 +285,7 @@ class Lane:
                 owner.brokers.faults.answered(addr, (trio.current_time() - started) * 1000, started * 1000)
                 self._answered(addr, queue, sends, rows, result)
             except Exception as error:
-                # They may be stored, so none is sent again.
+                # The messages may be stored, so they are not sent again.
                 for send in sends:
                     send.fail(error)
 
@@ -292,7 +293,7 @@ class Lane:
             remoting.prepare(addr, command)
             remoting.submit(addr, command, self._try_ms(sends), answered)
         except ConnectionLost as error:
-            # It was closed before the request was queued.
+            # The connection was closed before the request was queued.
             keep_rows(sends, rows)
             raise ConnectFailed(addr, error.reason) from None
         except RemotingError:
@@ -320,7 +321,7 @@ class Lane:
         batch = StoredBatch(where, status, queue, rows, 1 if failed is None else failed.count + 1)
         if status is not SendStatus.SEND_OK and not self._owner.accept_weaker:
             for send in sends:
-                send.fail(SendFailed(f"stored, but not as safely as the broker is set to ({status.name}): {batch}"))
+                send.fail(SendFailed(f"stored, but with less safety than the broker requires ({status.name}): {batch}"))
         elif sends[0].message is None:
             sends[0].result = batch
             sends[0].finish()
@@ -330,7 +331,7 @@ class Lane:
                 send.finish()
 
     def _broken(self, sends: list[PendingSend], error: Exception) -> None:
-        """An error that another broker would not mend: of several sends one is bad, and alone each gets its verdict."""
+        """A request failed for good. If it had several sends, one of them may be bad: send each one alone."""
         if len(sends) == 1:
             sends[0].fail(error)
             return
@@ -339,7 +340,7 @@ class Lane:
         self._put_back(sends)
 
     def _failed(self, addr: str, sends: list[PendingSend], error: SkylarkError) -> None:
-        """Try again, elsewhere if possible, or give up on those whose tries or time are over."""
+        """Retry the sends, at another broker if possible; those without tries or time left fail."""
         owner, outcome = self._owner, outcome_of(error)
         if outcome is Outcome.REFUSED:
             self._broken(sends, not_stored(self._topic, error))
@@ -365,7 +366,7 @@ class Lane:
             self._nursery.start_soon(self._try_later, addr, again)
 
     def _has_other(self, addr: str, send: PendingSend, now: float) -> bool:
-        """Whether another broker can take what has failed at ``addr``."""
+        """Whether another usable broker can take a send that failed at ``addr``."""
         route = self._owner.route_of(self._topic)
         if route is None or self._queue is not None:
             return False
@@ -374,7 +375,7 @@ class Lane:
         return any(at != addr and at not in avoid and usable(at, now * 1000) for at in route.writable_at)
 
     async def _try_later(self, addr: str, sends: list[PendingSend]) -> None:
-        """All brokers had their turn: after a pause they get another. A lane of one queue keeps its order meanwhile."""
+        """All brokers were tried: retry after a pause. A lane of one queue is paused meanwhile, to keep the order."""
         first = sends[0].failed
         pause_s = self._owner.backoff.pause_s(1 if first is None else first.count)
         await trio.sleep_until(min(trio.current_time() + pause_s, *(send.deadline for send in sends)))
@@ -385,7 +386,7 @@ class Lane:
         self._paused = False
 
     def _put_back(self, sends: list[PendingSend]) -> None:
-        """They are the next to be sent, in the order they had; in a closed lane all that wait fail."""
+        """Put the sends first in the queue, in their old order. In a closed lane all queued sends fail."""
         for send in reversed(sends):
             self._soonest = min(self._soonest, send.deadline)
             self.pending.appendleft(send)

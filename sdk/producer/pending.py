@@ -1,4 +1,4 @@
-"""A send that waits for its result, and what the sends of a lane share."""
+"""A send that waits for its result, and the interface of a lane's producer."""
 
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -20,7 +20,7 @@ from sdk.routes import TopicRoute
 class PendingSend:
     """One send that waits for its result: of a message, or (with ``rows`` given) of a batch of a bulk send.
 
-    It is what its task is woken with: trio calls `unwrap` there, which spares an object per send.
+    The task is woken with this object as its outcome: trio calls `unwrap`. That saves an object per send.
     """
 
     __slots__ = ("alone", "deadline", "error", "failed", "message", "result", "rows", "size", "task")
@@ -29,20 +29,20 @@ class PendingSend:
         self.message = message
         self.rows = rows
         self.size = len(message.body) if message is not None else 0
-        # How long from now; the lane makes a time of it when it takes the send up.
+        # In seconds from now; the lane turns it into a point in time when it takes the send in.
         self.deadline = timeout_s
         self.task = task
         self.alone = rows is not None
-        # None as long as no try has failed, as with most sends.
+        # None until a try fails.
         self.failed: FailedTries | None = None
         self.result: SendResult | StoredBatch | None = None
         self.error: Exception | None = None
 
     def finish(self) -> None:
-        """Wake the sender, unless it has gone away; ``result`` or ``error`` is set."""
+        """Wake the sender, unless it was cancelled; ``result`` or ``error`` is set."""
         task, self.task = self.task, None
         if task is not None:
-            trio.lowlevel.reschedule(task, self)  # type: ignore[arg-type]  # all that trio does with it is unwrap()
+            trio.lowlevel.reschedule(task, self)  # type: ignore[arg-type]  # trio only calls its unwrap()
 
     def fail(self, error: Exception) -> None:
         """Wake the sender with an error, unless it has its result already."""
@@ -51,19 +51,19 @@ class PendingSend:
             self.finish()
 
     def unwrap(self) -> "SendResult | StoredBatch | None":
-        """What the sender gets."""
+        """Return the result or raise the error in the sender."""
         if self.error is not None:
             raise self.error
         return self.result
 
     def abort(self, _: Any) -> trio.lowlevel.Abort:
-        """The sender was cancelled; what is on its way cannot be called back."""
+        """The sender was cancelled. A request that was sent already may still store the message."""
         self.task = None
         return trio.lowlevel.Abort.SUCCEEDED
 
 
 def rows_of(sends: list[PendingSend], new_keys: Callable[[int], list[bytes]]) -> list[Row]:
-    """What the sends store. A message keeps its unique key over its tries: see `keep_rows`."""
+    """The rows of the sends. A retried message keeps its unique key: see `keep_rows`."""
     if sends[0].message is None:
         return sends[0].rows or []
     fresh = [send.message for send in sends if send.rows is None and send.message is not None]
@@ -75,21 +75,21 @@ def rows_of(sends: list[PendingSend], new_keys: Callable[[int], list[bytes]]) ->
 
 
 def keep_rows(sends: list[PendingSend], rows: list[Row]) -> None:
-    """The next try of a message is to carry the same unique key."""
+    """Keep the rows for the next try, so that a message is retried with the same unique key."""
     if sends[0].message is not None:
         for send, row in zip(sends, rows, strict=True):
             send.rows = [row]
 
 
 def not_stored(topic: str, error: SkylarkError) -> SendFailed:
-    """What a send raises whose last try ended in ``error``."""
+    """The error of a send whose last try failed with ``error``."""
     failed = SendFailed(f"message for {topic} was not stored: {error}")
     failed.__cause__ = error
     return failed
 
 
 class LaneOwner(Protocol):
-    """What a lane needs of its producer."""
+    """The producer as its lanes see it."""
 
     group: str
     retries: int

@@ -1,8 +1,8 @@
-"""Which queue gets the next batch. Pure: chance comes in as a `Random`.
+"""Which queue gets the next batch. Pure: callers pass the `Random`.
 
-Brokers take turns, and on each broker its queues. Both rounds start at random, so that many processes that send a
-little do not all use the same queue. Brokers that faults speak against, and those that this batch has already failed
-at, come last; when nothing else is left they are used all the same.
+Brokers take turns, and on each broker its queues. Both start at a random position, so that many processes that send few
+messages do not all use the same queue. Brokers that are not usable, or at which this batch has failed, are used only
+when there is no other.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -13,13 +13,13 @@ from mqcommon.message.queue import MessageQueue
 
 
 class Turns:
-    """The state of the round for one topic."""
+    """The round-robin state of one topic."""
 
     def __init__(self, random: Random) -> None:
         self._random = random
         self._turn = 0
-        # Address → the turn in which the broker was chosen last; those that never were have random numbers below 0.
-        # So the round is even also when some brokers are left out of some turns.
+        # Address → the turn in which the broker was chosen last; a random number below 0 for one that never was. The
+        # broker with the lowest number is next, so turns are even also when a broker misses some of them.
         self._chosen: dict[str, float] = {}
         # Address → position of the queue chosen last.
         self._position: dict[str, int] = {}
@@ -30,7 +30,7 @@ class Turns:
         usable: Callable[[str], bool],
         avoid: Collection[str] = (),
     ) -> tuple[str, MessageQueue] | None:
-        """(address, queue) to send to next; None when there is no writable queue at all."""
+        """The (address, queue) to send to next; None when there is no writable queue."""
         addrs = [addr for addr, queues in queues_at.items() if queues]
         if not addrs:
             return None
@@ -53,5 +53,5 @@ class Turns:
 
 
 def queue_of_key(queues: Sequence[MessageQueue], sharding_key: str) -> MessageQueue:
-    """The queue for messages with this key: the same one as long as the topic's queues stay the same."""
+    """The queue for messages with this key: always the same one while the topic's queues do not change."""
     return queues[crc32(sharding_key.encode()) % len(queues)]

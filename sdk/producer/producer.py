@@ -1,4 +1,4 @@
-"""`Producer`: sends messages, retries them on other brokers within one deadline, leaves slow brokers alone."""
+"""`Producer`: sends messages, retries them on other brokers until a deadline, and avoids slow brokers."""
 
 import os
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -26,7 +26,7 @@ from sdk.producer.pending import PendingSend
 from sdk.producer.pick import Turns, queue_of_key
 from sdk.producer.result import BulkResult, SendResult, StoredBatch
 from sdk.producer.wire import AUTO_CREATE_TOPIC_QUEUES, DEFAULT_TOPIC, send_request
-from sdk.retry import passes
+from sdk.retry import is_transient
 from sdk.routes import TopicRoute
 from sdk.runtime import FORKS
 from sdk.shared import Client, ClientHandle
@@ -34,7 +34,7 @@ from sdk.waiting import until_answered
 
 DEFAULT_GROUP = "DEFAULT_PRODUCER"
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
-# So many messages are checked before other tasks have their turn: some 0.1 ms.
+# How many messages are checked (in about 0.1 ms) before other tasks may run.
 CHECKED_AT_ONCE = 10_000
 
 T = TypeVar("T")
@@ -44,13 +44,13 @@ Selector = Callable[[Sequence[MessageQueue], Message], MessageQueue]
 class Producer:
     """``async with Producer("127.0.0.1:9876") as producer: ...``
 
-    ``nameserver`` is ``host:port;host:port``, or a `Client` to share; without it $NAMESRV_ADDR counts.
-    ``send_timeout_ms`` is for all tries of a send together. ``retries`` bounds those that may have stored the message;
-    each gets an equal share of the time, so that a broker that does not answer costs at most
-    ``send_timeout_ms / (retries + 1)``. Tries that stored nothing, because no broker was there or it was busy, go on
-    until the time is over. With ``batching`` sends that gather while others are in flight travel together; each still
-    gets its own result. ``accept_weaker``: take a result other than SEND_OK (stored, but flush or replication was late)
-    instead of raising SendFailed.
+    ``nameserver`` is ``host:port;host:port`` or a shared `Client`, by default $NAMESRV_ADDR. ``send_timeout_ms`` is the
+    time for all tries of a send together. ``retries`` limits the tries that may have stored the message; each gets an
+    equal share of the time, so that a broker that does not answer costs at most ``send_timeout_ms / (retries + 1)``.
+    Tries that stored nothing, because no broker was reachable or it was busy, are repeated until the timeout. With
+    ``batching``, sends that wait while others are in flight become one request; each still gets its own result. With
+    ``accept_weaker``, a result other than SEND_OK (stored, but flush or replication was late) is returned instead of
+    raising SendFailed.
     """
 
     def __init__(
@@ -85,14 +85,14 @@ class Producer:
         self.retries = retries
         self.accept_weaker = accept_weaker
         self.brokers = Brokers(self._client, self._wake_lanes)
-        # Tries beyond the first, of all sends so far.
+        # The number of retries of all sends so far.
         self.retried = 0
 
     async def __aenter__(self) -> Self:
         await self._client.__aenter__()
-        # For lanes, which live as long as it does: the client's own property looks each time whether it is open.
+        # A copy for lanes, which end with the client: the client's property checks each time that it is open.
         self.remoting: RemotingClient = self._client.instance.remoting
-        # Only now, since processes that were forked from the one that made this must not have the same.
+        # Made here and not in the constructor: processes that were forked in between must not share unique keys.
         self._random.seed()
         self._unique_keys = UniqueKeys(local_ip(), os.getpid(), self._random.getrandbits(32))
         self._client.join_producer(self.group)
@@ -103,7 +103,7 @@ class Producer:
     ) -> None:
         await self._client.__aexit__(kind, error, trace)
 
-    # --- what users call
+    # --- public methods
 
     async def send(
         self,
@@ -115,9 +115,9 @@ class Producer:
     ) -> SendResult:
         """Store one message; returns when a broker has acknowledged it.
 
-        ``queue`` or ``selector`` say where it goes; a sharding key does, too: messages with one key keep their order.
-        Raises SendFailed when no broker stored it in time, RouteNotFound for an unknown topic, TypeError or ValueError
-        for arguments that cannot be used, and what ``selector`` raises.
+        ``queue``, ``selector`` or a sharding key choose the queue; messages with the same key keep their order. Raises
+        SendFailed when no broker stored the message in time, RouteNotFound for an unknown topic, TypeError or
+        ValueError for invalid arguments, and any error of ``selector``.
         """
         if type(message) is not Message and not isinstance(message, Message):
             raise wrong_type("message", "a Message", message)
@@ -149,9 +149,9 @@ class Producer:
     async def send_many(self, topic: TopicName, messages: Iterable[bytes | Message]) -> BulkResult:
         """Store many messages, given as bodies or as Messages of ``topic``; returns when all are acknowledged.
 
-        They travel in batches that go round the topic's queues; each batch has the whole send timeout. Raises
-        SendFailed when one could not be stored; others may be then. A list or a tuple is checked before anything is
-        sent, other iterables while they are consumed; what they raise is raised here.
+        They are sent in batches, to the topic's queues in turn; each batch has the whole send timeout. Raises
+        SendFailed when one message could not be stored; others may have been stored. A list or a tuple is checked
+        before anything is sent, other iterables while they are consumed; their errors are raised here.
         """
         if isinstance(messages, str | bytes | Message) or not isinstance(messages, Iterable):
             raise wrong_type("messages", "an iterable of bytes and Messages", messages)
@@ -188,7 +188,7 @@ class Producer:
     async def send_oneway(self, message: Message) -> None:
         """Send without an acknowledgement: returns when the request is queued on a connection.
 
-        SendFailed when there was no connection to be had before the send timeout.
+        Raises SendFailed when there was no connection before the send timeout.
         """
         check_body("message.body", message.body, self._max_message_bytes)
         check_topic_name("message.topic", message.topic)
@@ -216,12 +216,12 @@ class Producer:
 
     @checked
     async def queues(self, topic: TopicName) -> tuple[MessageQueue, ...]:
-        """The queues that can be written now, sorted."""
+        """The topic's writable queues, sorted."""
         self._client.check_open()
         route = await until_answered(lambda: self._route(topic), self._timeout_s * 1000, self.backoff)
         return route.writable
 
-    # --- what lanes need
+    # --- used by lanes
 
     @property
     def backoff(self) -> Backoff:
@@ -237,7 +237,7 @@ class Producer:
     def route_of(self, topic: str) -> TopicRoute | None:
         return self._routes.get(topic)
 
-    # --- inside
+    # --- internals
 
     def _usable(self, addr: str) -> bool:
         return self.brokers.faults.usable(addr, trio.current_time() * 1000)
@@ -256,7 +256,7 @@ class Producer:
                 route = await self._in_time(lambda: self._writable_route(topic), topic, timeout_s)
             if selector is not None:
                 queue = selector(route.writable, message)
-                check_queue("what selector returns", queue, topic)
+                check_queue("the result of selector", queue, topic)
             else:
                 queue = queue_of_key(route.writable, message.sharding_key or "")
         elif self.route_of(topic) is None:
@@ -270,7 +270,7 @@ class Producer:
         return lane
 
     async def _in_time(self, call: Callable[[], Awaitable[T]], topic: str, timeout_s: float) -> T:
-        """What ``call`` returns, tried until the time is over; SendFailed then, with the last error as its cause."""
+        """The result of ``call``, retried until the timeout; then SendFailed with the last error as its cause."""
         last: SkylarkError | None = None
 
         async def noting() -> T:
@@ -285,14 +285,14 @@ class Producer:
             try:
                 return await until_answered(noting, timeout_s * 1000, self.backoff)
             except SkylarkError as error:
-                if not passes(error):
+                if not is_transient(error):
                     raise
         if last is None:
             last = NoNameServer(self._client.instance.name_servers.text, f"not within {timeout_s * 1000:.0f} ms")
         raise SendFailed(f"the message for {topic} was not sent within {timeout_s * 1000:.0f} ms: {last}") from last
 
     async def _writable_route(self, topic: str) -> TopicRoute:
-        """The topic's route, which has a queue to write to; asked for again while it has none."""
+        """The topic's route; it is refreshed, and RouteNotFound raised, when it has no writable queue."""
         route = await self._route(topic)
         if not route.writable:
             route = await self._client.instance.refresh(topic)
@@ -301,7 +301,7 @@ class Producer:
         return route
 
     async def _route(self, topic: str) -> TopicRoute:
-        """The topic's route; that of RocketMQ's default topic when the broker shall create this one."""
+        """The topic's route. For an unknown topic, the route of RocketMQ's default topic: the broker creates it."""
         route = self.route_of(topic)
         if route is not None:
             return route
@@ -318,7 +318,7 @@ class Producer:
 
 
 def _check_target(message: Message, queue: MessageQueue | None, selector: Selector | None) -> None:
-    """Refuse what says wrongly where ``message`` goes."""
+    """Check the topic of ``message`` and the ``queue`` or ``selector`` for it."""
     check_topic_name("message.topic", message.topic)
     if queue is not None:
         check_queue("queue", queue, message.topic)
@@ -328,12 +328,12 @@ def _check_target(message: Message, queue: MessageQueue | None, selector: Select
 
 def _no_writable(topic: str) -> RouteNotFound:
     return RouteNotFound(
-        topic, "it has no queue to write to now; mqadmin topicRoute shows its masters and permissions", is_passing=True
+        topic, "it has no writable queue now; mqadmin topicRoute shows its masters and permissions", is_passing=True
     )
 
 
 def _route_like(template: TopicRoute, topic: str) -> TopicRoute:
-    """The queues that ``topic`` will have when a broker creates it after ``template``."""
+    """The route that ``topic`` will have after a broker has created it from ``template``."""
 
     def named(queues: Sequence[MessageQueue]) -> tuple[MessageQueue, ...]:
         return tuple(q._replace(topic=topic) for q in queues if q.queue_id < AUTO_CREATE_TOPIC_QUEUES)

@@ -1,4 +1,4 @@
-"""What became of a send."""
+"""Results of sends."""
 
 from collections.abc import Sequence
 from enum import Enum
@@ -11,7 +11,7 @@ from sdk.producer.wire import Row, Stored, unique_key
 
 
 class SendStatus(Enum):
-    """The four outcomes of a message that is stored; anything but SEND_OK raises, unless the producer accepts it."""
+    """The status of a stored message. All but SEND_OK raise SendFailed, unless the producer has ``accept_weaker``."""
 
     SEND_OK = ResponseCode.SUCCESS
     FLUSH_DISK_TIMEOUT = ResponseCode.FLUSH_DISK_TIMEOUT
@@ -23,7 +23,7 @@ STATUS_OF = {status.value: status for status in SendStatus}
 
 
 class StoredBatch(Sequence["SendResult"]):
-    """What one request stored: ``rows`` went to ``queue`` from queue offset ``where.queue_offset`` on."""
+    """The messages that one request stored: ``rows`` are in ``queue`` from queue offset ``where.queue_offset`` on."""
 
     __slots__ = ("queue", "rows", "status", "tries", "where")
 
@@ -53,7 +53,7 @@ class StoredBatch(Sequence["SendResult"]):
 
 
 class SendResult:
-    """Where a message is. ``tries`` counts from 1: above that, copies of it may lie on other brokers."""
+    """Where a message is stored. ``tries`` counts from 1; when it is above 1, other brokers may have copies."""
 
     __slots__ = ("_batch", "_number", "tries")
 
@@ -76,12 +76,12 @@ class SendResult:
 
     @property
     def msg_id(self) -> str:
-        """The unique key that the message carries."""
+        """The unique key of the message."""
         return unique_key(self._batch.rows[self._number])
 
     @property
     def offset_msg_id(self) -> str:
-        """The id that says where the broker keeps it: what `mqadmin queryMsgById` takes."""
+        """The id with the broker's address and the commit log offset, for `mqadmin queryMsgById`."""
         where = self._batch.where
         return offset_msg_id(where.host, where.physical_offsets[self._number])
 
@@ -93,7 +93,7 @@ class SendResult:
 
 
 class BulkResult(Sequence[SendResult]):
-    """The results of `Producer.send_many`, in the order of the messages; each is made when it is looked at."""
+    """The results of `Producer.send_many` in the order of the messages. Each SendResult is made when it is accessed."""
 
     def __init__(self, parts: Sequence[Sequence[SendResult]]) -> None:
         self._parts = parts

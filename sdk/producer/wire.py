@@ -1,4 +1,4 @@
-"""Send requests as bytes, and what their answers say."""
+"""Encodes send requests and decodes their answers."""
 
 import struct
 from dataclasses import dataclass
@@ -17,13 +17,13 @@ Row = tuple[int, bytes, bytes]
 
 
 def unique_key(row: Row) -> str:
-    """The unique key in a row's properties; ours is the last of them."""
+    """The unique key in a row's properties; it is the last property of its name."""
     properties = row[2]
     return properties[properties.rindex(b"UNIQ_KEY\x01") + 9 : -1].decode()
 
 
 def send_request(group: str, queue: MessageQueue, rows: list[Row], born_timestamp: int) -> Command:
-    """The request that stores (flag, body, encoded properties) rows in one queue; a batch when there are several."""
+    """The request to store (flag, body, encoded properties) rows in one queue, as a batch if there are several."""
     flag, body, properties = rows[0]
     batch = len(rows) > 1
     return Command(
@@ -49,7 +49,7 @@ def send_request(group: str, queue: MessageQueue, rows: list[Row], born_timestam
 
 @dataclass(slots=True)
 class Stored:
-    """Where a broker put the messages of one request."""
+    """Where a broker stored the messages of one request."""
 
     code: int
     host: bytes
@@ -59,7 +59,7 @@ class Stored:
 
 
 def stored(answer: Command, count: int) -> Stored:
-    """What a send's answer says; ProtocolError when it does not name ``count`` places."""
+    """Decode the answer to a send; ProtocolError when it does not have ``count`` offsets."""
     ext = answer.ext or {}
     try:
         ids = str(ext["msgId"]).split(",")
@@ -72,7 +72,7 @@ def stored(answer: Command, count: int) -> Stored:
             offsets = tuple([split_offset_msg_id(each)[1] for each in ids])
         found = Stored(answer.code, host, int(ext["queueId"]), int(ext["queueOffset"]), offsets)
     except (KeyError, TypeError, ValueError, struct.error) as error:
-        raise ProtocolError(f"the answer to a send cannot be read: {error!r}") from None
+        raise ProtocolError(f"the answer to a send cannot be decoded: {error!r}") from None
     if len(offsets) != count:
-        raise ProtocolError(f"the answer names {len(offsets)} messages of {count} that were sent")
+        raise ProtocolError(f"the answer has {len(offsets)} offsets for {count} messages")
     return found

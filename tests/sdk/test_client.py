@@ -10,7 +10,7 @@ from remoting.protocol.bodies import decode_body
 from remoting.protocol.bodies.heartbeat import HeartbeatData
 from remoting.protocol.bodies.running_info import ConsumerRunningInfo
 from remoting.protocol.command import Command
-from sdk.client import GOODBYE_TIMEOUT_S, HEARTBEAT_RETRY_S, ClientInstance
+from sdk.client import HEARTBEAT_RETRY_S, LEAVE_TIMEOUT_S, ClientInstance
 from sdk.consumer.pull import PullConsumer
 from tests.sdk.fakes import Fake, FakeBroker, FakeNamesrv, queue, serving
 
@@ -266,7 +266,7 @@ async def test_a_frozen_broker_does_not_keep_a_client_from_closing(mock_clock: M
 
         nursery.start_soon(come_and_go)
         await broker.wait_asked(35)
-        mock_clock.jump(GOODBYE_TIMEOUT_S)
+        mock_clock.jump(LEAVE_TIMEOUT_S)
 
 
 def test_groups_are_counted() -> None:

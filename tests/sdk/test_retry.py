@@ -18,7 +18,7 @@ from mqcommon.errors import (
     WrongBroker,
 )
 from remoting.protocol.codes import ResponseCode
-from sdk.retry import FailedTries, Outcome, outcome_of, passes
+from sdk.retry import FailedTries, Outcome, is_transient, outcome_of
 
 CODES = [code for name, code in vars(ResponseCode).items() if name.isupper()]
 
@@ -52,13 +52,13 @@ def test_what_a_failed_request_did(error: SkylarkError, outcome: Outcome) -> Non
 @given(st.sampled_from(CODES))
 def test_an_answer_passes_only_when_the_server_did_nothing_for_now(code: int) -> None:
     error = BrokerError(code, "")
-    assert passes(error) == (outcome_of(error) is Outcome.NOTHING)
+    assert is_transient(error) == (outcome_of(error) is Outcome.NOTHING)
 
 
 def test_a_read_goes_on_without_an_answer() -> None:
     for error in (ConnectionLost("a:1"), RequestTimeout("a:1", 11, 1), NoNameServer("a:1", "refused")):
-        assert passes(error)
-    assert not passes(RouteNotFound("t")) and not passes(UserError("no"))
+        assert is_transient(error)
+    assert not is_transient(RouteNotFound("t")) and not is_transient(UserError("no"))
 
 
 OUTCOMES = st.sampled_from(list(Outcome))

@@ -75,7 +75,11 @@ def test_a_schema_of_few_columns_gets_those(cluster: MemoryCluster) -> None:
     ("name", "kind", "said"),
     [
         ("value", BinaryType(), "a message has no column value; choose from topic, brokerName"),
-        ("body", StringType(), "column body is binary, not string; name it so in the schema and cast it afterwards"),
+        (
+            "body",
+            StringType(),
+            "column body is binary, not string; use that type in the schema and cast the column afterwards",
+        ),
     ],
 )
 def test_a_schema_that_cannot_be_served_is_refused_at_once(

@@ -117,7 +117,7 @@ def test_what_is_no_offset_is_refused(offset: str) -> None:
 def test_an_end_cannot_be_earliest() -> None:
     with pytest.raises(UserError, match="option endingOffsets: 'earliest'"):
         parse_offsets("earliest", "endingOffsets", {"latest": LATEST})
-    with pytest.raises(UserError, match="offset -2 has no meaning there; give latest or JSON"):
+    with pytest.raises(UserError, match="offset -2 is not allowed; give latest or JSON"):
         parse_offsets('{"t":{"b":{"0":-2}}}', "endingOffsets", {"latest": LATEST})
 
 
@@ -133,7 +133,7 @@ def test_offsets_must_name_every_queue_and_no_other() -> None:
 
 def test_a_start_after_its_end_is_a_mistake() -> None:
     queue = MessageQueue("t", "a", 0)
-    with pytest.raises(UserError, match="startingOffsets 9 lies after endingOffsets 4 of t a 0"):
+    with pytest.raises(UserError, match="startingOffsets 9 is after endingOffsets 4 of t a 0"):
         check_order({queue: 9}, {queue: 4})
     check_order({queue: 4}, {queue: 4})
     check_order({queue: 9}, LATEST)
@@ -151,5 +151,5 @@ def test_data_loss_shows_a_table_and_the_option() -> None:
         "  orders  broker-a  11     5     1204  1200      deleted: the queue starts at 1205",
     ]
     text = str(DataLost(lost))
-    assert text.startswith("1201 messages that should be read are not there:\n")
+    assert text.startswith("1201 messages that should be read do not exist:\n")
     assert "failOnDataLoss" in text

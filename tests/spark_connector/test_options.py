@@ -36,7 +36,7 @@ def test_topics_are_a_comma_list() -> None:
 
 @pytest.mark.parametrize("topic", ["", " , "])
 def test_no_topic_says_how_to_give_one(topic: str) -> None:
-    with pytest.raises(UserError, match=r'no topic is given; say \.option\("topic"'):
+    with pytest.raises(UserError, match=r'no topic is given; use \.option\("topic"'):
         ReadOptions.parse({**GOOD, "topic": topic})
 
 
@@ -51,7 +51,7 @@ def test_an_option_near_to_none_lists_all() -> None:
 
 
 def test_a_path_is_not_a_topic() -> None:
-    with pytest.raises(UserError, match=r'say \.option\("topic", \.\.\.\)\.load\(\) without a path'):
+    with pytest.raises(UserError, match=r'use \.option\("topic", \.\.\.\)\.load\(\) without a path'):
         ReadOptions.parse({**GOOD, "path": "flights"})
 
 
@@ -72,5 +72,5 @@ def test_a_bad_value_names_the_option_and_the_remedy(name: str, value: str, said
 
 
 def test_start_after_end_is_refused_before_anything_is_read() -> None:
-    with pytest.raises(UserError, match="lies after"):
+    with pytest.raises(UserError, match="is after"):
         ReadOptions.parse({**GOOD, "startingOffsets": '{"t":{"b":{"0":5}}}', "endingOffsets": '{"t":{"b":{"0":4}}}'})

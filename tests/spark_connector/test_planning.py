@@ -80,13 +80,13 @@ def test_deleted_messages_are_logged_when_that_is_wanted(
 
 def test_an_end_beyond_the_queue_is_a_loss(cluster: MemoryCluster) -> None:
     ends = json.dumps({"t": {"a": {"0": 15, "1": -1}, "b": {"0": -1}}})
-    with pytest.raises(DataLost, match="not there: the queue ends at 10"):
+    with pytest.raises(DataLost, match="missing: the queue ends at 10"):
         plan(cluster, options(endingOffsets=ends))
 
 
 def test_a_start_beyond_the_queue_is_a_loss(cluster: MemoryCluster) -> None:
     starts = json.dumps({"t": {"a": {"0": 15, "1": -2}, "b": {"0": -2}}})
-    with pytest.raises(DataLost, match="not there: the queue ends at 10, before the start"):
+    with pytest.raises(DataLost, match="missing: the queue ends at 10, before the start"):
         plan(cluster, options(startingOffsets=starts))
 
 
@@ -104,7 +104,9 @@ def test_what_a_slave_has_not_got_is_not_lost(option: str, fail: str) -> None:
     cluster = SlaveOnly()
     cluster.add(A0, 10)
     wanted = {option: json.dumps({"t": {"a": {"0": 11}}})}
-    with pytest.raises(SlaveBehind, match=r"queue 0: the master is away, and the slave with id 1 .* offset 10 only"):
+    with pytest.raises(
+        SlaveBehind, match=r"queue 0: the master is unreachable, and the slave with id 1 .* offset 10 only"
+    ):
         plan(cluster, options(failOnDataLoss=fail, **wanted))
     assert plan(cluster, options()) == [OffsetRange(A0, 0, 10)]
 

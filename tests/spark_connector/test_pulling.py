@@ -66,7 +66,7 @@ def test_a_broker_that_stays_away_is_named_with_the_place() -> None:
     with pytest.raises(ReadFailed) as caught:
         list(pulls(cluster, OffsetRange(QUEUE, 1, 3), OPTIONS, refuse, sleep=lambda _: None))
     assert str(caught.value) == (
-        "topic t, broker broker-a, queue 0 cannot be read on at offset 1 (after 3 tries):"
+        "topic t, broker broker-a, queue 0 cannot be read at offset 1 (after 3 tries):"
         " cannot connect to 10.0.0.1:10911: refused"
     )
 
@@ -94,7 +94,7 @@ def test_messages_that_a_broker_lost_at_its_end_are_told() -> None:
     cluster.add(QUEUE, 3)
     lost: list[LostRange] = []
     assert offsets(pulls(cluster, OffsetRange(QUEUE, 0, 9), OPTIONS, lost.append)) == [0, 1, 2]
-    assert lost == [LostRange(QUEUE, 3, 9, "not there: the queue ends at 3")]
+    assert lost == [LostRange(QUEUE, 3, 9, "missing: the queue ends at 3")]
 
 
 def test_an_answer_that_leads_nowhere_is_an_error_not_a_loop() -> None:
@@ -154,5 +154,7 @@ def test_what_a_slave_has_not_got_is_not_lost() -> None:
     found = offsets(pulls(cluster, OffsetRange(QUEUE, 0, 5), OPTIONS, refuse, sleep=catch_up))
     assert found == [0, 1, 2, 3, 4]
     assert len(pauses) == 1
-    with pytest.raises(ReadFailed, match="the master is away, and the slave with id 1 has no such message"):
+    with pytest.raises(
+        ReadFailed, match="the master is unreachable, and the slave with id 1 does not have the message"
+    ):
         list(pulls(cluster, OffsetRange(QUEUE, 5, 9), OPTIONS, refuse, sleep=lambda _: None))

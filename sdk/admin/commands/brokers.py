@@ -31,7 +31,7 @@ def _status_lines(rows: Sequence[Row]) -> Iterator[str]:
     show=_status_lines,
 )
 async def broker_status(session: Session, broker_addr: str | None, cluster_name: str | None) -> list[dict[str, Any]]:
-    """Show the counters and the state of a broker, or of each broker of a cluster."""
+    """Show the counters and the state of a broker, or of all brokers of a cluster."""
     addrs = await chosen_addrs(session, broker_addr, cluster_name, slaves=True)
     answers = await session.each(addrs, session.admin.broker_runtime_info)
     for addr, error in answers.errors.items():
@@ -72,7 +72,7 @@ def _broker_config_lines(rows: Sequence[Row]) -> Iterator[str]:
 async def get_broker_config(
     session: Session, broker_addr: str | None, cluster_name: str | None
 ) -> list[dict[str, Any]]:
-    """Show the options of a broker, or of each broker of a cluster."""
+    """Show the options of a broker, or of all brokers of a cluster."""
     if broker_addr is not None:
         masters: dict[str, str | None] = {broker_addr: None}
     else:
@@ -86,7 +86,7 @@ async def get_broker_config(
 
 
 def _masters(targets: Sequence[Target]) -> dict[str, str | None]:
-    """Each broker's address with its master's."""
+    """Broker address → address of its master."""
     masters = {one.broker_name: one.addr for one in targets if one.broker_id == MASTER_ID}
     return {one.addr: masters.get(one.broker_name, NO_MASTER) for one in targets}
 
@@ -108,7 +108,7 @@ async def update_broker_config(
     key: str,
     value: str,
 ) -> dict[str, Any]:
-    """Change an option of a broker, or of each master of a cluster, while it runs."""
+    """Change an option of a running broker, or of all masters of a cluster."""
     results = await at_each(
         session,
         await chosen_addrs(session, broker_addr, cluster_name, slaves=update_all_broker),

@@ -1,4 +1,4 @@
-"""Commands that let brokers delete files before their time comes: old messages, and queues that nothing is left of."""
+"""Commands that make brokers delete files at once: expired messages, and consume queues that are no longer needed."""
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any
@@ -24,7 +24,7 @@ def _result_lines(result: Mapping[str, Any]) -> Iterator[str]:
 async def _at_brokers(
     session: Session, broker_addr: str | None, cluster: str | None, doing: str, act: Callable[[str], Awaitable[None]]
 ) -> dict[str, Any]:
-    """``act`` at one broker, or at all of a cluster, slaves too; without either at all that the NameServer knows."""
+    """Run ``act`` at one broker, at all brokers (slaves too) of a cluster, or at all brokers of all clusters."""
     if broker_addr is not None and cluster is not None:
         raise click.UsageError("Give only one of --brokerAddr or --cluster.")
     addrs = (
@@ -40,9 +40,9 @@ async def _at_brokers(
 
 @command("deleteExpiredCommitLog", *_where(), show=_result_lines)
 async def delete_expired_commit_log(session: Session, broker_addr: str | None, cluster: str | None) -> dict[str, Any]:
-    """Delete commit log files that are older than the broker's fileReservedTime, whatever the hour.
+    """Delete commit log files that are older than the broker's fileReservedTime, at any hour.
 
-    At one broker, at those of a cluster, or without -b and -c at all.
+    Without -b and -c: at all brokers of all clusters.
     """
     act = session.admin.delete_expired_commit_log
     return await _at_brokers(session, broker_addr, cluster, "delete expired commit log files", act)
@@ -50,9 +50,9 @@ async def delete_expired_commit_log(session: Session, broker_addr: str | None, c
 
 @command("cleanExpiredCQ", *_where(), show=_result_lines)
 async def clean_expired_cq(session: Session, broker_addr: str | None, cluster: str | None) -> dict[str, Any]:
-    """Delete consume queue files whose messages are gone.
+    """Delete consume queue files whose messages have been deleted.
 
-    At one broker, at those of a cluster, or without -b and -c at all.
+    Without -b and -c: at all brokers of all clusters.
     """
     act = session.admin.clean_expired_consume_queue
     return await _at_brokers(session, broker_addr, cluster, "clean expired consume queues", act)
@@ -62,7 +62,7 @@ async def clean_expired_cq(session: Session, broker_addr: str | None, cluster: s
 async def clean_unused_topic(session: Session, broker_addr: str | None, cluster: str | None) -> dict[str, Any]:
     """Delete the consume queues of topics that the broker no longer has.
 
-    At one broker, at those of a cluster, or without -b and -c at all.
+    Without -b and -c: at all brokers of all clusters.
     """
     act = session.admin.clean_unused_topic
     return await _at_brokers(session, broker_addr, cluster, "clean unused topics", act)

@@ -48,7 +48,7 @@ _MORE = Table(
 
 
 class _Info:
-    """A broker's runtime info, which is text throughout; what is missing or no number reads as nothing."""
+    """A broker's runtime info, whose values are text; a value that is missing or not a number is read as 0."""
 
     def __init__(self, table: Mapping[str, str]) -> None:
         self.table = table
@@ -74,7 +74,7 @@ def _load(row: Row, pool: str) -> str:
 
 
 def base_row(target: Target, table: Mapping[str, str], now_ms: int) -> dict[str, Any]:
-    """What clusterList says of one broker."""
+    """The row of one broker in clusterList."""
     info = _Info(table)
     earliest = table.get("earliestMessageTimeStamp", "")
     return {
@@ -99,7 +99,7 @@ def base_row(target: Target, table: Mapping[str, str], now_ms: int) -> dict[str,
 
 
 def more_row(target: Target, table: Mapping[str, str]) -> dict[str, Any]:
-    """What clusterList -m says of one broker: messages in and out, yesterday and today."""
+    """The row of one broker in clusterList -m: messages in and out, yesterday and today."""
     info = _Info(table)
     put, got = "msgPutTotal", "msgGetTotal"
     return {
@@ -115,17 +115,17 @@ def more_row(target: Target, table: Mapping[str, str]) -> dict[str, Any]:
 
 
 def lag_of(target: Target, tables: Mapping[str, Mapping[str, str]], masters: Mapping[str, str]) -> dict[str, Any]:
-    """How far a slave is behind its master; None for a master, and for what nobody tells.
+    """How far a slave is behind its master; None for a master, and for values that are unknown.
 
-    A Skylark master knows it of its slaves; otherwise it is what the ends of the two logs say.
+    A Skylark master reports it for each slave; otherwise it is the difference between the ends of the two logs.
     """
     behind: dict[str, Any] = {"lagBytes": None, "lagMs": None}
     table, master = tables.get(target.addr), tables.get(masters.get(target.broker_name, ""))
     if target.broker_id == MASTER_ID or not master:
         return behind
-    told = master.get(f"slaveAckDiff_{target.addr}")
-    if told is not None:
-        return {"lagBytes": int(told), "lagMs": int(master.get(f"slaveBehindMs_{target.addr}", 0))}
+    reported = master.get(f"slaveAckDiff_{target.addr}")
+    if reported is not None:
+        return {"lagBytes": int(reported), "lagMs": int(master.get(f"slaveBehindMs_{target.addr}", 0))}
     ends = [info.get("commitLogMaxOffset", "") for info in (master, table or {})]
     if all(end.isdigit() for end in ends):
         behind["lagBytes"] = max(int(ends[0]) - int(ends[1]), 0)
@@ -183,7 +183,7 @@ async def _rows(session: Session, cluster: str | None, more_stats: bool) -> list
 @command(
     "clusterList",
     option("m", "moreStats", "Print more stats", type=bool, is_flag=True),
-    option("l", "lag", "print how far each slave is behind its master, too", type=bool, is_flag=True),
+    option("l", "lag", "also print how far each slave is behind its master", type=bool, is_flag=True),
     interval_option(),
     cluster_name("which cluster", default=None),
 )
@@ -192,8 +192,8 @@ async def cluster_list(
 ) -> list[dict[str, Any]] | None:
     """List the brokers of all clusters, with version and load.
 
-    With -l two columns more say how far each slave is behind, in bytes, and in seconds where a Skylark master knows
-    it. With -i and --output json each round is one line.
+    With -l two more columns show how far each slave is behind, in bytes, and in seconds if its master is a Skylark
+    broker. With -i and --output json each round is one line.
     """
 
     def lines(rows: list[dict[str, Any]]) -> Iterable[str]:

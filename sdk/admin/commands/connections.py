@@ -71,7 +71,7 @@ def _consumer_lines(result: Mapping[str, Any]) -> Iterator[str]:
 @command(
     "consumerConnection",
     option("g", "consumerGroup", "consumer group name", required=True),
-    broker_addr("broker address: only those connected to it", default=None),
+    broker_addr("broker address: list only clients connected to it", default=None),
     show=_consumer_lines,
 )
 async def consumer_connection(session: Session, consumer_group: str, broker_addr: str | None) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""sendMessage and consumeMessage: one message in, messages out."""
+"""sendMessage and consumeMessage: send one message, and print messages."""
 
 import random
 import time
@@ -56,11 +56,11 @@ async def send_message(
     qid: int | None,
     msg_trace_enable: bool,
 ) -> dict[str, Any]:
-    """Send one message; with -m true its trace, too, to RMQ_SYS_TRACE_TOPIC."""
+    """Send one message; with -m true also send its trace to RMQ_SYS_TRACE_TOPIC."""
     from mqcommon.message.message import Message
 
     if qid is not None and broker is None:
-        raise click.UsageError("-i/--qid needs -b/--broker: give the broker whose queue it is.")
+        raise click.UsageError("-i/--qid needs -b/--broker: give the broker of the queue.")
     selector = None if broker is None else lambda queues, message: _choose(queues, broker, qid)
     async with session.producer(_PRODUCER_GROUP) as producer:
         start = time.time()
@@ -90,15 +90,15 @@ async def _send_trace(
     try:
         await producer.send(trace_of_send(message, result, _PRODUCER_GROUP, int(start * 1000), cost_ms))
     except SkylarkError as error:
-        # The message itself was sent.
-        session.warn(f"its trace is not stored: {explain(error)}")
+        # The message itself is stored, so this is not an error.
+        session.warn(f"the trace of the message is not stored: {explain(error)}")
 
 
 def _choose(queues: Sequence["MessageQueue"], broker: str, qid: int | None) -> "MessageQueue":
-    """The queue that -b and -i name; without -i, one of the broker's."""
+    """The queue that -b and -i choose; without -i, any queue of the broker."""
     own = [queue for queue in queues if queue.broker_name == broker and qid in (None, queue.queue_id)]
     if not own:
-        raise UserError(f"the topic has no such queue to write to: {which_queues(queues, broker)}")
+        raise UserError(f"the topic has no such writable queue: {which_queues(queues, broker)}")
     return random.choice(own)
 
 
@@ -133,9 +133,9 @@ async def consume_message(
 ) -> dict[str, Any]:
     """Print messages of a topic, or of one of its queues, oldest first. Commits no offsets."""
     if queue_id is not None and broker_name is None:
-        raise click.UsageError("-i/--queueId needs -b/--brokerName: give the broker whose queue it is.")
+        raise click.UsageError("-i/--queueId needs -b/--brokerName: give the broker of the queue.")
     if offset is not None and queue_id is None:
-        raise click.UsageError("-o/--offset needs -i/--queueId: give the queue that the offset is in.")
+        raise click.UsageError("-o/--offset needs -i/--queueId: give the queue of the offset.")
     left = message_number
     messages: list[MessageExt] = []
     ends: list[dict[str, Any]] = []
@@ -157,7 +157,7 @@ async def consume_message(
 
 
 def _printer(session: Session, messages: "list[MessageExt]") -> Take:
-    """Prints what comes, and keeps it in ``messages``."""
+    """Returns a function that prints messages and appends them to ``messages``."""
 
     def take(result: "PullResult", found: "list[MessageExt]") -> None:
         if found:

@@ -1,4 +1,4 @@
-"""Commands that write what brokers know into files."""
+"""Commands that write topics and groups of brokers to files."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 FAMILY = "Export"
 DEFAULT_DIRECTORY = "/tmp/rocketmq/export"
 _VALID_PERMS = range(8)
-# RocketMQ's own groups, as its tool knows them; and all with this prefix.
+# RocketMQ's system groups: those listed in its tool, and all with this prefix.
 _SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 _SYSTEM_GROUPS = frozenset(
     {
@@ -36,7 +36,7 @@ _SYSTEM_GROUPS = frozenset(
 
 
 async def user_topics(session: Session, addr: str, special: bool) -> "TopicConfigTable":
-    """The broker's topics without those it made for itself; retry and dead-letter topics only when ``special``."""
+    """The broker's topics except its system topics; retry and dead-letter topics only when ``special``."""
     table = await session.admin.all_topic_config(addr)
     own = frozenset(await session.admin.system_topics_of_broker(addr))
     table.topic_config_table = {
@@ -51,7 +51,7 @@ async def user_topics(session: Session, addr: str, special: bool) -> "TopicConfi
 
 
 async def user_groups(session: Session, addr: str) -> "SubscriptionGroupTable":
-    """The broker's groups without RocketMQ's own."""
+    """The broker's groups except RocketMQ's system groups."""
     table = await session.admin.all_groups(addr)
     table.subscription_group_table = {
         name: config
@@ -87,8 +87,8 @@ async def export_metadata(
 ) -> dict[str, Any]:
     """Write the topics and groups of a broker, or of the masters of a cluster, to a JSON file.
 
-    It is topic.json with -t, subscriptionGroup.json with -g, else metadata.json. For a cluster the queues of a topic
-    are added up.
+    The file is topic.json with -t, subscriptionGroup.json with -g, else metadata.json. For a cluster, the numbers of
+    queues of a topic are added up.
     """
     if topic and subscription_group:
         raise click.UsageError("Give only one of --topic or --subscriptionGroup.")

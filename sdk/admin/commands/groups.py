@@ -1,4 +1,4 @@
-"""Commands about consumer groups: creating, deleting, and how far they are."""
+"""Commands about consumer groups: create, change, delete, and show their progress."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -116,13 +116,13 @@ async def update_sub_group(
     broker_addr("delete subscription group from which broker"),
     cluster_name("delete subscription group from which cluster"),
     option("g", "groupName", "subscription group name", required=True),
-    option("r", "removeOffset", "remove its offsets too", type=bool, default=False),
+    option("r", "removeOffset", "also remove its offsets", type=bool, default=False),
     either=_EITHER,
 )
 async def delete_sub_group(
     session: Session, broker_addr: str | None, cluster_name: str | None, group_name: str, remove_offset: bool
 ) -> dict[str, Any]:
-    """Delete a consumer group. Its %RETRY% and %DLQ% topics stay: deleteTopic deletes them."""
+    """Delete a consumer group. Its %RETRY% and %DLQ% topics are kept: delete them with deleteTopic."""
     of_cluster = f" in cluster [{cluster_name}]" if cluster_name is not None else ""
     results = await at_each(
         session,
@@ -180,7 +180,7 @@ def _progress_lines(result: Mapping[str, Any] | Sequence[Row]) -> Iterator[str]:
 async def consumer_progress(
     session: Session, group_name: str | None, topic_name: str | None, show_client_ip: bool, cluster: str | None
 ) -> Any:
-    """Show how far a group has consumed each queue; without -g, how far all groups are."""
+    """Show how far a group has consumed each queue; without -g, show the progress of all groups."""
     if group_name is None:
         return await _all_groups(session)
     stats = await session.admin.consume_stats(group_name, topic_name, cluster)

@@ -1,4 +1,4 @@
-"""Commands that find messages: by id, by key, by unique key, by place."""
+"""Commands that find messages: by id, by key, by unique key, by queue offset."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -30,7 +30,7 @@ def _body_format() -> click.Option:
 async def _show(
     session: Session, message: "MessageExt", *, charset: str | None = None, with_id: bool = True, index: int = 0
 ) -> dict[str, Any]:
-    """Print a message's block and its tracks; returns both for JSON."""
+    """Print a message's block and its tracks. Returns both for JSON."""
     path = ""
     if not session.json:
         try:
@@ -53,18 +53,20 @@ async def _show(
 
 def _consumer_options() -> tuple[click.Option, click.Option]:
     return (
-        option("g", "consumerGroup", "consumer group name; counts with -d only", default=None),
-        option("d", "clientId", "The consumer's client id; with -g it is given the message instead", default=None),
+        option("g", "consumerGroup", "consumer group name; only used with -d", default=None),
+        option("d", "clientId", "client id of a consumer; with -g the message is sent to it instead", default=None),
     )
 
 
 async def _consume_directly(
     session: Session, message: "MessageExt", consumer_group: str, client_id: str
 ) -> dict[str, Any]:
-    """Give the message to a push consumer, and print how that went."""
+    """Send the message to a push consumer, and print the result."""
     info = await session.admin.consumer_running_info(consumer_group, client_id)
     if info.properties.get("PROP_CONSUME_TYPE") != "CONSUME_PASSIVELY":
-        raise UserError(f"client {client_id} of group {consumer_group} is no push consumer: it takes no messages")
+        raise UserError(
+            f"client {client_id} of group {consumer_group} is not a push consumer: messages cannot be sent to it"
+        )
     result = await session.admin.consume_message_directly(consumer_group, client_id, message)
     members = {
         "order": result.order,
@@ -79,8 +81,8 @@ async def _consume_directly(
 
 @command(
     "queryMsgById",
-    option("i", "msgId", "Message Id; several with commas between them", required=True),
-    option("t", "topic", "topic name: finds a unique key too", default=None),
+    option("i", "msgId", "Message Id; several are separated by commas", required=True),
+    option("t", "topic", "topic name: the id may also be a unique key", default=None),
     *_consumer_options(),
     _body_format(),
 )
@@ -92,7 +94,7 @@ async def query_msg_by_id(
     client_id: str | None,
     body_format: str | None,
 ) -> list[dict[str, Any]]:
-    """Show the message that an offset message id names, or give it to a consumer (-g, -d).
+    """Show the message with an offset message id, or send it to a consumer (-g, -d).
 
     With -t the id may also be a producer's unique key.
     """
@@ -167,9 +169,9 @@ async def query_msg_by_key(
 async def query_msg_by_unique_key(
     session: Session, msg_id: str, topic: str, consumer_group: str | None, client_id: str | None, show_all: bool
 ) -> list[dict[str, Any]]:
-    """Show the message with a producer's unique key, or give it to a consumer (-g, -d).
+    """Show the message with a producer's unique key, or send it to a consumer (-g, -d).
 
-    A retried send may have stored it more than once.
+    There may be several copies of it if its send was retried.
     """
     found = await session.admin.query_by_unique_key(topic, msg_id)
     if not found:

@@ -1,6 +1,6 @@
-"""Commands about NameServers: options, the key-value store, and keeping producers away from a broker.
+"""Commands about NameServers: options, the key-value store, and the write permission of brokers.
 
-NameServers do not know each other, so each is told by itself and each may fail by itself.
+NameServers do not exchange data, so each change is made at all of them, and may fail at some of them.
 """
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -41,13 +41,13 @@ def _broker_name() -> click.Option:
 
 @command("wipeWritePerm", _broker_name())
 async def wipe_write_perm(session: Session, broker_name: str) -> list[dict[str, Any]]:
-    """Keep producers away from a broker: take the write permission from its topics in every NameServer."""
+    """Stop sends to a broker: take the write permission from its topics in every NameServer."""
     return await _write_perm(session, "wipe", broker_name, lambda admin: admin.wipe_write_perm(broker_name))
 
 
 @command("addWritePerm", _broker_name())
 async def add_write_perm(session: Session, broker_name: str) -> list[dict[str, Any]]:
-    """Let producers come back to a broker: give the write permission to its topics in every NameServer."""
+    """Allow sends to a broker again: give the write permission back to its topics in every NameServer."""
     return await _write_perm(session, "add", broker_name, lambda admin: admin.add_write_perm(broker_name))
 
 
@@ -70,7 +70,7 @@ async def _write_perm(
         if not result["ok"]:
             session.say(text(result[_KEY], "Failed"))
     if counts and not any(counts.values()):
-        session.warn(f"no topic of broker {broker_name} was touched: check its name with mqadmin clusterList")
+        session.warn(f"no topic of broker {broker_name} was changed: check its name with mqadmin clusterList")
     return results
 
 
@@ -98,7 +98,7 @@ async def get_namesrv_config(session: Session) -> list[dict[str, Any]]:
     option("v", "value", "config value", type=click.STRING, required=True),
 )
 async def update_namesrv_config(session: Session, key: str, value: str) -> list[dict[str, Any]]:
-    """Change an option of each NameServer of -n while it runs."""
+    """Change an option of each running NameServer of -n."""
     results = await _each_namesrv(
         session, f"update config {key}", lambda admin, addr: admin.update_namesrv_config({key: value.strip()})
     )

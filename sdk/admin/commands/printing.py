@@ -1,4 +1,4 @@
-"""printMsg and printMsgByQueue: the messages of a topic or a queue, one line each, or counted by tag."""
+"""printMsg and printMsgByQueue: print the messages of a topic or a queue, one line each, or count them by tag."""
 
 from collections import Counter
 from typing import TYPE_CHECKING, Any
@@ -31,12 +31,12 @@ def _expression() -> click.Option:
 
 
 def _limit() -> click.Option:
-    help = "how many messages to print at the most; 0 prints all"
+    help = "how many messages to print at most; 0 prints all"
     return option("", "limit", help, type=click.IntRange(min=0), default=DEFAULT_LIMIT, show_default=True)
 
 
 class _Printer:
-    """Prints messages up to the limit (0: all), or keeps them for JSON."""
+    """Prints messages up to the limit (0: all), or collects them for JSON."""
 
     def __init__(self, session: Session, limit: int, charset: str, *, with_body: bool) -> None:
         self._session = session
@@ -49,11 +49,11 @@ class _Printer:
 
     @property
     def left(self) -> int | None:
-        """How many may yet be printed; None when there is no limit."""
+        """How many more may be printed; None when there is no limit."""
         return self._limit - self._printed if self._limit else None
 
     def show(self, messages: "list[MessageExt]") -> None:
-        """Print these, or the first of them."""
+        """Print the messages, up to the limit."""
         chosen = messages[: self.left]
         for message in chosen:
             if self._session.json:
@@ -64,7 +64,7 @@ class _Printer:
         self.limited |= len(chosen) < len(messages)
 
     def end(self) -> None:
-        """Say how to see the rest, if the limit cut it off."""
+        """If the limit was reached, print how to see the rest."""
         if self.limited:
             self._session.warn(
                 f"stopped after {self._printed} messages: --limit N prints more, --limit 0 all; -b and -e choose a time"
@@ -150,7 +150,7 @@ async def print_msg_by_queue(
 ) -> dict[str, Any]:
     """Print the messages of one queue (-p true), or count them by tag (-f true). Commits no offsets.
 
-    The limit is for what is printed: counting goes to the end of the queue.
+    The limit applies to printing; counting goes on to the end of the queue.
     """
     if not print_msg and not calculate:
         raise click.UsageError("Nothing to do: give -p true to print the messages, -f true to count them by tag.")

@@ -1,4 +1,4 @@
-"""queryCq and searchOffset: what stands in the consume queues, and where a time is in them."""
+"""queryCq and searchOffset: show consume queue entries, and find the offset of a time."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -58,7 +58,7 @@ async def query_cq(
 ) -> dict[str, Any]:
     """Show entries of a consume queue, and with -g whether the group's subscription takes them.
 
-    Without -b the first broker that has the queue is asked.
+    Without -b, the first broker that has the queue is asked.
     """
     addr = broker or await _first_with(session, topic, queue)
     found = await session.admin.query_consume_queue(addr, topic, queue, index, count, consumer)
@@ -94,7 +94,7 @@ async def _first_with(session: Session, topic: str, queue_id: int) -> str:
     addrs = {one.broker_name: reader_of(one.broker_addrs) for one in route.broker_datas}
     having = [name for name in names if addrs.get(name)]
     if not having:
-        raise UserError(f"no broker of topic {topic} has queue {queue_id}; look at mqadmin topicRoute")
+        raise UserError(f"no broker of topic {topic} has queue {queue_id}; see mqadmin topicRoute")
     if len(having) > 1:
         session.warn(f"asking {having[0]}; for another broker that has the queue ({', '.join(having[1:])}) give -b")
     return str(addrs[having[0]])
@@ -130,7 +130,7 @@ def _search_lines(result: Mapping[str, Any]) -> Iterator[str]:
     option(
         "",
         "boundary",
-        "LOWER: the first message stored then or later; UPPER: the last one stored then or before; without it both",
+        "LOWER: the first message stored at or after the time; UPPER: the last one at or before it; default: both",
         type=click.Choice(["LOWER", "UPPER"], case_sensitive=False),
         default=None,
     ),
@@ -139,9 +139,9 @@ def _search_lines(result: Mapping[str, Any]) -> Iterator[str]:
 async def search_offset(
     session: Session, topic: str, timestamp: int, broker_name: str | None, queue_id: int | None, boundary: str | None
 ) -> dict[str, Any]:
-    """Find the offsets of a time in each queue of a topic, in those of one broker (-b) or in one queue (-b, -i).
+    """Find the offsets of a time in all queues of a topic, in those of one broker (-b) or in one queue (-b, -i).
 
-    LOWER is the queue's end when all is older, UPPER its beginning when all is newer.
+    LOWER is the end of the queue when all messages are older, UPPER is its start when all are newer.
     """
     async with session.consumer() as consumer:
         queues = {

@@ -1,4 +1,4 @@
-"""Commands about replication: how far slaves are."""
+"""Commands about replication: how far slaves have copied."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -76,7 +76,7 @@ def _status_lines(rows: Sequence[Row]) -> Iterator[str]:
 async def ha_status(
     session: Session, broker_addr: str | None, cluster_name: str | None, interval: float | None
 ) -> list[dict[str, Any]] | None:
-    """Show how far a broker's slaves are, or those of each master of a cluster; a slave tells of its own copying.
+    """Show how far the slaves of a broker, or of each master of a cluster, have copied; of a slave, its own progress.
 
     With -i and --output json each round is one line.
     """
@@ -101,7 +101,7 @@ def _row(addr: str, status: "HARuntimeInfo") -> dict[str, Any]:
     option("o", "offset", "the offset to reset at", type=click.IntRange(min=0), required=True),
 )
 async def reset_master_flush_offset(session: Session, broker_addr: str, offset: int) -> dict[str, Any]:
-    """Tell a slave how far its master's disk has the log."""
+    """Set the offset up to which a slave takes its master's log as flushed."""
     await session.admin.reset_master_flush_offset(broker_addr, offset)
     session.say(f"reset master flush offset to {offset} success")
     return {"brokerAddr": broker_addr, "masterFlushOffset": offset, "ok": True}

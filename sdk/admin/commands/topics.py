@@ -102,7 +102,7 @@ async def delete_topic(session: Session, topic: str, cluster_name: str) -> dict[
 
     namesrvs: list[dict[str, Any]] = []
     if not all_ok(brokers):
-        # a broker that still has the topic would register it again
+        # a broker that still has the topic would register its route again
         session.warn("the NameServers keep the route until every broker has deleted the topic: run this again")
     else:
         session.say(f"delete topic [{topic}] from cluster [{cluster_name}] success.")
@@ -130,14 +130,14 @@ async def delete_topic(session: Session, topic: str, cluster_name: str) -> dict[
 async def update_topic_perm(
     session: Session, broker_addr: str | None, cluster_name: str | None, topic: str, perm: int
 ) -> dict[str, Any]:
-    """Change what may be done with a topic: read, write or both."""
+    """Change the permission of a topic: read, write or both."""
     old: dict[str, int] = {}
 
     async def change(addr: str) -> None:
         config = await session.admin.topic_config(addr, topic)
         old[addr] = config.perm
         if config.perm != perm:
-            # no attributes: a broker takes those that are sent as changes, and keeps the others
+            # without attributes: brokers treat those that are sent as changes, and keep the others
             changed = replace(config, perm=perm, attributes={})
             await session.admin.create_topic(addr, changed)
 
@@ -157,7 +157,7 @@ def _topic_list_lines(result: Mapping[str, Any]) -> Iterator[str]:
     if "rows" not in result:
         yield from result["topics"]
         return
-    # RocketMQ prints the heads in other widths than the rows
+    # RocketMQ's heads have other widths than its rows
     table = Table(
         (("#Cluster Name", "clusterName"), ("#Topic", "topic"), ("#Consumer Group", "consumerGroup")),
         "%-20s  %-64s  %-64s",
@@ -191,7 +191,7 @@ async def topic_list(session: Session, cluster_model: bool) -> dict[str, Any]:
     shown = [topic for topic in topics if not topic.startswith(_HIDDEN)]
     answers = await session.each(shown, look)
     for topic, error in answers.errors.items():
-        # a topic that went away meanwhile is listed all the same, as RocketMQ does it
+        # a topic that was deleted meanwhile is still listed, as in RocketMQ's tool
         if not isinstance(error, (BrokerError, RouteNotFound)):
             session.fail(error, f"topic {topic}")
     nothing = {"clusterName": "", "consumerGroups": []}
@@ -214,7 +214,7 @@ _ROUTE_WIDTH = 158
 
 
 def _route_lines(route: "TopicRouteData") -> Iterator[str]:
-    """A line a broker, and what it adds up to."""
+    """One line per broker, and the totals."""
     yield _ROUTE.head()
     queues = {data.broker_name: data for data in route.queue_datas}
     for broker in sorted(route.broker_datas, key=lambda broker: broker.broker_name):

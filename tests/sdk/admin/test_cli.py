@@ -108,7 +108,7 @@ def test_a_command_that_only_rocketmq_has_is_no_typo(name: str) -> None:
     for arguments in ([name], ["help", name], [name, "-n", NAMESRV]):
         result = invoke(*arguments)
         assert result.exit_code == 2
-        assert "is a command of RocketMQ's mqadmin that this one does not have yet" in result.stderr
+        assert "is a command of RocketMQ's mqadmin that is not implemented here yet" in result.stderr
         assert "Did you mean" not in result.stderr
 
 
@@ -206,8 +206,8 @@ def test_failures_as_json() -> None:
     result = run(World(errors={("topic_route",): refused}), "topicRoute", "-t", "T", "--output", "json")
     assert (result.exit_code, result.stdout) == (1, "")
     assert json.loads(result.stderr) == {
-        "error": f"{MASTER} refused with code 16: forbidden; it is forbidden there: look at the permissions of topic, "
-        "group and broker",
+        "error": f"{MASTER} refused with code 16: forbidden; no permission: check those of the topic, the group and "
+        "the broker",
         "code": 16,
         "addr": MASTER,
     }

@@ -213,4 +213,4 @@ async def test_write_permission(cluster: Cluster) -> None:
     assert (await cluster.json("topicRoute", "-t", "t"))["queueDatas"][0]["perm"] == 6
     unknown = await cluster.run("wipeWritePerm", "-b", "nobody")
     assert unknown.exit_code == 0
-    assert "no topic of broker nobody was touched" in unknown.stderr
+    assert "no topic of broker nobody was changed" in unknown.stderr

@@ -207,7 +207,7 @@ def test_a_pull_consumer_is_not() -> None:
     world = world_with_a_consumer("CONSUME_ACTIVELY")
     result = run(world, "queryMsgById", "-i", OFFSET_ID, "-g", "G", "-d", "c@1")
     assert result.exit_code == 1
-    assert "client c@1 of group G is no push consumer" in result.stderr
+    assert "client c@1 of group G is not a push consumer" in result.stderr
     assert world.called("consume_message_directly") == []
 
 
@@ -230,7 +230,7 @@ def test_send_to_a_queue_and_to_a_broker() -> None:
     assert run(world, *arguments).exit_code == 0
     unknown = run(world, *arguments, "-i", "9")
     assert unknown.exit_code == 1
-    assert "no such queue" in unknown.stderr
+    assert "no such writable queue" in unknown.stderr
 
 
 def test_send_to_a_queue_of_no_broker() -> None:

@@ -33,4 +33,4 @@ def test_the_message_is_sent_though_its_trace_is_not_stored() -> None:
     world = World(errors={("send_to", "RMQ_SYS_TRACE_TOPIC"): ConnectFailed(MASTER, "refused")})
     result = run(world, *SENT, "-m", "true")
     assert (result.exit_code, "SEND_OK" in result.stdout) == (0, True)
-    assert result.stderr.startswith(f"mqadmin: its trace is not stored: cannot connect to {MASTER}")
+    assert result.stderr.startswith(f"mqadmin: the trace of the message is not stored: cannot connect to {MASTER}")

@@ -88,7 +88,7 @@ def test_it_must_be_open() -> None:
     loop.close()
     with pytest.raises(SkylarkError, match="closed"):
         loop.call(lambda it: it.double(1))
-    loop.opened().tell(lambda it: it.opened)
+    loop.opened().post(lambda it: it.opened)
 
 
 def test_many_threads_may_call() -> None:
@@ -263,7 +263,7 @@ def test_an_error_of_the_host_ends_its_guests() -> None:
             yield crash
 
     async def wait(it: Client) -> None:
-        hosting.opened().tell(lambda crash: crash.set())
+        hosting.opened().post(lambda crash: crash.set())
         await it.wait()
 
     client = Client()

@@ -42,13 +42,13 @@ async def test_a_stream_without_an_end_goes_through_a_restart(caplog: pytest.Log
             await until(lambda: found == [b"a", b"b"], "the first are read", 10)
             brokers.master.stop()
             brokers.master.close_connections()
-            await until(lambda: "the stream waits at offset 2" in caplog.text, "the reader waits", 10)
+            await until(lambda: "the stream is waiting at offset 2" in caplog.text, "the reader waits", 10)
             brokers.put(b"c")
             await brokers.start(0)
             await until(lambda: found == [b"a", b"b", b"c"], "it goes on", 10)
             nursery.cancel_scope.cancel()
-        assert "the stream goes on at offset 2" in caplog.text
-        assert caplog.text.count("the stream waits") == 1
+        assert "the stream continues at offset 2" in caplog.text
+        assert caplog.text.count("the stream is waiting") == 1
 
 
 async def test_a_stream_starts_before_its_servers(caplog: pytest.LogCaptureFixture) -> None:
@@ -67,7 +67,7 @@ async def test_a_stream_starts_before_its_servers(caplog: pytest.LogCaptureFixtu
                 found.append(message.body)
 
         nursery.start_soon(read)
-        await until(lambda: "the stream waits" in caplog.text, "the reader waits", 10)
+        await until(lambda: "the stream is waiting" in caplog.text, "the reader waits", 10)
         async with serving(namesrv), serving(broker):
             await namesrv.wait_asked(105)
             namesrv.add("t", broker)
