@@ -178,7 +178,7 @@ class CommitLog:
         )
 
     def flush(self) -> int:
-        """Make durable all bytes written before this call; returns the end of them. Runs in any thread, one at a time."""
+        """Make all bytes written so far durable; returns the end of the log. Runs in any thread, one at a time."""
         end, raw_end = self.end, self.raw_end
         if raw_end > self.raw_flushed:
             for segment in self.chain.segments[:]:
