@@ -1,1 +1,8 @@
-"""The subcommands of ``broker``, which work on the store or the metadata of a stopped broker."""
+"""The subcommands of ``broker``, which work on the store or the metadata of a stopped broker.
+
+verify_store.py      finds damage in a store, and repairs it
+resync_slave.py      has a slave copy its master's messages again
+export_metadata.py   writes the metadata as RocketMQ's JSON files
+import_metadata.py   replaces the metadata by RocketMQ's JSON files
+offline.py           shared parts: the lock, error lines
+"""

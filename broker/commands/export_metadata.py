@@ -1,11 +1,11 @@
-"""``broker exportMetadata``: the metadata of a stopped broker as RocketMQ's files, so that a Java broker can go on.
+"""``broker exportMetadata``: writes the metadata of a stopped broker as RocketMQ's files, for a Java broker.
 
 Neighbours: meta/json_export.py (the files' content), offline.py, cli.py.
 """
 
 import click
 
-from broker.commands.offline import absolute, stopped_metadata, told_in_one_line
+from broker.commands.offline import absolute, errors_on_one_line, stopped_metadata
 from broker.meta.json_export import json_files
 from broker.meta.json_files import write_files
 from mqcommon.clock import Clock, SystemClock
@@ -19,9 +19,9 @@ from mqcommon.files import FileSystem, OsFiles
 def export_metadata(store_dir: str, to: str | None) -> None:
     """Write topics, groups and offsets as RocketMQ's JSON files.
 
-    STORE_DIR is what storePathRootDir says; its broker must be stopped. A file that is there is kept as .bak.
+    STORE_DIR is the broker's storePathRootDir; the broker must be stopped. An existing file is kept as .bak.
     """
-    with told_in_one_line(store_dir):
+    with errors_on_one_line(store_dir):
         for path in export(OsFiles(), SystemClock(), store_dir, to):
             click.echo(f"export {path} success")
 
@@ -33,7 +33,7 @@ def export(fs: FileSystem, clock: Clock, store_dir: str, to: str | None = None) 
     with stopped_metadata(fs, clock, root) as metadata:
         files = json_files(metadata.topics, metadata.groups, metadata.consumer_offsets, metadata.delay_offsets)
         if metadata.fresh:
-            raise UserError(f"{root} has nothing to export: no topic, group or offset was stored there")
+            raise UserError(f"{root} has nothing to export: it holds no topic, group or offset")
         fs.mkdirs(target)
         write_files(fs, target, files)
         if target == f"{root}/config":

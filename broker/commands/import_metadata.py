@@ -1,12 +1,13 @@
-"""``broker importMetadata``: RocketMQ's files in place of the metadata of a stopped broker.
+"""``broker importMetadata``: replaces the metadata of a stopped broker by RocketMQ's files.
 
-A start takes the files over by itself where there is no metadata of ours yet; this is for when a Java broker had the
-store in between. Neighbours: meta/json_import.py, offline.py, cli.py.
+A broker without metadata imports the files when it starts. This command is for a store that a Java broker has used
+since.
+Neighbours: meta/json_import.py, offline.py, cli.py.
 """
 
 import click
 
-from broker.commands.offline import absolute, stopped_metadata, told_in_one_line
+from broker.commands.offline import absolute, errors_on_one_line, stopped_metadata
 from broker.meta import json_import
 from broker.meta.json_files import read_tables
 from broker.meta.metadata import Metadata
@@ -19,11 +20,11 @@ from mqcommon.files import FileSystem, OsFiles
 @click.command("importMetadata")
 @click.argument("store_dir")
 def import_metadata(store_dir: str) -> None:
-    """Take topics, groups and offsets from RocketMQ's JSON files, and forget what was there.
+    """Replace topics, groups and offsets by those in RocketMQ's JSON files.
 
-    STORE_DIR is what storePathRootDir says; its broker must be stopped. The files are those in STORE_DIR/config.
+    STORE_DIR is the broker's storePathRootDir; the broker must be stopped. The files are read from STORE_DIR/config.
     """
-    with told_in_one_line(store_dir):
+    with errors_on_one_line(store_dir):
         summary, warnings = import_files(OsFiles(), SystemClock(), store_dir)
         click.echo(f"import {summary}")
         for warning in warnings:
@@ -31,7 +32,7 @@ def import_metadata(store_dir: str) -> None:
 
 
 def import_files(fs: FileSystem, clock: Clock, store_dir: str) -> tuple[str, list[str]]:
-    """Replace the metadata, whole or not at all; returns what was taken over, and what was not."""
+    """Replace the metadata atomically; returns a summary of what was imported, and warnings of what was not."""
     root = absolute(store_dir)
     directory = f"{root}/config"
     with stopped_metadata(fs, clock, root) as before:

@@ -1,6 +1,6 @@
-"""What commands on the metadata of a stopped broker have in common.
+"""Shared parts of the commands on a stopped broker.
 
-Neighbours: export_metadata.py, import_metadata.py.
+Neighbours: export_metadata.py, import_metadata.py, resync_slave.py.
 """
 
 import os
@@ -18,8 +18,8 @@ from mqcommon.files import FileSystem
 
 
 @contextmanager
-def told_in_one_line(store_dir: str) -> Iterator[None]:
-    """A user's mistake and a disk's error are one line on stderr and exit code 1."""
+def errors_on_one_line(store_dir: str) -> Iterator[None]:
+    """Print a user's mistake or an error of the disk as one line on stderr, and exit with code 1."""
     try:
         yield
     except (UserError, StoreError) as error:
@@ -32,7 +32,7 @@ def told_in_one_line(store_dir: str) -> Iterator[None]:
 
 @contextmanager
 def stopped_metadata(fs: FileSystem, clock: Clock, root: str) -> Iterator[Metadata]:
-    """The metadata of the store ``root``, recovered, while its lock is held; UserError when there is none."""
+    """The metadata of the store ``root``, recovered, while its lock is held; UserError if there is none."""
     directory = f"{root}/config"
     if not any(name.startswith("metadata.") for name in fs.listdir(directory)):
         raise UserError(f"{directory} holds no metadata of Skylark's: give the directory that storePathRootDir names")

@@ -1,40 +1,40 @@
-"""``broker resyncSlave``: a slave whose log is not its master's any more begins anew, and nothing of the old is lost.
+"""``broker resyncSlave``: lets a slave whose log differs from its master's begin again. Nothing is deleted.
 
-Log, queues and index go into a directory of their own beside where they were; metadata stays, the master's replaces
-it. Whenever this is broken off, the store is one that starts, and the command can be given again.
-Neighbours: replication/slave.py (tells when that is needed), cli.py.
+Log, queues and index are moved to a directory of their own inside the store. Metadata stays; the master's will replace
+it. If the command is interrupted, the store still starts, and the command can be repeated.
+Neighbours: replication/slave.py (says when this is needed), cli.py.
 """
 
 from datetime import datetime
 
 import click
 
-from broker.commands.offline import absolute, told_in_one_line
+from broker.commands.offline import absolute, errors_on_one_line
 from broker.store.abort import ABORT
 from broker.store.queue.ends import FILE_NAME as QUEUE_ENDS
 from mqcommon.clock import Clock, SystemClock
 from mqcommon.errors import StoreLocked, UserError
 from mqcommon.files import FileSystem, OsFiles
 
-# The log goes last: without the others a start makes them anew.
+# The log goes near the end: a store that has only its log starts, and rebuilds the rest.
 PARTS = ("index", "consumequeue", QUEUE_ENDS, "checkpoint", "commitlog", ABORT)
 
 
 @click.command("resyncSlave")
 @click.argument("store_dir")
 def resync_slave(store_dir: str) -> None:
-    """Have a slave copy its master's messages anew; what it has is moved aside, not deleted.
+    """Have a slave copy all of its master's messages again. Its own messages are moved aside, not deleted.
 
-    STORE_DIR is what storePathRootDir says; its broker must be stopped.
+    STORE_DIR is the slave's storePathRootDir; the slave must be stopped.
     """
-    with told_in_one_line(store_dir):
+    with errors_on_one_line(store_dir):
         aside = resync(OsFiles(), SystemClock(), absolute(store_dir))
-        click.echo(f"messages moved to {aside}: delete it when nothing in it is needed")
-        click.echo("the next start as a slave copies all that the master has")
+        click.echo(f"messages moved to {aside}: delete that directory if you do not need them")
+        click.echo("when it starts again as a slave, it copies all messages of the master")
 
 
 def resync(fs: FileSystem, clock: Clock, root: str) -> str:
-    """Move what holds messages aside; returns where to."""
+    """Move all files with messages aside; returns the directory that they are in now."""
     if not fs.is_dir(f"{root}/commitlog"):
         raise UserError(f"{root} holds no commit log: give the directory that storePathRootDir names")
     try:
@@ -44,7 +44,7 @@ def resync(fs: FileSystem, clock: Clock, root: str) -> str:
     try:
         aside = f"{root}/diverged-{datetime.fromtimestamp(clock.now_ms() / 1000):%Y%m%d-%H%M%S}"
         if fs.exists(aside):
-            raise UserError(f"{aside} is there already: give the command again in a second")
+            raise UserError(f"{aside} exists already: repeat the command in a second")
         fs.mkdirs(aside)
         for part in PARTS:
             if fs.exists(f"{root}/{part}"):

@@ -1,6 +1,6 @@
-"""``broker verifyStore``: what is wrong with the store of a stopped broker, and its repair.
+"""``broker verifyStore``: finds damage in the store of a stopped broker, and repairs it.
 
-Neighbours: store/verify.py, store/repair.py, cli.py.
+Neighbours: store/check/verify.py, store/check/repair.py, cli.py.
 """
 
 import os
@@ -31,11 +31,13 @@ PROGRESS_INTERVAL_S = 1.0
 @click.command("verifyStore")
 @click.argument("store_dir")
 @click.option("-c", "--config-file", "conf", metavar="FILE", help="the broker's conf file; for the size of index files")
-@click.option("--repair", is_flag=True, help="make it a store that starts; what is cut is saved beside its file")
+@click.option(
+    "--repair", is_flag=True, help="repair the store so that it starts; cut bytes are saved beside their file"
+)
 def verify_store(store_dir: str, conf: str | None, repair: bool) -> None:
-    """Read a whole store and tell what is damaged: file, offset, reason.
+    """Read a whole store and report each damage: file, offset, reason.
 
-    STORE_DIR is what storePathRootDir says; its broker must be stopped. Exit code 1: there is damage.
+    STORE_DIR is the broker's storePathRootDir; the broker must be stopped. Exit code 1: there is damage.
     """
     try:
         options = load_conf(
@@ -59,7 +61,7 @@ def verify(
     say: Callable[[str], None],
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> bool:
-    """Look, say what is found, repair when asked; whether the store is sound afterwards."""
+    """Check the store, report damage, and repair it if asked; returns whether the store is sound afterwards."""
     directory = options.directory
     if not fs.is_dir(f"{directory}/commitlog") and not fs.is_dir(f"{directory}/config"):
         raise UserError(f"{directory} holds no store: give the directory that storePathRootDir names")
@@ -79,10 +81,10 @@ def verify(
     finally:
         lock.close()
     store = MessageStore(fs, options, SystemClock(), encode_host("127.0.0.1", 0))
-    made_anew = store.open(say).rebuilt
+    rebuilt = store.open(say).rebuilt
     store.close()
-    if made_anew:
-        say(f"{len(made_anew)} consume queues made anew")
+    if rebuilt:
+        say(f"{len(rebuilt)} consume queues rebuilt")
     say("after the repair:")
     report = _look(fs, options, progress)
     _say_report(report, say)
@@ -90,7 +92,7 @@ def verify(
 
 
 def with_sizes_found(fs: FileSystem, options: StoreOptions) -> StoreOptions:
-    """File sizes as they are on disk, where there are files: a conf file may say otherwise, or be missing.
+    """``options`` with the file sizes found on disk: the conf file may have other sizes, or not be given.
 
     A power loss may leave a queue file of any length.
     """
@@ -140,7 +142,7 @@ def _say_metadata(fs: FileSystem, directory: str, say: Callable[[str], None]) ->
 
 
 class _Progress:
-    """A line a second on stderr."""
+    """Prints a line per second on stderr."""
 
     def __init__(self) -> None:
         self._next = time.monotonic() + PROGRESS_INTERVAL_S

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-# The values of a topic's attributes that this broker acts by, or that ask nothing of it.
+# The attribute values that this broker supports (None: any value).
 TOPIC_ATTRIBUTES: Mapping[str, frozenset[str] | None] = {
     "queue.type": frozenset({"SimpleCQ"}),
     "cleanup.policy": frozenset({"DELETE"}),
@@ -10,12 +10,12 @@ TOPIC_ATTRIBUTES: Mapping[str, frozenset[str] | None] = {
     "max.message.size": None,
 }
 
-# What says how a topic's messages are stored is settled when the topic is made.
+# These say how a topic's messages are stored, which is fixed when the topic is made.
 UNCHANGEABLE = frozenset({"queue.type", "cleanup.policy"})
 
 
 def parse_changes(text: str | None) -> dict[str, str | None]:
-    """``"+a=1,-b"`` -> ``{"a": "1", "b": None}``; ValueError with RocketMQ's words."""
+    """``"+a=1,-b"`` -> ``{"a": "1", "b": None}``; ValueError with RocketMQ's text."""
     changes: dict[str, str | None] = {}
     for part in filter(None, (part.strip() for part in (text or "").split(","))):
         name, equals, value = part.partition("=")
@@ -31,10 +31,10 @@ def parse_changes(text: str | None) -> dict[str, str | None]:
 
 
 def changed(current: Mapping[str, str] | None, changes: Mapping[str, str | None]) -> dict[str, str]:
-    """A topic's attributes with ``changes``; ``current`` is None for a topic that is made now.
+    """A topic's attributes with ``changes``; ``current`` is None for a topic that is being made.
 
-    ValueError, with RocketMQ's words, for a key or a value that this broker does not know, and for a change of what
-    must stay as it is. To give that the value that it has is no change.
+    ValueError, with RocketMQ's text, for a key or a value that this broker does not support, and for a change of an
+    unchangeable attribute. Setting an attribute to its present value is not a change.
     """
     result = dict(current or {})
     for key, value in changes.items():

@@ -1,9 +1,9 @@
-"""What changed of a table lately, by name: for those who have all of it up to some point. Pure."""
+"""The names of the rows of a table that changed lately, for readers that have an earlier state of it. Pure."""
 
 from collections import deque
 from itertools import islice
 
-# So many of the last changes are told one by one; who missed more gets the whole table.
+# The number of changes that are kept by name. A reader that missed more must read the whole table.
 RECENT = 65_536
 
 
@@ -13,7 +13,7 @@ class RecentChanges:
     def __init__(self, limit: int = RECENT) -> None:
         self._names: deque[str] = deque(maxlen=limit)
         self._since = 0
-        #: How many changes there were; what `since` is asked with later.
+        #: How many changes there were; the argument for a later `since`.
         self.count = 0
 
     def note(self, name: str) -> None:
@@ -22,13 +22,13 @@ class RecentChanges:
         self.count += 1
 
     def note_all(self) -> None:
-        """Any of them may be different."""
+        """Any row may have changed."""
         self._names.clear()
         self.count += 1
         self._since = self.count
 
     def since(self, count: int) -> list[str] | None:
-        """Names that changed since there were ``count`` changes, each once; None when only the whole will do."""
+        """Names that changed since there were ``count`` changes, each once; None if the whole table must be read."""
         missed = self.count - count
         if count < self._since or not 0 <= missed <= len(self._names):
             return None

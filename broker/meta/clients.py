@@ -1,9 +1,9 @@
-"""Who is connected: consumers and producers by group and connection. In memory only; clients tell it every 30 seconds.
+"""The connected clients: consumers and producers by group and connection. In memory only; from their heartbeats.
 
-A channel is whatever object stands for a connection; here it is only a key. Methods return the consumer groups whose
-members or subscriptions changed; the caller (handlers/client.py) tells the members.
+A channel is an object for a connection, used here only as a key. Methods return whether members or subscriptions of a
+group changed; the caller (handlers/client.py) notifies the members.
 Invariant: ``_consumer_groups_of`` and ``_producer_groups_of`` mirror the group tables, and ``_heard_ms`` has the
-connections of both, so closing a connection costs as much as it had groups.
+connections of both. So the cost of closing a connection depends only on the number of its groups.
 """
 
 from collections.abc import Iterable
@@ -39,7 +39,7 @@ class ConsumerGroup:
     message_model: str = "CLUSTERING"
     consume_from_where: str = "CONSUME_FROM_LAST_OFFSET"
     members: dict[Channel, Member] = field(default_factory=dict)
-    # The same by client id; a client may be here on several connections.
+    # The same by client id; a client may be a member on several connections.
     clients: dict[str, dict[Channel, Member]] = field(default_factory=dict)
     subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
     fingerprint: int = 0
@@ -48,7 +48,7 @@ class ConsumerGroup:
         return list(self.clients)
 
     def join(self, member: Member) -> bool:
-        """Whether the member's connection is new here."""
+        """Add a member, or replace it; returns whether its connection is new in this group."""
         known = self.members.get(member.channel)
         if known is not None and known.client_id != member.client_id:
             self._leave_client(known)
@@ -57,7 +57,7 @@ class ConsumerGroup:
         return known is None
 
     def leave(self, channel: Channel) -> bool:
-        """Whether the connection was a member's."""
+        """Remove a member; returns whether there was one on this connection."""
         member = self.members.pop(channel, None)
         if member is None:
             return False
@@ -71,7 +71,7 @@ class ConsumerGroup:
             del self.clients[member.client_id]
 
     def subscribe(self, wanted: Iterable[SubscriptionData]) -> bool:
-        """Take over a member's subscriptions; whether topics came or went."""
+        """Take over a member's subscriptions; returns whether topics were added or removed."""
         changed, topics = False, set()
         for subscription in wanted:
             topics.add(subscription.topic)
@@ -88,14 +88,14 @@ class ConsumerGroup:
 
 
 class Clients:
-    """See the module. Times are of one clock, in ms; a monotonic one is best."""
+    """See the module. Times are in ms, of one clock, preferably a monotonic one."""
 
     def __init__(self) -> None:
         self._consumers: dict[str, ConsumerGroup] = {}
         self._producers: dict[str, dict[Channel, Member]] = {}
         self._consumer_groups_of: dict[Channel, Groups] = {}
         self._producer_groups_of: dict[Channel, Groups] = {}
-        # When the last heartbeat of each connection that is in a group came.
+        # Time of the last heartbeat, for each connection that is in a group.
         self._heard_ms: dict[Channel, int] = {}
 
     # --- reading
@@ -108,7 +108,7 @@ class Clients:
         return list(self._producers.get(group, {}).values())
 
     def subscription(self, group: str, topic: str) -> SubscriptionData | None:
-        """What the group last told of a topic."""
+        """The group's latest subscription to a topic."""
         members = self._consumers.get(group)
         return None if members is None else members.subscriptions.get(topic)
 
@@ -124,19 +124,19 @@ class Clients:
         return next(iter(members.clients.get(client_id, {}).values()), None)
 
     def client_id(self, channel: Channel) -> str | None:
-        """Who is connected there, if it said so in a heartbeat."""
+        """The id of the client on this connection, if it has sent a heartbeat."""
         for group in self._consumer_groups_of.get(channel, ()):
             return self._consumers[group].members[channel].client_id
         for group in self._producer_groups_of.get(channel, ()):
             return self._producers[group][channel].client_id
         return None
 
-    # --- coming
+    # --- joining
 
     def consume(
         self, channel: Channel, heartbeat: HeartbeatData, data: ConsumerData, language: str, version: int, now_ms: int
     ) -> bool:
-        """A heartbeat's part about one consumer group; whether its members or subscriptions changed."""
+        """Take in a heartbeat's part about one consumer group; returns whether members or subscriptions changed."""
         group = self._consumers.get(data.group_name)
         if group is None:
             group = self._consumers[data.group_name] = ConsumerGroup(data.group_name)
@@ -151,7 +151,7 @@ class Clients:
         return changed
 
     def fingerprint_changed(self, group: str, fingerprint: int) -> bool:
-        """Note a heartbeat's fingerprint; whether the group is known by another one."""
+        """Note a heartbeat's fingerprint; returns whether the group had another one."""
         members = self._consumers.get(group)
         if members is None:
             return False
@@ -161,16 +161,16 @@ class Clients:
     def produce(
         self, channel: Channel, heartbeat: HeartbeatData, group: str, language: str, version: int, now_ms: int
     ) -> None:
-        """A heartbeat's part about one producer group."""
+        """Take in a heartbeat's part about one producer group."""
         self._heard_ms[channel] = now_ms
         member = Member(channel, heartbeat.client_id, language, version)
         self._producers.setdefault(group, {})[channel] = member
         self._producer_groups_of.setdefault(channel, {})[group] = None
 
-    # --- going
+    # --- leaving
 
     def leave_consumer_group(self, channel: Channel, group: str) -> bool:
-        """Whether the channel was a member."""
+        """Remove the channel from the group; returns whether it was a member."""
         members = self._consumers.get(group)
         if members is None or not members.leave(channel):
             return False
@@ -180,7 +180,7 @@ class Clients:
         return True
 
     def leave_producer_group(self, channel: Channel, group: str) -> bool:
-        """Whether the channel was a member."""
+        """Remove the channel from the group; returns whether it was a member."""
         members = self._producers.get(group)
         if members is None or members.pop(channel, None) is None:
             return False
@@ -190,7 +190,7 @@ class Clients:
         return True
 
     def close(self, channel: Channel) -> list[str]:
-        """The connection is gone; the consumer groups that it was in."""
+        """Remove a closed connection; returns the consumer groups that it was in."""
         for group in list(self._producer_groups_of.get(channel, ())):
             self.leave_producer_group(channel, group)
         left = list(self._consumer_groups_of.get(channel, ()))
@@ -212,11 +212,11 @@ class Clients:
 
 
 def _recomputed(subscription: SubscriptionData) -> SubscriptionData:
-    """With tags and codes of our own reckoning: some clients send wrong codes."""
+    """A copy with tags and codes computed here: some clients send wrong codes."""
     expression = subscription.sub_string or " || ".join(subscription.tags_set)
     try:
         return parse_subscription(
             subscription.topic, expression, subscription.expression_type, subscription.sub_version
         )
-    except ValueError:  # "||" alone: no tag, so no message
+    except ValueError:  # "||" alone: no tag, so no message matches
         return SubscriptionData(subscription.topic, expression, subscription.expression_type, [], [])

@@ -1,8 +1,9 @@
-"""A snapshot of all tables, in place of a long chain of journals.
+"""Compaction: replaces a long chain of journals by a snapshot of all tables.
 
-Order, so that a crash at any point loses nothing: write ``.tmp``, fsync, rename, fsync the directory, and only then
-remove what it replaces. A snapshot ends with a record that counts the others, so half of one is never taken for whole.
-Neighbours: journal.py begins a new journal first; what is appended meanwhile goes there.
+The order of steps makes a crash at any point lose nothing: write ``.tmp``, fsync, rename, fsync the directory, and only
+then remove the files that it replaces. A snapshot ends with a record that counts the others, so part of one is never
+taken for the whole.
+Neighbours: journal.py (begins a new journal first, which gets the changes that come meanwhile).
 """
 
 import contextlib
@@ -27,11 +28,11 @@ class Compaction:
         self.snapshot_bytes = 0
 
     def write(self, state: Iterable[tuple[str, Any]]) -> None:
-        """Write ``state``, then remove what it replaces. Blocks: call it in a thread."""
+        """Write ``state``, then remove the files that it replaces. Blocks: call it in a thread."""
         fs, half, path = self._fs, self._paths.half_snapshot(self._number), self._paths.snapshot(self._number)
         try:
             size = self._write_half(half, state)
-            # The name of the journal that the snapshot goes with must be there whenever the snapshot is.
+            # A snapshot without its journal counts as damage: the journal's name must be on disk first.
             fs.fsync_dir(self._paths.directory)
             fs.rename(half, path)
             fs.fsync_dir(self._paths.directory)
@@ -42,7 +43,7 @@ class Compaction:
             raise StoreError(f"{path} cannot be written: {error}") from error
         self.snapshot_bytes = size
         for old in self._paths.older(self._paths.listing(fs), self._number):
-            with contextlib.suppress(OSError):  # recovery removes what stays
+            with contextlib.suppress(OSError):  # recovery removes a file that stays
                 fs.remove(old)
 
     def _write_half(self, half: str, state: Iterable[tuple[str, Any]]) -> int:
@@ -63,7 +64,7 @@ class Compaction:
 
 
 def snapshot_records(fs: FileSystem, path: str, number: int) -> tuple[list[Record], int]:
-    """The records of a snapshot and its size; StoreCorrupt when it is not whole."""
+    """The records of a snapshot and its size; StoreCorrupt if it is not whole."""
     data = fs.read(path)
     found = scan(data, number)
     if found.damage or not data:

@@ -1,11 +1,11 @@
 """How far each group has consumed each queue: nested dicts under RocketMQ's key ``topic@group``.
 
-A commit is a dict entry and a note that it changed; the shell appends what changed each ``flushConsumerOffsetInterval``
-and at stop. So an offset survives a crash as of the last interval, which costs a consumer some messages seen twice.
-Removals are journalled at once: they must not be undone by an older offset.
-What looks at all keys, of which there may be millions, yields between two slices.
-Why this is no JournalledTable: a commit is far too frequent for a record of its own, a record has many keys and only
-the queues that changed, and a row is altered in place. Its kinds of records and its version are declared as there.
+A commit sets a dict entry and marks it as changed. tasks/persist.py appends the changed entries to the journal each
+``flushConsumerOffsetInterval`` and at a stop. So a crash loses the commits since the last interval, and consumers get
+some messages twice. Removals are journalled at once: an older offset must not undo them.
+Methods that go through all keys, of which there may be millions, yield between slices.
+This is not a JournalledTable: commits are too frequent for a record each, a record has many keys with only the changed
+queues, and rows are changed in place. Its kinds of records and its version are declared as in one.
 Neighbours: journalled.py, tasks/persist.py, handlers/offsets.py and pull.py (commits).
 """
 
@@ -19,11 +19,11 @@ from broker.meta.journalled import Applier, Change, JournalledVersion
 from remoting.protocol.bodies.data_version import DataVersion
 
 PUT, GONE, VERSION = "offsets", "offsets-gone", "offsets-version"
-# Offsets a journal record: to encode and append them takes well under a millisecond.
+# Offsets per journal record: encoding and appending them takes well under a millisecond.
 SLICE = 500
-# Keys that are looked at in one step: some milliseconds.
+# Keys that one step looks at: some milliseconds.
 KEYS = 20_000
-# So many of the last changes are told one by one to slaves; who missed more gets the whole table.
+# The number of changes that are kept. A slave that missed more gets the whole table.
 RECENT = 65_536
 
 Changed = tuple[str, int]
@@ -33,7 +33,7 @@ class ConsumerOffsets:
     """See the module."""
 
     def __init__(self, journal: Journal, run_ms: int) -> None:
-        """``run_ms``, the time now, tells the changes of this run from those of others."""
+        """``run_ms``: the present time, which identifies this run in versions."""
         self._journal = journal
         self._run_ms = run_ms
         self._table: dict[str, dict[int, int]] = {}
@@ -44,22 +44,22 @@ class ConsumerOffsets:
         self.removals = 0
         #: Goes up with each change, whether the journal has it yet or not.
         self.changes = 0
-        # What each of the last changes was of, and since when that is all of them.
+        # The key and queue of each of the last changes, and the count of changes at which this list begins.
         self._recent: deque[Changed] = deque(maxlen=RECENT)
         self._recent_since = 0
 
     @property
     def data_version(self) -> DataVersion:
-        """Of what the journal has; a Java broker that gets the offsets back, and its slaves, compare it."""
+        """The version of the journalled offsets; a Java broker that imports the offsets, and its slaves, compare it."""
         return self._version.value
 
     def query(self, group: str, topic: str, queue_id: int) -> int:
-        """The committed offset, -1 when there is none."""
+        """The committed offset; -1 if there is none."""
         queues = self._table.get(f"{topic}@{group}")
         return -1 if queues is None else queues.get(queue_id, -1)
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Set an offset, forward or back. Negative ones do arrive, and mean nothing."""
+        """Set an offset, forward or back. Some clients send negative ones, which are ignored."""
         if offset < 0:
             return
         key = f"{topic}@{group}"
@@ -80,7 +80,7 @@ class ConsumerOffsets:
         end = f"@{group}"
         found: list[str] = []
         for keys in self._slices():
-            # endswith first: it is the cheapest to say no.
+            # endswith first: it rejects most keys at the least cost.
             parts = [key.partition("@") for key in keys if key.endswith(end)]
             found += [topic for topic, _, name in parts if name == group]
             yield
@@ -106,12 +106,12 @@ class ConsumerOffsets:
         yield from self._remove([f"{topic}@{group}" for group in groups])
 
     def _slices(self) -> Iterator[list[str]]:
-        """All keys of now; some may be gone when their turn comes."""
+        """All present keys, in slices; some may be removed before their slice is read."""
         keys = list(self._table)
         return (keys[start : start + KEYS] for start in range(0, len(keys), KEYS))
 
     def _remove(self, keys: Sequence[str]) -> Generator[None, None, None]:
-        """In records of SLICE keys: one of all of them could be too large for the journal to read."""
+        """Remove keys, with a record per SLICE keys: one for all could be too large for the journal to read."""
         for start in range(0, len(keys), SLICE):
             self._remove_some([key for key in keys[start : start + SLICE] if key in self._table])
             yield
@@ -137,13 +137,13 @@ class ConsumerOffsets:
 
     @property
     def live_version(self) -> DataVersion:
-        """Unlike any before when something has changed, whether the journal has it or not."""
+        """Changes with each commit and removal, journalled or not."""
         return DataVersion(0, self._run_ms, self.changes)
 
     def changed_since(self, version: DataVersion, most: int = RECENT) -> dict[str, dict[int, int]] | None:
-        """The present offsets that changed since `live_version` was that; None when only the whole table will do.
+        """The present values of offsets that changed since `live_version` was ``version``.
 
-        So also when there were more changes than ``most``.
+        None if the whole table must be sent, as after more than ``most`` changes.
         """
         count = self.changes - version.counter
         if version.timestamp != self._run_ms or version.counter < self._recent_since:
@@ -156,15 +156,15 @@ class ConsumerOffsets:
         return found
 
     def keep_only(self, keys: Container[str]) -> Generator[None, None, None]:
-        """Remove what is not among a master's ``keys``."""
+        """Remove all keys that are not among a master's ``keys``."""
         for own in self._slices():
             yield from self._remove([key for key in own if key not in keys])
             yield
 
     def mirror(self, table: Mapping[str, Mapping[int, int]], *, is_whole: bool) -> None:
-        """Take over the keys of ``table`` from a master; ``is_whole``: with all their queues, not what changed alone.
+        """Take over the keys of ``table`` from a master; ``is_whole``: with all their queues, not only changed ones.
 
-        What differs counts as changed: append it, then `take_version`.
+        Offsets that differ count as changed: append them, then call `take_version`.
         """
         if is_whole:
             own = self._table
@@ -179,7 +179,7 @@ class ConsumerOffsets:
                     self._note((key, queue_id))
 
     def advance(self, table: Mapping[str, Mapping[int, int]]) -> None:
-        """Commit what is further in ``table``, that of a slave which acted for this master."""
+        """Commit the offsets that are higher in ``table``, which is from a slave that acted for this master."""
         for key, queues in table.items():
             topic, _, group = key.partition("@")
             for queue_id, offset in queues.items():
@@ -187,23 +187,23 @@ class ConsumerOffsets:
                     self.commit(group, topic, queue_id, offset)
 
     def take_version(self, version: DataVersion) -> None:
-        """The journal has what a master has under ``version``."""
+        """Note that the journal has the master's offsets of this version."""
         self._version.put(version)
 
     # --- journal
 
     @property
     def dirty(self) -> bool:
-        """Whether offsets changed that the journal does not have."""
+        """Whether there are changed offsets that the journal does not have."""
         return bool(self._changed)
 
     def take_changed(self) -> list[Changed]:
-        """What changed since the last call; give it to `append_changed` by slices of SLICE."""
+        """The changes since the last call; give them to `append_changed` in slices of SLICE."""
         changed, self._changed = self._changed, {}
         return list(changed)
 
     def append_changed(self, changed: Sequence[Changed]) -> None:
-        """Append the present values; when that fails, they count as changed again and the error is raised."""
+        """Append the present values. If that fails, they count as changed again, and the error is raised."""
         payload: dict[str, dict[int, int]] = {}
         for key, queue_id in changed:
             queues = self._table.get(key)
@@ -219,7 +219,7 @@ class ConsumerOffsets:
         self._version.advance()
 
     def put_back(self, changed: Sequence[Changed]) -> None:
-        """What was taken and not appended."""
+        """Count these as changed again: they were taken but not appended."""
         self._changed.update(dict.fromkeys(changed))
 
     def appliers(self) -> list[Applier]:
@@ -239,8 +239,9 @@ class ConsumerOffsets:
     def state(self) -> Iterator[Change]:
         """See Journalled.
 
-        To copy all offsets now would block the event loop. Each key is copied when its record is made, with one call
-        that no other thread can interrupt. What changes until then is in the journal, too, which is replayed on top.
+        Copying all offsets at once would block the event loop. So each key is copied when its record is made, with one
+        call that no other thread can interrupt. Changes until then are also in the new journal, which is replayed
+        later.
         """
         return chain(offset_records(self._present(list(self._table))), self._version.state())
 

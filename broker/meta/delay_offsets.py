@@ -1,7 +1,8 @@
 """How far the messages of each delay level were delivered: level to offset in the level's queue of SCHEDULE_TOPIC_XXXX.
 
-Taken over from a Java broker and given back, and by a slave from its master; delayed messages are not delivered yet,
-so nothing moves them here. Neighbours: journalled.py, json_import.py, json_export.py, handlers/offsets.py (45).
+Imported from a Java broker, exported to one, and copied by a slave from its master. This version does not deliver
+delayed messages, so it does not change them.
+Neighbours: journalled.py, json_import.py, json_export.py, handlers/offsets.py (45).
 """
 
 from collections.abc import Callable
@@ -14,7 +15,7 @@ KIND = "delay-offsets"
 
 
 class DelayOffsets(JournalledValue[DelayOffsetTable]):
-    """See the module. All of it is one small record, so it is a value and not a table of rows."""
+    """See the module. The whole table is one small record, so it is a value and not a table of rows."""
 
     def __init__(self, journal: Journal) -> None:
         super().__init__(journal, KIND, DelayOffsetTable(), DelayOffsetTable.to_wire, DelayOffsetTable.from_wire)
@@ -27,7 +28,7 @@ class DelayOffsets(JournalledValue[DelayOffsetTable]):
         return self.value
 
     def put(self, value: DelayOffsetTable) -> bool:
-        """Make it the table, and write it if it differs; returns whether it did."""
+        """Replace the table; written only if it differs. Returns whether it did."""
         differs = super().put(value)
         if differs:
             for callback in self.on_change:
@@ -35,7 +36,7 @@ class DelayOffsets(JournalledValue[DelayOffsetTable]):
         return differs
 
     def advance(self, table: DelayOffsetTable) -> None:
-        """Take what is further in ``table``, that of a slave which acted for this master."""
+        """Take the offsets that are higher in ``table``, which is from a slave that acted for this master."""
         ours, theirs = self.table.offset_table, table.offset_table
         further = {level: offset for level, offset in theirs.items() if offset > ours.get(level, -1)}
         if further:

@@ -1,7 +1,7 @@
 """Subscription groups: how each consumer group is served.
 
 Rows, journal and versions are those of table.py. The groups that RocketMQ makes at its start are not journalled.
-``forbidden`` is what a Java broker kept of groups that may not read a topic; it is kept, and not acted on.
+``forbidden`` is a Java broker's table of groups that may not read a topic; it is kept but has no effect.
 Neighbours: table.py, handlers/pull.py (asks for the group at each pull), handlers/client.py (heartbeats create).
 """
 
@@ -58,13 +58,13 @@ class Groups(JournalledTable[SubscriptionGroupConfig]):
 
     @property
     def forbidden(self) -> dict[str, dict[str, int]]:
-        """What a Java broker kept, see the module."""
+        """A Java broker's table, see the module."""
         return self._forbidden.value
 
     def mirror(
         self, table: Mapping[str, SubscriptionGroupConfig], forbidden: Forbidden, version: DataVersion
     ) -> Iterator[None]:
-        """Make this table that of a master, and its version the master's, see `mirror_rows`."""
+        """Make this table and its version equal to the master's, see `mirror_rows`."""
         yield from self.mirror_rows(table)
         self._forbidden.put(_copied(forbidden))
         self.take_version(version)
@@ -72,8 +72,8 @@ class Groups(JournalledTable[SubscriptionGroupConfig]):
     def get_or_create(self, name: str) -> SubscriptionGroupConfig | None:
         """The group; made with RocketMQ's settings where ``autoCreateSubscriptionGroup`` allows it.
 
-        A slave serves such a group, too, and leaves it to its master to keep it. A full disk keeps nobody from reading:
-        the group is served as if it were there, and made when there is room.
+        A slave serves such a group without making it: its master does. On a full disk, too, the group is served, and it
+        is made when there is room.
         """
         config = self.get(name)
         if config is None and self._may_create(name):
@@ -83,11 +83,11 @@ class Groups(JournalledTable[SubscriptionGroupConfig]):
                     self.put(config)
                     logger.info("group %s created on first use", name)
                     if not can_have_retry_topic(name):
-                        logger.warning("group %s gets no retry topic: the name of it would be too long", name)
+                        logger.warning("group %s gets no retry topic: the topic's name would be too long", name)
         return config
 
     def create_system_groups(self) -> None:
-        """Those that RocketMQ makes; one that is known already stays as it is."""
+        """Make the groups that RocketMQ makes; one that exists already stays as it is."""
         self.make_system_rows(map(SubscriptionGroupConfig, SYSTEM_GROUPS))
 
     def appliers(self) -> list[Applier]:

@@ -1,13 +1,13 @@
 """An append-only journal of metadata changes, and its recovery.
 
 Files in one directory: ``metadata.snapshot.N`` (the state when journal N was begun; none for N = 0) and the chain
-``metadata.journal.N``, N+1, ... of what came after. ``append`` hands a change to the kernel (it survives the death of
+``metadata.journal.N``, N+1, ... of later changes. ``append`` hands a change to the kernel (it survives the death of
 this process); ``sync`` makes all appended changes survive power loss, and only then are they acknowledged.
 
-Invariants: journal N is on disk whole before a sync of journal N+1 counts; a snapshot is on disk whole before what it
-replaces is removed. So at recovery only the last acknowledged change and what is behind it can be torn: that is cut
-and reported. Damage before it raises StoreCorrupt. After a failed fsync nothing more is accepted: what the kernel
-kept of it is unknown.
+Invariants: all of journal N is on disk before a sync of journal N+1 counts; all of a snapshot is on disk before the
+files that it replaces are removed. So only changes after the last acknowledged one can be torn: recovery cuts and
+reports them. Damage before that raises StoreCorrupt. After a failed fsync nothing more is accepted: it is unknown what
+the kernel kept.
 Threads: ``sync``, ``Compaction.write`` and ``close`` block and run in a worker thread, the rest on the loop.
 Neighbours: journal_format.py (bytes), compaction.py, metadata.py (the tables), tasks/persist.py (the threads).
 """
@@ -33,7 +33,7 @@ COMPACT_FACTOR = 4
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A torn tail: what was behind ``offset`` was never acknowledged, and is gone."""
+    """A torn tail that was cut: the bytes after ``offset``, which were never acknowledged."""
 
     file: str
     offset: int
@@ -46,12 +46,12 @@ class Cut:
 
 @dataclass(slots=True)
 class JournalReport:
-    """What recovery found and did; ``fresh`` when there was no record of any change."""
+    """What recovery found and did; ``fresh``: there was no record of any change."""
 
     fresh: bool = False
     records: int = 0
     cuts: list[Cut] = field(default_factory=list)
-    #: Half-written snapshots, and what an interrupted compaction had not removed yet.
+    #: Half-written snapshots, and files that an interrupted compaction had not removed yet.
     removed: list[str] = field(default_factory=list)
 
 
@@ -72,13 +72,13 @@ class Journal:
         self._snapshot_bytes = 0
         self._compact_at = COMPACT_MIN_BYTES
         self._failure = ""
-        #: Called after each append, on the loop; the shell starts a sync.
+        #: Called after each append, on the event loop; the caller starts a sync.
         self.on_append: Callable[[], None] = _nothing
 
     # --- recovery
 
     def replay(self, on_record: OnRecord) -> JournalReport:
-        """Read what is on disk, oldest first; blocks, and runs before anything is served."""
+        """Read all records from disk, oldest first. Blocks; runs before the broker serves."""
         report = JournalReport()
         paths = self._paths
         self._fs.mkdirs(paths.directory)
@@ -103,7 +103,7 @@ class Journal:
         return report
 
     def _read_chain(self, numbers: list[int], base: int, report: JournalReport) -> list[tuple[int, Scan]]:
-        """The journals to replay; the last one may have been cut, and files behind the cut are removed."""
+        """The journals to replay. The last one may be cut here; journals after the cut are removed."""
         if not numbers:
             if base:
                 raise StoreCorrupt(self._paths.journal(base), 0, "the file is missing")
@@ -123,13 +123,13 @@ class Journal:
         number, found = torn
         path = self._paths.journal(number)
         # A later journal that was synced proves that this one was whole on disk.
-        if found.rotten or any(behind.durable_bytes > 0 for _, behind in later):
+        if found.rotten or any(after.durable_bytes > 0 for _, after in later):
             raise StoreCorrupt(path, found.good_bytes, reason)
         report.cuts.append(Cut(path, found.good_bytes, self._fs.size(path) - found.good_bytes, reason))
-        for behind, _ in reversed(later):
-            behind_path = self._paths.journal(behind)
-            report.cuts.append(Cut(behind_path, 0, self._fs.size(behind_path), "it follows a cut journal"))
-            self._fs.remove(behind_path)
+        for later_number, _ in reversed(later):
+            later_path = self._paths.journal(later_number)
+            report.cuts.append(Cut(later_path, 0, self._fs.size(later_path), "it follows a cut journal"))
+            self._fs.remove(later_path)
 
     def _sync_earlier(self, number: int) -> None:
         file = self._fs.open_append(self._paths.journal(number))
@@ -148,14 +148,14 @@ class Journal:
             file.truncate(0)
             file.write(encode_header(number, previous_bytes))
             good = HEADER_BYTES
-        # What was replayed is acted on from here, so it must not be lost any more.
+        # From here on the broker acts on the replayed changes, so they must not be lost.
         file.sync()
         self._bytes = self._durable_bytes = good
 
     # --- changes
 
     def append(self, kind: str, payload: Any) -> None:
-        """Hand one change to the kernel, whole or not at all (then it raises, and nothing has changed)."""
+        """Hand one change to the kernel. If that fails, an error is raised, and the file is as before."""
         file = self._writable()
         data = encode_record(kind, payload, self._durable_bytes)
         try:
@@ -180,7 +180,7 @@ class Journal:
                     old.sync()
                 file.sync()
             except OutOfDescriptors:
-                raise  # nothing was synced; the next call does it
+                raise  # nothing was synced; the next call can do it
             except (OSError, StoreError) as error:
                 self._failure = f"fsync of {file.path} failed ({error}): metadata is read-only until a restart"
                 raise StoreError(self._failure) from error
@@ -213,7 +213,7 @@ class Journal:
         return self._file
 
     def _repair(self, file: AppendFile) -> None:
-        """Make sure that a failed write left nothing: a torn record inside a file would be rot to its reader."""
+        """Remove what a failed write left: a torn record before other records would count as damage at recovery."""
         try:
             file.truncate(self._bytes)
         except OSError as error:
@@ -223,7 +223,7 @@ class Journal:
 
     @property
     def wants_compaction(self) -> bool:
-        """Whether the chain has grown so long that a snapshot pays."""
+        """Whether the chain is so long that a snapshot is worth its cost."""
         return self._earlier_bytes + self._bytes > self._compact_at
 
     def begin_compaction(self) -> Compaction:
@@ -249,7 +249,7 @@ class Journal:
         return Compaction(self._fs, self._paths, number)
 
     def replace(self, state: Iterable[tuple[str, Any]]) -> None:
-        """A snapshot of ``state`` in place of all that there is, whole or not at all. Blocks."""
+        """Replace everything by a snapshot of ``state``, atomically. Blocks."""
         compaction = self.begin_compaction()
         try:
             compaction.write(state)
@@ -262,7 +262,7 @@ class Journal:
             self._snapshot_bytes = compaction.snapshot_bytes
             self._earlier_bytes = 0
             self._compact_at = self._compaction_threshold()
-        else:  # it failed: a full disk does not get better by trying at each change
+        else:  # it failed, perhaps on a full disk: wait until the chain has grown before the next try
             self._compact_at = 2 * (self._earlier_bytes + self._bytes)
 
     def _compaction_threshold(self) -> int:
@@ -273,12 +273,12 @@ def _lost_tail(number: int, found: Scan, later: list[tuple[int, Scan]]) -> str:
     """What the next journal says about the end of this one."""
     if not later:
         return ""
-    next_number, behind = later[0]
+    next_number, following = later[0]
     if next_number != number + 1:
         return f"journal {number + 1}, which follows it, is missing"
-    if behind.previous_bytes in (None, found.good_bytes):
+    if following.previous_bytes in (None, found.good_bytes):
         return ""
-    return f"it had {behind.previous_bytes} bytes when the next journal was begun"
+    return f"it had {following.previous_bytes} bytes when the next journal was begun"
 
 
 def _apply(records: list[Record], path: str, on_record: OnRecord) -> int:

@@ -1,4 +1,4 @@
-"""What is wrong with the metadata journal of a stopped broker; reads only. Neighbour: journal.py, which recovers it."""
+"""Finds damage in the metadata journal of a stopped broker. Read only. Neighbour: journal.py (recovers it)."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -9,7 +9,7 @@ from mqcommon.files import FileSystem
 
 
 class JournalDamage(NamedTuple):
-    """``rotten``: it was on disk, so the start stops; else a torn tail, which the start cuts."""
+    """``rotten``: the bytes were on disk, so the next start stops there. Otherwise a torn tail, which it cuts."""
 
     file: str
     offset: int
@@ -18,7 +18,7 @@ class JournalDamage(NamedTuple):
 
 
 def check_journal(fs: FileSystem, directory: str) -> Iterator[JournalDamage]:
-    """What is wrong with the newest snapshot and the journals from it on."""
+    """All damage in the newest snapshot and the journals after it."""
     paths = JournalPaths(directory)
     listing = paths.listing(fs)
     base = max(listing.snapshots, default=0)

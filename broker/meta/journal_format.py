@@ -6,8 +6,9 @@ A file is a header and records without gaps; integers are big-endian:
     record   | 0xDA7A5EED 4 | length 4 | crc32 4 | durable 8 | CBOR [kind, payload], ``length`` bytes |
 
 ``crc32`` covers ``durable`` and the CBOR. ``durable`` says how many bytes of this file were known to be on disk when
-the record was written. It is what tells a torn tail from rot: damage behind every known durable length was never
-acknowledged and may be cut; damage before it is rot. The reader reports; the owner (journal.py) decides.
+the record was written. It tells a torn tail from rot, which is damage to bytes that were on disk: bytes after every
+known durable length were never acknowledged and may be cut; damage before it is rot. This module only reports;
+journal.py decides.
 """
 
 import struct
@@ -19,7 +20,7 @@ import cbor2
 
 MAGIC = b"SKYMETA1"
 MARK = b"\xda\x7a\x5e\xed"
-# A record is one change or a slice of a table; anything near this limit is not ours.
+# A record is one change or a slice of a table, far smaller than this: a larger length is damage.
 MAX_RECORD_BYTES = 64 * 1024 * 1024
 
 _HEADER = struct.Struct(">8sQQ")
@@ -39,16 +40,16 @@ class Record(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """What a file holds: its readable records, and what is behind them."""
+    """What a file holds: its readable records, and why reading stopped."""
 
     records: list[Record]
     #: Bytes of the header and of all records before the first damage.
     good_bytes: int
-    #: Length of the journal before this one when this one was begun; None when the header is not readable.
+    #: Length of the journal before this one when this one was begun; None if the header is not readable.
     previous_bytes: int | None
-    #: The most bytes of this file that any of its records knows to be on disk.
+    #: The highest durable length in any record of this file.
     durable_bytes: int
-    #: Why reading stopped before the end; empty when it did not.
+    #: Why reading stopped before the end; "" if it did not.
     damage: str = ""
 
     @property
@@ -74,7 +75,7 @@ def scan(data: bytes, number: int) -> Scan:
         return Scan([], 0, None, durable, "the header is missing" if data else "")
     magic, written_number, previous_bytes = _HEADER.unpack_from(data)
     if magic != MAGIC or written_number != number:
-        # Nothing but rot or another program makes this, so all of it counts as known to be on disk.
+        # Only rot or another program causes this, so the whole file counts as known to be on disk.
         return Scan([], 0, None, len(data), f"no header of Skylark's journal {number}")
     records: list[Record] = []
     durable, offset, damage = 0, HEADER_BYTES, ""
@@ -116,7 +117,7 @@ def _read_record(data: bytes, offset: int) -> tuple[Record, int, int] | str:
 
 
 def _find_durable(data: bytes, offset: int) -> int:
-    """The most that any whole record behind the damage at ``offset`` knows to be on disk."""
+    """The highest durable length in any whole record after the damage at ``offset``."""
     durable = 0
     while (offset := data.find(MARK, offset)) >= 0:
         found = _read_record(data, offset)

@@ -1,4 +1,4 @@
-"""Names of the journal's files, and which of them lie in a directory."""
+"""Names of the journal's files, and which of them are in a directory."""
 
 import re
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ _NAME = re.compile(r"metadata\.(journal|snapshot)\.(\d{1,18})(\.tmp)?")
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Numbers of what is there, in order; ``half_written`` are paths."""
+    """Numbers of the files present, in order; ``half_written``: paths of unfinished snapshots."""
 
     journals: list[int]
     snapshots: list[int]
@@ -46,6 +46,6 @@ class JournalPaths:
         return found
 
     def older(self, listing: Listing, base: int) -> list[str]:
-        """Paths of what snapshot ``base`` replaces."""
+        """Paths of the files that snapshot ``base`` replaces."""
         journals = [self.journal(n) for n in listing.journals if n < base]
         return journals + [self.snapshot(n) for n in listing.snapshots if n < base]

@@ -1,7 +1,7 @@
-"""What is behind the journal: tables that declare their kinds of records, and a registry that gives them their records.
+"""The interface between tables and the journal, and a registry that passes each record to its table at recovery.
 
-A table declares the kinds of its records, how a record of each kind is applied, and which records a snapshot needs.
-No other module knows its kinds. metadata.py lists the tables.
+A table declares its kinds of records, how a record of each kind is applied, and which records a snapshot needs.
+No other module knows these kinds. metadata.py lists the tables.
 Neighbours: table.py (rows by name), journal.py (the records on disk and their recovery).
 """
 
@@ -15,7 +15,7 @@ from remoting.protocol.bodies.data_version import DataVersion
 
 #: Kind and payload of a record.
 Change = tuple[str, Any]
-#: A kind of records, and what is called with the payload of each at recovery.
+#: A kind of records, and the function that is called with the payload of each at recovery.
 Applier = tuple[str, Callable[[Any], None]]
 T = TypeVar("T")
 
@@ -24,40 +24,40 @@ class Journalled(Protocol):
     """A table, or a single value, whose changes are in the journal."""
 
     def appliers(self) -> Iterable[Applier]:
-        """All kinds of its records."""
+        """All kinds of records of this table."""
 
     def state(self) -> Iterator[Change]:
-        """Records that make it as it is in this turn of the loop; they may be read later, in a thread."""
+        """Records that restore the table as it is in this turn of the loop; may be read later, in a thread."""
 
 
 class Tables:
-    """All tables behind one journal."""
+    """All tables of one journal."""
 
     def __init__(self, *tables: Journalled) -> None:
-        """Raises ValueError when two tables declare one kind, or one declares a kind that the journal itself writes."""
+        """Raises ValueError if two tables declare the same kind, or one declares a kind of the journal's own."""
         self._tables = tables
         self._appliers: dict[str, Callable[[Any], None]] = {}
         for table in tables:
             for kind, apply in table.appliers():
                 if kind in self._appliers or kind in (MARK, END):
-                    raise ValueError(f"{type(table).__name__} declares records {kind!r}, which exist already")
+                    raise ValueError(f"{type(table).__name__} declares records {kind!r}, a kind that exists already")
                 self._appliers[kind] = apply
 
     def apply(self, kind: str, payload: Any) -> None:
-        """Apply one record at recovery. Raises ValueError when no table declared its kind."""
+        """Apply one record at recovery. Raises ValueError if no table declared its kind."""
         apply = self._appliers.get(kind)
         if apply is None:
             raise ValueError("no table has such records; was it written by a newer Skylark?")
         apply(payload)
 
     def state(self) -> Iterator[Change]:
-        """Records that make all tables as they are in this turn of the loop; made when they are read, in a thread."""
-        # A list, so that all tables are asked in this turn.
+        """Records that restore all tables as they are in this turn of the event loop; made when a thread reads them."""
+        # A list, so that all tables are asked now and not when the thread reads.
         return chain.from_iterable([table.state() for table in self._tables])
 
 
 class JournalledValue(Generic[T]):
-    """One value, which is one record. It is replaced, never altered in place."""
+    """One value that is one record. It is replaced, never changed in place."""
 
     def __init__(
         self, journal: Journal, kind: str, empty: T, to_wire: Callable[[T], Any], from_wire: Callable[[Any], T]
@@ -71,7 +71,7 @@ class JournalledValue(Generic[T]):
         self.value = empty
 
     def put(self, value: T) -> bool:
-        """Replace the value. Nothing is written when it is the same; returns whether it was another."""
+        """Replace the value; returns whether it changed. An equal value is not written."""
         if value == self.value:
             return False
         self._journal.append(*self._record(value))
@@ -96,15 +96,15 @@ class JournalledValue(Generic[T]):
 class JournalledVersion(JournalledValue[DataVersion]):
     """The version of a table.
 
-    Each record of the table raises it, also at recovery. So it has records of its own only where it is replaced by the
-    version of a master, and in snapshots.
+    Each record of the table raises it, also at recovery. So it has its own records only in snapshots and where the
+    version of a master replaces it.
     """
 
     def __init__(self, journal: Journal, kind: str, now_ms: int = 0) -> None:
         super().__init__(journal, kind, DataVersion(timestamp=now_ms), DataVersion.to_wire, DataVersion.from_wire)
 
     def advance(self, now_ms: int | None = None) -> None:
-        """Raise it for one change; without ``now_ms`` the time in it stays."""
+        """Raise it by one change; without ``now_ms`` its timestamp stays."""
         self.value = self.value.next(self.value.timestamp if now_ms is None else now_ms)
 
     def state(self) -> Iterator[Change]:

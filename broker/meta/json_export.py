@@ -1,4 +1,4 @@
-"""From our tables to the bytes of RocketMQ's metadata files, in the form of 5.x, which 4.9 reads too."""
+"""Converts the tables to the bytes of RocketMQ's metadata files, in the form of 5.x, which 4.9 can read, too."""
 
 from typing import Any
 

@@ -1,8 +1,8 @@
 """RocketMQ's own metadata files in ``store/config``: read with their backups, written as a Java broker writes them.
 
-topics.json subscriptionGroup.json consumerOffset.json delayOffset.json, of 4.9 and 5.x; fastjson's dialect. Nothing of
-theirs is deleted or changed but by `write_files`. ``JsonFiles`` remembers in the journal what they looked like when
-they were read or written last: one that differs was changed by somebody else.
+topics.json subscriptionGroup.json consumerOffset.json delayOffset.json, of 4.9 and 5.x, in fastjson's dialect. Only
+`write_files` changes them. ``JsonFiles`` keeps their sizes and CRCs in the journal, as they were last read or written
+here: a file that differs was changed by another program.
 Neighbours: json_import.py, json_export.py, metadata.py.
 """
 
@@ -36,7 +36,7 @@ B = TypeVar("B", bound=Body)
 
 @dataclass
 class JsonTables:
-    """What the files hold; ``from_backup``: names of those that could not be read, their ``.bak`` could."""
+    """The contents of the files; ``from_backup``: names of the files whose ``.bak`` was read instead."""
 
     topics: TopicConfigTable
     groups: SubscriptionGroupTable
@@ -46,7 +46,7 @@ class JsonTables:
 
 
 def read_tables(fs: FileSystem, directory: str) -> JsonTables | None:
-    """All tables; None when there is no such file. StoreCorrupt when one can be read neither from it nor its backup."""
+    """All tables; None if there is no such file. StoreCorrupt if neither a file nor its backup can be read."""
     if not any(fs.exists(f"{directory}/{name}{end}") for name in NAMES for end in ("", ".bak")):
         return None
     from_backup: list[str] = []
@@ -72,7 +72,7 @@ def _read_table(fs: FileSystem, path: str, cls: type[B], on_backup: Callable[[],
     try:
         data = read_or_backup(fs, path, check)
     except StoreCorrupt as error:
-        reason = f"{error.reason}; put a whole copy in its place, or remove it (and its .bak) to do without it"
+        reason = f"{error.reason}; replace it by a good copy, or remove it and its .bak to start without it"
         raise StoreCorrupt(error.file, error.offset, reason) from None
     if data is None:
         return cls()
@@ -82,7 +82,7 @@ def _read_table(fs: FileSystem, path: str, cls: type[B], on_backup: Callable[[],
 
 
 def parse(cls: type[B], data: bytes) -> B:
-    """The body in a file; ValueError when it is none."""
+    """The body in a file; ValueError if it is not one."""
     try:
         return cls.from_wire(loads(data, relaxed_bytes=len(data)))
     except ProtocolError as error:
@@ -90,7 +90,7 @@ def parse(cls: type[B], data: bytes) -> B:
 
 
 def holds_something(fs: FileSystem, path: str, member: str) -> bool:
-    """Whether ``member`` of another JSON file of RocketMQ's is not empty; what cannot be read may hold something."""
+    """Whether ``member`` of another JSON file of RocketMQ's is not empty; True for a file that cannot be read."""
     if not fs.exists(path):
         return False
     data = fs.read(path)
@@ -102,32 +102,32 @@ def holds_something(fs: FileSystem, path: str, member: str) -> bool:
 
 
 def write_files(fs: FileSystem, directory: str, files: Mapping[str, bytes]) -> None:
-    """Replace the files one by one, each atomically; what was there is kept as ``.bak``."""
+    """Replace the files one by one, each atomically; the old file is kept as ``.bak``."""
     for name, data in files.items():
         write_atomic(fs, f"{directory}/{name}", data, keep_backup=True)
 
 
 class JsonFiles:
-    """How the files of one directory looked when they were read or written last."""
+    """Sizes and CRCs of the files of one directory, as they were last read or written here."""
 
     def __init__(self, fs: FileSystem, directory: str, journal: Journal) -> None:
         self._fs = fs
         self._directory = directory
-        #: How each file looked.
+        #: Size and CRC of each file by name.
         self.seen = JournalledValue[dict[str, Look]](journal, SEEN, {}, dict, _looks)
 
     def look(self) -> dict[str, Look]:
-        """How they look now."""
+        """Their present sizes and CRCs."""
         paths = {name: f"{self._directory}/{name}" for name in NAMES}
         contents = {name: self._fs.read(path) for name, path in paths.items() if self._fs.exists(path)}
         return {name: (len(data), crc32(data)) for name, data in contents.items()}
 
     def changed(self) -> list[str]:
-        """Names of files that are there and look otherwise than when they were seen."""
+        """Names of files that have changed since they were last read or written here."""
         return [name for name, look in self.look().items() if self.seen.value.get(name) != look]
 
     def note(self) -> None:
-        """They are known as they look now."""
+        """Remember their present sizes and CRCs."""
         self.seen.put(self.look())
 
 

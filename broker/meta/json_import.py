@@ -1,4 +1,4 @@
-"""From RocketMQ's metadata files to records of the journal, and what in a Java broker's directory is not taken over."""
+"""Converts RocketMQ's metadata files to records of the journal, and lists what is not imported."""
 
 import posixpath
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from mqcommon.errors import UserError
 from mqcommon.files import FileSystem
 from mqcommon.names import SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC
 
-# File, its member that holds what would be lost, and what that is.
+# File, the member that is not imported, and what it holds.
 _NOT_READ = (
     ("consumerFilter.json", "filterDataByTopic", "SQL filters"),
     ("consumerOrderInfo.json", "table", "ordered pop consumption under way"),
@@ -20,12 +20,12 @@ _NOT_READ = (
     ("lmqConsumerOffset.json", "offsetTable", "offsets of light message queues"),
     ("messageRequestMode.json", "messageRequestModeMap", "groups in pop mode"),
 )
-# Topics in which messages may wait for something that this version does not do.
+# Topics in which messages may wait for features that this version does not have.
 _WAITING = ((SCHEDULE_TOPIC, "delayed messages"), (TIMER_TOPIC, "timed messages"), (TRANS_HALF_TOPIC, "transactions"))
 
 
 def records(tables: JsonTables) -> Iterator[Change]:
-    """The records that make our tables as these are."""
+    """The records that make the tables of Skylark equal to ``tables``."""
     for name, topic in tables.topics.topic_config_table.items():
         yield topics.FORMAT.put, replace(topic, topic_name=name).to_wire()
     yield topics.FORMAT.version, tables.topics.data_version.to_wire()
@@ -35,14 +35,14 @@ def records(tables: JsonTables) -> Iterator[Change]:
         yield groups.FORBIDDEN, tables.groups.forbidden_table
     yield groups.FORMAT.version, tables.groups.data_version.to_wire()
     for key, queues in tables.consumer_offsets.offset_table.items():
-        # A Java broker stores what clients send, and -1 among it.
+        # A Java broker stores any offset that clients send, also -1.
         yield consumer_offsets.PUT, {key: {queue_id: offset for queue_id, offset in queues.items() if offset >= 0}}
     yield consumer_offsets.VERSION, tables.consumer_offsets.data_version.to_wire()
     yield delay_offsets.KIND, tables.delay_offsets.to_wire()
 
 
 def summary(tables: JsonTables) -> str:
-    """How much they hold."""
+    """The numbers of rows, as text."""
     offsets = sum(map(len, tables.consumer_offsets.offset_table.values()))
     return (
         f"{len(tables.topics.topic_config_table)} topics, {len(tables.groups.subscription_group_table)} groups, "
@@ -51,7 +51,7 @@ def summary(tables: JsonTables) -> str:
 
 
 def refuse_rocksdb(fs: FileSystem, directory: str) -> None:
-    """UserError when a Java broker kept its metadata in RocksDB, which cannot be read."""
+    """UserError if the Java broker kept its metadata in RocksDB, which cannot be read."""
     if fs.is_dir(f"{directory}/topics") and not fs.exists(f"{directory}/{TOPICS}"):
         raise UserError(
             f"{directory} holds metadata in RocksDB (storeType=defaultRocksDB), which cannot be read: "
@@ -60,23 +60,23 @@ def refuse_rocksdb(fs: FileSystem, directory: str) -> None:
 
 
 def warnings(fs: FileSystem, directory: str, tables: JsonTables) -> list[str]:
-    """What a user who moves from a Java broker expects, and does not get."""
-    found = [f"{directory}/{name} could not be read, its .bak was taken" for name in tables.from_backup]
+    """What is not imported, or has no effect here, although a user who moves from a Java broker may expect it."""
+    found = [f"{directory}/{name} could not be read, its .bak was used" for name in tables.from_backup]
     for name, member, what in _NOT_READ:
         path = f"{directory}/{name}"
         if holds_something(fs, path, member):
-            found.append(f"{path} is not taken over: this version does not have {what}")
+            found.append(f"{path} is not imported: this version does not support {what}")
     queues = f"{posixpath.dirname(directory)}/consumequeue"
     for topic, what in _WAITING:
         if fs.is_dir(f"{queues}/{topic}"):
             found.append(f"{what} that wait in {topic} are kept, but this version does not deliver them")
     if tables.groups.forbidden_table:
-        found.append("the table of groups that may not read a topic is kept, but not acted on")
+        found.append("the table of groups that may not read a topic is kept but has no effect")
     for name, config in tables.topics.topic_config_table.items():
         for key, value in config.attributes.items():
             known = TOPIC_ATTRIBUTES.get(key.removeprefix("+"), frozenset())
             if known is not None and value not in known:
                 found.append(
-                    f"topic {name}: {key}={value} is kept, but not acted on; the topic is served as a plain one"
+                    f"topic {name}: {key}={value} is kept but has no effect; the topic is served as a normal one"
                 )
     return found

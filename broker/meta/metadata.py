@@ -1,8 +1,9 @@
-"""The journal and the tables behind it, as one thing to open and to take a snapshot of.
+"""All metadata of a broker: the tables and their journal, opened and snapshotted together.
 
-`open` is the broker's start: in a directory without records of ours it takes over RocketMQ's files, all of them in one
-snapshot, or nothing. `recover` only reads. Neighbours: tasks/persist.py (sync, intervals, compaction), broker.py
-(wiring), export_metadata.py and import_metadata.py (the way back, and again).
+`open` is called at the broker's start. In a directory without a journal it imports RocketMQ's files, as one snapshot,
+so all of them or none. `recover` only reads.
+Neighbours: tasks/persist.py (sync, intervals, compaction), broker.py (wiring), commands/export_metadata.py and
+commands/import_metadata.py (write RocketMQ's files, and read them again).
 """
 
 from collections.abc import Iterator
@@ -24,7 +25,7 @@ from mqcommon.files import FileSystem
 
 @dataclass
 class MetadataReport:
-    """What `open` found and did; ``imported`` is one line, empty when there was nothing to take over."""
+    """What `open` found and did; ``imported`` is one line, empty if nothing was imported."""
 
     journal: JournalReport
     imported: str = ""
@@ -38,18 +39,18 @@ class Metadata:
         self._fs = fs
         self._directory = directory
         self.journal = Journal(fs, directory)
-        # Whether `recover` found no change of ours.
+        # Whether `recover` found an empty journal, or none.
         self.fresh = True
         self.topics = Topics(self.journal, clock, options)
         self.groups = Groups(self.journal, clock, options)
         self.consumer_offsets = ConsumerOffsets(self.journal, clock.now_ms())
         self.delay_offsets = DelayOffsets(self.journal)
         self.json_files = JsonFiles(fs, directory, self.journal)
-        # A new table is added here; it declares its kinds of records itself.
+        # Add a new table here; it declares its kinds of records itself.
         self._tables = Tables(self.topics, self.groups, self.consumer_offsets, self.delay_offsets, self.json_files.seen)
 
     def open(self) -> MetadataReport:
-        """Recover what the last run left, then make the system topics and groups. Blocks; before anything is served."""
+        """Recover, then make the system topics and groups. Blocks; runs before the broker serves."""
         report = MetadataReport(self.recover())
         if report.journal.fresh:
             self._import(report)
@@ -60,18 +61,18 @@ class Metadata:
         return report
 
     def recover(self) -> JournalReport:
-        """Recover what the last run left."""
+        """Read the journal of earlier runs into the tables."""
         report = self.journal.replay(self._tables.apply)
         self.fresh = report.fresh
         return report
 
     def take_over(self, tables: JsonTables) -> None:
-        """Put what RocketMQ's files hold into the tables; nothing is journalled."""
+        """Put the contents of RocketMQ's files into the tables, without the journal."""
         for kind, payload in chain(json_import.records(tables), [(json_files.SEEN, self.json_files.look())]):
             self._tables.apply(kind, payload)
 
     def state(self) -> Iterator[Change]:
-        """Records that make all tables as they are in this turn of the loop; made when they are read, in a thread."""
+        """Records that restore all tables as they are in this turn of the event loop; made when a thread reads them."""
         return self._tables.state()
 
     def _import(self, report: MetadataReport) -> None:
@@ -80,7 +81,7 @@ class Metadata:
         if tables is None:
             return
         self.take_over(tables)
-        # A snapshot is there whole or not at all, and without one the next start imports again.
+        # The snapshot is atomic: after a crash without it the next start imports again.
         self.journal.replace(self.state())
         report.imported = f"{json_import.summary(tables)} from RocketMQ's files in {self._directory}"
         report.warnings += json_import.warnings(self._fs, self._directory, tables)
@@ -88,7 +89,7 @@ class Metadata:
     def _changed_text(self, changed: list[str]) -> str:
         directory = self._directory
         return (
-            f"{', '.join(changed)} in {directory}: not what Skylark last read or wrote there, and not used. "
-            "To use these files and forget what changed here since, stop and run: broker importMetadata STORE_DIR; "
-            "to keep what is here: broker exportMetadata STORE_DIR"
+            f"{', '.join(changed)} in {directory} changed since Skylark last read or wrote them, and are not used. "
+            "To use these files instead of Skylark's metadata, stop and run: broker importMetadata STORE_DIR; "
+            "to overwrite them with Skylark's metadata: broker exportMetadata STORE_DIR"
         )

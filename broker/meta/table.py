@@ -1,13 +1,13 @@
-"""A table of rows by name, in memory and in the journal. Topics and groups are such tables. A new one is
+"""A table of rows by name, in memory and in the journal. Topics and groups are such tables. To add one, write
 
     USERS = TableFormat("user", "user-gone", "users-version", attrgetter("name"), User.to_wire, User.from_wire)
     users = JournalledTable(journal, clock, USERS)
 
-and ``users`` in the list of tables in metadata.py: recovery, snapshots, the copy of a master's table and versions are
-here. A table with rules of its own is a subclass, as in topics.py and groups.py.
+and add ``users`` to the list of tables in metadata.py. This module does recovery, snapshots, versions and the copy of a
+master's table. A table with its own rules is a subclass, as in topics.py and groups.py.
 A change is in the journal's file when a method returns (it survives the death of the broker), and on disk after the
-next ``Journal.sync``, which the shell starts at once. A change that cannot be written raises, and does not happen.
-Rows are replaced, never altered in place.
+next ``Journal.sync``, which tasks/persist.py starts at once. If a change cannot be written, the method raises, and the
+table is unchanged. Rows are replaced, never changed in place.
 Neighbours: journalled.py, journal.py, tasks/persist.py (sync and snapshots), handlers/pages.py (reads the table).
 """
 
@@ -21,7 +21,7 @@ from broker.meta.journalled import Applier, Change, JournalledVersion
 from mqcommon.clock import Clock
 from remoting.protocol.bodies.data_version import DataVersion
 
-# Rows that a slave compares, or takes over, in one turn of the loop: some milliseconds.
+# Rows that a slave compares or copies in one turn of the event loop: some milliseconds.
 SLICE = 200
 
 Row = TypeVar("Row")
@@ -29,7 +29,7 @@ Row = TypeVar("Row")
 
 @dataclass(frozen=True, slots=True)
 class TableFormat(Generic[Row]):
-    """How a table looks in the journal: kinds of its records, and rows as payloads. Fixed once a broker wrote it."""
+    """A table's records in the journal: their kinds, and rows as payloads. Part of the file format: do not change."""
 
     #: A row was put; the payload is the row.
     put: str
@@ -54,12 +54,12 @@ class JournalledTable(Generic[Row]):
         self._version = JournalledVersion(journal, table_format.version, clock.now_ms())
         # Names of the rows that every broker makes at its start.
         self._system: set[str] = set()
-        # Those of them that are as they were made at this start, and so not in the journal.
+        # Those of them that are unchanged since, and so are not in the journal.
         self._made: set[str] = set()
         self.get: Callable[[str], Row | None] = self._table.get
         #: How many rows were removed in this run.
         self.removals = 0
-        #: Whether this is a copy of a master's table, to which nothing is added here.
+        #: Whether this is a copy of a master's table; this broker then adds nothing by itself.
         self.is_mirror = False
         #: Called after each change.
         self.on_change: list[Callable[[], None]] = []
@@ -77,7 +77,7 @@ class JournalledTable(Generic[Row]):
         return self._table
 
     def persistent(self) -> list[Row]:
-        """The rows that are not made anew at each start."""
+        """The rows in the journal: all but unchanged system rows."""
         return [row for name, row in self._table.items() if name not in self._made]
 
     def is_system(self, name: str) -> bool:
@@ -100,7 +100,7 @@ class JournalledTable(Generic[Row]):
         return True
 
     def make_system_rows(self, rows: Iterable[Row]) -> None:
-        """Rows that every broker makes at its start; one that the journal has stays as it is."""
+        """Add the rows that every broker makes at its start; one that the journal has stays as it is."""
         for row in rows:
             name = self._format.name_of(row)
             self._system.add(name)
@@ -111,9 +111,9 @@ class JournalledTable(Generic[Row]):
         self._version.advance(self._clock.now_ms())
 
     def mirror_rows(self, table: Mapping[str, Row]) -> Iterator[None]:
-        """Make the rows those of a master, and write what differs; `take_version` comes after it.
+        """Make the rows equal to a master's, and write the differences; call `take_version` after it.
 
-        Our own system rows stay where the master has none. Yields after each SLICE of rows.
+        System rows that the master lacks stay. Yields after each SLICE of rows.
         """
         gone = [name for name in self._table if name not in table and name not in self._system]
         for number, name in enumerate(gone, 1):
@@ -128,9 +128,9 @@ class JournalledTable(Generic[Row]):
                 self._put(name, row)
 
     def take_version(self, version: DataVersion) -> None:
-        """Take over the version of a master, whose rows are here now."""
+        """Take over the version of a master, after its rows."""
         if self._version.put(version):
-            self._tell()
+            self._call_listeners()
 
     def _put(self, name: str, row: Row) -> None:
         self._journal.append(self._format.put, self._format.to_wire(row))
@@ -152,9 +152,9 @@ class JournalledTable(Generic[Row]):
 
     def _changed(self) -> None:
         self._version.advance(self._clock.now_ms())
-        self._tell()
+        self._call_listeners()
 
-    def _tell(self) -> None:
+    def _call_listeners(self) -> None:
         for callback in self.on_change:
             callback()
 

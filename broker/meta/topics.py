@@ -1,8 +1,8 @@
-"""The broker's topics: which ones a send creates, which ones the broker makes for itself.
+"""The broker's topics: those that users and sends create, and the system topics that the broker makes.
 
-Rows, journal and versions are those of table.py; the version goes on from a Java broker's. System topics follow from
-the options, so they are made at each start and not journalled. Those in a Java broker's file are journalled, and stay
-as they were.
+Rows, journal and versions are those of table.py; the version continues a Java broker's. System topics depend on the
+options, so they are made at each start and not journalled. System topics that were imported from a Java broker's file
+are journalled and stay as they were.
 Neighbours: table.py, registrar.py (sends the table to NameServers), handlers/send.py (creates by sending).
 """
 
@@ -42,17 +42,17 @@ class Topics(JournalledTable[TopicConfig]):
         super().__init__(journal, clock, FORMAT)
         self._options = options
         self._leaving: set[str] = set()
-        #: What changed in this run.
+        #: The changes of this run.
         self.changes = RecentChanges()
 
     def mirror(self, table: Mapping[str, TopicConfig], version: DataVersion) -> Iterator[None]:
-        """Make this table that of a master, and its version the master's, see `mirror_rows`."""
+        """Make this table and its version equal to the master's, see `mirror_rows`."""
         yield from self.mirror_rows(table)
         self.take_version(version)
 
     @contextmanager
     def leaving(self, name: str) -> Iterator[None]:
-        """While its queues are removed, a deleted topic is not created again: what came would go with them."""
+        """Keep a deleted topic from being made again while its queues are removed: new messages would be lost."""
         self._leaving.add(name)
         try:
             yield
@@ -60,7 +60,7 @@ class Topics(JournalledTable[TopicConfig]):
             self._leaving.discard(name)
 
     def create_on_send(self, name: str, default_topic: str, queue_nums: int, remote: str = "") -> TopicConfig | None:
-        """The topic, made after ``default_topic`` as RocketMQ does it; None when that is not to be."""
+        """The topic; made as a copy of ``default_topic`` if missing, as in RocketMQ. None if it may not be made."""
         known = self.get(name)
         if known is not None:
             return known
@@ -77,9 +77,9 @@ class Topics(JournalledTable[TopicConfig]):
         return config
 
     def create_retry_topic(self, group: str, queue_nums: int = 1, sys_flag: int = 0) -> TopicConfig | None:
-        """The retry topic of a consumer group; None while it is removed, and where its name is too long.
+        """The retry topic of a consumer group, made if missing.
 
-        None on a slave, too: its master makes it.
+        None while it is being removed, if its name would be too long, and on a slave, whose master makes it.
         """
         name = retry_topic(group)
         config = self.get(name)
@@ -90,7 +90,7 @@ class Topics(JournalledTable[TopicConfig]):
         return config
 
     def create_system_topics(self) -> None:
-        """RocketMQ's own topics; one that a user has changed, or a Java broker had, stays as it is."""
+        """Make RocketMQ's own topics. One that a user changed, or that was imported, stays as it is."""
         options = self._options
         topics = system_topics(
             options.broker_cluster_name,
@@ -105,7 +105,7 @@ class Topics(JournalledTable[TopicConfig]):
         )
 
     def changed(self) -> None:
-        """Raise the version: something that NameServers are told of all topics is different."""
+        """Raise the version: something in the registration of all topics has changed."""
         self.changes.note_all()
         self._changed()
 

@@ -1,7 +1,6 @@
-"""What a broker counts, and what it tells about itself.
+"""The broker's statistics.
 
-meter.py        a counter that knows its last minute, hour and day
-stats.py        the broker's counters: by topic, by group, in all
-replication.py  how far each slave is behind
-runtime.py      the answer to brokerStatus
+meter.py      a counter with totals of the last minute, hour and day
+stats.py      the broker's counters: by topic, by group, in all
+put_times.py  how long sends take
 """

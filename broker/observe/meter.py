@@ -1,7 +1,7 @@
-"""A counter that is cheap to raise and knows what it did in the last minute, hour and day.
+"""A counter that is cheap to raise and gives totals of the last minute, hour and day.
 
-Raising is plain integers. Samples are taken from outside, and only of what changed: between two samples a counter
-stood still, so the value of a moment is that of the last sample before it.
+Raising it adds plain integers. A task samples it, and a sample is stored only if the counter has changed. So the value
+at any moment is that of the last sample before it.
 """
 
 from collections import deque
@@ -17,7 +17,7 @@ Values = tuple[int, ...]
 
 
 class Window:
-    """Samples over ``span_ms``, at least ``step_ms`` apart, the first one at or before its start."""
+    """Samples over ``span_ms``, at least ``step_ms`` apart, the first one at or before the start of the span."""
 
     __slots__ = ("_samples", "_span_ms", "_step_ms")
 
@@ -27,7 +27,7 @@ class Window:
         self._samples: deque[tuple[int, Values]] = deque([(now_ms, values)])
 
     def sample(self, now_ms: int, values: Values) -> None:
-        """Note ``values`` when they are new and it is time."""
+        """Store ``values`` if they are new and the last sample is old enough."""
         samples = self._samples
         last_ms, last = samples[-1]
         if values == last or now_ms - last_ms < self._step_ms:
@@ -51,7 +51,7 @@ class Window:
 
 
 class Meter:
-    """Messages, bytes and calls. Raise the attributes; call `sample` now and then."""
+    """Messages, bytes and calls. Raise the attributes, and call `sample` at intervals."""
 
     __slots__ = ("_windows", "calls", "nums", "size")
 
@@ -72,7 +72,7 @@ class Meter:
             window.sample(now_ms, values)
 
     def view(self, now_ms: int, *, of_size: bool = False) -> BrokerStatsData:
-        """Minute, hour and day, of messages or of bytes."""
+        """Totals of the last minute, hour and day, of messages or of bytes."""
         minute, hour, day = (self._item(window, now_ms, of_size) for window in self._windows)
         return BrokerStatsData(minute, hour, day)
 

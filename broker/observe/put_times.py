@@ -1,9 +1,9 @@
-"""How long sends take, from the turn of the loop that stored them to their answers: for brokerStatus.
+"""How long sends take, from the turn of the event loop that stores them to their answers; for brokerStatus.
 
-Sends are not measured one by one: that would cost too much. All that one turn stores is answered together, so it counts
-with the time from the turn's first put to its end. Where sends wait for an fsync or for slaves, one of the turn is
-followed to its answer, and stands for the others. Counts are plain integers by steps of time; percentiles are the upper
-ends of their steps.
+Measuring each send would cost too much. All sends that one turn stores are answered together, so each counts with the
+time from the turn's first put to the turn's end. If sends wait for an fsync or for slaves, one send of the turn is
+measured up to its answer, and its time counts for all. Times are counted by steps; a percentile is the upper end of its
+step.
 """
 
 from bisect import bisect_right
@@ -34,12 +34,12 @@ _STEPS = (
 )
 _LAST_STEP = "[10s~]"
 _FINE = [step * unit for unit in (10, 100, 1_000, 10_000, 100_000, 1_000_000) for step in (1, 1.5, 2, 3, 4, 5, 6, 8)]
-# Step i is of times from bound i - 1 up to, not including, bound i.
+# Step i counts times from bound i - 1 up to, but not including, bound i.
 _BOUNDS = sorted({*map(int, _FINE), *(bound for bound, _ in _STEPS)})
 
 
 class Turn:
-    """What one turn of the loop stored. ``count`` is known at its end."""
+    """The sends that one turn of the event loop stored. ``count`` is set at its end."""
 
     __slots__ = ("calls_before", "count", "start", "waits")
 
@@ -56,9 +56,9 @@ class PutTimes:
     def __init__(self, puts: Meter, now: Callable[[], float] = trio.current_time) -> None:
         self._puts = puts
         self._now = now
-        #: The turn that runs, once it has stored something.
+        #: The present turn, once it has stored a message.
         self.turn: Turn | None = None
-        # Turns of which a send waits, in their order.
+        # Turns that have a send waiting, oldest first.
         self._waiting: dict[Turn, None] = {}
         self._counts = [0] * (len(_BOUNDS) + 1)
         self._counts_before = list(self._counts)
@@ -69,11 +69,11 @@ class PutTimes:
     # --- counting
 
     def begin(self) -> None:
-        """The first put of a turn comes now."""
+        """Call this before the first put of a turn."""
         self.turn = Turn(self._now(), self._puts.calls)
 
     def follow(self, answer: Callable[[A], None]) -> Callable[[A], None]:
-        """``answer``, of a send that waits; the first one of each turn is measured by it."""
+        """Wrap ``answer`` of a waiting send, so that the first one of each turn is measured."""
         turn = self.turn
         if turn is None or turn.waits:
             return answer
@@ -90,7 +90,7 @@ class PutTimes:
         return measured
 
     def end_turn(self) -> None:
-        """All requests of the turn are handled, and their answers leave now."""
+        """Call this when all requests of a turn are handled and their answers are sent."""
         turn = self.turn
         if turn is None:
             return
@@ -100,7 +100,7 @@ class PutTimes:
             self._add(turn)
 
     def sample(self, now_ms: int) -> None:
-        """Once a second: what is told is of the last minute, and of what has passed of this one."""
+        """Call this once a second. Results cover the last full minute and the present one."""
         if self._window_start_ms is None:
             self._window_start_ms = now_ms
         elif now_ms - self._window_start_ms >= MINUTE_MS:
@@ -116,7 +116,7 @@ class PutTimes:
     # --- reading
 
     def head_wait_ms(self) -> int:
-        """How long the oldest send that is not answered yet has waited."""
+        """How long the oldest unanswered send has waited."""
         oldest = next(iter(self._waiting), None)
         return 0 if oldest is None else round((self._now() - oldest.start) * 1_000)
 
@@ -143,7 +143,7 @@ class PutTimes:
 
 
 def _distribution(counts: list[int]) -> str:
-    """``[<=0ms]:6 [0~10ms]:4 ...``, as RocketMQ writes it, with a blank at the end."""
+    """``[<=0ms]:6 [0~10ms]:4 ...``, as RocketMQ writes it, with a space at the end."""
     text, start = "", 0
     for bound, name in _STEPS:
         end = bisect_right(_BOUNDS, bound - 1) + 1

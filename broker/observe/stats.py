@@ -1,7 +1,7 @@
 """The broker's counters: by topic, by topic and group, and in all.
 
 Handlers call `put`, `get` and `miss` for each request; a task calls `sample` each second; admin requests read.
-Names are those of RocketMQ's BrokerStatsManager, as statsAll and exporters ask for them (code 315).
+Counters have the names of RocketMQ's BrokerStatsManager, as statsAll and exporters request them (code 315).
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ RATE_SPANS_MS = (TEN_SECONDS_MS, MINUTE_MS, TEN_MINUTES_MS)
 
 
 class Rates(NamedTuple):
-    """Per second, over the last 10 seconds, minute and 10 minutes."""
+    """Rates per second, over the last 10 seconds, minute and 10 minutes."""
 
     put: list[float]
     found: list[float]
@@ -30,7 +30,7 @@ class Rates(NamedTuple):
 
 
 class DayTotals(NamedTuple):
-    """Messages since the start of the process: as of yesterday's midnight, of today's, and now."""
+    """Messages since the start of the process: up to yesterday's midnight, up to today's, and up to now."""
 
     yesterday_morning: int
     today_morning: int
@@ -38,7 +38,7 @@ class DayTotals(NamedTuple):
 
 
 class BrokerStats:
-    """``now``, in seconds, measures how long sends take."""
+    """``now`` gives the time in seconds, to measure how long sends take."""
 
     def __init__(
         self,
@@ -90,24 +90,24 @@ class BrokerStats:
         gets.calls += 1
 
     def miss(self) -> None:
-        """A pull found nothing."""
+        """Count a pull that found nothing."""
         self.misses += 1
 
     def drop_topic(self, topic: str) -> None:
-        """The topic is deleted."""
+        """Forget the counters of a deleted topic."""
         self._topics.pop(topic, None)
         start = f"{topic}@"
         for key in [key for key in self._groups if key.startswith(start)]:
             del self._groups[key]
 
     def drop_group(self, group: str) -> None:
-        """The group is deleted."""
+        """Forget the counters of a deleted group."""
         end = f"@{group}"
         for key in [key for key in self._groups if key.endswith(end) and key.partition("@")[2] == group]:
             del self._groups[key]
 
     def sample(self) -> None:
-        """Once a second: note where the counters stand."""
+        """Call this once a second: sample the counters."""
         now_ms = self._clock.now_ms()
         self.put_times.sample(now_ms)
         self._rates.sample(now_ms, self._totals())
@@ -123,7 +123,7 @@ class BrokerStats:
     # --- reading
 
     def view(self, name: str, key: str) -> BrokerStatsData | None:
-        """A counter by RocketMQ's name and key; None when nothing was counted under them."""
+        """A counter by RocketMQ's name and key; None if it has counted nothing."""
         tables = {
             "TOPIC_PUT": self._topics,
             "GROUP_GET": self._groups,
@@ -145,7 +145,7 @@ class BrokerStats:
         return _minute_tps(self.view("GROUP_GET_NUMS", f"{topic}@{group}"))
 
     def rates(self) -> Rates:
-        """Of the whole broker."""
+        """The rates of the whole broker."""
         now, totals = self._clock.now_ms(), self._totals()
         rates = Rates([], [], [], [])
         for span_ms in RATE_SPANS_MS:

@@ -1,11 +1,13 @@
-"""The store: sync, knows no trio and no wire. RocketMQ's files, byte for byte.
+"""The message store: RocketMQ's files, byte for byte. Synchronous; imports neither trio nor the wire protocol.
 
-log/ queue/ index/   the three kinds of files; each imports only those named before it
-store.py             the store as its users see it
+log/ queue/ index/   the three kinds of files; each package imports only the ones named before it
+store.py             the store's public interface: put, get, query
+put_result.py        what a put returns
 reader.py query.py   reads of a queue; messages by key and by time
 filter.py            which messages of a queue a read wants
-durable.py checkpoint.py   how far everything is on disk
-recovery.py          from what a stop or crash left to a store that can go on
+durable.py checkpoint.py   flushes and checkpoints: how far everything is on disk
+abort.py             the marker of a store that is open, and how the last stop ended
+recovery.py          brings the files back into agreement after a stop or a crash
 retention.py removal.py    which old files go (decisions only), and their removal
-check/               what is wrong with a store, and its repair
+check/               finds damage in the store of a stopped broker, and repairs it
 """

@@ -1,8 +1,8 @@
-"""The file ``abort``: there while the store is open, so that a start sees that nobody closed it.
+"""The file ``abort``: it exists while the store is open. A start that finds it knows that the store was not closed.
 
-RocketMQ's holds nothing, or a process id. Ours holds the machine's boot id: under the same one, all that a killed
-broker wrote is still in the page cache. A stop whose index lacks messages leaves the file, too, and says so in it:
-without it RocketMQ would take the index as complete.
+RocketMQ's file is empty or holds a process id. Ours holds the machine's boot id: if that is unchanged at the next
+start, everything that a killed broker wrote is still in the page cache. A stop also leaves the file when the index
+lacks messages, with a text that says so: without the file, RocketMQ would take the index as complete.
 """
 
 from contextlib import suppress
@@ -16,7 +16,7 @@ _INDEX_LACKS = "closed; the index lacks messages"
 
 
 def read_abort(fs: FileSystem, directory: str) -> LastStop:
-    """How the store was left, as far as this file tells."""
+    """How the last run ended, judging by this file alone."""
     path = f"{directory}/{ABORT}"
     if not fs.exists(path):
         return LastStop.CLEAN
@@ -27,15 +27,15 @@ def read_abort(fs: FileSystem, directory: str) -> LastStop:
 
 
 def write_abort(fs: FileSystem, directory: str) -> None:
-    """The store is open now. Durable, so that it tells of a power loss too.
+    """Mark the store as open. The file is synced, so that it is there after a power loss too.
 
-    On a full disk the file is empty, or missing, and the checkpoint tells: a crash counts as a power loss then.
+    On a full disk the file is empty or missing. The checkpoint then shows the crash, which is treated as a power loss.
     """
     _write(fs, directory, fs.boot_id())
 
 
 def remove_abort(fs: FileSystem, directory: str, *, index_is_complete: bool = True) -> None:
-    """The store was closed, and all of it is on disk."""
+    """Mark the store as closed, with everything on disk."""
     path = f"{directory}/{ABORT}"
     if not index_is_complete:
         _write(fs, directory, _INDEX_LACKS)

@@ -1,17 +1,17 @@
-"""How far everything is on disk: 4096 bytes.
+"""The checkpoint file: how far everything is on disk. 4096 bytes.
 
  0     RocketMQ's: physicMsgTimestamp 8 | logicsMsgTimestamp 8 | indexMsgTimestamp 8 | masterFlushedOffset 8
        | confirmPhyOffset 8
  2048  ours, two slots of 1024, written in turn: magic 4 | sequence 8 | logOffset 8 | clean 4 | logTimestamp 8
       | RocketMQ's first three, as we wrote them 24 | crc 4
 
-``logOffset``: all of the log before it is on disk, and so is what queues and index hold of it. A slot with
-a wrong CRC was torn by a power loss; the other one holds. When RocketMQ's times are not those of the slot, RocketMQ
-has used the store since.
-
-RocketMQ's times tell its recovery after a crash where to begin: at the newest file of the log whose first message was
-stored 3 s before the first two of them. It drops index files that go on after the third one. So they never say more
-than the index holds: see `rocketmq_times`.
+Invariant: all of the log before ``logOffset`` is on disk, and so are the queue and index entries of its messages.
+Recovery reads nothing before it, so a checkpoint that says too much loses messages from their queues. It is therefore
+written last, after everything that it claims is synced. A power loss can tear only the slot that is being written: its
+CRC is then wrong, and the other slot, which claims less, is used.
+RocketMQ's times differ from those in the slot if RocketMQ has used the store since. After a crash it reads the log
+again from the newest file whose first message was stored 3 s before the first two times, and drops index files with
+messages stored after the third one. So these times must not claim more than the index holds: see `rocketmq_times`.
 """
 
 import struct
@@ -31,7 +31,7 @@ _TIMES = struct.Struct(">qqq")
 _SLOT = struct.Struct(">IqqIqqqq")
 _CRC = struct.Struct(">I")
 _MAGIC = 0x534B594D
-# Of versions that wrote one time to all places.
+# Slots of older versions, which wrote one time to all three places.
 _OLD_SLOT = struct.Struct(">IqqI")
 _OLD_MAGIC = 0x534B594C
 _SLOTS_AT = (2048, 3072)
@@ -39,19 +39,19 @@ _SLOTS_AT = (2048, 3072)
 
 @dataclass(frozen=True)
 class CheckpointState:
-    """What the file says. ``log_offset`` is None in a file that only RocketMQ has written."""
+    """The contents of the file. ``log_offset`` is None in a file that only RocketMQ has written."""
 
     log_offset: int | None = None
     clean: bool = False
     log_timestamp: int = 0
     # RocketMQ: messages stored before this time (ms) are on disk, in the log and the queues.
     flushed_timestamp: int = 0
-    # RocketMQ has written the file since we did.
+    # RocketMQ has written the file since Skylark did.
     used_by_rocketmq: bool = False
 
     @property
     def crashed(self) -> bool:
-        """Whether it was written by a store that was open, and not closed since."""
+        """Whether a store that was open wrote it last and was never closed."""
         return self.log_offset is not None and not self.clean
 
 
@@ -65,28 +65,28 @@ class NotedEnd(NamedTuple):
 
 @dataclass
 class CheckpointMark:
-    """What a checkpoint is to make durable, step by step; see `MessageStore.begin_checkpoint`."""
+    """What one checkpoint makes durable, and its progress; see `DurableStore.begin_checkpoint`."""
 
     log_offset: int
     timestamp: int
-    # So many queues were touched before the mark and are not written yet.
+    # The number of queues that were touched before the mark and are not written yet.
     left: int
-    # How many entries queues had ever got by then.
+    # The number of queue entries added in this run when the checkpoint began.
     entries: int
-    # Topics that were removed, and directories whose files were.
+    # Topics that were removed, and directories whose files were removed.
     gone: list[str]
     emptied: list[str]
-    # (where the log starts, the ends of the index files) when the ends are to be noted on disk.
+    # (start of the log, ends of the index files) if this checkpoint also writes `queueEnds`.
     ends_head: tuple[int, dict[str, int]] | None
     # None when there is no index.
     index_state: IndexState | None
-    # The log up to here holds all messages that `noted` counts.
+    # The log up to here holds every message that `noted` counts.
     noted_to: int
     noted: list[NotedEnd] = field(default_factory=list)
 
 
 class Checkpoint:
-    """The file ``path``; made when missing."""
+    """The file ``path``, which is created if missing."""
 
     def __init__(self, fs: FileSystem, path: str) -> None:
         short = fs.exists(path) and fs.size(path) < CHECKPOINT_BYTES
@@ -98,7 +98,7 @@ class Checkpoint:
     def write(self, log_offset: int, log_timestamp: int, times: tuple[int, int, int], *, clean: bool = False) -> None:
         """Record that the log is durable up to ``log_offset``, and sync. Runs in any thread, one at a time.
 
-        ``log_timestamp``: when its last message was stored; ``times``: what RocketMQ is told.
+        ``log_timestamp``: when its last message was stored; ``times``: the three times for RocketMQ.
         """
         self._sequence += 1
         view = self._file.view
@@ -114,7 +114,7 @@ class Checkpoint:
 
 
 def read_checkpoint(fs: FileSystem, path: str) -> CheckpointState:
-    """What the file says, without opening it for writing; nothing when there is none."""
+    """The contents of the file, without opening it for writing; an empty state if there is none."""
     if not fs.exists(path):
         return CheckpointState()
     return _parse(fs.read(path).ljust(CHECKPOINT_BYTES, b"\0"))[0]
@@ -123,7 +123,11 @@ def read_checkpoint(fs: FileSystem, path: str) -> CheckpointState:
 def make_durable(
     fs: FileSystem, directory: str, log: CommitLog, index: Index, ends: EndsTable, mark: CheckpointMark
 ) -> None:
-    """Sync log and index up to ``mark``, whose queues are written, before the checkpoint may say so. For any thread."""
+    """Sync log and index up to ``mark``, whose queues are written already. For any thread.
+
+    Must be done before the checkpoint is written. `queueEnds` counts messages up to ``noted_to``, so the log is synced
+    that far first: otherwise a power loss could take messages that the next start expects to find.
+    """
     if log.flushed < (mark.log_offset if mark.ends_head is None else mark.noted_to):
         log.flush()
     for emptied in mark.emptied:
@@ -134,11 +138,12 @@ def make_durable(
 
 
 def rocketmq_times(log: CommitLog, mark: CheckpointMark, *, clean: bool) -> tuple[int, int, int]:
-    """physicMsgTimestamp, logicsMsgTimestamp, indexMsgTimestamp for `mark`. Reads a file: for any thread.
+    """physicMsgTimestamp, logicsMsgTimestamp, indexMsgTimestamp for ``mark``. Reads a file: for any thread.
 
-    After a crash RocketMQ drops the newest index file when it goes on after the third time, as it does after nearly
-    every checkpoint. All that was in that file must be read from the log again then, and all that the index lacks.
-    After a clean stop it drops none, and reads nothing again.
+    After a crash RocketMQ drops the newest index file if it has messages stored after the third time, as it has nearly
+    always. RocketMQ must then read again all messages of that file, and all that the index lacks. So the first two
+    times are at most that of the first of these messages. After a clean stop RocketMQ drops no file and reads nothing
+    again.
     """
     latest, index = mark.timestamp, mark.index_state
     if index is None:
@@ -155,20 +160,20 @@ def rocketmq_times(log: CommitLog, mark: CheckpointMark, *, clean: bool) -> tupl
 
 
 def _parse(data: bytes) -> tuple[CheckpointState, int]:
-    """(what it says, the sequence of its newest slot)."""
+    """(state, sequence of the newest slot)."""
     times = _TIMES.unpack_from(data, 0)
     found = [slot for at in _SLOTS_AT if (slot := _read_slot(data, at)) is not None]
     if not found:
         return CheckpointState(log_timestamp=times[0], flushed_timestamp=min(times[:2])), 0
     sequence, log_offset, clean, log_timestamp, written = max(found)
     if not written:
-        # Of an older version, which wrote the same time to all three places, and no other.
+        # Written by an older version, which put the same time in all three places.
         log_timestamp, written = times[0], (times[0],) * 3
     return CheckpointState(log_offset, bool(clean), log_timestamp, min(times[:2]), times != written), sequence
 
 
 def _read_slot(data: bytes, at: int) -> tuple[int, int, int, int, tuple[int, ...]] | None:
-    """(sequence, log offset, clean, log timestamp, RocketMQ's times); None when it was torn, or never written."""
+    """(sequence, log offset, clean, log timestamp, RocketMQ's times); None if the slot is torn or was never written."""
     for layout, wanted in ((_SLOT, _MAGIC), (_OLD_SLOT, _OLD_MAGIC)):
         magic, sequence, log_offset, clean, *more = layout.unpack_from(data, at)
         (crc,) = _CRC.unpack_from(data, at + layout.size)

@@ -1,7 +1,11 @@
-"""How a store becomes durable: `flush` syncs the log, a checkpoint the rest, and says so.
+"""Making the store durable: `flush` syncs the log; a checkpoint syncs queues and index and records how far.
 
-A checkpoint has steps, as the event loop owns the queues and a thread writes them: see `begin_checkpoint`. Whatever
-ends one before its end, `give_up_checkpoint` leaves all of it to the next one.
+A checkpoint has steps, because the event loop owns the queues and a thread writes their files: see `begin_checkpoint`.
+The order of steps is the safety argument. The mark is taken first. Then every queue that was touched before the mark is
+written and synced, then log and index are synced, and the checkpoint file comes last. So at any crash the file on disk
+claims only what is durable; recovery takes the rest from the log. Messages that arrive meanwhile may get to disk early,
+which is harmless: recovery checks them against the log. A checkpoint that fails at any step writes nothing to the file;
+`give_up_checkpoint` marks its queues as touched again, so that the next checkpoint covers them.
 Neighbours: store.py (everything else), checkpoint.py (the file), tasks/flush.py (when, and in which thread).
 """
 
@@ -18,18 +22,18 @@ from broker.store.queue.write import QueueWrite
 from mqcommon.errors import OutOfDescriptors, StoreError
 from mqcommon.files import FileSystem
 
-# Queues that a checkpoint writes in one step: copying what they hold takes the loop some milliseconds.
+# Queues that a checkpoint writes in one step: copying their tails takes the event loop some milliseconds.
 QUEUES_AT_ONCE = 1_000
-# So many files are synced with all that the file system has to write: one by one they take six times as long.
+# From this many files on, the whole file system is synced instead: one by one they take six times as long.
 SYNC_TOGETHER = 100
 
 QueueStep = tuple[ConsumeQueue, QueueWrite]
 
 
 class DurableStore:
-    """The parts of the store in ``directory``, and what of them is on disk."""
+    """The log, queues and index in ``directory``, and how far they are on disk."""
 
-    # Of an open store.
+    # Set when the store is opened.
     _checkpoint: Checkpoint
 
     def __init__(self, fs: FileSystem, directory: str, log: CommitLog, queues: Queues, index: Index) -> None:
@@ -44,15 +48,15 @@ class DurableStore:
         self._sync_failed = False
         self._ends_noted_to = 0
         self.puts = 0
-        # Messages that were stored by a master, and came in as bytes of its log.
+        # Messages that came from a master as bytes of its log.
         self.copies = 0
         self._entries_written = 0
 
     def flush(self) -> int:
-        """Make the log durable up to its present end, and return that. Runs in any thread, one at a time.
+        """Make the log durable up to its present end, and return that offset. Runs in any thread, one at a time.
 
-        StoreError when that fails: nobody knows then what is on disk, and the store can only be closed. But after
-        OutOfDescriptors it can be tried again.
+        Raises StoreError on failure: what is on disk is then unknown, and the store can only be closed. Raises
+        OutOfDescriptors if the call can be repeated.
         """
         timestamp = self._last_timestamp
         with self._must_succeed():
@@ -62,12 +66,12 @@ class DurableStore:
 
     @property
     def durable_end(self) -> int:
-        """All of the log before this is on disk, and so is what queues and index hold of it."""
+        """All of the log before this is on disk, and so are the queue and index entries of its messages."""
         return self._checkpoint.state.log_offset or 0
 
     @property
     def entries_waiting(self) -> int:
-        """At most so many entries of queues are in memory only: those since the last checkpoint that wrote them."""
+        """Upper bound of the queue entries that are in memory only: those added since the last checkpoint."""
         return self.puts + self.copies - self._entries_written
 
     @property
@@ -76,11 +80,13 @@ class DurableStore:
         return self._ends_noted_to
 
     def begin_checkpoint(self, *, with_ends: bool = False, as_flushed: bool = False) -> CheckpointMark:
-        """What is to be made durable now. It is made so by `take_queues`, `write_queues` and `queues_written`, in
-        turns until there is nothing to take, and then `finish_checkpoint`.
+        """Begin a checkpoint: fix the offset that it will claim.
 
-        ``with_ends``: note the ends of all queues as well, for a start that looks whether one is gone.
-        ``as_flushed``: queues and index follow what is on disk of the log; it is not flushed for that.
+        The caller then repeats `take_queues`, `write_queues` and `queues_written` until there is nothing to take, and
+        calls `finish_checkpoint`.
+
+        ``with_ends``: also write the ends of all queues, so that a start notices lost ones.
+        ``as_flushed``: cover only what is on disk of the log already, instead of flushing it.
         """
         end, timestamp = self.log.end, self._last_timestamp
         if as_flushed:
@@ -91,7 +97,7 @@ class DurableStore:
         return CheckpointMark(end, timestamp, left, entries, gone, emptied, head, index_state, noted_to=self.log.end)
 
     def take_queues(self, mark: CheckpointMark, limit: int = QUEUES_AT_ONCE) -> list[QueueStep]:
-        """Copies of what some queues hold in memory only, to be written; empty when ``mark`` needs no more."""
+        """Copies of the tails of some queues, to be written; empty when ``mark`` needs no more."""
         queues = self.queues.take_dirty(min(limit, mark.left))
         mark.left = mark.left - len(queues) if queues else 0
         if not queues:
@@ -101,9 +107,9 @@ class DurableStore:
         return [(queue, queue.unwritten()) for queue in queues]
 
     def write_queues(self, steps: Sequence[QueueStep]) -> None:
-        """Write them, and make them durable. Runs in any thread, one at a time, after `Queues.remove_files`.
+        """Write the copies, and make them durable. Runs in any thread, one at a time, after `Queues.remove_files`.
 
-        DiskFull or OSError when they cannot be written, StoreError as in `flush`: `give_up_checkpoint` then.
+        Raises DiskFull or OSError if they cannot be written, StoreError as in `flush`. Call `give_up_checkpoint` then.
         """
         together = len(steps) >= SYNC_TOGETHER
         for _, write in steps:
@@ -120,7 +126,7 @@ class DurableStore:
                 self._fs.sync_all(self._directory)
 
     def queues_written(self, steps: Sequence[QueueStep]) -> None:
-        """What `take_queues` gave is in the files."""
+        """Drop from memory what `write_queues` has put into the files."""
         for queue, write in steps:
             queue.written(write)
 
@@ -129,10 +135,10 @@ class DurableStore:
         return QueueEnds(self.log.start, self.queues.ends(), self.index.ends())
 
     def note_ends(self, ends: QueueEnds) -> None:
-        """Note them without a checkpoint: on a full disk, whose files may go only when that is done.
+        """Write ``ends`` to disk without a checkpoint. Needed on a full disk: no old file may go before this is done.
 
-        The log is flushed as far as ``ends`` go; a start takes from it what the queues' files lack. Runs in any thread,
-        one at a time.
+        The log must be flushed as far as ``ends`` go: a start takes from it the entries that the queues' files lack.
+        Runs in any thread, one at a time.
         """
         self._ends.replace(ends.queues)
         with self._must_succeed():
@@ -140,7 +146,7 @@ class DurableStore:
         self._ends_noted_to = self.durable_end
 
     def give_up_checkpoint(self, mark: CheckpointMark) -> None:
-        """It could not be finished: all of ``mark`` is left to the next checkpoint."""
+        """Abandon a checkpoint that failed: the next one covers everything in ``mark``."""
         for noted in mark.noted:
             if self.queues.find(noted.queue.topic, noted.queue.queue_id) is noted.queue:
                 self.queues.touch(noted.queue)
@@ -149,7 +155,7 @@ class DurableStore:
     def finish_checkpoint(self, mark: CheckpointMark, *, clean: bool = False) -> None:
         """Make log and index durable up to ``mark`` and write the checkpoint. Runs in any thread, one at a time.
 
-        StoreError as in `flush`; OutOfDescriptors when it can be tried again. `give_up_checkpoint` comes after both.
+        Raises as `flush`. Call `give_up_checkpoint` after either error.
         """
         assert not mark.left, "entries of queues are in memory only"
         ends: dict[str, dict[int, tuple[int, int]]] = {}
@@ -168,7 +174,10 @@ class DurableStore:
             self._ends_noted_to = mark.log_offset
 
     def checkpoint(self, *, with_ends: bool = False, as_flushed: bool = False, clean: bool = False) -> None:
-        """All steps of a checkpoint at once. Blocks; for when nobody else uses the store. DiskFull, OSError: none."""
+        """All steps of a checkpoint at once. Blocks; only while nothing else uses the store.
+
+        Raises DiskFull or OSError if no checkpoint could be written.
+        """
         mark = self.begin_checkpoint(with_ends=with_ends, as_flushed=as_flushed)
         try:
             self.queues.remove_files()
@@ -191,7 +200,7 @@ class DurableStore:
         try:
             yield
         except OutOfDescriptors:
-            raise  # a file was not opened: what was written is still to be synced
+            raise  # a file could not be opened: no sync was tried, so a later one still covers all that was written
         except OSError as error:
             self._sync_failed = True
             raise StoreError(f"the store cannot be made durable, the broker stops: {error}") from error

@@ -1,10 +1,10 @@
-"""What a reader wants of a queue's messages. Pure.
+"""Which messages of a queue a reader wants. Pure.
 
 RocketMQ stores a hash of each message's tag in the entry of its queue, so that a broker filters by tag without reading
-messages. Hashes collide: consumers compare the tags themselves. A filter by properties (SQL92) needs the message: it
-will ask for that in a second step here, after `tag_codes` have let the entry pass.
-Neighbours: reader.py (applies it), delivery/tag_filters.py (makes it of subscriptions), delivery/hold.py (which message
-wakes which held pull).
+messages. Hashes collide: consumers compare the tags themselves. A filter by properties (SQL92) needs the message
+itself: it will be a second step here, for entries that `tag_codes` let pass.
+Neighbours: reader.py (applies it), delivery/tag_filters.py (makes it from subscriptions), delivery/hold.py (which
+message wakes which held pull).
 """
 
 from dataclasses import dataclass

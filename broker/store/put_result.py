@@ -1,10 +1,10 @@
-"""Where messages went in the store."""
+"""What a put returns: where the messages are in the store."""
 
 from typing import NamedTuple
 
 
 class PutResult(NamedTuple):
-    """Where a message went. ``end`` must be flushed or replicated before the put is durable."""
+    """Where a message is. The put is durable when the log is flushed or replicated up to ``end``."""
 
     physical_offset: int
     queue_offset: int
@@ -13,7 +13,7 @@ class PutResult(NamedTuple):
 
 
 class BatchPutResult(NamedTuple):
-    """Where the messages of a batch went; queue offsets count up from ``queue_offset``."""
+    """Where the messages of a batch are; queue offsets count up from ``queue_offset``."""
 
     physical_offsets: list[int]
     queue_offset: int

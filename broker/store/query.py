@@ -1,9 +1,9 @@
-"""Finding messages: by key through the index, by time through a queue.
+"""Finds messages: by key through the index, by time through a queue.
 
-Store times never go back in what this broker writes. They may in what a Java broker wrote while its clock was set back,
-or an older Skylark after a restart; see `first_at_least`. Places of a queue may be blank (RocketMQ's filler, or the
-hole that a repair left): such a place counts as the next message after it. A message whose record is gone counts as
-older than any time.
+Store times never go back in a log that this broker wrote. They may in one of a Java broker whose clock was set back, or
+of an older Skylark after a restart; see `first_at_least`. An entry of a queue may be blank (RocketMQ's filler, or a
+hole that a repair left): it counts as the next message after it. A message whose record is gone counts as older than
+any time.
 """
 
 from collections import deque
@@ -24,19 +24,19 @@ from mqcommon.message.properties import find_property
 from mqcommon.message.record import decode_record
 
 _UNIQUE_KEY = b"UNIQ_KEY"
-# How many places of a queue are looked at in one step behind a blank one.
+# How many entries are read at once to get past blank ones.
 _BLANKS = 512
-# How many places a search by time looks at in one round; four rounds are enough for 16 million messages.
+# How many entries a search by time looks at in one round; four rounds are enough for 16 million messages.
 _PROBES = 64
-# The time of a place that no message follows.
+# The time of a blank entry that no message follows.
 _NEVER = 1 << 63
-# What a query lets the index catch up by, in all and in one step.
+# How many messages a query first adds to a lagging index, in all and in one step.
 CATCH_UP = 20_000
 BUILD = 2_000
-# Entries of the index that a query looks at, in all (some seconds) and in one step (some milliseconds).
+# The most index entries that a query looks at, in all (some seconds) and in one step (some milliseconds).
 MAX_LOOKED = 2_000_000
 ENTRIES = 2_000
-# Messages that it reads in one step.
+# The most messages that a query reads in one step.
 RECORDS = 20
 
 
@@ -44,7 +44,7 @@ RECORDS = 20
 class QueryResult:
     """Stored messages that have a key, newest first, and how far the index goes.
 
-    ``is_cut``: older messages may have it, too; MAX_LOOKED entries of the index were looked at.
+    ``is_cut``: the search ended after MAX_LOOKED index entries; older messages may have the key, too.
     """
 
     records: list[bytes] = field(default_factory=list)
@@ -56,8 +56,9 @@ class QueryResult:
 class KeyQuery:
     """A search for the messages of ``topic`` that have ``key`` as unique key or as a word of KEYS, in small steps.
 
-    With ``unique`` only as unique key. The index may lag behind; ``build_index`` lets it catch up first. What a key has
-    in the index is a chain through all that its slot ever held: it is looked at ENTRIES at a time, MAX_LOOKED in all.
+    With ``unique`` only as unique key. The index may lag behind; ``build_index`` lets it catch up first. The index has
+    one chain of entries per hash slot, with the entries of other keys, too. Each step follows it for ENTRIES entries,
+    MAX_LOOKED in all.
     """
 
     def __init__(
@@ -86,7 +87,7 @@ class KeyQuery:
         self._begin_ms, self._end_ms = begin_ms, end_ms
         self._max_bytes = max_bytes
         self._unique = unique
-        # The files that are to be looked at, newest last; the entry of the last one to go on with, None at its start.
+        # The index files left to search, newest last, and the entry of the last file to go on with (None: its first).
         self._files: list[IndexFile] | None = None
         self._at: int | None = None
         self._looked = 0
@@ -94,10 +95,13 @@ class KeyQuery:
         self._seen: set[int] = set()
 
     def step(self) -> bool:
-        """Look on; whether there is more. NotResident changes nothing: step again when the bytes are in memory."""
+        """Search a little further; returns whether there is more.
+
+        NotResident changes nothing: repeat the step when the bytes are in memory.
+        """
         if self._to_index > 0:
             with suppress(DiskFull):
-                # What the index already holds can be found all the same.
+                # On a full disk the query goes on with what the index already holds.
                 done = self._build_index(min(self._to_index, BUILD))
                 self._to_index -= done or self._to_index
                 return True
@@ -120,7 +124,7 @@ class KeyQuery:
             return
         file = files[-1]
         if all(each is not file for each in self._index.files):
-            # Its messages are gone.
+            # The cleaner removed the file: its messages are gone.
             self._at = 0
         elif self._at is None:
             self._at = file.newest(self._key_hash)
@@ -136,7 +140,7 @@ class KeyQuery:
         self.result.is_cut = bool(files) and self._looked >= MAX_LOOKED
 
     def _check(self) -> None:
-        """Compare some candidates with what is wanted: hashes collide, and the index knows whole seconds only."""
+        """Compare some candidates with the search: hashes collide, and the index has whole seconds only."""
         result = self.result
         for _ in range(min(RECORDS, len(self._candidates))):
             if len(result.records) >= self._max_num or self._max_bytes <= 0:
@@ -178,7 +182,7 @@ def first_store_time(log: CommitLog, queue: ConsumeQueue) -> int:
 def offset_by_time(log: CommitLog, queue: ConsumeQueue, timestamp_ms: int, *, upper: bool = False) -> int:
     """The first offset stored at or after ``timestamp_ms``; with ``upper`` the last one stored at or before it.
 
-    The queue's end when all is older (its start for ``upper`` when all is newer).
+    The queue's end if all messages are older (with ``upper`` its start if all are newer).
     """
     low, high = queue.min_offset, queue.next_offset
 
@@ -194,11 +198,10 @@ def offset_by_time(log: CommitLog, queue: ConsumeQueue, timestamp_ms: int, *, up
 
 
 def first_at_least(time_at: Callable[[int], int], low: int, high: int, wanted: int) -> int:
-    """The first place from ``low`` on whose time is at least ``wanted``; ``high`` when none before it is.
+    """The first place from ``low`` on whose time is at least ``wanted``; ``high`` if there is none before it.
 
-    Bisection would be enough if times never went back. Here each round looks at `_PROBES` places, so that a stretch of
-    times that go back is seen when it is longer than what lies between two of them; where times go back between two
-    places, the peak before that is looked at, too.
+    Bisection would be enough if times never went back. Here each round looks at `_PROBES` places, so that it sees where
+    times go back for longer than the distance between two places. Where they do, it looks at the peak before, too.
     """
     while low < high:
         step = -(-(high - low) // _PROBES)
@@ -219,7 +222,7 @@ def first_at_least(time_at: Callable[[int], int], low: int, high: int, wanted: i
 
 
 def _peak(time_at: Callable[[int], int], low: int, high: int) -> tuple[int, int]:
-    """(place, time) of a message that is followed by an older one; the time at ``low`` is later than at ``high``."""
+    """(place, time) of a message that an older one follows; the time at ``low`` must be later than at ``high``."""
     latest = time_at(low)
     while high - low > 1:
         middle = (low + high) // 2
@@ -232,7 +235,7 @@ def _peak(time_at: Callable[[int], int], low: int, high: int) -> tuple[int, int]
 
 
 def _times_at(time_at: Callable[[int], int], places: list[int]) -> list[int]:
-    """The times at all ``places``; NotResident names all that is on disk only, to be read in one go."""
+    """The times at all ``places``; NotResident names all bytes that are on disk only, to be read in one go."""
     times: list[int] = []
     cold: dict[Span, None] = {}
     for place in places:
@@ -246,7 +249,7 @@ def _times_at(time_at: Callable[[int], int], places: list[int]) -> list[int]:
 
 
 def _next_message(queue: ConsumeQueue, offset: int, end: int) -> int:
-    """The first offset from ``offset`` on that is not blank; ``end`` when there is none before it."""
+    """The first offset from ``offset`` on that is not blank; ``end`` if there is none before it."""
     if offset < end and queue.entry(offset)[1] != BLANK_SIZE:
         return offset
     while offset < end:

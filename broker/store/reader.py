@@ -1,7 +1,7 @@
 """Reads of one queue: tag filter by hash, limits, RocketMQ's statuses.
 
-Messages of a queue that lie side by side in the commit log are copied out in one piece. Blank entries, which point to
-no message, are passed over.
+Messages that are adjacent in the commit log are copied in one piece. Blank entries, which point to no message, are
+skipped.
 """
 
 from collections.abc import Mapping
@@ -14,19 +14,20 @@ from broker.store.log.residency import NotResident, Span, bytes_got
 from broker.store.queue.consumequeue import ConsumeQueue
 from broker.store.queue.entry import BLANK_SIZE
 
-# How many entries one read looks at for matches, at the most.
+# The most entries that one read looks at to find matches.
 MAX_SCAN = 16_000
-# How many pieces of the log one read puts together, at the most: some milliseconds.
+# The most pieces of the log that one read joins: some milliseconds.
 MAX_RANGES = 2_048
-# Messages less than this apart are brought into memory in one go with what lies between them: a disk gives so much in
-# the time that it takes to find another place.
+# Messages less than this apart are read from disk in one go, with the bytes between them: a disk reads this much in the
+# time of a seek.
 GAP_BYTES = 32 * 1024
-# The most that one pull brings into memory, what lies between its messages included; it gets what is in that.
+# The most bytes that one pull reads from disk, with those between its messages. It returns the messages in them.
 COLD_BYTES = 8 * 1024 * 1024
-# So much of what was not written lately is copied by a thread, also from memory: the loop has better things to do.
+# From this size on, bytes that were not written lately are copied in a thread, even if they are in memory: copying them
+# here would block the event loop.
 THREAD_BYTES = 128 * 1024
 
-# Physical offsets: from the first to behind the last byte.
+# Physical offsets: of the first byte, and one past the last.
 Range = tuple[int, int]
 
 
@@ -45,7 +46,7 @@ class GetStatus(Enum):
 
 @dataclass(slots=True)
 class GetResult:
-    """``records``: whole stored messages, one after another; ``next_offset``: where to read on."""
+    """``records``: whole stored messages, one after another; ``next_offset``: where the next read begins."""
 
     status: GetStatus
     next_offset: int
@@ -63,9 +64,9 @@ def read_queue(
     max_bytes: int,
     wanted: Filter = ALL,
 ) -> GetResult:
-    """Messages of ``queue`` from ``offset`` on: at most ``max_count``, and ``max_bytes`` but for the first one.
+    """Messages of ``queue`` from ``offset`` on: at most ``max_count`` and ``max_bytes``, but always at least one.
 
-    None is a queue that never had a message, and reads as an empty one.
+    None stands for a queue that never had a message; it reads as an empty one.
     """
     if queue is None:
         return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0)
@@ -84,7 +85,7 @@ def read_queue(
     if not count:
         return GetResult(GetStatus.NO_MATCHED_MESSAGE, offset + scanned, low, high)
     if ranges[0][0] < log.start:
-        # Its file has gone, and the cleaner is still going through the queues.
+        # The message's file was removed, and the cleaner has not got to this queue yet.
         low = queue.min_offset = queue.start_search().run(log.start)
         return GetResult(GetStatus.OFFSET_TOO_SMALL, low, low, high)
     got = bytes_got()
@@ -138,7 +139,7 @@ def _copied(log: CommitLog, ranges: list[Range]) -> bytes:
 
 
 def _is_resident(log: CommitLog, ranges: list[Range]) -> bool:
-    """Whether all that lies between the first and the last is in memory; False also when that is too much to ask."""
+    """Whether all bytes from the first range to the last are in memory; also False if they are too many to ask for."""
     first, last = ranges[0][0], ranges[-1][1]
     if last - first > COLD_BYTES or not _in_one_file(first, last - 1, log.chain.segment_bytes):
         return False
@@ -147,7 +148,7 @@ def _is_resident(log: CommitLog, ranges: list[Range]) -> bool:
 
 
 def _pieces(ranges: list[Range], segment_bytes: int) -> tuple[list[Range], int]:
-    """The ranges, joined where they lie near each other, as far as COLD_BYTES go; and how many bytes of the ranges."""
+    """(ranges, joined where they are near each other, up to COLD_BYTES in all; bytes of the ranges that they hold)."""
     pieces = [ranges[0]]
     near = covered = ranges[0][1] - ranges[0][0]
     for start, end in ranges[1:]:
@@ -165,7 +166,7 @@ def _pieces(ranges: list[Range], segment_bytes: int) -> tuple[list[Range], int]:
 
 
 def _records(log: CommitLog, ranges: list[Range], pieces: list[Range], size: int, got: Mapping[Span, bytes]) -> bytes:
-    """The bytes of the ranges, cut out of what a thread has read; NotResident when one must."""
+    """The bytes of the ranges, cut out of the pieces that a thread has read. NotResident if a thread must read them."""
     spans = [log.span(start, end) for start, end in pieces]
     if not all(span in got for span in spans):
         on_disk = not all(span.file.resident(span.at, span.size) for span in spans)

@@ -1,12 +1,15 @@
-"""From what a stop or crash left to a store that can go on.
+"""Recovery: makes log, queues and index agree again after a stop or a crash.
 
-After a clean stop the checkpoint says where the log ends; nothing is read. After a crash the log is read from the
-checkpoint on, once: each record is checked, and its queue gets it when it has it not. Where the sound records end:
-- neither queues nor index know a record there, and no sound record follows: a torn tail, which is cut and reported;
-- one of them does, and the process died on this very boot, so that the page cache is whole: rot, which is StoreCorrupt,
-  as records are written one after another. After a power loss what was not flushed may be torn anywhere: it is cut.
-Queues that lack what they had (or what the log has) are made anew from the whole log; the index catches up by itself.
-Neighbours: scan.py (reading the log), rebuild.py (queues from the whole log), queue_ends.py (what there was).
+The log is the truth. Invariant: the entries of a queue are exactly its records in the log, in order, and all end at the
+last sound record. Only bytes that cannot have been acknowledged may be cut; any other loss raises StoreCorrupt.
+After a clean stop only the last record is read. After a crash the log is read once, from the checkpoint on: each record
+is checked, and added to its queue if it is missing there. The end of the sound records depends on the last stop:
+- killed: the page cache is whole, and records are written one after another, so only the last one can be torn. It is
+  cut and reported. If a queue or the index knows a record there, or a sound record follows, the log was damaged.
+- power loss: anything unsynced may be missing, in any order. The log is cut at the first gap, and so are the queues.
+Queues are loaded before the scan, as they tell how far the log once went. Broken queues are rebuilt after it, when the
+end of the log is known. The index comes last; it catches up later, while the broker serves.
+Neighbours: scan.py (reads the log), rebuild.py (queues from the whole log), ends.py (the queues' ends as last noted).
 """
 
 import mmap
@@ -31,33 +34,33 @@ from mqcommon.clock import Clock
 from mqcommon.errors import ProtocolError, StoreCorrupt
 from mqcommon.message.record import Record, decode_record
 
-# A directory without queueEnds (RocketMQ's) is looked through whole up to this size; beyond it, queues are taken as
-# they are.
+# A directory without queueEnds (RocketMQ's) is compared with its whole log up to this size. Of a larger one, the queues
+# are trusted.
 FIRST_LOOK_BYTES = 4 << 30
 PROGRESS_INTERVAL_MS = 1000
-# How often the clock is looked at while queues are opened.
+# The clock is read once per this many queues that are opened.
 _PROGRESS_QUEUES = 1000
-# Entries that are made of so many records (times PROGRESS_RECORDS) are written to the queues' files: some 5 MB.
+# The entries of this many records (times PROGRESS_RECORDS) are written to the queues' files at once: some 5 MB.
 _WRITE_AFTER = 64
-# How far behind the end of the sound records others are looked for: more than a second's messages.
+# How far past the end of the sound records to look for another one: more than a second's messages.
 _LOOK_BEYOND_BYTES = 32 * 1024 * 1024
-# RocketMQ's checkpoint may be ahead of its files by this much.
+# RocketMQ's checkpoint may be ahead of its files by up to this much.
 _ROCKETMQ_MARGIN_MS = 3000
 
 Progress = Callable[[str], None]
 
 
 class LastStop(Enum):
-    """How the store was left."""
+    """How the last run ended."""
 
     CLEAN = "clean"
-    KILLED = "killed"  # on this boot: what was written is in the page cache
-    POWER_LOSS = "power loss"  # or not known
+    KILLED = "killed"  # on this boot: everything that was written is in the page cache
+    POWER_LOSS = "power loss"  # or unknown
 
 
 @dataclass
 class RecoveryReport:
-    """What recovery did, for the log of whoever opened the store."""
+    """What recovery found and did; the broker logs it."""
 
     last_stop: LastStop = LastStop.CLEAN
     scanned_from: int = 0
@@ -66,9 +69,9 @@ class RecoveryReport:
     torn_file: str = ""
     torn_reason: str = ""
     rebuilt: tuple[str, ...] = ()
-    # The directory is larger than `FIRST_LOOK_BYTES` and nobody noted its queues: they were not compared with the log.
+    # The queues were not compared with the log: there is no queueEnds, and the log is larger than `FIRST_LOOK_BYTES`.
     unchecked: bool = False
-    # The newest message was stored so much later than it is now: the clock was set back.
+    # How far the newest message's store time is in the future: the clock was set back.
     ahead_ms: int = 0
 
     @property
@@ -77,17 +80,16 @@ class RecoveryReport:
 
 
 def why_torn(state: CheckpointState, last_stop: LastStop, view: mmap.mmap, at: int, record: Record) -> str:
-    """Why a sound record after the checkpoint is a torn copy, as far as can be told; "" when it is taken as whole."""
+    """Why a sound record after the checkpoint is a torn copy; "" if nothing says so, and it is taken as whole."""
     if last_stop is LastStop.CLEAN:
         return ""
     if state.log_offset is None and record.store_timestamp <= state.flushed_timestamp - _ROCKETMQ_MARGIN_MS:
-        # RocketMQ had it on disk by then.
-        return ""
+        return ""  # RocketMQ's checkpoint says that the record was on disk
     return torn_reason(view, at, record, lost_sectors=last_stop is LastStop.POWER_LOSS)
 
 
 class Recovery:
-    """Recovers the parts of one store, once."""
+    """Recovers one store. For a single use."""
 
     def __init__(
         self,
@@ -111,28 +113,29 @@ class Recovery:
         self._steps = 0
         self._next_progress_ms = clock.monotonic_ms() + PROGRESS_INTERVAL_MS
         self._broken: dict[ConsumeQueue, None] = {}
-        # Queues that a clean stop did not leave as it said, and the end of the newest record that the others know.
+        # Queues whose ends had to be searched for in their files, as queueEnds could not be used for them.
         self._searched: list[ConsumeQueue] = []
+        # (start, end) of the newest record that the other queues know.
         self._resumed_to = (0, 0)
-        # Where the newest message lies that a queue knew before the scan.
+        # Physical offset of the newest message that a queue had before the scan.
         self._newest: dict[ConsumeQueue, int] = {}
         self._end_noted = False
-        # The latest store time that is known of.
+        # The latest store time found so far.
         self.last_timestamp = 0
 
     def run(self, state: CheckpointState, last_stop: LastStop, ends: QueueEnds | None) -> RecoveryReport:
-        """Make the parts agree with the log, from where ``state`` says that they may not."""
+        """Make queues and index agree with the log, from the offset up to which ``state`` says that they do."""
         log = self._log
         report = RecoveryReport(last_stop)
         self.last_timestamp = state.log_timestamp
         self._end_noted = state.log_offset is not None
-        # Until the true end is known, all that has a place on disk may be read.
+        # Until the true end is known, reads may go as far as the files do.
         log.end = log.chain.end
         scan_from = self._scan_from(state, last_stop)
         self._load_queues(scan_from, last_stop, ends)
         furthest, known_end = self._furthest(last_stop)
         if last_stop is LastStop.CLEAN and state.log_offset is None:
-            # RocketMQ's: its queues tell how far the log was whole.
+            # RocketMQ's store: the queues tell how far the log was whole.
             scan_from = max(scan_from, known_end)
         report.scanned_from = report.end = min(scan_from, log.chain.end)
         if last_stop is not LastStop.CLEAN or log.holds_something_at(scan_from):
@@ -141,11 +144,11 @@ class Recovery:
                 max(known_end, scan_from) if last_stop is LastStop.CLEAN else scan_from,
                 partial(self._torn_reason, state, last_stop, known_end),
             )
-        went_on_to = known_end
+        known_to = known_end
         if last_stop is LastStop.KILLED:
-            went_on_to = max(known_end, self._next_record(report.end), self._index.end_physical + 1)
-        if went_on_to > report.end:
-            self._judge_end(report, went_on_to)
+            known_to = max(known_end, self._next_record(report.end), self._index.end_physical + 1)
+        if known_to > report.end:
+            self._judge_end(report, known_to)
         elif last_stop is LastStop.CLEAN and known_end == report.end > log.start:
             self._check_last(furthest)
         log.open_at(report.end, flushed=min(scan_from, report.end), clear=last_stop is not LastStop.CLEAN)
@@ -162,10 +165,10 @@ class Recovery:
     # --- before the scan
 
     def _scan_from(self, state: CheckpointState, last_stop: LastStop) -> int:
-        """Physical offset before which all is on disk, and in the queues."""
+        """The physical offset before which everything is on disk and in the queues."""
         start = self._log.start if state.log_offset is None else max(state.log_offset, self._log.start)
         if state.log_offset is None and last_stop is not LastStop.CLEAN:
-            # RocketMQ says until when its files are on disk, as a time: the newest file that begins before it.
+            # RocketMQ's checkpoint holds a time instead of an offset: take the newest file that begins before it.
             for segment in reversed(self._log.chain.segments):
                 began_ms = stored_ms(segment.read_part(segment.base, HEAD_BYTES)) or 0
                 if 0 < began_ms <= state.flushed_timestamp - _ROCKETMQ_MARGIN_MS:
@@ -182,7 +185,7 @@ class Recovery:
                 self._say(f"opened {number:,} of {max(total, number):,} consume queues")
             low, high = known.get(queue.topic, {}).get(queue.queue_id, (0, 0))
             if last_stop is LastStop.CLEAN and same_start and high and (last := queue.resume(low, high)) is not None:
-                # What it says of the log can be true, or it must be made anew.
+                # An entry that points past the end of the log cannot be true: the queue is rebuilt.
                 if self._end_noted and sum(last) > scan_from:
                     self._broken[queue] = None
                 elif last[0] < log.end:
@@ -195,7 +198,7 @@ class Recovery:
             if queue.find_ends(log.start, (low, high), is_sound):
                 self._queues.touch(queue)
             if not queue.chain.segments:
-                # Removed, as far as is known; a power loss must not bring the files back.
+                # Probably removed. Remove it for good: a power loss must not bring the files back.
                 self._queues.clear(queue)
             lacks = queue.next_offset < high or (same_start and low < queue.min_offset)
             if lacks or (last_stop is not LastStop.POWER_LOSS and not self._is_right(queue, whole)):
@@ -210,12 +213,11 @@ class Recovery:
     def _is_sound(
         self, queue: ConsumeQueue, scan_from: int, reached: int | None, offset: int, physical: int, size: int
     ) -> bool:
-        """Whether an entry is true; ``reached``: the offset that the queue is known to have come to."""
+        """Whether an entry can be trusted; ``reached``: the queue's next offset as last noted, None if it was not."""
         if physical < self._log.start:
-            # Its message is gone, and before that the queue's end was noted. Where all of a queue is gone, this entry
-            # tells where it goes on.
-            return queue.is_behind_previous(offset, physical) if reached is None else offset < reached
-        # What lies behind the checkpoint is made anew; before it, the log itself must agree.
+            # The message is gone; the queue's end was noted before that. An empty queue goes on after this entry.
+            return queue.is_after_previous(offset, physical) if reached is None else offset < reached
+        # Entries past the checkpoint are made again by the scan; those before it must agree with the log.
         return physical < scan_from and self._points_to_record(queue, offset, physical, size)
 
     def _is_right(self, queue: ConsumeQueue, whole: bool) -> bool:
@@ -225,7 +227,7 @@ class Recovery:
         )
 
     def _points_to_record(self, queue: ConsumeQueue, offset: int, physical: int, size: int) -> bool:
-        """Whether that message of ``queue`` is there: after a power loss entries may come back that were removed."""
+        """Whether the log has that message of ``queue``: a power loss may bring back entries that were removed."""
         raw = self._log.record_at(physical)
         if raw is None or len(raw) != size:
             return False
@@ -236,9 +238,9 @@ class Recovery:
         return (record.topic, record.queue_id, record.queue_offset) == (queue.topic, queue.queue_id, offset)
 
     def _furthest(self, last_stop: LastStop) -> tuple[int, int]:
-        """(physical offset, one past its end) of the furthest record that a queue knows.
+        """(start, end) of the furthest record that a queue points to.
 
-        A process that was killed wrote no entry before its record: where the record is not, the log lost it.
+        A record is written before its entry. So after a kill, an entry without a record means damage to the log.
         """
         killed = last_stop is LastStop.KILLED
         ends = [queue.last_entry()[1:] for queue in self._searched if killed or queue not in self._broken]
@@ -256,7 +258,7 @@ class Recovery:
     def _torn_reason(
         self, state: CheckpointState, last_stop: LastStop, known_end: int, view: mmap.mmap, at: int, record: Record
     ) -> str:
-        """As `why_torn`; "" also when a queue's file or the index has it: the record is written before them."""
+        """As `why_torn`; also "" if a queue's file or the index has the record: it is written before them."""
         end = record.physical_offset + record.size
         known = end <= known_end or record.physical_offset <= self._index.end_physical
         if last_stop is LastStop.KILLED and known and end <= self._log.chain.loaded_end:
@@ -264,7 +266,7 @@ class Recovery:
         return why_torn(state, last_stop, view, at, record)
 
     def _redo(self, record: Record) -> None:
-        """The queue gets a record that the log has; it is broken when it lacks messages before it."""
+        """Add a record of the log to its queue. The queue counts as broken if it lacks messages before this one."""
         self.last_timestamp = max(self.last_timestamp, record.store_timestamp)
         queue = self._queues.get(record.topic, record.queue_id)
         if queue in self._broken or not is_queued(record.sys_flag):
@@ -273,7 +275,7 @@ class Recovery:
         if queue not in self._newest:
             self._newest[queue] = queue.last_entry()[1]
         if gap >= 0 and record.physical_offset < self._newest[queue]:
-            # Of a deleted topic: what the queue has was put later, though at lower offsets.
+            # The record is of a deleted topic: the queue was begun again since, with later messages at lower offsets.
             return
         if gap > 0 and (queue.next_offset or record.physical_offset > self._log.start):
             self._broken[queue] = None
@@ -288,18 +290,18 @@ class Recovery:
         queue.put_at(record.queue_offset, record.physical_offset, record.size, self._tag_codes.of_record(record))
 
     def _judge_other(self, queue: ConsumeQueue, record: Record) -> None:
-        """The queue has another message in this place. StoreCorrupt when no deletion of the topic explains that."""
+        """The queue has another message at this offset. StoreCorrupt unless a deletion of the topic explains it."""
         if self._is_of_a_deleted_topic(queue, record):
             return
         if record.queue_offset == 0:
-            # Begun anew, but the removal of the old files was lost with the power.
+            # The queue was begun again, but the power loss undid the removal of its old files.
             self._broken[queue] = None
             return
         raise StoreCorrupt(
             self._log.chain.directory,
             record.physical_offset,
-            f"the record says it is message {record.queue_offset} of {queue.topic}/{queue.queue_id}, which is"
-            " another one. Look with: broker verifyStore",
+            f"the record says it is message {record.queue_offset} of {queue.topic}/{queue.queue_id}, but the queue has"
+            " another message there. To examine the store, run: broker verifyStore",
         )
 
     def _has(self, queue: ConsumeQueue, record: Record) -> bool:
@@ -307,23 +309,25 @@ class Recovery:
         return offset >= queue.min_offset and queue.entry(offset)[:2] == (record.physical_offset, record.size)
 
     def _is_of_a_deleted_topic(self, queue: ConsumeQueue, record: Record) -> bool:
-        """Whether the queue was begun anew since: what it has in this place came later."""
+        """Whether the queue was begun again after this record: its message at this offset is then a later one."""
         offset = record.queue_offset
         return offset >= queue.min_offset and queue.entry(offset)[0] > record.physical_offset
 
     def _check_last(self, physical: int) -> None:
-        """StoreCorrupt when the last record of a clean stop is not sound: the one record that such a start reads."""
+        """StoreCorrupt if the last record is damaged. It is the only record that a start after a clean stop reads."""
         raw = self._log.record_at(physical)
         record, reason = sound_record(raw or b"", physical)
         if record is None:
             where = self._log.chain.at(physical)
             assert where is not None
-            raise StoreCorrupt(where.path, physical - where.base, f"{reason}. Look with: broker verifyStore")
+            raise StoreCorrupt(
+                where.path, physical - where.base, f"{reason}. To examine the store, run: broker verifyStore"
+            )
 
     def _next_record(self, offset: int) -> int:
-        """Where the next sound record at or after ``offset`` begins; 0 when there is none near.
+        """Where the next sound record at or after ``offset`` begins; 0 if there is none nearby.
 
-        A process that is killed writes one record in part, and nothing after it.
+        A killed process leaves at most one torn record, with nothing after it.
         """
         end = min(offset + _LOOK_BEYOND_BYTES, self._log.chain.end)
         for segment in self._log.chain.between(offset, end):
@@ -333,20 +337,20 @@ class Recovery:
         return 0
 
     def _judge_end(self, report: RecoveryReport, known_end: int) -> None:
-        """There was more than the sound records: rot, unless a power loss tore what was not flushed."""
+        """The log is known to have gone further than the sound records: damage, unless the power was lost."""
         if report.last_stop is not LastStop.POWER_LOSS:
             where = self._log.chain.at(report.end)
             raise StoreCorrupt(
                 where.path if where else self._log.chain.directory,
                 report.end - where.base if where else report.end,
                 f"{report.torn_reason or 'zeros where a record was'}; the log went on to offset {known_end}."
-                " Look with: broker verifyStore",
+                " To examine the store, run: broker verifyStore",
             )
         for queue in self._queues:
-            queue.drop_behind(report.end)
+            queue.drop_past(report.end)
 
     def _note_last_time(self, furthest: int, known_end: int) -> None:
-        """Store times go on from the log's last record. Where no queue has it, checkpoint and scan must do."""
+        """Store times go on from the log's last record; if no queue has it, from checkpoint and scan."""
         raw = self._log.record_at(furthest)
         record, _ = sound_record(raw or b"", furthest, check_crc=False)
         if record is not None:
@@ -356,7 +360,7 @@ class Recovery:
     # --- after the scan
 
     def _complete(self, report: RecoveryReport, ends: QueueEnds | None) -> None:
-        """Make broken queues anew, from the whole log."""
+        """Rebuild broken queues. queueEnds names them first: half-made ones look whole, and a kill may come now."""
         log = self._log
         if ends is None and log.end > log.start:
             report.unchecked = log.end - log.start > FIRST_LOOK_BYTES
@@ -366,10 +370,10 @@ class Recovery:
         if not self._broken:
             return
         if ends is not None or report.unchecked:
-            # A start that finds them half made must not take them as they are.
             unfinished = tuple((queue.topic, queue.queue_id) for queue in self._broken)
             self._note_ends(replace(ends or QueueEnds(log.start), unfinished=unfinished))
-        rebuild_queues(log, self._queues, self._broken, self._tag_codes, self._progress("queues made from", log.start))
+        progress = self._progress("queues rebuilt from", log.start)
+        rebuild_queues(log, self._queues, self._broken, self._tag_codes, progress)
         for queue in self._broken:
             known = ends.next_offset(queue.topic, queue.queue_id) if ends else 0
             if queue.is_empty and queue.next_offset < known:

@@ -1,9 +1,10 @@
-"""Taking what is no longer needed off the front of the log; queues and index follow the log's start.
+"""Removes old files from the front of the log; queues and index follow the log's start.
 
-In memory first, on the loop, so that nobody reads what goes; then on disk, in a thread. A file of the log goes only
-when all before its end is durable and the ends of the queues are noted: else a power loss could bring a queue's
-offsets back to where they were.
-The log's files are the truth of where it starts: wherever a cleaning is broken off, a start makes the rest follow.
+A file is first dropped from memory, on the event loop, so that no reader finds it, and then removed from disk, in a
+thread. Invariant: a file of the log goes only when all before its end is durable and the ends of the queues are on
+disk. Otherwise a power loss could reset a queue whose messages are all gone to a lower offset, which would be given out
+twice. The log's files define where it starts: if a cleaning is interrupted, the next start makes queues and index
+follow.
 Neighbours: retention.py (which files), tasks/clean.py (when, and the threads), segment.py (how a file goes).
 """
 
@@ -19,7 +20,7 @@ from mqcommon.files import FileSystem
 
 
 class Removal:
-    """The steps of a cleaning of one store. Those that say so block, and run in any thread, one at a time."""
+    """The steps that clean one store. A step whose docstring says that it blocks runs in any thread, one at a time."""
 
     def __init__(self, fs: FileSystem, directory: str, store: MessageStore) -> None:
         self._fs = fs
@@ -28,7 +29,7 @@ class Removal:
         self._index_files: list[IndexFile] = []
 
     def decide(self, rules: RetentionRules, now_ms: int, hour: int, *, asked: bool) -> Decision:
-        """What is to be done now. Blocks: looks at the disk, and at the beginnings of files."""
+        """Decide what to do now. Blocks: asks for the disk usage, and reads the heads of files."""
         segments = list(self._store.log.chain.segments)
         usage = self._fs.disk_usage(self._directory)
         return decide(
@@ -43,9 +44,9 @@ class Removal:
         )
 
     def retire_log_file(self, before: int) -> Segment | None:
-        """The log starts behind its oldest file from now on; None when that must stay.
+        """Let the log start after its oldest file, and return that file; None if it must stay.
 
-        ``before``: where the log was durable when the ends of the queues were last noted.
+        ``before``: the log's durable end when the ends of the queues were last noted.
         """
         chain = self._store.log.chain
         if len(chain.segments) < 2 or chain.segments[0].end > before:
@@ -55,20 +56,20 @@ class Removal:
         return oldest
 
     def remove_log_files(self) -> None:
-        """Remove retired files of the log from disk. Blocks; OSError leaves them to be tried again."""
+        """Remove retired files of the log from disk. Blocks. After OSError the call can be repeated."""
         self._store.log.chain.remove_retired()
 
     def find_starts(self, searches: Sequence[StartSearch], log_start: int) -> list[int]:
-        """Where each queue starts now. Blocks, reading files; the caller sees to it that none is removed meanwhile."""
+        """Where each queue starts now. Blocks: reads files, which the caller must keep from being removed meanwhile."""
         return [search.run(log_start) for search in searches]
 
     def remove_queue_files(self, chains: Sequence[SegmentChain]) -> None:
-        """Remove what these queues have retired. Blocks; not during a checkpoint. OSError as above."""
+        """Remove the files that these queues have retired. Blocks; not during a checkpoint. OSError as above."""
         for chain in chains:
             chain.remove_retired()
 
     def retire_index_files(self) -> None:
-        """The index forgets files that know only messages before the log's start; not during a checkpoint."""
+        """Drop index files that hold only messages before the log's start; not during a checkpoint."""
         self._index_files += self._store.index.retire_before(self._store.log.start)
 
     def remove_index_files(self) -> int:
@@ -86,10 +87,10 @@ class Removal:
     def _youngest_ms(self, segments: Sequence[Segment]) -> Iterator[int | None]:
         """When the youngest message of each file but the last was stored.
 
-        That is, at the latest, when the first of the next file was: one small read. Where times go back, as in older
-        stores, the latest first message so far counts.
-        RocketMQ takes the file's modification time; but that is the time of the copy in a store that was copied, and
-        the time of the last flush in one that was not.
+        The time of the next file's first message is used, which is no earlier and costs one small read. Where times go
+        back, as in older stores, the latest first message so far counts.
+        RocketMQ takes the file's modification time, which is the time of the last flush, or of the copy if the store
+        was copied.
         """
         latest = 0
         for segment in segments[1:]:

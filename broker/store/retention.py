@@ -1,12 +1,12 @@
-"""Which commit log files go, and whether messages are taken: decisions only, as RocketMQ's CleanCommitLogService.
+"""Decides which commit log files to remove and whether to refuse messages, as RocketMQ's CleanCommitLogService does.
 
-Files go oldest first, at most a batch of them a round, and never the last one (the caller leaves it out):
-- in the hours of deleteWhen, when the disk is fuller than diskMaxUsedSpaceRatio, or when asked: those whose youngest
-  message is older than fileReservedTime;
-- when the disk is fuller than diskSpaceCleanForciblyRatio and cleanFileForciblyEnable is on: any, but only as many as
-  bring it back there. (RocketMQ takes a whole batch, and so throws away up to 10 GiB more than it has to.)
+Files go oldest first, at most one batch per round, and never the last one (the caller leaves it out):
+- files whose youngest message is older than fileReservedTime, in the hours of deleteWhen, or when the disk is fuller
+  than diskMaxUsedSpaceRatio, or when an admin asks;
+- any files, when the disk is fuller than diskSpaceCleanForciblyRatio and cleanFileForciblyEnable is on, but only as
+  many as bring the disk back to that ratio. (RocketMQ removes a whole batch, up to 10 GiB more than needed.)
 Messages are refused while the disk is fuller than diskSpaceWarningLevelRatio.
-Neighbours: removal.py does it, tasks/clean.py says when.
+Neighbours: removal.py (removes the files), tasks/clean.py (says when).
 """
 
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ HOUR_MS = 3_600_000
 
 @dataclass(frozen=True)
 class RetentionRules:
-    """The options; ratios are percent of the disk."""
+    """The options that matter here; ratios are percent of the disk."""
 
     reserved_ms: int
     hours: frozenset[int]
@@ -30,24 +30,24 @@ class RetentionRules:
 
 @dataclass(frozen=True)
 class Disk:
-    """Bytes of the disk in use, and all that could be (at least 1)."""
+    """Bytes of the disk in use, and its capacity (at least 1)."""
 
     used: int
-    room: int
+    capacity: int
 
     def is_fuller_than(self, percent: int) -> bool:
-        return self.used * 100 > percent * self.room
+        return self.used * 100 > percent * self.capacity
 
     def excess(self, percent: int) -> int:
-        """Bytes that must go so that it is not."""
-        return self.used - percent * self.room // 100
+        """Bytes that must be freed to get down to ``percent``."""
+        return self.used - percent * self.capacity // 100
 
 
 @dataclass(frozen=True)
 class Decision:
-    """``expired`` files go, and then ``forced`` more; ``refuse``: no messages are taken.
+    """Remove ``expired`` files, and then ``forced`` more; ``refuse``: take no messages.
 
-    ``too_full``: files go at any hour. ``used`` is the share of the disk in use, for those who tell.
+    ``too_full``: files go at any hour. ``used`` is the share of the disk in use, for log lines.
     """
 
     expired: int = 0
@@ -62,10 +62,10 @@ class Decision:
 
 
 def delete_hours(delete_when: str) -> frozenset[int]:
-    """The hours of ``"04;16"``; ValueError when it has others than 0 to 23, or none."""
+    """The hours in a text like ``"04;16"``; ValueError if there are none, or others than 0 to 23."""
     hours = [int(hour) for hour in delete_when.split(";") if hour.strip()]
     if not hours or not all(0 <= hour < 24 for hour in hours):
-        raise ValueError(f"{delete_when!r} names no hours of a day")
+        raise ValueError(f"{delete_when!r} is not a list of hours (0 to 23) with semicolons between them")
     return frozenset(hours)
 
 
@@ -82,13 +82,13 @@ def decide(
 ) -> Decision:
     """What to do now.
 
-    ``youngest_ms``: when the youngest message of each file was stored, oldest file first, None when that is not
-    known; looked at only as far as needed. ``files``: how many may go at all.
+    ``youngest_ms``: when the youngest message of each file was stored, oldest file first; None if unknown. It is read
+    only as far as needed. ``files``: the most that may go.
     """
     refuse = disk.is_fuller_than(rules.refuse_ratio)
     too_full = disk.is_fuller_than(min(rules.clean_ratio, rules.force_ratio, rules.refuse_ratio))
     if not (asked or too_full or hour in rules.hours):
-        return Decision(used=disk.used / disk.room)
+        return Decision(used=disk.used / disk.capacity)
     files = min(files, rules.batch_max)
     expired = 0
     for youngest in youngest_ms:
@@ -98,4 +98,4 @@ def decide(
     forced = 0
     if rules.force and disk.is_fuller_than(rules.force_ratio):
         forced = max(min(-(-disk.excess(rules.force_ratio) // segment_bytes), files) - expired, 0)
-    return Decision(expired, forced, refuse, too_full, disk.used / disk.room)
+    return Decision(expired, forced, refuse, too_full, disk.used / disk.capacity)

@@ -1,8 +1,7 @@
-"""The store as its users see it: put, get, query. Sync, one thread; `flush` and `finish_checkpoint` may run elsewhere.
+"""The store's public interface: put, get, query. Sync, one thread; `flush` and `finish_checkpoint` may run elsewhere.
 
-An append goes into the commit log and its consume queue at once; the index follows by `build_index`. What an
-acknowledgement means is decided by who waits for what: a put survives this process, `flush` makes it survive
-power loss.
+An append goes into the commit log and its consume queue at once; the index follows by `build_index`. A put survives the
+death of this process; `flush` makes it survive power loss. The callers choose which of the two they acknowledge.
 """
 
 from collections.abc import Sequence
@@ -33,12 +32,12 @@ from mqcommon.files import FileSystem
 from mqcommon.message.layout import MAX_PROPERTIES
 from mqcommon.message.record import BatchHead, decode_record, encode_record, record_physical_offset
 
-# What a stop lets it catch up by: some 500 ms.
+# How many messages a stop adds to a lagging index: some 500 ms.
 CLOSE_CATCH_UP = 200_000
-# So many entries of queues may wait in memory for a checkpoint that the disk holds up: 100 MB, and as much again while
-# they are copied to be written.
+# The most queue entries that may wait in memory while a slow disk delays the checkpoint: 100 MB, and as much again for
+# the copies that are being written.
 MAX_ENTRIES_WAITING = 5_000_000
-# Who refuses messages when entries of queues cannot be written, and when too many wait.
+# Names for `MessageStore.refuse`: queue entries cannot be written; too many of them wait.
 QUEUES = "queues"
 WAITING = "waiting entries"
 _ILLEGAL = 13
@@ -46,7 +45,7 @@ _ILLEGAL = 13
 
 @dataclass(frozen=True)
 class StoreOptions:
-    """Where the store is and how its files are cut; sizes in bytes."""
+    """Where the store is, and the sizes of its files in bytes."""
 
     directory: str
     commitlog_segment_bytes: int = 1 << 30
@@ -57,7 +56,7 @@ class StoreOptions:
 
 
 class MessageStore(DurableStore):
-    """Opened by `open`, which recovers; closed by `close`, after which no recovery is needed."""
+    """A store. `open` recovers it if needed; after `close` the next `open` has nothing to recover."""
 
     def __init__(self, fs: FileSystem, options: StoreOptions, clock: Clock, store_host: bytes) -> None:
         directory = options.directory
@@ -75,13 +74,13 @@ class MessageStore(DurableStore):
         # Queues for which held pulls may wait and that got messages since the owner of the pulls last looked.
         self.arrived: set[ConsumeQueue] = set()
         self.put_bytes = 0
-        # Who refuses messages -> why.
+        # Name of the part that refuses messages -> reason.
         self._refusals: dict[str, str] = {}
 
     def open(self, progress: Progress = lambda line: None) -> RecoveryReport:
-        """Lock the directory, recover, get ready. StoreLocked, StoreCorrupt or DiskFull when that can't be.
+        """Lock the directory and recover. Raises StoreLocked, StoreCorrupt or DiskFull.
 
-        ``progress`` gets a line a second when that takes longer.
+        ``progress`` gets one line per second while that runs.
         """
         fs, directory = self._fs, self._options.directory
         fs.mkdirs(directory)
@@ -105,7 +104,8 @@ class MessageStore(DurableStore):
         refuse_other_size(fs, self.log.chain.directory, self._options.commitlog_segment_bytes, ours=ours)
         self.log.chain.load(self._checkpoint.state.log_offset or 0)
         if self.log.chain.segments:
-            # A file whose removal a kill cut off must not come back with a power loss: ends of queues count on that.
+            # A kill may have come between the removal of a file and the sync of its directory. A later power loss must
+            # not bring the file back: the noted ends of queues rely on that.
             fs.fsync_dir(self.log.chain.directory)
         self.index.load()
         last_stop = read_abort(fs, directory)
@@ -119,25 +119,25 @@ class MessageStore(DurableStore):
         self._last_timestamp = self._flushed_timestamp = recovery.last_timestamp
         report.ahead_ms = max(recovery.last_timestamp - self._clock.now_ms(), 0)
         write_abort(fs, directory)
-        # From here on a stop that is not clean can be told by the checkpoint, too.
+        # From here on the checkpoint, too, shows a stop that is not clean.
         self._ends.replace(self.queues.ends())
         try:
             self.checkpoint(with_ends=True)
         except (DiskFull, OSError) as error:
             if not ours:
-                raise  # the next start must see that the store is ours now
-            # What is there can be read; whoever makes the next checkpoint tries again.
+                raise  # without a checkpoint the next start would take the store for RocketMQ's
+            # Reads work without it, and the next checkpoint tries again.
             self.refuse(QUEUES, str(error))
         return report
 
     def close(self) -> str:
-        """Make all durable, say so in the checkpoint, give the directory up.
+        """Make everything durable, write a clean checkpoint, and unlock the directory.
 
-        Returns why the next start has to read the end of the log all the same: with a full disk, for example, entries
-        of queues cannot be written. "" when it need not.
+        Returns "", or why the next start must still read the end of the log: on a full disk, for example, queue entries
+        cannot be written.
 
-        After a failed sync only the last: the next one may succeed without the bytes of the one that failed, so no
-        checkpoint may be written any more, and the next start has to look.
+        After a failed sync no checkpoint is written, and the store is only closed. A later sync could succeed although
+        the kernel has dropped the bytes of the failed one, so nothing can be called durable any more.
         """
         try:
             if not self._sync_failed:
@@ -159,15 +159,15 @@ class MessageStore(DurableStore):
 
     @property
     def refusal(self) -> str:
-        """Why no messages are taken, though the log may have room for them; "" when they are."""
+        """Why messages are refused, even if the log has room for them; "" if they are taken."""
         return next(iter(self._refusals.values()), "")
 
     def refusal_of(self, who: str) -> str:
-        """Why ``who`` refuses messages; "" when it does not."""
+        """Why the part named ``who`` refuses messages; "" if it does not."""
         return self._refusals.get(who, "")
 
     def refuse(self, who: str, reason: str) -> None:
-        """Take no messages until ``who`` gives "" as the reason."""
+        """Refuse messages until ``who`` calls this again with "" as the reason."""
         if reason:
             self._refusals[who] = reason
         else:
@@ -236,7 +236,7 @@ class MessageStore(DurableStore):
     ) -> BatchPutResult:
         """Append (flag, body, properties) rows to one queue, all or none; each becomes a message of its own.
 
-        ``suffix``: encoded properties that each message gets behind its own.
+        ``suffix``: encoded properties that are added after each message's own.
         """
         if self._refusals:
             raise DiskFull(self.refusal)
@@ -262,13 +262,13 @@ class MessageStore(DurableStore):
         return BatchPutResult(made.physical_offsets, queue_offset, start + total, now)
 
     def follow_time(self, timestamp: int) -> None:
-        """A message that was stored elsewhere, at this time, came in."""
+        """Later messages get store times at or after ``timestamp``, which is that of a message from a master."""
         self._last_timestamp = max(self._last_timestamp, timestamp)
 
     def build_index(self, limit: int) -> int:
         """Let the index catch up by at most ``limit`` messages; returns how many."""
         done = 0
-        # A step may find only the filler at the end of a file, and so no message.
+        # A step may find only the filler at the end of a file, and no message.
         while done < limit and self.index.position < self.log.end:
             done += self.index.build(self.log, limit - done)
         return done
@@ -281,8 +281,8 @@ class MessageStore(DurableStore):
     def delete_topic(self, topic: str) -> None:
         """Forget the queues of ``topic``; its messages stay in the log until that is cleaned.
 
-        The caller writes a checkpoint afterwards, which removes the queues' files when `Queues.remove_files` has not
-        done it yet. Recovery starts after it and does not bring the queues back.
+        The caller must write a checkpoint next. Recovery reads the log only after it, so the queues do not come back.
+        The checkpoint also removes the queues' files, unless `Queues.remove_files` did it before.
         """
         self.arrived.difference_update(self.queues.remove(topic))
 
@@ -300,7 +300,7 @@ class MessageStore(DurableStore):
         return 0 if queue is None else queue.next_offset
 
     def min_offset(self, topic: str, queue_id: int) -> int:
-        """The offset of the oldest message that is still here."""
+        """The offset of the oldest message that is still stored."""
         queue = self.queues.find(topic, queue_id)
         return 0 if queue is None else queue.min_offset
 
@@ -310,7 +310,7 @@ class MessageStore(DurableStore):
         return 0 if queue is None else offset_by_time(self.log, queue, timestamp_ms, upper=boundary == "UPPER")
 
     def store_time(self, topic: str, queue_id: int, offset: int) -> int:
-        """When a message was stored (ms); -1 when there is none."""
+        """When a message was stored (ms); -1 if there is none."""
         queue = self.queues.find(topic, queue_id)
         return -1 if queue is None else store_time(self.log, queue, offset)
 
@@ -327,7 +327,7 @@ class MessageStore(DurableStore):
     def record_at(self, physical_offset: int) -> bytes | None:
         """The stored message that starts at ``physical_offset``; None when none does."""
         raw = self.log.record_at(physical_offset)
-        # Within a message there may be bytes that look like one.
+        # The bytes of a message's body may look like a record.
         return raw if raw is not None and record_physical_offset(raw) == physical_offset else None
 
     def start_query(
@@ -342,7 +342,7 @@ class MessageStore(DurableStore):
     def query(
         self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int, *, unique: bool = False
     ) -> QueryResult:
-        """As `start_query`, all of it at once: not for the loop."""
+        """`start_query` with all its steps at once: not for the event loop."""
         search = self.start_query(topic, key, max_num, begin_ms, end_ms, unique=unique)
         while search.step():
             pass
@@ -351,7 +351,7 @@ class MessageStore(DurableStore):
     # --- inside
 
     def _now(self) -> int:
-        # Store times never go back, also over a restart, so that a queue can be searched by time.
+        # Store times never go back, not even over a restart, so that a queue can be searched by time.
         now = self._clock.now_ms()
         if now < self._last_timestamp:
             return self._last_timestamp

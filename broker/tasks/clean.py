@@ -1,8 +1,8 @@
-"""The loop that keeps the disk from filling up: looks at it, removes old files, refuses messages while it is too full.
+"""The loop that keeps the disk from filling up: removes old files, and has messages refused while it is too full.
 
-Removing blocks, and so runs in a thread; what a checkpoint would meet runs between two of them. What could not be
-removed is tried again after redeleteHangedFileInterval, and nothing is removed before it.
-Neighbours: store/retention.py decides, store/removal.py has the steps, handlers/admin_clean.py asks.
+Removals block, so they run in a thread. Steps that must not overlap with a checkpoint run under its lock. After a
+failed removal nothing is removed until redeleteHangedFileInterval has passed; then the failed one is tried first.
+Neighbours: store/retention.py (decides), store/removal.py (the steps), handlers/admin_clean.py (asks for a cleaning).
 """
 
 import logging
@@ -27,14 +27,14 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# RocketMQ's: so many rounds at the most when somebody asks.
+# The most rounds when an admin asks, as in RocketMQ.
 ASKED_ROUNDS = 20
-# Queues whose start is looked for between two checkpoints: a search costs some 100 µs.
+# Queues whose start is searched for at once, under the lock of checkpoints: a search takes some 100 µs.
 QUEUES_AT_ONCE = 100
 
 
 class Cleaner(Part):
-    """Cleans one store; `ask` has it done now."""
+    """Cleans one store, at intervals and when `ask` is called."""
 
     def __init__(
         self, store: MessageStore, removal: Removal, flusher: Flusher, options: BrokerOptions, clock: Clock
@@ -46,20 +46,20 @@ class Cleaner(Part):
         self._clock = clock
         self._asked = Signal()
         self._following = trio.Lock()
-        # The log's start that queues and index know of.
+        # The log's start that queues and index have followed already.
         self._followed = -1
-        # When what could not be removed is tried again.
+        # When a failed removal is tried again.
         self._next_try = 0.0
-        self._told_full = False
-        # Why sends are refused; "" when they are not.
+        self._logged_full = False
+        # Why sends are refused; "" if they are not.
         self._refusal = ""
 
     def ask(self) -> None:
-        """Remove what is expired now, whatever the hour."""
+        """Remove expired files now, at any hour."""
         self._asked.set()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Until cancelled. Started when it is known whether messages may be taken."""
+        """Runs until cancelled. Counts as started after its first look at the disk: sends may have to be refused."""
         asked = False
         decision = await self._look(asked=asked)
         task_status.started()
@@ -75,7 +75,7 @@ class Cleaner(Part):
             decision = await self._look(asked=asked)
 
     async def follow_log(self) -> None:
-        """Have queues and index forget what is gone from the log. OSError when a file could not be removed."""
+        """Let queues and index start where the log starts now. OSError if a file could not be removed."""
         async with self._following:
             start = self._store.log.start
             queues = list(self._store.queues)
@@ -95,7 +95,7 @@ class Cleaner(Part):
             for queue, start in zip(present, starts, strict=True):
                 queue.start_at(start)
                 if queue.min_offset:
-                    self._store.queues.touch(queue)  # its ends are noted anew
+                    self._store.queues.touch(queue)  # the next checkpoint notes its new start
             shorter = [queue.chain for queue in present if queue.chain.retired]
             if shorter:
                 await trio.to_thread.run_sync(self._removal.remove_queue_files, shorter)
@@ -108,7 +108,7 @@ class Cleaner(Part):
         try:
             decision = await trio.to_thread.run_sync(decide)
         except OSError as error:
-            logger.error("the disk cannot be looked at: %s", error)
+            logger.error("the disk usage cannot be read: %s", error)
             return Decision()
         self._refuse(decision)
         return decision
@@ -121,15 +121,15 @@ class Cleaner(Part):
         if self._refusal and not before:
             logger.error("sends are refused: the disk is too full: %s", self._refusal)
         elif before and not self._refusal:
-            logger.info("sends are taken again: %.1f%% of the disk are in use", decision.used * 100)
+            logger.info("sends are accepted again: %.1f%% of the disk is in use", decision.used * 100)
         if not decision.too_full:
-            self._told_full = False
-        elif not decision.files and not self._told_full:
-            logger.warning("%.1f%% of the disk are in use, and no file may go yet", decision.used * 100)
-            self._told_full = True
+            self._logged_full = False
+        elif not decision.files and not self._logged_full:
+            logger.warning("%.1f%% of the disk is in use, and no file may be removed yet", decision.used * 100)
+            self._logged_full = True
 
     async def _clean(self, decision: Decision) -> int:
-        """Do it; returns how many files of the log are gone."""
+        """Do what ``decision`` says; returns how many files of the log were removed."""
         if trio.current_time() < self._next_try:
             return 0
         removed = await self._try(partial(self._remove_log_files, decision))
@@ -148,7 +148,7 @@ class Cleaner(Part):
 
     async def _remove_log_files(self, decision: Decision) -> int:
         remove = self._removal.remove_log_files
-        await trio.to_thread.run_sync(remove)  # what could not be removed before
+        await trio.to_thread.run_sync(remove)  # files whose removal failed before
         if not decision.files:
             return 0
         await self._flusher.checkpoint(note_ends=True)

@@ -1,8 +1,8 @@
 """The loops that make the store durable; fsync runs in a thread, one at a time.
 
-ASYNC_FLUSH: every ``flushIntervalCommitLog`` when enough pages wait, else after the thorough interval.
-SYNC_FLUSH: whenever somebody waits, and one fsync serves all who wait when it starts.
-The checkpoint follows, so that a crash has little to read again.
+ASYNC_FLUSH: flush every ``flushIntervalCommitLog`` if enough pages are new, else after the thorough interval.
+SYNC_FLUSH: flush as soon as a send waits; one fsync serves all sends that wait when it starts.
+A checkpoint follows each second, so that recovery has little of the log to read again.
 """
 
 import logging
@@ -25,25 +25,25 @@ logger = logging.getLogger(__name__)
 PAGE_BYTES = 4096
 CHECKPOINT_INTERVAL_S = 1.0
 EXPIRE_INTERVAL_S = 0.1
-# A second's messages are some 100,000.
+# Some 100,000 messages come in a second.
 ENTRIES_INTERVAL_S = 0.1
 # The last quarter of a file of 1 GiB takes seconds to fill.
 NEXT_FILE_INTERVAL_S = 0.1
-# The ends of 10,000 queues take some 10 ms to note.
+# Noting the ends of 10,000 queues takes some 10 ms.
 ENDS_INTERVAL_S = 10.0
-# The index follows in what time is left: large steps while nobody asks for anything, small ones (some 5 % of the
-# loop's time) while there is traffic, so that it always gets on. Messages come in faster than that, so when it is
-# this far behind (some million messages, a second's work), it takes what time it needs to fall back no further.
+# The index uses idle time: large steps while there are no requests, small ones (some 5 % of the loop's time) while
+# there are, so that it always makes progress. Messages can come in faster than that. So once the index is this far
+# behind (some million messages, a second's work), it takes the time that it needs not to fall back further.
 INDEX_STEP_IDLE = 200
 INDEX_STEP_BUSY = 100
 MAX_INDEX_BEHIND_BYTES = 256 * 1024 * 1024
-# A slave that catches up copies first.
+# A slave that catches up copies the log first and indexes later.
 MAX_SLAVE_INDEX_BEHIND_BYTES = 4 * 1024 * 1024 * 1024
 INDEX_PAUSE_BUSY_S = 0.002
 INDEX_PAUSE_DONE_S = 0.05
-# With no room on the disk.
+# The pause when the disk is full.
 PAUSE_FULL_S = 10.0
-# With no file descriptor left.
+# The pause when no file descriptor is left.
 PAUSE_DESCRIPTORS_S = 1.0
 
 
@@ -57,37 +57,38 @@ class Flusher(Part):
         options: BrokerOptions,
         settle: Callable[[], Awaitable[None]],
     ) -> None:
-        """``settle`` returns when no topic is known that a power loss could take; StoreError when that can't be."""
+        """``settle`` returns when all known topics are durable; StoreError if they cannot be made so."""
         self._store = store
         self._commits = commits
         self._options = options
         self._settle = settle
-        # One fsync of the log at a time, whoever wants it.
+        # Held during an fsync of the log: one at a time.
         self._flushing = trio.Lock()
-        # Held while something is made durable: who removes files must not meet that.
+        # Held while files of queues or the index are written, synced, moved or removed.
         self.one_at_a_time = trio.Lock()
         self._waiting = Signal()
         self._busy = False
         self._may_be_behind = MAX_INDEX_BEHIND_BYTES
         self._most_behind = 0
         self._next_ends = 0.0
-        # Why entries of queues are kept in memory; "" when they can be written.
+        # Why queue entries cannot be written and stay in memory; "" if they can.
         self._cannot_write = store.refusal_of(QUEUES)
 
     def after_turn(self) -> None:
-        """Somebody may wait for a flush."""
+        """Start a flush if a send waits for one."""
         self._busy = True
         if self._commits:
             self._waiting.set()
 
     async def flush(self) -> None:
-        """Make the log durable now, and answer who waited for that."""
+        """Make the log durable now, and answer the sends that waited for it."""
         async with self._flushing:
             reached = await trio.to_thread.run_sync(self._store.flush)
             if not self._commits:
                 return
             try:
-                # A message without its topic is lost, too; a send may have made it.
+                # A send may have made its topic. Without its topic the message would be lost, so the topic must be
+                # durable first.
                 await self._settle()
             except StoreError as error:
                 logger.error("sends answered FLUSH_DISK_TIMEOUT, their topic may not be on disk: %s", error)
@@ -96,11 +97,11 @@ class Flusher(Part):
                 self._commits.advance(reached)
 
     async def checkpoint(self, *, note_ends: bool = False) -> None:
-        """Queues and index become durable as far as the log is, and the checkpoint says so.
+        """Make queues and index durable as far as the log is, and write the checkpoint.
 
-        With ``note_ends``, and now and then, the log is flushed, and the ends of the queues are noted. When entries of
-        queues cannot be written, sends are refused until a later checkpoint can. OutOfDescriptors: the next one may
-        do all of it.
+        With ``note_ends``, and at least every ENDS_INTERVAL_S, also flush the log and note the ends of the queues. If
+        queue entries cannot be written, sends are refused until a later checkpoint can write them. After
+        OutOfDescriptors the next checkpoint does all of it.
         """
         async with self.one_at_a_time:
             now = trio.current_time()
@@ -112,19 +113,20 @@ class Flusher(Part):
                     await self._finish(mark)
                     done = True
             finally:
-                # Also when it is cancelled: the checkpoint of a stop writes what this one took.
+                # Also after a cancellation: the checkpoint of a stop must cover the queues that this one took.
                 if not done:
                     self._store.give_up_checkpoint(mark)
             if done and with_ends:
                 self._next_ends = now + ENDS_INTERVAL_S
             elif note_ends and self._cannot_write:
-                # The cleaner waits for this, and the disk for the cleaner.
+                # The disk is full. Only the cleaner can make room, and it needs the noted ends before it may remove
+                # files.
                 ends = self._store.ends_now()
                 await self.flush()
                 await trio.to_thread.run_sync(self._store.note_ends, ends)
 
     async def _write_queues(self, mark: CheckpointMark) -> bool:
-        """Whether the entries that wait in memory are in the queues' files."""
+        """Write the tails of all queues to their files; returns whether that was possible."""
         store, before = self._store, self._cannot_write
         try:
             if store.queues.must_remove_files:
@@ -134,45 +136,45 @@ class Flusher(Part):
                 store.queues_written(steps)
             self._cannot_write = ""
         except OutOfDescriptors:
-            raise  # it is tried again soon, and sends go on as long as not too many entries wait
+            raise  # tried again soon; sends go on until too many entries wait
         except (DiskFull, OSError) as error:
             self._cannot_write = str(error)
         store.refuse(QUEUES, self._cannot_write)
         if self._cannot_write and not before:
             logger.error("sends are refused: entries of consume queues cannot be written: %s", self._cannot_write)
         elif before and not self._cannot_write:
-            logger.info("sends are taken again: all entries of consume queues are written")
+            logger.info("sends are accepted again: all entries of consume queues are written")
         return not self._cannot_write
 
     async def _finish(self, mark: CheckpointMark) -> None:
         if mark.ends_head is not None:
-            # Ends that the log may lose would be missed by a start. Who waits for the log does not wait for more.
+            # The log must reach the noted ends on disk: a start would report messages missing that a power loss took.
             await self.flush()
         await trio.to_thread.run_sync(self._store.finish_checkpoint, mark)
 
     async def delete_topic(self, topic: str) -> None:
-        """Remove the topic's queues for good. OSError when files could not be removed: the next checkpoint tries again.
+        """Remove the topic's queues for good. OSError if files could not be removed; the next checkpoint tries again.
 
-        The topic may be made again meanwhile. Its new queues get files at the next checkpoint only, after the old files
-        are gone: both happen under `one_at_a_time`.
+        The topic may be made again meanwhile. Only a checkpoint makes files for its new queues, and that is after the
+        old files are gone: both run under `one_at_a_time`.
         """
         async with self.one_at_a_time:
             self._store.delete_topic(topic)
             await trio.to_thread.run_sync(self._store.queues.remove_files)
-        # The noted ends must not name its queues: a start would miss them.
+        # Take its queues out of the noted ends, or the next start would rebuild them.
         await self.checkpoint(note_ends=True)
 
     def index_may_lag(self, most_bytes: int) -> None:
-        """How far the index may be behind the log before it takes time from other work."""
+        """Set how far the index may be behind the log before it takes time from other work."""
         self._may_be_behind = most_bytes
 
     async def stop(self) -> None:
-        """What was stored is made durable. When no file can be opened now, the store's close does it."""
+        """Make all stored messages durable. If no file descriptor is left, the store's close does it."""
         with suppress(OutOfDescriptors):
             await self.flush()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """All loops, until cancelled."""
+        """Run all loops until cancelled."""
         task_status.started()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(
@@ -220,7 +222,7 @@ class Flusher(Part):
                     done = flushed
 
     async def _try(self, step: Callable[[], Awaitable[None]]) -> bool:
-        """Whether ``step`` was done. It waits for a while, and is to be tried again, when no file can be opened."""
+        """Run ``step``; returns whether it was done. If no file descriptor is left, pause; the caller repeats it."""
         try:
             await step()
         except OutOfDescriptors as error:
@@ -230,20 +232,20 @@ class Flusher(Part):
         return True
 
     async def _bound_entries(self) -> None:
-        """Entries of queues wait in memory for the checkpoint: sends are refused when it is too late."""
-        store, told = self._store, False
+        """Refuse sends while too many queue entries wait in memory for a checkpoint."""
+        store, refusing = self._store, False
         while True:
             await trio.sleep(ENTRIES_INTERVAL_S)
             too_many = store.entries_waiting > MAX_ENTRIES_WAITING
-            if too_many == told:
+            if too_many == refusing:
                 continue
-            told = too_many
+            refusing = too_many
             if too_many:
                 reason = f"{store.entries_waiting:,} entries of consume queues wait in memory for a slow disk"
                 logger.error("sends are refused: %s", reason)
                 store.refuse(WAITING, reason)
             else:
-                logger.info("sends are taken again: the entries of consume queues that waited are written")
+                logger.info("sends are accepted again: the entries of consume queues that waited are written")
                 store.refuse(WAITING, "")
 
     async def _expire_often(self) -> None:
@@ -259,7 +261,7 @@ class Flusher(Part):
                 try:
                     await trio.to_thread.run_sync(self._store.log.make_file, self._store.log.chain.end)
                 except (DiskFull, OSError) as error:
-                    # Sends are refused only when the log gets there.
+                    # Sends go on until the current file is full.
                     logger.warning("the next file of the commit log cannot be made yet: %s", error)
                     await trio.sleep(PAUSE_FULL_S)
 
@@ -274,8 +276,8 @@ class Flusher(Part):
                 await trio.to_thread.run_sync(warm, cold, abandon_on_cancel=True)
                 continue
             except DiskFull as error:
-                # Messages are stored and read without it; it goes on from where it is when there is room.
-                logger.error("the index waits for room: %s", error)
+                # Messages are stored and read without the index. It goes on from its position when there is room.
+                logger.error("the index is not updated until there is room on the disk: %s", error)
                 await trio.sleep(PAUSE_FULL_S)
                 built = 0
             self._most_behind = max(self._store.index_behind, self._may_be_behind)
@@ -287,7 +289,7 @@ class Flusher(Part):
                 await trio.lowlevel.checkpoint()
 
     def _index_step(self, limit: int) -> int:
-        """One step of the index; a larger one when it would be further behind than it may be, or than it was."""
+        """One step of the index; repeated while it lags by more than it may, or by more than after the last step."""
         store = self._store
         built = step = store.build_index(limit)
         while step and store.index_behind > self._most_behind:

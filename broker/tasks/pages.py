@@ -1,4 +1,4 @@
-"""The loop that makes pages of the commit log ready ahead of its end, in a thread: appends do not wait for them.
+"""The loop that makes pages of the commit log ready ahead of its end, in a thread, so that appends need not wait.
 
 Neighbour: store/log/commitlog.py (which pages).
 """
@@ -14,21 +14,21 @@ from mqcommon.signal import Signal
 
 
 class PagesAhead(Part):
-    """Serves one log."""
+    """Prepares the pages of one log."""
 
     def __init__(self, log: CommitLog) -> None:
         self._log = log
         self._wanted = Signal()
-        # A thread of its own: it may wait for the disk while others want to be quick.
+        # Its own thread: it may wait for the disk, and must not keep others waiting for a thread.
         self._thread = trio.CapacityLimiter(1)
 
     def after_turn(self) -> None:
-        """The log may have grown."""
+        """Wake the loop if the log has grown enough."""
         if self._log.end > self._log.populate_at:
             self._wanted.set()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Until cancelled."""
+        """Runs until cancelled."""
         task_status.started()
         while True:
             await self._wanted.wait()

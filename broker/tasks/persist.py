@@ -1,7 +1,8 @@
-"""Makes metadata durable: one fsync for all who wait, offsets by interval, compaction; blocking calls run in a thread.
+"""Makes metadata durable: one fsync for all waiting requests, offsets by interval, compaction. Blocks in threads only.
 
-An admin request appends its change and awaits `wait`; a change that nobody waits for (a topic created by a send) is
-synced as soon. Neighbours: meta/metadata.py (sync code), handlers/admin_*.py (wait), broker.py (runs and closes this).
+An admin request appends its change and awaits `wait`. A change that no request waits for (a topic created by a send) is
+synced just as soon.
+Neighbours: meta/metadata.py (the tables), handlers/admin_*.py (wait), broker.py (runs and closes this).
 """
 
 import logging
@@ -18,12 +19,12 @@ from mqcommon.signal import Signal
 logger = logging.getLogger(__name__)
 
 CLOSE_TIMEOUT_S = 10
-# With no file descriptor left.
+# The pause when no file descriptor is left.
 RETRY_S = 1.0
 
 
 class _Round:
-    """The next fsync, and who waits for it."""
+    """The next fsync, and the event that its waiters wait for."""
 
     def __init__(self) -> None:
         self.done = trio.Event()
@@ -31,7 +32,7 @@ class _Round:
 
 
 class Persister(Part):
-    """Serves one Metadata."""
+    """Makes one Metadata durable."""
 
     def __init__(self, metadata: Metadata, options: BrokerOptions) -> None:
         self._metadata = metadata
@@ -45,7 +46,7 @@ class Persister(Part):
         self._failing = False
 
     async def wait(self) -> None:
-        """Return when all that was appended so far survives power loss; StoreError when that cannot be."""
+        """Return when all changes appended so far survive power loss; StoreError if they may not."""
         if self._stopped:
             raise StoreError(self._stopped)
         current = self._round
@@ -55,12 +56,12 @@ class Persister(Part):
             raise StoreError(current.error)
 
     async def settle(self) -> None:
-        """As `wait`, when something that was appended is not known to be on disk yet."""
+        """As `wait`, but return at once if everything appended is on disk already."""
         if self._syncing or self._wanted.is_set():
             await self.wait()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """All loops, until cancelled."""
+        """Run all loops until cancelled."""
         task_status.started()
         try:
             async with trio.open_nursery() as nursery:
@@ -71,7 +72,7 @@ class Persister(Part):
             self._end_round(self._round, self._stopped)
 
     async def append_offsets(self) -> None:
-        """Append the consumer offsets that changed, in slices, so that the loop turns in between."""
+        """Append the consumer offsets that changed, in slices, so that other tasks run in between."""
         offsets = self._metadata.consumer_offsets
         changed = offsets.take_changed()
         for start in range(0, len(changed), SLICE):
@@ -97,7 +98,7 @@ class Persister(Part):
             logger.error("metadata journal not closed within %d s", CLOSE_TIMEOUT_S)
 
     def appended(self) -> None:
-        """Something was appended to the journal: it is synced soon."""
+        """Have the journal synced soon: something was appended."""
         self._wanted.set()
 
     async def _sync_when_wanted(self, nursery: trio.Nursery) -> None:
@@ -132,14 +133,14 @@ class Persister(Part):
                 await self.append_offsets()
             except StoreError as error:
                 if not self._failing:
-                    logger.error("consumer offsets not appended, the next intervals try again: %s", error)
+                    logger.error("consumer offsets not written to the journal, tried again each interval: %s", error)
                 self._failing = True
             else:
                 self._failing = False
 
     async def _compact(self) -> None:
         try:
-            # One turn of the loop: the snapshot is exactly the state that the new journal begins with.
+            # Both in one turn of the event loop: the snapshot is exactly the state that the new journal begins with.
             compaction = self._journal.begin_compaction()
             state = self._metadata.state()
             try:
@@ -148,7 +149,7 @@ class Persister(Part):
                 self._journal.end_compaction(compaction)
             logger.info("metadata compacted to a snapshot of %d bytes", compaction.snapshot_bytes)
         except StoreError as error:
-            logger.error("metadata not compacted, the journal goes on: %s", error)
+            logger.error("metadata not compacted, the journal keeps growing: %s", error)
         finally:
             self._compacting = False
 

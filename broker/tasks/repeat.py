@@ -1,4 +1,4 @@
-"""A sync action again and again, for what needs no loop of its own: counters, expiry of clients."""
+"""Repeats a sync action at intervals, for jobs that need no loop of their own: counters, expiry of clients."""
 
 import logging
 from collections.abc import Callable
@@ -9,7 +9,7 @@ logger = logging.getLogger(__name__)
 
 
 async def repeat(interval_ms: float, action: Callable[[], object]) -> None:
-    """Call ``action`` every ``interval_ms``, until cancelled. An error is logged and costs that one call."""
+    """Call ``action`` every ``interval_ms``, until cancelled. An error is logged, and the calls go on."""
     while True:
         await trio.sleep(interval_ms / 1000)
         try:

@@ -1,1 +1,7 @@
-"""What is wrong with the store of a stopped broker, and its repair: ``broker verifyStore``."""
+"""``broker verifyStore``: finds damage in the store of a stopped broker, and repairs it.
+
+verify.py          reads the whole store and reports each damage
+verify_queues.py   compares consume queues with the log
+verify_index.py    compares index files with the log
+repair.py          makes the store one that starts; saves all bytes that it cuts
+"""

@@ -1,12 +1,12 @@
-"""Makes a damaged store one that starts: what is cut is saved beside its file, what is sound stays where it is.
+"""Repairs a damaged store so that it starts. Cut bytes are saved beside their file; sound records stay in place.
 
-- Damage between sound records: the bytes are saved to FILE.damaged-OFFSET, and a record that stands in no queue takes
-  their place, or RocketMQ's filler when nothing sound follows in the file. The messages there are lost; their places in
-  the queues are holes that readers skip.
-- Damage at the end of the log: saved, and zeroed; the log ends there.
-- A missing file between others becomes one that holds nothing.
-- Queues and index files that are wrong are removed; the start makes them anew.
-Neighbours: verify.py (finds the damage), recovery.py (makes queues anew).
+- Damage between sound records: the bytes are saved to FILE.damaged-OFFSET and replaced by a record that belongs to no
+  queue, or by RocketMQ's filler if no sound record follows in the file. The messages there are lost. In their queues
+  they leave holes, which readers skip.
+- Damage at the end of the log: the bytes are saved and zeroed; the log ends there.
+- A missing file between others: replaced by an empty one.
+- Wrong queues and index files: removed; the next start rebuilds them.
+Neighbours: verify.py (finds the damage), recovery.py (rebuilds queues).
 """
 
 from collections.abc import Callable
@@ -20,13 +20,13 @@ from mqcommon.message.flags import TRANSACTION_ROLLBACK
 from mqcommon.message.layout import BLANK_BYTES, BLANK_MAGIC, MIN_RECORD, SIZE_MAGIC
 from mqcommon.message.record import encode_record, topic_field
 
-# Stands in the records that take the place of damage.
+# The topic of the records that replace damage.
 DAMAGED_TOPIC = "DAMAGED"
 _HOST = bytes(8)
 
 
 class Repair:
-    """Repairs what ``report`` says of the store in ``directory``, whose lock the caller holds."""
+    """Repairs the damage in ``report`` of the store in ``directory``, whose lock the caller holds."""
 
     def __init__(self, fs: FileSystem, directory: str, report: VerifyReport, say: Callable[[str], None]) -> None:
         self._fs = fs
@@ -35,7 +35,7 @@ class Repair:
         self._say = say
 
     def run(self) -> None:
-        """Change the files. An open of the store must follow: it makes the queues anew."""
+        """Change the files. The caller must then open the store, which rebuilds the queues."""
         report, fs, directory = self._report, self._fs, self._directory
         log_damages = [damage for damage in report.damages if damage.part is Part.LOG]
         if report.torn_tail is not None:
@@ -47,7 +47,7 @@ class Repair:
             self._end_log()
         self._forget_queues(everything=bool(log_damages))
         if log_damages or any(damage.part is Part.INDEX for damage in report.damages):
-            self._remove_all(f"{directory}/index", "the index is made anew")
+            self._remove_all(f"{directory}/index", "removed, the index is rebuilt")
 
     def _log_paths(self) -> list[str]:
         directory = f"{self._directory}/commitlog"
@@ -85,11 +85,11 @@ class Repair:
             file.close()
 
     def _end_log(self) -> None:
-        """The next start takes the log as it is now."""
+        """Write a clean checkpoint, so that the next start takes the log as it is now."""
         path = f"{self._directory}/checkpoint"
         timestamp = read_checkpoint(self._fs, path).log_timestamp
         checkpoint = Checkpoint(self._fs, path)
-        # The index is made anew.
+        # Times of 0: RocketMQ would rebuild its index.
         checkpoint.write(self._report.log_end, timestamp, (0, 0, 0), clean=True)
         checkpoint.close()
         abort = f"{self._directory}/{ABORT}"
@@ -97,7 +97,7 @@ class Repair:
             self._fs.remove(abort)
 
     def _forget_queues(self, *, everything: bool) -> None:
-        """Remove the files of wrong queues, and note their ends, so that the start misses them."""
+        """Remove the files of wrong queues, and note their ends, so that the next start rebuilds them."""
         root = f"{self._directory}/consumequeue"
         wrong = {damage.file for damage in self._report.damages if damage.part is Part.QUEUE}
         ends = read_queue_ends(self._fs, self._directory) or QueueEnds(log_start=self._report.log_start)
@@ -108,9 +108,9 @@ class Repair:
                 if end < 0 or not (everything or any(path.startswith(directory) for path in wrong)):
                     continue
                 if everything and ends.queues and queue_id not in ends.queues.get(topic, {}):
-                    continue  # of a topic that was deleted
+                    continue  # its topic was deleted
                 queues.setdefault(topic, {})[queue_id] = (0, max(end, ends.next_offset(topic, queue_id)))
-                self._remove_all(directory, "the queue is made anew")
+                self._remove_all(directory, "removed, the queue is rebuilt")
         write_queue_ends(self._fs, self._directory, QueueEnds(ends.log_start, queues, ends.index_files))
 
     def _remove_all(self, directory: str, why: str) -> None:
@@ -123,7 +123,7 @@ class Repair:
 
 
 def _placeholder(physical: int, size: int, *, fills_file: bool) -> bytes:
-    """A record of ``size`` bytes that stands in no queue; the end of a file gets RocketMQ's filler."""
+    """A record of ``size`` bytes that belongs to no queue; at the end of a file RocketMQ's filler."""
     if fills_file:
         return SIZE_MAGIC.pack(size, BLANK_MAGIC).ljust(size, b"\0") if size >= BLANK_BYTES else bytes(size)
     topic = DAMAGED_TOPIC[: max(1, size - MIN_RECORD)]

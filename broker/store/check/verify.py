@@ -1,7 +1,7 @@
-"""Reads a whole store that nobody has open, and tells each damage: file, offset, reason. Changes nothing.
+"""Reads the whole store of a stopped broker and reports each damage: file, offset, reason. Changes nothing.
 
-The commit log is the truth: each record is checked with its CRC, and queues and index files are compared with it.
-Damage in the log does not end the reading: it goes on at the next sound record.
+The commit log is the truth: each record is checked with its CRC, and queues and index files are compared with the log.
+After damage in the log, reading goes on at the next sound record.
 Neighbours: log_files.py (the log, read only), verify_queues.py and verify_index.py (the comparisons), repair.py,
 broker/commands/verify_store.py (the command).
 """
@@ -25,7 +25,7 @@ from mqcommon.message.record import Record
 
 
 class Part(Enum):
-    """What is damaged."""
+    """The part of the store that is damaged."""
 
     LOG = "commit log"
     QUEUE = "consume queue"
@@ -48,7 +48,7 @@ class Damage:
 
 @dataclass
 class VerifyReport:
-    """What was read, and what is wrong. ``torn_tail``: what a start would cut; it was never durable."""
+    """What was read, and what is wrong. ``torn_tail``: never durable; the next start cuts it."""
 
     records: int = 0
     log_start: int = 0
@@ -58,12 +58,12 @@ class VerifyReport:
     damages: list[Damage] = field(default_factory=list)
     torn_tail: Damage | None = None
     unchecked: list[str] = field(default_factory=list)
-    # Topic -> queue -> the offset behind its last message in the log.
+    # Topic -> queue -> next offset after its last message in the log.
     queue_ends: dict[str, dict[int, int]] = field(default_factory=dict)
 
 
 class Verification:
-    """One reading of the store in ``directory``, whose lock the caller holds. ``on_progress``: (bytes done, of all)."""
+    """One reading of the store in ``directory``, whose lock the caller holds. ``on_progress``: (bytes read, total)."""
 
     def __init__(
         self, fs: FileSystem, directory: str, slots: int, capacity: int, on_progress: Callable[[int, int], None]
@@ -103,7 +103,7 @@ class Verification:
             at = self._read_file(file, max(at, file.base))
 
     def _read_file(self, file: LogFile, at: int) -> int | None:
-        """Check the records from ``at`` on; returns where to go on, None at the end of the log."""
+        """Check the records from ``at`` on; returns where to go on; None at the end of the log."""
         view, base, end = file.view, file.base, file.end
         while at + BLANK_BYTES <= end:
             length, magic = SIZE_MAGIC.unpack_from(view, at - base)
@@ -113,14 +113,14 @@ class Verification:
             if record is not None and at >= self._known_end:
                 reason = why_torn(self._state, self._last_stop, view, at - base, record)
             if record is None or reason:
-                return self._look_behind(file, at, reason if length or magic else "")
+                return self._look_past(file, at, reason if length or magic else "")
             self._take(record)
             at += record.size
         self._report.log_end = end
         return end
 
-    def _look_behind(self, file: LogFile, at: int, reason: str) -> int | None:
-        """No sound record is at ``at``: the log ends there, or it is damaged up to where the next one is."""
+    def _look_past(self, file: LogFile, at: int, reason: str) -> int | None:
+        """There is no sound record at ``at``: the log ends there, or it is damaged up to the next sound record."""
         following = self._log.next_sound(at + 1)
         if following is None:
             self._report.log_end = at
@@ -132,7 +132,7 @@ class Verification:
             file.path,
             at - file.base,
             end - file.base,
-            f"{reason or 'zeros where a record was'}; the next sound record is {following - at:,} bytes on",
+            f"{reason or 'zeros where a record was'}; the next sound record begins {following - at:,} bytes later",
         )
         for between in self._log.files:
             if file.base < between.base and between.end <= following:
@@ -147,7 +147,7 @@ class Verification:
             self._on_progress(record.physical_offset - report.log_start, self._log.total_bytes)
 
     def _judge_end(self) -> None:
-        """Say so when the log ends before where it is known to have been on disk."""
+        """Report damage if the log ends before the offset up to which it was on disk."""
         report, known = self._report, self._known_end
         if not self._log.files or known <= report.log_end:
             return

@@ -1,4 +1,4 @@
-"""Index files: whether headers, slots and entries are what the keys of the messages make; read only."""
+"""Checks index files: headers, slots and entries must match the keys of the messages. Read only."""
 
 from array import array
 from collections.abc import Iterator
@@ -15,14 +15,14 @@ _unpack_entry = ENTRY.unpack_from
 
 
 class _Facts(NamedTuple):
-    """What the entries of a message must say."""
+    """What the index entries of a message must contain."""
 
     hashes: frozenset[int]
     seconds: int
 
 
 class IndexCheck:
-    """The files of ``directory``, made for so many slots and entries."""
+    """Checks the files of ``directory``, made for ``slots`` slots and ``capacity`` entries."""
 
     def __init__(self, fs: FileSystem, directory: str, slots: int, capacity: int) -> None:
         self._fs = fs
@@ -34,7 +34,7 @@ class IndexCheck:
         self.unchecked: list[str] = []
 
     def finish(self, log: LogFiles, log_start: int, log_end: int) -> Iterator[tuple[str, int, str]]:
-        """(path, offset in it, what is wrong) of each file that is not as it should be."""
+        """(path, offset in it, what is wrong) of each wrong file."""
         size = index_file_bytes(self._slots, self._capacity)
         before = -1
         for name in self._fs.listdir(self._directory):
@@ -44,8 +44,8 @@ class IndexCheck:
             self.count += 1
             if (found := self._fs.size(path)) != size:
                 self.unchecked.append(
-                    f"{path}: {found:,} bytes are not what maxHashSlotNum and maxIndexNum ask for ({size:,}); give the"
-                    " conf file with -c, or the broker makes the index anew when it starts"
+                    f"{path}: it has {found:,} bytes, but maxHashSlotNum and maxIndexNum make {size:,}; give the"
+                    " broker's conf file with -c. With these settings the broker would rebuild the index when it starts"
                 )
                 continue
             file = IndexFile(self._fs.open_map(path, size, create=False), self._slots, self._capacity)
@@ -60,7 +60,7 @@ class IndexCheck:
     ) -> Iterator[tuple[str, int, str]]:
         before, log_start, log_end = bounds
         if file.count > 1 and not file.is_sound(before, log_end):
-            yield path, 0, "its header cannot be true"
+            yield path, 0, "its header is impossible"
             return
         for physical, stored_ms in ((file.begin_physical, file.begin_ms), (file.end_physical, file.end_ms)):
             if file.count > 1 and physical >= log_start and log.store_time_at(physical) != stored_ms:
@@ -71,7 +71,7 @@ class IndexCheck:
     def _check_entries(
         self, file: IndexFile, path: str, log: LogFiles, log_start: int
     ) -> Iterator[tuple[str, int, str]]:
-        """The first entry or slot that is wrong: each message must be found by what is in it."""
+        """Find the first wrong entry or slot: the chains of the slots must lead to each message."""
         newest = array("i", bytes(file.slots * SLOT_BYTES))
         physical, facts = -1, None
         for number in range(1, file.count):
@@ -84,7 +84,7 @@ class IndexCheck:
                 facts = self._facts(file, log, physical) if physical >= log_start else None
             is_right = facts is None or (key_hash in facts.hashes and seconds == facts.seconds)
             if not is_right or key_hash < 0 or previous != newest[key_hash % file.slots]:
-                yield path, at, f"entry {number} is not what a key of the message at {physical} makes"
+                yield path, at, f"entry {number} does not match any key of the message at {physical}"
                 return
             newest[key_hash % file.slots] = number
         if file.count > 1 and physical != file.end_physical:
@@ -95,7 +95,7 @@ class IndexCheck:
             yield path, SLOTS_AT + place * SLOT_BYTES, f"slot {place} does not point at entry {newest[place]}"
 
     def _facts(self, file: IndexFile, log: LogFiles, physical: int) -> "_Facts | None":
-        """None when the record is damaged, which the log's check tells."""
+        """None if the record is damaged, which the check of the log reports."""
         record = log.record_at(physical)
         if record is None:
             return None

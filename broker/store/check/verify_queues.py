@@ -1,4 +1,4 @@
-"""Consume queues beside the records of the log, as these come by; read only."""
+"""Compares consume queues with the records of the log, in the order of the log. Read only."""
 
 from collections.abc import Callable, Iterator
 
@@ -12,12 +12,12 @@ from mqcommon.files import FileSystem, MappedFile
 from mqcommon.message.record import Record
 from mqcommon.names import SCHEDULE_TOPIC
 
-# Queue files that are mapped at one time.
+# The most queue files that are mapped at one time.
 MAX_MAPPED = 500
 
 
 class _Queue:
-    """The files of one queue, and how they have compared so far."""
+    """The files of one queue, and the differences found so far."""
 
     def __init__(self, fs: FileSystem, directory: str, on_map: Callable[["_Queue"], None]) -> None:
         self._fs = fs
@@ -32,7 +32,7 @@ class _Queue:
         self.first_wrong = ("", 0, "")
 
     def entry(self, offset: int) -> tuple[int, int, int]:
-        """(physical offset, size, tags code); zeros where the files have none."""
+        """(physical offset, size, tags code); zeros if the files have none."""
         path, base = self.place(offset)
         at = offset * ENTRY_BYTES - base
         if at + ENTRY_BYTES > self.sizes.get(base, 0):
@@ -54,7 +54,7 @@ class _Queue:
         self.wrong += 1
 
     def size_problems(self) -> Iterator[tuple[str, int, str]]:
-        """Files that are shorter than the others of the queue. The newest of two may be cut off: its roll was."""
+        """Report files that are shorter than the others of the queue."""
         for base, size in self.sizes.items():
             if size < self._file_bytes:
                 path = f"{self.directory}/{base:0{NAME_DIGITS}d}"
@@ -82,33 +82,35 @@ class QueueCheck:
         return len(self._queues)
 
     def ends(self) -> dict[str, dict[int, int]]:
-        """Topic -> queue -> the offset behind its last message in the log."""
+        """Topic -> queue -> next offset after its last message in the log."""
         ends: dict[str, dict[int, int]] = {}
         for (topic, queue_id), queue in self._queues.items():
             ends.setdefault(topic, {})[queue_id] = queue.next_offset
         return ends
 
     def compare(self, record: Record) -> None:
-        """Look whether the queue has ``record`` where it should."""
+        """Check that the queue has ``record`` at its offset."""
         if not is_queued(record.sys_flag):
             return
         queue = self._queues.get((record.topic, record.queue_id)) or self._add(record.topic, record.queue_id)
         offset = record.queue_offset
         if offset == 0:
-            # Whatever came before was of a topic that was deleted, and made again.
+            # Earlier differences were of a topic that was deleted and made again.
             queue.wrong = 0
         queue.next_offset = offset + 1
         found = queue.entry(offset)
-        # In the queues of delay levels it is a time, which follows from the conf of the broker that wrote it.
+        # In the queues of delay levels the tags code is a time, which depends on the conf of the broker that wrote it.
         code = found[2] if record.topic == SCHEDULE_TOPIC else self._tag_codes.of_record(record)
         wanted = record.physical_offset, record.size, code
         # A topic that was deleted and made again: its queue has later messages in the places of the earlier ones.
         later = found[0] > record.physical_offset and self._log.store_time_at(found[0]) >= 0
         if found != wanted and not later:
-            queue.note_wrong(offset, f"message {offset} is at {wanted}, not {found} (offset in the log, size, tag)")
+            queue.note_wrong(
+                offset, f"message {offset} is at {wanted}, but the entry says {found} (offset in the log, size, tag)"
+            )
 
     def finish(self, log_end: int, ends: QueueEnds | None) -> Iterator[tuple[str, int, str]]:
-        """(path, offset in it, what is wrong) of each queue that is not as the log says; sound ones have none."""
+        """(path, offset in it, what is wrong) of each queue that differs from the log."""
         for topic in self._fs.listdir(self._directory):
             for name in self._fs.listdir(f"{self._directory}/{topic}"):
                 if name.isdigit() and (topic, int(name)) not in self._queues:
@@ -139,7 +141,7 @@ class QueueCheck:
 
     def _note_map(self, queue: _Queue) -> None:
         if len(self._mapped) >= MAX_MAPPED:
-            # They are mapped again when their next record comes.
+            # A file is mapped again when the next record of its queue comes.
             for other in self._mapped:
                 other.close()
             self._mapped.clear()

@@ -1,7 +1,7 @@
-"""Messages by key: RocketMQ's hash tables on disk.
+"""The index of messages by key: RocketMQ's hash tables on disk.
 
 layout.py      the layout of a file
-log_keys.py    the keys of a stretch of the log, hashed
+log_keys.py    reads and hashes the keys of a range of the log
 index_file.py  one file
-index.py       all of them, following the log
+index.py       all files of a store; follows the log
 """

@@ -1,7 +1,7 @@
-"""Messages by key. The index follows the commit log: `build` reads on from ``position`` and may lag behind.
+"""The index of messages by key. It follows the commit log: `build` reads on from ``position`` and may lag behind.
 
-Keys are hashed with their topic ("topic#key"): the unique key, and each word of KEYS. A crash costs nothing: building
-goes on behind the last message that is in a file.
+Keys are hashed with their topic ("topic#key"): the unique key, and each word of KEYS. A crash loses nothing: after it,
+building goes on after the last message that a file holds.
 """
 
 from bisect import bisect_right
@@ -18,19 +18,19 @@ from broker.store.queue.ends import QueueEnds
 from mqcommon.files import FileSystem
 from mqcommon.message.javahash import KeyHasher
 
-# The most records that are read before their entries are written.
+# The most records that one step reads before it writes their entries.
 _STEP = 4096
-# The year 9998: a record's time has no CRC and may be anything, but not every number has a date.
+# The year 9998. No CRC covers a record's time, so it may be any number, and not every number is a date.
 _LATEST_MS = 253_370_000_000_000
-# How much of the log must be in memory before it is read: more than most steps take.
+# How many bytes of the log must be in memory before a step reads them: more than most steps need.
 _LOOK_BYTES = 1024 * 1024
 
 
 class IndexState(NamedTuple):
-    """What the index held at some time. ``position``: all messages before this physical offset.
+    """What the index held at some time: all messages before the physical offset ``position``.
 
-    Store times: of the first message in the newest file (None when no file has any), and of the last one in the file
-    before it (0 when there is none).
+    ``newest_begin_ms``: store time of the first message in the newest file; None if no file has any.
+    ``older_end_ms``: store time of the last message in the file before it; 0 if there is none.
     """
 
     position: int
@@ -55,7 +55,7 @@ class Index:
         self.files: list[IndexFile] = []
 
     def load(self) -> None:
-        """Open the files on disk; those of another size than configured are removed, and built anew."""
+        """Open the files on disk. Those of another size than configured are removed and rebuilt."""
         if not self._enabled:
             return
         size = index_file_bytes(self._slots, self._capacity)
@@ -71,12 +71,13 @@ class Index:
     def open_at(
         self, log: CommitLog, ends: QueueEnds | None, *, synced_to: int | None, used_by_rocketmq: bool = False
     ) -> None:
-        """Find where to go on. Files that are not what they were are removed with all that follow, and built anew.
+        """Find the position to go on from. The first file that is missing or wrong is removed with all later ones.
 
-        ``synced_to``: after a power loss, up to where the log is known to be on disk. The newest file goes then: its
-        pages may be there in part.
-        ``used_by_rocketmq``: since ``ends`` were noted. It may have gone on after messages that the index did not hold
-        yet: the files that were there then, and got more entries since, are built anew, and so are later ones.
+        They are rebuilt from the log, as an index with a hole in the middle would silently miss messages.
+        ``synced_to``: given after a power loss, the offset up to which the log is known to be on disk. The newest file
+        is removed then, as any of its pages may be missing.
+        ``used_by_rocketmq``: RocketMQ has used the store since ``ends`` were noted. It may have skipped messages that
+        the index did not hold yet, so files that have got entries since then are removed, too.
         """
         known = {name: end for name, end in ends.index_files.items() if end >= log.start} if ends else {}
         present = {file.name: file for file in self.files}
@@ -90,7 +91,7 @@ class Index:
             before = file.end_physical
             sound += 1
         if synced_to is not None:
-            # The index was on disk when its files were noted; so one is whole when there was a newer one by then.
+            # The index was synced when its files were noted. So a file is whole if a newer one was noted.
             newest_noted = max(known, default="")
             while sound and (
                 sound == len(present)
@@ -109,7 +110,7 @@ class Index:
 
     @property
     def end_physical(self) -> int:
-        """The physical offset of the last message that is in the index; -1 when it is empty."""
+        """The physical offset of the last message in the index; -1 if it is empty."""
         return self.files[-1].end_physical if self.files and self.files[-1].count > 1 else -1
 
     def build(self, log: CommitLog, limit: int) -> int:
@@ -131,16 +132,16 @@ class Index:
             new = bisect_right(entries.physicals, known)
             entries = Entries(*(column[new:] for column in entries))
         self._put(entries)
-        # What is left of a file that no record fits into is a filler.
+        # The rest of a file of the log, too short for a record, is a filler.
         self.position = base + at if done == limit or base + at == log.end else min(segment.end, log.end)
         return done
 
     def key_hash(self, topic: str, key: str) -> int:
-        """What the entries of messages of ``topic`` with ``key`` have, and some others: hashes collide."""
+        """The hash in the entries of messages of ``topic`` with ``key``. Hashes collide: other entries have it, too."""
         return self._hasher.index_hash(f"{topic}#{key}".encode())
 
     def files_of(self, begin_ms: int, end_ms: int) -> list[IndexFile]:
-        """The files that may have messages of this time, newest first."""
+        """The files that may hold messages of this time range, newest first."""
         return [file for file in reversed(self.files) if file.begin_ms <= end_ms and file.end_ms >= begin_ms - 1000]
 
     def ends(self) -> dict[str, int]:
@@ -148,7 +149,7 @@ class Index:
         return {file.name: file.end_physical for file in self.files if file.count > 1}
 
     def state(self) -> IndexState | None:
-        """What the index holds now; None when there is none."""
+        """What the index holds now; None if the index is disabled."""
         if not self._enabled:
             return None
         files = [file for file in self.files if file.count > 1]
@@ -167,7 +168,7 @@ class Index:
         del self.files[number:]
 
     def retire_before(self, log_start: int) -> list[IndexFile]:
-        """Forget the files that know only messages before ``log_start``, but never the last; not during `sync`.
+        """Drop the files that hold only messages before ``log_start``, but never the last; not during `sync`.
 
         The caller removes them from disk.
         """
@@ -179,7 +180,7 @@ class Index:
         return retired
 
     def sync(self) -> None:
-        """Make durable what was written since the last sync. Runs in any thread, one at a time."""
+        """Make durable all entries written since the last sync. Runs in any thread, one at a time."""
         files = self.files[:]
         for file in files[self._synced :]:
             file.file.sync()
@@ -212,7 +213,7 @@ class Index:
         store_ms = min(max(store_ms, 0), _LATEST_MS)
         name = datetime.fromtimestamp(store_ms / 1000).strftime("%Y%m%d%H%M%S") + f"{store_ms % 1000:03d}"
         if self.files:
-            # A start takes the files in the order of their names, whatever the clock did.
+            # A start orders the files by name, so a new name must be the highest even if the clock was set back.
             name = max(name, str(int(self.files[-1].name) + 1))
         while self._fs.exists(f"{self._directory}/{name}"):
             name = str(int(name) + 1)
@@ -224,9 +225,10 @@ class Index:
 
 
 def _whole_messages(physicals: Sequence[int], start: int, end: int) -> int:
-    """The last place up to ``end`` that is between two messages: no message may have keys in two files.
+    """The last position up to ``end`` that is between two messages: all keys of a message go into one file.
 
-    A start goes on behind the last message that is in a file, and would miss what it had in one that is lost.
+    A start goes on after the last message in the files. If the keys of a message were in two files and the second was
+    lost, those in it would be missing for good.
     """
     while start < end < len(physicals) and physicals[end - 1] == physicals[end]:
         end -= 1

@@ -10,7 +10,7 @@ from broker.store.log.residency import NotResident, check_resident
 from mqcommon.files import MappedFile
 
 _unpack_entry = ENTRY.unpack_from
-# A file has its full size at once, as RocketMQ's (420 MB); its blocks come as entries need them.
+# A file has its full size at once, as RocketMQ's has (420 MB). Its blocks are allocated in steps, as entries need them.
 ALLOCATED_BYTES = 4 * 1024 * 1024
 
 
@@ -23,13 +23,13 @@ class IndexFile:
         self.slots = slots
         self.capacity = capacity
         self.entries_at = entries_at(slots)
-        # In the machine's byte order, which is not the file's: see `_swapped`.
+        # Read in the machine's byte order, which is not the file's: see `_swapped`.
         self._slots = memoryview(self.view)[SLOTS_AT : self.entries_at].cast("i")
         (self.begin_ms, self.end_ms, self.begin_physical, self.end_physical, self.slot_count, count) = (
             HEADER.unpack_from(self.view, 0)
         )
         self.count: int = max(count, 1)
-        # Nothing is on disk of an empty file.
+        # An empty file has nothing on disk to wait for.
         self._slots_resident = self.count == 1
 
     @property
@@ -37,23 +37,22 @@ class IndexFile:
         return self.file.path.rpartition("/")[2]
 
     def is_sound(self, after: int, log_end: int) -> bool:
-        """Whether the header can be true: a file with messages from physical offset ``after`` on, before ``log_end``.
+        """Whether the header is possible: its messages are between the physical offsets ``after`` and ``log_end``.
 
-        The keys of one message may stand in two files.
+        ``after`` is the last message of the file before; both files may have keys of that message.
         """
         return 1 < self.count <= self.capacity and after <= self.begin_physical <= self.end_physical < log_end
 
     @property
     def room(self) -> int:
-        """How many entries fit yet."""
+        """How many more entries fit."""
         return self.capacity - self.count
 
     def put_many(self, hashes: Sequence[int], physicals: Sequence[int], times_ms: Sequence[int]) -> None:
-        """Add entries (key hash, physical offset, store time), as many as there is room for, and write the header.
+        """Add entries (key hash, physical offset, store time), at most `room` of them, and write the header.
 
-        DiskFull when there is no room for them: nothing is changed.
-        First the entries, then the slots that point at them, then the header: a process that is killed in between
-        leaves slots that are ahead of the header, but no slot that has lost its older entries.
+        DiskFull changes nothing. The order matters: first the entries, then the slots that point at them, then the
+        header. A kill in between leaves slots that are ahead of the header, but no slot loses its older entries.
         """
         if not hashes:
             return
@@ -77,7 +76,7 @@ class IndexFile:
         self._write_header()
 
     def newest(self, key_hash: int) -> int:
-        """The newest entry of the slot of this hash, to `walk` from; 0 when it has none."""
+        """The newest entry in the slot of this hash, where `walk` begins; 0 if there is none."""
         place = key_hash % self.slots
         check_resident(self.file, SLOTS_AT + place * SLOT_BYTES, SLOT_BYTES)
         (number,) = _swapped([self._slots[place]])
@@ -86,8 +85,8 @@ class IndexFile:
     def walk(self, at: int, key_hash: int, begin_ms: int, end_ms: int, most: int) -> tuple[list[int], int, int]:
         """Look at up to ``most`` entries of a slot, newest first, from entry ``at`` on.
 
-        (physical offsets of those with this hash, stored within the time range; entries looked at; the entry to go on
-        with, 0 at the end). It ends early before an entry that is on disk only; NotResident when that is the first.
+        Returns (physical offsets of entries with this hash and time range, number of entries looked at, next entry or 0
+        at the end). Stops early before an entry that is on disk only; NotResident if that is the first one.
         """
         found: list[int] = []
         looked = 0
@@ -109,11 +108,11 @@ class IndexFile:
         return found, looked, at if 0 < at < self.count else 0
 
     def newest_entries(self) -> "array[int]":
-        """The newest entry of each slot; 0 where it has none."""
+        """The newest entry of each slot; 0 where there is none."""
         return array("i", map(self._known, _swapped(self._slots)))
 
     def _check_slots(self) -> None:
-        """NotResident when the slots are on disk only, as they may be after a start: entries go anywhere in them."""
+        """NotResident if the slots are on disk only, as they may be after a start: a new entry may change any slot."""
         if not self._slots_resident:
             check_resident(self.file, 0, self.entries_at)
             self._slots_resident = True
@@ -123,7 +122,7 @@ class IndexFile:
         self.file.close()
 
     def _newest_of(self, places: list[int]) -> "array[int]":
-        """For an entry at each of these slots in turn: the one before it there, 0 when it is the first."""
+        """For a new entry in each of these slots in turn: the entry before it in the slot, 0 if there is none."""
         slots = self._slots
         found = _swapped([slots[place] for place in places])
         if max(found) >= self.count or min(found) < 0:
@@ -136,7 +135,7 @@ class IndexFile:
         return found
 
     def _known(self, number: int) -> int:
-        """The newest entry of a slot that says ``number``: what a kill left behind the header does not count yet."""
+        """The newest entry of a slot that says ``number``, without entries that a kill left past the header's count."""
         while number >= self.count:
             if number >= self.capacity:
                 return 0
@@ -147,12 +146,12 @@ class IndexFile:
         return max(number, 0)
 
     def _seconds(self, times_ms: Sequence[int]) -> Iterable[int]:
-        """The times as entries hold them."""
+        """The times in seconds since the file's first message, as entries hold them."""
         begin_ms = self.begin_ms
         earliest, latest = (min(times_ms) - begin_ms) // 1000, (max(times_ms) - begin_ms) // 1000
         if earliest == latest and 0 <= earliest <= MAX_SECONDS:
             return repeat(earliest)
-        # A record's time has no CRC: it may be anything.
+        # No CRC covers a record's time: it may be any number.
         return [min(max((time_ms - begin_ms) // 1000, 0), MAX_SECONDS) for time_ms in times_ms]
 
     def _write_header(self) -> None:
@@ -161,7 +160,7 @@ class IndexFile:
 
 
 def _swapped(numbers: Iterable[int]) -> "array[int]":
-    """Slots as the machine reads them from what the file means, and back."""
+    """Slot values converted between the file's byte order and the machine's."""
     swapped = array("i", numbers)
     if sys.byteorder == "little":
         swapped.byteswap()

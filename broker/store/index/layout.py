@@ -11,17 +11,17 @@ import struct
 HEADER = struct.Struct(">qqqqii")
 ENTRY = struct.Struct(">iqii")
 SLOTS_AT = HEADER.size
-# One int. index_file.py reads and writes all slots as one array.
+# A slot is one int. index_file.py reads and writes all slots as one array.
 SLOT_BYTES = 4
 ENTRY_BYTES = ENTRY.size
 MAX_SECONDS = 0x7FFFFFFF
 
 
 def entries_at(slots: int) -> int:
-    """Where entry 0 is in a file with so many slots."""
+    """Where entry 0 is in a file with ``slots`` slots."""
     return SLOTS_AT + slots * SLOT_BYTES
 
 
 def index_file_bytes(slots: int, capacity: int) -> int:
-    """The size of a file with so many slots and entries."""
+    """The size of a file with this many slots and entries."""
     return entries_at(slots) + capacity * ENTRY_BYTES

@@ -1,7 +1,7 @@
-"""The keys of the messages in a stretch of the log, hashed: what the index is made of.
+"""Reads and hashes the keys of the messages in a range of the log, for the index.
 
-Runs of records with the unique key in one place are taken apart at once (mqcommon/message/columns.py); all others are
-read one by one. Both give the same.
+Runs of records with the unique key at the same position are decoded together (mqcommon/message/columns.py), all others
+one by one. Both ways give the same result.
 Neighbours: index.py (owns this), mqcommon/message/javahash.py.
 """
 
@@ -20,14 +20,14 @@ from mqcommon.message.record import decode_record
 
 _HEAD = HEAD_V4.reader("size", "magic", "sys_flag", "store_timestamp", "body_length")
 _BODY_AT = HEAD_V4.size
-# In what follows the body: the topic.
+# Where the topic is, counted from the end of the body.
 _TOPIC_AT = TOPIC_LENGTH_V1.size
 _RUN_HEAD = HEAD_V4.format("store_timestamp")
 _UNIQ_KEY = b"UNIQ_KEY\x01"
 _KEYS = b"KEYS\x01"
 _MAX_REACH = 256
 _MAX_STARTS = 4096
-# Longer ones are rare, and would make what is remembered large.
+# Longer starts are not cached: they are rare, and would make the cache large.
 _MAX_START = 512
 
 
@@ -40,7 +40,7 @@ class Entries(NamedTuple):
 
 
 class LogKeys:
-    """Reads keys, and remembers what records had in common."""
+    """Reads keys. Caches what records have in common."""
 
     def __init__(self, hasher: KeyHasher) -> None:
         self._hasher = hasher
@@ -50,7 +50,7 @@ class LogKeys:
     def read(self, view: mmap.mmap, at: int, end: int, base: int, limit: int) -> tuple[Entries, int, int]:
         """(entries of up to ``limit`` records from ``at`` on, where the next record is, how many records).
 
-        ``base`` is the physical offset of the view's first byte. Ends early where no record is.
+        ``base`` is the physical offset of the view's first byte. Ends early where there is no record.
         """
         entries = Entries([], [], [])
         done = next_try = 0
@@ -81,13 +81,13 @@ class LogKeys:
         return entries, at, done
 
     def _usual(self, tail: bytes) -> list[int]:
-        """Hashes of the keys in what follows the body of a record with a topic of up to 127 bytes."""
+        """Hashes of the keys in the part after the body, of a record with a topic of up to 127 bytes."""
         first = tail[0] + TAIL_BYTES_V1
         prefix = tail[_TOPIC_AT : tail[0] + _TOPIC_AT] + b"#"
         key_at = _unique_key_at(tail)
         key_end = tail.find(b"\x02", key_at)
         if 0 < key_at < key_end and tail.find(_KEYS) < 0:
-            # The plain case: a unique key and no others.
+            # The common case: a unique key and no other keys.
             return [self._hasher.index_hash(prefix + tail[key_at:key_end])]
         return [self._hasher.index_hash(prefix + key) for key in index_keys(tail[first:])]
 
@@ -96,7 +96,7 @@ class LogKeys:
         try:
             record = decode_record(raw, check_crc=False)
         except ProtocolError:
-            # What cannot be read can't be found by key either.
+            # A record that cannot be decoded cannot be found by key.
             return [], 0
         if record.sys_flag & TRANSACTION_MASK == TRANSACTION_ROLLBACK:
             return [], 0
@@ -107,7 +107,7 @@ class LogKeys:
     # --- runs
 
     def _run(self, data: bytes, size: int, body_bytes: int, physical: int, entries: Entries) -> int:
-        """Add the entries of the records at the start of ``data`` that have the first one's shape; how many."""
+        """Add the entries of the first records of ``data``, while they have one shape; returns how many records."""
         run = self._runs.read(data, size, body_bytes)
         if run is None:
             return 0
@@ -123,7 +123,7 @@ class LogKeys:
         return run.records
 
     def _hashes(self, heads: Sequence[bytes], high: Sequence[bytes], low: Sequence[bytes]) -> list[int]:
-        """The hashes of the keys whose starts ``heads`` end in, with their last two pairs; KeyError if not plain."""
+        """The hash of each key, from its start (the end of its head) and last two pairs; KeyError if unusual."""
         starts, pairs, last_pairs = self._starts, self._hasher.high, self._hasher.low
         return [
             h if (h := starts[a] + pairs[b] + last_pairs[c] & 0xFFFFFFFF) < 0x80000000 else 0x100000000 - h & 0x7FFFFFFF
@@ -143,7 +143,7 @@ def _learn_shape(raw: bytes, body_bytes: int) -> Shape[None] | None:
 
 
 class _Starts(dict[bytes, int]):
-    """From the topic to the key without its tail -> what that part of "topic#key" adds; KeyError if not plain."""
+    """From the topic to the key without its tail -> the hash of that part of "topic#key"; KeyError if unusual."""
 
     def __missing__(self, head: bytes) -> int:
         key_at = _unique_key_at(head)
@@ -158,9 +158,9 @@ class _Starts(dict[bytes, int]):
 
 
 def _unique_key_at(tail: bytes) -> int:
-    """Where the unique key is in a record's end (topic, properties); -1 when there is none.
+    """Where the unique key is in the part after the body; -1 if there is none.
 
-    Messages that a Java client of 5.x sent in a batch have two: the last one, the batch's, counts.
+    Messages that a Java client of 5.x sent in a batch have two: the last one, which is the batch's, counts.
     """
     first = tail[0] + TAIL_BYTES_V1
     at = tail.rfind(_UNIQ_KEY, first)
@@ -168,7 +168,7 @@ def _unique_key_at(tail: bytes) -> int:
 
 
 def index_keys(properties: bytes) -> list[bytes]:
-    """The unique key and the words of KEYS, out of an encoded properties string."""
+    """The unique key and the words of KEYS in encoded properties."""
     keys: list[bytes] = []
     for name, many in ((b"UNIQ_KEY", False), (b"KEYS", True)):
         value = find_property(properties, name)

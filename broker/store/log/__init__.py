@@ -1,10 +1,11 @@
-"""The commit log: all messages of the broker, in the order in which they came.
+"""The commit log: all messages of the broker, in the order of arrival.
 
-segment.py      files of equal size as one long array; queues are kept so, too
+segment.py      files of equal size as one long array of bytes; consume queues use it, too
 commitlog.py    appends and reads
 residency.py    reads that refuse to wait for the disk
 sound.py        what a sound record is
-scan.py         from record to record, to where the sound ones end
+scan.py         reads record by record, to the end of the sound ones
 stored_time.py  when the first message of a file was stored
-log_files.py file_size.py   the files as they lie on disk
+log_files.py    read-only access to the files of a log that may be damaged
+file_size.py    compares the size of the files with the configured one
 """

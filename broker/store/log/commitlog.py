@@ -1,7 +1,7 @@
 """All messages of the broker in one log, whatever their topic.
 
 An append is a copy into the mapped file. `flush` makes it durable; it may run in a thread while appends go on.
-A slave's log gets its master's bytes into `room`, which may end within a record; replica.py moves ``end`` after them.
+On a slave, the master's bytes are written into `room` and may end within a record; replica.py then moves ``end``.
 """
 
 import mmap
@@ -12,12 +12,11 @@ from mqcommon.errors import StoreError
 from mqcommon.files import FileSystem
 from mqcommon.message.layout import BLANK_BYTES, BLANK_MAGIC, MAGIC_V1, MAGIC_V2, SIZE_MAGIC
 
-# What was written last is at the young end of the kernel's lists, or not even on disk: a broker that writes this much
-# between two reads of it keeps it in memory, and one that writes less reads little of it. At the worst a read of it
-# waits for the disk once.
+# The last bytes written are almost certainly in the page cache: the kernel evicts the oldest pages first, and some of
+# these are not on disk yet. At worst one read waits for the disk.
 RECENT_BYTES = 32 * 1024 * 1024
-# How far pages are made ready ahead of the end, and how many at once. A first write to a page costs 5 µs, and now and
-# then, where the kernel reads ahead or its journal is busy, many ms.
+# How many bytes of pages are made ready ahead of the end, in all and at once. The first write to a page costs 5 µs, and
+# sometimes many ms, when the kernel reads ahead or its journal is busy.
 AHEAD_BYTES = 4 * 1024 * 1024
 POPULATE_BYTES = 1024 * 1024
 
@@ -25,7 +24,7 @@ POPULATE_BYTES = 1024 * 1024
 class CommitLog:
     """The log from ``start`` to ``end`` (physical offsets, bytes); durable up to ``flushed``.
 
-    ``raw_end`` and ``raw_flushed`` are the same of all bytes that are there, records or not yet.
+    ``raw_end`` and ``raw_flushed`` also count a slave's bytes past ``end``, which may end within a record.
     """
 
     def __init__(self, fs: FileSystem, directory: str, segment_bytes: int) -> None:
@@ -36,15 +35,15 @@ class CommitLog:
         self.flushed = 0
         self.raw_flushed = 0
         self._copied = 0
-        # How often a file was synced by `flush`.
+        # How many times `flush` has synced a file.
         self.syncs = 0
         self._view: mmap.mmap | None = None
         self._base = 0
         self._limit = 0
         self._opened_at = 0
-        # All pages before it are ready to be written to, or will be soon.
+        # All pages before this offset are ready to be written to, or a thread is making them ready.
         self._populated = 0
-        #: When the log has grown beyond this, `take_unpopulated` has something.
+        #: `take_unpopulated` has nothing to do until the log has grown past this.
         self.populate_at = 0
 
     @property
@@ -58,7 +57,7 @@ class CommitLog:
     def open_at(self, end: int, *, flushed: int, clear: bool) -> None:
         """Go on appending at ``end``; all before ``flushed`` is on disk.
 
-        ``clear`` removes what a crash left behind the end, so that it can never come back.
+        ``clear`` zeroes the bytes that a crash left after the end, so that no later start can take them for records.
         """
         if clear:
             self.chain.clear_from(end)
@@ -71,9 +70,9 @@ class CommitLog:
 
     @property
     def wants_file(self) -> bool:
-        """Whether little is left of the file that is written to, and the next one is not there yet."""
+        """Whether the current file is nearly full and the next one is not made yet."""
         left = self._limit - self.end
-        # A slave adds its files as its master's bytes come.
+        # A slave adds files itself, as the bytes of its master come.
         return (
             self._view is not None
             and not self._copied
@@ -89,9 +88,9 @@ class CommitLog:
         self.chain.prepare(after)
 
     def reserve(self, size: int) -> int:
-        """The physical offset where ``size`` bytes will go; rolls to the next file when they do not fit.
+        """The physical offset for the next ``size`` bytes; rolls to the next file if they do not fit.
 
-        DiskFull when the next file cannot be allocated: the log stays as it is.
+        DiskFull if the next file cannot be allocated; the log is then unchanged.
         """
         end = self.end
         if end + size + BLANK_BYTES > self._limit:
@@ -109,22 +108,22 @@ class CommitLog:
 
     @property
     def needs_file(self) -> bool:
-        """Whether `room` needs a file to be added first."""
+        """Whether `room` needs a call of `add_file` first."""
         return self.chain.at(self.raw_end) is None
 
     def add_file(self) -> None:
-        """Add the next file. Blocks; DiskFull when there is no room."""
+        """Add the next file. Blocks. Raises DiskFull."""
         self.chain.extend(self.raw_end)
 
     def room(self, size: int) -> Span:
-        """Where the next ``size`` bytes of a master's go, or as many of them as fit into the file."""
+        """Where to write the next ``size`` bytes from a master, or as many of them as fit into the file."""
         at = self.raw_end
         segment = self.chain.at(at)
         assert segment is not None
         return Span(segment.file, at - segment.base, min(size, segment.end - at))
 
     def copied(self, size: int) -> None:
-        """So many bytes were written where `room` said."""
+        """Note that ``size`` bytes were written where `room` said."""
         self._copied = self.raw_end + size
 
     def read(self, offset: int, size: int) -> bytes:
@@ -133,7 +132,7 @@ class CommitLog:
         return self.copy(offset, size)
 
     def copy(self, offset: int, size: int) -> bytes:
-        """As `read`, of bytes that may be waited for or are known to be in memory."""
+        """As `read`, for bytes that are known to be in memory, or if the caller may wait for the disk."""
         segment = self.chain.at(offset)
         if segment is None:
             raise self._absent(offset)
@@ -148,11 +147,11 @@ class CommitLog:
         return Span(segment.file, start - segment.base, end - start)
 
     def is_recent(self, offset: int) -> bool:
-        """Whether all from ``offset`` on is in memory for sure, or as good: written lately, and by this process."""
+        """Whether all from ``offset`` on is almost certainly in the page cache: this process wrote it lately."""
         return offset >= max(self._opened_at, self.end - RECENT_BYTES)
 
     def take_unpopulated(self) -> Span | None:
-        """Bytes ahead of the end whose pages should be made ready to be written to; None when there are enough."""
+        """Bytes ahead of the end whose pages should be made ready to be written to; None if enough are."""
         start = max(self._populated, self.end)
         stop = min(start + POPULATE_BYTES, self._limit)
         if start >= stop or start >= self.end + AHEAD_BYTES:
@@ -162,7 +161,7 @@ class CommitLog:
         return self.span(start, stop)
 
     def record_at(self, offset: int) -> bytes | None:
-        """The record that starts at ``offset``; None when there is none."""
+        """The record that starts at ``offset``; None if there is none."""
         if not self.start <= offset < self.end or offset + BLANK_BYTES > self.end:
             return None
         size, magic = SIZE_MAGIC.unpack(self.read(offset, BLANK_BYTES))
@@ -172,14 +171,14 @@ class CommitLog:
         return record if len(record) == size else None
 
     def holds_something_at(self, offset: int) -> bool:
-        """Whether bytes were written at ``offset``, wherever the log is said to end."""
+        """Whether there are bytes other than zeros at ``offset``, which may be past the log's end."""
         segment = self.chain.at(offset)
         return segment is not None and any(
             segment.file.view[offset - segment.base : offset - segment.base + BLANK_BYTES]
         )
 
     def flush(self) -> int:
-        """Make durable all that is written when this starts; returns up to where. Runs in any thread, one at a time."""
+        """Make all bytes written so far durable; returns the end of the log. Runs in any thread, one at a time."""
         end, raw_end = self.end, self.raw_end
         if raw_end > self.raw_flushed:
             for segment in self.chain.segments[:]:
@@ -187,7 +186,7 @@ class CommitLog:
                     segment.sync()
                     self.syncs += 1
             self.raw_flushed = raw_end
-        # Where a record ends, as every checkpoint must.
+        # A checkpoint must end with a record, so this is `end` and not `raw_end`.
         self.flushed = end
         return end
 

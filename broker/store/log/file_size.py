@@ -1,4 +1,4 @@
-"""Whether the commit log on disk has files of the configured size; a Java broker's directory may have any."""
+"""Checks that the commit log's files have the configured size: a Java broker's directory may have any."""
 
 from broker.store.log.segment import NAME_DIGITS
 from mqcommon.errors import ConfigError
@@ -8,9 +8,9 @@ KEY = "mappedFileSizeCommitLog"
 
 
 def refuse_other_size(fs: FileSystem, directory: str, configured: int, *, ours: bool) -> None:
-    """ConfigError when the files in ``directory`` were made with another size.
+    """ConfigError if the files in ``directory`` were made with another size.
 
-    ``ours``: the store was open here before, and a single short file is one whose allocation a crash cut off.
+    ``ours``: Skylark has used the store. A single short file is then one that a crash kept from being allocated.
     """
     names = [name for name in fs.listdir(directory) if len(name) == NAME_DIGITS and name.isdigit()]
     if not names:
@@ -20,7 +20,7 @@ def refuse_other_size(fs: FileSystem, directory: str, configured: int, *, ours: 
     if found in (0, configured) or (found < configured and ours and len(names) == 1):
         return
     if int(names[0]) % found or (len(names) > 1 and int(names[1]) - int(names[0]) != found):
-        return  # no size of files: a cut one, or a damaged one, of which whoever loads the files tells
+        return  # not a possible file size: a damaged file, which the load of the files reports
     raise ConfigError(
         f"{path} has {found} bytes, but {KEY} is {configured}: set {KEY}={found} in the conf file; "
         "the size cannot change for a store that has messages"

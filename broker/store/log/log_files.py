@@ -1,4 +1,4 @@
-"""The commit log's files as they lie on disk, whatever is wrong with them; read only."""
+"""Read-only access to the commit log's files, however damaged they are."""
 
 from broker.store.log.segment import NAME_DIGITS
 from broker.store.log.sound import sound_record
@@ -40,7 +40,7 @@ class LogFile:
 
 
 class LogFiles:
-    """All files of ``directory``, as far as they can be mapped. ``problems``: (path, size, what is wrong)."""
+    """All files of ``directory`` that can be mapped. ``problems``: (path, size, what is wrong)."""
 
     def __init__(self, fs: FileSystem, directory: str) -> None:
         names = [n for n in fs.listdir(directory) if len(n) == NAME_DIGITS and n.isdigit()]
@@ -54,7 +54,7 @@ class LogFiles:
             if int(name) != expected:
                 self.problems.append((f"{directory}/{expected:0{NAME_DIGITS}d}", 0, "the file is missing"))
             if size != self.file_bytes and name != names[-1]:
-                # The last one may be short: a crash came before it was allocated.
+                # The last one may be short: a crash may have come before it was allocated.
                 self.problems.append((path, size, f"the file ends after {size:,} of {self.file_bytes:,} bytes"))
             expected = int(name) + self.file_bytes
             if size:
@@ -62,18 +62,18 @@ class LogFiles:
         self.total_bytes = sum(sizes) or 1
 
     def at(self, offset: int) -> LogFile | None:
-        """The file that holds ``offset``; the next one behind a gap."""
+        """The file that holds ``offset``; in a gap, the next file."""
         return next((file for file in self.files if file.end > offset), None)
 
     def next_sound(self, start: int) -> int | None:
-        """Physical offset of the first sound record at or behind ``start``, in any file."""
+        """Physical offset of the first sound record at or after ``start``, in any file."""
         for file in self.files:
             if file.end > start and (found := file.next_sound(start)) is not None:
                 return found
         return None
 
     def store_time_at(self, physical: int) -> int:
-        """When the record whose head is at ``physical`` was stored (ms); -1 when no record begins there."""
+        """When the record whose head is at ``physical`` was stored (ms); -1 if no record begins there."""
         file = self.at(physical)
         if file is None or not file.base <= physical <= file.end - MIN_RECORD:
             return -1

@@ -1,9 +1,9 @@
 """Reads that refuse to wait for the disk.
 
-Within `resident_only`, a read of bytes that are not in memory raises NotResident instead, which names them. Whoever
-asked lets a thread `warm` them, and asks again, with the bytes that the thread got. So everything that reads the store
-stays plain code, and the event loop never stands still for a page fault. Reads outside are not looked at.
-Neighbour: delivery/cold.py (asks again).
+Within `resident_only`, a read of bytes that are not in memory raises NotResident, which names them. The caller has a
+thread read them (`warm`) and repeats the operation with these bytes. So code that reads the store stays plain, and no
+page fault blocks the event loop. Reads outside of `resident_only` are not checked.
+Neighbour: delivery/cold.py (repeats the operation).
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ class Span(NamedTuple):
 
 
 class NotResident(SkylarkError):
-    """``spans`` are on disk only; or, when not ``on_disk``, so many bytes that a thread should copy them."""
+    """``spans`` are on disk only or, if not ``on_disk``, so large that a thread should copy them."""
 
     def __init__(self, spans: Sequence[Span], *, on_disk: bool = True) -> None:
         super().__init__(f"{len(spans)} ranges are not in memory, the first of {spans[0].file.path} at {spans[0].at}")
@@ -39,7 +39,7 @@ _GOT: ContextVar[Mapping[Span, bytes] | None] = ContextVar("resident_only", defa
 class resident_only:
     """``with resident_only(got):`` reads within raise NotResident when they would wait for the disk.
 
-    ``got``: what a thread has read for them.
+    ``got``: bytes that a thread has read for these reads.
     """
 
     __slots__ = ("_got", "_token")
@@ -55,14 +55,14 @@ class resident_only:
 
 
 def bytes_got() -> Mapping[Span, bytes] | None:
-    """What a thread has read; None outside of `resident_only`."""
+    """The bytes that a thread has read; None outside of `resident_only`."""
     return _GOT.get()
 
 
 def check_resident(file: MappedFile, at: int, size: int, *, around: int = 0) -> None:
-    """NotResident when these bytes are not in memory, within `resident_only`.
+    """Within `resident_only`, raise NotResident if these bytes are not in memory.
 
-    ``around``: the blocks of this size that hold the bytes are brought in with them, where others near are read soon.
+    ``around``: read whole blocks of this size, because bytes nearby will be needed soon.
     """
     if _GOT.get() is not None and not file.resident(at, size):
         if around:
@@ -72,12 +72,12 @@ def check_resident(file: MappedFile, at: int, size: int, *, around: int = 0) -> 
 
 
 def warm(cold: NotResident) -> dict[Span, bytes]:
-    """Bring the bytes into memory, and give them. Blocks; for a thread.
+    """Read the bytes into memory and return them. Blocks; for a thread.
 
-    The kernel reads ahead by itself: with posix_fadvise(WILLNEED) for what follows the rate was half (measured).
+    The kernel reads ahead by itself: posix_fadvise(WILLNEED) for the bytes that follow halved the rate (measured).
     """
     got: dict[Span, bytes] = {}
     for span in cold.spans:
-        with suppress(FileClosed):  # it is gone by now: who asks again learns that
+        with suppress(FileClosed):  # the file was removed: the repeated read will see that
             got[span] = span.file.pread(span.at, span.size)
     return got

@@ -14,13 +14,13 @@ PROGRESS_RECORDS = 4096
 
 OnRecord = Callable[[Record], None]
 OnProgress = Callable[[int], None]
-# Of a sound record at a byte of a mapped file: why it is a torn copy, "" when it is not.
+# Says why a sound record, at some byte of a mapped file, is a torn copy; "" if it is not.
 IsTorn = Callable[[mmap.mmap, int, Record], str]
 
 
 @dataclass
 class ScanResult:
-    """``end``: one past the last sound record; ``reason``: why it ends in ``file`` there, "" when nothing follows."""
+    """``end``: one past the last sound record; ``reason``: what is wrong there in ``file``, "" if nothing follows."""
 
     end: int
     records: int = 0
@@ -37,7 +37,7 @@ def scan_log(
     check_crc: bool = True,
     torn: IsTorn = lambda view, at, record: "",
 ) -> ScanResult:
-    """Read the log from ``start``, a record's beginning; each sound record goes to ``on_record``."""
+    """Read the log from ``start``, where a record must begin. ``on_record`` gets each sound record."""
     found = ScanResult(start)
     segment = log.chain.at(start)
     at = start

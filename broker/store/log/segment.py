@@ -1,10 +1,10 @@
-"""Files of equal size, named by the offset of their first byte (20 digits): one long array of bytes.
+"""Files of equal size that form one long array of bytes, each named by the offset of its first byte (20 digits).
 
-Old segments are mapped when they are first read. A new one is allocated on disk before it is mapped, so that a full
-disk is an error here and never a SIGBUS later.
+Old segments are mapped at their first read. A new one is allocated on disk before it is mapped, so that a full disk is
+an error here, and not a SIGBUS at some later write.
 
 Threads: the list of segments belongs to the event loop. A thread gets a copy of it, or a `Segment`. Only `prepare`,
-`sync` and `remove_retired` may run in a thread; they touch nothing that the loop writes without a lock.
+`sync` and `remove_retired` may run in a thread: they touch nothing that the event loop changes without a lock.
 """
 
 import threading
@@ -34,7 +34,7 @@ class Segment:
 
     @property
     def file(self) -> MappedFile:
-        """The mapped file; maps it when this is its first use."""
+        """The mapped file; the first use maps it."""
         if self._file is None:
             self._file = self._fs.open_map(self.path, self.size, create=False)
             self._on_map(self)
@@ -50,12 +50,12 @@ class Segment:
         return self._file.view[at : at + size] if self._file else self._fs.read_part(self.path, at, size)
 
     def allocate(self, allocated: int | None = None) -> None:
-        """Give the file its full size, and blocks to its first ``allocated`` bytes (None: all). DiskFull else."""
+        """Give the file its full size, and blocks for its first ``allocated`` bytes (None: all). Raises DiskFull."""
         self._file = self._fs.open_map(self.path, self.size, create=True, allocated=allocated)
         self._on_map(self)
 
     def clear_from(self, offset: int) -> None:
-        """Cut the file at ``offset``; `allocate` gives it its size again, in zeros."""
+        """Cut the file at ``offset``; `allocate` then extends it with zeros to its full size."""
         self.close()
         file = self._fs.open_append(self.path)
         try:
@@ -65,7 +65,7 @@ class Segment:
             file.close()
 
     def zero_from(self, offset: int, *, sync: bool) -> None:
-        """All bytes from ``offset`` on become zeros without blocks; ``sync``: for good."""
+        """Make all bytes from ``offset`` on zeros without blocks; ``sync``: durably."""
         self.close()
         file = self._fs.open_append(self.path)
         try:
@@ -77,14 +77,14 @@ class Segment:
             file.close()
 
     def sync(self) -> None:
-        """What was written is on disk when this returns; nothing to do when the file is not mapped."""
+        """Make all written bytes durable. Does nothing if the file is not mapped."""
         file = self._file
         if file is not None:
-            with suppress(FileClosed):  # the log no longer starts before it, and the cleaner removed it
+            with suppress(FileClosed):  # the cleaner has removed the file from the front of the log
                 file.sync()
 
     def remove(self) -> None:
-        """Take the file off the disk, if it is there yet; whoever still reads its descriptor can."""
+        """Remove the file from disk if it is still there. Readers that have its descriptor open can go on."""
         if self._fs.exists(self.path):
             self._fs.remove(self.path)
         self.close()
@@ -98,10 +98,10 @@ class Segment:
 class SegmentChain:
     """The segments of one directory, without gaps. The directory appears with the first segment.
 
-    ``durable_files``: a new file is on disk before it is used, so that a power loss leaves no gap; else a gap may be
-    there after one, and what lies behind it is dropped: the owner can make it anew.
-    ``allocated``: how much of a new file gets blocks at once; the owner allocates the rest as it goes.
-    ``on_map`` is called whenever a segment was mapped.
+    ``durable_files``: a new file is synced before it is used, so that a power loss leaves no gap. Without it there may
+    be a gap after a power loss; the files after it are then dropped, and the owner must be able to make them again.
+    ``allocated``: how many bytes of a new file get blocks at once; the owner allocates the rest as needed.
+    ``on_map`` is called after each mapping of a segment.
     """
 
     __slots__ = (
@@ -135,19 +135,19 @@ class SegmentChain:
         self.directory = directory
         self.segment_bytes = segment_bytes
         self.segments: list[Segment] = []
-        # Where the files ended when they were loaded: a short one gets its size again.
+        # Where the files ended when they were loaded, before a short one was extended to its full size.
         self.loaded_end = 0
-        # Out of the chain, not yet off the disk; oldest first.
+        # Removed from the chain but not yet from disk; oldest first.
         self.retired: list[Segment] = []
         # Made ahead by `prepare`, not yet in the chain.
         self._next: Segment | None = None
         self._making = threading.Lock()
 
     def load(self, durable_end: int = 0) -> bool:
-        """Find the segments on disk. StoreCorrupt when one is missing or of another size, and that matters.
+        """Find the segments on disk. With ``durable_files``, StoreCorrupt if one is missing or of a wrong size.
 
-        Where it does not, what lies behind the gap is dropped, and the answer is False. ``durable_end``: all before it
-        was on disk once.
+        Without ``durable_files`` the first such file and all later ones are dropped, and the result is False.
+        ``durable_end``: all before it is known to have been on disk.
         """
         names = [n for n in self._fs.listdir(self.directory) if len(n) == NAME_DIGITS and n.isdigit()]
         for number, name in enumerate(names):
@@ -165,7 +165,7 @@ class SegmentChain:
                 raise StoreCorrupt(path, size, f"the file ends here, and all before {durable_end} was on disk")
             self.loaded_end = segment.base + size
             if size < self.segment_bytes:
-                # A crash before the file was allocated, or between cutting a torn tail and allocating it again.
+                # A crash came before the file was allocated, or between the cut of a torn tail and the next allocation.
                 self._allocate(segment)
             self.segments.append(segment)
         if self.segments and self.end < durable_end:
@@ -192,7 +192,7 @@ class SegmentChain:
 
     @property
     def end(self) -> int:
-        """One past the last byte that has a place on disk."""
+        """The end of the last file."""
         return self.segments[-1].end if self.segments else 0
 
     def at(self, offset: int) -> Segment | None:
@@ -204,7 +204,7 @@ class SegmentChain:
         return segments[index] if 0 <= index < len(segments) else None
 
     def read_file(self, offset: int, size: int) -> bytes:
-        """``size`` bytes at ``offset``, out of the file and not out of a map; for any thread. Empty when not there."""
+        """``size`` bytes at ``offset``, read from the file and not from a map; for any thread. Empty if not there."""
         segment = self.at(offset)
         return b"" if segment is None else self._fs.read_part(segment.path, offset - segment.base, size)
 
@@ -213,18 +213,18 @@ class SegmentChain:
         return [segment for segment in self.segments if segment.base < end and segment.end > start]
 
     def extend(self, base: int | None = None) -> Segment:
-        """Add a segment at the end (the first one at ``base``). DiskFull when there is no room for it."""
+        """Add a segment at the end (the first one at ``base``). Raises DiskFull."""
         if not self.segments:
             self._fs.mkdirs(self.directory)
         at = self.end if self.segments else (base or 0)
         with self._making:
-            # In the chain before `prepare` may look at the chain's end again.
+            # Under the lock, so that `prepare` sees the new end of the chain.
             segment, self._next = self._next or self._new_segment(at), None
             self.segments.append(segment)
         return segment
 
     def cover(self, start: int, end: int) -> None:
-        """Take in the files that hold ``start`` to ``end``, which the owner has made."""
+        """Add to the chain the files that hold ``start`` to ``end``, which the owner has made."""
         at = self.end if self.segments else start // self.segment_bytes * self.segment_bytes
         while at < end:
             self.segments.append(Segment(self._fs, self._path(at), at, self.segment_bytes, self._on_map))
@@ -232,13 +232,13 @@ class SegmentChain:
 
     @property
     def is_prepared(self) -> bool:
-        """Whether the file that `extend` will need is there."""
+        """Whether the file that `extend` will need is made already."""
         return self._next is not None
 
     def prepare(self, end: int) -> None:
         """Make the file after the chain's ``end``, so that `extend` need not wait for the disk. For any thread.
 
-        Nothing is made when the chain has grown past ``end`` meanwhile. DiskFull when there is no room.
+        Does nothing if the chain has grown past ``end`` meanwhile. Raises DiskFull.
         """
         with self._making:
             if self.segments and self._next is None and self.end == end:
@@ -257,7 +257,7 @@ class SegmentChain:
         return f"{self.directory}/{base:0{NAME_DIGITS}d}"
 
     def clear_from(self, offset: int) -> None:
-        """Make all bytes from ``offset`` on zero, and remove the segments behind it."""
+        """Make all bytes from ``offset`` on zero, and remove the segments after it."""
         self.cut_after(offset)
         segment = self.at(offset)
         if segment is not None:
@@ -265,32 +265,32 @@ class SegmentChain:
             self._allocate(segment)
 
     def zero_from(self, offset: int, *, sync: bool) -> None:
-        """Make all bytes from ``offset`` on zero, in files that keep their size; ``sync``: for good."""
+        """Make all bytes from ``offset`` on zero, in files that keep their size; ``sync``: durably."""
         for segment in self.between(offset, self.end):
             segment.zero_from(max(offset, segment.base), sync=sync)
 
     def cut_after(self, offset: int) -> None:
-        """Remove the segments that lie wholly at or after ``offset``."""
+        """Remove the segments that begin at or after ``offset``, but never the first one."""
         while self.segments and self.segments[-1].base >= offset and self.segments[-1].base > self.start:
             self._remove(self.segments.pop())
 
     def retire_before(self, offset: int) -> int:
-        """Take the segments that lie wholly before ``offset`` out of the chain, but never the last; returns how many.
+        """Take the segments wholly before ``offset`` out of the chain, but never the last one; returns how many.
 
-        `remove_retired` takes them off the disk.
+        `remove_retired` removes them from disk.
         """
         segments = self.segments
         count = max(min((offset - self.start) // self.segment_bytes, len(segments) - 1), 0)
         if count:
             self.retired += segments[:count]
-            # A new list: other threads may be going through the old one.
+            # A new list: other threads may be iterating over the old one.
             self.segments = segments[count:]
         return count
 
     def remove_retired(self) -> None:
-        """Take retired segments off the disk. Blocks: for any thread, one at a time. OSError leaves them to be retried.
+        """Remove retired segments from disk. Blocks: for any thread, one at a time. Can be repeated after OSError.
 
-        Oldest first, and each is gone for good before the next: a crash between two never leaves a gap.
+        Oldest first, and each removal is durable before the next one, so that no crash leaves a gap.
         """
         while self.retired:
             self.retired[0].remove()
@@ -312,7 +312,7 @@ class SegmentChain:
         segment.close()
         self._fs.remove(segment.path)
         if self._durable_files:
-            # One by one: were they to come back in any order after a power loss, there would be a gap.
+            # Sync after each one: if a power loss brought only some of them back, there could be a gap.
             self._fs.fsync_dir(self.directory)
 
     def close(self) -> None:

@@ -1,15 +1,15 @@
-"""What a sound record is, and how a torn copy of one is told from a whole one. Pure.
+"""What a sound record is, and how to tell a torn copy of a record from a whole one. Pure.
 
-One definition for all: what a send accepts is sound, and stays so for queues, recovery, slaves and verifyStore. A
-record's properties may hold any byte.
+Sends, queues, recovery, slaves and verifyStore share this definition, so that a record that a send accepted stays
+valid. A record's properties may hold any byte.
 
-A record can be torn only where the log is not known to be on disk. Bytes that never got there are zeros, as files are
-zeroed before they are used: whole sectors after a power loss, all from some byte on after a kill. Zeros in the head or
-in a length make the record unsound, zeros in the body fail its CRC, and no topic has any. That leaves the properties:
-- They end in a zero, and nothing follows the record. What a broker of ours stores ends in ``\\x02`` (`put`'s callers
-  see to that), so such a record is torn, or one of a Java broker's whose last value ends in a NUL.
-- A whole sector of zeros is among them (power loss only). Properties with that many NULs in a row are `sealed` when
-  they are stored: their CRC stands behind them.
+A record can be torn only where the log is not known to be on disk. Bytes that never got to disk are zeros, as files are
+zeroed before use: whole sectors after a power loss, everything from some byte on after a kill. Zeros in the head or in
+a length make the record unsound, zeros in the body fail its CRC, and no topic has any. Two cases are left:
+- The properties end in a zero, and nothing follows the record. Properties that Skylark stores end in ``\\x02`` (the
+  callers of `put` ensure that), so the record is torn, or a Java broker's whose last value ends in a NUL.
+- A whole sector of the properties is zeros (power loss only). Properties with that many NULs in a row are `sealed` when
+  they are stored: a CRC follows them.
 Neighbours: scan.py and verify.py (read the log), recovery.py (knows what is on disk), handlers/send.py (seals).
 """
 
@@ -20,10 +20,10 @@ from mqcommon.errors import ProtocolError
 from mqcommon.message.layout import BLANK_BYTES
 from mqcommon.message.record import Record, decode_record
 
-# What a disk writes whole or not at all; a page of the page cache is a multiple of it.
+# A disk writes a sector whole or not at all. A page of the page cache is a multiple of it.
 SECTOR_BYTES = 512
 SECTOR_OF_ZEROS = bytes(SECTOR_BYTES)
-# A topic is the name of a directory, too.
+# A topic is also the name of a directory.
 MAX_TOPIC_BYTES = 255
 
 _SEAL = b"PROPERTIES_CRC32\x01"
@@ -36,7 +36,7 @@ class _View(Protocol):
 
 
 def is_storable(topic: str, queue_id: int) -> bool:
-    """Whether messages can be stored under this name."""
+    """Whether messages of this topic and queue can be stored."""
     try:
         size = len(topic.encode())
     except UnicodeEncodeError:
@@ -51,7 +51,7 @@ def is_storable(topic: str, queue_id: int) -> bool:
 
 
 def sound_record(raw: bytes, physical: int, *, check_crc: bool = True) -> tuple[Record | None, str]:
-    """The record at ``physical``, or None and why the bytes are none."""
+    """(the record at ``physical``, ""), or (None, why the bytes are not a sound record)."""
     try:
         record = decode_record(raw, check_crc=check_crc)
     except ProtocolError as error:
@@ -64,9 +64,9 @@ def sound_record(raw: bytes, physical: int, *, check_crc: bool = True) -> tuple[
 
 
 def torn_reason(view: _View, at: int, record: Record, *, lost_sectors: bool) -> str:
-    """Why the sound ``record``, at byte ``at`` of a file, is a torn copy; "" when it is whole.
+    """Why the sound ``record``, at byte ``at`` of a file, is a torn copy; "" if it is whole.
 
-    ``lost_sectors``: any sector may be missing, as after a power loss, and not only the end of what was written.
+    ``lost_sectors``: any sector may be missing, as after a power loss, and not only the end of the written bytes.
     """
     properties = record.properties
     if properties.find(b"\0") < 0:
@@ -84,7 +84,7 @@ def torn_reason(view: _View, at: int, record: Record, *, lost_sectors: bool) -> 
 
 
 def sealed(properties: bytes) -> bytes:
-    """``properties``, which end in ``\\x02``, with a property behind them that tells them from a torn copy."""
+    """``properties``, which end in ``\\x02``, and a property with their CRC, which a torn copy would not match."""
     return b"%s%s%08X\x02" % (properties, _SEAL, crc32(properties))
 
 

@@ -1,10 +1,12 @@
-"""Consume queues: per topic and queue, where its messages are in the commit log.
+"""Consume queues: for each queue of a topic, where its messages are in the commit log.
 
-consumequeue.py  one queue; entry.py has the layout, write.py takes new entries to its files
-queues.py        all of them
-tags.py          what an entry says of the message's tag
+consumequeue.py  one queue
+entry.py         the layout of an entry
+write.py         writes new entries to the files of a queue
+queues.py        all queues of a store
+tags.py          the hash of a message's tag, which its entry holds
 batch_records.py records and entries of a batch, made in one go
-start_search.py  where a queue starts after old files of the log are gone
-rebuild.py       queues made again from the log
-ends.py          what there was at the last checkpoint
+start_search.py  finds where a queue starts after old files of the log are removed
+rebuild.py       makes queues again from the log
+ends.py          the file queueEnds: first and next offsets at the last checkpoints
 """

@@ -1,4 +1,4 @@
-"""The records of a batch, made in one go: what differs between them is packed, what does not is packed once."""
+"""Makes the records of a batch in one go: the parts that all of them share are packed only once."""
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate, count, repeat
@@ -32,13 +32,13 @@ def make_batch_records(
     queue_offset: int,
     tag_code: Callable[[bytes], int],
 ) -> BatchRecords:
-    """Records of (flag, body, properties) rows, ``sizes`` bytes each, one behind the other from ``start`` on.
+    """Records of (flag, body, properties) rows, ``sizes`` bytes each, one after another from ``start`` on.
 
-    ``lengths``: of the rows' properties; ``suffix`` follows them in each record.
+    ``lengths``: those of the rows' properties; ``suffix`` follows the properties in each record.
     """
     offsets = list(accumulate(sizes[:-1], initial=start))
     pack_head, magic, queue_id, common = head.pack, head.magic, head.queue_id, head.common
-    # The topic, and the length of the properties: most batches share it.
+    # The topic and the length of the properties, which is the same for all rows of most batches.
     tails: Iterable[bytes] = repeat(topic_tail + PROPERTIES_LENGTH.pack(lengths[0] + len(suffix)))
     if min(lengths) != max(lengths):
         tails = [topic_tail + PROPERTIES_LENGTH.pack(length + len(suffix)) for length in lengths]

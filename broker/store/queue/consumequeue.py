@@ -1,14 +1,16 @@
-"""Per topic and queue: where each message lies in the commit log.
+"""One consume queue: where each of its messages is in the commit log.
 
- physicalOffset 8 | size 4 | tagsCode 8        20 bytes a message; its number is the queue offset
+ physicalOffset 8 | size 4 | tagsCode 8        20 bytes per message; its position is the queue offset
 
-New entries are kept in memory, the tail. A checkpoint copies the tail (`unwritten`), has a thread write the copy
-(queue_write.py), and then drops it from memory (`written`). So an append never waits for a file, and files have only
-the blocks that are needed. A crash loses the tail only: all of it comes after the checkpoint, and recovery takes it
-from the log. No entry has size 0, so the end of a file's entries is found by bisection.
+New entries stay in memory, in the tail. A checkpoint copies the tail (`unwritten`), has a thread write the copy
+(write.py), and drops it from memory (`written`). So no append waits for a file. A crash loses only the tail: all of it
+comes after the last checkpoint, and recovery makes it again from the log.
+Invariants: entries before `_stored` are in files, later ones in the tail. Physical offsets rise along a queue. No entry
+has size 0: zeros mark the end of a file's entries, and bisection finds it. So whatever makes a queue shorter must zero
+the bytes after its new end: an old entry left there would be part of the queue after the next start.
 
-Threads: a queue belongs to the event loop. Its files change under `Flusher.one_at_a_time` only: by the thread of a
-checkpoint, of the cleaner or of a deletion, and by the loop in `move_to` and `start_at`.
+Threads: a queue belongs to the event loop. Its files change only under `Flusher.one_at_a_time`: in the thread of a
+checkpoint, of the cleaner or of a deletion, and on the loop in `move_to` and `start_at`.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,7 +22,7 @@ from broker.store.queue.start_search import StartSearch, first_in_log
 from broker.store.queue.write import QueueWrite
 from mqcommon.files import FileSystem
 
-# Who reads entries that are on disk only gets as many around them into memory: some 13,000.
+# A read of entries that are on disk only brings in this many bytes around them: some 13,000 entries.
 NEIGHBOUR_BYTES = 256 * 1024
 _BLANK = ENTRY.pack(0, BLANK_SIZE, 0)
 _pack = ENTRY.pack
@@ -66,7 +68,7 @@ class ConsumeQueue:
         self._directory = directory
         self._segment_bytes = segment_bytes
         self._on_map = on_map
-        # None: the files are those that hold `min_offset` to `_stored`, and nobody needed them yet.
+        # None until the first use; the files are then those that hold `min_offset` to `_stored`.
         self._chain: SegmentChain | None = None
         # Entries before this offset are in files, those from it on in the tail.
         self._stored = 0
@@ -74,7 +76,7 @@ class ConsumeQueue:
         self.topic = topic
         self.queue_id = queue_id
         self.magic = magic
-        # What every record of this queue has in common. The overhead is all but the sender's host, body and properties.
+        # What all records of this queue share. The overhead is all but the sender's host, body and properties.
         self.topic_tail = topic_tail
         self.record_overhead = record_overhead
         self.next_offset = 0
@@ -97,7 +99,7 @@ class ConsumeQueue:
         return self._chain
 
     def load(self) -> bool:
-        """Find the files. False when some of them are missing, short or blank, so that the queue must be made anew."""
+        """Find the files. False if some of them are missing, short or blank: the queue must be rebuilt."""
         self._chain = self._new_chain()
         if not self.chain.load():
             return False
@@ -106,9 +108,9 @@ class ConsumeQueue:
         )
 
     def resume(self, low: int, high: int) -> tuple[int, int] | None:
-        """Go on with the ends that a clean stop noted. None when the files say otherwise; then `load` them.
+        """Use the ends that a clean stop noted. None if the files do not agree; call `load` then.
 
-        Returns (physical offset, size) of the last entry. One look at one file, as there may be 100,000 queues.
+        Returns (physical offset, size) of the last entry. Reads one file, as there may be 100,000 queues.
         """
         last = (high - 1) * ENTRY_BYTES
         base = last // self._segment_bytes * self._segment_bytes
@@ -126,7 +128,7 @@ class ConsumeQueue:
         return entries[0][:2]
 
     def _look(self, path: str, at: int) -> bytes:
-        """The entries at ``at`` and after it; nothing when the file is not whole."""
+        """The entry at ``at`` and the one after it; empty if the file is missing or has another size."""
         try:
             if self._fs.size(path) != self._segment_bytes:
                 return b""
@@ -135,11 +137,10 @@ class ConsumeQueue:
             return b""
 
     def find_ends(self, log_start: int, known: tuple[int, int], is_sound: IsSound | None) -> bool:
-        """Find first and last entry in the files; maps none of them. True when entries had to be dropped.
+        """Find the first and last entry in the files; maps none of them. True if entries were dropped.
 
-        ``known``: (min, next) that the queue had once reached; (0, 0) when nobody noted that.
-        ``is_sound`` (offset, physical offset, size): after a power loss, entries at the end that are not sound are
-        dropped, and whatever stands after them.
+        ``known``: (min, next) as last noted; (0, 0) if they never were.
+        ``is_sound`` (offset, physical offset, size): after a power loss, unsound entries at the end are dropped.
         """
         segments = self.chain.segments
         while len(segments) > 1 and not self._has_entry(segments[-1].base // ENTRY_BYTES):
@@ -151,7 +152,7 @@ class ConsumeQueue:
         if is_sound is not None:
             end = self._last_sound(first, found, is_sound)
             if end == first:
-                # Nothing here is true, not even where it starts: the files before it may be lost.
+                # No entry is sound, so the start is not known either: files before this one may be lost.
                 self.chain.remove_all()
                 return True
             self.chain.zero_from(end * ENTRY_BYTES, sync=end < found)
@@ -160,22 +161,22 @@ class ConsumeQueue:
         return end < found
 
     def last_entry(self) -> tuple[int, int, int]:
-        """(offset, physical offset, size) of the newest message; size 0 when the queue has none."""
+        """(offset, physical offset, size) of the newest message; size 0 if the queue has none."""
         for offset in range(self.next_offset - 1, self.min_offset - 1, -1):
             physical, size, _ = ENTRY.unpack(self._read_entry(offset))
             if size != BLANK_SIZE:
                 return offset, physical, size
         return 0, 0, 0
 
-    def is_behind_previous(self, offset: int, physical: int) -> bool:
-        """Whether an entry points behind the one before it. A torn one does not; the first of a file is never torn."""
+    def is_after_previous(self, offset: int, physical: int) -> bool:
+        """Whether an entry points past the entry before it. A torn entry does not; a file's first one is never torn."""
         if offset * ENTRY_BYTES == self.chain.start:
             return True
         before, size, _ = ENTRY.unpack(self._read_file(offset - 1))
         return bool(size == BLANK_SIZE or (size > 0 and before + size <= physical))
 
-    def drop_behind(self, log_end: int) -> None:
-        """Forget the messages that lie behind the end of the log."""
+    def drop_past(self, log_end: int) -> None:
+        """Drop the entries at the end that point past the end of the log."""
         end = self.next_offset
         while end > self.min_offset:
             physical, size, _ = self.entry(end - 1)
@@ -186,9 +187,9 @@ class ConsumeQueue:
             self.move_to(end)
 
     def continue_at(self, offset: int) -> None:
-        """An empty queue goes on at ``offset``: what was before is gone from the log."""
+        """Set the next offset of an empty queue: the messages before it are gone from the log."""
         self._tail.clear()
-        chain = self.chain  # made before the offsets change: it is what they say
+        chain = self.chain  # read before the offsets change, which it is made from
         assert not chain.segments or chain.start <= offset * ENTRY_BYTES <= chain.end
         self.min_offset = self.next_offset = self._stored = offset
 
@@ -207,20 +208,20 @@ class ConsumeQueue:
         self.next_offset += len(entries) // ENTRY_BYTES
 
     def unwritten(self) -> QueueWrite:
-        """A copy of what is in memory only, for a thread to write; then `written`."""
+        """A copy of the tail, for a thread to write; call `written` after that."""
         return QueueWrite(self.directory, self._segment_bytes, self._stored * ENTRY_BYTES, bytes(self._tail))
 
     def written(self, write: QueueWrite) -> None:
-        """``write`` is in the files now."""
+        """Drop from the tail what ``write`` has put into the files."""
         start, size = write.at, len(write.data)
         self.chain.cover(start, start + size)
         del self._tail[:size]
         self._stored += size // ENTRY_BYTES
 
     def take_back(self, offset: int) -> None:
-        """Keep the entries from ``offset`` on in memory only, as recovery does with what came after the checkpoint.
+        """Move the entries from ``offset`` on out of the files and into the tail; for recovery.
 
-        A process that was killed may have written them without syncing them. The next checkpoint does both.
+        A killed process may have written them without a sync. The next checkpoint writes and syncs the whole tail.
         """
         if offset < self._stored:
             start, end = offset * ENTRY_BYTES, self._stored * ENTRY_BYTES
@@ -234,7 +235,7 @@ class ConsumeQueue:
             self._stored = offset
 
     def put_at(self, queue_offset: int, physical_offset: int, size: int, tags_code: int) -> None:
-        """Set the entry of ``queue_offset``, as recovery does; the queue ends after it when it said otherwise."""
+        """Set an entry, for recovery. If the queue had another one at this offset, it now ends after the new one."""
         if queue_offset != self.next_offset:
             if self.min_offset <= queue_offset < self.next_offset:
                 physical, known_size, _ = self.entry(queue_offset)
@@ -271,22 +272,19 @@ class ConsumeQueue:
         return ENTRY.iter_unpack(data)
 
     def start_search(self) -> StartSearch:
-        """For a thread: finds the first message that points into the log, given where that starts.
-
-        Only files are searched: what is in memory comes after the last checkpoint, and no log file goes before that.
-        """
+        """A search of the files, for a thread, for the first message that the log still has; it has all of the tail."""
         return StartSearch(self._fs, self.chain, min(self.min_offset, self._stored), self._stored)
 
     def start_at(self, offset: int) -> None:
-        """Messages before ``offset`` are gone from the log; files that are no longer needed are retired.
+        """Let the queue start at ``offset``, as earlier messages are gone from the log; retires files wholly before it.
 
-        The file of the last message stays, even when that is gone: it tells where the queue goes on.
+        The file of the last message stays, even if that message is gone: it tells at which offset the queue goes on.
         """
         self.chain.retire_before(min(max(self.min_offset, offset), self._stored - 1) * ENTRY_BYTES)
         self.min_offset = max(self.min_offset, offset)
 
     def forget(self) -> None:
-        """Let go of all entries; the caller removes the files."""
+        """Drop all entries; the caller removes the files."""
         self.chain.forget()
         self._tail.clear()
         self._stored = self.next_offset
@@ -296,12 +294,16 @@ class ConsumeQueue:
             self._chain.close()
 
     def move_to(self, queue_offset: int) -> None:
-        """Go on at another offset: the log is right, whatever this file said."""
+        """Make ``queue_offset`` the next offset, because the log has a record with that number.
+
+        The log decides, and an entry's position is its offset, so the kept entries must not move. Backwards: the
+        entries from there on are wrong and are zeroed. Forwards: the log lost messages, and blanks fill the hole. An
+        empty queue starts there; files before that one are removed, and blanks fill its file up to the entry.
+        """
         if queue_offset < self.next_offset:
             self._cut(queue_offset)
             self.min_offset = min(self.min_offset, queue_offset)
         elif self.next_offset > self.min_offset:
-            # A hole: what was there is gone from the log.
             self.append_many(_BLANK * (queue_offset - self.next_offset))
         else:
             at = queue_offset * ENTRY_BYTES
@@ -315,7 +317,7 @@ class ConsumeQueue:
             self.min_offset = queue_offset
 
     def _cut(self, offset: int) -> None:
-        """The queue ends at ``offset``, which it has passed."""
+        """End the queue at ``offset``, which is before its present end."""
         if offset >= self._stored:
             del self._tail[(offset - self._stored) * ENTRY_BYTES :]
         else:
@@ -334,7 +336,7 @@ class ConsumeQueue:
         )
 
     def _read_file(self, offset: int) -> bytes:
-        """The bytes of an entry in a file; does not map it."""
+        """The bytes of an entry in a file, read without mapping the file."""
         segment = self.chain.at(offset * ENTRY_BYTES)
         return b"" if segment is None else segment.read_part(offset * ENTRY_BYTES, ENTRY_BYTES)
 
@@ -349,10 +351,10 @@ class ConsumeQueue:
     def _find_end(self, known: int) -> int:
         low = self.chain.segments[-1].base // ENTRY_BYTES
         high = self.chain.end // ENTRY_BYTES
-        # The end is near what was known, most often there; of many queues most are short.
+        # The true end is the noted one, or close after it.
         at, step = max(low, min(known, high)), 1
         if at > low and not self._has_entry(at - 1):
-            # Its topic was deleted since, and made again.
+            # Shorter than noted: the topic was deleted since, and made again. Search from the file's start.
             at = low
         if at < high and not self._has_entry(at):
             return at
@@ -375,7 +377,7 @@ class ConsumeQueue:
         return end
 
     def _entries_back(self, first: int, end: int) -> Iterator[tuple[int, int, int]]:
-        """The entries before ``end``, newest first; few at a time, then many."""
+        """The entries before ``end``, newest first. Reads few at first, then more at a time."""
         many = 1
         while end > first:
             segment = self.chain.at((end - 1) * ENTRY_BYTES)
@@ -386,7 +388,7 @@ class ConsumeQueue:
             end, many = start, min(many * 4, 4096)
 
     def _find_start(self, log_start: int, known: int) -> None:
-        """The first entry that is no blank and points into the log; ``known`` is at or before it."""
+        """Set `min_offset` to the first entry that points into the log; ``known`` is at or before it."""
 
         def physical_at(offset: int) -> int | None:
             physical, size, _ = ENTRY.unpack(self._read_entry(offset))

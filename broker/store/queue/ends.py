@@ -1,10 +1,10 @@
-"""What the store had at its last checkpoints: so that a start need not open each queue, and sees when one is gone.
+"""The ends of all queues as last noted: with them a start need not open each queue, and notices lost ones.
 
 File ``queueEnds``: crc 4 | CBOR [version, log start, {topic: {queueId: [min, next]}}, [[index file, end physical]],
-[[topic, queueId] whose making anew has begun]]
+[[topic, queueId] whose rebuilding has begun]]
 
-It is written at open, at a clean stop, and now and then with a checkpoint. After a clean stop it is exact, after a
-crash a lower bound. It is no more than a hint: without it (RocketMQ has none) queues are taken as they are found.
+It is written at open, at a clean stop, and every 10 s with a checkpoint. After a clean stop it is exact, after a crash
+it is a lower bound. The store works without it (RocketMQ has none): queues are then taken as they are found.
 """
 
 import struct
@@ -31,7 +31,7 @@ _MAP = struct.Struct(">BI")
 class QueueEnds:
     """``queues``: topic -> queue -> (min offset, next offset); ``index_files``: name -> last physical offset in it.
 
-    ``unfinished``: queues that a start began to make anew. Their files may hold any part of what they should.
+    ``unfinished``: queues that a start began to rebuild. Any of their entries may be missing.
     """
 
     log_start: int = 0
@@ -40,12 +40,12 @@ class QueueEnds:
     unfinished: tuple[tuple[str, int], ...] = ()
 
     def next_offset(self, topic: str, queue_id: int) -> int:
-        """The offset that the queue had reached; 0 when it is not known."""
+        """The queue's noted next offset; 0 if it is not noted."""
         return self.queues.get(topic, {}).get(queue_id, (0, 0))[1]
 
 
 def write_queue_ends(fs: FileSystem, directory: str, ends: QueueEnds) -> None:
-    """Make ``ends`` durable, in one step. On a full disk there are none then: old ones may name what is gone."""
+    """Replace the file, atomically and durably. A full disk removes it: old ends may name queues that are gone."""
     rows: list[Any] = [_VERSION, ends.log_start, ends.queues, list(ends.index_files.items()), ends.unfinished]
     _write(fs, directory, cbor2.dumps(rows))
 
@@ -63,24 +63,24 @@ def _write(fs: FileSystem, directory: str, data: bytes) -> None:
 
 
 class EndsTable:
-    """The ends of all queues, encoded by topic: of 100,000 queues few change between two checkpoints.
+    """The ends of all queues, encoded per topic, as few of 100,000 queues change between two checkpoints.
 
-    It belongs to whoever makes a checkpoint: one thread at a time.
+    Only the thread that makes a checkpoint uses it.
     """
 
     def __init__(self) -> None:
         self._topics: dict[str, bytes] = {}
 
     def replace(self, queues: Mapping[str, Mapping[int, tuple[int, int]]]) -> None:
-        """``queues``: all there are."""
+        """Forget everything, and take the ends of all ``queues``."""
         self._topics = {topic: cbor2.dumps(by_id) for topic, by_id in queues.items() if by_id}
 
     def drop(self, topic: str) -> None:
-        """The queues of ``topic`` are gone."""
+        """Forget the queues of ``topic``."""
         self._topics.pop(topic, None)
 
     def note(self, topic: str, ends: Mapping[int, tuple[int, int]]) -> None:
-        """Some queues of ``topic`` have these (min, next) offsets."""
+        """Set the (min, next) offsets of some queues of ``topic``."""
         known = self._topics.get(topic)
         self._topics[topic] = cbor2.dumps({**(cbor2.loads(known) if known else {}), **ends})
 
@@ -94,7 +94,7 @@ class EndsTable:
 
 
 def read_queue_ends(fs: FileSystem, directory: str) -> QueueEnds | None:
-    """What the file says; None when there is none, or it is broken."""
+    """The contents of the file; None if it is missing or damaged."""
     path = f"{directory}/{FILE_NAME}"
     if not fs.exists(path):
         return None

@@ -4,5 +4,5 @@ import struct
 
 ENTRY = struct.Struct(">qiq")
 ENTRY_BYTES = ENTRY.size
-# What RocketMQ fills the places before the first message of a queue with.
+# The size in a blank entry. RocketMQ fills a file with them before the first message of a queue.
 BLANK_SIZE = 0x7FFFFFFF

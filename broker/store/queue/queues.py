@@ -1,4 +1,4 @@
-"""The consume queues of a store: by topic and number, and which of them the next checkpoint must write."""
+"""All consume queues of a store, by topic and number, and which of them the next checkpoint must write."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -11,20 +11,21 @@ from mqcommon.files import FileSystem
 from mqcommon.message.layout import FIXED_BYTES
 from mqcommon.message.record import topic_field
 
-# Files are mapped to be read; each map holds a file descriptor and some address space.
+# The most files mapped for reads: each map takes a file descriptor and some address space.
 MAX_MAPPED = 2000
 _ILLEGAL = 13
 
 
 class Queues:
-    """Made as their first messages come; ``store_host`` is that of the records that go in."""
+    """Queues are made when their first messages come; ``store_host`` is that of the records."""
 
     def __init__(self, fs: FileSystem, directory: str, segment_bytes: int, store_host: bytes) -> None:
         self._fs = fs
         self._directory = directory
         self._segment_bytes = segment_bytes
         self._head_bytes = FIXED_BYTES + len(store_host)
-        # Directories whose files were removed since the last checkpoint, and those of them whose files are still there.
+        # Directories of queues that were removed since the last checkpoint, and those of them whose files are still
+        # there.
         self._emptied: list[str] = []
         self._unremoved: list[str] = []
         self._by_topic: dict[str, dict[int, ConsumeQueue]] = {}
@@ -49,9 +50,9 @@ class Queues:
                     yield self._add(topic, int(name))
 
     def get(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """The queue, to add messages to; it is made when it does not exist. Reads use `find`.
+        """The queue, to add messages to; it is made if it does not exist. Reads use `find`.
 
-        RequestRefused when no message can be stored under its name.
+        RequestRefused if no message can be stored under its name.
         """
         try:
             return self._by_topic[topic][queue_id]
@@ -63,7 +64,7 @@ class Queues:
             return self._add(topic, queue_id)
 
     def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        """The queue; None when no message ever went there."""
+        """The queue; None if it never had a message."""
         queues = self._by_topic.get(topic)
         return None if queues is None else queues.get(queue_id)
 
@@ -81,7 +82,7 @@ class Queues:
         return removed
 
     def clear(self, queue: ConsumeQueue) -> None:
-        """Remove the queue's files; the next checkpoint makes that durable. Blocks; OSError as `remove_files`."""
+        """Remove the queue's files; the next checkpoint makes that durable. Blocks; OSError as in `remove_files`."""
         self._forget(queue)
         self.remove_files()
 
@@ -97,10 +98,10 @@ class Queues:
         return bool(self._unremoved)
 
     def remove_files(self) -> None:
-        """Remove the files of queues that were forgotten, also those that a crash left after the last entry.
+        """Remove the files of forgotten queues, including any that a crash left after the last entry.
 
-        Blocks: for any thread, one at a time. A queue that was made again meanwhile has no files yet: they are written
-        by a checkpoint, which does this first. OSError leaves the rest to be tried again.
+        Blocks: for any thread, one at a time. A queue of the same name that was made again has no files yet: only a
+        checkpoint writes them, and it calls this first. After OSError the call can be repeated.
         """
         while self._unremoved:
             directory = self._unremoved[0]
@@ -109,7 +110,7 @@ class Queues:
             del self._unremoved[0]
 
     def touch(self, queue: ConsumeQueue) -> None:
-        """The queue has something for the next checkpoint."""
+        """Have the next checkpoint write the queue."""
         if not queue.dirty:
             queue.dirty = True
             self._dirty.append(queue)
@@ -119,24 +120,24 @@ class Queues:
         return len(self._dirty)
 
     def take_dirty(self, limit: int) -> list[ConsumeQueue]:
-        """Up to ``limit`` queues that were touched, those first that have waited longest."""
+        """Up to ``limit`` touched queues, the first touched first."""
         taken: list[ConsumeQueue] = []
         while self._dirty and len(taken) < limit:
             queue = self._dirty.popleft()
-            # Those of removed topics are not dirty any more.
+            # Queues of removed topics are no longer dirty.
             if queue.dirty:
                 queue.dirty = False
                 taken.append(queue)
         return taken
 
     def take_removed(self) -> tuple[list[str], list[str]]:
-        """Since the last call: topics that were removed; directories of removed files: synced, they stay removed."""
+        """Topics removed since the last call, and the directories to sync so that their files stay removed."""
         gone, self._gone = self._gone, []
         emptied, self._emptied = self._emptied, []
         return gone, emptied
 
     def put_back_removed(self, gone: list[str], emptied: list[str]) -> None:
-        """What `take_removed` gave has not been made durable."""
+        """Undo `take_removed`: the removals were not made durable."""
         self._gone = gone + self._gone
         self._emptied = emptied + self._emptied
 
@@ -154,7 +155,7 @@ class Queues:
     def _add(self, topic: str, queue_id: int) -> ConsumeQueue:
         others = self._by_topic.get(topic)
         if others:
-            # What all queues of a topic have in common is in memory once.
+            # All queues of a topic share these objects, to save memory.
             like = next(iter(others.values()))
             topic, magic, tail, overhead = like.topic, like.magic, like.topic_tail, like.record_overhead
         else:
@@ -170,5 +171,5 @@ class Queues:
     def _note_map(self, segment: Segment) -> None:
         self._mapped.append(segment)
         if len(self._mapped) > MAX_MAPPED:
-            # Those that are in use are mapped again; one at a time, it is not noticed.
+            # A file that is still in use is mapped again at its next read.
             self._mapped.popleft().close()

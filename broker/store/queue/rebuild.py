@@ -1,4 +1,14 @@
-"""Consume queues out of the whole commit log: which of them lack something, and making those anew."""
+"""Finds consume queues with missing entries, by comparison with the whole log, and rebuilds them from it.
+
+Invariant: a rebuilt queue has an entry at each queue offset that the log has a record for, and nothing else. All of it
+comes from the log; nothing of the old files is kept, as they are known to be wrong somewhere. The danger is to number
+messages anew: consumers have committed offsets, so each message must return to the offset that its record names. The
+first record may have any offset, as older files of the log are removed. After that, a gap is accepted only if the log
+before it could have held the missing messages (a repair leaves such gaps), and an offset that goes back only if it is 0
+(the topic was deleted and made again). Anything else means that the log itself is wrong: StoreCorrupt, not a guess.
+recovery.py writes the names of the queues to queueEnds before the first file goes. So if this start is killed half way,
+the next one rebuilds them again.
+"""
 
 from collections.abc import Iterable
 
@@ -14,12 +24,12 @@ from mqcommon.message.record import Record
 
 
 def is_queued(sys_flag: int) -> bool:
-    """Whether a record stands in a consume queue: half and rolled back transactional messages do not."""
+    """Whether a record belongs in a consume queue: half and rolled-back transactional messages do not."""
     return sys_flag & TRANSACTION_MASK in (TRANSACTION_NONE, TRANSACTION_COMMIT)
 
 
 def find_incomplete(log: CommitLog, queues: Queues, on_progress: OnProgress) -> list[ConsumeQueue]:
-    """The queues that lack a message of the log, or know more than it has."""
+    """The queues that lack a message of the log, or have more than the log."""
     found: dict[tuple[str, int], tuple[int, int]] = {}
 
     def note(record: Record) -> None:
@@ -40,7 +50,7 @@ def find_incomplete(log: CommitLog, queues: Queues, on_progress: OnProgress) -> 
 def rebuild_queues(
     log: CommitLog, queues: Queues, broken: Iterable[ConsumeQueue], tag_codes: TagCodes, on_progress: OnProgress
 ) -> None:
-    """Make the ``broken`` queues anew. StoreCorrupt when the log is not sound up to its end."""
+    """Rebuild the ``broken`` queues. StoreCorrupt if the log is not sound up to its end."""
     wanted = {(queue.topic, queue.queue_id): queue for queue in broken}
     for queue in wanted.values():
         queues.clear(queue)
@@ -51,14 +61,14 @@ def rebuild_queues(
         if queue is None or not is_queued(record.sys_flag):
             return
         offset, low, high = record.queue_offset, queue.min_offset, queue.next_offset
-        # A topic that was deleted and made again starts at 0; what is gone from the log leaves a hole.
+        # The most messages that the log before this record can have held.
         most_lost = (record.physical_offset - log.start) // MIN_RECORD
         if 0 < offset < high or (low < high < offset - most_lost):
             raise StoreCorrupt(
                 log.chain.directory,
                 record.physical_offset,
                 f"the record says it is message {offset} of {queue.topic}/{queue.queue_id}, where {high} is expected."
-                " Look with: broker verifyStore",
+                " To examine the store, run: broker verifyStore",
             )
         queue.put_at(offset, record.physical_offset, record.size, tag_codes.of_record(record))
         queues.touch(queue)
@@ -72,4 +82,6 @@ def _scan_all(log: CommitLog, on_record: OnRecord, on_progress: OnProgress) -> N
         segment = log.chain.at(found.end)
         assert segment is not None
         reason = found.reason or "zeros where a record was"
-        raise StoreCorrupt(segment.path, found.end - segment.base, f"{reason}. Look with: broker verifyStore")
+        raise StoreCorrupt(
+            segment.path, found.end - segment.base, f"{reason}. To examine the store, run: broker verifyStore"
+        )

@@ -1,4 +1,4 @@
-"""Where a queue starts now that files of the log are gone; looked for by a thread, which reads the queue's files."""
+"""Finds where a queue starts after files of the log were removed. Runs in a thread and reads the queue's files."""
 
 from collections.abc import Callable
 
@@ -8,7 +8,7 @@ from mqcommon.files import FileSystem
 
 
 class StartSearch:
-    """A copy of what the search needs: messages ``low`` to ``high`` are in the files of ``chain``."""
+    """A copy of all that the search needs: messages ``low`` to ``high`` are in the files of ``chain``."""
 
     __slots__ = ("_fs", "_high", "_low", "_segment_bytes", "_segments")
 
@@ -20,7 +20,7 @@ class StartSearch:
         self._high = high
 
     def run(self, log_start: int) -> int:
-        """The first message that points into the log. Blocks."""
+        """The first offset whose entry points into the log. Blocks."""
         return first_in_log(self._physical_at, self._low, self._high, log_start)
 
     def _physical_at(self, offset: int) -> int | None:
@@ -32,13 +32,13 @@ class StartSearch:
 
 
 def first_in_log(physical_at: Callable[[int], int | None], low: int, high: int, log_start: int) -> int:
-    """The first queue offset from ``low`` on whose entry points into the log; ``high`` when none before it does.
+    """The first queue offset from ``low`` on whose entry points into the log; ``high`` if there is none before it.
 
-    ``physical_at`` tells where an entry points, None for a blank. Physical offsets rise along a queue, blanks may
-    stand anywhere.
+    ``physical_at`` gives the physical offset in an entry, None for a blank. Physical offsets rise along a queue; blanks
+    may be anywhere.
     """
     end, step = high, 1
-    # In steps that grow, as most often little is gone; a blank says nothing.
+    # In growing steps, as mostly few messages are gone. A blank tells nothing.
     while low + step < high and (physical := physical_at(low + step)) is not None:
         if physical >= log_start:
             high = low + step

@@ -1,4 +1,4 @@
-"""What a consume queue holds of a message besides its place: the hash of its tag, or when it is due."""
+"""The tags code of a queue's entry: the hash of the message's tag, or the time when a delayed message is due."""
 
 from mqcommon.bounded_cache import BoundedCache
 from mqcommon.message.javahash import java_hash
@@ -14,13 +14,13 @@ _MEMO_BYTES = 2 * 1024 * 1024
 
 
 class TagCodes:
-    """Java's hashes of tags; each is computed once, as long as there is room."""
+    """Java's hashes of tags, cached up to a size limit."""
 
     def __init__(self) -> None:
         self._codes: BoundedCache[bytes, int] = BoundedCache(_MEMO_BYTES)
 
     def of_record(self, record: Record) -> int:
-        """The code for a stored message; of one that waits in a delay level, the time when it is due (ms)."""
+        """The code for a stored message; for one in a delay level it is the time when it is due (ms)."""
         if record.topic == SCHEDULE_TOPIC:
             level = find_property(record.properties, DELAY) or b""
             if level.isdigit() and int(level) > 0:
@@ -29,7 +29,7 @@ class TagCodes:
 
     def of(self, properties: bytes) -> int:
         """The code for a message with these properties; 0 without a tag."""
-        # find, not "in": that first tries to make a number of its operand, and an exception of that.
+        # find, not "in": bytes.__contains__ first tries its operand as a number, which raises an exception.
         if properties.find(TAGS) < 0:
             return 0
         tag = find_property(properties, TAGS)

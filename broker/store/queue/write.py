@@ -1,7 +1,7 @@
-"""Entries of a queue on their way into its files: copied by the event loop, written by a thread.
+"""Writes entries of a queue to its files, in a thread, from a copy that the event loop made.
 
-A file has its full size at once, as RocketMQ's, but its blocks come as they are needed: 4 KiB, then twice as many each
-time up to 80 KiB, then in steps of that. They are allocated before they are written, so that a full disk is DiskFull.
+A file has its full size at once, as RocketMQ's has. Its blocks are allocated as needed, before they are written, so
+that a full disk raises DiskFull: 4 KiB at first, then twice as much each time up to 80 KiB, then in steps of 80 KiB.
 """
 
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class QueueWrite:
     data: bytes
 
     def run(self, fs: FileSystem) -> list[MappedFile]:
-        """Write it; the caller syncs and closes the files. Blocks. DiskFull or OSError: any part of it is written."""
+        """Write it; the caller syncs and closes the files. Blocks. After DiskFull or OSError it may be half written."""
         files: list[MappedFile] = []
         try:
             at, end = self.at, self.at + len(self.data)
@@ -50,7 +50,7 @@ class QueueWrite:
 
 
 def _allocated_to(end: int, segment_bytes: int) -> int:
-    """How much of a file gets blocks when its bytes before ``end`` are written."""
+    """How many bytes of a file have blocks when those before ``end`` are written."""
     allocated = _FIRST_BYTES
     while allocated < min(end, _STEP_BYTES):
         allocated *= 2

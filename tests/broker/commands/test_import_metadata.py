@@ -103,7 +103,7 @@ def test_the_command(tmp_path: Path) -> None:
     (store / "config" / "consumerFilter.json").write_text('{"filterDataByTopic":{"T":{}}}', encoding="utf-8")
     result = run(store)
     assert (result.exit_code, result.stdout) == (0, "import 1 topics, 0 groups, 2 consumer offsets, 0 delay offsets\n")
-    assert result.stderr.startswith(f"broker: {store}/config/consumerFilter.json is not taken over")
+    assert result.stderr.startswith(f"broker: {store}/config/consumerFilter.json is not imported")
     nowhere = run(tmp_path / "nowhere")
     assert nowhere.exit_code == 1
     assert len(nowhere.stderr.splitlines()) == 1

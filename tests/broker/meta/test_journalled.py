@@ -34,7 +34,7 @@ def value(journal: Journal, kind: str) -> JournalledValue[tuple[int, ...]]:
 @pytest.mark.parametrize("kind", ["twice", MARK, END])
 def test_a_kind_that_exists_already_is_an_error(kind: str) -> None:
     journal = Journal(MemoryFiles(), DIRECTORY)
-    with pytest.raises(ValueError, match=rf"JournalledVersion declares records '{kind}', which exist already"):
+    with pytest.raises(ValueError, match=rf"JournalledVersion declares records '{kind}', a kind that exists already"):
         Tables(value(journal, "twice"), JournalledVersion(journal, kind))
 
 

@@ -170,14 +170,14 @@ def test_a_broken_file_is_replaced_by_its_backup(main: bytes | None) -> None:
         fs.overwrite(f"{DIRECTORY}/consumerOffset.json", main)
     room = Room(fs=fs)
     assert room.offsets.query("g", "T", 0) == 7
-    assert room.report.warnings == [f"{DIRECTORY}/consumerOffset.json could not be read, its .bak was taken"]
+    assert room.report.warnings == [f"{DIRECTORY}/consumerOffset.json could not be read, its .bak was used"]
 
 
 @pytest.mark.parametrize("text", ["", '{"topicConfigTable":{', '{"topicConfigTable":[]}', "\x00\x00"])
 def test_a_broken_file_without_a_backup_stops_and_names_itself_and_nothing_is_taken(text: str) -> None:
     fs = with_files(topics_json=text, consumerOffset_json='{"offsetTable":{"T@g":{0:7}}}')
     for _ in range(2):
-        with pytest.raises(StoreCorrupt, match=r"^/store/config/topics\.json .*put a whole copy") as caught:
+        with pytest.raises(StoreCorrupt, match=r"^/store/config/topics\.json .*replace it by a good copy") as caught:
             Room(fs=fs)
         assert "\n" not in str(caught.value)
         fs = fs.killed()
@@ -265,7 +265,7 @@ def test_a_file_that_somebody_else_changed_is_told_and_not_mixed_in(restarts: in
         room.kill()
         assert room.offsets.query("g", "T", 0) == 7
         (warning,) = room.report.warnings
-        assert warning.startswith(f"consumerOffset.json in {DIRECTORY}: not what Skylark last read or wrote there")
+        assert warning.startswith(f"consumerOffset.json in {DIRECTORY} changed since Skylark last read or wrote them")
         assert "broker importMetadata STORE_DIR" in warning
         assert "broker exportMetadata STORE_DIR" in warning
 
@@ -292,13 +292,13 @@ def test_the_look_of_the_files_survives_a_compaction() -> None:
 @pytest.mark.parametrize(
     ("name", "text", "told"),
     [
-        ("consumerFilter.json", '{"filterDataByTopic":{"T":{}}}', "consumerFilter.json is not taken over.*SQL"),
-        ("consumerFilter.json", "{", "consumerFilter.json is not taken over"),
-        ("consumerOrderInfo.json", '{"table":{"T@g":{0:{}}}}', "consumerOrderInfo.json is not taken over"),
+        ("consumerFilter.json", '{"filterDataByTopic":{"T":{}}}', "consumerFilter.json is not imported.*SQL"),
+        ("consumerFilter.json", "{", "consumerFilter.json is not imported"),
+        ("consumerOrderInfo.json", '{"table":{"T@g":{0:{}}}}', "consumerOrderInfo.json is not imported"),
         ("topicQueueMapping.json", '{"topicQueueMappingInfoMap":{"T":{}}}', "static topics"),
         ("lmqConsumerOffset.json", '{"offsetTable":{"%LMQ%a@g":1}}', "light message queues"),
         ("messageRequestMode.json", '{"messageRequestModeMap":{"T":{}}}', "pop mode"),
-        ("subscriptionGroup.json", '{"forbiddenTable":{"g":{"T":1}}}', "not acted on"),
+        ("subscriptionGroup.json", '{"forbiddenTable":{"g":{"T":1}}}', "has no effect"),
         ("topics.json", '{"topicConfigTable":{"T":{"attributes":{"queue.type":"BatchCQ"}}}}', "topic T: queue.type=Ba"),
         ("topics.json", '{"topicConfigTable":{"T":{"attributes":{"lite.x":"1"}}}}', "topic T: lite.x=1 is kept"),
     ],

@@ -153,7 +153,7 @@ async def test_above_90_percent_nothing_is_taken_until_there_is_room(caplog: pyt
         put(room.store, "t", 0, b"x")
     assert len(room.log_files()) == FILES
     assert caplog.text.count("sends are refused") == 1
-    assert caplog.text.count("sends are taken again") == 1
+    assert caplog.text.count("sends are accepted again") == 1
 
 
 async def test_a_disk_that_nothing_can_be_done_for_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -161,7 +161,7 @@ async def test_a_disk_that_nothing_can_be_done_for_is_told_of_once(caplog: pytes
     room.fill_to(80)
     async with room.running():
         await room.rounds()
-    assert caplog.text.count("no file may go yet") == 1
+    assert caplog.text.count("no file may be removed yet") == 1
 
 
 async def test_what_cannot_be_removed_is_tried_again_after_a_while(caplog: pytest.LogCaptureFixture) -> None:
