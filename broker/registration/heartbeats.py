@@ -80,5 +80,5 @@ class Heartbeats:
                     addrs = None  # whoever does not answer has no say
                 except Exception:
                     logger.exception("NameServer %s was asked in vain who lives", namesrv.addr)
-            self._members.told(namesrv.addr, addrs)
+            self._members.reported(namesrv.addr, addrs)
             await trio.sleep(PAUSE_S)

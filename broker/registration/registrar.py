@@ -206,7 +206,7 @@ class Registrar(Part):
         if self._heartbeats is not None:
             self._heartbeats.ask_soon()
         if self._is_slave:
-            self._master.told(namesrv.addr, address)
+            self._master.reported(namesrv.addr, address)
 
     def _log_contest(self, addr: str, rival: str) -> None:
         now = trio.current_time()
@@ -233,7 +233,7 @@ class Registrar(Part):
     def _failed(self, state: _State, error: Exception) -> None:
         state.forget()
         if self._is_slave:
-            self._master.told(state.addr, None)
+            self._master.reported(state.addr, None)
         state.failures += 1
         if state.up is not False and not isinstance(error, _Failures):
             logger.error("registration at NameServer %s failed, still trying", state.addr, exc_info=error)

@@ -25,7 +25,7 @@ def finder(known: KnownMaster, **options: Any) -> MasterFinder:
 async def test_a_skylark_master_is_told_by_its_answer() -> None:
     async with broker() as master:
         known = KnownMaster()
-        known.told("namesrv", MasterAddress(master.addr, master.broker.ha_addr))
+        known.reported("namesrv", MasterAddress(master.addr, master.broker.ha_addr))
         assert await finder(known).find() == Target(master.broker.ha_addr, hello=True)
         await master.send("T", b"one")
         assert await finder(known).find() == Target(master.broker.ha_addr, hello=True, begin=0)
@@ -40,7 +40,7 @@ async def test_a_rocketmq_master_gets_no_hello(nursery: trio.Nursery) -> None:
     server = Server({RequestCode.GET_BROKER_RUNTIME_INFO: runtime})
     addr = await nursery.start(server.serve, "127.0.0.1", 0)
     known = KnownMaster()
-    known.told("namesrv", MasterAddress(addr, "127.0.0.1:10912"))
+    known.reported("namesrv", MasterAddress(addr, "127.0.0.1:10912"))
     assert await finder(known).find() == Target("127.0.0.1:10912", hello=False, begin=1073741824)
 
 
@@ -87,5 +87,5 @@ async def test_an_unknown_master_is_waited_for(autojump_clock: trio.testing.Mock
         nursery.start_soon(find)
         await trio.testing.wait_all_tasks_blocked()
         assert not found
-        known.told("namesrv", MasterAddress("10.0.0.1:10911", "10.0.0.1:10912"))
+        known.reported("namesrv", MasterAddress("10.0.0.1:10911", "10.0.0.1:10912"))
     assert found == [Target("10.0.0.1:10912", hello=True)]
