@@ -89,8 +89,8 @@ def test_every_key_of_rocketmq_is_known() -> None:
         ("brokerRole=SYNC_MASTER\ninSyncReplicas=3", "not between minInSyncReplicas=1 and totalReplicas=2"),
         ("brokerRole=SYNC_MASTER\nminInSyncReplicas=3", "not between minInSyncReplicas=3"),
         ("flushDiskType=NEVER", "give ASYNC_FLUSH or SYNC_FLUSH"),
-        ("namesrvAddr=localhost", "'localhost' is no address; give host:port"),
-        ("namesrvAddr=a:1;b:99999", "'b:99999' is no address"),
+        ("namesrvAddr=localhost", "'localhost' is not an address; give host:port"),
+        ("namesrvAddr=a:1;b:99999", "'b:99999' is not an address"),
         ("listenPrt=1", "did you mean listenPort?"),
     ],
 )
