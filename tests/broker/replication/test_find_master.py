@@ -52,7 +52,7 @@ async def test_with_a_secret_nobody_is_asked() -> None:
 async def test_where_only_the_ha_address_is_known_the_other_is_guessed_a_few_times() -> None:
     wanted = finder(KnownMaster(), ha_master_address="127.0.0.1:2")
     for _ in range(GUESSES - 1):
-        with pytest.raises(OSError, match=r"127.0.0.1:1 is a Skylark broker is not known"):
+        with pytest.raises(OSError, match=r"127.0.0.1:1 did not say whether it is a Skylark broker"):
             await wanted.find()
     assert await wanted.find() == Target("127.0.0.1:2", hello=False)
 
