@@ -1,0 +1,10 @@
+"""The broker: a daemon that stores messages and delivers them to consumers.
+
+broker.py cli.py options.py identity.py  start and stop, the command, its options, names and addresses
+part.py assembly.py wiring/              a broker is an ordered list of parts; which parts, and what connects them
+handlers/ delivery/                      requests of clients and administrators; delivering messages
+writing/ store/                          the way of a message into the store; the store
+replication/ registration/               slaves and their master; NameServers
+meta/ tasks/ observe/                    topics, groups and offsets; periodic work; counters
+commands/                                subcommands that work on a store offline
+"""

@@ -1,6 +1,6 @@
-"""From the parts of a broker to what its server needs: one handler a code, one function for each event.
+"""Turn the parts of a broker into what its server needs: one handler per request code, one function per event.
 
-What no part overrides is not called, and a handler without hooks is used as it is.
+Methods that a part does not override are not called, and a handler without hooks is used unwrapped.
 """
 
 import logging
@@ -21,7 +21,7 @@ def handlers_of(
 ) -> tuple[dict[int, Handler], dict[int, SlowHandler]]:
     """(handlers, slow handlers) by code. ConfigError when two parts handle one code.
 
-    ``guarded`` makes of a handler one that does not wait for the disk on the loop.
+    ``guarded`` wraps a handler so that it does not wait for the disk in the event loop.
     """
     quick: dict[int, Handler] = {}
     slow: dict[int, SlowHandler] = {}
@@ -46,7 +46,7 @@ def handlers_of(
 
 
 def hooked(handler: Handler, hooks: Sequence[Hook]) -> Handler:
-    """``handler`` with ``hooks`` called before it, in their order."""
+    """Wrap ``handler``: ``hooks`` are called before it, in order."""
 
     def call(channel: Channel, request: Command) -> Command | None:
         watching: list[Answered] = []
@@ -54,9 +54,9 @@ def hooked(handler: Handler, hooks: Sequence[Hook]) -> Handler:
             response = _first_answer(hooks, channel, request, watching)
             if response is None:
                 response = handler(channel, request)
-        except HandOver as long:
+        except HandOver as handed_over:
             if watching:
-                raise HandOver(_watched(long.handler, watching)) from None
+                raise HandOver(_watched(handed_over.handler, watching)) from None
             raise
         except Exception as error:
             if not watching:
@@ -70,7 +70,7 @@ def hooked(handler: Handler, hooks: Sequence[Hook]) -> Handler:
 
 
 def hooked_slow(handler: SlowHandler, hooks: Sequence[Hook]) -> SlowHandler:
-    """As `hooked`, for a handler that waits."""
+    """Like `hooked`, for a handler that waits."""
 
     async def call(channel: Channel, request: Command) -> Command | None:
         watching: list[Answered] = []
@@ -91,7 +91,7 @@ def hooked_slow(handler: SlowHandler, hooks: Sequence[Hook]) -> SlowHandler:
 def _first_answer(
     hooks: Sequence[Hook], channel: Channel, request: Command, watching: list[Answered]
 ) -> Command | None:
-    """The answer of the first hook that gives one; ``watching`` gets what is to be called with the answer."""
+    """The answer of the first hook that gives one; functions to call with the answer are added to ``watching``."""
     for hook in hooks:
         found = hook(channel, request)
         if isinstance(found, Command):
@@ -114,9 +114,9 @@ def _watched(handler: SlowHandler, watching: list[Answered]) -> SlowHandler:
 
 
 def _tell(channel: Channel, request: Command, response: Command | None, watching: list[Answered]) -> None:
-    """Tell the answer; one that comes later is told then."""
+    """Call ``watching`` with the answer: now, or when it is sent if there is none yet."""
 
-    def tell(answer: Command | None) -> None:
+    def call_all(answer: Command | None) -> None:
         for answered in watching:
             try:
                 answered(answer)
@@ -124,13 +124,13 @@ def _tell(channel: Channel, request: Command, response: Command | None, watching
                 logger.exception("%r failed for the answer to request %d", answered, request.code)
 
     if request.is_oneway or response is not None:
-        tell(None if request.is_oneway else response)
+        call_all(None if request.is_oneway else response)
     else:
-        channel.when_answered(request, tell)
+        channel.when_answered(request, call_all)
 
 
 def closed_of(parts: Sequence[Part]) -> Callable[[Channel], None]:
-    """All that is to be done for a connection that has closed, even when one part fails."""
+    """A function that calls ``channel_closed`` of every part, even when one of them fails."""
     calls = [part.channel_closed for part in parts if overrides(part, "channel_closed")]
 
     def closed(channel: Channel) -> None:
@@ -144,13 +144,13 @@ def closed_of(parts: Sequence[Part]) -> Callable[[Channel], None]:
 
 
 class TurnEnd:
-    """All that is to be done at the end of a turn: call it. The parts are told in their order."""
+    """Call it at the end of a turn: it calls ``after_turn`` of every part, in order."""
 
     def __init__(self) -> None:
         self._calls: tuple[Callable[[], None], ...] = ()
 
     def serve(self, parts: Sequence[Part]) -> None:
-        """Tell these."""
+        """Set the parts to call."""
         self._calls = tuple(part.after_turn for part in parts if overrides(part, "after_turn"))
 
     def __call__(self) -> None:
@@ -159,5 +159,5 @@ class TurnEnd:
 
 
 def overrides(part: Part, name: str) -> bool:
-    """Whether ``part`` has a ``name`` of its own."""
+    """Whether the class of ``part`` overrides the method ``name``."""
     return getattr(type(part), name) is not getattr(Part, name)

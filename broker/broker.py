@@ -1,7 +1,7 @@
 """The broker: start and stop.
 
-Start: bind, recover metadata and store (in a thread), serve, register. Stop: unregister, refuse what comes now, answer
-what is in flight, make all durable, close. Neighbour: wiring/ makes the parts.
+Start: bind, recover store and metadata (in a thread), serve, register. Stop: unregister, refuse new requests, answer
+those in flight, flush, close. Neighbour: wiring/ makes the parts.
 """
 
 import logging
@@ -30,9 +30,9 @@ from remoting.net.transport import Listener
 
 logger = logging.getLogger(__name__)
 
-# The files that a roll of the log, of the index and of some queues, a checkpoint and the journal open at one time.
+# Files that may be opened at the same time: new files of the log, the index and some queues, checkpoint, journal.
 SPARE_DESCRIPTORS = 32
-# A clock that is behind the newest message by this much is worth a warning.
+# Warn when the clock is behind the store time of the newest message by this much.
 CLOCK_WARNING_MS = 1_000
 
 
@@ -44,15 +44,15 @@ class Broker:
         self._fs = fs or OsFiles(SPARE_DESCRIPTORS)
         self._clock = clock or SystemClock()
         self._stopping = trio.Event()
-        # Where slaves connect to, once that is known.
+        # The address for slaves; empty until it is known.
         self.ha_addr = ""
         #: May be changed while the broker runs.
         self.role = RoleMachine(self.options.broker_id)
 
     async def run(self, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
-        """Serve until `stop`; starts with the address ``"ip:port"`` that clients are told.
+        """Serve until `stop`. The task status gets the address ``"ip:port"`` that clients are given.
 
-        Raises UserError when the port cannot be had, StoreError when the store cannot be opened.
+        Raises UserError when the port cannot be bound, StoreError when the store cannot be opened.
         """
         options = self.options
         listeners = await listen(options.bind_address, options.listen_port)
@@ -81,7 +81,7 @@ class Broker:
             with trio.CancelScope(shield=True):
                 unwritten = await trio.to_thread.run_sync(store.close)
         if unwritten:
-            logger.warning("the store was not closed cleanly, the next start reads the end of its log: %s", unwritten)
+            logger.warning("the store was not closed cleanly; the next start scans the end of its log: %s", unwritten)
         logger.info("broker %s stopped", options.broker_name)
 
     def stop(self) -> None:
@@ -89,7 +89,7 @@ class Broker:
         self._stopping.set()
 
     def _recover(self, store: MessageStore, metadata: Metadata) -> None:
-        # The store first: its lock keeps a second broker from touching the metadata, too.
+        # The store first: its lock also keeps a second broker from changing the metadata.
         try:
             report = store.open(lambda line: logger.info("recovery: %s", line))
         except OSError as error:
@@ -112,16 +112,16 @@ class Broker:
             )
         if report.rebuilt:
             names = ", ".join(report.rebuilt[:10]) + (" ..." if len(report.rebuilt) > 10 else "")
-            logger.warning("%d consume queues lacked messages and were made anew: %s", len(report.rebuilt), names)
+            logger.warning("%d consume queues lacked messages and were rebuilt: %s", len(report.rebuilt), names)
         if report.ahead_ms >= CLOCK_WARNING_MS and self.role.now.is_master:
             logger.warning(
-                "the clock was set back: the newest message was stored %d s from now. New messages get its store time"
-                " until the clock has caught up; set the clock right",
+                "the clock was set back: the store time of the newest message is %d s in the future. New messages get"
+                " that store time until the clock has caught up; correct the clock",
                 report.ahead_ms // 1000,
             )
         if report.unchecked:
             logger.warning(
-                "the consume queues of this large store are taken as they are; broker verifyStore compares them"
+                "the store is large, so its consume queues were not compared with its log; broker verifyStore does that"
             )
         try:
             self._report(metadata.open())
@@ -136,13 +136,13 @@ class Broker:
             logger.warning("metadata: %s", warning)
 
     async def _listen_for_slaves(self, identity: Identity, port: int) -> list[Listener]:
-        """The HA port of a broker that has become a master."""
+        """Open the HA port of a broker that has become a master."""
         listeners = await listen(self.options.bind_address, port, "haListenPort")
         self.ha_addr = identity.ha_addr = with_port(identity.ha_addr, split_address(listeners[0].address)[1])
         return listeners
 
     async def _serve(self, wiring: Wiring, task_status: trio.TaskStatus[str]) -> None:
-        """Start all parts, and stop them in the reverse order."""
+        """Start all parts in order, wait for `stop`, and stop them in reverse order."""
         async with AsyncExitStack() as closing:
             for part in wiring.parts:
                 closing.push_async_callback(part.close)
@@ -160,18 +160,18 @@ class Broker:
 
 
 async def _listen_fast(options: BrokerOptions) -> list[Listener]:
-    """The fast port, where the same is served. A broker serves without it, too: few need it."""
+    """Open the fast port, which serves the same requests. Few clients need it, so a failure is only logged."""
     if not options.fast_port:
         return []
     try:
         return await listen(options.bind_address, options.fast_port, "fastListenPort")
     except UserError as error:
-        logger.warning("no fast port: slaves of RocketMQ and clients with VIP channels fail: %s", error)
+        logger.warning("no fast port: RocketMQ slaves and clients with VIP channels cannot connect: %s", error)
         return []
 
 
 def store_options(options: BrokerOptions) -> StoreOptions:
-    """What the store needs of the options."""
+    """The store's options, from those of the broker."""
     return StoreOptions(
         directory=options.store_path_root_dir,
         commitlog_segment_bytes=options.mapped_file_size_commit_log,

@@ -1,4 +1,4 @@
-"""The command ``broker``: a conf file, a flag for each option, and a daemon; subcommands work on a store offline."""
+"""The command ``broker``: runs the daemon (conf file, a flag per option); subcommands work on a store offline."""
 
 import gc
 import logging
@@ -31,9 +31,9 @@ logger = logging.getLogger(__name__)
 @click.version_option(package_name="skylark-mq", prog_name="broker")
 @click.pass_context
 def main(context: click.Context, /, conf: str | None, print_config: bool, **arguments: str | None) -> None:
-    """Run a broker: it stores messages and hands them out, and tells NameServers what it has.
+    """Run a broker: it stores messages, delivers them to consumers, and registers its topics with NameServers.
 
-    The commands below work on the store of a broker that is stopped.
+    The commands below work on the store of a stopped broker.
     """
     if context.invoked_subcommand is not None:
         return
@@ -66,7 +66,8 @@ async def _serve(broker: Broker, stopping: trio.Event) -> None:
     keep_freed_memory()
     async with trio.open_nursery() as nursery:
         address = await nursery.start(broker.run)
-        # The tables that were recovered stay alive: with 200,000 topics a look for cycles among them takes 50 ms.
+        # The recovered tables live as long as the process. With 200,000 topics the garbage collector would need 50 ms
+        # to look for cycles among them.
         gc.freeze()
         logger.info("broker %s serves at %s", broker.options.broker_name, address)
         await stopping.wait()

@@ -1,7 +1,7 @@
-"""The port for clients, as two parts: one accepts connections, the other lets those that are open come to their end.
+"""The port for clients, as two parts: `ClientPort` accepts connections, `OpenConnections` drains them at the stop.
 
-Requests are refused as soon as `ClientPort` stops. What is in flight then is answered by the parts between the two, and
-`OpenConnections` waits until the answers have left.
+Requests are refused as soon as `ClientPort` stops. The parts between the two then answer requests in flight, and
+`OpenConnections` waits until these answers have been sent.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ DRAIN_TIMEOUT_MS = 2_000
 
 
 class OpenConnections(Part):
-    """Stops when all answers are sent, or that takes too long."""
+    """Its stop returns when all answers are sent, or after `DRAIN_TIMEOUT_MS`."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -33,7 +33,7 @@ class ClientPort(Part):
         self._listeners = list(listeners)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Until cancelled: connections that are open are served also after `stop`."""
+        """Serve until cancelled: open connections are still served after `stop`."""
         async with trio.open_nursery() as nursery:
             await nursery.start(self._server.serve_on, self._listeners)
             task_status.started()

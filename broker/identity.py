@@ -1,6 +1,6 @@
-"""Who this broker is: names and addresses, with what the options leave open filled in from the machine.
+"""The broker's names and addresses. Those that the options leave out are taken from the machine.
 
-Neighbours: options.py; registrar.py (tells NameServers), handlers that answer with the broker's name or address.
+Neighbours: options.py; registrar.py (registers them), handlers that answer with the broker's name or address.
 """
 
 import fcntl
@@ -22,7 +22,7 @@ _LEGAL_NAME = re.compile(r"[%|a-zA-Z0-9_.-]+")
 
 @dataclass(slots=True)
 class Identity:
-    """As NameServers, clients and slaves know the broker. ``broker_id`` and ``ha_addr`` follow the role."""
+    """How NameServers, clients and slaves know the broker. ``broker_id`` and ``ha_addr`` change with the role."""
 
     cluster_name: str
     broker_name: str
@@ -37,7 +37,7 @@ def resolved(options: BrokerOptions) -> BrokerOptions:
     changes: dict[str, Any] = {"store_path_root_dir": root}
     if options.store_path_commit_log and _path(options.store_path_commit_log) != f"{root}/commitlog":
         raise ConfigError(
-            f"storePathCommitLog: the commit log is in {root}/commitlog here; leave the key out, and move what is in "
+            f"storePathCommitLog: the commit log must be in {root}/commitlog; leave the key out, and move the files of "
             f"{options.store_path_commit_log} there, or link it: ln -s {options.store_path_commit_log} {root}/commitlog"
         )
     if not options.broker_name:
@@ -48,12 +48,12 @@ def resolved(options: BrokerOptions) -> BrokerOptions:
     for key, name in (("brokerName", changes.get("broker_name", options.broker_name)),
                       ("brokerClusterName", options.broker_cluster_name)):  # fmt: skip
         if not _LEGAL_NAME.fullmatch(name):
-            raise ConfigError(f"{key}: {name!r} is no name; use letters, digits and any of %|_-.")
+            raise ConfigError(f"{key}: {name!r} is not a legal name; use letters, digits and any of %|_-.")
     return replace(options, **changes)
 
 
 def identity_of(options: BrokerOptions, listen_port: int, ha_port: int = 0) -> Identity:
-    """Who a broker with ``resolved`` options is, once it is known on which ports it listens."""
+    """The identity of a broker with ``resolved`` options that listens on these ports."""
     ha_port = ha_port or options.ha_listen_port or listen_port + 1
     return Identity(
         options.broker_cluster_name,
@@ -86,11 +86,11 @@ def _checked_ip(key: str, text: str) -> str:
     try:
         return str(ipaddress.ip_address(text.strip("[]")))
     except ValueError:
-        raise ConfigError(f"{key}: {text!r} is no IP address; give the one that clients reach this broker by") from None
+        raise ConfigError(f"{key}: {text!r} is not an IP address; give one at which clients reach it") from None
 
 
 def _first_address(bind_address: str) -> str:
-    """Where clients of this machine and others reach us: the bind address, else the first that is not loopback."""
+    """An address at which clients reach this broker: the bind address, else the first that is not loopback."""
     try:
         bound = ipaddress.ip_address(bind_address)
     except ValueError:

@@ -1,6 +1,6 @@
-"""Options that are refused when they are switched on, since what they stand for is not here and safety would be lost.
+"""Options that are refused when switched on: this broker lacks the feature, and ignoring the option would be unsafe.
 
-The error is one line that names the feature. Neighbours: options.py, ignored_keys.py (what may be ignored).
+The error is one line that names the feature. Neighbours: options.py, ignored_keys.py (keys that may be ignored).
 """
 
 from typing import TYPE_CHECKING
@@ -10,7 +10,7 @@ from mqcommon.errors import ConfigError
 if TYPE_CHECKING:
     from broker.options import BrokerOptions
 
-# What a user who sets the option expects, and would not get. The first that is set is the one that is named.
+# By option: its key and the feature that it switches on. The error names the first one that is set.
 _SWITCHES = {
     "enable_controller_mode": ("enableControllerMode", "a controller"),
     "enable_dleger_commit_log": ("enableDLegerCommitLog", "a DLedger commit log"),
@@ -22,12 +22,12 @@ _SWITCHES = {
     "enable_lmq": ("enableLmq", "light queues (LMQ)"),
     "enable_multi_dispatch": ("enableMultiDispatch", "light queues (LMQ)"),
 }
-# Other values name a store or tables in RocksDB: without those the broker would start empty.
+# Other values mean a store or tables in RocksDB: a broker that cannot read them would start empty.
 STORE_TYPE, CONFIG_VERSION = "default", "v1"
 
 
 def refuse_missing(options: "BrokerOptions") -> None:
-    """ConfigError when ``options`` ask for what is not here."""
+    """ConfigError when ``options`` ask for a feature that this broker does not have."""
     for name, (key, what) in _SWITCHES.items():
         if getattr(options, name):
             raise ConfigError(f"{key}: this version does not have {what}; set it to false, or leave it out")
@@ -41,4 +41,6 @@ def refuse_missing(options: "BrokerOptions") -> None:
                 f" RocketMQ's tools, and set it to {only}"
             )
     if options.broker_id < 0:
-        raise ConfigError("brokerId: -1 is given out by a controller, which this version does not have; give 0 or more")
+        raise ConfigError(
+            "brokerId: -1 asks for an id from a controller, which this version does not have; give 0 or more"
+        )

@@ -1,10 +1,10 @@
-"""What can be set in broker.conf and on the command line; the only home of each default.
+"""The options of broker.conf and the command line, with their defaults, which are defined only here.
 
-Keys and defaults are RocketMQ's, except ``forceRegister`` (off: a NameServer is asked first whether it needs the whole
-set) and ``inSyncReplicas`` with ``totalReplicas`` (2: with RocketMQ 5's 1 a SYNC_MASTER waits for nobody). Those that
-may change while the broker runs (``mutable``) are read at each use.
-What RocketMQ has and this broker does not do yet is refused where ignoring it would lose safety (missing_features.py),
-and otherwise accepted with a warning (ignored_keys.py).
+Keys and defaults are RocketMQ's, except ``forceRegister`` (off: a NameServer is asked first whether it needs all
+topics) and ``inSyncReplicas`` with ``totalReplicas`` (2: with RocketMQ 5's 1 a SYNC_MASTER waits for no slave). Options
+that may change while the broker runs (``mutable``) are read at each use.
+Options of features that this broker lacks are refused if ignoring them would be unsafe (missing_features.py), and
+otherwise accepted with a warning (ignored_keys.py).
 """
 
 from dataclasses import dataclass
@@ -28,41 +28,41 @@ class BrokerOptions:
     # --- who and where
     broker_cluster_name: str = option("DefaultCluster", "cluster that the broker belongs to")
     broker_name: str = option("", "name of the broker set; the same for a master and its slaves; default: host name")
-    broker_id: int = option(0, "0 is the master of the set; a slave's is above 0, its own in the set", minimum=-1)
+    broker_id: int = option(0, "0 for the master of the set; each slave has its own id above 0", minimum=-1)
     broker_role: str = option(
         "ASYNC_MASTER",
-        "SYNC_MASTER: an acknowledged message is on a slave, too; ASYNC_MASTER: slaves follow; SLAVE: copies a master",
+        "SYNC_MASTER: sends wait until slaves have the message; ASYNC_MASTER: they do not; SLAVE: copies a master",
         choices=("ASYNC_MASTER", "SYNC_MASTER", "SLAVE"),
     )
     broker_ip1: str = option(
-        "", "address that clients are told; default: first IPv4 address that is not loopback", key="brokerIP1"
+        "", "address that clients connect to; default: first IPv4 address that is not loopback", key="brokerIP1"
     )
-    broker_ip2: str = option("", "address that slaves are told; default: brokerIP1", key="brokerIP2")
+    broker_ip2: str = option("", "address that slaves connect to; default: brokerIP1", key="brokerIP2")
     bind_address: str = option("0.0.0.0", "address to listen on")
     listen_port: int = option(10911, "port for clients; 0 takes a free one", minimum=0, maximum=65535)
     ha_listen_port: int = option(0, "port for slaves; 0: listenPort + 1", minimum=0, maximum=65535)
     fast_listen_port: int = option(
         -1,
-        "a second port for clients, where RocketMQ's slaves and VIP channels ask; -1: listenPort - 2; 0: none",
+        "a second port for clients, used by RocketMQ's slaves and VIP channels; -1: listenPort - 2; 0: none",
         minimum=-1,
         maximum=65535,
     )
     namesrv_addr: str = option(
-        "", "NameServers to register with: host:port;host:port; a broker without any serves too", env="NAMESRV_ADDR"
+        "", "NameServers to register with: host:port;host:port; may be empty", env="NAMESRV_ADDR"
     )
     broker_config_path: str = option(
         "", "conf file that keeps options changed by updateBrokerConfig; set by -c, empty: they last until the stop"
     )
     config_black_list: str = option("configBlackList;brokerConfigPath", "keys that updateBrokerConfig may not touch")
     max_connections: int = option(
-        0, "most connections of clients; 0: what the limit of open files (ulimit -n) leaves beside the store", minimum=0
+        0, "most connections of clients; 0: the limit of open files (ulimit -n) without those for the store", minimum=0
     )
     server_channel_max_idle_time_seconds: int = option(
         120, "connections silent for this long are closed", unit="s", minimum=1
     )
     frame_max_length: int = option(
         16_777_216,
-        "longest frame sent and taken; as RocketMQ's -Dcom.rocketmq.remoting.frameMaxLength, and so set at all peers",
+        "longest frame sent and accepted; set all peers to the same (-Dcom.rocketmq.remoting.frameMaxLength)",
         unit="bytes",
         minimum=65_536,
         maximum=1 << 30,
@@ -70,43 +70,46 @@ class BrokerOptions:
 
     # --- registration
     register_name_server_period: int = option(
-        30_000, "how often the broker registers; at least 10,000, at most 60,000 count", unit="ms", minimum=1
+        30_000,
+        "how often the broker registers; lower values count as 10,000, higher ones as 60,000",
+        unit="ms",
+        minimum=1,
     )
     register_broker_timeout_mills: int = option(
         24_000, "how long a NameServer may take to answer a registration", unit="ms", minimum=1
     )
     force_register: bool = option(
-        False, "send the whole set at each period, without asking whether the NameServer needs it", mutable=True
+        False, "send all topics in each period, without asking whether the NameServer needs them", mutable=True
     )
 
     # --- topics and groups
     broker_permission: int = option(
-        6, "what clients may do here: 4 read, 2 write, 6 both", minimum=0, maximum=7, mutable=True
+        6, "what clients may do on this broker: 4 read, 2 write, 6 both", minimum=0, maximum=7, mutable=True
     )
-    auto_create_topic_enable: bool = option(True, "a send creates its topic as TBW102 says", mutable=True)
-    auto_create_subscription_group: bool = option(True, "a consumer creates its group", mutable=True)
-    default_topic_queue_nums: int = option(8, "queues of TBW102, the most that a created topic gets", minimum=1)
+    auto_create_topic_enable: bool = option(True, "a send to an unknown topic creates it, like TBW102", mutable=True)
+    auto_create_subscription_group: bool = option(True, "an unknown consumer group is created", mutable=True)
+    default_topic_queue_nums: int = option(8, "queues of TBW102: the most that such a topic gets", minimum=1)
     cluster_topic_enable: bool = option(True, "the topic named as the cluster may be used")
     broker_topic_enable: bool = option(True, "the topic named as the broker may be used")
-    trace_topic_enable: bool = option(False, "make RMQ_SYS_TRACE_TOPIC, for clients that trace")
-    region_id: str = option("DefaultRegion", "region, which stored messages and answers to sends carry as MSG_REGION")
+    trace_topic_enable: bool = option(False, "create RMQ_SYS_TRACE_TOPIC, for clients that trace")
+    region_id: str = option("DefaultRegion", "region: the property MSG_REGION of stored messages and answers to sends")
     trace_on: bool = option(True, "whether clients that trace may trace messages of this broker (TRACE_ON)")
     flush_consumer_offset_interval: int = option(
-        5_000, "how often consumers' offsets that changed go to disk", unit="ms", minimum=10, mutable=True
+        5_000, "how often changed consumer offsets are written to disk", unit="ms", minimum=10, mutable=True
     )
     channel_expired_timeout: int = option(
-        120_000, "clients without a heartbeat for this long are forgotten", unit="ms", minimum=1, mutable=True
+        120_000, "clients without a heartbeat for this long are disconnected", unit="ms", minimum=1, mutable=True
     )
     notify_consumer_ids_changed_enable: bool = option(
-        True, "tell the members of a consumer group when one comes or goes", mutable=True
+        True, "notify the members of a consumer group when one joins or leaves", mutable=True
     )
     forward_timeout: int = option(
-        3_000, "how long a client may take to answer what the broker forwards to it", unit="ms", minimum=1, mutable=True
+        3_000, "how long a client may take to answer a forwarded request", unit="ms", minimum=1, mutable=True
     )
 
     # --- store
     store_path_root_dir: str = option("~/store", "directory of messages and metadata")
-    store_path_commit_log: str = option("", "must be commitlog in storePathRootDir, where the commit log is; or empty")
+    store_path_commit_log: str = option("", "empty, or commitlog in storePathRootDir: the commit log is always there")
     mapped_file_size_commit_log: int = option(1024 * MIB, "size of a commit log file", unit="bytes", minimum=4 * KIB)
     mapped_file_size_consume_queue: int = option(
         300_000 * ENTRY_BYTES, "size of a queue file; 20 bytes a message", unit="bytes", minimum=ENTRY_BYTES
@@ -119,29 +122,29 @@ class BrokerOptions:
     )
     flush_disk_type: str = option(
         "ASYNC_FLUSH",
-        "SYNC_FLUSH: an acknowledged message survives power loss; ASYNC_FLUSH: the death of the broker",
+        "SYNC_FLUSH: an acknowledged message survives power loss; ASYNC_FLUSH: it survives a crash of the broker",
         choices=("ASYNC_FLUSH", "SYNC_FLUSH"),
     )
     flush_interval_commit_log: int = option(
-        500, "ASYNC_FLUSH: how often messages go to disk", unit="ms", minimum=1, mutable=True
+        500, "ASYNC_FLUSH: how often messages are flushed to disk", unit="ms", minimum=1, mutable=True
     )
     flush_commit_log_least_pages: int = option(
         4, "ASYNC_FLUSH: fewer new pages of 4096 bytes wait for the thorough interval", minimum=0, mutable=True
     )
     flush_commit_log_thorough_interval: int = option(
-        10_000, "ASYNC_FLUSH: after this time any new message goes to disk", unit="ms", minimum=1
+        10_000, "ASYNC_FLUSH: after this time even a few new pages are flushed", unit="ms", minimum=1
     )
     sync_flush_timeout: int = option(
         5_000, "SYNC_FLUSH: a send is answered FLUSH_DISK_TIMEOUT after this time", unit="ms", minimum=1, mutable=True
     )
 
-    # --- replication: what a SYNC_MASTER waits for
+    # --- replication: copies that a SYNC_MASTER waits for
     in_sync_replicas: int = option(
-        2, "SYNC_MASTER: copies of a message, the master's own counted, before it is acknowledged; 1: no slave",
+        2, "SYNC_MASTER: copies of a message, with the master's, before it is acknowledged; 1: do not wait for slaves",
         minimum=1, mutable=True,
     )  # fmt: skip
     min_in_sync_replicas: int = option(
-        1, "SYNC_MASTER: with fewer copies in sync, the master's own counted, sends are refused",
+        1, "SYNC_MASTER: sends are refused while fewer brokers, with the master, are in sync",
         minimum=1, mutable=True,
     )  # fmt: skip
     total_replicas: int = option(2, "brokers of the set, the master and its slaves", minimum=1)
@@ -152,26 +155,26 @@ class BrokerOptions:
         3_000, "SYNC_MASTER: a send is answered FLUSH_SLAVE_TIMEOUT after this time", unit="ms", minimum=1, mutable=True
     )
     ha_max_gap_not_in_sync: int = option(
-        256 * MIB, "a slave that is so far behind, or further, is not in sync", unit="bytes", minimum=1
+        256 * MIB, "a slave that is this far behind, or further, is not in sync", unit="bytes", minimum=1
     )
 
     # --- replication: the link
     ha_master_address: str = option(
-        "", "SLAVE: address of the master's HA port, host:port; default: what NameServers say"
+        "", "SLAVE: address of the master's HA port, host:port; default: asked from NameServers"
     )
     ha_shared_secret: str = option(
-        "", "a master and its slaves prove to each other that they know it; empty: no proof", secret=True
+        "", "a secret that a master and its slaves must both have; empty: not checked", secret=True
     )
     ha_allow_plain_peers: str = option(
         "auto",
-        "serve slaves that say no hello, as RocketMQ's; auto: without haSharedSecret",
+        "serve slaves without a handshake, such as RocketMQ's; auto: if haSharedSecret is empty",
         choices=("auto", "true", "false"),
     )
     ha_send_heartbeat_interval: int = option(
-        5_000, "a link on which nothing is to be sent gets a heartbeat after this time", unit="ms", minimum=1
+        5_000, "an idle link to a slave or master gets a heartbeat after this time", unit="ms", minimum=1
     )
     ha_housekeeping_interval: int = option(
-        20_000, "a peer of the link that is silent for this long is taken for gone", unit="ms", minimum=1
+        20_000, "a slave or master that is silent for this long is disconnected", unit="ms", minimum=1
     )
     ha_transfer_batch_size: int = option(
         32 * KIB, "most bytes of one frame to a RocketMQ slave", unit="bytes", minimum=1, maximum=1024 * KIB
@@ -183,40 +186,46 @@ class BrokerOptions:
         False, "limit the bytes a second to each slave to maxHaTransferByteInSecond", mutable=True
     )
     max_ha_transfer_byte_in_second: int = option(
-        100 * MIB, "that limit, RocketMQ's; haMaxTransferRate needs no switch", unit="bytes", minimum=1, mutable=True
+        100 * MIB, "the limit for haFlowControlEnable", unit="bytes", minimum=1, mutable=True
     )
     sync_from_last_file: bool = option(
-        False, "SLAVE without messages: copy only the master's last commit log file, not all that it has"
+        False, "SLAVE without messages: copy only the master's last commit log file, not the whole log"
     )
 
     # --- retention
     file_reserved_time: int = option(
-        72, "a commit log file may go when its youngest message is older", unit="hours", minimum=1, mutable=True
+        72, "a commit log file expires when its youngest message is older", unit="hours", minimum=1, mutable=True
     )
     delete_when: str = option(
-        "04", "hours of the day, local time, at which such files are deleted; several separated by ;", mutable=True
+        "04", "hours of the day, local time, at which expired files are deleted; several separated by ;", mutable=True
     )
     disk_max_used_space_ratio: int = option(
-        75, "percent of the disk in use above which such files are deleted at any hour",
+        75, "percent of the disk in use above which expired files are deleted at any hour",
         minimum=10, maximum=95, mutable=True,
     )  # fmt: skip
     disk_space_clean_forcibly_ratio: int = option(
-        85, "percent of the disk in use above which the oldest files go, however young; at least 30 count",
+        85, "percent of the disk in use above which the oldest files are deleted even if not expired; at least 30",
         minimum=1, maximum=100, mutable=True,
     )  # fmt: skip
     clean_file_forcibly_enable: bool = option(
-        True, "do that; false: on a full disk sends are refused, and nothing young is deleted", mutable=True
+        True,
+        "delete such files; false: only expired files are deleted, and on a full disk sends are refused",
+        mutable=True,
     )
     disk_space_warning_level_ratio: int = option(
-        90, "percent of the disk in use above which sends are refused; at least 35 count; 100: when no file fits",
+        90, "percent of the disk in use above which sends are refused; at least 35; 100: when no new file fits",
         minimum=1, maximum=100, mutable=True,
     )  # fmt: skip
     clean_resource_interval: int = option(
-        10_000, "how often the broker looks for what to delete, and at the disk", unit="ms", minimum=10, mutable=True
+        10_000,
+        "how often the broker checks the disk and looks for files to delete",
+        unit="ms",
+        minimum=10,
+        mutable=True,
     )
-    delete_file_batch_max: int = option(10, "most commit log files that go at one look", minimum=1, mutable=True)
+    delete_file_batch_max: int = option(10, "most commit log files deleted at one time", minimum=1, mutable=True)
     delete_commit_log_files_interval: int = option(
-        100, "pause between two files, for the disk's sake", unit="ms", minimum=0, mutable=True
+        100, "pause after each deleted file, to limit the load of the disk", unit="ms", minimum=0, mutable=True
     )
     redelete_hanged_file_interval: int = option(
         120_000, "a file that could not be deleted is tried again after this time", unit="ms", minimum=1, mutable=True
@@ -224,31 +233,39 @@ class BrokerOptions:
 
     # --- slaves that act as masters
     enable_slave_acting_master: bool = option(
-        False, "the slave with the lowest id stands in for a master that is away, for reading; the same in all the set"
+        False, "while the master is down, the slave with the lowest id acts as it, for reading; same for the whole set"
     )
     broker_heartbeat_interval: int = option(
-        1_000, "enableSlaveActingMaster: how often NameServers are told that the broker lives", unit="ms", minimum=1
+        1_000, "enableSlaveActingMaster: how often the broker sends NameServers a heartbeat", unit="ms", minimum=1
     )
     broker_not_active_timeout_millis: int = option(
-        10_000, "enableSlaveActingMaster: a broker that was silent for so long is forgotten", unit="ms", minimum=1
+        10_000,
+        "enableSlaveActingMaster: NameServers forget a broker that is silent for this long",
+        unit="ms",
+        minimum=1,
     )
     sync_broker_member_group_period: int = option(
-        1_000, "enableSlaveActingMaster: how often a slave asks who of its set lives", unit="ms", minimum=1
+        1_000,
+        "enableSlaveActingMaster: how often a slave asks which brokers of its set are alive",
+        unit="ms",
+        minimum=1,
     )
     skip_pre_online: bool = option(
-        False, "enableSlaveActingMaster: a master registers without the offsets that slaves have for it"
+        False, "enableSlaveActingMaster: a master registers without fetching consumer offsets from its slaves"
     )
 
     # --- reads from slaves
     slave_read_enable: bool = option(
-        False, "readers of messages too old to be in the master's memory are sent to a slave", mutable=True
+        False, "consumers of messages too old to be in the master's memory are sent to a slave", mutable=True
     )
     access_message_in_memory_max_ratio: int = option(
-        40, "percent of the memory that the youngest messages are taken to fill; older ones count as on disk",
+        40, "percent of the memory assumed to hold the youngest messages; older ones count as on disk",
         minimum=0, maximum=100,
     )  # fmt: skip
     offset_check_in_slave: bool = option(
-        False, "SLAVE: correct readers whose offset it does not have; false: it may only be behind", mutable=True
+        False,
+        "SLAVE: correct an offset that it does not have; false: leave it, the slave may only be behind",
+        mutable=True,
     )
 
     # --- pulls and queries
@@ -297,19 +314,19 @@ class BrokerOptions:
                 f" and totalReplicas={self.total_replicas}; set the three so that it is"
             )
         if self.listen_port == 65535 and not self.ha_listen_port and not self.is_slave:
-            raise ConfigError("haListenPort: listenPort + 1 is no port; set another one")
+            raise ConfigError("haListenPort: listenPort + 1 is not a port; set another one")
         if self.ha_master_address and not is_address(self.ha_master_address):
             raise ConfigError(
-                f"haMasterAddress: {self.ha_master_address!r} is no address; give host:port of the master's HA port"
+                f"haMasterAddress: {self.ha_master_address!r} is not an address; give host:port of the master's HA port"
             )
         for addr in self.namesrv_addrs:
             if not is_address(addr):
-                raise ConfigError(f"namesrvAddr: {addr!r} is no address; give host:port, several separated by ;")
+                raise ConfigError(f"namesrvAddr: {addr!r} is not an address; give host:port, several separated by ;")
         try:
             delete_hours(self.delete_when)
         except ValueError:
             raise ConfigError(
-                f"deleteWhen: {self.delete_when!r} names no hours; give 00 to 23, several separated by ;"
+                f"deleteWhen: {self.delete_when!r} are not hours; give 00 to 23, several separated by ;"
             ) from None
 
     @property
@@ -324,14 +341,14 @@ class BrokerOptions:
 
     @property
     def allow_plain_peers(self) -> bool:
-        """Whether slaves that say no hello are served."""
+        """Whether slaves without a handshake are served."""
         if self.ha_allow_plain_peers != "auto":
             return self.ha_allow_plain_peers == "true"
         return not self.ha_shared_secret
 
     @property
     def fast_port(self) -> int:
-        """The port that ``fastListenPort`` stands for; 0: none, as beside a ``listenPort`` that the system chooses."""
+        """The port that ``fastListenPort`` means; 0: none, also when the system chooses ``listenPort``."""
         if self.fast_listen_port >= 0:
             return self.fast_listen_port
         return max(self.listen_port - 2, 0)
@@ -360,10 +377,10 @@ class BrokerOptions:
 
     @property
     def retention_rules(self) -> RetentionRules:
-        """What of the options says what may go.
+        """The rules for deleting files.
 
-        Ratios have RocketMQ's lower bounds, and not its upper ones (85 and 90): here a full disk is an error to whoever
-        sends, and ends nothing, so that those who have a large disk may use it.
+        Ratios have RocketMQ's lower bounds, but not its upper ones (85 and 90): here a full disk only refuses sends and
+        ends nothing, so a large disk may be used up.
         """
         return RetentionRules(
             reserved_ms=self.file_reserved_time * HOUR_MS,

@@ -1,7 +1,7 @@
-"""A part of a broker: what it answers, what runs, and what it does when connections close and turns end.
+"""A part of a broker: the requests it handles, its tasks, and what it does when connections close and turns end.
 
-A broker is an ordered list of parts (wiring.py). The daemon starts them in that order and stops them in the reverse
-order. A part overrides what it needs; what it leaves out costs nothing.
+A broker is an ordered list of parts (wiring.py). The daemon starts them in that order and stops them in reverse order.
+A part overrides the methods it needs; the others are never called.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -13,52 +13,52 @@ from remoting.net.server import Handler, SlowHandler
 from remoting.net.steps import StepHandler
 from remoting.protocol.command import Command
 
-#: Called with the answer before it is sent; None when there is none: the request was oneway, or the connection closed.
+#: Called with the answer before it is sent; None when none is sent: the request was oneway, or the connection closed.
 Answered = Callable[[Command | None], None]
-#: Called before a request is handled. It refuses by raising RequestRefused, or gives the answer itself, or returns a
-#: function that is called with the answer.
+#: Called before a request is handled. It may raise RequestRefused, return the answer itself, or return a function that
+#: is called with the answer.
 Hook = Callable[[Channel, Command], Command | Answered | None]
 
 
 class Part:
     """See the module. No two parts of a broker handle the same request code."""
 
-    #: Codes of `handlers` that may meet bytes which are on disk only: they run again when a thread has read these.
+    #: Codes of `handlers` that may need bytes which are only on disk: they run again after a thread has read these.
     reads_disk: Collection[int] = ()
     #: Time between two calls of `tick`.
     tick_interval_ms = 0.0
 
     def handlers(self) -> Mapping[int, Handler]:
-        """Requests that need not wait."""
+        """Handlers, by request code, that do not wait."""
         return {}
 
     def step_handlers(self) -> Mapping[int, StepHandler]:
-        """Requests whose work takes long: in steps, and the loop turns in between."""
+        """Handlers of long work, by request code: they run in steps, and the event loop turns in between."""
         return {}
 
     def slow_handlers(self) -> Mapping[int, SlowHandler]:
-        """Requests that wait: each runs in a task."""
+        """Handlers that wait, by request code: each request runs in a task."""
         return {}
 
     def hook(self, code: int) -> Hook | None:
-        """What is to be called before each request ``code``, also a oneway one, whoever handles it."""
+        """A function to call before each request ``code``, also a oneway one, whichever part handles it."""
         return None
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Until cancelled; the parts after this one start when it has started."""
+        """Run until cancelled; the parts after this one start when it has started."""
         task_status.started()
 
     async def stop(self) -> None:
-        """The broker stops: the parts after this one have done so already, those before it run as ever."""
+        """The broker stops: the parts after this one have stopped already, those before it still run."""
 
     async def close(self) -> None:
-        """Nothing runs any more, also after a start that failed."""
+        """Called when all tasks have ended, also after a start that failed."""
 
     def channel_closed(self, channel: Channel) -> None:
         """A client's connection has ended."""
 
     def after_turn(self) -> None:
-        """The requests of one read from a connection are handled; their answers leave next."""
+        """The requests of one read from a connection are handled; their answers are sent next."""
 
     def tick(self) -> None:
         """Called every ``tick_interval_ms`` while the broker runs."""

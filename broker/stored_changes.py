@@ -1,4 +1,4 @@
-"""Changes of metadata that must reach the disk before they are answered."""
+"""Changes of metadata that must be on disk before they are answered."""
 
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -12,7 +12,7 @@ Durable = Callable[[], Awaitable[None]]
 
 @contextmanager
 def refused_when_not_stored() -> Iterator[None]:
-    """A change that could not be written is refused with the reason, and is no bug to be logged with a traceback."""
+    """Refuse a change that could not be written, with the reason; otherwise it would be logged with a traceback."""
     try:
         yield
     except StoreError as error:

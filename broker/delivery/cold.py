@@ -1,10 +1,10 @@
-"""Requests that need bytes which are on disk only, or very many, wait here until a thread has read these.
+"""Requests that need bytes which are only on disk, or very many bytes, wait here until a thread has read these.
 
-A handler runs on the loop within `resident_only`; where it would wait for the disk it is stopped, a thread reads, and
-the handler runs again from its start. So sends go on meanwhile. Clients take turns, whatever each of them asks for;
-one that does not take large answers is not made more.
-Bounds: threads, requests that wait, the time that one may take, and how often it is run again.
-Neighbour: store/log/residency.py. A part names in ``reads_disk`` which of its handlers wait here.
+A handler runs in the event loop within `resident_only`. Where it would wait for the disk it is stopped, a thread reads
+the bytes, and the handler runs again from its start. So sends are not held up. Clients take turns, however much each of
+them asks for; a client that does not read its large answers gets no more of them.
+Limits: threads, waiting requests, the time that a request may take, and how often its handler is run.
+Neighbour: store/log/residency.py. ``reads_disk`` of a part lists the handlers that wait here.
 """
 
 from collections import deque
@@ -25,19 +25,19 @@ from remoting.net.steps import Steps
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
 
-# Enough to keep a disk busy; more would only take the processors from the loop.
+# Enough to keep a disk busy; more would only take CPU time from the event loop.
 THREADS = 4
 MAX_WAITING = 1_000
 # RocketMQ's pull consumers give up after 10 s.
 TIMEOUT_S = 10.0
 STOP_TIMEOUT_S = 2.0
-# The last attempt is allowed to wait for the disk on the loop. It comes at once where memory is so short that bytes are
-# gone again before they are looked at.
+# The last attempt may wait for the disk in the event loop. It follows at once when memory is so short that the bytes
+# are evicted again before the handler sees them.
 MAX_ATTEMPTS = 256
 
 T = TypeVar("T")
 
-# Given True when it runs after a wait for the disk.
+# Called with whether the request has waited for the disk.
 Attempt = Callable[[bool], Command | None]
 
 
@@ -61,7 +61,7 @@ class ColdReads(Part):
         self._count = 0
         self._running = 0
         self._free = trio.lowlevel.ParkingLot()
-        # Channels that have not taken large answers yet: their next requests wait.
+        # Channels whose clients have not read their large answers yet: their next requests wait.
         self._sending: set[Channel] = set()
         self._threads = trio.CapacityLimiter(THREADS)
         self._turn = trio.Lock()
@@ -78,9 +78,9 @@ class ColdReads(Part):
         return 0.0 if oldest is None else trio.current_time() + TIMEOUT_S - oldest
 
     def handle(self, channel: Channel, request: Command, attempt: Attempt) -> Command | None:
-        """The answer of ``attempt``; None when it has none now, or when it waits for the disk and is sent later.
+        """The answer of ``attempt``; None when it gives none, or when the answer waits for the disk and is sent later.
 
-        ``attempt`` has no effect before its last read: it may run more than once.
+        ``attempt`` may run more than once, so it must not have effects before its last read.
         """
         try:
             with resident_only():
@@ -91,22 +91,22 @@ class ColdReads(Part):
             return _no_descriptors(request, error)
 
     def guarded(self, handler: Handler) -> Handler:
-        """``handler``, which only reads, as one that does not wait for the disk on the loop."""
+        """Wrap ``handler``, which only reads, so that it does not wait for the disk in the event loop."""
         return lambda channel, request: self.handle(channel, request, lambda _: handler(channel, request))
 
     def channel_closed(self, channel: Channel) -> None:
-        """Its requests are forgotten."""
+        """Drop its requests."""
         self._count -= len(self._by_channel.pop(channel, ()))
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Serve what waits, until cancelled."""
+        """Serve waiting requests, until cancelled."""
         task_status.started()
         async with trio.open_nursery() as nursery:
             for _ in range(THREADS):
                 nursery.start_soon(self._work, nursery)
 
     async def stop(self) -> None:
-        """Refuse what waits and what comes; return when nothing is being read any more, or soon."""
+        """Refuse waiting and new requests; return when all reads have ended, or after `STOP_TIMEOUT_S`."""
         self._stopping = True
         self._sending.clear()
         while waiting := self._take():
@@ -116,10 +116,10 @@ class ColdReads(Part):
                 await self._idle.wait()
 
     def _wait(self, waiting: _Waiting) -> Command | None:
-        """Let it wait for its turn; the refusal when that cannot be."""
+        """Queue the request; returns the refusal when it cannot be queued."""
         if self._stopping or self._count >= self.max_waiting:
             return _refusal(waiting.request, stopping=self._stopping)
-        # It would keep the frame of an attempt, and that this request and its connection, in a cycle.
+        # The traceback would keep the attempt's frame, and so this request and its connection, in a cycle.
         waiting.cold.__traceback__ = None
         self._by_channel.setdefault(waiting.channel, deque()).append(waiting)
         self._count += 1
@@ -153,7 +153,7 @@ class ColdReads(Part):
             if channel.buffered_bytes >= BULK_BYTES and channel not in self._sending:
                 self._sending.add(channel)
                 nursery.start_soon(self._go_on_when_sent, channel)
-            # While this waits for work it keeps no connection alive.
+            # So that this task keeps no connection alive while it waits for work.
             del channel, waiting
             if self._stopping and not self._running:
                 self._idle.set()
@@ -164,16 +164,16 @@ class ColdReads(Part):
         self._free.unpark(count=THREADS)
 
     async def _serve(self, waiting: _Waiting) -> Command | None:
-        """One more attempt, after the disk was waited for."""
+        """Read from the disk in a thread, then make one more attempt."""
         if trio.current_time() > waiting.deadline:
             return _refusal(waiting.request, stopping=False)
         try:
-            # The files live as long as the thread needs them: it may be left behind at the stop.
+            # The thread may be abandoned at the stop: it keeps the files open as long as it needs them.
             got = await trio.to_thread.run_sync(warm, waiting.cold, limiter=self._threads, abandon_on_cancel=True)
             waiting.attempts += 1
             waiting.waited |= waiting.cold.on_disk
             async with self._turn:
-                # One answer a turn of the loop: together they would hold others up.
+                # One answer per turn of the event loop: several would block it for too long.
                 await trio.lowlevel.checkpoint()
                 with resident_only(got) if waiting.attempts < MAX_ATTEMPTS else nullcontext():
                     return waiting.attempt(waiting.waited)
@@ -193,7 +193,7 @@ class ColdReads(Part):
 
 
 def reading(read: Callable[[], T]) -> Steps[T]:
-    """What ``read`` gives, which only reads and may be run again: a step that waits for the disk in a thread."""
+    """The result of ``read``, as steps that wait for the disk in a thread. ``read`` may run more than once."""
     got: Mapping[Span, bytes] | None = None
     for _ in range(MAX_ATTEMPTS):
         try:
@@ -205,7 +205,7 @@ def reading(read: Callable[[], T]) -> Steps[T]:
 
 
 def _refusal(request: Command, *, stopping: bool) -> Command:
-    # Consumers come back for what was refused with these, after a pause: RocketMQ's 3 s later.
+    # Consumers retry after these codes, RocketMQ's after 3 s.
     if stopping:
         return request.respond(ResponseCode.SERVICE_NOT_AVAILABLE, "the broker is stopping; try again")
     return request.respond(

@@ -1,10 +1,10 @@
-"""Long polling: pulls that found nothing wait here for a message, or for their time to be over.
+"""Long polling: pulls that found nothing wait here for a message or for their deadline.
 
-A held pull is a row, not a task. Rows are indexed by queue and tag code, by connection and by deadline, so that a
-message costs as much as the pulls that it may be for, a connection that closes as much as it had pulls, and a look at
-the time as much as is over. What is answered in one turn of the loop is bounded; `run` answers the rest.
-Pulls wait for a queue by its name, as it may not exist yet: only messages make queues. A put checks one flag of the
-queue, `is_awaited`. It is set in a new queue, cleared when a message comes that nobody waits for, and set by `hold`.
+A held pull is a row, not a task. Rows are indexed by queue and tag code, by connection and by deadline. So the cost of
+a message, a closed connection or a tick grows with the pulls that it concerns, not with all held pulls. The number of
+pulls answered in one turn of the event loop is bounded; `run` answers the rest.
+Pulls wait for a queue by its name, since it may not exist yet: the first message makes it. A put checks one flag of the
+queue, `is_awaited`. It is set in a new queue, cleared when a message comes that no pull waits for, and set by `hold`.
 Invariant: no message before ``_Waiting.seen`` of a queue has a tag that a pull held there waits for.
 """
 
@@ -23,14 +23,14 @@ from remoting.protocol.bodies.group import SubscriptionGroupConfig
 from remoting.protocol.command import Command
 
 MAX_HELD = 100_000
-# Tag codes of all held pulls together: some 100 bytes each.
+# Tag codes of all held pulls together: about 100 bytes each.
 MAX_CODES = 500_000
-# How precisely deadlines are kept, and how many of these steps a pull is held at most: ten minutes.
+# The precision of deadlines, and the most ticks that a pull is held: ten minutes.
 TICK_S = 0.1
 MAX_TICKS = 6_000
-# Pulls that are looked at in one turn of the loop: each costs some 20 µs.
+# Pulls handled in one turn of the event loop: each costs about 20 µs.
 SLICE = 500
-# Entries of a queue that are searched for tags in one go; less than one read of a queue looks at.
+# Entries of a queue that are searched for tags at a time; fewer than one read of a queue looks at.
 ENTRIES = 4_096
 
 K = TypeVar("K")
@@ -42,10 +42,10 @@ Pulls = dict["HeldPull", None]
 
 @dataclass(slots=True, eq=False)
 class HeldPull:
-    """A pull that waits for messages from ``offset`` on that ``wanted`` lets pass.
+    """A pull that waits for messages from ``offset`` on that match ``wanted``.
 
-    ``retry(pull, last)`` answers when there is something, or when ``last``; whether it answered. It is one function for
-    all pulls, and what it needs are fields here: a closure for each would take three times the memory.
+    ``retry(pull, last)`` answers if there are messages, or if ``last``, and returns whether it answered. It is one
+    function for all pulls, with its data in fields here: a closure per pull would take three times the memory.
     """
 
     channel: Channel
@@ -65,7 +65,7 @@ class HeldPull:
 
 @dataclass(slots=True, eq=False)
 class _Waiting:
-    """The held pulls of one queue, and up to where its messages were shown to those that want tags."""
+    """The held pulls of one queue. Its messages before ``seen`` were compared with the tags of the pulls."""
 
     queue: QueueName
     seen: int
@@ -122,9 +122,9 @@ class HeldPulls:
         self._by_queue: dict[QueueName, _Waiting] = {}
         self._by_channel: dict[Channel, Pulls] = {}
         self._by_tick: dict[int, Pulls] = {}
-        # Pulls of deadlines before this tick were taken out already.
+        # Pulls with deadlines before this tick were taken out already.
         self._next_tick = 0
-        # (pull, last): what is to be looked at when the loop has had its turn.
+        # (pull, last): to be handled in the next turns of the event loop.
         self._due: deque[tuple[HeldPull, bool]] = deque()
         self._wake = Signal()
         self._count = 0
@@ -136,7 +136,7 @@ class HeldPulls:
     def hold(self, pull: HeldPull, queue: ConsumeQueue | None) -> bool:
         """Keep ``pull``, which found nothing up to the end of ``queue``; False when too many wait already.
 
-        None: no message ever came to the queue of this name.
+        ``queue`` is None when it does not exist yet.
         """
         codes = len(pull.wanted.tag_codes or ())
         if self._count >= MAX_HELD or self._codes + codes > MAX_CODES:
@@ -148,9 +148,9 @@ class HeldPulls:
         if waiting is None:
             waiting = self._by_queue[pull.queue] = _Waiting(pull.queue, end)
         elif end < waiting.seen:
-            # Others have waited since before the topic was deleted and made again.
+            # The topic was deleted and created again while other pulls waited.
             waiting.seen = end
-        # Each request has a copy of the name; one is kept.
+        # Each request has its own copy of the name; share one.
         pull.queue = waiting.queue
         waiting.add(pull)
         if not self._by_tick:
@@ -164,7 +164,7 @@ class HeldPulls:
         return True
 
     def arrived(self, queues: Iterable[ConsumeQueue]) -> None:
-        """Messages came into ``queues``: answer the pulls that they are for."""
+        """Messages came into ``queues``: answer the pulls that wait for them."""
         left = SLICE
         for queue in queues:
             waiting = self._by_queue.get((queue.topic, queue.queue_id))
@@ -180,7 +180,7 @@ class HeldPulls:
                     self._later(pull, False)
 
     def expire(self, now: float) -> bool:
-        """Answer some of the pulls whose time is over, and some of what had to wait; whether there are more."""
+        """Answer some pulls whose deadline has passed or that were put off; returns whether there are more."""
         tick = int(now / TICK_S)
         if not self._by_tick:
             self._next_tick = tick + 1
@@ -195,19 +195,19 @@ class HeldPulls:
         return bool(self._due)
 
     def drop(self, channel: Channel) -> None:
-        """Forget the pulls of a channel that is gone."""
+        """Forget the pulls of a closed channel."""
         for pull in list(self._by_channel.get(channel, ())):
             self._remove(pull)
 
     def release(self) -> None:
-        """Answer all, some in each turn of the loop: the broker stops, or its master is back."""
+        """Answer all pulls, some in each turn of the event loop: the broker stops, or its master is back."""
         for pulls in list(self._by_channel.values()):
             for pull in pulls:
                 self._later(pull, True)
         self.expire(trio.current_time())
 
     async def run(self) -> None:
-        """Keep deadlines, and answer what had to wait, until cancelled."""
+        """Answer pulls at their deadlines, and those that were put off, until cancelled."""
         while True:
             self._wake.clear()
             if self.expire(trio.current_time()):
@@ -217,29 +217,29 @@ class HeldPulls:
                     await self._wake.wait()
 
     def _wanting(self, queue: ConsumeQueue, waiting: _Waiting) -> list[HeldPull]:
-        """The pulls that the messages after ``seen`` may be for; those with tags are told where these begin."""
+        """The pulls that the messages after ``seen`` may match. Those with tags are moved to the first such message."""
         found = list(waiting.untagged)
-        # The queue of a slave may have begun anywhere since.
+        # The queue of a slave may begin at any offset.
         seen, end = max(waiting.seen, queue.min_offset), queue.next_offset
         waiting.seen = end
         if not waiting.by_tags:
             return found
         if seen > end:
-            # The queue was made anew, or cut.
+            # The queue was created again, or cut.
             return found + waiting.tagged()
-        told: Pulls = {}
+        matching: Pulls = {}
         while seen < end:
             codes = [code for _, _, code in queue.entries(seen, min(ENTRIES, end - seen))]
             if not codes:
                 break
             for pull in waiting.with_any_of(dict.fromkeys(codes)):
-                if pull not in told and not pull.is_due:
-                    told[pull] = None
-                    # A slave may lack older messages that the pull wants, which the master has.
+                if pull not in matching and not pull.is_due:
+                    matching[pull] = None
+                    # On a slave the pull may want older messages, which only the master has: do not skip these.
                     if pull.offset >= queue.min_offset:
                         pull.offset = max(pull.offset, seen)
             seen += len(codes)
-        return found + list(told)
+        return found + list(matching)
 
     def _look(self, pull: HeldPull, last: bool) -> None:
         if pull.retry(pull, last) or last:

@@ -1,7 +1,7 @@
-"""How far the consumers that are connected have pulled: consumerProgress shows what they have not committed of that.
+"""How far connected consumers have pulled: consumerProgress shows as in flight what they have not committed yet.
 
-Each connection keeps what it pulled, so it goes with the connection. The number of queues of one is bounded; what comes
-after them is not noted, and shows as nothing in flight.
+Each connection has its own table, which goes with the connection. Its number of queues is limited; further queues are
+not recorded, and show nothing in flight.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,7 +13,7 @@ _KEY = "pulled"
 
 
 class Pulled:
-    """What one connection has pulled: the next offset of each queue, by group and topic."""
+    """How far one connection has pulled: the next offset of each queue, by group and topic."""
 
     __slots__ = ("_queues", "_table")
 

@@ -1,4 +1,4 @@
-"""Filters of subscriptions. The texts come from peers: their length and what is kept are bounded."""
+"""Filters of subscriptions. Their texts come from peers, so their length and the cache are bounded."""
 
 from broker.store.filter import ALL, Filter
 from mqcommon.bounded_cache import BoundedCache
@@ -6,16 +6,16 @@ from mqcommon.errors import RequestRefused
 from mqcommon.message.javahash import java_hash
 from remoting.protocol.codes import ResponseCode
 
-# To take a longer expression apart would hold up other requests: this one takes some 15 ms.
+# Parsing a longer expression would hold up other requests: one of this length takes about 15 ms.
 MAX_EXPRESSION = 32_768
 CACHED_BYTES = 4 * 1024 * 1024
-# A filter with its set, and an int in that.
+# Memory of a filter with its set, and of an int in the set.
 FILTER_BYTES = 264
 CODE_BYTES = 100
 
 
 class TagFilters:
-    """Each expression is taken apart once, as long as there is room for what came of it."""
+    """Parses each expression once, as long as its filter stays in the cache."""
 
     def __init__(self, cached_bytes: int = CACHED_BYTES) -> None:
         self._cache: BoundedCache[str, Filter] = BoundedCache(cached_bytes)
@@ -27,7 +27,7 @@ class TagFilters:
         wanted = self._cache.get(expression)
         if wanted is None:
             if len(expression) > MAX_EXPRESSION:
-                text = f"the subscription has {len(expression)} characters, at most {MAX_EXPRESSION} are taken"
+                text = f"the subscription has {len(expression)} characters, at most {MAX_EXPRESSION} are allowed"
                 raise RequestRefused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, text)
             if expression.strip() in ("", "*"):
                 return ALL

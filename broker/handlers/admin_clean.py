@@ -1,7 +1,7 @@
-"""Cleaning on request: 306, 316, 329. What goes, and when it goes by itself, is in tasks/clean.py.
+"""Cleaning on request: 306, 316, 329. tasks/clean.py has the rules, and cleans periodically.
 
-Unlike RocketMQ's, 306 keeps the offset that a queue had reached: one that began again at 0 would have its consumers
-skip what comes.
+Unlike in RocketMQ, 306 keeps the offset that a queue has reached. If the queue began again at 0, its consumers would
+skip new messages.
 """
 
 import logging
@@ -23,12 +23,12 @@ from remoting.protocol.command import Command
 
 logger = logging.getLogger(__name__)
 
-# Topics that are looked at in one turn of the loop.
+# Topics handled in one turn of the event loop.
 TOPICS = 1_000
 
 
 class CleanHandlers(Part):
-    """``delete_queues`` removes the queues of a topic that is not there; it tells whether that was so."""
+    """``delete_queues`` removes the queues of a topic unless it exists; returns whether it removed them."""
 
     def __init__(
         self, store: MessageStore, topics: Topics, cleaner: Cleaner, delete_queues: Callable[[str], Awaitable[bool]]
@@ -48,22 +48,22 @@ class CleanHandlers(Part):
         }
 
     def delete_expired(self, channel: Channel, request: Command) -> Command:
-        """329: begin to remove old files of the commit log. As RocketMQ's it does not wait for the end of that."""
-        logger.info("old commit log files go, as %s wants it", channel.remote)
+        """329: begin to remove old commit log files, without waiting for the end of that, as in RocketMQ."""
+        logger.info("removal of old commit log files requested by %s", channel.remote)
         self._cleaner.ask()
         return request.respond()
 
     async def clean_queues(self, channel: Channel, request: Command) -> Command:
-        """306: queues and index forget what is gone from the commit log."""
+        """306: remove files of queues and index whose messages are gone from the commit log."""
         try:
             await self._cleaner.follow_log()
         except OSError as error:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"a file could not be deleted: {error}") from error
-        logger.info("consume queues cleaned, as %s wanted it", channel.remote)
+        logger.info("consume queues cleaned by %s", channel.remote)
         return request.respond()
 
     async def clean_topics(self, channel: Channel, request: Command) -> Command:
-        """316: the queues of topics that this broker does not have."""
+        """316: remove the queues of topics that this broker does not have."""
         for number, topic in enumerate(self._store.queues.topics(), 1):
             if number % TOPICS == 0:
                 await trio.lowlevel.checkpoint()

@@ -1,7 +1,7 @@
 """The broker's own options and state: 25, 26, 28.
 
-There is one BrokerOptions as long as the broker lives, and everybody holds it; only `ConfigHandlers.update` alters it,
-and only the options that are ``mutable``, which are read at each use.
+All parts share one BrokerOptions object. Only `ConfigHandlers.update` changes it, and only the options that are
+``mutable``, which are read at each use.
 Neighbours: options.py; mqcommon/conf_file.py edits the conf file that the broker was started with.
 """
 
@@ -34,8 +34,8 @@ from remoting.protocol.requests.admin import GET_BROKER_CONFIG, GET_BROKER_RUNTI
 
 logger = logging.getLogger(__name__)
 
-# Keys of RocketMQ's that this broker has no option for. Its exportConfigs and exportMetrics read them, and an older
-# exportConfigs fails where one is missing; exportMetrics takes the first for the number of processors.
+# RocketMQ's keys for which this broker has no option. RocketMQ's exportConfigs and exportMetrics read them; an older
+# exportConfigs fails if one is missing, and exportMetrics takes the first for the number of processors.
 _FOR_JAVA_TOOLS = {
     "clientCallbackExecutorThreads": str(len(os.sched_getaffinity(0))),
     "filterServerNums": "0",
@@ -88,7 +88,7 @@ class ConfigHandlers(Part):
         return answer_with(GET_BROKER_RUNTIME_INFO, request, KVTable(self._runtime_info()))
 
     async def update(self, channel: Channel, request: Command) -> Command:
-        """25: options that may change while running; they are kept in the conf file, if there is one."""
+        """25: change mutable options, and write them to the conf file, if there is one."""
         text = self._checked_text(request)
         async with self._changing:
             try:
@@ -107,12 +107,12 @@ class ConfigHandlers(Part):
         if changes:
             self._version = self._version.next(self._clock.now_ms())
         if "brokerPermission" in changes:
-            self._topics.changed()  # NameServers are told what clients may do with the topics
+            self._topics.changed()  # the registration with NameServers has the permissions of topics
         logger.info("options changed: %s kept=%s by=%s", changes, path or "until the stop", channel.remote)
         return request.respond()
 
     def _checked_text(self, request: Command) -> str:
-        """The properties of the request, without those that have no effect here."""
+        """The properties of the request, without keys that have no effect here."""
         try:
             text, pairs = read_update(request.body)
         except ConfigError as error:

@@ -1,6 +1,6 @@
 """Subscription groups, as administrators see them: 200, 201, 207, 352.
 
-A change is answered when it is on disk. Neighbours: meta/groups.py; client.py has who is connected.
+A change is answered when it is on disk. Neighbours: meta/groups.py; client.py knows who is connected.
 """
 
 import logging
@@ -74,7 +74,7 @@ class GroupHandlers(Part):
         return request.respond()
 
     async def delete(self, channel: Channel, request: Command) -> Command:
-        """207: the group, and what it has consumed when asked to."""
+        """207: delete the group, and its offsets if the request says so."""
         header = DELETE_SUBSCRIPTIONGROUP.header(request)
         clean = bool(header.clean_offset or header.remove_offset)
         with refused_when_not_stored():
@@ -87,13 +87,13 @@ class GroupHandlers(Part):
         return request.respond()
 
     def get_all(self, channel: Channel, request: Command) -> Steps[Command]:
-        """201: all groups, or some of them: as many as RocketMQ 5's slaves ask for, or a page for one of ours."""
+        """201: all groups, or some of them: as many as a RocketMQ 5 slave asks for, or a page for a Skylark slave."""
         header = GET_ALL_SUBSCRIPTIONGROUP_CONFIG.header(request)
         table, version = self._groups.all(), self._groups.data_version
         answer_ext = None
         if header.group_seq is not None and header.max_group_num is not None:
             answer_ext = GetAllSubscriptionGroupResponseHeader(len(table)).to_ext()
-            # Its callers begin again when the version has changed, and with it the order.
+            # Callers begin again when the version has changed, since the order may have changed, too.
             start = max(header.group_seq, 0)
             table = dict(islice(table.items(), start, start + max(header.max_group_num, 0)))
         answer = yield from answer_whole_or_page(
@@ -118,7 +118,7 @@ class GroupHandlers(Part):
 
 
 def _attributes(current: dict[str, str], sent: dict[str, str]) -> dict[str, str]:
-    """Changes come as ``+key``: value and ``-key``: ""; plain keys are what an older tool read and sends back."""
+    """Changes come as ``+key``: value and ``-key``: ""; plain keys: older tools send back all they read."""
     result = dict(current)
     for key, value in sent.items():
         if key.startswith("-"):

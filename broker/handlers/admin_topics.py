@@ -1,7 +1,7 @@
 """Topics of this broker, as administrators see them: 17, 21, 215, 305, 351.
 
 A change is answered when it is on disk.
-Neighbours: meta/topics.py; stats.py has what stands in the queues.
+Neighbours: meta/topics.py; stats.py has the offsets of the queues.
 """
 
 import logging
@@ -42,7 +42,7 @@ logger = logging.getLogger(__name__)
 
 
 class TopicHandlers(Part):
-    """``delete_messages`` makes the store forget a topic's queues."""
+    """``delete_messages`` removes a topic's queues from the store."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class TopicHandlers(Part):
         return request.respond()
 
     async def delete(self, channel: Channel, request: Command) -> Command:
-        """215: the topic, what groups have consumed of it, and its queues."""
+        """215: delete the topic, the offsets that groups have in it, and its queues."""
         topic = DELETE_TOPIC_IN_BROKER.header(request).topic
         check_topic(topic)
         check_topic_is_users(topic)
@@ -107,7 +107,7 @@ class TopicHandlers(Part):
         return request.respond()
 
     async def delete_queues(self, topic: str) -> bool:
-        """Remove what is stored for a topic that does not exist; whether it did not."""
+        """Remove the queues of a topic unless it exists; returns whether they were removed."""
         async with self._deleting:
             if self._topics.get(topic) is not None:
                 return False
@@ -116,13 +116,13 @@ class TopicHandlers(Part):
         return True
 
     def get_all(self, channel: Channel, request: Command) -> Steps[Command]:
-        """21: all topics, or some of them: as many as RocketMQ 5's slaves ask for, or a page for one of ours."""
+        """21: all topics, or some of them: as many as a RocketMQ 5 slave asks for, or a page for a Skylark slave."""
         header = GET_ALL_TOPIC_CONFIG.header(request)
         table, version = self._topics.all(), self._topics.data_version
         answer_ext = None
         if header.topic_seq is not None and header.max_topic_num is not None:
             answer_ext = GetAllTopicConfigResponseHeader(len(table)).to_ext()
-            # Its callers begin again when the version has changed, and with it the order.
+            # Callers begin again when the version has changed, since the order may have changed, too.
             start = max(header.topic_seq, 0)
             table = dict(islice(table.items(), start, start + max(header.max_topic_num, 0)))
         answer = yield from answer_whole_or_page(

@@ -1,8 +1,7 @@
-"""Refuses a request that names another broker: its client has an old address, which this broker has now.
+"""Refuses a request that names another broker: its client uses an old address, which this broker has now.
 
-Java's clients and ours name the broker that they mean: in ``n`` of a send, in ``bname`` of requests for a queue.
-Nothing is done for such a request, and the answer makes the client ask for the route. Clients that name none are
-served.
+Java's and Skylark's clients name the broker that they mean: in ``n`` of a send, in ``bname`` of requests for a queue.
+The refusal makes the client ask for the route. Requests without a name are served.
 """
 
 from typing import Any
@@ -13,7 +12,7 @@ from remoting.net.channel import Channel
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import BNAME_FIELD, Command
 
-# Requests for a queue. Sends also look at the field that is for them.
+# Requests for a queue. send.py also checks the field of sends.
 NAME_THE_BROKER = (
     RequestCode.SEND_MESSAGE,
     RequestCode.PULL_MESSAGE,
@@ -25,12 +24,12 @@ NAME_THE_BROKER = (
     RequestCode.GET_MIN_OFFSET,
     RequestCode.GET_EARLIEST_MSG_STORETIME,
 )
-# What RocketMQ's clients call the broker of a logical queue, which may be anywhere.
+# RocketMQ's clients use this name for the broker of a logical queue, which may be on any broker.
 _MOCK_PREFIX = "__syslo__"
 
 
 class BrokerNames(Part):
-    """Looks at requests for queues, whoever handles them."""
+    """Checks requests for queues, whichever part handles them."""
 
     def __init__(self, own: str) -> None:
         self._own = own
@@ -41,14 +40,14 @@ class BrokerNames(Part):
     def _check(self, channel: Channel, request: Command) -> None:
         ext = request.ext
         if ext is not None:
-            told = ext.get(BNAME_FIELD)
-            if told is not None and told != self._own:
-                check_broker_name(told, self._own)
+            meant = ext.get(BNAME_FIELD)
+            if meant is not None and meant != self._own:
+                check_broker_name(meant, self._own)
 
 
-def check_broker_name(told: Any, own: str) -> None:
-    """RequestRefused when a request that is meant for the broker ``told`` reached ``own``."""
-    name = str(told)
+def check_broker_name(meant: Any, own: str) -> None:
+    """RequestRefused when a request for the broker ``meant`` reached ``own``."""
+    name = str(meant)
     if name not in ("", own) and not name.startswith(_MOCK_PREFIX):
         raise RequestRefused(
             ResponseCode.NOT_LEADER_FOR_QUEUE,

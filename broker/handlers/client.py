@@ -1,6 +1,6 @@
-"""Clients: heartbeats (34), leaving (35), who is in a group (38, 203, 204), what is handed on to a client (307, 309).
+"""Clients: heartbeats (34), leaving (35), members of a group (38, 203, 204), requests forwarded to a client (307, 309).
 
-When the members of a consumer group change, those who are left are told (member_notices.py).
+When the members of a consumer group change, the others get a notice (member_notices.py).
 Neighbours: meta/clients.py; member_notices.py.
 """
 
@@ -52,13 +52,13 @@ logger = logging.getLogger(__name__)
 
 B = TypeVar("B", bound=Body)
 
-# V3_1_8_SNAPSHOT: older clients do not know what is handed on to them.
+# V3_1_8_SNAPSHOT: older clients do not know the forwarded requests.
 OLDEST_FORWARD_VERSION = 62
-# What one heartbeat may say: to take it over is one piece of work, of some 20 ms at the most.
+# Limits of one heartbeat, which is handled in one piece: about 20 ms at most.
 HEARTBEAT = BodyLimits(max_bytes=512 * 1024, max_entries=20_000)
 MAX_GROUPS = 1_000
 MAX_EXPRESSIONS = 65_536
-# To make a group and its retry topic takes some 100 µs.
+# Creating a group and its retry topic takes about 100 µs.
 MAX_NEW_GROUPS = 50
 # Members that are listed in one step.
 MEMBERS = 1_000
@@ -122,7 +122,7 @@ class ClientHandlers(Part):
                 if self._groups.get(name) is None and not self._groups.is_mirror:
                     new_groups += 1
                     if new_groups > MAX_NEW_GROUPS:
-                        continue  # the next heartbeat makes more of them
+                        continue  # the next heartbeat creates more of them
                 if self._prepared_group(consumer) is None:
                     continue
                 if self._clients.consume(channel, data, consumer, language, request.version, now_ms):
@@ -147,7 +147,7 @@ class ClientHandlers(Part):
         return request.respond(ext={})
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Notices that wait are given, until cancelled."""
+        """Send waiting notices, until cancelled."""
         task_status.started()
         await self.notices.run()
 
@@ -158,11 +158,11 @@ class ClientHandlers(Part):
     def tick(self) -> None:
         """Close the connections of clients that have fallen silent."""
         for channel in self._clients.silent(self._clock.monotonic_ms(), self._options.channel_expired_timeout):
-            logger.info("client at %s is silent, its connection is closed", channel.remote)
+            logger.info("connection of client %s closed: no heartbeat in time", channel.remote)
             channel.close("no heartbeat in time")
             self.channel_closed(channel)
 
-    # --- who is there
+    # --- members of groups
 
     def consumer_ids(self, channel: Channel, request: Command) -> Command:
         """38."""
@@ -197,14 +197,14 @@ class ClientHandlers(Part):
         return (yield from answer_steps(GET_PRODUCER_CONNECTION_LIST, request, body, channel.max_frame_bytes))
 
     async def running_info(self, channel: Channel, request: Command) -> Command:
-        """307: the consumer answers, not the broker."""
+        """307: forwarded to the consumer, whose answer is returned."""
         what = GET_CONSUMER_RUNNING_INFO
         header = what.header(request)
         handed_on = Command(what.code, dict(request.ext or {}), request.body)
         return await self._hand_on(what, request, handed_on, header.consumer_group, header.client_id)
 
     async def consume_directly(self, channel: Channel, request: Command) -> Command:
-        """309: a consumer is given one message, whatever its group's offset is, and answers how that went."""
+        """309: give a consumer one message, whatever its group's offset is, and return its result."""
         what = CONSUME_MESSAGE_DIRECTLY
         header = what.header(request)
         body = request.body or self._message(header.msg_id or "")
@@ -246,28 +246,28 @@ class ClientHandlers(Part):
     # --- inside
 
     def _prepared_group(self, consumer: ConsumerData) -> SubscriptionGroupConfig | None:
-        """The group of a consumer, with its retry topic; None when there is none and none may be made."""
+        """The group of a consumer, with its retry topic; None when it does not exist and may not be created."""
         with refused_when_not_stored():
             config = self._groups.get_or_create(consumer.group_name)
             if config is not None and consumer.message_model != "BROADCASTING" and config.retry_queue_nums > 0:
                 sys_flag = TOPIC_UNIT_SUB if consumer.unit_mode else 0
-                with suppress(DiskFull):  # the group can read without it; a later heartbeat makes it
+                with suppress(DiskFull):  # the group can read without it; a later heartbeat creates it
                     self._topics.create_retry_topic(consumer.group_name, config.retry_queue_nums, sys_flag)
         return config
 
 
 def _check_heartbeat(data: HeartbeatData) -> None:
-    """RequestRefused when it says not who it is from, or so much that taking it over would hold up others."""
+    """RequestRefused when the client id is missing, or the heartbeat is so large that it would hold up others."""
     if not data.client_id:
         raise RequestRefused(ResponseCode.INVALID_PARAMETER, "the heartbeat has no clientID")
     groups = len(data.consumer_data_set) + len(data.producer_data_set)
     if groups > MAX_GROUPS:
-        text = f"the heartbeat names {groups} groups, at most {MAX_GROUPS} are taken"
+        text = f"the heartbeat names {groups} groups, at most {MAX_GROUPS} are allowed"
         raise RequestRefused(ResponseCode.INVALID_PARAMETER, text)
     subscriptions = [one for consumer in data.consumer_data_set for one in consumer.subscription_data_set]
     length = sum(len(one.sub_string) or sum(map(len, one.tags_set)) for one in subscriptions)
     if length > MAX_EXPRESSIONS:
-        text = f"the heartbeat's subscriptions have {length} characters, at most {MAX_EXPRESSIONS} are taken"
+        text = f"the heartbeat's subscriptions have {length} characters, at most {MAX_EXPRESSIONS} are allowed"
         raise RequestRefused(ResponseCode.INVALID_PARAMETER, text)
 
 

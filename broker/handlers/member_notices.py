@@ -1,8 +1,8 @@
-"""Tells the members of a consumer group that its members changed (40), so that they share the queues anew.
+"""Notifies the members of a consumer group that its members changed (40), so that they rebalance its queues.
 
-The first change is told at once. Changes within the next WINDOW_S are told together at its end: 1,500 members that
-join one after another cause a few rounds of notices, not 1,500. What is pushed in one turn of the loop is bounded.
-Neighbours: client.py (says which groups changed), meta/clients.py, broker.py (runs this).
+The first change is sent at once. Changes within the next WINDOW_S are sent together at its end: 1,500 members that join
+one after another cause a few rounds of notices, not 1,500. The notices of one turn of the event loop are limited.
+Neighbours: client.py (says which groups changed, and runs this), meta/clients.py.
 """
 
 import math
@@ -19,7 +19,7 @@ from remoting.protocol.headers.groups import NotifyConsumerIdsChangedRequestHead
 from remoting.protocol.requests.clients import NOTIFY_CONSUMER_IDS_CHANGED
 
 WINDOW_S = 0.2
-# Notices in one turn of the loop: each costs some 10 µs.
+# Notices in one turn of the event loop: each costs about 10 µs.
 SLICE = 500
 
 
@@ -30,12 +30,12 @@ class MemberNotices:
         self._clients = clients
         self._groups = groups
         self._options = options
-        # Groups that were told less than WINDOW_S ago; until when that is, oldest first.
+        # Groups that were notified less than WINDOW_S ago; until when that is, oldest first.
         self._quiet: set[str] = set()
         self._quiet_until: deque[tuple[float, str]] = deque()
         # Those of them that changed since.
         self._again: set[str] = set()
-        # Groups to tell in the next turns of the loop: an ordered set.
+        # Groups to notify in the next turns of the event loop: an ordered set.
         self._ready: dict[str, None] = {}
         self._wake = Signal()
 
@@ -57,7 +57,7 @@ class MemberNotices:
                     pass
 
     async def run(self) -> None:
-        """Tell what waits when its time has come, until cancelled."""
+        """Send waiting notices when they are due, until cancelled."""
         while True:
             self._end_windows(trio.current_time())
             while self._ready:
@@ -77,7 +77,7 @@ class MemberNotices:
                 self._ready[name] = None
 
     def _tell(self, name: str) -> Iterator[None]:
-        """Tell the members of a group; yields after each SLICE of them."""
+        """Notify the members of a group; yields after each SLICE of them."""
         config = self._groups.get(name)
         group = self._clients.consumer_group(name)
         if group is None or (config is not None and not config.notify_consumer_ids_changed_enable):

@@ -33,7 +33,7 @@ from remoting.protocol.requests.offsets import (
     UPDATE_CONSUMER_OFFSET,
 )
 
-# Offsets that go to a slave at once: some milliseconds for both sides.
+# Offsets in a page for a slave: it costs both sides some milliseconds.
 PAGE_OFFSETS = 5_000
 
 
@@ -78,7 +78,7 @@ class OffsetHandlers(Part):
         return {RequestCode.GET_ALL_CONSUMER_OFFSET: self.get_all}
 
     def query(self, channel: Channel, request: Command) -> Command:
-        """14: a new group starts at 0 while the whole queue is at hand; else it is told that there is no offset."""
+        """14: without an offset of the group, 0 if the queue still has all messages, else "not found"."""
         header = QUERY_CONSUMER_OFFSET.header(request)
         offset = self._offsets.query(header.consumer_group, header.topic, header.queue_id)
         if offset < 0:
@@ -128,12 +128,12 @@ class OffsetHandlers(Part):
         return GET_EARLIEST_MSG_STORETIME.answer(request, TimestampResponseHeader(timestamp))
 
     def get_all(self, channel: Channel, request: Command) -> Steps[Command]:
-        """43: what consumerOffset.json holds; to a Skylark slave what has changed since it last asked, if it can be."""
+        """43: all consumer offsets; for a Skylark slave only the changes since it last asked, if still known."""
         header, offsets = GET_ALL_CONSUMER_OFFSET.header(request), self._offsets
         part = None
         if header.known_run is not None and header.known_changes is not None:
             part = offsets.changed_since(DataVersion(0, header.known_run, header.known_changes), PAGE_OFFSETS)
-        # As of now: what changes while the answer is made is told once more.
+        # The version from before, so that offsets which change while the answer is made are sent again.
         version = offsets.live_version
         if part is not None:
             answer = answer_with(GET_ALL_CONSUMER_OFFSET, request, ConsumerOffsetTable(part, {}, offsets.data_version))
@@ -150,12 +150,12 @@ class OffsetHandlers(Part):
                 values_of=len,
             )
         if request.codec == CBOR:
-            told = GetAllConsumerOffsetResponseHeader(version.timestamp, version.counter, part is not None)
-            answer.ext = {**(answer.ext or {}), **told.to_ext()}
+            response = GetAllConsumerOffsetResponseHeader(version.timestamp, version.counter, part is not None)
+            answer.ext = {**(answer.ext or {}), **response.to_ext()}
         return answer
 
     def get_all_delay(self, channel: Channel, request: Command) -> Command:
-        """45: what delayOffset.json holds."""
+        """45: all delay offsets."""
         return answer_with(GET_ALL_DELAY_OFFSET, request, self._delay_offsets.table)
 
     def _all_in_memory(self, topic: str, queue_id: int) -> bool:

@@ -21,10 +21,10 @@ from remoting.protocol.requests.request import Request
 
 logger = logging.getLogger(__name__)
 
-# Entries of a page: some milliseconds for both sides.
+# Entries of a page: it costs both sides some milliseconds.
 PAGE_VALUES = 500
 REMEDY = (
-    "let a Skylark slave copy, which takes pages, or raise frameMaxLength here and"
+    "use a Skylark slave, which takes pages, or raise frameMaxLength here and"
     " -Dcom.rocketmq.remoting.frameMaxLength at the peer"
 )
 
@@ -44,10 +44,10 @@ class Cursor:
     def take(
         self, table: Rows, start: int, removals: int, values: int, values_of: Callable[[Any], int]
     ) -> dict[str, Any]:
-        """Rows from number ``start`` on that have ``values`` together; ``removals`` were ever removed."""
+        """Rows from number ``start`` on that have ``values`` together; ``removals``: how many were ever removed."""
         rows: dict[str, Any] = {}
         at, self._at = self._at, -1
-        # A dict's iterator only sees that the size has changed: a row put and another removed would escape it.
+        # A dict's iterator only notices a changed size, not one row added and another removed.
         if at == start and self._table is table and self._removals == removals:
             with suppress(RuntimeError):  # the table has grown since
                 rows = dict(_first(self._rows, values, values_of))
@@ -70,13 +70,13 @@ def answer_whole_or_page(
     values: int = PAGE_VALUES,
     values_of: Callable[[Any], int] = lambda row: 1,
 ) -> Steps[Command]:
-    """The whole of ``table``, refused when it does not fit into a frame, or the page that is asked for.
+    """The page that was asked for, or the whole ``table``; refused when that does not fit into a frame.
 
     ``removals``: entries that were ever removed; ``values_of`` an entry make one page of ``values``.
     """
     asked = PageRequestHeader.from_ext(request.ext)
     if asked.page_from is None:
-        whole = body_of(table)  # a copy, which takes a while
+        whole = body_of(table)  # a copy, which takes long
         yield None
         return (yield from answer_steps(what, request, whole, channel.max_frame_bytes, remedy=REMEDY))
     since = removals - (asked.page_removals or 0)
@@ -98,7 +98,7 @@ def _first(rows: Iterable[tuple[str, Any]], values: int, values_of: Callable[[An
 
 
 def _encoded(request: Command, rows: Rows, body_of: Callable[[Rows], Body], limit: int) -> tuple[bytes, int]:
-    """As many of the first ``rows`` as fit, and how many those are; one that never fits is left out."""
+    """As many of the first ``rows`` as fit, and their number; a row that never fits is left out."""
     count = len(rows)
     while True:
         data = encode_body(body_of(dict(islice(rows.items(), count))), dialect_for(request))

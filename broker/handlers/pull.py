@@ -1,10 +1,10 @@
 """Pulls: 11, and 361 which is the same for lite pull consumers.
 
-The answer's body is stored bytes, untouched. The broker filters tags by their hash; clients compare the tags.
-What finds nothing is held (long polling) when the client asked for that; what is on disk only waits for a thread.
-Each answer suggests which broker of the set to ask next: a slave for what is too old to be in this one's memory, where
-``slaveReadEnable`` allows it. A slave sends readers that it has nothing for back to a master that lives, and never
-corrects an offset: it may only be behind.
+The body of an answer is the stored bytes. The broker filters tags by their hash; clients compare the tags themselves.
+A pull that finds nothing is held (long polling) if the client asked for that; one that needs the disk waits for a
+thread. Each answer suggests which broker of the set to ask next: with ``slaveReadEnable`` a slave, for messages that
+are too old to be in this broker's memory. A slave that has nothing for a reader sends it back to the living master. It
+does not correct the reader's offset, since the slave may only be behind.
 """
 
 import trio
@@ -60,9 +60,9 @@ _CODES = {
 
 
 class PullHandlers(Part):
-    """Hands out stored messages. Those more than ``in_memory_bytes`` before the log's end count as on disk.
+    """Answers pulls. Messages more than ``in_memory_bytes`` before the log's end count as on disk.
 
-    ``known_master`` tells a slave whether its master lives.
+    ``known_master``: whether a slave's master is alive.
     A held pull is answered when its queue gets a message (`after_turn`), or at its deadline.
     """
 
@@ -101,24 +101,24 @@ class PullHandlers(Part):
         return {RequestCode.PULL_MESSAGE: self.pull, RequestCode.LITE_PULL_MESSAGE: self.pull}
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """The deadlines of held pulls are kept, until cancelled."""
+        """Answer held pulls at their deadlines, until cancelled."""
         task_status.started()
         await self._held.run()
 
     async def stop(self) -> None:
-        """All held pulls are answered, or it takes too long."""
+        """Answer all held pulls; returns when that is done, or takes too long."""
         self._held.release()
         with trio.move_on_after(STOP_TIMEOUT_S):
-            # Looked at once in a process's life: not worth an event that every answer would have to keep.
+            # Polled, since this is rare: an event would have to be set at every answer.
             while self._held:  # noqa: ASYNC110
                 await trio.sleep(0.005)
 
     def channel_closed(self, channel: Channel) -> None:
-        """Its pulls are forgotten."""
+        """Forget its held pulls."""
         self._held.drop(channel)
 
     def after_turn(self) -> None:
-        """Messages may have come for held pulls."""
+        """Answer held pulls for which messages have come."""
         store = self._store
         if store.arrived:
             arrived = list(store.arrived)
@@ -180,7 +180,7 @@ class PullHandlers(Part):
         return config
 
     def _filter(self, header: PullMessageRequestHeader) -> Filter:
-        """Which messages the consumer wants: as the request says, else as the group's heartbeats do."""
+        """The consumer's filter: from the request, else from the group's heartbeats."""
         if header.sys_flag & PULL_SUBSCRIPTION:
             if header.expression_type not in (None, "", "TAG"):
                 raise RequestRefused(
@@ -203,7 +203,7 @@ class PullHandlers(Part):
         return min(max_count, count_limit), min(max_bytes or bytes_limit, bytes_limit)
 
     def _disk_limits(self, request: Command, max_count: int, max_bytes: int) -> tuple[int, int]:
-        """What a pull gives that waited for the disk. Skylark's clients get all of it: it is in memory by then."""
+        """The messages for a pull that waited for the disk. Skylark's clients get all: they are in memory now."""
         if request.codec == CBOR:
             return max_count, max_bytes
         options = self._options
@@ -217,12 +217,12 @@ class PullHandlers(Part):
         return suspend_ms if options.long_polling_enable else options.short_polling_time_mills
 
     def _hold(self, pull: HeldPull, queue: ConsumeQueue | None) -> bool:
-        # The answer needs neither; a subscription may be long.
+        # The answer needs neither of them, and a subscription may be long.
         pull.request.body, pull.request.ext = b"", None
         return self._held.hold(pull, queue)
 
     def _retry(self, pull: HeldPull, last: bool) -> bool:
-        # It runs in the turn of whoever sent the message: an error here must not reach that connection.
+        # This runs in the turn of the message's sender: an error here must not reach that connection.
         try:
             return self._again(pull, last)
         except Exception as error:
@@ -234,7 +234,7 @@ class PullHandlers(Part):
         queue = self._store.queues.find(topic, queue_id)
         result = read_queue(self._store.log, queue, pull.offset, pull.max_count, pull.max_bytes, pull.wanted)
         if not last and result.status is GetStatus.NO_MATCHED_MESSAGE:
-            # Nothing for this consumer so far: it need not be looked at again.
+            # Nothing for this consumer up to here: these messages need not be checked again.
             pull.offset = result.next_offset
             return False
         code, suggested = self._judge(result, queue, pull.offset, group)
@@ -265,7 +265,7 @@ class PullHandlers(Part):
         return code, suggested
 
     def _is_on_disk(self, result: GetResult, queue: ConsumeQueue | None) -> bool:
-        """Whether what was read is too far back to be in memory still."""
+        """Whether the messages read are too old to be still in memory."""
         log = self._store.log
         if queue is None or log.end - log.start <= self._in_memory_bytes:
             return False
@@ -298,6 +298,6 @@ class PullHandlers(Part):
 
 def _code(result: GetResult, offset: int) -> int:
     if result.status is GetStatus.NO_MESSAGE_IN_QUEUE:
-        # A consumer that is at the (empty) queue's end waits; one that is elsewhere is told where that is.
+        # A consumer at the end of the (empty) queue waits; one elsewhere is told the queue's end.
         return ResponseCode.PULL_NOT_FOUND if offset == result.next_offset else ResponseCode.PULL_OFFSET_MOVED
     return _CODES[result.status]

@@ -1,4 +1,4 @@
-"""Finding messages: by key (12), by their place in the commit log (33), and what stands in a queue (321)."""
+"""Finding messages: by key (12), by their offset in the commit log (33), and the entries of a queue (321)."""
 
 import logging
 
@@ -25,15 +25,15 @@ from remoting.protocol.requests.query import QUERY_CONSUME_QUEUE, QUERY_MESSAGE,
 logger = logging.getLogger(__name__)
 
 MAX_ANSWER_BYTES = 8 * 1024 * 1024
-# An answer with more entries of a queue would hold up other requests.
+# An answer with more queue entries would hold up other requests.
 MAX_ENTRIES = 2_000
-# RocketMQ 5.x's names for what a key is; no name, or any other, means a word of KEYS or a unique key.
+# RocketMQ 5.x's types of keys; without a type, or with another one, a key is a word of KEYS or a unique key.
 UNIQUE_INDEX = "U"
 TAG_INDEX = "T"
 
 
 class QueryHandlers(Part):
-    """Answers with stored messages, untouched."""
+    """Answers with stored messages, unchanged."""
 
     reads_disk = (RequestCode.VIEW_MESSAGE_BY_ID, RequestCode.QUERY_CONSUME_QUEUE)
 
@@ -71,12 +71,12 @@ class QueryHandlers(Part):
         result = search.result
         if result.is_cut:
             logger.warning("query of key %s of %s stopped after %d entries", header.key[:100], header.topic, MAX_LOOKED)
-        told = QueryMessageResponseHeader(result.last_update_timestamp, result.last_update_physical_offset)
+        header_out = QueryMessageResponseHeader(result.last_update_timestamp, result.last_update_physical_offset)
         if not result.records:
             text = "can not find message, maybe time range not correct"
-            return QUERY_MESSAGE.answer(request, told, code=ResponseCode.QUERY_NOT_FOUND, remark=text)
-        remark = f"only the newest {MAX_LOOKED} entries of the index were looked at" if result.is_cut else None
-        return QUERY_MESSAGE.answer(request, told, remark=remark, body=b"".join(result.records))
+            return QUERY_MESSAGE.answer(request, header_out, code=ResponseCode.QUERY_NOT_FOUND, remark=text)
+        remark = f"only the newest {MAX_LOOKED} entries of the index were searched" if result.is_cut else None
+        return QUERY_MESSAGE.answer(request, header_out, remark=remark, body=b"".join(result.records))
 
     def view(self, channel: Channel, request: Command) -> Command:
         """33."""
@@ -111,7 +111,7 @@ def _entries(
 ) -> list[ConsumeQueueData]:
     rows: list[ConsumeQueueData] = []
     end = min(index + count, queue.next_offset)
-    # One step ends with a file.
+    # A step does not go past the end of a file.
     while (at := index + len(rows)) < end:
         for physical, size, tags_code in queue.entries(at, end - at):
             row = ConsumeQueueData(physical, size, tags_code)

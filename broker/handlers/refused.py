@@ -1,7 +1,7 @@
-"""Requests of RocketMQ's that this broker does not answer yet: refused with code 3, and said in the log.
+"""RocketMQ requests that this broker does not support yet: refused with code 3, and logged.
 
-Clients ask most of these again and again and do not show the refusal to their users, so the log says what it means for
-them: once for each client, group and code. What was said is kept for a limited number of clients and groups.
+Clients repeat most of them and do not show the refusal to their users, so the log says what it means for them: once for
+each client, group and code. That is remembered for a limited number of clients and groups.
 """
 
 import logging
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 MAX_CLIENTS = 1_024
 MAX_LINES_OF_A_CLIENT = 64
 MAX_NAME = 255
-# So much of a body is searched for the group's name.
+# How many bytes of a body are searched for the group's name.
 _BODY_BYTES = 4_096
 _GROUP = re.compile(rb'"consumerGroup"\s*:\s*"([^"]*)"')
 
@@ -31,7 +31,7 @@ _GIVEN_BACK = (
 )
 _ORDERLY = "an orderly consumer cannot lock its queues: it gets no messages, and C++ clients ask again without a pause"
 _POP = "a consumer that takes messages by pop gets none"
-_ASSIGNED = "a consumer that lets the broker share out its queues may get none; set clientRebalance=true in it"
+_ASSIGNED = "a consumer that lets the broker assign its queues may get none; set clientRebalance=true in it"
 _REPLY = "answers of request and reply do not arrive"
 _TRANSACTION = "the broker takes no transactional messages, so there is none to end"
 _MEANINGS = (
@@ -101,7 +101,7 @@ class RefusedHandlers(Part):
     def __init__(self, clients: Clients, answered: Collection[int]) -> None:
         self._clients = clients
         self._answered = answered
-        # What was said, by client; the client that was refused first is forgotten first.
+        # What was logged, by client; the client that was refused first is forgotten first.
         self._said: dict[str, set[tuple[int, str]]] = {}
 
     def handlers(self) -> dict[int, Handler]:

@@ -1,7 +1,7 @@
 """The answer to brokerStatus (28): RocketMQ's keys, all values text.
 
-Every key of RocketMQ's is given, since its tools print rows wrongly without: where this broker has no such thing
-(the timer) it is zero.
+All of RocketMQ's keys are given, since its tools print wrong rows without them. They are zero for features that this
+broker does not have (the timer).
 """
 
 from collections.abc import Callable, Mapping
@@ -15,10 +15,10 @@ from mqcommon.files import FileSystem
 from remoting.protocol.command import VERSION
 
 VERSION_NAME = "V5_3_3"
-# RocketMQ's thread pools. Here sends wait for an fsync or for slaves, and what reads the store waits for the disk;
-# there is nothing to acknowledge, nor transactions to end.
+# RocketMQ's thread pools. Here sends wait for an fsync or for slaves, and requests that read the store wait for the
+# disk; the other pools have no use.
 POOLS = ("send", "pull", "litePull", "query", "ack")
-# RocketMQ's word for a limit that there is not.
+# RocketMQ's value for "no limit".
 NO_LIMIT = 2**31 - 1
 _ABSENT = {
     "timerReadBehind": "0",
@@ -37,7 +37,7 @@ _ABSENT = {
 
 
 class Waiting(NamedTuple):
-    """Requests that wait for something: how many, how many may, and for how long the oldest has."""
+    """Waiting requests: how many, how many may wait, and how long the oldest has waited."""
 
     size: int
     capacity: int
@@ -45,7 +45,7 @@ class Waiting(NamedTuple):
 
 
 class RuntimeInfo:
-    """Call it for the table as it is now.
+    """Call it to get the present table.
 
     ``is_active``: whether this broker is, or acts as, the master; ``waiting``: what waits, by RocketMQ's pool.
     """
@@ -120,7 +120,7 @@ class RuntimeInfo:
             "dispatchBehindBytes": str(self._store.index_behind),
             "remainHowManyDataToCommit": _bytes(0),
             "remainHowManyDataToFlush": _bytes(log.end - log.flushed),
-            "commitLogSyncTimes": str(log.syncs),  # ours: what one fsync serves can be computed of it
+            "commitLogSyncTimes": str(log.syncs),  # Skylark's own: shows how many sends share an fsync
             "earliestMessageTimeStamp": str(self._store.earliest_store_time()),
         }
 

@@ -1,8 +1,8 @@
 """Sends: 10 (long field names), 310 and 320 (short ones; 320 is a batch, as are 10 and 310 that say so).
 
-From the fields of a request to a message for the Writer, and from its outcome to an answer. The order of the checks,
+A request's fields become a message for the Writer, and the Writer's result becomes an answer. The order of the checks,
 the codes and the texts are RocketMQ's. A producer is answered when its message is safe, see writing/durability.py.
-Neighbour: writing/writer.py stores.
+Neighbour: writing/writer.py (stores the messages).
 """
 
 import random
@@ -38,14 +38,14 @@ from remoting.protocol.headers.send import LONG, SHORT, SendFields
 from remoting.protocol.scalars import read_int, read_text
 
 FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
-# Messages of a batch that are stored in one turn of the loop, and properties of which are looked at in one: 10 us each.
+# Messages of a batch that are checked or stored in one turn of the event loop: 10 µs each.
 BATCH_AT_ONCE = 3_000
 STOP_TIMEOUT_S = 2.0
 _BORN_HOST = "born_host"
 
 
 class SendHandlers(Part):
-    """Puts messages of clients into the store and answers, at once or when they are safe."""
+    """Stores messages of clients and answers, at once or when they are safe."""
 
     tick_interval_ms = 100
 
@@ -60,7 +60,7 @@ class SendHandlers(Part):
         stepper: Stepper,
         turned: Callable[[], None],
     ) -> None:
-        """``turned`` is called when something was stored out of a turn."""
+        """``turned`` is called after messages were stored outside of a turn."""
         self._writer = writer
         self._durability = durability
         self._topics = topics
@@ -82,18 +82,18 @@ class SendHandlers(Part):
         }
 
     async def stop(self) -> None:
-        """All sends are answered, or it takes too long."""
+        """Return when all sends are answered, or that takes too long."""
         with trio.move_on_after(STOP_TIMEOUT_S):
-            # Looked at once in a process's life: not worth an event that every answer would have to keep.
+            # Polled, since this is rare: an event would have to be set at every answer.
             while self._durability:  # noqa: ASYNC110
                 await trio.sleep(0.005)
 
     def after_turn(self) -> None:
-        """The times of this turn's sends are known."""
+        """Record the times of this turn's sends."""
         self._put_times.end_turn()
 
     def tick(self) -> None:
-        """Sends that have waited for too long are answered."""
+        """Answer sends that have waited for too long."""
         self._durability.expire(trio.current_time())
 
     def _send(self, channel: Channel, request: Command, names: SendFields, batch: bool) -> Command | None:
@@ -146,14 +146,14 @@ class SendHandlers(Part):
         self._writer.check(sys_flag, len(batch))
         try:
             if sys_flag & COMPRESSED:
-                # The C++ client compresses a batch as a whole; its messages are stored as they were.
+                # The C++ client compresses a batch as a whole; its messages are stored uncompressed.
                 batch = inflated(batch, self._options.max_message_size)
                 fields = fields._replace(sys_flag=sys_flag & ~(COMPRESSED | COMPRESSION_MASK))
             rows, end = decode_batch(batch, 0, BATCH_AT_ONCE)
         except ProtocolError as error:
             raise illegal(str(error)) from None
         if not rows or is_retry_topic(fields.topic):
-            raise illegal("a batch needs at least one message, and its topic must be no retry topic")
+            raise illegal("a batch needs at least one message, and its topic must not be a retry topic")
 
         def put(rows: list[Row]) -> BatchPutResult:
             return self._writer.put_batch(fields, rows, properties)
@@ -174,7 +174,7 @@ class SendHandlers(Part):
         put: Callable[[list[Row]], BatchPutResult],
         answer: Callable[[BatchPutResult], Command | None],
     ) -> Steps[Command | None]:
-        """Store a large batch. All of it is looked at before any of it is stored; others' messages may come between."""
+        """Store a large batch. All of it is checked before any of it is stored; other messages may come in between."""
         parts: list[list[Row]] = []
         at = 0
         try:
@@ -203,7 +203,7 @@ class SendHandlers(Part):
         ext: dict[str, Any] = {"queueId": queue_id, "TRACE_ON": self._trace_on, "MSG_REGION": self._region}
         body = b""
         if request.codec == CBOR:
-            # A Skylark client makes ids of the offsets when it is asked for them.
+            # A Skylark client makes the ids from the offsets when it needs them.
             ext["msgId"] = offset_msg_id(self._store_host, offsets[0])
             body = encode_offsets(offsets)
         else:
@@ -219,7 +219,7 @@ class SendHandlers(Part):
         put: PutResult | BatchPutResult,
         properties: bytes,
     ) -> Command | None:
-        """The answer goes out when the message is safe, or with the code that says what was late."""
+        """Send the answer when the message is safe, or with the status of the step that timed out."""
         if request.is_oneway or skips_waiting(properties):
             return response
         # A message is stored and may be large; it is not kept as long as its answer waits.
@@ -234,7 +234,7 @@ class SendHandlers(Part):
 
     def _checked_queue_id(self, channel: Channel, config: TopicConfig, queue_id: int) -> int:
         if queue_id < 0 < config.write_queue_nums:
-            # The client leaves the choice to us.
+            # The client leaves the choice of the queue to the broker.
             return random.randrange(config.write_queue_nums)
         if queue_id < 0 or (queue_id >= config.write_queue_nums and queue_id >= config.read_queue_nums):
             raise RequestRefused(
@@ -244,7 +244,7 @@ class SendHandlers(Part):
         return queue_id
 
     def _create_topic(self, channel: Channel, topic: str, ext: Mapping[str, Any], names: SendFields) -> TopicConfig:
-        """Make a topic that is sent to for the first time; RequestRefused when that is not wanted."""
+        """Create a topic at the first send to it; RequestRefused when that is not allowed."""
         try:
             if type(topic) is not str:
                 raise ValueError("the custom field <topic> is not text")

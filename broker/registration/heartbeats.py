@@ -1,10 +1,9 @@
-"""What a broker with acting masters does each second at each NameServer: live (904), and ask who else does (901).
+"""Requests of a broker with acting masters to each NameServer, every second: a heartbeat (904), who is alive (901).
 
-A NameServer forgets it after brokerNotActiveTimeoutMillis of silence, where one without acting masters has 120 s; so
-a slave acts soon after its master froze or lost its network. When the master's connection closes, NameServers know at
-once, and tell (905): then `ask_soon`. The notice itself is not believed, since anybody can send one.
-Neighbours: registrar.py runs it, on the connection that it registers on; replication/members.py takes what NameServers
-say.
+A NameServer forgets such a broker after brokerNotActiveTimeoutMillis of silence, and others after 120 s. So a slave
+acts soon after its master froze or lost its network. When the master's connection closes, NameServers know at once and
+send a notice (905), which calls `ask_soon`. The notice itself is not trusted, since anybody can send one.
+Neighbours: registrar.py runs this, on the connection that it registers on; replication/members.py takes the answers.
 """
 
 import logging
@@ -21,29 +20,29 @@ from remoting.protocol.codes import ResponseCode
 
 logger = logging.getLogger(__name__)
 
-# A NameServer that takes longer is asked anew the next time; one that hangs does not decide who acts.
+# A NameServer that takes longer is ignored until it is asked again; one that hangs does not decide who acts.
 TIMEOUT_MS = 1_000
-# Between two questions, however many notices come.
+# Pause between two questions, however many notices come.
 PAUSE_S = 0.02
 
 
 class Heartbeats:
-    """To all NameServers. A master need not know who else lives, and does not ask: ``follows`` tells."""
+    """Heartbeats to all NameServers. Only a slave (``follows``) asks who is alive; a master need not know."""
 
     def __init__(self, options: BrokerOptions, members: Members, follows: Callable[[], bool]) -> None:
         self._options = options
         self._members = members
         self._follows = follows
-        # By NameServer: each has a task that asks it.
+        # By NameServer: wakes the task that asks it.
         self._asked: dict[str, Signal] = {}
 
     def ask_soon(self) -> None:
-        """Ask all NameServers who lives, now."""
+        """Ask all NameServers now who is alive."""
         for asked in self._asked.values():
             asked.set()
 
     async def keep(self, namesrv: Namesrv, is_registered: Callable[[], bool], forgotten: Callable[[], None]) -> None:
-        """Until cancelled, while the broker is registered. ``forgotten``: the NameServer does not know it."""
+        """Run until cancelled; active while the broker is registered. ``forgotten`` is called when it is not known."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._beat, namesrv, is_registered, forgotten)
             nursery.start_soon(self._ask, namesrv, is_registered)
@@ -57,11 +56,13 @@ class Heartbeats:
                 await namesrv.heartbeat(TIMEOUT_MS)
             except BrokerError as error:
                 if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
-                    logger.warning("NameServer %s knows no acting masters, use one of version 5", namesrv.addr)
+                    logger.warning(
+                        "NameServer %s does not support acting masters, use one of version 5 or Skylark's", namesrv.addr
+                    )
                     return
                 forgotten()
             except (RemotingError, ProtocolError):
-                pass  # a lost connection is told by the registrar, and a late answer counted there all the same
+                pass  # the registrar logs a lost connection, and a heartbeat that is answered late counts as well
             except Exception:
                 logger.exception("heartbeat to NameServer %s failed", namesrv.addr)
 
@@ -77,8 +78,8 @@ class Heartbeats:
                 try:
                     addrs = await namesrv.members(TIMEOUT_MS)
                 except (RemotingError, BrokerError, ProtocolError):
-                    addrs = None  # whoever does not answer has no say
+                    addrs = None  # NameServers that do not answer are ignored
                 except Exception:
-                    logger.exception("NameServer %s was asked in vain who lives", namesrv.addr)
-            self._members.told(namesrv.addr, addrs)
+                    logger.exception("asking NameServer %s which members are alive failed", namesrv.addr)
+            self._members.reported(namesrv.addr, addrs)
             await trio.sleep(PAUSE_S)

@@ -1,12 +1,12 @@
-"""What a master with acting masters does before it registers: it fetches what slaves committed while it was away.
+"""What a master with enableSlaveActingMaster does before it registers: it fetches offsets committed while it was away.
 
-It asks NameServers who of its set lives (901), tells each slave where it is (906), so that the log can follow at once,
-and takes over the slave's consumer offsets (43) and delay offsets (45) where they are further than its own: so none
-goes back. (RocketMQ takes a slave's whole table when its version is higher, else nothing of it.)
-A SYNC_MASTER also waits, not for long, until the slave copies its log, or the first sends would find no slave.
-A slave that lives and does not answer is waited for until NameServers have forgotten it, or LIMIT_S have passed.
-Neighbours: registrar.py waits for `prepare`; replication/member_requests.py is the slave's
-side of 906; replication/hand_over.py for the rest.
+It asks NameServers which members are alive (901), and sends each slave its address (906), so that the slave copies the
+log at once. Then it takes over the slave's consumer offsets (43) and delay offsets (45) where they are further than its
+own, so no offset goes back. (RocketMQ takes a slave's whole table if its version is higher, else nothing.)
+A SYNC_MASTER also waits up to COPYING_S until the slave copies its log: otherwise the first sends would find no slave.
+It waits for a slave that is alive but does not answer until NameServers have forgotten that, at most LIMIT_S.
+Neighbours: registrar.py waits for `prepare`; replication/member_requests.py handles 906 in the slave;
+replication/hand_over.py sends later offsets.
 """
 
 import logging
@@ -32,15 +32,15 @@ from remoting.protocol.headers.pages import FIRST_PAGE, PageRequestHeader
 logger = logging.getLogger(__name__)
 
 RETRY_S = 1.0
-# As long as a NameServer without light heartbeats remembers a broker that is silent.
+# As long as a NameServer without light heartbeats remembers a silent broker.
 LIMIT_S = 120.0
-# A slave looks for its master at least each 6 s.
+# A slave looks for its master at least every 6 s.
 COPYING_S = 10.0
 COPYING_POLL_S = 0.05
 
 
 class PreOnline:
-    """Of one master. A broker without slaves (totalReplicas 1), or with ``skipPreOnline``, is online at once."""
+    """Brings a master online: at once if it has no slaves (totalReplicas=1) or with ``skipPreOnline``."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class PreOnline:
                     except Exception as error:
                         if addr not in failed:
                             is_bug = not isinstance(error, RemotingError | BrokerError | ProtocolError | StoreError)
-                            text = "not online yet: slave %s does not tell its offsets: %s"
+                            text = "not online yet: slave %s did not give its offsets: %s"
                             logger.warning(text, addr, error, exc_info=error if is_bug else None)
                         failed[addr] = None
                     else:
@@ -93,8 +93,8 @@ class PreOnline:
             logger.error("online without the offsets of %s: consumers may see messages twice", " ".join(failed))
 
     async def _slaves(self, client: RemotingClient) -> list[str]:
-        """The addresses of those that live, by id; waits until a NameServer answers."""
-        told = False
+        """The addresses of the living slaves, ordered by id; waits until a NameServer answers."""
+        logged = False
         while True:
             found: dict[int, str] = {}
             answered = False
@@ -103,25 +103,25 @@ class PreOnline:
                     found |= await Namesrv(client, addr, self._identity, self._options, TIMEOUT_MS).members(TIMEOUT_MS)
                     answered = True
                 except BrokerError as error:
-                    # one of version 4 knows no acting masters
+                    # a NameServer of version 4 does not know acting masters
                     answered = answered or error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
                 except (RemotingError, ProtocolError):
                     continue
             if answered:
                 return [found[broker_id] for broker_id in sorted(found) if broker_id != MASTER_ID]
-            if not told:
-                logger.warning("not online yet: no NameServer tells which slaves live")
-                told = True
+            if not logged:
+                logger.warning("not online yet: no NameServer says which slaves are alive")
+                logged = True
             await trio.sleep(RETRY_S)
 
     async def _take_over(self, client: RemotingClient, addr: str) -> None:
-        slave = Master(client, addr)  # for as long as it acts
+        slave = Master(client, addr)  # it acts as the master, and answers like one
         try:
             await slave.tell_master(self._identity.addr, self._identity.ha_addr)
         except BrokerError as error:
             if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                 raise
-            return  # one without acting masters: it has nothing that is not from here
+            return  # without acting masters a slave has no offsets of its own
         if self._durability.needs_slaves:
             await self._is_copied_to(addr.rpartition(":")[0])
         offsets = self._metadata.consumer_offsets
@@ -142,7 +142,7 @@ class PreOnline:
     async def _is_copied_to(self, host: str) -> None:
         """Return when a slave at ``host`` reports, or when that takes too long."""
         with trio.move_on_after(COPYING_S) as limit:
-            # Looked at a few times in a process's life: not worth an event in the ledger.
+            # Polled, since this is rare: an event would have to be set at every report.
             while not any(  # noqa: ASYNC110
                 slave.acked >= 0 and slave.addr.rpartition(":")[0] == host for slave in self._acks.slaves()
             ):

@@ -1,12 +1,12 @@
-"""Keeps the broker registered with every NameServer, each by a task of its own, so that a hung one delays no other.
+"""Keeps the broker registered with every NameServer, with a task for each, so that a hung one does not delay others.
 
-The whole set of topics is sent when it changed, when the connection is new (a NameServer forgets a broker whose
-connection closed), and when the periodic question 322 says that it is needed. A NameServer that is away is tried about
-each second; one line is logged when it goes and one when it is back. A broker without NameServers serves all the same.
-A slave registers in full each time, since only that is answered with where its master is; often while none is known.
-With acting masters a master registers when it has what slaves committed for it, and all live by light heartbeats, too.
-Bounds: at most ten registrations a second and NameServer, less when one takes long.
-Neighbours: outer.py (the requests), meta/topics.py (what changed), replication/known_master.py (is told of the master).
+All topics are sent when some changed, when the connection is new (a NameServer forgets a broker whose connection
+closed), and when the periodic question 322 says so. A NameServer that is down is tried about every second; one line is
+logged when it goes and one when it is back. A broker without NameServers serves all the same.
+A slave registers in full each time, since only that is answered with its master's address; often while none is known.
+With acting masters, a master registers after it has fetched the offsets that slaves committed for it, and all brokers
+send light heartbeats, too. Limit: ten registrations a second with each NameServer, fewer when one takes long.
+Neighbours: outer.py (the requests), meta/topics.py (changes), replication/known_master.py (the master's address).
 """
 
 import logging
@@ -31,28 +31,28 @@ from remoting.net.client import RemotingClient, open_client
 
 logger = logging.getLogger(__name__)
 
-# Pauses between the tries of a NameServer that is away: from the first to the second, with jitter.
+# Pauses between tries while a NameServer is down: they grow from the first to the second, with jitter.
 FIRST_RETRY_S = 0.1
 RETRY_S = 1.0
 PAUSE_S = 0.1
 # After a registration that took long, wait this many times as long before the next one.
 PAUSE_FACTOR = 5
-# How often a slave asks for its master that a NameServer does not know (yet), unless answers take long.
+# How often a slave asks while a NameServer does not know its master, unless answers take long.
 MASTERLESS_S = 1.0
 MASTERLESS_FACTOR = 20
-# A broker whose name and id another one has says so as often.
+# How often a broker logs that another one has the same name and id.
 CONTEST_LOG_S = 60.0
 
 _Failures = (RemotingError, BrokerError, ProtocolError)
 
 
 class _State:
-    """What is known of one NameServer."""
+    """The state of one NameServer."""
 
     def __init__(self, addr: str) -> None:
         self.addr = addr
         self.wake = Signal()
-        #: What it was told; None before the first connection.
+        #: What was sent to it; None before the first connection.
         self.registration: Registration | None = None
         #: Whether it answers; None until the first attempt.
         self.up: bool | None = None
@@ -60,17 +60,17 @@ class _State:
 
     @property
     def is_registered(self) -> bool:
-        """Whether it knows this broker, as far as is known here."""
+        """Whether this broker is registered there, as far as it knows."""
         return self.registration is not None and self.registration.version is not None
 
     def forget(self) -> None:
-        """It does not know this broker any more, or may not."""
+        """The NameServer has, or may have, forgotten this broker."""
         if self.registration is not None:
             self.registration.forget()
 
 
 class Registrar(Part):
-    """Call `register_soon` when topics changed, `role_changed` when the role did."""
+    """Call `register_soon` when topics change, `role_changed` when the role changes."""
 
     def __init__(
         self,
@@ -82,9 +82,10 @@ class Registrar(Part):
         prepare: Callable[[RemotingClient], Awaitable[None]] | None = None,
         random: Random | None = None,
     ) -> None:
-        """``master`` is told where NameServers say that it is, while this broker is a slave.
+        """``master`` gets the master's address that NameServers report, while this broker is a slave.
 
-        With acting masters, ``heartbeats`` go where it is registered, and a master registers after ``prepare``.
+        With acting masters, ``heartbeats`` go to the NameServers where it is registered, and a master registers after
+        ``prepare``.
         """
         self._identity = identity
         self._topics = topics
@@ -144,7 +145,7 @@ class Registrar(Part):
                             await trio.sleep_forever()
                     await self._unregister(client)
                 finally:
-                    self._stopping = True  # connections that end from here on are no news
+                    self._stopping = True  # connections that end from here on are not logged
         finally:
             self._finished.set()
 
@@ -166,15 +167,15 @@ class Registrar(Part):
                 await self._register(namesrv, registration)
             except Exception as error:
                 self._failed(state, error)
-                if isinstance(error, RequestTimeout):  # the connection may be dead without knowing it
+                if isinstance(error, RequestTimeout):  # the connection may be dead without an error
                     client.close_connection(state.addr, "no answer in time")
-                # Not woken by changes: a NameServer that takes connections and drops them must cost little.
+                # Changes do not end this pause: a NameServer that accepts connections and drops them must cost little.
                 await trio.sleep(self._backoff.pause_s(state.failures))
                 continue
             self._succeeded(client, state)
             took = trio.current_time() - started
             period_s = self._period_s(took)
-            # Never longer than the period: a NameServer forgets who is silent for long.
+            # Never longer than the period: a NameServer forgets a broker that is silent for long.
             await trio.sleep(min(max(PAUSE_S, PAUSE_FACTOR * took), max(PAUSE_S, period_s)))
             with trio.move_on_after(period_s):
                 await state.wake.wait()
@@ -199,14 +200,14 @@ class Registrar(Part):
         if known and not await namesrv.needs_registration(version):
             return
         if known:
-            registration.forget()  # it has lost what it was told
+            registration.forget()  # the NameServer has lost the registration
         address = await registration.send()
         if namesrv.contested_by:
             self._log_contest(namesrv.addr, namesrv.contested_by)
         if self._heartbeats is not None:
             self._heartbeats.ask_soon()
         if self._is_slave:
-            self._master.told(namesrv.addr, address)
+            self._master.reported(namesrv.addr, address)
 
     def _log_contest(self, addr: str, rival: str) -> None:
         now = trio.current_time()
@@ -215,8 +216,8 @@ class Registrar(Part):
         self._rival, self._contest_logged_at = rival, now
         who = self._identity
         logger.error(
-            "NameServer %s has another broker as %s with id %d, at %s: while it runs, it and this one, at %s, displace"
-            " each other; stop one of them, or give it another brokerName or brokerId",
+            "NameServer %s has another broker as %s with id %d, at %s: while both run, that one and this one, at %s,"
+            " displace each other; stop one of them, or give it another brokerName or brokerId",
             addr, who.broker_name, who.broker_id, rival, who.addr,
         )  # fmt: skip
 
@@ -227,13 +228,13 @@ class Registrar(Part):
         state.forget()
         if state.up:
             state.up = False
-            logger.warning("connection to NameServer %s lost, trying to come back", addr)
+            logger.warning("connection to NameServer %s lost, trying to reconnect", addr)
         state.wake.set()
 
     def _failed(self, state: _State, error: Exception) -> None:
         state.forget()
         if self._is_slave:
-            self._master.told(state.addr, None)
+            self._master.reported(state.addr, None)
         state.failures += 1
         if state.up is not False and not isinstance(error, _Failures):
             logger.error("registration at NameServer %s failed, still trying", state.addr, exc_info=error)
@@ -249,7 +250,7 @@ class Registrar(Part):
         state.failures = 0
 
     async def _unregister(self, client: RemotingClient) -> None:
-        """From all at once; one that does not answer notices the closed connection."""
+        """Unregister from all at once; a NameServer that does not answer will notice the closed connection."""
         with trio.move_on_after(self._unregister_timeout_ms / 1000):
             async with trio.open_nursery() as nursery:
                 for state in self._states.values():

@@ -1,9 +1,10 @@
-"""Tells one NameServer the topics of this broker: all of them, or what has changed since it was told.
+"""Sends the topics of this broker to one NameServer: all of them, or the changes since the last registration.
 
-Our NameServers say that they take parts: they get a large set in parts of PART_TOPICS, and after that only changes. A
-RocketMQ one gets all topics in one frame each time, compressed when they would not fit otherwise; what does not fit
-even so is left out, with an error in the log. Large sets are encoded in a thread.
-Invariant: what a NameServer was told counts only for the connection that it was told on.
+Skylark's NameServers say that they take parts: they get a large set in parts of PART_TOPICS, and after that only
+changes. A RocketMQ NameServer gets all topics in one frame each time, compressed if they do not fit otherwise. Topics
+that do not fit even then are left out, with an error in the log. Large sets are encoded in a thread.
+Invariant: changes are only sent on the connection on which the version before was sent. A NameServer forgets a broker
+with its connection, so on a new one the changes would have no base.
 Neighbours: registrar.py decides when; outer.py has the request; namesrv/parts.py is the other side.
 """
 
@@ -28,24 +29,24 @@ from remoting.protocol.command import VERSION
 
 logger = logging.getLogger(__name__)
 
-# Both sides work some milliseconds on a part.
+# A part costs both sides some milliseconds.
 PART_TOPICS = 500
-# For the header of a registration.
+# Kept free for the header of a registration.
 HEADER_BYTES = 4_096
-# What a topic takes in JSON besides its name, which is there twice.
+# The size of a topic in JSON without its name, which is there twice.
 TOPIC_BYTES = 170
 
 
 class Registration:
-    """Of one broker at one NameServer."""
+    """The registration of one broker with one NameServer."""
 
     def __init__(self, namesrv: Namesrv, topics: Topics, options: BrokerOptions) -> None:
         self._namesrv = namesrv
         self._topics = topics
         self._options = options
-        #: The version that the NameServer was told on the present connection.
+        #: The version that was sent on the present connection.
         self.version: DataVersion | None = None
-        self._changes_told = 0
+        self._changes_sent = 0
         self._is_cut = False
 
     def forget(self) -> None:
@@ -54,20 +55,20 @@ class Registration:
         self._namesrv.takes_parts = False
 
     async def send(self) -> MasterAddress | None:
-        """Tell what there is now; returns where the master is, for a slave."""
-        # What changes while parts are sent is told again after that: the version is the one of now.
+        """Send the present topics; returns the master's address, for a slave."""
+        # The version from before the send, so that topics which change while parts are sent are sent again.
         version, changes = self._topics.data_version, self._topics.changes.count
         registered = await self._send(version)
         if registered.whole_needed:
             raise ProtocolError(f"NameServer {self._namesrv.addr} did not take the parts of a registration")
-        self.version, self._changes_told = version, changes
+        self.version, self._changes_sent = version, changes
         return registered.master
 
     async def _send(self, version: DataVersion) -> Registered:
         namesrv = self._namesrv
         base, self.version = self.version, None
         if base is not None and namesrv.takes_parts and not self._options.force_register:
-            changed = self._topics.changes.since(self._changes_told)
+            changed = self._topics.changes.since(self._changes_sent)
             if changed is not None:
                 registered = await self._send_parts(changed, version, base)
                 if not registered.whole_needed:
@@ -79,7 +80,7 @@ class Registration:
             except FrameTooLarge as error:
                 logger.info("topics for NameServer %s do not fit into one frame: %s", namesrv.addr, error)
         if not namesrv.takes_parts:
-            await namesrv.needs_registration(version)  # tells whether it takes them
+            await namesrv.needs_registration(version)  # its answer says whether it takes parts
         if namesrv.takes_parts:
             return await self._send_parts(names, version, None)
         return await self._send_in_one(names, version)
@@ -97,7 +98,7 @@ class Registration:
                 if not chunk:
                     raise
                 if len(chunk) == 1:
-                    logger.error("topic %s cannot be told to NameServers: %s", left.pop(), error)
+                    logger.error("topic %s cannot be registered: %s", left.pop(), error)
                 size = max(1, len(chunk) // 2)
                 continue
             if registered.whole_needed or len(chunk) == len(left):
@@ -120,7 +121,7 @@ class Registration:
         return await self._namesrv.register_encoded(made.data, is_compressed=made.is_compressed)
 
     def _body(self, names: Sequence[str], version: DataVersion) -> RegisterBrokerBody:
-        """The topics of ``names`` that there are, with what ``brokerPermission`` leaves of theirs."""
+        """The existing topics of ``names``, their permissions limited by ``brokerPermission``."""
         perm = self._options.broker_permission
         table = {name: config for name in names if (config := self._topics.get(name)) is not None}
         if perm & PERM_READ_WRITE != PERM_READ_WRITE:
@@ -139,7 +140,7 @@ class InOne(NamedTuple):
 def encode_in_one(configs: Sequence[TopicConfig], version: DataVersion, limit: int) -> InOne:
     """As many of ``configs`` as fit into ``limit`` bytes, in RocketMQ's plain form when all of them do.
 
-    Its compressed form has neither order nor topicSysFlag; attributes are left out there, NameServers need none.
+    The compressed form has neither order nor topicSysFlag, and attributes are left out, since NameServers need none.
     """
     if sum(2 * len(config.topic_name) + TOPIC_BYTES for config in configs) <= limit:
         data = encode_body(_whole(configs, version))

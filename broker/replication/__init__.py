@@ -1,5 +1,13 @@
-"""A broker set: the master's log goes to its slaves, byte for byte.
+"""Replication in a broker set: slaves copy the master's log byte for byte, and its tables.
 
-frames.py hello.py link.py session.py acks.py are pure: bytes in, bytes out, time as an argument. master.py and slave.py
-are their trio shells; replica.py takes what a slave receives.
+role.py part.py                        the role state machine; the part that runs the master's or the slave's side
+frames.py hello.py link.py session.py  the protocol of the HA link: pure, bytes in, bytes out, time as an argument
+admission.py                           which connections the HA port keeps (pure)
+master.py slave.py                     the two ends of the HA link, in trio
+replica.py replica_runs.py pieces.py   the slave's log and queues; CRCs that compare two logs
+find_master.py known_master.py         where a slave's master is
+slave_sync.py master_api.py watch_metadata.py  the tables: topics, groups, offsets
+members.py member_requests.py hand_over.py     slaves that act as masters
+refusals.py slave_tables.py            requests that a slave refuses; tables that are always empty
+stats.py progress.py ha_status.py      how far slaves lag
 """

@@ -1,17 +1,18 @@
 """Which connections the HA port keeps when there are too many. Pure.
 
-A connection is a stranger until it follows: until its hello is answered, or a plain peer has told its offset. Strangers
-have places of their own, so that silent ones keep no slave out: where all are taken, the oldest stranger goes, of an
-address that no slave ever came from before one of a slave's. Followers have limits for all and for each address; over
-those a slave that said hello takes the place of a plain peer, and others are refused.
-Neighbour: master.py closes those that this returns.
+A connection is a stranger until it is accepted as a slave (a follower): until its hello is answered, or a plain peer
+has sent its offset. Strangers and followers have separate limits, so that silent connections cannot keep slaves out.
+When there are too many strangers the oldest is closed, first those from addresses that no slave ever came from.
+Followers are limited in all and per address; above a limit a slave that says hello replaces a plain peer, and others
+are refused.
+Neighbour: master.py closes the connections that this returns.
 """
 
 from typing import Generic, TypeVar
 
 MAX_STRANGERS = 64
 MAX_STRANGERS_OF_AN_ADDRESS = 16
-# A set has a few slaves at the most; what else follows is a mistake or worse.
+# A set has a few slaves at most; more followers are a mistake or an attack.
 MAX_FOLLOWERS = 100
 MAX_FOLLOWERS_OF_AN_ADDRESS = 16
 MAX_KNOWN_ADDRESSES = 256
@@ -31,11 +32,11 @@ class Admission(Generic[C]):
         self._known: dict[str, None] = {}
 
     def arrived(self, connection: C, ip: str) -> C | None:
-        """A connection was made; returns the stranger that must go for it, if any."""
+        """A connection was made; returns the stranger to close for it, if any."""
         victim = None
-        ours = [other for other, its_ip in self._strangers.items() if its_ip == ip]
-        if len(ours) >= MAX_STRANGERS_OF_AN_ADDRESS:
-            victim = ours[0]
+        here = [other for other, its_ip in self._strangers.items() if its_ip == ip]
+        if len(here) >= MAX_STRANGERS_OF_AN_ADDRESS:
+            victim = here[0]
         elif len(self._strangers) >= MAX_STRANGERS:
             victim = min(self._strangers, key=lambda other: self._strangers[other] in self._known)
         if victim is not None:
@@ -44,7 +45,7 @@ class Admission(Generic[C]):
         return victim
 
     def follows(self, connection: C, *, said_hello: bool) -> tuple[bool, C | None]:
-        """(whether a stranger may follow, the plain peer that must go for it); one that was let go already may not."""
+        """(whether a stranger may follow, the plain peer to close for it); one that is being closed may not."""
         ip = self._strangers.pop(connection, None)
         if ip is None:
             return False, None

@@ -1,7 +1,7 @@
-"""Where a slave's master is, and whether it is one of ours: then both say hello before the log comes.
+"""Where a slave's master is, and whether it is a Skylark broker: then the link begins with a hello.
 
-A RocketMQ master would take a hello for offsets, so it is asked on its own port first: only ours answers an offer of
-CBOR. Where a secret is set, nobody else is followed anyway.
+A RocketMQ master would misread a hello as offsets, so the slave first asks on the master's port for clients: only a
+Skylark broker accepts an offer of CBOR. With haSharedSecret that is not asked, since only Skylark masters are followed.
 Neighbours: known_master.py (what NameServers say), slave.py (connects).
 """
 
@@ -21,9 +21,9 @@ from remoting.protocol.requests.admin import GET_BROKER_RUNTIME_INFO
 from remoting.protocol.requests.request import Answer
 
 ASK_TIMEOUT_MS = 3_000
-# Where only the HA address is known, the other is a guess: after so many guesses in vain RocketMQ's way is tried.
+# When only the HA address is known, the port for clients is a guess. After this many failures the slave says no hello.
 GUESSES = 4
-# A slave that waits to be told where its master is says so, first after the time that a start of both may take.
+# When a slave that finds no master first logs that: a start of the whole set may take as long.
 FIRST_LOG_S = 10.0
 LOG_S = 60.0
 
@@ -31,9 +31,9 @@ logger = logging.getLogger(__name__)
 
 
 class Target(NamedTuple):
-    """The master's HA address; ``hello``: it is one of ours.
+    """The master's HA address; ``hello``: it is a Skylark broker.
 
-    ``begin``: where its log begins; None when that is not known, or the log is empty.
+    ``begin``: where its log begins; None when that is unknown or the log is empty.
     """
 
     ha_addr: str
@@ -42,7 +42,7 @@ class Target(NamedTuple):
 
 
 class MasterFinder:
-    """Looks at the options, then at what NameServers said; call `changed` when they say something else."""
+    """Looks at the options, then at what NameServers report; call `changed` when that changes."""
 
     def __init__(self, known: KnownMaster, options: BrokerOptions) -> None:
         self._known = known
@@ -68,7 +68,7 @@ class MasterFinder:
             return Target(ha_addr, hello=True)
         if known.address is not None and known.address.ha_addr == ha_addr:
             return await _ask(known.address.addr, ha_addr)
-        # RocketMQ's own default: the HA port follows the other one.
+        # RocketMQ's default: the HA port is the port for clients + 1.
         host, port = split_address(ha_addr)
         guess = format_address(host, port - 1)
         try:
@@ -90,12 +90,12 @@ class MasterFinder:
         )
 
     def changed(self) -> None:
-        """NameServers say something else."""
+        """NameServers report another master."""
         self._changed.set()
 
 
 async def _ask(addr: str, ha_addr: str) -> Target:
-    """What the master at ``addr`` is. OSError when it does not answer."""
+    """Ask the master at ``addr`` what it is. OSError when it does not answer."""
     failure = ""
     async with open_client() as client:
         try:
@@ -106,7 +106,7 @@ async def _ask(addr: str, ha_addr: str) -> Target:
         except (RemotingError, ProtocolError) as error:
             failure = str(error)
     if failure:
-        raise OSError(f"whether the master at {addr} is a Skylark broker is not known: {failure}")
+        raise OSError(f"the master at {addr} did not say whether it is a Skylark broker: {failure}")
     begin, end = table.get("commitLogMinOffset", ""), table.get("commitLogMaxOffset", "")
     known = begin.isdigit() and end.isdigit() and int(begin) < int(end)
     return Target(ha_addr, ours, int(begin) if known else None)

@@ -1,10 +1,10 @@
-"""The bytes of RocketMQ's HA link, incrementally read. Pure.
+"""The bytes of RocketMQ's HA link, read incrementally. Pure.
 
  slave to master    offset 8                        how far the slave's log goes; the first one: where to begin
  master to slave    offset 8 | size 4 | data        a piece of the log; size 0 is a heartbeat
 
-A slave reports every few seconds and after what it appended. Whatever else comes is ProtocolError.
-Neighbours: hello.py (what our own brokers say before that), link.py.
+A slave reports every few seconds and after each append. Other bytes raise ProtocolError.
+Neighbours: hello.py (the handshake of Skylark brokers before that), link.py.
 """
 
 import struct
@@ -24,7 +24,7 @@ _HEADER = struct.Struct(">qi")
 
 
 class Piece(NamedTuple):
-    """Bytes of the log at ``offset``; none: a heartbeat, which tells where the master will go on."""
+    """Bytes of the log at ``offset``. Empty: a heartbeat, whose offset is where the master will go on."""
 
     offset: int
     data: memoryview
@@ -35,7 +35,7 @@ def encode_report(offset: int) -> bytes:
 
 
 def encode_header(offset: int, size: int) -> bytes:
-    """What goes before ``size`` bytes of the log."""
+    """The header before ``size`` bytes of the log."""
     return _HEADER.pack(offset, size)
 
 
@@ -46,7 +46,7 @@ class ReportReader:
         self._rest = b""
 
     def receive(self, data: bytes) -> list[int]:
-        """The offsets that are complete now."""
+        """The offsets that ``data`` completes."""
         data = self._rest + data
         whole = len(data) - len(data) % REPORT_BYTES
         self._rest = data[whole:]
@@ -54,7 +54,7 @@ class ReportReader:
 
 
 class FrameReader:
-    """Reads what a master sends. Pieces come as their bytes do: nothing is held back but part of a header."""
+    """Reads what a master sends. Pieces are returned as soon as their bytes arrive; only headers are buffered."""
 
     def __init__(self) -> None:
         self._header = b""
@@ -89,7 +89,7 @@ class FrameReader:
         offset, size = _HEADER.unpack(self._header)
         self._header = b""
         if offset < 0 or not 0 <= size <= MAX_CHUNK_BYTES:
-            raise ProtocolError(f"{size} bytes at offset {offset} are no piece of a commit log")
+            raise ProtocolError(f"{size} bytes at offset {offset} are not a piece of a commit log")
         self._offset, self._left = offset, size
         if not size:
             pieces.append(Piece(offset, memoryview(b"")))

@@ -1,6 +1,6 @@
-"""How replication goes: 907 tells, 908 sets what a slave knows of its master's disk.
+"""The state of replication: 907 shows it, 908 sets how far a slave believes its master's disk to be.
 
-Neighbours: observe/replication.py (a master's slaves), replication/progress.py (a slave's copying).
+Neighbours: stats.py (a master's slaves), progress.py (a slave's copying).
 """
 
 import logging
@@ -51,7 +51,7 @@ class HaHandlers(Part):
         }
 
     def tick(self) -> None:
-        """Note what the rates are made of."""
+        """Take samples for the rates."""
         self._replication.sample()
         self._received.sample(self._clock.now_ms(), (self._progress.received_bytes,))
 
@@ -60,7 +60,7 @@ class HaHandlers(Part):
         return answer_with(GET_BROKER_HA_STATUS, request, self._slave() if self._role.now.follows else self._master())
 
     def reset_master_flush_offset(self, channel: Channel, request: Command) -> Command:
-        """908: as RocketMQ's, a master takes it and does nothing."""
+        """908: a master accepts it and does nothing, as in RocketMQ."""
         offset = RESET_MASTER_FLUSH_OFFSET.header(request).master_flush_offset
         if offset < 0:
             raise RequestRefused(

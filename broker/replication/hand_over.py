@@ -1,10 +1,11 @@
-"""How an acting slave yields: what groups committed here while the master was away, the master gets.
+"""How an acting slave hands over: the master gets the offsets that groups committed here while it was away.
 
-A master that starts fetches it before it registers (pre_online.py), one that was only cut off does not, and commits
-still come between that and the moment in which this slave learns of it. So the slave compares its offsets with the
-master's and commits there (15) those that are further; none goes back by this.
-Until that is done, and while no master lives, the slave copies no metadata: the master's older offsets would take the
-place of what was committed here. Neighbours: members.py (who lives), slave_sync.py (waits here before it copies).
+Invariant: no group's offset goes back. A master that starts fetches the offsets before it registers (pre_online.py).
+That is not enough: a master that was only cut off does not fetch them, and groups still commit here until this slave
+learns that the master is back. So the slave compares its offsets with the master's, and commits (15) those that are
+further to the master. Until that is done, and while no master is alive, the slave copies no metadata: the master's
+older offsets would overwrite those committed here.
+Neighbours: members.py (who is alive), slave_sync.py (waits here before it copies).
 """
 
 import logging
@@ -26,7 +27,7 @@ RETRY_S = 1.0
 
 
 class HandOver(Part):
-    """Of one slave. Call `changed` when the members did."""
+    """Hands over the offsets of one slave. Call `changed` when the members change."""
 
     def __init__(self, members: Members, offsets: ConsumerOffsets) -> None:
         self._members = members
@@ -36,11 +37,11 @@ class HandOver(Part):
         self._failing = False
 
     async def master_is_online(self) -> None:
-        """Return when the master lives and has what was committed here for it."""
+        """Return when the master is alive and has the offsets that were committed here for it."""
         await self._until(lambda: self._members.master_addr is not None and not self._owes)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         task_status.started()
         async with open_client() as client:
             while True:
@@ -97,5 +98,5 @@ class HandOver(Part):
             await self._changed.park()
 
     def changed(self) -> None:
-        """Other members live, or something was handed over."""
+        """Other members are alive now, or offsets were handed over."""
         self._changed.unpark_all()

@@ -1,15 +1,15 @@
-"""What two brokers of ours say to each other before the first report. Pure.
+"""The handshake of two Skylark brokers, before the first report. Pure.
 
  magic 8 | length 4 | CBOR
 
  slave   Hello      who it is, a nonce
  master  Challenge  a nonce, and proof that it knows the secret
  slave   Claim      proof that it knows the secret, and what its log holds: ends, CRCs of some pieces of it
- master  Welcome    where it goes on; or why not
+ master  Welcome    the offset where it goes on, or why it refuses
 
-The magic's first byte makes it a negative offset, which no RocketMQ peer sends. The proof is HMAC-SHA256 over both
-nonces and who asks; without a secret there is none. What follows is neither signed nor encrypted.
-Neighbours: frames.py (what follows), link.py (the order).
+Read as an offset, the magic is negative, which no RocketMQ peer sends. The proof is HMAC-SHA256 over both nonces and
+the slave's hello; it is empty without a secret. The frames after that are neither signed nor encrypted.
+Neighbours: frames.py (the frames after that), link.py (the order).
 """
 
 import hashlib
@@ -28,7 +28,8 @@ NONCE_BYTES = 16
 MAX_HELLO_BYTES = 16 * 1024
 _LENGTH = struct.Struct(">I")
 _HEAD_BYTES = len(MAGIC) + _LENGTH.size
-# A claim has CRCs of so many bytes each, this far before its end: other bytes are found however far back they began.
+# A claim has CRCs of this many bytes each, at these distances before its end: a difference is found whether it began
+# near the end or far back.
 TAIL_BYTES = 4096
 _TAILS_AT = (0, 64 << 10, 1 << 20, 16 << 20, 256 << 20, 1 << 30, 4 << 30)
 _MAX_TAILS = 16
@@ -67,7 +68,7 @@ class Challenge:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What the slave holds: bytes ``start`` to ``end``; equal ends: nothing, and it begins where ``last_file`` says."""
+    """The slave's log: bytes ``start`` to ``end``. If empty, ``last_file`` says whether it wants only the last file."""
 
     proof: bytes
     start: int
@@ -79,7 +80,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """Frames begin at ``offset``; or ``refusal`` says why there will be none."""
+    """Frames begin at ``offset``, or ``refusal`` says why there are none."""
 
     offset: int
     refusal: str
@@ -91,15 +92,15 @@ def encode(message: Hello | Challenge | Claim | Welcome) -> bytes:
 
 
 def decode(cls: type[T], body: Any) -> T:
-    """The message that the peer's turn asks for; ProtocolError when it is none."""
+    """The message that is due now; ProtocolError when ``body`` is not one."""
     expected: dict[str, type] = {
         "version": int, "cluster": str, "broker": str, "broker_id": int, "addr": str, "nonce": bytes, "proof": bytes,
         "start": int, "end": int, "file_bytes": int, "last_file": bool, "tails": tuple, "offset": int, "refusal": str,
     }  # fmt: skip
     names = cls.__dataclass_fields__  # type: ignore[attr-defined]  # each turn of the hello is a dataclass
     if not isinstance(body, dict) or any(name not in body for name in names):
-        raise ProtocolError(f"no {cls.__name__} of a Skylark broker")
-    # Fields that a later version added are passed over.
+        raise ProtocolError(f"not a {cls.__name__} of a Skylark broker")
+    # Fields that a later version added are ignored.
     values = {name: body[name] for name in names}
     if "tails" in values:
         values["tails"] = _tails(values["tails"])
@@ -111,26 +112,26 @@ def decode(cls: type[T], body: Any) -> T:
 
 def _tails(raw: Any) -> tuple[Tail, ...]:
     if not isinstance(raw, list) or len(raw) > _MAX_TAILS:
-        raise ProtocolError("Claim: tails is no list of a few CRCs")
+        raise ProtocolError("Claim: tails is not a list of a few CRCs")
     for row in raw:
         if not isinstance(row, list) or len(row) != 3 or any(type(n) is not int or n < 0 for n in row):
-            raise ProtocolError(f"Claim: {row!r} is no CRC of a piece")
+            raise ProtocolError(f"Claim: {row!r} is not a CRC of a piece")
         if row[1] > TAIL_BYTES:
             raise ProtocolError(f"Claim: a CRC of {row[1]} bytes")
     return tuple(Tail(*row) for row in raw)
 
 
 class HelloReader:
-    """Reads one message at a time; ``rest`` is what came behind it."""
+    """Reads one message at a time; ``rest`` is what came after it."""
 
     def __init__(self) -> None:
         self.rest = b""
 
     def receive(self, data: bytes) -> Any:
-        """The CBOR value when it is complete; None before. ProtocolError on garbage, before it is waited for."""
+        """The CBOR value when it is complete, None before. ProtocolError as soon as the bytes cannot be a message."""
         self.rest += data
         if not MAGIC.startswith(self.rest[: len(MAGIC)]):
-            raise ProtocolError("no Skylark broker: the magic is missing")
+            raise ProtocolError("not a Skylark broker: the magic is missing")
         if len(self.rest) < _HEAD_BYTES:
             return None
         (length,) = _LENGTH.unpack_from(self.rest, len(MAGIC))
@@ -144,7 +145,7 @@ class HelloReader:
 
 
 def proof(secret: bytes, role: bytes, hello: Hello, master_nonce: bytes) -> bytes:
-    """That ``role`` knows the secret, in this connection; empty without a secret."""
+    """Proof that ``role`` knows the secret, for this connection only; empty without a secret."""
     if not secret:
         return b""
     said = strict_cbor.dumps([role, asdict(hello), master_nonce])
@@ -156,9 +157,9 @@ def is_proof(given: bytes, secret: bytes, role: bytes, hello: Hello, master_nonc
 
 
 def tail_places(start: int, end: int, file_bytes: int) -> list[tuple[int, int]]:
-    """(offset, size) of the pieces that a slave with bytes ``start`` to ``end`` tells the CRC of.
+    """(offset, size) of the pieces whose CRCs a slave with bytes ``start`` to ``end`` sends.
 
-    Each lies within one file: a master that has deleted old files has a piece as a whole, or nothing of it.
+    Each piece lies within one file: a master that has deleted old files has all of a piece or nothing of it.
     """
     places: list[tuple[int, int]] = []
     for back in _TAILS_AT:
@@ -174,7 +175,7 @@ def tail_places(start: int, end: int, file_bytes: int) -> list[tuple[int, int]]:
 
 
 def first_difference(tails: tuple[Tail, ...], start: int, end: int, crc_of: Callable[[int, int], int]) -> Tail | None:
-    """A piece that is another one in the log from ``start`` to ``end``; None when all are the same."""
+    """A piece that differs in the log from ``start`` to ``end``; None when all are the same."""
     for tail in tails:
         if start <= tail.offset and tail.offset + tail.size <= end and crc_of(tail.offset, tail.size) != tail.crc:
             return tail

@@ -1,8 +1,8 @@
-"""Both ends of an HA connection, without sockets: bytes and the time come in, bytes to send come out. Pure.
+"""Both ends of an HA connection, without sockets: bytes and the time go in, bytes to send come out. Pure.
 
-The master sends what follows the slave's end, as fast as it is taken; the slave tells how far it has it. Both say
-something every ``heartbeat_s`` and take a peer that was silent for ``timeout_s`` for gone. Times are in seconds.
-Between our own brokers a handshake comes first. ProtocolError: the connection can only be closed.
+The master sends the log from the slave's end on, as fast as the slave takes it; the slave reports how far it has it.
+Both send something every ``heartbeat_s``, and a peer that was silent for ``timeout_s`` is considered gone. Times are in
+seconds. Between two Skylark brokers a handshake comes first. After a ProtocolError the connection must be closed.
 Neighbours: frames.py and hello.py (the bytes), master.py and slave.py (the sockets), tests/sim.
 """
 
@@ -36,12 +36,12 @@ from broker.replication.hello import (
 )
 from mqcommon.errors import ProtocolError, ReplicationRefused
 
-RESYNC = "to copy this slave from the master anew, stop it and run: broker resyncSlave STORE_DIR"
+RESYNC = "to copy the master's log from the start, stop this slave and run: broker resyncSlave STORE_DIR"
 
 
 @dataclass(frozen=True)
 class LinkTerms:
-    """What both ends go by."""
+    """The settings of both ends."""
 
     cluster: str = ""
     broker: str = ""
@@ -49,13 +49,13 @@ class LinkTerms:
     allow_plain: bool = True
     heartbeat_s: float = 5.0
     timeout_s: float = 20.0
-    # How long a peer may take until it follows.
+    # How long a peer may take to identify itself.
     hello_s: float = 20.0
     plain_chunk_bytes: int = PLAIN_CHUNK_BYTES
 
 
 class Bounds(NamedTuple):
-    """What the master's log holds: bytes ``start`` to ``end``, in files of ``file_bytes``."""
+    """The master's log: bytes ``start`` to ``end``, in files of ``file_bytes``."""
 
     start: int
     end: int
@@ -78,8 +78,8 @@ class Range(NamedTuple):
 class MasterLink:
     """The master's end of one connection.
 
-    `receive` what the slave sent, send `take_output` and then `next_range`, again and again. When ``claim`` is set,
-    somebody compares its CRCs with the log, and calls `judge`.
+    The owner repeats: `receive` the bytes from the slave, send `take_output`, send `next_range`. When ``claim`` is set,
+    it compares the claim's CRCs with the log and calls `judge`.
     """
 
     def __init__(self, terms: LinkTerms, bounds: Callable[[], Bounds], nonce: bytes, now: float) -> None:
@@ -94,27 +94,27 @@ class MasterLink:
         self._chunk_bytes = CHUNK_BYTES
         # Where the next frame begins; -1 until that is known.
         self.next_offset = -1
-        # How far the slave has the log; -1 until it told.
+        # The slave has reported the log up to here; -1 before its first report.
         self.acked = -1
-        # Where its log begins, as far as that is known.
+        # Where the slave's log begins, as far as that is known.
         self.start = 0
         self.hello: Hello | None = None
         self.claim: Claim | None = None
-        # The slave was told why it gets nothing: close the connection when that is sent.
+        # Why the slave is refused, "" if it is not. It is in the output: close the connection when that is sent.
         self.refusal = ""
 
     @property
     def ready(self) -> bool:
-        """Whether the slave is known and takes the log."""
+        """Whether the slave is accepted, so that the log can be sent."""
         return self.next_offset >= 0
 
     @property
     def idle(self) -> bool:
-        """Whether nothing but time or an append gives it something to send."""
+        """Whether there is nothing to send until the log grows or a heartbeat is due."""
         return not self._output and self.claim is None and not self.refusal and self.next_offset == self._bounds().end
 
     def receive(self, data: bytes, now: float) -> None:
-        """What the slave sent. ProtocolError when that closes the connection."""
+        """Take bytes from the slave. After a ProtocolError the connection must be closed."""
         if not data:
             return
         self._heard = now
@@ -134,12 +134,12 @@ class MasterLink:
             self._reported(offset)
 
     def take_output(self) -> bytes:
-        """What is to be sent before any range."""
+        """The bytes to send before any range."""
         output, self._output = self._output, b""
         return output
 
     def next_range(self, now: float, most: int = CHUNK_BYTES) -> Range | None:
-        """What to send now: a piece of the log of up to ``most`` bytes, a heartbeat (size 0), or nothing."""
+        """What to send now: up to ``most`` bytes of the log, a heartbeat (size 0), or None."""
         at = self.next_offset
         if at < 0:
             return None
@@ -148,7 +148,7 @@ class MasterLink:
             return Range(encode_header(at, 0), at, 0)
         bounds = self._bounds()
         if at < bounds.start:
-            raise ProtocolError(f"the slave is at {at}, and the log before {bounds.start} was deleted meanwhile")
+            raise ProtocolError(f"the slave is at {at}, but the log before {bounds.start} was deleted meanwhile")
         file_left = bounds.file_bytes - (at - bounds.start) % bounds.file_bytes
         size = min(bounds.end - at, self._chunk_bytes, most, file_left)
         if size <= 0:
@@ -161,8 +161,8 @@ class MasterLink:
         """ProtocolError when the slave has been silent for too long."""
         if now >= self.silent_at():
             if self._must_say_hello:
-                raise ProtocolError(f"it did not say who it is in {self._terms.hello_s:g} s")
-            raise ProtocolError(f"nothing was heard of it for {self._terms.timeout_s:.0f} s")
+                raise ProtocolError(f"it did not identify itself in {self._terms.hello_s:g} s")
+            raise ProtocolError(f"nothing was received from it for {self._terms.timeout_s:.0f} s")
 
     def beat_at(self) -> float:
         """When `next_range` gives a heartbeat."""
@@ -176,11 +176,13 @@ class MasterLink:
 
     @property
     def _must_say_hello(self) -> bool:
-        """Whether the peer is the one that must say more before it follows: bytes one by one gain it no time."""
+        """Whether the handshake waits for the peer. Its timeout is counted from the start of the connection, so a peer
+        gains no time by sending byte after byte.
+        """
         return not self.ready and self.claim is None
 
     def judge(self, difference: Tail | None, now: float) -> None:
-        """Answer the claim; ``difference``: a piece of which the slave's log is known to hold other bytes."""
+        """Answer the claim; ``difference``: a piece in which the slave's log differs from the master's."""
         claim = self.claim
         assert claim is not None
         self.claim = None
@@ -200,15 +202,15 @@ class MasterLink:
     def _begin_plain(self, first: bytes) -> None:
         if not self._terms.allow_plain:
             raise ProtocolError(
-                "it sent no hello, and plain peers are not served here: give it our haSharedSecret,"
+                "it sent no hello, and this master does not serve plain peers: give it the same haSharedSecret,"
                 " or set haAllowPlainPeers=true when it is a Java broker"
             )
         (offset,) = ReportReader().receive(first)
         bounds = self._bounds()
         if offset and not bounds.start <= offset <= bounds.end:
             raise ProtocolError(
-                f"its first 8 bytes are {first.hex()}, no offset of a log from {bounds.start} to {bounds.end}:"
-                " no slave of this broker, or one whose log is another one"
+                f"its first 8 bytes, {first.hex()}, are not an offset of the log from {bounds.start} to {bounds.end}:"
+                " it is not a slave of this broker, or its log is a different one"
             )
         self._chunk_bytes = self._terms.plain_chunk_bytes
         self.next_offset = self.start = offset or bounds.last_file
@@ -216,12 +218,12 @@ class MasterLink:
     def _shake_hands(self, data: bytes) -> bytes:
         """The handshake's next step; returns what follows it."""
         if self.claim is not None or self.refusal:
-            raise ProtocolError("it sends more before its claim is answered")
+            raise ProtocolError("it sent more before its claim was answered")
         body = self._hello_reader.receive(data)
         if body is None:
             return b""
         if self._hello_reader.rest:
-            raise ProtocolError("it does not wait for answers")
+            raise ProtocolError("it did not wait for an answer")
         if self.hello is None:
             self.hello = hello = decode(Hello, body)
             if (hello.cluster, hello.broker) != (self._terms.cluster, self._terms.broker):
@@ -232,7 +234,7 @@ class MasterLink:
             return b""
         claim = decode(Claim, body)
         if not is_proof(claim.proof, self._terms.secret, b"slave", self.hello, self._nonce):
-            raise ProtocolError("it does not know our haSharedSecret")
+            raise ProtocolError("it does not have the haSharedSecret of this master")
         self.claim = claim
         return b""
 
@@ -242,39 +244,39 @@ class MasterLink:
 
     def _reported(self, offset: int) -> None:
         if not 0 <= offset <= self.next_offset:
-            raise ProtocolError(f"it reports offset {offset}, and was sent nothing behind {self.next_offset}")
+            raise ProtocolError(f"it reports offset {offset}, but was sent the log only up to {self.next_offset}")
         self.acked = max(self.acked, offset)
 
 
 def _refusal(claim: Claim, bounds: Bounds, difference: Tail | None) -> str:
     if claim.file_bytes != bounds.file_bytes:
         return (
-            f"its commit log files have {claim.file_bytes} bytes and the master's {bounds.file_bytes}:"
+            f"its commit log files have {claim.file_bytes} bytes, but the master's {bounds.file_bytes}:"
             " set mappedFileSizeCommitLog to the same value"
         )
     if claim.start == claim.end:
         return ""
     if claim.end > bounds.end:
         return (
-            f"it has the log up to {claim.end}, and the master only up to {bounds.end}:"
-            f" {claim.end - bounds.end:,} bytes that the master has not. Nothing is overwritten; {RESYNC}"
+            f"it has the log up to {claim.end}, but the master only up to {bounds.end}:"
+            f" {claim.end - bounds.end:,} bytes that the master lacks. Nothing is overwritten; {RESYNC}"
         )
     if difference is not None:
         return (
-            f"it has other bytes than the master somewhere in {difference.offset} to"
+            f"its log differs from the master's somewhere in {difference.offset} to"
             f" {difference.offset + difference.size} (the slave ends at {claim.end}, the master at {bounds.end})."
             f" Nothing is overwritten; {RESYNC}"
         )
     if claim.end < bounds.start:
-        return f"it has the log up to {claim.end}, and the master's begins at {bounds.start}; {RESYNC}"
+        return f"it has the log up to {claim.end}, but the master's begins at {bounds.start}; {RESYNC}"
     return ""
 
 
 class SlaveLink:
-    """The slave's end. ``end`` is where its log ends; ``claim`` makes it begin with a handshake.
+    """The slave's end of one connection. ``end``: the end of its log; ``hello`` and ``claim``: begin with a handshake.
 
-    ``begin``: where an empty log begins, if a plain master has that; 0: with the master's last file.
-    `receive` gives the pieces to append; `report` and `tick` make what is to be sent: `take_output`.
+    ``begin``: where an empty log begins when the master is plain; 0: with the master's last file.
+    `receive` returns the pieces to append; `report` and `tick` add to the bytes that `take_output` returns.
     """
 
     def __init__(
@@ -288,7 +290,7 @@ class SlaveLink:
         self._challenged = False
         self._hello_reader = HelloReader()
         self._frames = FrameReader()
-        # None: the log is empty, and begins where the master does.
+        # None: the log is empty, and will begin where the master's first piece does.
         self._end = end if end > start else None
         self._reported = -1
         self._output = b""
@@ -299,7 +301,7 @@ class SlaveLink:
             self._output = encode(hello)
 
     def receive(self, data: bytes | memoryview, now: float) -> list[Piece]:
-        """Pieces of ``data`` that follow each other without a gap. ReplicationRefused: this master gives us nothing."""
+        """The pieces of the log in ``data``, without gaps. ReplicationRefused when the master refuses this slave."""
         self._heard = now
         if not self.ready:
             data = self._shake_hands(bytes(data), now)
@@ -308,21 +310,21 @@ class SlaveLink:
         pieces: list[Piece] = []
         for piece in self._frames.receive(data):
             if self._end is not None and piece.offset != self._end:
-                raise ProtocolError(f"the master goes on at {piece.offset}, and our log ends at {self._end}")
+                raise ProtocolError(f"the master goes on at {piece.offset}, but this log ends at {self._end}")
             if piece.data:
                 self._end = piece.offset + len(piece.data)
                 pieces.append(piece)
         return pieces
 
     def report(self, offset: int, now: float) -> None:
-        """The log is here up to ``offset``: as far as the master may count on it."""
+        """Report that this slave has the log up to ``offset``: the master counts it as a copy up to there."""
         if self.ready and offset > self._reported:
             self._report(offset, now)
 
     def tick(self, now: float) -> None:
-        """What is due now. ProtocolError when the master has been silent for too long."""
+        """Send a heartbeat if it is due. ProtocolError when the master has been silent for too long."""
         if now >= self._heard + self._terms.timeout_s:
-            raise ProtocolError(f"nothing was heard of the master for {self._terms.timeout_s:.0f} s")
+            raise ProtocolError(f"nothing was received from the master for {self._terms.timeout_s:.0f} s")
         if self.ready and now >= self._said + self._terms.heartbeat_s:
             self._report(max(self._reported, 0), now)
 
@@ -346,7 +348,7 @@ class SlaveLink:
         if not self._challenged and not (isinstance(body, dict) and body.get("refusal")):
             challenge = decode(Challenge, body)
             if not is_proof(challenge.proof, self._terms.secret, b"master", self._hello, challenge.nonce):
-                raise ReplicationRefused("the master does not know our haSharedSecret: set the same one on both")
+                raise ReplicationRefused("the master has another haSharedSecret: set the same one on both")
             self._challenged = True
             claim = self._claim
             made = proof(self._terms.secret, b"slave", self._hello, challenge.nonce)
@@ -357,8 +359,8 @@ class SlaveLink:
         if welcome.refusal:
             raise ReplicationRefused(welcome.refusal)
         if self._end is not None and welcome.offset != self._end:
-            raise ProtocolError(f"the master goes on at {welcome.offset}, and our log ends at {self._end}")
+            raise ProtocolError(f"the master goes on at {welcome.offset}, but this log ends at {self._end}")
         self.ready = True
-        # At once: a SYNC_MASTER counts on nobody who has not reported, and there may be nothing to copy for long.
+        # At once: a SYNC_MASTER does not count a slave before its first report, and the log may not grow for long.
         self._report(self._end or 0, now)
         return self._hello_reader.rest

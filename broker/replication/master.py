@@ -1,9 +1,9 @@
-"""The master's side of replication: a port for slaves, and a task pair for each of them.
+"""The master's side of replication: a port for slaves, and two tasks for each connection.
 
-A slave is sent what follows its end as soon as it is appended (`wake`, after each turn of the loop), and what is
-older out of files, in a thread, so that a slave which catches up does not slow sends down. One range is on its way to
-a slave at a time, so memory is bounded however slow it is. What a slave reports goes to the ledger.
-Neighbours: session.py (what is done), link.py (what is said), broker.py (runs this), wiring.py (wakes it).
+A slave that has caught up gets new bytes as soon as they are appended (`wake`, after each turn of the event loop). A
+slave that catches up gets older bytes from files, in a thread, so that sends are not slowed down. Only one range at a
+time is being sent to a slave, so memory is bounded however slow the slave is. Reports of slaves go to the ack ledger.
+Neighbours: session.py (the steps), link.py (the protocol), part.py (runs this and wakes it).
 """
 
 import logging
@@ -29,9 +29,9 @@ from remoting.net.transport import Listener, Transport
 logger = logging.getLogger(__name__)
 
 RECEIVE_BYTES = 4096
-# Where a rate is set, it comes in pieces: heartbeats come in time.
+# With a rate limit ranges are cut to this many per second, so that heartbeats are not delayed.
 PIECES_A_SECOND = 10
-# A line about connections that are no slave's is logged at most as often.
+# At most one log line in this time about connections that did not become slaves.
 STRANGERS_LOG_S = 10.0
 PEER_CLOSED = "it closed the connection"
 
@@ -39,7 +39,7 @@ PEER_CLOSED = "it closed the connection"
 class Master:
     """Serves slaves of one log; `wake` it when something was appended.
 
-    ``rate``: bytes a second that each slave gets at the most; 0: no limit.
+    ``rate``: most bytes a second to each slave; 0: no limit.
     """
 
     def __init__(self, log: CommitLog, acks: AckLedger, terms: LinkTerms, rate: Callable[[], int]) -> None:
@@ -49,28 +49,28 @@ class Master:
         self._rate = rate
         self._connections: set[_Connection] = set()
         self._admission: Admission[_Connection] = Admission()
-        self._told = -1
+        self._woken_end = -1  # the end of the log at the last wake-up
         self._strangers_logged_at = -math.inf
         self._strangers_not_logged = 0
 
     async def serve_on(
         self, listeners: list[Listener], *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        """Serve on listeners that are open, until cancelled."""
+        """Serve on open listeners, until cancelled."""
         task_status.started(listeners[0].address)
         await trio.serve_listeners(self._serve, list[trio.abc.Listener[Transport]](listeners))
 
     def wake(self) -> None:
-        """After a turn of the loop: the log may have grown."""
-        if self._connections and self._log.end != self._told:
-            self._told = self._log.end
+        """Called after a turn of the event loop: the log may have grown."""
+        if self._connections and self._log.end != self._woken_end:
+            self._woken_end = self._log.end
             for connection in self._connections:
                 connection.wake()
 
     async def drain(self, timeout_s: float) -> None:
-        """Wait until all slaves that follow have all, at most so long: for a stop."""
+        """Wait until all slaves have the whole log, or until the timeout."""
         with trio.move_on_after(timeout_s):
-            # Looked at once in a process's life: not worth an event that every report would have to keep.
+            # Polled, since this is rare: an event would have to be set at every report.
             while any(connection.behind for connection in self._connections):  # noqa: ASYNC110
                 await trio.sleep(0.005)
 
@@ -78,9 +78,9 @@ class Master:
         addr = transport.remote
         connection = _Connection(transport, self._log, self._acks, self._terms, self._rate, self._admit)
         if (crowded := self._admission.arrived(connection, split_address(addr)[0])) is not None:
-            crowded.close("newer connections need its place, and it did not say who it is")
+            crowded.close("too many connections, and this one did not identify itself in time")
         self._connections.add(connection)
-        reason = "this broker stops, or is the master no more"
+        reason = "this broker stops, or is no longer the master"
         try:
             await connection.run()
             reason = connection.closed_reason or PEER_CLOSED
@@ -95,27 +95,27 @@ class Master:
                 self._log_stranger(addr, reason)
 
     def _log_stranger(self, addr: str, reason: str) -> None:
-        """A connection ended before anything was sent to it: anybody can make many of these."""
+        """Log that a connection ended before it became a slave. Limited, since anybody can make many of these."""
         now = trio.current_time()
         if now < self._strangers_logged_at + STRANGERS_LOG_S:
             self._strangers_not_logged += 1
             return
-        others = f"; {self._strangers_not_logged} others did so since the last such line"
+        others = f"; {self._strangers_not_logged} others since the last such line"
         more = others if self._strangers_not_logged else ""
         logger.warning("%s connected to the HA port and did not become a slave: %s%s", addr, reason, more)
         self._strangers_logged_at, self._strangers_not_logged = now, 0
 
     def _admit(self, connection: "_Connection", said_hello: bool) -> None:
-        """A connection is about to follow. ProtocolError when too many do."""
+        """Called before a connection becomes a slave's. ProtocolError when there are too many slaves."""
         admitted, crowded = self._admission.follows(connection, said_hello=said_hello)
         if crowded is not None:
-            crowded.close("slaves that say hello need its place")
+            crowded.close("too many slaves: a slave that says hello takes the place of a plain peer")
         if not admitted:
-            raise ProtocolError("too many slaves follow already")
+            raise ProtocolError("too many slaves are connected already")
 
 
 class _Connection:
-    """One slave's."""
+    """The connection of one slave."""
 
     def __init__(
         self,
@@ -126,7 +126,7 @@ class _Connection:
         rate: Callable[[], int],
         admit: Callable[["_Connection", bool], None],
     ) -> None:
-        """``admit`` is called when the slave is about to follow, with whether it said hello."""
+        """``admit`` is called before the slave is accepted, with whether it said hello; it may raise ProtocolError."""
         self._scope = trio.CancelScope()
         self.closed_reason = ""
         self._transport = transport
@@ -137,14 +137,15 @@ class _Connection:
         self._link = MasterLink(terms, self._bounds, os.urandom(NONCE_BYTES), now)
         self._session = MasterSession(self._link, acks, self._addr, now, lambda said_hello: admit(self, said_hello))
         self._something = Signal()
-        # The sender has nothing to do; part of a frame that the connection did not take.
+        # Whether the sender has nothing to do.
         self._idle = False
+        # The end of a frame that `_send_now` could not send at once.
         self._rest = b""
         self._free_at = 0.0
 
     @property
     def behind(self) -> bool:
-        """Whether the slave follows, and lacks something."""
+        """Whether this is a slave that lags behind the end of the log."""
         return self._link.ready and self._link.acked < self._log.end
 
     def wake(self) -> None:
@@ -154,15 +155,15 @@ class _Connection:
 
     @property
     def follows(self) -> bool:
-        """Whether a slave was let in."""
+        """Whether a slave was accepted."""
         return self._session.slave is not None
 
     def ended(self) -> None:
-        """After `run`: the slave counts no longer."""
+        """Call after `run`: the slave no longer counts."""
         self._session.ended()
 
     async def run(self) -> None:
-        """Until the slave closes the connection, or `close`."""
+        """Serve until the slave closes the connection, or `close` is called."""
         with self._scope:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._until_closed, self._send)
@@ -170,13 +171,15 @@ class _Connection:
                 nursery.cancel_scope.cancel()
 
     def close(self, reason: str) -> None:
-        """End it; `run` returns soon."""
+        """End the connection; `run` returns soon."""
         self.closed_reason = self.closed_reason or reason
         self._scope.cancel()
 
     async def _until_closed(self, work: Callable[[], Awaitable[None]]) -> None:
-        """What a peer can cause closes the connection here: an exception that leaves a nursery keeps all that the
-        connection holds until the next garbage collection.
+        """Run ``work``; errors that a peer can cause close the connection.
+
+        They are caught here: an exception that leaves a nursery keeps the connection's memory alive until the next
+        garbage collection.
         """
         try:
             await work()
@@ -251,16 +254,16 @@ class _Connection:
             await self._send_file(found)
 
     async def _send_file(self, found: Range) -> None:
-        """Out of the file, in a thread."""
+        """Send a range from its file, in a thread."""
         file, at, size = self._log.span(found.offset, found.offset + found.size)
         await self._transport.send_all(found.header)
         try:
             await self._transport.send_file(file, at, size)
         except FileClosed as error:
-            raise ProtocolError(f"what it needs was deleted: {error}") from None
+            raise ProtocolError(f"the part of the log that it needs was deleted: {error}") from None
 
     def _send_now(self) -> bool:
-        """Send what was appended without a turn of the loop; False when that is not for now."""
+        """Send new bytes without yielding to the event loop; False when the sender task must do the rest."""
         link, log = self._link, self._log
         if not self._idle or self._something.is_set() or self._rate() or not log.is_recent(link.next_offset):
             return False
@@ -271,7 +274,7 @@ class _Connection:
         try:
             taken = self._transport.try_send([data])
         except trio.BrokenResourceError:
-            taken = 0  # whoever sends the rest meets it, too
+            taken = 0  # the sender task gets the same error when it sends the rest
         self._session.sent(found.size)
         self._rest = data[taken:]
         return not self._rest and link.next_offset == log.end

@@ -1,8 +1,8 @@
-"""What a slave asks of its master besides the log: 21, 201, 43, 45, where its log ends (28), and 7100.
+"""Requests of a slave to its master besides the log: tables (21, 201, 43, 45), the end of its log (28), changes (7100).
 
-With acting masters they also ask the other way round (43, 45, 906), and a slave that acted commits (15).
-The bodies are RocketMQ's, so a Java master answers as well, all but the last. A RemotingError means no answer, a
-BrokerError one with an error code, a ProtocolError one that cannot be read. Neighbour: slave_sync.py.
+With acting masters, a master also asks its slaves (43, 45, 906), and a slave that acted commits offsets (15). The
+bodies are RocketMQ's, so a Java master answers all but 7100. A RemotingError means no answer, a BrokerError an answer
+with an error code, a ProtocolError an answer that cannot be read. Neighbour: slave_sync.py.
 """
 
 from typing import Any, NamedTuple, TypeVar
@@ -30,14 +30,14 @@ from remoting.protocol.requests.request import Answer, Request
 from remoting.protocol.requests.topics import GET_ALL_TOPIC_CONFIG
 
 TIMEOUT_MS = 3_000
-# To read more than this takes longer than a turn of the loop should.
+# Larger bodies are decoded in a thread, since that would block the event loop for too long.
 LARGE_BYTES = 128 * 1024
 
 B = TypeVar("B", bound=Body)
 
 
 class Offsets(NamedTuple):
-    """Consumer offsets. ``version`` is what to ask the next time with, None at a Java master."""
+    """Consumer offsets. ``version`` is to be sent with the next question; None from a Java master."""
 
     table: ConsumerOffsetTable
     version: DataVersion | None
@@ -56,16 +56,16 @@ class Master:
 
     @property
     def is_connected(self) -> bool:
-        """Whether the connection of the last answer is still there."""
+        """Whether the connection of the last answer is still open."""
         return self._client.connected(self.addr)
 
     @property
     def is_skylark(self) -> bool:
-        """Whether it is one of ours, as far as its first answer told."""
+        """Whether it is a Skylark broker, by its first answer."""
         return self._client.speaks_cbor(self.addr)
 
     async def topics(self) -> TopicConfigTable:
-        """21, in pages from one of ours: with the version of the first, so that what changed meanwhile is news."""
+        """21, in pages from a Skylark master. The version is that of the first page, so later changes are noticed."""
         whole, page = await self._page(GET_ALL_TOPIC_CONFIG.bare, FIRST_PAGE)
         while page is not None:
             more, page = await self._page(GET_ALL_TOPIC_CONFIG.bare, page)
@@ -81,23 +81,23 @@ class Master:
         return whole
 
     async def consumer_offsets(self, known: DataVersion | None, page: PageRequestHeader) -> Offsets:
-        """43: a page, or all; from one of ours only what has changed since it told ``known``, if it can be."""
+        """43: a page, or all; from a Skylark master only the changes since version ``known``, if it still has them."""
         header = GetAllConsumerOffsetRequestHeader()
         if known is not None:
             header = GetAllConsumerOffsetRequestHeader(known.timestamp, known.counter)
         answer = await call(self._at, GET_ALL_CONSUMER_OFFSET, header, page=self._of_ours(page))
-        told = answer.header()
+        response = answer.header()
         version = None
-        if told.run is not None and told.changes is not None:
-            version = DataVersion(0, told.run, told.changes)
-        return Offsets(await _body(answer), version, told.is_part, _next_page(answer))
+        if response.run is not None and response.changes is not None:
+            version = DataVersion(0, response.run, response.changes)
+        return Offsets(await _body(answer), version, response.is_part, _next_page(answer))
 
     async def delay_offsets(self) -> DelayOffsetTable:
         """45."""
         return await _body(await call(self._at, GET_ALL_DELAY_OFFSET))
 
     async def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """15: what a group committed here while the master was away."""
+        """15: an offset that a group committed here while the master was away."""
         header = UpdateConsumerOffsetRequestHeader(group, topic, queue_id, offset)
         await call(self._at, UPDATE_CONSUMER_OFFSET, header)
 
@@ -107,19 +107,19 @@ class Master:
         await call(self._at, EXCHANGE_BROKER_HA_INFO, header)
 
     async def log_end(self) -> int | None:
-        """Where its log ends; None when it does not tell."""
+        """Where its log ends; None when it does not say."""
         info = await _body(await call(self._at, GET_BROKER_RUNTIME_INFO))
         end = info.table.get("commitLogMaxOffset", "")
         return int(end) if end.isdecimal() else None
 
     async def watch(self, known: MetadataVersions, hold_ms: int) -> MetadataVersions:
-        """7100: its versions, when they are not ``known`` any more or after ``hold_ms``. Skylark only."""
+        """7100: its versions, as soon as they differ from ``known``, or after ``hold_ms``. Skylark only."""
         return await _body(
             await call(self._at, WATCH_METADATA, WatchMetadataRequestHeader(hold_ms), known, wait_ms=hold_ms)
         )
 
     def _of_ours(self, page: PageRequestHeader) -> PageRequestHeader | None:
-        """RocketMQ's masters give the whole table."""
+        """``page`` for a Skylark master; None for RocketMQ's, which send the whole table."""
         return page if self.is_skylark else None
 
     async def _page(

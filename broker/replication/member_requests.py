@@ -1,4 +1,4 @@
-"""The members of a set among themselves: who is the lowest (905), and where the master is (906).
+"""Requests between the members of a set: the lowest member changed (905), the master's address (906).
 
 Neighbours: registration/heartbeats.py (asks NameServers whether 905 is true), known_master.py.
 """
@@ -19,7 +19,7 @@ from remoting.protocol.requests.replication import EXCHANGE_BROKER_HA_INFO
 
 
 class MemberHandlers(Part):
-    """Of a broker with acting masters."""
+    """The handlers of a broker with enableSlaveActingMaster."""
 
     def __init__(
         self,
@@ -42,17 +42,17 @@ class MemberHandlers(Part):
         }
 
     def min_broker_changed(self, channel: Channel, request: Command) -> Command:
-        """905: from a NameServer, or anybody: all NameServers are asked."""
+        """905: anybody may send it, so all NameServers are asked."""
         self._ask_soon()
         return request.respond()
 
     def exchange_ha_info(self, channel: Channel, request: Command) -> Command:
-        """906: a master that is about to register tells where it is; or a slave asks."""
-        told = EXCHANGE_BROKER_HA_INFO.header(request)
+        """906: a master that is about to register sends its address, or a slave asks for it."""
+        sender = EXCHANGE_BROKER_HA_INFO.header(request)
         answer = ExchangeHAInfoHeader()
         if self._role.now.follows:
-            if told.master_address and told.master_ha_address:
-                self._master.returning(MasterAddress(told.master_address, told.master_ha_address))
+            if sender.master_address and sender.master_ha_address:
+                self._master.returning(MasterAddress(sender.master_address, sender.master_ha_address))
         elif self._role.now.is_master:
             answer = ExchangeHAInfoHeader(self._identity.ha_addr, self._store.log.flushed, self._identity.addr)
         return EXCHANGE_BROKER_HA_INFO.answer(request, answer)

@@ -1,11 +1,11 @@
-"""Who of this broker's set lives, as NameServers say, and whether this broker is the lowest of them. Pure.
+"""Which members of this broker's set are alive, by NameServers, and whether this broker has the lowest id. Pure.
 
-The lowest serves what only one of a set may: that is the master, and a slave with acting masters (RocketMQ's
-``enableSlaveActingMaster``) while no member with a lower id lives. Later features that need it (delayed and
-transactional messages, ordered consumption) look at ``is_lowest`` and are called when it changes.
-Invariants: a slave acts only while no NameServer that answers knows a lower id, so that NameServers which differ for a
-while make nobody act beside a master; while none answers, nothing changes.
-Neighbours: heartbeats.py tells, hand_over.py ends what a slave did while it acted, pre_online.py says when a master is.
+The member with the lowest id does what only one member of a set may do. That is the master, or, with
+``enableSlaveActingMaster``, a slave while no member with a lower id is alive. Later features that need this (delayed
+and transactional messages, ordered consumption) look at ``is_lowest`` and are called when it changes.
+Invariants: a slave acts only while no NameServer that answers knows a lower id, so that no slave acts beside a master
+while NameServers disagree. While no NameServer answers, nothing changes: being cut off does not make a slave act.
+Neighbours: heartbeats.py reports, hand_over.py ends a slave's acting, pre_online.py brings a master online.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,36 +14,39 @@ from mqcommon.names import MASTER_ID
 
 
 class Members:
-    """See the module. ``on_change`` are called after each change of what the attributes tell."""
+    """See the module. ``on_change`` are called after each change of the public attributes."""
 
     def __init__(self, broker_id: int) -> None:
         self._broker_id = broker_id
         self._views: dict[str, dict[int, str]] = {}
         self.on_change: list[Callable[[], None]] = []
-        #: Whether this broker serves what only one of a set may.
+        #: Whether this broker does what only one member of a set may do.
         self.is_lowest = False
-        #: Where the master is, None when no NameServer knows a living one. Of a slave only.
+        #: The address of the master; None when no NameServer knows a living one. For slaves only.
         self.master_addr: str | None = None
-        #: How often this slave began to act as the master.
+        #: How many times this slave began to act as the master.
         self.terms = 0
 
     @property
     def is_acting(self) -> bool:
-        """Whether this slave stands in for the master."""
+        """Whether this slave acts as the master."""
         return self.is_lowest and self._broker_id != MASTER_ID
 
     def renumbered(self, broker_id: int) -> None:
-        """The role of this broker has changed, and with it the number among the members."""
+        """The role of this broker has changed, and with it its id in the set."""
         self._broker_id = broker_id
         self._views.clear()
         self._become(broker_id == MASTER_ID, None)
 
     def came_online(self) -> None:
-        """This broker, a master, has all that an acting slave had for it, and serves from here on."""
+        """This master has the offsets that an acting slave had for it, and serves from now on."""
         self._become(True, None)
 
-    def told(self, by: str, addrs: Mapping[int, str] | None) -> None:
-        """The NameServer ``by`` says who lives, None: it does not answer. One that forgot this broker has no say."""
+    def reported(self, by: str, addrs: Mapping[int, str] | None) -> None:
+        """The NameServer ``by`` reports the living members; None: it does not answer.
+
+        NameServers that do not list this broker are ignored.
+        """
         if addrs is None or self._broker_id not in addrs:
             self._views.pop(by, None)
         else:

@@ -1,7 +1,12 @@
-"""Replication as a part of the broker: the master's side or the slave's, as the role says.
+"""Replication as a part of the broker: it runs the master's side or the slave's side, as the role says.
 
-When the role changes, one side ends and the other starts; connections of clients stay. A promoted slave gives its
-queues all that it has copied before it takes messages; a demoted master takes no more messages before it follows.
+The order of steps at a role change keeps the log's single writer (see role.py) and loses no message that was answered:
+- Demotion: the writer refuses messages at once, as the first observer of the role. Then slaves are given up to
+  `DRAIN_TIMEOUT_S` to copy the rest of the log, since one of them may be the next master. Only then are they
+  disconnected, and this broker starts to copy.
+- Promotion: copying stops, then `Slave.finish` cuts a partial record at the end of the log and completes the queues.
+  Messages appended before that would follow a torn record, or get queue offsets that are already in use. Then the HA
+  port opens, because NameServers give its address to slaves as soon as this broker is the master. `took_over` is last.
 Neighbours: role.py, master.py, slave.py, slave_sync.py; wiring/replication.py makes this.
 """
 
@@ -22,12 +27,12 @@ from remoting.net.transport import Listener
 logger = logging.getLogger(__name__)
 
 DRAIN_TIMEOUT_S = 2.0
-# A promoted slave that cannot have the port for its slaves tries again as often.
+# Pause between tries of a promoted slave to open its HA port.
 LISTEN_PAUSE_S = 1.0
 
 
 class Replication(Part):
-    """See the module. Call `role_changed` when the role did."""
+    """See the module. `role_changed` is an observer of the role."""
 
     def __init__(
         self,
@@ -38,8 +43,8 @@ class Replication(Part):
         listeners: list[Listener],
         listen: Callable[[], Awaitable[list[Listener]]],
     ) -> None:
-        """``listeners``: the open HA port of a broker that starts as a master; ``listen`` opens it for one that
-        becomes one later, or raises UserError. ``new_slave`` is called each time that a master is to be followed.
+        """``listeners``: the open HA port of a broker that starts as the master. ``listen`` opens it when a slave is
+        promoted; it may raise UserError. ``new_slave`` is called each time this broker starts to copy a master.
         """
         self._role = role
         self._master = master
@@ -50,7 +55,7 @@ class Replication(Part):
         self._changed = Signal()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         task_status.started()
         while True:
             self._changed.clear()
@@ -59,11 +64,11 @@ class Replication(Part):
             elif self._role.now.follows:
                 await self._follow(self._changed)
             if self._role.now.kind is Kind.TAKING_OVER:
-                await self._open_port()  # NameServers tell slaves where it is as soon as this broker is the master
+                await self._open_port()
                 self._role.took_over()
 
     def role_changed(self, before: Role, now: Role) -> None:
-        """End the side that does not fit any more."""
+        """Stop the running side if it does not fit the new role."""
         if before.is_master is not now.is_master or before.follows is not now.follows:
             self._changed.set()
 
@@ -72,7 +77,7 @@ class Replication(Part):
         self._master.wake()
 
     async def stop(self) -> None:
-        """A master's slaves get what was written last, if they take it in time."""
+        """Wait until the slaves have the rest of the log, at most `DRAIN_TIMEOUT_S`."""
         await self._master.drain(DRAIN_TIMEOUT_S)
 
     async def close(self) -> None:
@@ -83,7 +88,7 @@ class Replication(Part):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._serve_slaves)
             await changed.wait()
-            # No message comes any more: the next master may be one of those that lack the last ones.
+            # The writer refuses messages by now. A slave that lacks the last ones may become the next master.
             await self._master.drain(DRAIN_TIMEOUT_S)
             nursery.cancel_scope.cancel()
 
@@ -98,7 +103,7 @@ class Replication(Part):
         try:
             self._listeners = await self._listen()
         except UserError as error:
-            logger.error("no slave can follow this master, still trying: %s", error)
+            logger.error("slaves cannot connect to this master, still trying: %s", error)
 
     async def _follow(self, changed: Signal) -> None:
         slave = self._new_slave()

@@ -1,4 +1,4 @@
-"""CRCs of pieces of a log, by which master and slave see whether they have the same. Blocks: for a thread."""
+"""CRCs of pieces of a log, by which master and slave compare their logs. Blocks: call it in a thread."""
 
 from zlib import crc32
 
@@ -8,14 +8,14 @@ from mqcommon.errors import ProtocolError
 
 
 def tails_of(log: CommitLog, start: int, end: int) -> tuple[Tail, ...]:
-    """What a slave tells of its log from ``start`` to ``end``."""
+    """The CRCs that a slave sends of its log from ``start`` to ``end``."""
     return tuple(
         Tail(offset, size, _crc(log, offset, size)) for offset, size in tail_places(start, end, log.chain.segment_bytes)
     )
 
 
 def other_bytes_at(log: CommitLog, tails: tuple[Tail, ...]) -> Tail | None:
-    """Where a slave has other bytes than the master's ``log``; None when all that it told is the same."""
+    """A piece in which the slave's log differs from the master's ``log``; None when all pieces are the same."""
     return first_difference(tails, log.start, log.end, lambda offset, size: _crc(log, offset, size))
 
 

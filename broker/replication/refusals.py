@@ -1,7 +1,7 @@
-"""What a broker that is no master refuses: whatever would make its log or its topics other than its master's.
+"""Requests that a slave refuses: those that would make its log or its topics differ from its master's.
 
-Codes and texts are RocketMQ's. Clients try another broker then. The Writer refuses sends, with `NO_MESSAGES`: the text
-is that of versions before 5 (and of 5 with acting masters), which says why.
+Codes and texts are RocketMQ's; clients then try another broker. The Writer refuses sends with `NO_MESSAGES`, whose text
+is that of versions before 5 (and of 5 with acting masters), since it says why.
 """
 
 import logging
@@ -45,7 +45,7 @@ _REFUSALS = dict(
 
 
 class SlaveRefusals(Part):
-    """Refuses as long as this broker is no master."""
+    """Refuses these requests while this broker is not the master."""
 
     def __init__(self, role: RoleMachine) -> None:
         self._role = role
@@ -62,10 +62,10 @@ class SlaveRefusals(Part):
 
 
 def _leave_topic(channel: Channel, request: Command) -> Command:
-    """215. mqadmin deletes a topic on masters and slaves, also a group's own ones, and stops where one refuses.
+    """215: answered as a success without doing anything; the topic goes when the master has deleted it.
 
-    RocketMQ's slaves delete it. Here that is answered as a success, and nothing is done: the topic goes when the
-    master has deleted it.
+    mqadmin deletes a topic on masters and slaves, also a group's retry topic, and stops at the first refusal.
+    RocketMQ's slaves delete it themselves.
     """
     topic = DELETE_TOPIC_IN_BROKER.header(request).topic
     check_topic(topic)

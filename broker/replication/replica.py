@@ -1,10 +1,10 @@
-"""The store of a slave: its log is its master's, byte for byte; queues are made of the records in it.
+"""The store of a slave: its log is a byte-for-byte copy of the master's, and its queues are built from its records.
 
-`append` takes bytes as they come, and they may end within a record; ``raw_end`` is how far they go. `build` checks the
-CRC of whole records and gives them to their queues, in steps, and moves the log's end behind them: readers see nothing
-before that.
-`finish` makes it an ordinary store again. What a crash leaves behind the last whole record is a torn tail for recovery.
-Neighbours: commitlog.py (`room`), recovery.py (the same after a crash), replication/slave.py (owns this).
+`append` takes bytes as they arrive, which may end within a record; ``raw_end`` is their end. `build` checks the CRCs of
+whole records, adds these to their queues in steps, and moves ``log.end`` past them. Invariant: the queues have exactly
+the messages before ``log.end``, and readers see nothing after it, so no reader gets a part of a record.
+`finish` makes it an ordinary store again. After a crash, recovery cuts what follows the last whole record.
+Neighbours: commitlog.py, recovery.py (the same after a crash), replication/slave.py (owns this).
 """
 
 from zlib import crc32
@@ -40,13 +40,13 @@ _HEAD = HEAD_V4.reader(
 _BODY_AT = HEAD_V4.size
 _TOPIC_LENGTH_BYTES = TOPIC_LENGTH_V1.size
 _PROPERTIES_LENGTH_BYTES = PROPERTIES_LENGTH.size
-# How much of the log is copied at once to be taken apart.
+# How much of the log is copied and parsed at once.
 STEP_BYTES = 256 * 1024
 _MAX_TOPICS = 10_000
 
 
 class Replica:
-    """The open ``store`` of a slave, which nobody else writes to."""
+    """Writes to the open ``store`` of a slave, as the only writer."""
 
     def __init__(self, store: MessageStore) -> None:
         self._store = store
@@ -61,33 +61,33 @@ class Replica:
 
     @property
     def raw_end(self) -> int:
-        """One past the last byte that is here."""
+        """The end of the bytes received, which may lie within a record."""
         return self.log.raw_end
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing was ever stored, so that the log may begin anywhere."""
+        """Whether the log is empty, so that it may begin at any offset."""
         return self.log.raw_end == self.log.start
 
     @property
     def behind(self) -> int:
-        """Bytes that no queue knows yet."""
+        """How many bytes the queues lag behind the log."""
         return self.log.raw_end - self.log.end
 
     @property
     def must_wait(self) -> bool:
-        """Whether so many entries of queues wait in memory for a checkpoint that `build` should add no more."""
+        """Whether `build` should pause, because too many queue entries wait in memory for a checkpoint."""
         return self._store.entries_waiting > MAX_ENTRIES_WAITING
 
     def begin_at(self, offset: int) -> None:
-        """The empty log begins at ``offset``, the start of one of the master's files. Blocks; DiskFull."""
+        """Let the empty log begin at ``offset``, the start of one of the master's files. Blocks; may raise DiskFull."""
         log = self.log
         if offset == log.start and log.chain.segments:
             return
         if offset % log.chain.segment_bytes:
             raise ProtocolError(
-                f"the master's log begins at {offset}, where no file of {log.chain.segment_bytes} bytes begins:"
-                " set mappedFileSizeCommitLog to what the master has"
+                f"the master's log begins at {offset}, which is not a multiple of {log.chain.segment_bytes} bytes:"
+                " set mappedFileSizeCommitLog to the master's value"
             )
         log.chain.remove_all()
         log.chain.extend(offset)
@@ -99,15 +99,15 @@ class Replica:
         return self.log.needs_file
 
     def prepare_file(self, end: int) -> None:
-        """Make the file that begins at ``end``, where the log's files end. For any thread; DiskFull."""
+        """Make the file that begins at ``end``, where the log's files end. For any thread; may raise DiskFull."""
         self.log.make_file(end)
 
     def make_file(self) -> None:
-        """Add the next file of the log. Blocks but for after `prepare_file`; DiskFull."""
+        """Add the next file of the log. Blocks unless `prepare_file` was called; may raise DiskFull."""
         self.log.add_file()
 
     def append(self, data: memoryview) -> int:
-        """Add bytes at ``raw_end``; returns how many: what does not fit needs `make_file` first."""
+        """Add bytes at ``raw_end``; returns how many fit. The rest needs `make_file` first."""
         if self.log.needs_file:
             return 0
         file, at, size = self.log.room(len(data))
@@ -116,19 +116,19 @@ class Replica:
         return size
 
     def room(self, size: int) -> Span:
-        """Where the next ``size`` bytes go, or as many of them as fit: for writing many in a thread, then `copied`."""
+        """Where the next ``size`` bytes go, or as many as fit. Write them in a thread, then call `copied`."""
         return self.log.room(size)
 
     def copied(self, size: int) -> None:
-        """So many bytes were written where `room` said."""
+        """``size`` bytes were written where `room` said."""
         self.log.copied(size)
 
     def build(self, limit: int, *, guarded: bool = False) -> int:
-        """Give up to ``limit`` whole records to their queues; returns how many.
+        """Add up to ``limit`` whole records to their queues; returns how many.
 
-        ``guarded``: no other thread uses files of queues. Without that it stops before a record whose queue has to
-        move, as when a topic was deleted and made again; then `wants_guard` is set.
-        StoreCorrupt when the bytes are no records. DiskFull when entries of queues cannot be written.
+        ``guarded``: no other thread uses queue files. Without it, building stops before a record whose queue has to
+        move, as when a topic was deleted and created again; then `wants_guard` is set.
+        StoreCorrupt when the bytes are not records. DiskFull when queue entries cannot be written.
         """
         done = 0
         if reason := self._store.refusal_of(QUEUES):
@@ -162,14 +162,20 @@ class Replica:
         return done
 
     def finish(self) -> None:
-        """Give all whole records to their queues, and cut what is part of one: the log can be appended to. Blocks."""
+        """Add all whole records to their queues and cut a partial record at the end, so that messages can be appended.
+
+        Blocks.
+        """
         while self.build(10_000, guarded=True):
             pass
         if self.log.chain.segments:
             self.log.open_at(self.log.end, flushed=self.log.flushed, clear=self.behind > 0)
 
-    def _build_from(self, data: bytes, start: int, room: int, limit: int, guarded: bool) -> int:
-        """Queue the whole records at the beginning of ``data``, which lies at ``start``; how many."""
+    def _build_from(self, data: bytes, start: int, file_left: int, limit: int, guarded: bool) -> int:
+        """Queue the whole records at the beginning of ``data``, which is at ``start`` in the log; returns how many.
+
+        ``file_left``: bytes from ``start`` to the end of the file.
+        """
         at, done, total = 0, 0, len(data)
         self._next_try = 0
         latest = 0
@@ -184,7 +190,7 @@ class Replica:
                 size, magic, crc, queue_id, queue_offset, physical, sys_flag, stored_ms, body_bytes = unpack(data, at)
                 if magic == BLANK_MAGIC:
                     break
-                if magic not in (MAGIC_V1, MAGIC_V2) or not MIN_RECORD <= size <= room - at:
+                if magic not in (MAGIC_V1, MAGIC_V2) or not MIN_RECORD <= size <= file_left - at:
                     raise self._corrupt(start + at, f"size {size}, magic {magic:#010x} where a record begins")
                 if at + size > total:
                     break
@@ -230,14 +236,14 @@ class Replica:
                 at += size
                 done += 1
         finally:
-            # What the queues know is part of the log.
+            # Also after an error: the log's end must include each record that a queue has.
             self.log.end = start + at
             self._store.follow_time(latest)
             self._store.copies += done
         return done
 
     def _queue_run(self, run: RunEntries, physical: int) -> bool:
-        """Give the run's entries to their queues; whether that could be done at once."""
+        """Add the run's entries to their queues; False when the records must be read one by one."""
         topic = self._topics.get(run.topic) or self._topic(run.topic, physical)
         queues = [(self._queues.get(topic, one.queue_id), one) for one in run.queues]
         if any(queue.next_offset != one.first for queue, one in queues):
@@ -276,14 +282,14 @@ class Replica:
         except UnicodeDecodeError:
             topic = ""
         if not is_storable(topic, 0):
-            raise self._corrupt(physical, f"{raw!r} is no topic")
+            raise self._corrupt(physical, f"{raw!r} is not a topic")
         if len(self._topics) >= _MAX_TOPICS:
             self._topics.clear()
         self._topics[raw] = topic
         return topic
 
     def _move(self, queue: ConsumeQueue, offset: int, physical: int) -> None:
-        """The queue goes on elsewhere: its topic was deleted and made again, or it begins here as the log does."""
+        """Let the queue go on at ``offset``: its topic was deleted and created again, or the log begins here."""
         gap = offset - queue.next_offset
         if offset == 0:
             self._queues.clear(queue)
@@ -306,4 +312,4 @@ class Replica:
     def _corrupt(self, physical: int, reason: str) -> StoreCorrupt:
         segment = self.log.chain.at(physical)
         assert segment is not None
-        return StoreCorrupt(segment.path, physical - segment.base, f"the master sent no record: {reason}")
+        return StoreCorrupt(segment.path, physical - segment.base, f"the master sent a bad record: {reason}")

@@ -1,7 +1,7 @@
-"""Runs of records, taken apart at once: what a slave that catches up meets most of the time.
+"""Runs of similar records, parsed together: the usual case while a slave catches up.
 
-All records of a run have one size, one topic and one tag (mqcommon/message/columns.py). All else is read one by one:
-replica.py (owns this).
+All records of a run have the same size, topic and tag (mqcommon/message/columns.py). replica.py, which owns this, reads
+other records one by one.
 """
 
 import struct
@@ -19,7 +19,7 @@ _MAX_REACH = 512
 
 
 class QueueRun(NamedTuple):
-    """Entries for one queue, the first of them for message ``first``."""
+    """Entries of one queue; the first is that of message ``first``."""
 
     queue_id: int
     first: int
@@ -27,7 +27,7 @@ class QueueRun(NamedTuple):
 
 
 class RunEntries(NamedTuple):
-    """What ``records`` records of one topic bring the queues, and the latest store time of them."""
+    """The queue entries of ``records`` records of one topic, and their latest store time."""
 
     records: int
     topic: bytes
@@ -41,7 +41,7 @@ class _Known(NamedTuple):
 
 
 class ReplicaRuns:
-    """Remembers what records had in common."""
+    """Reads runs, and remembers what the last records had in common."""
 
     def __init__(self, tag_codes: TagCodes) -> None:
         self._tag_codes = tag_codes
@@ -93,7 +93,7 @@ def _entries(run: Run[_Known], size: int, physical: int) -> RunEntries | None:
     if (
         tuple([crc32(body) & CRC_MASK for body in bodies]) != crcs
         or places != tuple(range(physical, physical + run.records * size, size))
-        # Elsewhere in the properties there may be something that looks like a tag, or is one.
+        # The rest of the properties may contain another tag, or something that looks like one.
         or b"".join(before).find(TAGS) >= 0
         or b"".join(after).find(TAGS) >= 0
     ):
@@ -105,7 +105,7 @@ def _entries(run: Run[_Known], size: int, physical: int) -> RunEntries | None:
 def _by_queue(
     ids: tuple[int, ...], offsets: tuple[int, ...], places: tuple[int, ...], size: int, tag_code: int
 ) -> list[QueueRun] | None:
-    """What goes to which queue; None when one gets messages that do not follow each other."""
+    """The entries by queue; None when the messages of some queue are not consecutive."""
     rows: dict[int, tuple[list[int], list[int]]] = {}
     if ids.count(ids[0]) == len(ids):
         rows[ids[0]] = list(offsets), list(places)

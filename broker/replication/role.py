@@ -1,11 +1,14 @@
-"""What this broker is in its set: the master, a slave, or a slave that acts as the master. Pure.
+"""The role of this broker in its set: master, slave, or slave that acts as the master. Pure.
 
     MASTER --demoted--> SLAVE --promoted--> TAKING_OVER --took_over--> MASTER
                         SLAVE <--acting--> ACTING --promoted--> TAKING_OVER
 
-A broker that is promoted first takes over: it stops to follow, and its queues get all that its log holds. Messages are
-taken by a MASTER only. Connections stay open through all of this.
-Invariant: observers see each change once, in their order, and no change begins while another is being told.
+Invariant: the log has at most one writer. In MASTER producers append to it, in SLAVE and ACTING the replica does, and
+in TAKING_OVER nobody does. So promotion has a state of its own: before the first message is appended, the replica must
+have stopped, and the queues must have all records of the log. Demotion needs none: observers run inside the change,
+so the writer refuses messages before the replica starts (part.py tells the order of steps).
+Observers see each change once, in order, and no change begins while they are called. So an observer registered first
+(wiring/core.py: the writer) has changed before those after it. Client connections stay open during all changes.
 """
 
 from collections.abc import Callable
@@ -26,14 +29,14 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """``broker_id`` is 0 for the master, and above for the others, each its own."""
+    """``broker_id`` is 0 for the master; each of the others has its own id above 0."""
 
     kind: Kind
     broker_id: int
 
     @property
     def is_master(self) -> bool:
-        """Whether it takes messages."""
+        """Whether it accepts messages."""
         return self.kind is Kind.MASTER
 
     @property
@@ -57,7 +60,7 @@ class RoleMachine:
         """A master when ``broker_id`` is 0, else a slave."""
         self.now = Role(Kind.MASTER if broker_id == MASTER_ID else Kind.SLAVE, broker_id)
         self._observers: list[Observer] = []
-        self._is_telling = False
+        self._is_notifying = False
 
     def observe(self, observer: Observer) -> None:
         """Call ``observer`` with the role before and after each change from now on."""
@@ -66,30 +69,30 @@ class RoleMachine:
     def demoted(self, broker_id: int) -> None:
         """Another broker is the master from now on; this one follows it, with an id of its own above 0."""
         if broker_id <= MASTER_ID:
-            raise ValueError(f"{broker_id} is no id of a slave, they are above {MASTER_ID}")
+            raise ValueError(f"{broker_id} is not a slave's id, these are above {MASTER_ID}")
         self._change((Kind.MASTER,), Role(Kind.SLAVE, broker_id))
 
     def promoted(self) -> None:
-        """This broker is to be the master; `took_over` when it can be."""
+        """This broker shall become the master; call `took_over` when it is ready."""
         self._change((Kind.SLAVE, Kind.ACTING), Role(Kind.TAKING_OVER, self.now.broker_id))
 
     def took_over(self) -> None:
-        """Nothing is followed any more, and all that was copied is in the queues."""
+        """This broker has stopped copying, and its queues have all records of its log: it is the master now."""
         self._change((Kind.TAKING_OVER,), Role(Kind.MASTER, MASTER_ID))
 
     def acting(self, is_acting: bool) -> None:
-        """Whether this slave acts as the master, since no member of the set with a lower id lives."""
+        """Set whether this slave acts as the master, because no member of the set with a lower id is alive."""
         before = self.now
         if before.follows and is_acting is not (before.kind is Kind.ACTING):
             self._change((before.kind,), Role(Kind.ACTING if is_acting else Kind.SLAVE, before.broker_id))
 
     def _change(self, before: tuple[Kind, ...], after: Role) -> None:
-        if self.now.kind not in before or self._is_telling:
+        if self.now.kind not in before or self._is_notifying:
             raise RuntimeError(f"a broker that is {self.now.kind.value} cannot become {after.kind.value} now")
         old, self.now = self.now, after
-        self._is_telling = True
+        self._is_notifying = True
         try:
             for observer in self._observers:
                 observer(old, after)
         finally:
-            self._is_telling = False
+            self._is_notifying = False

@@ -1,8 +1,8 @@
-"""What both ends of an HA connection do: who counts as a copy, what is sent, what is reported and when. Pure.
+"""The steps of both ends of an HA connection: which slaves count as copies, what is sent, what is reported when. Pure.
 
 `MasterSession` is driven by the connection's two tasks, `SlaveSession` by those that copy and flush; tests/sim drives
-both. Times are in seconds. ProtocolError: the connection can only be closed.
-Neighbours: link.py (what is said), writing/acks.py (who waits for copies), master.py and slave.py (the transports).
+both. Times are in seconds. After a ProtocolError the connection must be closed.
+Neighbours: link.py (the protocol), writing/acks.py (waits for copies), master.py and slave.py (the transports).
 """
 
 from collections.abc import Callable
@@ -15,16 +15,17 @@ from mqcommon.errors import ProtocolError
 
 
 class MasterSession:
-    """The master's end. The slave is in ``acks`` from the moment that it follows until `ended`.
+    """The master's end. The slave is in ``acks`` from the moment when it is accepted until `ended`.
 
-    `receive` what came. Do what `next_step` says, again and again: send bytes; compare a claim with the log and call
-    `judge`; send a range and call `sent`; with None, wait for `receive`, for more of the log or for ``link.beat_at()``.
+    One task calls `receive`. The other calls `next_step` in a loop and does what it returns: send bytes; compare a
+    claim with the log and call `judge`; send a range and call `sent`. On None it waits for `receive`, for the log to
+    grow or for ``link.beat_at()``.
     """
 
     def __init__(
         self, link: MasterLink, acks: AckLedger, addr: str, since: float, admit: Callable[[bool], None]
     ) -> None:
-        """``admit`` is called when the slave is about to follow, with whether it said hello; it may refuse."""
+        """``admit`` is called before the slave is accepted, with whether it said hello; it may raise ProtocolError."""
         self.link = link
         # Set while the slave follows.
         self.slave: Slave | None = None
@@ -34,7 +35,7 @@ class MasterSession:
         self._admit = admit
 
     def receive(self, data: bytes, now: float) -> None:
-        """What the slave sent."""
+        """Take bytes from the slave."""
         link = self.link
         link.receive(data, now)
         if self.slave is None:
@@ -43,7 +44,7 @@ class MasterSession:
             self._acks.acked(self._addr, link.acked)
 
     def next_step(self, now: float, most: int = CHUNK_BYTES) -> bytes | Claim | Range | None:
-        """What to do next; a range has up to ``most`` bytes."""
+        """What to send or do next; a range has up to ``most`` bytes."""
         link = self.link
         if output := link.take_output():
             return output
@@ -52,18 +53,18 @@ class MasterSession:
         return link.claim or link.next_range(now, most)
 
     def judge(self, difference: Tail | None, now: float) -> None:
-        """``difference``: a piece of the claim of which the slave's log holds other bytes than ours."""
+        """Answer the claim; ``difference``: a piece in which the slave's log differs from the master's."""
         self.link.judge(difference, now)
         self._follow_when_ready()
 
     def sent(self, size: int) -> None:
-        """So many bytes of the log are on their way."""
+        """``size`` bytes of the log were sent."""
         if self.slave is not None:
             self.slave.next_offset = self.link.next_offset
             self.slave.sent_bytes += size
 
     def ended(self) -> None:
-        """The connection is closed: what the slave has reported counts no longer."""
+        """The connection is closed: the slave no longer counts as a copy."""
         self._acks.gone(self._addr)
 
     def _follow_when_ready(self) -> None:
@@ -75,14 +76,14 @@ class MasterSession:
 
 
 class SlaveSession:
-    """The slave's end. With ``sync_flush`` the master hears of what is on disk, else of what is in the log."""
+    """The slave's end. With ``sync_flush`` it reports what is on disk, else what is appended."""
 
     def __init__(self, link: SlaveLink, *, sync_flush: bool) -> None:
         self.link = link
         self._sync_flush = sync_flush
 
     def appended(self, end: int, now: float) -> None:
-        """The log is here up to ``end``, perhaps in memory only."""
+        """The log was appended up to ``end``, perhaps in memory only."""
         if not self._sync_flush:
             self.link.report(end, now)
 

@@ -1,9 +1,10 @@
-"""The slave's side of replication: follows the master's log, for as long as the broker runs.
+"""The slave's side of replication: it copies the master's log while this broker is a slave.
 
-Connects to the master's HA port, appends what comes, and reports how far it has it: as soon as it is in the log, or
-with SYNC_FLUSH when it is on disk. Queues are made in steps in between, so that the loop turns; a slave whose queues
-are far behind takes no more until they have caught up. A lost connection is tried again after a growing pause.
-What only a person can repair (the slave has bytes that the master has not) is told once, and nothing is overwritten.
+It connects to the master's HA port, appends the bytes that arrive, and reports how far it has the log: as soon as they
+are appended, or with SYNC_FLUSH when they are on disk. Queues are built in small steps in between, so that the event
+loop is not blocked; when they lag too far, nothing is received until they have caught up. A lost connection is tried
+again after a growing pause. When the two logs differ (the slave has bytes that the master lacks) an administrator must
+decide: that is logged once, and nothing is overwritten.
 Neighbours: session.py (what is reported), replica.py (the log), find_master.py (where to connect).
 """
 
@@ -34,31 +35,31 @@ from remoting.net.transport import Connect, Transport
 logger = logging.getLogger(__name__)
 
 RECEIVE_BYTES = 1024 * 1024
-# So much at once is written in a thread: the loop turns meanwhile.
+# Pieces of this size or more are written in a thread: copying them here would block the event loop.
 THREAD_BYTES = 128 * 1024
 CONNECT_TIMEOUT_S = 5.0
 FIRST_PAUSE_S = 0.1
 MAX_PAUSE_S = 5.0
 REFUSED_PAUSE_S = 30.0
-# A connection that lived so long was a good one: the next pause is short again.
+# After a connection that lasted this long the next pause is short again.
 GOOD_S = 10.0
-# While the master is not followed, the reason is logged as often.
+# How often the reason is logged while no master is followed.
 LOG_S = 60.0
-# Records that are queued between two looks at anything else: about a millisecond.
+# Records per step of building queues: about a millisecond.
 BUILD_RECORDS = 300
-# Queues wait for this long when too many of their entries wait to be written.
+# Pause before the next step when too many queue entries wait to be written.
 ENTRIES_PAUSE_S = 0.05
-# What came so lately is in memory for sure; a slave whose queues are further behind reads with care.
+# The last bytes of the log are almost certainly in the page cache. Queues that lag more check that before they read.
 NEAR_BYTES = 4 * 1024 * 1024
 MAX_BEHIND_BYTES = 1024 * 1024 * 1024
 
 
 class Slave:
-    """`run` it. ``find`` returns where the master is, and waits until that is known.
+    """Copies the master's log: `run` it. ``find`` returns where the master is, and waits until that is known.
 
     ``arrived`` is called when queues got messages, ``master_lost`` when a connection ended. ``flush`` makes the log
-    durable; None: reports do not wait for that. ``guard`` is `Flusher.one_at_a_time`: who removes or moves files of
-    queues, or begins the log anew, holds it.
+    durable; None: reports do not wait for that. ``guard`` is `Flusher.one_at_a_time`: a task holds it while it removes
+    or moves queue files, or starts the log at another offset.
     """
 
     def __init__(
@@ -95,28 +96,28 @@ class Slave:
         self._to_flush = Signal()
         self._built = Signal()
         self._sending = trio.Lock()
-        # The master that is followed at the moment; "" when there is none.
+        # HA address of the master whose log is being copied; "" when there is none.
         self.following = ""
-        # Why nothing is copied until somebody acts; "" when that is not so.
+        # Why copying stopped until an administrator acts; "" when it did not.
         self.stopped = ""
 
     async def run(self) -> None:
-        """Until cancelled, or until the log cannot be followed any more; then `finish`."""
+        """Run until cancelled, or until the log is found corrupt; then call `finish`."""
         failures, logged_at = 0, -math.inf
         while True:
             started = trio.current_time()
             try:
                 reason = await self._follow()
-                # What came is to be seen, whether the master is there or not.
+                # Readers see a message only when its queue has it, also while the master is away.
                 await self._build_rest()
             except DiskFull as error:
                 reason = str(error)
             except ReplicationRefused as error:
-                self._told_off(str(error))
+                self._stop_copying(str(error))
                 await trio.sleep(REFUSED_PAUSE_S)
                 continue
             except StoreCorrupt as error:
-                self._told_off(f"{error}; {RESYNC}")
+                self._stop_copying(f"{error}; {RESYNC}")
                 return
             failures = 1 if trio.current_time() - started > GOOD_S else failures + 1
             now = trio.current_time()
@@ -128,19 +129,19 @@ class Slave:
             await trio.sleep(self._backoff.pause_s(failures))
 
     async def finish(self) -> None:
-        """After `run`: queues get all whole records, and the part of one at the end is cut."""
+        """Call after `run`: adds all whole records to their queues, and cuts a partial record at the end of the log."""
         try:
             await trio.to_thread.run_sync(self._replica.finish)
         except (StoreCorrupt, DiskFull) as error:
             logger.error("the queues of the slave are not complete: %s", error)
 
-    def _told_off(self, reason: str) -> None:
+    def _stop_copying(self, reason: str) -> None:
         if not self.stopped:
             logger.error("replication stopped: %s", reason)
         self.following, self.stopped = "", reason
 
     async def _follow(self) -> str:
-        """One connection; returns why it ended."""
+        """Copy over one connection; returns why it ended."""
         try:
             target = await self._find()
             self._progress.master_addr = target.ha_addr
@@ -182,15 +183,16 @@ class Slave:
         return SlaveLink(self._terms, trio.current_time(), start=start, end=end, hello=hello, claim=claim)
 
     def _begin_plain(self, begin: int) -> None:
-        """Copy all that a RocketMQ master has, and not only its last file."""
+        """Prepare an empty log to copy the whole log of a RocketMQ master, and not only its last file."""
         self._replica.begin_at(begin)
         if not begin:
-            # Offset 0 stands for the last file. The first byte of a log is the first of a size below 16 MiB.
+            # A RocketMQ master takes offset 0 as a request for its last file, so ask from offset 1. The byte before is
+            # known: a log begins with the size of a record, which is below 16 MiB, so its first byte is 0.
             self._replica.append(memoryview(b"\0"))
 
     async def _receive(self, session: SlaveSession, transport: Transport, target: Target) -> None:
         link, replica = session.link, self._replica
-        # One for all: the kernel zeroes the pages of a new one.
+        # One buffer for all reads: the kernel zeroes the pages of each new one.
         buffer = memoryview(bytearray(RECEIVE_BYTES))
         while True:
             await self._send(link, transport)
@@ -229,7 +231,7 @@ class Slave:
                 await trio.to_thread.run_sync(replica.begin_at, offset)
         while data:
             if replica.needs_file:
-                # The list of files changes on the loop only: the cleaner changes it, too.
+                # The list of files changes in the event loop only: the cleaner changes it, too.
                 await trio.to_thread.run_sync(replica.prepare_file, replica.raw_end)
                 replica.make_file()
             if len(data) < THREAD_BYTES:
@@ -242,7 +244,7 @@ class Slave:
         self._to_flush.set()
 
     async def _send(self, link: SlaveLink, transport: Transport) -> None:
-        # Without a turn of the loop where nobody else sends: sends to a SYNC_MASTER wait for these bytes.
+        # Without yielding to the event loop when the lock is free: sends to a SYNC_MASTER wait for these bytes.
         try:
             self._sending.acquire_nowait()
         except trio.WouldBlock:
@@ -257,7 +259,7 @@ class Slave:
     async def _report_flushed(
         self, flush: Callable[[], Awaitable[None]], session: SlaveSession, transport: Transport
     ) -> None:
-        """SYNC_FLUSH: one fsync for all that came meanwhile, then the report."""
+        """SYNC_FLUSH: one fsync for all bytes that arrived during the last one, then the report."""
         log = self._replica.log
         while True:
             session.flushed(log.raw_flushed, trio.current_time())
@@ -268,14 +270,14 @@ class Slave:
             await flush()
 
     def _step(self, *, guarded: bool = False) -> int:
-        """Queues get a few records; how many."""
+        """Add a few records to their queues; returns how many."""
         done = self._replica.build(BUILD_RECORDS, guarded=guarded)
         if done:
             self._arrived()
         return done
 
     async def _build(self) -> None:
-        """Queues catch up while the log grows."""
+        """Build queues whenever the log has grown."""
         while True:
             await self._to_build.wait()
             await self._build_rest()
@@ -301,7 +303,7 @@ class Slave:
 
 
 def _reason_of(group: BaseExceptionGroup[BaseException]) -> str:
-    """Why a connection ended; raises what is no reason for another try."""
+    """Why a connection ended; raises errors after which the slave must not simply try again."""
     lost, others = group.split((ProtocolError, trio.BrokenResourceError, DiskFull, OSError))
     for error in _leaves(others) if others else []:
         if isinstance(error, ReplicationRefused | StoreCorrupt):

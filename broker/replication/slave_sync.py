@@ -1,11 +1,11 @@
 """A slave's metadata: topics, groups, consumer offsets and delay offsets, copied from its master.
 
-At once when the master is known, and again when something changed there: a Skylark master holds the question until
-then (handlers/watch_metadata.py), a Java master is asked for all tables each INTERVAL_MS, as RocketMQ's slaves do.
-What differs is written to the slave's own journal, under the master's versions.
-Invariant: nothing is copied from a master whose log ends before this slave's: it lost its disk, or is none of ours,
-and its empty tables would make the messages here unreadable.
-Neighbours: known_master.py (whom to ask), master_api.py (the requests), meta/ (the tables), handlers/ of the master.
+They are copied as soon as the master is known, and again after each change: a Skylark master holds the question until
+then (watch_metadata.py), a Java master is asked for all tables every INTERVAL_MS, as RocketMQ's slaves do.
+Changes are written to the slave's own journal, with the master's versions.
+Invariant: nothing is copied from a master whose log ends before this slave's. It has lost its disk, or belongs to
+another set, and its empty tables would make the messages here unreadable.
+Neighbours: known_master.py (the address), master_api.py (the requests), meta/ (the tables), handlers/ of the master.
 """
 
 import logging
@@ -35,15 +35,15 @@ from remoting.protocol.headers.pages import FIRST_PAGE
 logger = logging.getLogger(__name__)
 
 INTERVAL_MS = 3_000
-# Pauses between the tries of a master that is away: from the first to the second, with jitter.
+# Pauses between tries while the master is away: they grow from the first to the second, with jitter.
 FIRST_RETRY_S = 0.1
 RETRY_S = 3.0
-# Between two copies from a Skylark master; more, by this factor, when they take long.
+# Pause between two copies from a Skylark master: this, or this many times the duration of the last copy.
 PAUSE_S = 0.05
 PAUSE_FACTOR = 10
-# The same for consumer offsets, of which there may be millions: a new topic does not wait for that.
+# The factor for consumer offsets. There may be millions of them, and a new topic must not wait for these.
 OFFSETS_FACTOR = 10
-# Consumer offsets that have changed are copied alone; all of them after this time.
+# Normally only changed consumer offsets are copied; all of them are when this time has passed.
 WHOLE_S = 60
 
 T = TypeVar("T")
@@ -52,7 +52,7 @@ _Failures = (RemotingError, BrokerError, ProtocolError, StoreError, ReplicationR
 
 
 class SlaveSync:
-    """`run` it until cancelled. ``log_end`` tells how far this slave's log goes."""
+    """`run` it until cancelled. ``log_end`` returns the end of this slave's log."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class SlaveSync:
         max_frame_bytes: int = MAX_FRAME_BYTES,
         random: Random | None = None,
     ) -> None:
-        """``online`` returns when the master's tables may be copied: with acting masters, not before it registered."""
+        """``online`` returns when the master's tables may be copied: with acting masters, after it has registered."""
         self._known = known
         self._metadata = metadata
         self._persister = persister
@@ -75,11 +75,11 @@ class SlaveSync:
         self._moved = Signal()
         self._failures = 0
         self._whole_at = self._offsets_from = -math.inf
-        #: How often all that the master had was here.
+        #: How many copies were completed.
         self.rounds = 0
 
     async def run(self) -> None:
-        """Follow the master, wherever it is."""
+        """Copy from the master, and from its new address when it moves."""
         async with open_client(max_frame_bytes=self._max_frame_bytes) as client:
             while True:
                 self._moved.clear()
@@ -90,13 +90,13 @@ class SlaveSync:
                     nursery.cancel_scope.cancel()
 
     def master_moved(self) -> None:
-        """The master is elsewhere: to be called when ``known`` changes."""
+        """The master has another address: to be called when ``known`` changes."""
         self._moved.set()
 
     async def _follow(self, client: RemotingClient, addr: str) -> None:
         master = Master(client, addr)
         copied: MetadataVersions | None = None
-        self._failures, tell = 0, True
+        self._failures, is_first = 0, True
         while True:
             try:
                 await self._online()
@@ -106,16 +106,16 @@ class SlaveSync:
                 copied, pause_s = await self._copy(master, copied)
             except Exception as error:
                 self._failed(addr, error)
-                if isinstance(error, RequestTimeout):  # the connection may be dead without knowing it
+                if isinstance(error, RequestTimeout):  # the connection may be dead without an error
                     client.close_connection(addr, "no answer in time")
-                copied, tell = None, True
+                copied, is_first = None, True
                 self._known.ask_again()
                 await trio.sleep(self._backoff.pause_s(self._failures))
                 continue
             self._known.heard(answers=True)
-            if tell:
+            if is_first:
                 logger.info("metadata copied from master %s: %s", addr, self._summary())
-            self._failures, tell = 0, False
+            self._failures, is_first = 0, False
             self.rounds += 1
             await trio.sleep(pause_s)
 
@@ -124,16 +124,16 @@ class SlaveSync:
         end = await master.log_end()
         if end is not None and end < ours:
             raise ReplicationRefused(
-                f"its log ends at {end}, and the one here at {ours}: it is not the log that this slave copied"
+                f"its log ends at {end}, but this slave's at {ours}: it is not the log that this slave copied"
             )
 
     async def _copy(self, master: Master, copied: MetadataVersions | None) -> tuple[MetadataVersions, float]:
-        """What the master has now; returns its versions, and how long to wait before the next copy."""
+        """Copy the tables that have changed; returns the master's versions, and the pause before the next copy."""
         versions = MetadataVersions()
         if master.is_skylark:
             versions = await master.watch(copied or versions, INTERVAL_MS)
             known = copied
-            await self._online()  # it may have gone while it held the question
+            await self._online()  # the master may have gone while it held the question
         else:
             known = None
         started = trio.current_time()
@@ -160,7 +160,7 @@ class SlaveSync:
         await run_slices(groups.mirror(table.subscription_group_table, table.forbidden_table, table.data_version))
 
     async def _copy_offsets_at_times(self, master: Master, known: MetadataVersions | None) -> DataVersion | None:
-        """As `_copy_consumer_offsets`; not so soon after a copy that took long: then still ``known``."""
+        """Like `_copy_consumer_offsets`, but too soon after a long copy it does nothing and returns ``known``."""
         started = trio.current_time()
         if known is not None and started < self._offsets_from:
             return known.consumer_offsets
@@ -170,7 +170,7 @@ class SlaveSync:
         return version
 
     async def _copy_consumer_offsets(self, master: Master, known: DataVersion | None) -> DataVersion | None:
-        """What has changed since ``known``, or all; returns which version that is, None at a Java master."""
+        """Copy the changes since ``known``, or all; returns the version of the copy, None from a Java master."""
         if trio.current_time() > self._whole_at + WHOLE_S:  # a client may have committed here
             known = None
         offsets = self._metadata.consumer_offsets
@@ -185,7 +185,7 @@ class SlaveSync:
         if not first.is_part:
             await run_slices(offsets.keep_only(keys))
             self._whole_at = trio.current_time()
-        # What changed while the pages came is news: the version is that of the first.
+        # The version of the first page, so that changes made during the copy are copied next time.
         offsets.take_version(first.table.data_version)
         return first.version
 
@@ -199,7 +199,7 @@ class SlaveSync:
         self._metadata.delay_offsets.put(table)
 
     def _failed(self, addr: str, error: Exception) -> None:
-        """What the master answered costs this copy, whatever it is."""
+        """A copy failed. Whatever the master answers, only that copy is lost."""
         self._failures += 1
         if isinstance(error, RemotingError):
             self._known.heard(answers=False)

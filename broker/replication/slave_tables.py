@@ -1,7 +1,7 @@
-"""What RocketMQ's slaves and masters ask each other for besides topics and offsets: 60, 61, 402.
+"""Tables that RocketMQ's slaves and masters ask for besides topics and offsets: 60, 61, 402. They are empty here.
 
-A slave logs an error each few seconds without an answer, and a master with acting masters does not come online. This
-broker has no timers and no modes of consumption, so its tables are empty.
+This broker has no timers and no modes of consumption. The requests are answered all the same: without an answer, a
+RocketMQ slave logs an error every few seconds, and a master with acting masters does not come online.
 """
 
 import struct
@@ -35,10 +35,10 @@ class SlaveTableHandlers(Part):
         }
 
     def timer_checkpoint(self, channel: Channel, request: Command) -> Command:
-        """60: all that was due until now is delivered.
+        """60: everything that was due until now is delivered.
 
-        The version is older than any other, so that a master keeps its own. The time must be now: a slave that acts
-        goes through each second since then.
+        The version is older than any other, so that a master keeps its own. The time must be now: an acting slave
+        processes each second since then.
         """
         now_ms = self._clock.now_ms() // SECOND_MS * SECOND_MS
         return request.respond(body=_TIMER_CHECKPOINT.pack(now_ms, 0, 0, 0, 0, 0, 0))

@@ -1,8 +1,8 @@
-"""How far each slave is behind, in bytes and in time, and how fast it gets on: for haStatus, brokerStatus and metrics.
+"""How far each slave is behind, in bytes and in time, and how fast it copies: for haStatus, brokerStatus and metrics.
 
-Plain integers: the ledger and whoever sends to a slave keep them; `sample` notes once a second where they stand. How
-long a slave is behind is the age of the first sample at which the log had more than the slave has now, so it is right
-to a second or so, and no more than the time that the samples span.
+The ack ledger and the links keep plain integers, which `sample` records once a second. A slave's lag in time is the age
+of the first sample at which the log had more than the slave has now. So it is accurate to about a second, and at most
+the time that the samples span.
 """
 
 from bisect import bisect_right
@@ -22,7 +22,7 @@ RATE_SPAN_MS = 10 * SECOND_MS
 
 @dataclass(frozen=True, slots=True)
 class SlaveState:
-    """One slave, as its master sees it. ``broker_addr`` is where clients find it, if it told; ``addr`` of its link."""
+    """A slave, as its master sees it. ``broker_addr``: its address for clients, if known; ``addr``: of its link."""
 
     addr: str
     broker_addr: str
@@ -35,7 +35,7 @@ class SlaveState:
 
 
 class EndTimes:
-    """When the log had reached which end."""
+    """When the log reached which end."""
 
     def __init__(self, max_samples: int = MAX_SAMPLES) -> None:
         self._ends: deque[int] = deque(maxlen=max_samples)
@@ -53,7 +53,7 @@ class EndTimes:
 
 
 class ReplicationStats:
-    """See the module. ``log_end`` tells the end of the master's log."""
+    """See the module. ``log_end`` returns the end of the master's log."""
 
     def __init__(self, acks: AckLedger, durability: Durability, log_end: Callable[[], int], clock: Clock) -> None:
         self._acks = acks
@@ -64,7 +64,7 @@ class ReplicationStats:
         self._sent: dict[str, Window] = {}
 
     def sample(self) -> None:
-        """Once a second."""
+        """Take a sample; called once a second."""
         now_ms = self._clock.now_ms()
         self._end_times.sample(self._log_end(), now_ms)
         slaves = {slave.addr: slave.sent_bytes for slave in self._acks.slaves()}
@@ -77,12 +77,12 @@ class ReplicationStats:
             window.sample(now_ms, (sent_bytes,))
 
     def slaves(self) -> list[SlaveState]:
-        """Those connected, in the order in which they came."""
+        """The connected slaves, oldest connection first."""
         now_ms, end = self._clock.now_ms(), self._log_end()
         return [self._state(slave, end, now_ms) for slave in self._acks.slaves()]
 
     def table(self) -> dict[str, str]:
-        """For brokerStatus; keys of ours, by the address at which clients find the slave, if it told."""
+        """For brokerStatus, with Skylark's own keys. They name slaves by their addresses for clients, if known."""
         table = {
             "sendsThatWait": str(len(self._durability)),
             "slaveNotAvailableTimes": str(self._durability.not_available),

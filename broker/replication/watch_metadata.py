@@ -1,8 +1,8 @@
-"""Has your metadata changed? (7100, which only Skylark's slaves ask.) Held until it has, or its time is over.
+"""7100, which only Skylark's slaves send: it asks whether the master's metadata has changed, and is held until then.
 
-So a slave has a new topic some milliseconds after its master, and asks nothing while nothing changes. A change of
-topics, groups or delay offsets answers at once; consumer offsets, which change all the time, answer once a second.
-The other way, a notice on the HA link, would tie two protocols together, and the link may be down or behind.
+So a slave has a new topic some milliseconds after its master, and sends few requests while nothing changes. A change of
+topics, groups or delay offsets is answered at once. Consumer offsets change all the time, so they are answered once a
+second. A notice on the HA link instead would couple the two protocols, and the link may be down or lagging.
 Neighbours: slave_sync.py (asks), meta/ (the tables).
 """
 
@@ -36,7 +36,7 @@ class _Held:
 
 
 class MetadataWatch(Part):
-    """See the module. Call `changed` when one of the tables did."""
+    """See the module. Call `changed` when one of the tables changes."""
 
     tick_interval_ms = 1_000
 
@@ -51,7 +51,7 @@ class MetadataWatch(Part):
         return {RequestCode.WATCH_METADATA: self.watch}
 
     def versions(self) -> MetadataVersions:
-        """What there is now."""
+        """The present versions."""
         metadata = self._metadata
         return MetadataVersions(
             metadata.topics.data_version,
@@ -66,7 +66,7 @@ class MetadataWatch(Part):
         hold_ms = min(WATCH_METADATA.header(request).hold_millis, MAX_HOLD_MS)
         now = self.versions()
         if known.consumer_offsets.timestamp == now.consumer_offsets.timestamp:
-            now.consumer_offsets = known.consumer_offsets  # the next tick tells what is new
+            now.consumer_offsets = known.consumer_offsets  # the next tick answers if they have changed
         if known != now or hold_ms <= 0:
             return answer_with(WATCH_METADATA, request, self.versions())
         if len(self._held) >= MAX_HELD:
@@ -75,20 +75,20 @@ class MetadataWatch(Part):
         return None
 
     def tick(self) -> None:
-        """Answer those that know other consumer offsets, and those whose time is over."""
+        """Answer those with older consumer offsets, and those whose time is over."""
         now, versions = trio.current_time(), self.versions()
         self._answer(lambda held: held.known != versions or held.deadline <= now)
 
     def channel_closed(self, channel: Channel) -> None:
-        """What it asked is forgotten."""
+        """Forget its held requests."""
         self._held = [held for held in self._held if held.channel is not channel]
 
     async def stop(self) -> None:
-        """All are answered."""
+        """Answer all held requests."""
         self.changed()
 
     def changed(self) -> None:
-        """All are answered: topics, groups or delay offsets have changed."""
+        """Topics, groups or delay offsets have changed: answer all held requests."""
         self._answer(lambda held: True)
 
     def _answer(self, wanted: Callable[[_Held], bool]) -> None:

@@ -1,6 +1,6 @@
-"""The list of a broker's parts, and all subscriptions: who is told of what.
+"""The list of a broker's parts, and all subscriptions between them.
 
 wiring.py       the parts in their order
-core.py         what many parts share, and what the role means for it
-replication.py  the parts of a set of brokers
+core.py         the store, the tables and other objects that many parts share
+replication.py  the parts of a broker that replicates: master, slave, acting master
 """

@@ -1,4 +1,4 @@
-"""What many parts of a broker share: the store and the tables, and what makes them durable."""
+"""What many parts of a broker share: the store, the tables, and the tasks that make them durable."""
 
 import logging
 import os
@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Core:
-    """Of one broker, whose store and metadata are open."""
+    """The shared objects of one broker, whose store and metadata are open."""
 
     options: BrokerOptions
     identity: Identity
@@ -54,11 +54,15 @@ class Core:
     turn_end: TurnEnd
 
     def take_role(self, before: Role, now: Role) -> None:
-        """What the role means for the store and the tables. An observer of the role."""
+        """Apply the role to the store and the tables; called at each change of the role.
+
+        A slave's tables are mirrors of its master's, and its writer refuses messages: a slave's log is a byte-for-byte
+        copy, so nothing but the replica may append to it.
+        """
         is_master = now.is_master
         self.identity.broker_id = now.broker_id
         self.metadata.topics.is_mirror = self.metadata.groups.is_mirror = not is_master
-        # A slave that catches up copies first.
+        # A slave that catches up copies the log first; its index may lag further.
         self.flusher.index_may_lag(MAX_INDEX_BEHIND_BYTES if is_master else MAX_SLAVE_INDEX_BEHIND_BYTES)
         if is_master:
             self.writer.accept()
@@ -75,13 +79,13 @@ def make_core(
     clock: Clock,
     role: RoleMachine,
 ) -> Core:
-    """The core of a broker in its present role."""
+    """Make the shared objects of a broker in its present role."""
     ip, port = split_address(identity.addr)
     store_host = encode_host(ip, port)
     stats, commits, acks = BrokerStats(clock), GroupCommit(), AckLedger(options.ha_max_gap_not_in_sync)
     if options.broker_role == "SYNC_MASTER" and options.in_sync_replicas == 1:
         logger.warning("SYNC_MASTER with inSyncReplicas=1 waits for no slave, as ASYNC_MASTER; 2 waits for one")
-    # A slave that becomes the master waits for its slaves, as RocketMQ's.
+    # A slave that becomes the master waits for its slaves, as in RocketMQ.
     durability = Durability(commits, acks, options, double_write=options.broker_role != "ASYNC_MASTER")
     properties = StoredProperties(
         options.region_id, options.broker_cluster_name, "true" if options.trace_on else "false",

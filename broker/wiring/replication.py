@@ -1,4 +1,4 @@
-"""The parts of a broker that is one of a set: the log and the tables of a master go to its slaves."""
+"""The parts that replicate: a master sends its log and its tables to its slaves."""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -35,30 +35,30 @@ from remoting.net.transport import Listener
 
 logger = logging.getLogger(__name__)
 
-# A slave of ours says hello at once; one of RocketMQ tells its offset with its first heartbeat, after 5 s and some.
+# A Skylark slave says hello at once; a RocketMQ slave reports its offset with its first heartbeat, after about 5 s.
 HELLO_S = 3.0
 PLAIN_HELLO_S = 10.0
 
 
 @dataclass(frozen=True)
 class Replicated:
-    """``log`` starts first, and so stops last; the others answer requests."""
+    """The parts. ``log`` starts first and so stops last; the others answer requests."""
 
     log: Replication
     others: tuple[Part, ...]
     known: KnownMaster
     members: Members
     stats: ReplicationStats
-    #: With acting masters only.
+    #: None without enableSlaveActingMaster.
     heartbeats: Heartbeats | None
-    #: What a master does before it registers.
+    #: Called before a master registers.
     prepare: Callable[[RemotingClient], Awaitable[None]] | None
 
 
 def wire_replication(
     core: Core, listeners: list[Listener], listen: Callable[[], Awaitable[list[Listener]]]
 ) -> Replicated:
-    """``listeners`` and ``listen``: the HA port, see `Replication`."""
+    """Make the parts. ``listeners`` and ``listen`` are the HA port, see `Replication`."""
     options, store, metadata, role, clock = core.options, core.store, core.metadata, core.role, core.clock
     known, progress, members = KnownMaster(), SlaveProgress(), Members(core.identity.broker_id)
     finder, terms = MasterFinder(known, options), link_terms(options)
@@ -109,7 +109,7 @@ class _Acting:
 
 
 def _acting(core: Core, known: KnownMaster, members: Members) -> _Acting:
-    """What ``enableSlaveActingMaster`` brings. Without it the master alone is ever the lowest."""
+    """The parts for ``enableSlaveActingMaster``. Without it only the master can be the lowest member."""
     options, role, identity = core.options, core.role, core.identity
     if not options.enable_slave_acting_master:
         if role.now.is_master:
@@ -130,9 +130,9 @@ def _acting(core: Core, known: KnownMaster, members: Members) -> _Acting:
 
     def role_changed(before: Role, now: Role) -> None:
         if now.kind is Kind.ACTING:
-            logger.warning("this slave acts as the master: no member with a lower id lives")
+            logger.warning("this slave acts as the master: no member with a lower id is alive")
         elif before.kind is Kind.ACTING:
-            logger.info("this slave acts as the master no more: a member with a lower id lives")
+            logger.info("this slave stopped acting as the master: a member with a lower id is alive")
 
     members.on_change += [members_changed, hand_over.changed]
     role.observe(role_changed)
@@ -140,7 +140,7 @@ def _acting(core: Core, known: KnownMaster, members: Members) -> _Acting:
 
 
 def link_terms(options: BrokerOptions) -> LinkTerms:
-    """What both ends of the link need of the options."""
+    """The options that both ends of the link need."""
     return LinkTerms(
         cluster=options.broker_cluster_name,
         broker=options.broker_name,

@@ -1,8 +1,8 @@
 """The parts of a broker, in the order in which they start.
 
-Each part gets what it needs and knows no other. The order matters for the stop, which goes backwards: clients cannot
-find the broker any more, requests are refused, what waits is answered, the answers leave, all is flushed, and slaves
-get the rest.
+Each part gets what it needs and does not know the others. The stop goes through the list backwards, and its order
+matters: unregister so that clients stop coming, refuse requests, answer those that wait, send the answers, flush the
+store, send the rest of the log to slaves.
 """
 
 from collections.abc import Awaitable, Callable
@@ -38,14 +38,14 @@ from remoting.net.server import Server, ServerLimits
 from remoting.net.transport import Listener
 from remoting.protocol.command import BROKER_NAME_FIELD
 
-# Descriptors for what is not a client's connection: files of the log, of 2,000 queues and more, of the index and the
-# metadata, links of slaves, connections to NameServers.
+# Descriptors that are not for clients: files of the log, of 2,000 queues and more, of the index and the metadata, links
+# to slaves, connections to NameServers.
 OTHER_DESCRIPTORS = 4_096
 
 
 @dataclass(frozen=True)
 class Wiring:
-    """What the daemon starts, in this order, and stops, in the reverse one. ``addr`` is what clients are told."""
+    """The parts, in the order in which the daemon starts them. ``addr`` is the address that clients are given."""
 
     parts: tuple[Part, ...]
     addr: str
@@ -57,7 +57,7 @@ def wire(
     ha_listeners: list[Listener],
     listen_ha: Callable[[], Awaitable[list[Listener]]],
 ) -> Wiring:
-    """The broker around ``core``, on open sockets."""
+    """Make the parts of the broker around ``core``, on open sockets."""
     options, store = core.options, core.store
     replicated = wire_replication(core, ha_listeners, listen_ha)
     cleaner = Cleaner(store, Removal(core.fs, options.store_path_root_dir, store), core.flusher, options, core.clock)
@@ -89,7 +89,7 @@ def _answering(core: Core, replicated: Replicated, cleaner: Cleaner) -> list[Par
     topics, groups, offsets = core.metadata.topics, core.metadata.groups, core.metadata.consumer_offsets
     in_memory_bytes = memory_bytes() * options.access_message_in_memory_max_ratio // 100
     held = HeldPulls()
-    # Readers go back to their master at once, and not when their time is over.
+    # Held readers go back to their master as soon as it returns, not at the end of their hold time.
     replicated.known.on_return.append(held.release)
     runtime = RuntimeInfo(
         options.store_path_root_dir, core.fs, store, stats, replicated.stats, core.clock,
@@ -124,7 +124,7 @@ def _codes(part: Part) -> list[int]:
 
 
 def _waiting(core: Core) -> dict[str, Waiting]:
-    """What waits in this broker, by the thread pool in whose queue it would wait in RocketMQ's."""
+    """Requests that wait, by the RocketMQ thread pool in whose queue they would wait."""
     durability, cold = core.durability, core.cold
     most = durability.max_waiting if durability.needs_slaves else NO_LIMIT
     sends = Waiting(len(durability), most, core.stats.put_times.head_wait_ms())

@@ -1,8 +1,9 @@
-"""The one way into the store, whoever a message comes from: a client, a timer, a transaction, a retry.
+"""The only way into the store, wherever a message comes from: a client, a timer, a transaction, a retry.
 
 writer.py             checks, interceptors, the broker's own properties, then the store
-stored_properties.py  the properties under which a message is stored
-refusals.py           why a message is not taken
-durability.py         when a message is safe, and what its producer is told
-group_commit.py acks.py   the ledgers of the disk and of the slaves
+stored_properties.py  the properties with which a message is stored
+refusals.py           the errors for messages that are refused
+durability.py         when a message is safe, and the status that its producer gets
+group_commit.py       sends that wait for the disk
+acks.py               sends that wait for slaves
 """

@@ -1,11 +1,11 @@
-"""How much of the master's log each slave has, and who waits for copies: a ledger, not a task or timer a wait.
+"""How far each slave has copied the log, and the sends that wait for copies, as rows of queues (no task per send).
 
-A wait is a row (end that must be copied, slaves needed, deadline, what to call). Rows that need equally many slaves
-stand in the order of the log, so whoever reports pops those that enough slaves have reached; a sweep answers those
-whose time is over. Only slaves that are connected count, each once, however many connections it has: the one that began
-last. A slave whose log begins after a message has not got it, so it does not count while such a wait goes on.
+A row is (end of the message, deadline, function to call). There is one queue of rows for each number of slaves needed.
+Rows of one queue are in log order, and all sends have the same timeout. So both ends and deadlines rise from row to
+row, and it is enough to look at the first row of each queue when a slave reports (`acked`) or time passes (`expire`).
+
 Times are seconds of one clock, given by the caller.
-Neighbours: replication/master.py tells what slaves report; durability.py waits.
+Neighbours: replication/master.py reports what slaves have; durability.py waits.
 """
 
 from collections import deque
@@ -17,43 +17,56 @@ Done = Callable[[bool], None]
 
 @dataclass(slots=True)
 class Slave:
-    """A connected slave. ``next_offset`` and ``sent_bytes`` are kept by who sends to it."""
+    """A connected slave. The link that sends to it keeps ``next_offset`` and ``sent_bytes``."""
 
     addr: str
-    identity: str
+    identity: str  # the same for all connections of one slave; empty: unknown
     since: float
-    start: int  # its log has nothing before
-    acked: int = -1  # nothing reported yet
+    start: int  # where its log begins: it holds no message before this offset
+    acked: int = -1  # it holds the log from ``start`` to here; -1: it has not reported yet
     next_offset: int = 0
     sent_bytes: int = 0
 
 
 class AckLedger:
-    """See the module. ``done`` of a wait is called once: True when enough slaves have it, False when too late."""
+    """Waits for slaves. ``done`` of a wait is called once: True when enough slaves have the message, else False.
+
+    Invariant: a wait succeeds only when as many connected slaves as it needs hold the whole message. The danger is to
+    count a copy that does not exist:
+
+    - A slave may connect again before the master sees that its first connection is dead. Two connections are one copy,
+      so slaves with the same identity count once, as the connection that began last.
+    - A slave whose log starts after the message can report an offset past the message's end without having it. Such a
+      slave is not counted while the oldest wait is for a message before its start (`_count`).
+    - A slave whose connection ended may be starting again, with a shorter log. It counts again after its next report.
+
+    When a row ends, the row after it may be one for which more slaves count. So `_pop_reached` and `expire` count again
+    until no more rows end.
+    """
 
     def __init__(self, max_gap_bytes: int) -> None:
         """A slave that is ``max_gap_bytes`` behind, or more, is not in sync."""
         self._max_gap_bytes = max_gap_bytes
         self._slaves: dict[str, Slave] = {}
-        self._acked: list[int] = []  # what slaves have reported
-        self._ends: list[int] = []  # the same of those that count for all who wait, largest first
-        self._rows: dict[int, deque[tuple[int, float, Done]]] = {}  # by slaves needed
+        self._acked: list[int] = []  # reported by the slaves, without those that have not reported yet
+        self._ends: list[int] = []  # the same without slaves that lack the oldest waiting message, largest first
+        self._rows: dict[int, deque[tuple[int, float, Done]]] = {}  # by the number of slaves needed, in log order
         self._waiting = 0
-        self._left_out = False  # some slave lacks what somebody waits for
+        self._lacks_oldest = False  # some slave's log starts after the oldest waiting message
 
     def __len__(self) -> int:
-        """Waits that are not over."""
+        """How many sends wait."""
         return self._waiting
 
     # --- slaves
 
     def connected(self, addr: str, since: float, identity: str = "", start: int = 0) -> Slave:
-        """A slave that connected at ``since``, with a log from ``start`` on; of one ``identity`` the last counts."""
+        """Add a slave that connected at ``since`` with a log from ``start`` on; the last of one ``identity`` counts."""
         slave = Slave(addr, identity, since, start)
         if identity:
             others = [other for other in self._slaves.values() if other.identity == identity]
             if any(other.since > since for other in others):
-                return slave  # a connection that was given up, and took longer to say who it is
+                return slave  # an older connection that the slave has replaced, whose hello came late
             for other in others:
                 del self._slaves[other.addr]
         self._slaves[addr] = slave
@@ -61,7 +74,7 @@ class AckLedger:
         return slave
 
     def acked(self, addr: str, offset: int) -> None:
-        """The slave has all before ``offset``: ends the waits for which that was missing."""
+        """The slave has the log up to ``offset``; ends the waits that this satisfies."""
         slave = self._slaves.get(addr)
         if slave is not None and offset != slave.acked:
             slave.acked = offset
@@ -74,26 +87,29 @@ class AckLedger:
             self._count()
 
     def slaves(self) -> list[Slave]:
-        """Those connected, in the order in which they came."""
+        """The connected slaves, oldest connection first."""
         return list(self._slaves.values())
 
     def is_in_sync(self, slave: Slave, end: int) -> bool:
-        """Whether the slave is close enough behind ``end``."""
+        """Whether the slave lags less than the maximum gap behind ``end``."""
         return slave.acked >= 0 and end - slave.acked < self._max_gap_bytes
 
     def in_sync(self, end: int) -> int:
-        """How many slaves are close enough behind ``end``."""
+        """How many slaves lag less than the maximum gap behind ``end``."""
         least = end - self._max_gap_bytes
         return sum([acked > least for acked in self._acked])
 
     def reached(self, needed: int) -> int:
-        """The end that ``needed`` slaves have; -1 when there are fewer."""
+        """The end up to which ``needed`` slaves have the log; -1 when there are fewer slaves."""
         return self._ends[needed - 1] if needed <= len(self._ends) else -1
 
     # --- waits
 
     def wait(self, end: int, needed: int, deadline: float, done: Done) -> None:
-        """Call ``done`` when ``needed`` slaves have all before ``end``, or at ``deadline``; ends come in log order."""
+        """Call ``done`` when ``needed`` slaves have the message before ``end``, or at ``deadline``.
+
+        Must be called in log order.
+        """
         if needed <= 0 or (self.reached(needed) >= end and self._having(end) >= needed):
             done(True)
             return
@@ -104,20 +120,20 @@ class AckLedger:
         self._waiting += 1
 
     def expire(self, now: float) -> int:
-        """End the waits whose deadline has passed. Deadlines rise with the log, as all wait equally long."""
+        """Fail the waits whose deadline has passed; returns how many."""
         late = 0
         for rows in list(self._rows.values()):
             while rows and rows[0][1] <= now:
                 self._waiting -= 1
                 late += 1
                 rows.popleft()[2](False)
-                if self._left_out:
+                if self._lacks_oldest:
                     self._count()
                     self._pop_reached()
         return late
 
     def _having(self, end: int) -> int:
-        """How many slaves have what ends there: one may have begun behind it, after the message was stored."""
+        """How many slaves have the message before ``end``: the log of one that has more may start after it."""
         return sum([slave.acked >= end > slave.start for slave in self._slaves.values()])
 
     def _pop_reached(self) -> None:
@@ -128,15 +144,15 @@ class AckLedger:
                     self._waiting -= 1
                     rows.popleft()[2](True)
             before = self._ends
-            if self._left_out:
-                self._count()
+            if self._lacks_oldest:
+                self._count()  # the oldest wait is another one now: more slaves may count
             if self._ends == before:
                 return
 
     def _count(self) -> None:
-        counted = [slave for slave in self._slaves.values() if slave.acked >= 0]
+        reported = [slave for slave in self._slaves.values() if slave.acked >= 0]
         oldest = min((rows[0][0] for rows in self._rows.values() if rows), default=None)
-        having = counted if oldest is None else [slave for slave in counted if slave.start < oldest]
-        self._left_out = len(having) < len(counted)
-        self._acked = [slave.acked for slave in counted]
-        self._ends = sorted((slave.acked for slave in having), reverse=True)
+        counted = reported if oldest is None else [slave for slave in reported if slave.start < oldest]
+        self._lacks_oldest = len(counted) < len(reported)
+        self._acked = [slave.acked for slave in reported]
+        self._ends = sorted((slave.acked for slave in counted), reverse=True)

@@ -1,11 +1,17 @@
-"""When a message is safe, and what its producer is told.
+"""When a message is safe, and the status that its producer gets.
 
-A message is safe when the log is on disk up to its end (SYNC_FLUSH) and enough slaves have copied it (a master with
-double write), as the ledgers of both say: an answer waits in one, then in the other. The four outcomes, all of a
-message that is stored: SUCCESS, FLUSH_DISK_TIMEOUT, SLAVE_NOT_AVAILABLE (at once: too few slaves are in sync),
-FLUSH_SLAVE_TIMEOUT. What is wrong with the slaves goes before what is wrong with the disk. Without SYNC_FLUSH and
-double write a stored message is safe at once. A producer that says WAIT=false is told SUCCESS at once, too.
-`admit` refuses what must not be stored at all.
+Invariant: SUCCESS is sent only when the message is on disk (SYNC_FLUSH) and enough slaves have copied it (SYNC_MASTER).
+An answer waits in `GroupCommit` for the disk, then in `AckLedger` for the slaves. The deadline for the slaves is set
+when the message is stored, so a slow disk does not prolong it. The message is stored in all four outcomes, so a retry
+after the last three makes a duplicate:
+- SUCCESS: at once with neither SYNC_FLUSH nor SYNC_MASTER, and for a producer that says WAIT=false.
+- FLUSH_DISK_TIMEOUT: the disk was late; the slaves, if any are needed, have the message.
+- FLUSH_SLAVE_TIMEOUT: the slaves were late, and perhaps the disk, too.
+- SLAVE_NOT_AVAILABLE: too few slaves are in sync, so the answer does not wait for them.
+
+A broker that is demoted hears of no copies, so the answers that wait for slaves end with FLUSH_SLAVE_TIMEOUT: the new
+master may or may not have the message. An answer that still waits for the disk at that time ends the same way.
+`admit` refuses, before it is stored, a message that fewer than minInSyncReplicas brokers would hold.
 Neighbours: group_commit.py, acks.py.
 """
 
@@ -22,7 +28,7 @@ from remoting.protocol.codes import ResponseCode
 
 logger = logging.getLogger(__name__)
 
-# Some 1 KiB each. Answers that wait end at their deadlines, so only the rate of sends would bound them.
+# About 1 KiB each. Without this limit only the rate of sends and their deadlines would bound the memory.
 MAX_WAITING = 32_768
 LOG_INTERVAL_S = 10.0
 
@@ -31,7 +37,7 @@ Done = Callable[[int], None]
 
 
 def skips_waiting(properties: bytes) -> bool:
-    """Whether a producer says with these properties that it does not wait for its message to be safe."""
+    """Whether these properties say that the producer does not wait until its message is safe."""
     return properties.find(b"WAIT\x01false") >= 0 and find_property(properties, b"WAIT") == b"false"
 
 
@@ -47,36 +53,36 @@ class Durability:
         double_write: bool,
         max_waiting: int = MAX_WAITING,
     ) -> None:
-        """``double_write``: as long as this broker leads, sends wait for slaves."""
+        """``double_write``: sends wait for slaves while this broker is the master."""
         self._commits = commits
         self._acks = acks
         self._options = options
         self._double_write = double_write
         self.max_waiting = max_waiting
         self._sync_flush = options.flush_disk_type == "SYNC_FLUSH"
-        #: Whether slaves are waited for now.
+        #: Whether sends wait for slaves now.
         self.needs_slaves = double_write
-        #: Whether anything is waited for now.
+        #: Whether sends wait for anything now.
         self.waits = double_write or self._sync_flush
         self._next_log = 0.0
         self._not_logged = 0
-        # Sends answered so, since the start.
+        # Sends answered SLAVE_NOT_AVAILABLE and FLUSH_SLAVE_TIMEOUT since the start.
         self.not_available = 0
         self.timed_out = 0
 
     def __len__(self) -> int:
-        """Answers that wait."""
+        """How many answers wait."""
         return len(self._commits) + len(self._acks)
 
     def lead(self, leads: bool) -> None:
-        """Whether this broker is the master now. When it ceases to be, nobody tells it of copies: all waits end."""
+        """Set whether this broker is the master. On demotion all waits for slaves end: no more copies are reported."""
         self.needs_slaves = leads and self._double_write
         self.waits = self.needs_slaves or self._sync_flush
         if not leads:
             self.timed_out += self._acks.expire(math.inf)
 
     def admit(self, end: int) -> None:
-        """Before a message is put at ``end`` of the log: RequestRefused when it must not be stored."""
+        """Called before a message is put at ``end`` of the log; RequestRefused when it must not be stored."""
         if len(self) >= self.max_waiting:
             raise RequestRefused(
                 ResponseCode.SYSTEM_BUSY,
@@ -86,7 +92,7 @@ class Durability:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, "in-sync replicas not enough")
 
     def when_safe(self, end: int, now: float, done: Done) -> None:
-        """Call ``done`` when all before ``end`` is safe, or when that takes too long."""
+        """Call ``done`` when the log is safe up to ``end``, or when that takes too long."""
         options = self._options
         slaves = self._slaves_needed(end) if self.needs_slaves else 0
         deadline = now + options.slave_timeout / 1000
@@ -101,7 +107,7 @@ class Durability:
         self._commits.wait(end, now + options.sync_flush_timeout / 1000, flushed)
 
     def expire(self, now: float) -> None:
-        """End the waits for slaves whose time is over."""
+        """End the waits for slaves whose deadline has passed."""
         late = self._acks.expire(now)
         self.timed_out += late
         self._not_logged += late
@@ -113,7 +119,7 @@ class Durability:
             self._next_log = now + LOG_INTERVAL_S
 
     def _slaves_needed(self, end: int) -> int:
-        """Slaves whose copies a send waits for; -1 when not so many are in sync."""
+        """How many slaves a send waits for; -1 when fewer are in sync."""
         options = self._options
         needed = options.in_sync_replicas - 1
         if needed == 0:
@@ -130,7 +136,7 @@ class Durability:
         elif not slaves:
             done(code)
         elif not self.needs_slaves:
-            # This broker ceased to lead while the disk was waited for.
+            # This broker was demoted while the answer waited for the disk.
             self.timed_out += 1
             done(ResponseCode.FLUSH_SLAVE_TIMEOUT)
         else:

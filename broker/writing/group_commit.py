@@ -1,7 +1,7 @@
-"""Who waits for what to be durable: a ledger, not a task or timer a wait.
+"""Sends that wait for an fsync, as rows of one queue (no task or timer per send).
 
-Rows (what must be reached, by when, the answer to send) stand in the order of the log. Whoever advances the durable
-end pops the rows that it has passed; a sweep answers those whose time is over.
+A row is (end of the message, deadline, function to call). Rows are in log order and all sends wait equally long, so
+both ends and deadlines rise: `advance` and `expire` look only at the first rows. `expire` is called periodically.
 """
 
 from collections import deque
@@ -21,23 +21,26 @@ class GroupCommit:
         return len(self._rows)
 
     def wait(self, end: int, deadline: float, done: Done) -> None:
-        """Call ``done`` when the log is durable up to ``end`` (log order), or at ``deadline``."""
+        """Call ``done`` when the log is durable up to ``end``, or at ``deadline``. Must be called in log order."""
         if end <= self.reached:
             done(True)
         else:
             self._rows.append((end, deadline, done))
 
     def advance(self, reached: int) -> int:
-        """The log is durable up to ``reached``; returns how many waits that ended."""
+        """The log is durable up to ``reached``; returns how many waits this ended."""
         self.reached = reached
         return self._end_up_to(reached, in_time=True)
 
     def give_up(self, reached: int) -> int:
-        """What comes before ``reached`` may not be durable, and nobody will know; returns how many waits that ended."""
+        """Fail the waits up to ``reached``: an fsync failed, so it stays unknown whether these messages are durable.
+
+        Returns how many waits this ended.
+        """
         return self._end_up_to(reached, in_time=False)
 
     def expire(self, now: float) -> int:
-        """End the waits whose deadline has passed. Deadlines rise with the log, as all wait equally long."""
+        """Fail the waits whose deadline has passed; returns how many."""
         rows = self._rows
         count = 0
         while rows and rows[0][1] <= now:

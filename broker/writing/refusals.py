@@ -1,11 +1,11 @@
-"""Why a message is not taken: RocketMQ's codes and texts."""
+"""The errors for messages that are refused, with RocketMQ's codes and texts."""
 
 from mqcommon.errors import DiskFull, OutOfDescriptors, RequestRefused
 from remoting.protocol.codes import ResponseCode
 
 
 def illegal(reason: str) -> RequestRefused:
-    """The refusal of a message that nobody could store."""
+    """The refusal of a message that no broker would store."""
     return RequestRefused(
         ResponseCode.MESSAGE_ILLEGAL,
         f"the message is illegal, maybe msg body or properties length not matched. {reason}",
@@ -13,14 +13,14 @@ def illegal(reason: str) -> RequestRefused:
 
 
 def unsupported(what: str) -> RequestRefused:
-    """The refusal of a message that this broker would not treat as its producer means it."""
+    """The refusal of a message that needs a feature which this broker does not have."""
     return RequestRefused(
         ResponseCode.MESSAGE_ILLEGAL, f"this broker does not take {what}; send it without, or to a broker that does"
     )
 
 
 def no_space(error: DiskFull) -> RequestRefused:
-    """The refusal while the disk is full, or no file can be opened."""
+    """The refusal while the disk is full or file descriptors are used up."""
     is_full = not isinstance(error, OutOfDescriptors)
     reason = "the broker's disk is full" if is_full else "the broker is out of file descriptors"
     return RequestRefused(
@@ -30,7 +30,7 @@ def no_space(error: DiskFull) -> RequestRefused:
 
 
 def bad_fields(error: Exception) -> RequestRefused:
-    """The refusal of a request whose fields cannot be used; a KeyError names one that is not there."""
+    """The refusal of a request with bad fields; a KeyError names a missing one."""
     what = f"the custom field <{error.args[0]}> is null" if isinstance(error, KeyError) else str(error)
     return RequestRefused(
         ResponseCode.SYSTEM_ERROR, f"org.apache.rocketmq.remoting.exception.RemotingCommandException: {what}"

@@ -1,6 +1,6 @@
-"""The properties under which a producer's messages are stored: its own, and those that the broker sets.
+"""The properties with which a producer's messages are stored: its own, and those that the broker sets.
 
-What this broker does not do yet (delayed and transactional messages) is refused here.
+Delayed and transactional messages, which this broker does not have yet, are refused here.
 Neighbours: writer.py (uses this), store/log/sound.py (why many NULs in a row are sealed).
 """
 
@@ -12,16 +12,16 @@ from mqcommon.message.properties import find_property
 
 _UNIQ_KEY = b"UNIQ_KEY\x01"
 _DELAYED = "delayed messages"
-# What this broker does not do yet must be refused: stored as a plain message it would be delivered at once.
+# Messages that need a missing feature must be refused: stored as plain messages they would be delivered at once.
 _UNSUPPORTED = {
     b"DELAY": _DELAYED,
     b"TIMER_DELAY_SEC": _DELAYED,
     b"TIMER_DELAY_MS": _DELAYED,
     b"TRAN_MSG": "transactional messages",
 }
-# Times (ms) before which a message must not be delivered; the second is that of Aliyun's clients.
+# Times (ms) before which a message must not be delivered; Aliyun's clients use the second.
 _DELIVER_AT = (b"TIMER_DELIVER_MS", b"__STARTDELIVERTIME")
-# Properties that the broker sets itself. A message that was stored before and is sent again has them all.
+# Properties that the broker sets itself. A consumed message that is sent again already has them all.
 _BROKERS_OWN = (b"MSG_REGION", b"CLUSTER", b"TRACE_ON")
 
 #: (flag, body, encoded properties) of a message in a batch.
@@ -29,12 +29,12 @@ Row = tuple[int, bytes, bytes]
 
 
 class StoredProperties:
-    """What one broker stores with its producers' messages."""
+    """Makes the stored properties of one broker's messages."""
 
     def __init__(self, region: str, cluster: str, trace_on: str, unique_keys: UniqueKeys, clock: Clock) -> None:
         # In the order in which RocketMQ stores them.
         values = (region, cluster, trace_on)
-        #: The broker's own, which are stored behind those of each message.
+        #: The broker's own properties, stored after those of each message.
         self.suffix = b"".join(
             b"%s\x01%s\x02" % (name, value.encode()) for name, value in zip(_BROKERS_OWN, values, strict=True)
         )
@@ -42,19 +42,19 @@ class StoredProperties:
         self._clock = clock
 
     def of_rows(self, rows: list[Row]) -> list[Row]:
-        """The rows with what their properties need before the broker's own can follow."""
+        """The rows, their properties completed and ready for `suffix` to be appended."""
         if all([p.startswith(_UNIQ_KEY) and p.find(b"\x02", 0, SECTOR_BYTES) == len(p) - 1 for _, _, p in rows]):
-            # A short unique key and nothing else, as most have it.
+            # The usual case: a short unique key and nothing else.
             return rows
         cut = len(self.suffix)
         return [(flag, body, self.of(properties)[:-cut]) for flag, body, properties in rows]
 
     def of(self, properties: bytes) -> bytes:
-        """A producer's properties, with what the broker adds."""
+        """A producer's properties, with those that the broker adds."""
         if properties.startswith(_UNIQ_KEY) and properties.find(b"\x02", 0, SECTOR_BYTES) == len(properties) - 1:
             # A short unique key and nothing else.
             return properties + self.suffix
-        # find, not "in": for bytes that is several times faster.
+        # find is several times faster than "in" for bytes.
         has = properties.find
         if has(b"DELAY") >= 0 or has(b"TRAN_MSG") >= 0 or has(b"DELIVER") >= 0:
             _check_supported(properties, self._clock.now_ms())
@@ -82,14 +82,14 @@ def _check_supported(properties: bytes, now_ms: int) -> None:
 
 
 def _is_later(value: bytes, now_ms: int) -> bool:
-    """Whether a time (ms) is in the future; so is what cannot be read."""
+    """Whether a time (ms) is in the future; a malformed one counts as such."""
     try:
-        return int(value[:20]) > now_ms  # more digits are no time, and a very long number would be slow to read
+        return int(value[:20]) > now_ms  # 20 digits are enough for any time, and a very long number parses slowly
     except ValueError:
         return True
 
 
 def _without_brokers_own(properties: bytes) -> bytes:
-    """``properties`` without those that the broker sets: of two, some clients read the first, others the last."""
+    """``properties`` without those that the broker sets: of duplicates, some clients read the first, some the last."""
     pairs = properties.split(b"\x02")
     return b"\x02".join([pair for pair in pairs if pair.partition(b"\x01")[0] not in _BROKERS_OWN])

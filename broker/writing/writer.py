@@ -1,7 +1,7 @@
-"""The one way to put a message into the store: checks, interceptors, the broker's own properties, then the store.
+"""The only way to put a message into the store: checks, interceptors, the broker's own properties, then the store.
 
-A message is stored when `Writer.put` returns. When it is safe is `durability.py`'s business: whoever answers a producer
-asks there.
+A message is stored when `Writer.put` returns, but not yet safe: before a producer is answered, durability.py says when
+that is.
 """
 
 import struct
@@ -36,13 +36,13 @@ class Incoming:
     reconsume_times: int
 
 
-#: What a feature does to messages before they are stored: it returns the message that is stored instead, or raises
-#: RequestRefused. Batches are not shown to it.
+#: Called with each message before it is stored: returns the message to store instead, or raises RequestRefused. Not
+#: called for batches.
 Interceptor = Callable[[Incoming], Incoming]
 
 
 class BatchFields(NamedTuple):
-    """What the messages of a batch have in common."""
+    """The fields that the messages of a batch share."""
 
     topic: str
     queue_id: int
@@ -76,7 +76,7 @@ class Writer:
         self._v6_flag = STORE_HOST_V6 if store_host_is_v6 else 0
         self._max_message_bytes = max_message_bytes
         self._interceptors = tuple(interceptors)
-        #: The code and the reason why this broker takes no messages; None when it does.
+        #: (code, reason) when this broker takes no messages; None when it does.
         self.refusal: tuple[int, str] | None = None
         self._is_guarded = durability.needs_slaves
 
@@ -89,7 +89,7 @@ class Writer:
         self._is_guarded = self._durability.needs_slaves
 
     def refuse(self, code: int, reason: str) -> None:
-        """This broker takes no messages from now on. Answers that wait for slaves are given: nobody counts any more."""
+        """This broker takes no messages from now on. Waits for slaves end: no more copies are reported."""
         self.refusal = code, reason
         self._is_guarded = True
         self._durability.lead(False)
@@ -108,9 +108,9 @@ class Writer:
         born_host: bytes,
         reconsume_times: int = 0,
     ) -> PutResult:
-        """Store one message. RequestRefused says why it was not.
+        """Store one message; RequestRefused when it is refused.
 
-        ``born_host``: the encoded address of the producer; the bits of ``sys_flag`` about hosts are set here.
+        ``born_host``: the encoded address of the producer. This method sets the bits of ``sys_flag`` about hosts.
         """
         if self._is_guarded:
             self.admit(properties)
@@ -146,18 +146,18 @@ class Writer:
         return put
 
     def admit(self, properties: bytes) -> None:
-        """RequestRefused when no message may be stored now: this broker is no master, or too few slaves are in sync."""
+        """RequestRefused when no message may be stored now: this is not the master, or too few slaves are in sync."""
         if self.refusal is not None:
             raise RequestRefused(*self.refusal)
         if self._durability.needs_slaves and not skips_waiting(properties):
             self._durability.admit(self._store.log.end)
 
     def check(self, sys_flag: int, body_bytes: int) -> None:
-        """RequestRefused for a message that is not taken at any time."""
+        """RequestRefused for a message that is never taken."""
         if sys_flag & TRANSACTION_MASK:
             raise unsupported("transactional messages")
         if body_bytes > self._max_message_bytes:
-            raise illegal(f"the body has {body_bytes} bytes, at most {self._max_message_bytes} are taken")
+            raise illegal(f"the body has {body_bytes} bytes, at most {self._max_message_bytes} are allowed")
 
     def _intercepted(self, message: Incoming) -> tuple[str, int, bytes, bytes, int, int, int, bytes, int]:
         for interceptor in self._interceptors:
@@ -170,11 +170,11 @@ class Writer:
     # --- batches
 
     def stamped(self, rows: list[Row]) -> list[Row]:
-        """The rows as `put_batch` takes them. RequestRefused when one of them is not taken."""
+        """The rows as `put_batch` takes them. RequestRefused when one of them is refused."""
         return self._stamped_rows(rows)
 
     def put_batch(self, fields: BatchFields, rows: list[Row], properties: bytes = b"") -> BatchPutResult:
-        """Store the `stamped` rows in one queue, all or none. ``properties``: those of the batch as a whole."""
+        """Store the `stamped` rows in one queue, all or none. ``properties`` are those of the batch as a whole."""
         if self._is_guarded:
             self.admit(properties)
         if self._times.turn is None:

@@ -42,13 +42,13 @@ def test_the_command_refuses_it_with_one_line(tmp_path: Path) -> None:
     result = CliRunner().invoke(main, ["-c", str(conf), "-p"])
     assert result.exit_code == 1
     (line,) = result.stderr.splitlines()
-    assert "a file of 1048576 bytes has no room for a message of maxMessageSize=4194304 bytes" in line
+    assert "a message of maxMessageSize=4194304 bytes does not fit into a file of 1048576 bytes" in line
 
 
 async def test_it_cannot_be_set_to_what_does_not_fit() -> None:
     async with running() as (client, addr):
         answer = await client.invoke(addr, Command(RequestCode.UPDATE_BROKER_CONFIG, {}, b"maxMessageSize=8388608\n"))
         assert answer.code == ResponseCode.SYSTEM_ERROR
-        assert "has no room for a message of maxMessageSize=8388608 bytes" in (answer.remark or "")
+        assert "a message of maxMessageSize=8388608 bytes does not fit into" in (answer.remark or "")
         smaller = Command(RequestCode.UPDATE_BROKER_CONFIG, {}, b"maxMessageSize=1000\n")
         assert (await client.invoke(addr, smaller)).code == ResponseCode.SUCCESS

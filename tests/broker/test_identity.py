@@ -52,9 +52,9 @@ def test_a_v6_address_is_bracketed() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (BrokerOptions(broker_name="b", broker_ip1="nowhere"), "brokerIP1: 'nowhere' is no IP address"),
-        (BrokerOptions(broker_name="b", broker_ip1="10.0.0.1", broker_ip2="x"), "brokerIP2: 'x' is no IP address"),
-        (BrokerOptions(broker_name="a b", broker_ip1="10.0.0.1"), "brokerName: 'a b' is no name"),
+        (BrokerOptions(broker_name="b", broker_ip1="nowhere"), "brokerIP1: 'nowhere' is not an IP address"),
+        (BrokerOptions(broker_name="b", broker_ip1="10.0.0.1", broker_ip2="x"), "brokerIP2: 'x' is not an IP address"),
+        (BrokerOptions(broker_name="a b", broker_ip1="10.0.0.1"), "brokerName: 'a b' is not a legal name"),
         (BrokerOptions(broker_name="b", broker_cluster_name="", broker_ip1="10.0.0.1"), "brokerClusterName: ''"),
     ],
 )

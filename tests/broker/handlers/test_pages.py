@@ -125,7 +125,7 @@ async def test_a_page_that_is_too_large_is_made_smaller(caplog: pytest.LogCaptur
 async def test_a_whole_table_that_does_not_fit_is_refused_with_the_remedy() -> None:
     channel = Caller(max_frame_bytes=10_000).channel
     table = Table(2_000)
-    with pytest.raises(RequestRefused, match="entries fit into a frame of 10000 bytes; let a Skylark slave copy"):
+    with pytest.raises(RequestRefused, match="entries fit into a frame of 10000 bytes; use a Skylark slave"):
         table.page(PageRequestHeader(), channel=channel)
 
 

@@ -47,7 +47,7 @@ class Desk:
             put(self.store, "T", 0, b"x")
 
     def master_lives(self, *, is_known: bool = True) -> None:
-        self.known.told("ns", MASTER if is_known else None)
+        self.known.reported("ns", MASTER if is_known else None)
 
     def group(self, **changes: Any) -> None:
         self.room.groups.put(SubscriptionGroupConfig("group", **changes))

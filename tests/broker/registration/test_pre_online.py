@@ -123,7 +123,7 @@ async def test_it_waits_for_a_slave_that_lives_until_it_tells(caplog: pytest.Log
         slave.on(RequestCode.GET_ALL_CONSUMER_OFFSET, lambda request: slave.offsets)
         await online(made)
         assert made.room.offsets.table() == {"T@g": {0: 7}}
-    assert caplog.text.count(f"slave {slave.addr} does not tell its offsets") == 1
+    assert caplog.text.count(f"slave {slave.addr} did not give its offsets") == 1
 
 
 async def test_a_sync_master_waits_until_the_slave_copies_its_log() -> None:
@@ -173,7 +173,7 @@ async def test_it_waits_for_a_nameserver(caplog: pytest.LogCaptureFixture) -> No
         assert not made.members.is_lowest
         made.namesrv.on(RequestCode.GET_BROKER_MEMBER_GROUP, answer)
         await online(made)
-    assert caplog.text.count("no NameServer tells which slaves live") == 1
+    assert caplog.text.count("no NameServer says which slaves are alive") == 1
 
 
 async def test_a_nameserver_of_version_4_names_nobody() -> None:

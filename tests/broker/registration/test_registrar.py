@@ -293,8 +293,9 @@ async def test_a_second_broker_of_its_name_and_id_is_an_error_in_the_log(caplog:
         assert len(namesrv.registered) > 1
         (record,) = [record for record in caplog.records if record.levelno == logging.ERROR]
         assert record.getMessage() == (
-            f"NameServer {addr} has another broker as broker-a with id 0, at 10.0.0.2:10911: while it runs, it and this"
-            " one, at 127.0.0.1:10911, displace each other; stop one of them, or give it another brokerName or brokerId"
+            f"NameServer {addr} has another broker as broker-a with id 0, at 10.0.0.2:10911: while both run, that one"
+            " and this one, at 127.0.0.1:10911, displace each other; stop one of them, or give it another brokerName or"
+            " brokerId"
         )
         # Another address is news.
         namesrv.answer = {"contestedBy": "10.0.0.3:10911"}

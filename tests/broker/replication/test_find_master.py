@@ -25,7 +25,7 @@ def finder(known: KnownMaster, **options: Any) -> MasterFinder:
 async def test_a_skylark_master_is_told_by_its_answer() -> None:
     async with broker() as master:
         known = KnownMaster()
-        known.told("namesrv", MasterAddress(master.addr, master.broker.ha_addr))
+        known.reported("namesrv", MasterAddress(master.addr, master.broker.ha_addr))
         assert await finder(known).find() == Target(master.broker.ha_addr, hello=True)
         await master.send("T", b"one")
         assert await finder(known).find() == Target(master.broker.ha_addr, hello=True, begin=0)
@@ -40,7 +40,7 @@ async def test_a_rocketmq_master_gets_no_hello(nursery: trio.Nursery) -> None:
     server = Server({RequestCode.GET_BROKER_RUNTIME_INFO: runtime})
     addr = await nursery.start(server.serve, "127.0.0.1", 0)
     known = KnownMaster()
-    known.told("namesrv", MasterAddress(addr, "127.0.0.1:10912"))
+    known.reported("namesrv", MasterAddress(addr, "127.0.0.1:10912"))
     assert await finder(known).find() == Target("127.0.0.1:10912", hello=False, begin=1073741824)
 
 
@@ -52,7 +52,7 @@ async def test_with_a_secret_nobody_is_asked() -> None:
 async def test_where_only_the_ha_address_is_known_the_other_is_guessed_a_few_times() -> None:
     wanted = finder(KnownMaster(), ha_master_address="127.0.0.1:2")
     for _ in range(GUESSES - 1):
-        with pytest.raises(OSError, match=r"127.0.0.1:1 is a Skylark broker is not known"):
+        with pytest.raises(OSError, match=r"127.0.0.1:1 did not say whether it is a Skylark broker"):
             await wanted.find()
     assert await wanted.find() == Target("127.0.0.1:2", hello=False)
 
@@ -87,5 +87,5 @@ async def test_an_unknown_master_is_waited_for(autojump_clock: trio.testing.Mock
         nursery.start_soon(find)
         await trio.testing.wait_all_tasks_blocked()
         assert not found
-        known.told("namesrv", MasterAddress("10.0.0.1:10911", "10.0.0.1:10912"))
+        known.reported("namesrv", MasterAddress("10.0.0.1:10911", "10.0.0.1:10912"))
     assert found == [Target("10.0.0.1:10912", hello=True)]

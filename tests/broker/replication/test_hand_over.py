@@ -36,10 +36,10 @@ class Rooms:
     meanwhile: list[Callable[[], None]] = field(default_factory=list)
 
     def acts(self) -> None:
-        self.members.told("n", {1: "s:1"})
+        self.members.reported("n", {1: "s:1"})
 
     def yields(self, addr: str = "") -> None:
-        self.members.told("n", {0: addr or self.addr, 1: "s:1"})
+        self.members.reported("n", {0: addr or self.addr, 1: "s:1"})
 
 
 @asynccontextmanager

@@ -107,7 +107,7 @@ def test_bytes_that_are_no_offset_close_the_connection(first: bytes) -> None:
 
 def test_an_offset_before_the_log_closes_the_connection() -> None:
     link = master_link(Log(text(5000), start=8192))
-    with pytest.raises(ProtocolError, match="no offset of a log from 8192 to 13192"):
+    with pytest.raises(ProtocolError, match="are not an offset of the log from 8192 to 13192"):
         link.receive(encode_report(4096), 0.0)
 
 
@@ -115,7 +115,7 @@ def test_a_report_of_what_was_never_sent_closes_the_connection() -> None:
     link = master_link(Log(text(9000)))
     link.receive(encode_report(4096), 0.0)
     link.next_range(0.0)
-    with pytest.raises(ProtocolError, match="was sent nothing behind 8192"):
+    with pytest.raises(ProtocolError, match="was sent the log only up to 8192"):
         link.receive(encode_report(8193), 0.0)
     assert link.acked == 4096
 
@@ -151,7 +151,7 @@ def test_a_master_tells_nothing_to_a_slave_that_cannot_prove_itself() -> None:
     master._nonce = b"another nonce..."
     master.receive(hello, 0.0)
     master.take_output()
-    with pytest.raises(ProtocolError, match="does not know our haSharedSecret"):
+    with pytest.raises(ProtocolError, match="does not have the haSharedSecret"):
         master.receive(claim, 0.0)
     assert sent_by(master, master_log) == b""
 
@@ -165,7 +165,7 @@ def test_a_slave_of_another_broker_is_told_so() -> None:
 
 def test_a_slave_with_more_than_the_master_is_refused() -> None:
     master_log, slave_log = Log(text(9000)), Log(text(9001))
-    with pytest.raises(ReplicationRefused, match=r"up to 9001, and the master only up to 9000: 1 bytes.*resyncSlave"):
+    with pytest.raises(ReplicationRefused, match=r"up to 9001, but the master only up to 9000: 1 bytes.*resyncSlave"):
         converse(master_link(master_log), master_log, slave_link(slave_log), slave_log)
     assert len(slave_log.data) == 9001
 
@@ -174,7 +174,7 @@ def test_a_slave_with_more_than_the_master_is_refused() -> None:
 def test_a_slave_with_other_bytes_is_refused(changed: int) -> None:
     master_log, slave_log = Log(text(20_000)), Log(text(9000))
     slave_log.data[changed] ^= 1
-    with pytest.raises(ReplicationRefused, match=r"other bytes than the master.*resyncSlave"):
+    with pytest.raises(ReplicationRefused, match=r"differs from the master's.*resyncSlave"):
         converse(master_link(master_log), master_log, slave_link(slave_log), slave_log)
 
 
@@ -182,19 +182,19 @@ def test_other_bytes_are_found_when_the_master_has_deleted_what_came_before() ->
     data = text(12_000)
     master_log, slave_log = Log(data[4096:], start=4096), Log(data[:5000])
     slave_log.data[4999] ^= 1
-    with pytest.raises(ReplicationRefused, match="other bytes than the master somewhere in 4096 to 5000"):
+    with pytest.raises(ReplicationRefused, match="differs from the master's somewhere in 4096 to 5000"):
         converse(master_link(master_log), master_log, slave_link(slave_log), slave_log)
 
 
 def test_a_slave_that_the_masters_cleaning_left_behind_is_refused() -> None:
     master_log, slave_log = Log(text(9000), start=8192), Log(text(4096))
-    with pytest.raises(ReplicationRefused, match="up to 4096, and the master's begins at 8192"):
+    with pytest.raises(ReplicationRefused, match="up to 4096, but the master's begins at 8192"):
         converse(master_link(master_log), master_log, slave_link(slave_log), slave_log)
 
 
 def test_a_gap_in_what_the_master_sends_closes_the_connection() -> None:
     slave = slave_link(Log(text(100)), hello=False)
-    with pytest.raises(ProtocolError, match="the master goes on at 200, and our log ends at 100"):
+    with pytest.raises(ProtocolError, match="the master goes on at 200, but this log ends at 100"):
         slave.receive(struct.pack(">qi", 200, 1) + b"x", 0.0)
 
 
@@ -211,9 +211,9 @@ def test_both_ends_say_something_now_and_then_and_notice_silence() -> None:
     slave.tick(5.1)
     assert slave.take_output() == encode_report(100)
     master.check(19.9)
-    with pytest.raises(ProtocolError, match="nothing was heard of it for 20 s"):
+    with pytest.raises(ProtocolError, match="nothing was received from it for 20 s"):
         master.check(20.1)
-    with pytest.raises(ProtocolError, match="nothing was heard of the master for 20 s"):
+    with pytest.raises(ProtocolError, match="nothing was received from the master for 20 s"):
         slave.tick(25.2)
 
 
@@ -246,7 +246,7 @@ def test_a_peer_must_say_who_it_is_in_time_however_it_trickles() -> None:
     link = master_link(log, replace(TERMS, hello_s=3.0))
     link.receive(b"\xffSKY", 2.9)
     assert link.silent_at() == 3.0
-    with pytest.raises(ProtocolError, match="did not say who it is in 3 s"):
+    with pytest.raises(ProtocolError, match="did not identify itself in 3 s"):
         link.check(3.0)
     plain = master_link(log, replace(TERMS, hello_s=3.0))
     plain.receive(encode_report(0), 2.9)

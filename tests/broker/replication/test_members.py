@@ -16,23 +16,23 @@ answers = st.lists(st.tuples(st.sampled_from(NAMESRVS), st.none() | addrs), max_
 def told(broker_id: int, *says: Mapping[int, str] | None) -> Members:
     members = Members(broker_id)
     for number, each in enumerate(says):
-        members.told(f"n{number}", each)
+        members.reported(f"n{number}", each)
     return members
 
 
 def test_a_slave_acts_while_no_lower_id_lives() -> None:
     members = told(1, {0: "m", 1: "s1", 2: "s2"})
     assert (members.is_acting, members.master_addr) == (False, "m")
-    members.told("n0", {1: "s1", 2: "s2"})
+    members.reported("n0", {1: "s1", 2: "s2"})
     assert (members.is_acting, members.master_addr) == (True, None)
-    members.told("n0", {0: "m", 1: "s1"})
+    members.reported("n0", {0: "m", 1: "s1"})
     assert (members.is_acting, members.master_addr) == (False, "m")
 
 
 def test_the_second_slave_acts_when_the_first_is_gone_too() -> None:
     members = told(2, {1: "s1", 2: "s2"})
     assert not members.is_acting
-    members.told("n0", {2: "s2"})
+    members.reported("n0", {2: "s2"})
     assert members.is_acting
 
 
@@ -49,7 +49,7 @@ def test_one_that_forgot_this_slave_or_is_silent_has_no_say() -> None:
 def test_when_all_are_silent_nothing_changes() -> None:
     acting, idle = told(1, {1: "s1"}), told(1, {0: "m", 1: "s1"})
     for members in (acting, idle):
-        members.told("n0", None)
+        members.reported("n0", None)
     assert (acting.is_acting, idle.is_acting, idle.master_addr) == (True, False, "m")
 
 
@@ -70,7 +70,7 @@ def test_a_slave_acts_exactly_when_it_knows_of_no_lower_id(
     views: dict[str, dict[int, str]] = {}
     expected, terms = False, 0
     for by, addrs in says:
-        members.told(by, addrs)
+        members.reported(by, addrs)
         views.pop(by, None)
         if addrs is not None and broker_id in addrs:
             views[by] = addrs

@@ -229,7 +229,7 @@ def test_nobody_sees_a_record_before_it_is_whole() -> None:
         (lambda raw: b"\0\0\xff\xff" + raw[4:], "size 65535"),
         (lambda raw: raw[:28] + bytes(7) + b"\5" + raw[36:], "at 5"),
         (lambda raw: raw[:-2] + b"\0\1", "where the record does"),
-        (lambda raw: raw.replace(b"\1A", b"\1/"), "no topic"),
+        (lambda raw: raw.replace(b"\1A", b"\1/"), "is not a topic"),
         (lambda raw: raw[:20] + bytes(4) + b"\0\1\0\0" + raw[28:], "is expected"),
         (lambda raw: SIZE_MAGIC.pack(64, BLANK_MAGIC) + raw[8:], "does not end with the file"),
         (lambda raw: bytes(len(raw)), "size 0"),

@@ -50,7 +50,7 @@ def test_changes(broker_id: int, events: list[str]) -> None:
 
 def test_a_demoted_master_needs_an_id_of_its_own() -> None:
     machine = RoleMachine(0)
-    with pytest.raises(ValueError, match="0 is no id of a slave"):
+    with pytest.raises(ValueError, match="0 is not a slave's id"):
         machine.demoted(0)
     assert machine.now.is_master
 

@@ -83,7 +83,7 @@ class Slave:
     log_end: int = 0
 
     def follow(self, addr: str, by: str = "ns") -> None:
-        self.known.told(by, MasterAddress(addr, "127.0.0.1:1"))
+        self.known.reported(by, MasterAddress(addr, "127.0.0.1:1"))
 
 
 @asynccontextmanager
@@ -292,7 +292,7 @@ async def test_nothing_is_copied_from_a_master_that_lost_its_disk(caplog: pytest
         await until(lambda: len(asked_again) >= 3)
         assert tables(copy.room) == before
         assert set(master.asked) == {RequestCode.GET_BROKER_RUNTIME_INFO}
-        assert "its log ends at 0, and the one here at 1000" in caplog.text
+        assert "its log ends at 0, but this slave's at 1000" in caplog.text
         while master.desk.store.log.end < 1_000:
             put(master.desk.store, "T", 0, bytes(100))
         await until(lambda: copy.sync.rounds >= 1)
