@@ -177,10 +177,10 @@ async def test_offsets_that_cannot_be_written_are_tried_again(caplog: pytest.Log
     async with running(room):
         room.fs.capacity = room.fs.used()
         room.offsets.commit("g", "T", 0, 7)
-        await until(lambda: "consumer offsets not appended" in caplog.text)
+        await until(lambda: "consumer offsets not written" in caplog.text)
         room.fs.capacity = 1 << 40
         await until(lambda: not room.offsets.dirty)
-    assert caplog.text.count("consumer offsets not appended") == 1
+    assert caplog.text.count("consumer offsets not written") == 1
     room.kill()
     assert room.offsets.query("g", "T", 0) == 7
 
