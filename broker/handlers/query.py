@@ -71,12 +71,12 @@ class QueryHandlers(Part):
         result = search.result
         if result.is_cut:
             logger.warning("query of key %s of %s stopped after %d entries", header.key[:100], header.topic, MAX_LOOKED)
-        header_out = QueryMessageResponseHeader(result.last_update_timestamp, result.last_update_physical_offset)
+        fields = QueryMessageResponseHeader(result.last_update_timestamp, result.last_update_physical_offset)
         if not result.records:
             text = "can not find message, maybe time range not correct"
-            return QUERY_MESSAGE.answer(request, header_out, code=ResponseCode.QUERY_NOT_FOUND, remark=text)
+            return QUERY_MESSAGE.answer(request, fields, code=ResponseCode.QUERY_NOT_FOUND, remark=text)
         remark = f"only the newest {MAX_LOOKED} entries of the index were searched" if result.is_cut else None
-        return QUERY_MESSAGE.answer(request, header_out, remark=remark, body=b"".join(result.records))
+        return QUERY_MESSAGE.answer(request, fields, remark=remark, body=b"".join(result.records))
 
     def view(self, channel: Channel, request: Command) -> Command:
         """33."""
