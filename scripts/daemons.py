@@ -143,7 +143,7 @@ def broker_daemon(home: Path, name: str, nameserver: str, port: int = 0, *option
     port = port or free_port()
     command = [
         str(BIN / "broker"), "--listen-port", str(port), "--bind-address", HOST, "--broker-ip1", HOST,
-        # The default HA port could collide: a port from free_port may be next to one of another daemon.
+        # By default this is the listen port minus 2, which another daemon may have when free_port chose the ports.
         "--fast-listen-port", "0",
         "--broker-name", name, "--namesrv-addr", nameserver, "--store-path-root-dir", str(home / name),
         # The broker must not depend on how full this machine's disk is, nor on the hour.
