@@ -2,11 +2,11 @@
 
     python -m bench.cold_read [--json] [--mib 4096] [--rounds N]
 
-A log of so many MiB is written through a broker. Then, each time: the broker stops, its files are dropped from the
+A log of ``--mib`` MiB is written through a broker. Then, each round: the broker stops, its files are dropped from the
 page cache, it starts again; sends without a reader are measured, then sends while another process pulls the log from
 its start as fast as it can. "ours" is with the reader, "limit" without; the limit of the reader's rate is a plain
-read of the same files, as cold. What the broker had read from disk, and its page faults that waited for the disk,
-are the kernel's counts.
+read of the same files, also uncached. The kernel counts the bytes that the broker read from disk, and its page faults
+that waited for the disk.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from mqcommon.message.message import Message
 from mqcommon.message.queue import MessageQueue
 from sdk import Producer, PullConsumer
 
-# What is sent while the log is read is not part of it.
+# Messages that are sent while the log is read go to another topic.
 SENDS = "sends"
 BODY_BYTES = 1024
 RECORD_BYTES = BODY_BYTES + 155
@@ -94,7 +94,7 @@ async def one_by_one(producer: Producer, times: list[float], over: trio.Event) -
 
 
 async def at_a_rate(producer: Producer, times: list[float], over: trio.Event) -> None:
-    """Times count from when a send was due, so that a stall is seen by all that were due in it."""
+    """Times count from when a send was due, so a stall shows in all sends that were due in it."""
 
     async def send(due: float) -> None:
         await producer.send(Message(SENDS, SENT_BODY))
@@ -163,7 +163,7 @@ async def fill(at: Cluster, mib: int) -> None:
 
 
 def drop(home: str) -> float:
-    """Put all files of the store out of the page cache, which works while nobody maps them; MB/s of a cold read."""
+    """Drop the store's files from the page cache, which works while no process maps them; MB/s of a cold read."""
     paths = [path for path in Path(home, BROKER).rglob("*") if path.is_file() and path.stat().st_size]
     done = seconds = 0.0
     for path in paths:

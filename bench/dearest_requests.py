@@ -2,8 +2,8 @@
 
     python -m bench.dearest_requests [--json] [--rounds N] [CODE ...]
 
-A second connection asks for something small all the time; its longest wait while a request is at work is how long
-others stood still. The limit is the longest wait while nothing is at work. Rows are sorted, the dearest first.
+A second connection sends a small request all the time; its longest wait while a request is handled is how long others
+were held up. The limit is its longest wait while the daemon is idle. Rows are sorted, the dearest first.
 """
 
 import argparse
@@ -64,7 +64,7 @@ class Peer:
 
 
 class Probe:
-    """Asks all the time; `longest_ms` is the longest wait since it was last taken."""
+    """Sends small requests all the time; `take_ms` returns the longest wait since the last call."""
 
     def __init__(self, addr: str, code: int, ext: dict[str, Any]) -> None:
         self._peer = Peer(addr)
@@ -93,7 +93,7 @@ class Probe:
 
 @dataclass(frozen=True)
 class Dear:
-    """A request; ``what`` makes it dear."""
+    """A request; ``what`` says why it is dear."""
 
     code: int
     what: str
@@ -146,7 +146,7 @@ def prepare_broker(peer: Peer) -> None:
 
 
 def broker_requests() -> list[Dear]:
-    """Of messages, topics and the broker itself."""
+    """Requests about messages, topics and the broker itself."""
     key = {"topic": "T", "key": "often", "beginTimestamp": "0"}
     many, too_many = (encode_batch([(0, b"", b"")] * count) for count in (MAX_MESSAGES, 190_000))
     return [
@@ -185,7 +185,7 @@ def broker_requests() -> list[Dear]:
 
 
 def client_requests() -> list[Dear]:
-    """Of heartbeats, members and offsets."""
+    """Requests about heartbeats, members and offsets."""
     groups = [ConsumerData(f"new-{n}", subscription_data_set=[SubscriptionData("T")]) for n in range(900)]
     tags = [ConsumerData("g", subscription_data_set=[SubscriptionData(f"T{n}", TAGS[:30_000]) for n in range(2)])]
     config = SubscriptionGroupConfig("g", attributes={f"k{n}": "v" for n in range(4_000)})
@@ -253,7 +253,7 @@ def namesrv_requests() -> list[Dear]:
 
 
 def crowd(addr: str) -> list[Peer]:
-    """Members of the group that lists show."""
+    """Connect many members of one group, for the requests that list members."""
     data = HeartbeatData(
         "c", [ProducerData("crowd")], [ConsumerData("crowd", subscription_data_set=[SubscriptionData("T")])]
     )
@@ -274,7 +274,7 @@ def measure(addr: str, probe: Probe, dear: Dear, rounds: int) -> Row:
         limit.append(probe.take_ms())
         peer = Peer(addr)
         answer = peer.ask(dear.code, dear.ext, dear.body)
-        time.sleep(0.02)  # what follows the answer counts, too
+        time.sleep(0.02)  # work after the answer counts, too
         ours.append(probe.take_ms())
         peer.close()
     return row(f"{dear.name} -> {answer.code}", "ms", ours, limit, rounds, smaller_is_better=True)

@@ -1,7 +1,7 @@
-"""The limit: a bare trio server that frames what comes and answers the same bytes.
+"""The limit: a bare trio server that splits its input into frames and answers the same bytes.
 
-It knows no headers and no messages: what a broker in plain trio can reach at the most. Run alone it serves until
-killed (``python -m bench.echo``); the other benches start it and measure it beside ours in one run.
+It decodes no headers and no messages, so it shows the most that a broker in plain trio can reach. Run alone it serves
+until killed (``python -m bench.echo``); the other benches start it and measure it in the same run.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ RECEIVE_BYTES_BULK = 1_048_576
 
 
 async def answer(stream: trio.SocketStream) -> None:
-    """Send every whole frame back, all that one read gave with one send."""
+    """Send every whole frame back; all frames of one read go with one send."""
     with contextlib.suppress(trio.BrokenResourceError):
         await _answer(stream)
 

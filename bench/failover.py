@@ -1,11 +1,11 @@
-"""The worst send while a server dies: two masters, one NameServer, senders that go on without a pause.
+"""The worst send while a server dies: two masters, one NameServer, senders that send without a pause.
 
     python -m bench.failover [--json] [--rounds N]
 
-Each round measures four spans of the same load: nobody dies; one master is killed (kill -9); one master is frozen
+Each round measures four spans of the same load: all servers run; one master is killed (kill -9); one master is frozen
 (SIGSTOP, its connections stay open); the NameServer is killed and started again, empty. The limit of the killed master
-and of the NameServer is the worst send while nobody dies; that of the frozen master is one try's share of the send
-timeout, before which nobody can know. A failed send ends the bench with exit code 1.
+and of the NameServer is the worst send while all run; that of the frozen master is one try's share of the send
+timeout, as a client cannot notice earlier. A failed send ends the bench with exit code 1.
 """
 
 import argparse
@@ -31,7 +31,7 @@ BROKER_OPTIONS = ("--mapped-file-size-commit-log", str(256 * 1024 * 1024), "--ma
 
 
 class Load:
-    """Senders without end; ``worst_ms`` since it was last set to 0."""
+    """Senders that never stop; ``worst_ms`` is the worst send since it was last set to 0."""
 
     def __init__(self, producer: Producer) -> None:
         self._producer = producer
@@ -121,7 +121,7 @@ async def worst_of(load: Load) -> float:
 
 
 async def span_with(daemon: Daemon, load: Load, before: Callable[[], None], after: Callable[[], None]) -> float:
-    """The worst send of a span at whose beginning ``before`` happens to a daemon; ``after`` brings it back."""
+    """The worst send of a span that begins with ``before`` on a daemon; ``after`` brings the daemon back."""
     before()
     try:
         return await worst_of(load)
@@ -132,7 +132,7 @@ async def span_with(daemon: Daemon, load: Load, before: Callable[[], None], afte
 
 
 async def one_round(home: Path) -> tuple[float, float, float, float]:
-    """Worst sends in ms: nobody dies, a master killed, a master frozen, the NameServer restarted."""
+    """Worst sends in ms: all run, a master killed, a master frozen, the NameServer restarted."""
     async with under_load(home) as (cluster, load):
         quiet = await worst_of(load)
         victim = cluster.brokers[1]

@@ -1,4 +1,4 @@
-"""What the benches share: daemons on loopback, medians, the table."""
+"""Shared by the benches: daemons on loopback, medians, the table."""
 
 import json
 import subprocess
@@ -18,7 +18,7 @@ BROKER = "bench"
 
 @dataclass(frozen=True)
 class Row:
-    """One figure, beside its limit measured in the same run."""
+    """One figure, and its limit measured in the same run."""
 
     name: str
     unit: str
@@ -35,7 +35,7 @@ def row(name: str, unit: str, ours: list[float], limit: list[float], n: int, *, 
 
 
 def show(rows: Iterator[Row], as_json: bool) -> None:
-    """Print each row when it is there."""
+    """Print each row as soon as it is measured."""
     if not as_json:
         print(f"{'name':<58} {'unit':<10} {'ours':>12} {'limit':>12} {'ratio':>6} {'n':>9}")
     for each in rows:
@@ -72,14 +72,14 @@ class Cluster:
 
 @contextmanager
 def cluster(*, store_dir: str | None = None, options: tuple[str, ...] = ()) -> Iterator[Cluster]:
-    """A NameServer and a broker as processes of their own, on loopback, with a store that goes away afterwards."""
+    """A NameServer and a broker as separate processes on loopback, with a store that is removed afterwards."""
     with tempfile.TemporaryDirectory(dir=store_dir) as home, cluster_at(home, options) as made:
         yield made
 
 
 @contextmanager
 def cluster_at(home: str, options: tuple[str, ...] = ()) -> Iterator[Cluster]:
-    """As `cluster`, on the store that is in the directory `BROKER` of ``home``, or comes to be there."""
+    """As `cluster`, on the store in the directory `BROKER` of ``home``, which is created when missing."""
     namesrv = namesrv_daemon(Path(home))
     broker = broker_daemon(Path(home), BROKER, namesrv.addr, 0, *options)
     daemons = [namesrv, broker]
@@ -94,7 +94,7 @@ def cluster_at(home: str, options: tuple[str, ...] = ()) -> Iterator[Cluster]:
 
 
 def in_turn(rounds: int, ours: Callable[[], float], limit: Callable[[], float]) -> tuple[list[float], list[float]]:
-    """Both sides, one after the other, so often; a first round of each warms up and does not count."""
+    """Measure both sides in turn, ``rounds`` times; a first round of each warms up and does not count."""
     found: tuple[list[float], list[float]] = ([], [])
     for number in range(rounds + 1):
         for side, run in enumerate((ours, limit)):

@@ -1,10 +1,10 @@
-"""How many processor instructions a send costs the broker, counted by valgrind: the same on a fast and on a slow day.
+"""How many processor instructions a send costs the broker, counted by valgrind, which does not depend on other load.
 
     python -m bench.instructions [--json] [--n 8000] [--tree DIRECTORY]
 
-Times move by a third on a shared machine; instructions move by a hundredth. `--tree` is another checkout, with a
-`.venv` of its own, whose broker is counted: so two commits are compared. What the daemon does by itself meanwhile
-counts, too. The limit is bench/echo.py with the same bytes. Needs valgrind (Debian: apt-get install valgrind).
+On a shared machine times vary by a third, instructions by a hundredth. To compare two commits, `--tree` names another
+checkout, with a `.venv` of its own, whose broker is counted. The daemon's own periodic work is counted, too. The limit
+is bench/echo.py with the same bytes. Needs valgrind (Debian: apt-get install valgrind).
 """
 
 import argparse
@@ -46,7 +46,7 @@ async def make_topic(addr: str) -> None:
 
 
 def counted(daemon: Daemon, drive: Callable[[], object]) -> int:
-    """Instructions of the daemon's whole life, in which ``drive`` uses it."""
+    """Instructions of the daemon from start to stop; ``drive`` uses it meanwhile."""
     out = daemon.log.with_suffix(".callgrind")
     daemon.command = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={out}", *daemon.command]
     daemon.start()
@@ -66,7 +66,7 @@ def counted(daemon: Daemon, drive: Callable[[], object]) -> int:
 
 
 def of_broker(tree: Path, count: int) -> int:
-    """Of a broker out of ``tree`` that stores so many messages."""
+    """Instructions of the broker in ``tree`` that stores ``count`` messages."""
     with tempfile.TemporaryDirectory() as home:
         daemon = broker_daemon(Path(home), BROKER, f"{HOST}:1")
         daemon.command = [str(tree / ".venv/bin/python"), str(tree / ".venv/bin/broker"), *daemon.command[1:]]
@@ -79,7 +79,7 @@ def of_broker(tree: Path, count: int) -> int:
 
 
 def of_echo(count: int) -> int:
-    """Of the echo that answers so many requests."""
+    """Instructions of the echo server that answers ``count`` requests."""
     with tempfile.TemporaryDirectory() as home:
         port = free_port()
         command = [sys.executable, "-m", "bench.echo", str(port)]

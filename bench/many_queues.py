@@ -1,10 +1,10 @@
-"""Very many queues: how soon new ones take their first message, and what a broker with all of them needs.
+"""Very many queues: the rate of first messages to new queues, and the resources of a broker with all of them.
 
     python -m bench.many_queues [--json] [--rounds N] [--topics 20000] [--queues 8] [--dir DIRECTORY]
 
-The store gets a message for each queue, as the broker's loop puts them; the limit is as many messages to one queue.
-Then each round starts a broker on it, asks it something, reads its memory and stops it. The limit is the same daemon
-on an empty store.
+The store gets one message for each queue, put as the broker's loop does; the limit is as many messages to one queue.
+Then each round starts a broker on the store, sends a request, reads the broker's memory use and stops it. The limit is
+the same daemon on an empty store.
 """
 
 import argparse
@@ -34,7 +34,7 @@ STOP_TIMEOUT_S = 120
 
 
 def make_store(directory: str, topics: int, queues: int) -> tuple[float, float]:
-    """Messages per second, each the first of its queue; and as many to one queue."""
+    """Messages per second: each the first of its queue; and as many messages to one queue."""
     metadata = Metadata(OsFiles(), f"{directory}/config", SystemClock(), BrokerOptions(store_path_root_dir=directory))
     metadata.open()
     for number in range(topics):

@@ -2,7 +2,7 @@
 
     python -m bench.many_topics [--json] [--topics N] [--at-once N]
 
-The limit is as many sends by the same producer to topics that have their routes already.
+The limit is the same number of sends by the same producer to topics whose routes it knows already.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from remoting.protocol.bodies.topic import TopicConfig
 from sdk import Admin, Producer
 
 BODY = b"first"
-# For brokers that have very much to register.
+# Long, because brokers have very many topics to register.
 SEND_TIMEOUT_MS = 60_000
 
 

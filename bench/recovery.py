@@ -3,7 +3,7 @@
     python -m bench.recovery [--json] [--rounds N] [--gib 2] [--unflushed-mib 64] [--segments 100] [--queues 10000]
                              [--dir DIRECTORY]
 
-A crash: a process writes a store of 2 GiB with queues and index, then 64 MiB behind the last checkpoint, and is killed.
+A crash: a process writes a store of 2 GiB with queues and index, then 64 MiB past the last checkpoint, and is killed.
 Each round opens a copy that shares the old files' bytes. The limit is reading the unflushed bytes and their CRC.
 A clean stop: 100 GiB of segments (all but the last are sparse) and 10,000 queues with messages. The limit is a start of
 the same daemon on an empty store.
@@ -60,7 +60,7 @@ def write_until(store: MessageStore, end: int) -> None:
 
 
 def make_crashed(directory: str, total: int, unflushed: int) -> None:
-    """Run in a process of its own; it kills itself."""
+    """Write the store and be killed; runs in a process of its own."""
     store = open_store(directory)
     write_until(store, total - unflushed)
     store.checkpoint(with_ends=True)
@@ -108,7 +108,7 @@ def read_tail(directory: str, unflushed: int) -> float:
 
 
 def copy_store(source: str, target: str) -> None:
-    """A copy in which whatever a recovery may change is its own; full commit log files are shared."""
+    """Copy all files that a recovery may change; full commit log files are shared."""
     shutil.rmtree(target, ignore_errors=True)
     logs = sorted(Path(source, "commitlog").iterdir())
     shared = {str(path) for path in logs[:-1]}
@@ -173,7 +173,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Starts of large stores, after a crash and after a clean stop")
     parser.add_argument("--rounds", type=int, default=5, help="starts of each; the median is shown")
     parser.add_argument("--gib", type=float, default=2, help="size of the crashed store")
-    parser.add_argument("--unflushed-mib", type=int, default=64, help="how much of it lies behind the checkpoint")
+    parser.add_argument("--unflushed-mib", type=int, default=64, help="how much of it is past the checkpoint")
     parser.add_argument("--segments", type=int, default=100, help="GiB of segments of the store that was stopped")
     parser.add_argument("--queues", type=int, default=10_000, help="its queues")
     parser.add_argument("--dir", help="where the stores are made; default: the directory for temporary files")

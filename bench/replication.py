@@ -1,11 +1,11 @@
-"""What slaves cost, and how fast one that is behind catches up. Real processes on loopback.
+"""What slaves cost, and how fast a slave that is behind catches up. Real processes on loopback.
 
     python -m bench.replication [--json] [--n 50000] [--rounds 3] [--mib 2048]
 
 Sends: "ours" is a SYNC_MASTER with one slave, "limit" an ASYNC_MASTER with one, in turn; the idle set costs next to
-nothing. Catch-up: a slave without a log starts beside a master that has so many MiB, once while nobody sends and once
-while 64 sends are in flight. Its limit is a plain copy of the same log to a file, through a socket on loopback,
-by two processes; the sends' limit is their rate before the slave came.
+nothing. Catch-up: a slave without a log joins a master that has ``--mib`` MiB, once without sends and once with 64
+sends in flight. Its limit is a plain copy of the same log to a file, through a socket on loopback, by two processes;
+the limit of the sends is their rate before the slave joined.
 """
 
 import argparse
@@ -70,7 +70,7 @@ def broker_set(role: str) -> Iterator[BrokerSet]:
 
 
 async def acked(at: BrokerSet) -> tuple[int, int]:
-    """Where the master's log ends, and the slave's as it told; -1 while it has told nothing."""
+    """The ends of the master's log and of the slave's, as the slave reports it; -1 before its first report."""
     async with Admin(at.at.nameserver) as admin:
         status = await admin.broker_ha_status(at.master.addr)
     rows = status.ha_connection_info
@@ -78,7 +78,7 @@ async def acked(at: BrokerSet) -> tuple[int, int]:
 
 
 async def until_acked(at: BrokerSet, offset: int) -> float:
-    """Seconds until the slave has told that it has all before ``offset``, from its first bytes on."""
+    """Seconds from the slave's first bytes until it reports that it has all before ``offset``."""
     started = 0.0
     with trio.fail_after(TIMEOUT_S):
         async with Admin(at.at.nameserver) as admin:
@@ -92,7 +92,7 @@ async def until_acked(at: BrokerSet, offset: int) -> float:
 
 
 def follow(at: BrokerSet) -> None:
-    """The slave runs and has all."""
+    """Start the slave and wait until it has the whole log."""
     at.slave.start()
     wait_ready([at.slave])
     end, _ = trio.run(acked, at)
@@ -146,7 +146,7 @@ async def fill(at: BrokerSet, mib: int) -> None:
 
 
 class Sends:
-    """Sends without end; ``count`` of them are acknowledged so far."""
+    """Sends that never stop; ``count`` of them are acknowledged so far."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -159,7 +159,7 @@ class Sends:
 
 
 async def catch_up(at: BrokerSet, in_flight: int) -> tuple[float, float, float]:
-    """MB/s of a slave that comes now; sends a second meanwhile, and in the time before."""
+    """MB/s of a slave that joins now; sends a second meanwhile, and before it joined."""
     sends, before, meanwhile = Sends(), 0.0, 0.0
     async with Producer(at.at.nameserver, batching=False, retries=0) as producer, trio.open_nursery() as nursery:
         for _ in range(in_flight):
@@ -180,7 +180,7 @@ async def catch_up(at: BrokerSet, in_flight: int) -> tuple[float, float, float]:
 
 
 def forget(at: BrokerSet) -> None:
-    """The slave stops, and its store is gone."""
+    """Stop the slave and remove its store."""
     at.slave.kill()
     subprocess.run(["rm", "-rf", str(at.slave.log.parent / "slave")], check=True)
 

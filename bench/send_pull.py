@@ -1,6 +1,6 @@
-"""Sends and pulls through real processes: one broker, one NameServer, this client. Ours and the limit in turn.
+"""Sends and pulls through real processes: one broker, one NameServer, this client. Skylark and the limit in turn.
 
-The limit is bench/echo.py: the same bytes there and back, without headers, messages or a store.
+The limit is bench/echo.py, which returns the same bytes without headers, messages or a store.
 """
 
 import argparse
@@ -104,8 +104,8 @@ async def pipeline(addr: str, frames: list[bytes], window: int, expect: bytes) -
 
 
 async def requests(addr: str, body: bytes, count: int, window: int, flag: int) -> float:
-    """Requests a second by a client that does what official clients do: encodes each request, decodes each answer,
-    finds its request by the correlation id. The echo's answers are its requests, so they carry the flag of answers.
+    """Requests a second by a client that works as official clients do: it encodes each request, decodes each answer and
+    finds its request by the correlation id. The echo's answers are its requests, so these have the flag of answers.
     """
     host, port = split_address(addr)
     channel = Channel(await connect(host, port), max_frame_bytes=MAX_FRAME_BYTES)
@@ -155,7 +155,7 @@ async def one_by_one(at: Cluster, body: bytes, count: int) -> float:
 
 
 async def echo_one_by_one(addr: str, frame: bytes, count: int) -> float:
-    """The same bytes there and back, in ms."""
+    """The median time in ms of the same bytes through the echo server."""
     host, port = split_address(addr)
     stream = await trio.open_tcp_stream(host, port)
     async with stream:
@@ -171,7 +171,7 @@ async def echo_one_by_one(addr: str, frame: bytes, count: int) -> float:
 
 
 async def awaited(at: Cluster, body: bytes, count: int, tasks: int, *, batching: bool) -> float:
-    """``await producer.send(...)`` a second, by so many tasks at once."""
+    """Calls of ``await producer.send(...)`` a second, by ``tasks`` tasks at once."""
     left = count
 
     async def work(producer: Producer) -> None:

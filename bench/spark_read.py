@@ -1,9 +1,9 @@
-"""Spark batch read, from the broker's log to an aggregate in the JVM, beside the limit: the same rows out of memory.
+"""Spark batch read, from the broker's log to an aggregate in the JVM. The limit: the same rows from memory.
 
     python -m bench.spark_read [--json] [--messages N] [--rounds N] [--nameserver ADDR]
 
-The limit is a Spark data source that hands over ready Arrow batches of the same columns again and again: what is left
-is Spark's own work. Both sides run the same query, which needs every row and every body, in the same session, in turn.
+The limit is a Spark data source that returns the same ready Arrow batches again and again, so only Spark's own work
+remains. Both sides run the same query, which needs every row and every body, in the same session, in turn.
 The session is up and warm before the clock runs. Without --nameserver a NameServer and a broker are started.
 """
 
@@ -55,7 +55,7 @@ SESSION: dict[str, bool | float | int | str | None] = {
 
 
 class MemorySource(DataSource):
-    """``rows`` rows out of the Arrow file ``file``, in ``partitions`` partitions."""
+    """``rows`` rows from the Arrow file ``file``, in ``partitions`` partitions."""
 
     @classmethod
     def name(cls) -> str:
@@ -126,7 +126,7 @@ def sample(nameserver: str, topic: str, file: Path) -> None:
 
 
 def seconds(frame: DataFrame, count: int) -> float:
-    """How long the query takes that needs every row and every body."""
+    """How long a query takes that needs every row and every body."""
     started = time.perf_counter()
     (found,) = frame.selectExpr("count(*) n", "sum(length(body)) bytes", "max(queueOffset) last").collect()
     took = time.perf_counter() - started

@@ -2,7 +2,7 @@
 
     python -m bench.startup [--json] [--rounds N]
 
-The limit is a Python process that imports trio and answers the same request: what the interpreter itself takes.
+The limit is a Python process that imports trio and answers the same request: the cost of the interpreter itself.
 """
 
 import argparse
@@ -25,7 +25,7 @@ IDLE_S = 2.0
 
 
 def start_and_ask(command: list[str], port: int, request: bytes, home: str) -> tuple[float, float]:
-    """(seconds to the first answer, resident MB after a while without work)."""
+    """(seconds to the first answer, resident MB after some idle time)."""
     started = time.perf_counter()
     process = subprocess.Popen(
         command, env={**os.environ, "HOME": home}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL

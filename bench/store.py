@@ -1,4 +1,4 @@
-"""Appends through the store alone, and what SYNC_FLUSH costs through a broker. Ours and the limit in turn.
+"""Appends through the store alone, and what SYNC_FLUSH costs through a broker. Skylark and the limit in turn.
 
     python -m bench.store [--n 300000] [--rounds 5] [--sends 60000] [--only append|flush] [--store-dir DIR] [--json]
 
@@ -34,7 +34,7 @@ TOPIC = "bench"
 QUEUES = 4
 BODY = b"x" * 128
 BATCH = 100
-# After so many messages the index catches up: as many as one turn of a busy broker's loop may bring.
+# The index catches up after this many messages, as many as one turn of a busy broker's loop may store.
 TURN = 1000
 CLUSTER = b"CLUSTER\x01DefaultCluster\x02"
 STORE_HOST = encode_host("127.0.0.1", 10911)
@@ -51,7 +51,7 @@ def batches(count: int) -> list[Batch]:
 
 @contextmanager
 def new_store(parent: str | None) -> Iterator[MessageStore]:
-    """An open, empty store that goes away afterwards."""
+    """An open, empty store that is removed afterwards."""
     with tempfile.TemporaryDirectory(dir=parent) as directory:
         store = MessageStore(OsFiles(), StoreOptions(directory), SystemClock(), STORE_HOST)
         store.open()
@@ -93,7 +93,7 @@ def append(parent: str | None, made: list[Batch], put: Callable[[MessageStore, l
 
 
 def copy(parent: str | None, count: int, at_once: int) -> float:
-    """Messages a second when their bytes are ready and only copied, so many at a time."""
+    """Messages a second when their bytes are ready and only copied, ``at_once`` at a time."""
     record_bytes = MIN_RECORD + len(BODY) + len(TOPIC) + len("UNIQ_KEY\x01\x02") + 32 + len(CLUSTER)
     record, entry, slot = bytes(record_bytes * at_once), bytes(ENTRY_BYTES * at_once), bytes(SLOT_BYTES)
     options = StoreOptions("")
@@ -121,7 +121,7 @@ def copy(parent: str | None, count: int, at_once: int) -> float:
 
 def append_rows(n: int, rounds: int, parent: str | None) -> Iterator[Row]:
     made = batches(n)
-    # As the broker does it: one message's properties end in what it adds, a batch's get that from the store.
+    # As in the broker: the handler adds the broker's properties to a single message, the store to those of a batch.
     single = [[(flag, body, properties + CLUSTER) for flag, body, properties in batch] for batch in made]
     n = len(made) * BATCH
     figures = in_turn(rounds, partial(append, parent, single, put_singly), partial(copy, parent, n, 1))

@@ -1,4 +1,4 @@
-"""Addresses of servers as they are written: ``host:port``. Pure."""
+"""Addresses of servers as text: ``host:port``. Pure."""
 
 
 def split_address(addr: str) -> tuple[str, int]:
@@ -6,17 +6,17 @@ def split_address(addr: str) -> tuple[str, int]:
     host, colon, port = addr.rpartition(":")
     is_number = port.isascii() and port.isdecimal() and len(port) <= 5
     if not colon or not host or not is_number or not 0 < int(port) < 65536:
-        raise ValueError(f"{addr!r} is no address of the form host:port")
+        raise ValueError(f"{addr!r} is not an address of the form host:port")
     return host.strip("[]"), int(port)
 
 
 def format_address(host: str, port: int) -> str:
-    """``host:port``; a v6 address stands in brackets."""
+    """``host:port``; a v6 address is put in brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def is_address(text: str) -> bool:
-    """Whether `split_address` takes ``text``."""
+    """Whether `split_address` accepts ``text``."""
     try:
         split_address(text)
     except ValueError:

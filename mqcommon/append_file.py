@@ -1,20 +1,20 @@
-"""A file of the machine's disk that only grows. Neighbour: files.py, which opens it."""
+"""A file on the machine's disk that only grows. Neighbour: files.py, which opens it."""
 
 import contextlib
 import os
 
 from mqcommon.descriptors import Descriptors
 from mqcommon.errors import DiskFull
-from mqcommon.full_disk import full_disk_is_told
+from mqcommon.full_disk import raising_disk_full
 
 
 class OsAppendFile:
-    """An unbuffered file: what ``write`` took is with the kernel."""
+    """An unbuffered file: bytes that ``write`` has accepted are in the kernel's page cache."""
 
     def __init__(self, path: str, descriptors: Descriptors) -> None:
         self.path = path
         self._descriptors = descriptors
-        with full_disk_is_told(path):
+        with raising_disk_full(path):
             self._fd = descriptors.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
         self._size = os.fstat(self._fd).st_size
         self._directory_synced = False
@@ -22,11 +22,11 @@ class OsAppendFile:
     def write(self, data: bytes) -> None:
         rest = memoryview(data)
         try:
-            with full_disk_is_told(self.path, len(data)):
+            with raising_disk_full(self.path, len(data)):
                 while rest:
                     rest = rest[os.write(self._fd, rest) :]
         except (OSError, DiskFull):
-            with contextlib.suppress(OSError):  # the first error is the one to tell
+            with contextlib.suppress(OSError):  # the first error is the one to report
                 os.ftruncate(self._fd, self._size)
             raise
         self._size += len(data)

@@ -1,7 +1,7 @@
-"""Checks of what callers pass. Pure.
+"""Checks of arguments. Pure.
 
-A wrong type is a TypeError, a wrong value an InvalidArgument (a ValueError). The text names the argument and shows what
-it got, cut to one line. A bool is no number here: it is never meant as one.
+A wrong type raises TypeError, a wrong value InvalidArgument (a ValueError). The text names the argument and shows its
+value, cut to one line. A bool does not count as a number, since it is never meant as one.
 Neighbours: `Message` and `MessageQueue` check themselves with these; `sdk.checked` reads checks from annotations.
 """
 
@@ -29,7 +29,7 @@ def shown(value: object) -> str:
 
 
 def wrong_type(name: str, wanted: str, value: object, hint: str = "") -> TypeError:
-    """What to raise when argument ``name`` is not ``wanted``."""
+    """The error to raise when argument ``name`` is not ``wanted``."""
     return TypeError(f"{name} must be {wanted}, not {shown(value)}{hint}")
 
 
@@ -66,7 +66,7 @@ def check_int(name: str, value: object, least: int = -LONG_MAX - 1, most: int = 
 
 
 def check_milliseconds(name: str, value: object) -> None:
-    """``value`` must be a number that a timeout can have."""
+    """``value`` must be a number of milliseconds that can be a timeout."""
     if not isinstance(value, int | float) or isinstance(value, bool):
         raise wrong_type(name, "a number of milliseconds", value)
     if not isfinite(value) or not 0 < value <= INT_MAX:

@@ -1,8 +1,8 @@
-"""Small files, replaced whole: after a crash there is the old content or the new, never a mixture.
+"""Small files, replaced as a whole: after a crash there is the old content or the new, never a mixture.
 
-The order of steps is the point: the new bytes are on disk before the name points at them, and the name is on disk
+This depends on the order of steps: the new bytes are on disk before the name points at them, and the name is on disk
 before the caller goes on. With ``keep_backup`` the old content stays as ``<path>.bak``, as RocketMQ keeps it.
-A file that is replaced keeps its permissions and its owner; a new one is for its owner only.
+A file that is replaced keeps its permissions and its owner; only its owner can read a new one.
 """
 
 import os
@@ -15,7 +15,7 @@ from mqcommon.files import FileSystem
 def write_atomic(fs: FileSystem, path: str, data: bytes | Iterable[bytes], *, keep_backup: bool = False) -> None:
     """Replace ``path`` by ``data``, whole or in pieces; blocks until it survives power loss."""
     tmp = path + ".tmp"
-    if fs.exists(tmp):  # of a write that a crash cut off
+    if fs.exists(tmp):  # left by a write that a crash interrupted
         fs.remove(tmp)
     file = fs.open_append(tmp)
     try:
@@ -28,15 +28,15 @@ def write_atomic(fs: FileSystem, path: str, data: bytes | Iterable[bytes], *, ke
     finally:
         file.close()
     if keep_backup and fs.exists(path):
-        fs.rename(path, path + ".bak")  # a crash right here leaves only the backup: read_or_backup takes it
+        fs.rename(path, path + ".bak")  # a crash here leaves only the backup, which read_or_backup reads
     fs.rename(tmp, path)
     fs.fsync_dir(os.path.dirname(path))
 
 
 def read_or_backup(fs: FileSystem, path: str, check: Callable[[bytes], object] | None = None) -> bytes | None:
-    """The content of ``path``, else of its backup; None when neither exists.
+    """The content of ``path``, or else of its backup; None when neither exists.
 
-    ``check`` raises ValueError on content that is not whole (and so does not count); empty content never counts.
+    ``check`` raises ValueError on damaged content, which is then not used; empty content counts as damaged.
     """
     damage = None
     for candidate in (path, path + ".bak"):

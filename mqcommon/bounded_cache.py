@@ -1,6 +1,6 @@
-"""A cache whose keys come from peers: bounded by bytes, whatever these send. Pure.
+"""A cache whose keys come from peers: bounded by bytes, whatever the peers send. Pure.
 
-What was put first goes first; a hit costs one dict lookup.
+The oldest entries are dropped first; a hit costs one dict lookup.
 """
 
 from collections.abc import Callable
@@ -9,12 +9,12 @@ from typing import Generic, TypeVar
 K = TypeVar("K")
 V = TypeVar("V")
 
-# What an entry takes besides what its owner says: its place in two dicts.
+# The bytes that an entry takes in two dicts, besides the size that `put` is given.
 ENTRY_BYTES = 200
 
 
 class BoundedCache(Generic[K, V]):
-    """At most ``max_bytes`` of entries. ``get(key)`` is None when the key is not there."""
+    """At most ``max_bytes`` of entries. ``get(key)`` is None when there is no such key."""
 
     __slots__ = ("_max_bytes", "_sizes", "_table", "get", "used_bytes")
 
@@ -29,7 +29,7 @@ class BoundedCache(Generic[K, V]):
         return len(self._table)
 
     def put(self, key: K, value: V, size: int) -> None:
-        """Keep ``value``, which with its key takes ``size`` bytes, in place of the oldest; not when it is too large."""
+        """Keep ``value``, which takes ``size`` bytes with its key, and drop the oldest. A too large one is not kept."""
         size += ENTRY_BYTES
         if size > self._max_bytes or key in self._table:
             return

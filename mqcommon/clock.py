@@ -1,11 +1,11 @@
-"""Time as an argument: pure code gets ``now_ms``; what is around it gets a Clock."""
+"""Time is an argument: pure code gets ``now_ms``, other code gets a Clock."""
 
 import time
 from typing import Protocol
 
 
 class Clock(Protocol):
-    """Wall time for what is stored and shown, monotonic time for deadlines; both in ms."""
+    """Wall time to store and show, monotonic time for deadlines; both in ms."""
 
     def now_ms(self) -> int: ...
 

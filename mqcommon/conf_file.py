@@ -1,6 +1,6 @@
-"""Changes to a conf file that a user wrote: values are replaced in place, all else stays as it was.
+"""Changes a conf file that a user wrote: values are replaced in place, the rest stays as it was.
 
-Neighbours: options.py reads these files; the daemons keep here what an administrator changed at run time.
+Neighbours: options.py reads these files; the daemons save options here that an administrator changed at run time.
 """
 
 from collections.abc import Mapping
@@ -21,10 +21,10 @@ def edit(text: str, changes: Mapping[str, str]) -> str:
 
 
 def save_changes(fs: FileSystem, path: str, changes: Mapping[str, str]) -> None:
-    """Apply ``changes`` to the file, which is made when missing; the old one stays as ``.bak``. Blocks."""
+    """Apply ``changes`` to the file, which is created when missing; the old one is kept as ``.bak``. Blocks."""
     data = fs.read(path) if fs.exists(path) else b""
     try:
         text, encoding = data.decode("utf-8"), "utf-8"
-    except UnicodeDecodeError:  # the encoding of Java's own properties, which never fails
+    except UnicodeDecodeError:  # the encoding of Java's own properties; decoding it never fails
         text, encoding = data.decode("iso-8859-1"), "iso-8859-1"
     write_atomic(fs, path, edit(text, changes).encode(encoding), keep_backup=True)

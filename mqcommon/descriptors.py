@@ -1,8 +1,7 @@
-"""Opening files while the process, or the machine, runs out of descriptors.
+"""Opening files when the process, or the machine, runs out of descriptors.
 
-A failed open is no failed fsync: it may succeed a moment later. OutOfDescriptors tells the two apart. What must be
-opened to write, to sync or to roll to the next file draws on a reserve of descriptors that are held for that; reads
-do not.
+A failed open, unlike a failed fsync, may succeed a moment later, so it has an error of its own, OutOfDescriptors.
+Opens that are needed to write, to sync or to roll to the next file may use a reserve of descriptors; reads may not.
 Neighbour: files.py.
 """
 
@@ -21,7 +20,7 @@ _NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 
 
 class Descriptors:
-    """Opens files; holds ``spare`` descriptors for when there are no others. For any thread."""
+    """Opens files; holds a reserve of ``spare`` descriptors for when no others are left. For any thread."""
 
     def __init__(self, spare: int = 0) -> None:
         self._wanted = spare
@@ -30,13 +29,13 @@ class Descriptors:
         self._fill()
 
     def open(self, path: str, flags: int, *, must: bool = True) -> int:
-        """As os.open; a new file is for its owner only. Errors and ``must`` as in `take`."""
+        """As os.open; only its owner can read a new file. Errors and ``must`` are as in `take`."""
         return self.take(path, lambda: os.open(path, flags | os.O_CLOEXEC, 0o600), must=must)
 
     def take(self, path: str, call: Callable[[], T], *, must: bool = True) -> T:
-        """The result of ``call``, which takes one descriptor for the file ``path``.
+        """The result of ``call``, which opens one descriptor for the file ``path``.
 
-        OutOfDescriptors when none is left; with ``must``, not in the reserve either.
+        Raises OutOfDescriptors when none is left; with ``must`` only when the reserve is empty, too.
         """
         if len(self._spare) < self._wanted:
             self._fill()
@@ -46,14 +45,14 @@ class Descriptors:
             except OSError as error:
                 if error.errno not in _NO_DESCRIPTORS:
                     raise
-                # Another thread, or a new connection, may take the one that is given up: then the next one is.
+                # Another thread or a new connection may take the descriptor that is freed; then free the next one.
                 if not (must and self._give_up_one()):
                     raise OutOfDescriptors(
                         f"{path} cannot be opened: {error.strerror}: raise the limit of open files (ulimit -n)"
                     ) from error
 
     def fsync_dir(self, path: str) -> None:
-        """Make the names in a directory survive power loss."""
+        """Make the names in a directory survive a power loss."""
         fd = self.open(path or ".", os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(fd)

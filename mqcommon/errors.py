@@ -1,27 +1,27 @@
-"""Every exception of ours.
+"""All exceptions of Skylark.
 
 SkylarkError
 ├── UserError                 a user's mistake: one clear line, exit code 1, no traceback
-│   ├── ConfigError           a conf file or an option: file, line, key, remedy
+│   ├── ConfigError           a bad conf file or option: file, line, key, remedy
 │   └── InvalidArgument       a value that a call cannot use; a ValueError, too
 ├── ProtocolError             the peer sent bytes that are not the protocol: close the connection
 ├── RequestRefused            raised in a handler: becomes the error answer, the connection lives
-├── RemotingError             a request of ours got no answer
-│   ├── ConnectFailed         nobody listens, or not in time
+├── RemotingError             a request got no answer
+│   ├── ConnectFailed         nothing listens there, or not in time
 │   │   └── WrongBroker       another broker listens there
 │   ├── NoNameServer          none of the NameServers answers
 │   ├── ConnectionLost        closed while the request was in flight
 │   ├── RequestTimeout        no answer before the deadline
-│   ├── FrameTooLarge         longer than peers take: nothing was sent
+│   ├── FrameTooLarge         longer than peers accept: nothing was sent
 │   └── TooManyRequests       more requests wait on one connection than the limit
 ├── BrokerError               a server answered with an error code
 ├── RouteNotFound             no NameServer knows the topic
-├── ReplicationRefused        a slave cannot follow its master until somebody acts
+├── ReplicationRefused        a slave cannot follow its master until an administrator acts
 ├── SendFailed                a message could not be stored anywhere before the deadline
 └── StoreError
     ├── StoreLocked           another broker holds the directory
-    ├── StoreCorrupt          rot: file, offset, reason
-    ├── FileClosed            unmapped or removed under whoever was about to use it
+    ├── StoreCorrupt          damaged bytes: file, offset, reason
+    ├── FileClosed            unmapped or removed before it was used
     └── DiskFull              no room for the next file
         └── OutOfDescriptors  a file could not be opened now; an OSError, too
 """
@@ -36,7 +36,7 @@ class UserError(SkylarkError):
 
 
 class ConfigError(UserError):
-    """A conf file or option that cannot be used as it stands."""
+    """A conf file or option that cannot be used."""
 
 
 class InvalidArgument(UserError, ValueError):
@@ -44,11 +44,11 @@ class InvalidArgument(UserError, ValueError):
 
 
 class ProtocolError(SkylarkError):
-    """The peer sent something that is not the protocol; its connection can only be closed."""
+    """The peer sent bytes that violate the protocol; its connection can only be closed."""
 
 
 class RequestRefused(SkylarkError):
-    """A handler says no; the peer gets ``code`` and ``remark``, and the connection goes on."""
+    """A handler refuses a request; the peer gets ``code`` and ``remark``, and the connection stays open."""
 
     def __init__(self, code: int, remark: str) -> None:
         super().__init__(code, remark)
@@ -76,7 +76,7 @@ class ConnectFailed(RemotingError):
 
 
 class WrongBroker(ConnectFailed):
-    """Another broker than ``wanted`` listens at ``addr``: nothing was done there."""
+    """A broker other than ``wanted`` listens at ``addr``; it did nothing."""
 
     def __init__(self, addr: str, wanted: str, found: str = "") -> None:
         super().__init__(addr, f"{found or 'another broker'} listens there, not {wanted}")
@@ -84,7 +84,7 @@ class WrongBroker(ConnectFailed):
 
 
 class NoNameServer(RemotingError):
-    """None of the NameServers answers; ``__cause__`` is what became of the last one asked."""
+    """None of the NameServers answers; ``__cause__`` is the error of the last one asked."""
 
     def __init__(self, addrs: str, reason: str) -> None:
         super().__init__(addrs, reason)
@@ -124,7 +124,7 @@ class RequestTimeout(RemotingError):
 
 
 class FrameTooLarge(RemotingError):
-    """A frame of ours has more bytes than the peer takes; nothing of it was sent."""
+    """The frame has more bytes than the peer accepts; nothing of it was sent."""
 
     def __init__(self, size: int, limit: int) -> None:
         super().__init__(size, limit)
@@ -161,9 +161,9 @@ class BrokerError(SkylarkError):
 
 
 class RouteNotFound(SkylarkError):
-    """No NameServer has a route for ``topic``, or not to the broker wanted.
+    """No NameServer has a route for ``topic``, or none to the wanted broker.
 
-    ``is_passing``: servers are starting or away; the same question may be answered later.
+    ``is_passing``: servers are starting or cannot be reached, so a later request may succeed.
     """
 
     def __init__(self, topic: str, reason: str = "", *, is_passing: bool = False) -> None:
@@ -178,7 +178,7 @@ class RouteNotFound(SkylarkError):
 
 
 class ReplicationRefused(SkylarkError):
-    """A slave cannot follow this master: the text says why, and what its user can do."""
+    """A slave cannot follow this master: the text says why, and what an administrator can do."""
 
 
 class SendFailed(SkylarkError):
@@ -186,7 +186,7 @@ class SendFailed(SkylarkError):
 
 
 class StoreError(SkylarkError):
-    """The store cannot go on with what it was asked."""
+    """The store cannot do what was asked."""
 
 
 class StoreLocked(StoreError):
@@ -194,7 +194,7 @@ class StoreLocked(StoreError):
 
 
 class StoreCorrupt(StoreError):
-    """Bytes on disk are not what was written: stop, and say where."""
+    """Bytes on disk are not those that were written; the text says where."""
 
     def __init__(self, file: str, offset: int, reason: str) -> None:
         super().__init__(file, offset, reason)
@@ -207,7 +207,7 @@ class StoreCorrupt(StoreError):
 
 
 class FileClosed(StoreError):
-    """The file was unmapped or removed while somebody was about to use it."""
+    """The file was unmapped or removed before it could be used."""
 
 
 class DiskFull(StoreError):
@@ -215,7 +215,7 @@ class DiskFull(StoreError):
 
 
 class OutOfDescriptors(DiskFull, OSError):
-    """No file descriptor was left to open a file with. As with a full disk, what needs one is refused until there is.
+    """No file descriptor was left to open a file. As with a full disk, writes are refused until there is one.
 
-    Nothing was written or synced, so nothing is lost: the caller may try again. (An fsync that fails is an OSError.)
+    Nothing was written or synced, so nothing is lost: the caller may try again. (A failed fsync is an OSError.)
     """

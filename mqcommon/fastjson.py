@@ -1,7 +1,7 @@
 """fastjson's pretty form, with tabs and bare number keys: RocketMQ's metadata files, and what its mqadmin prints.
 
-Not standard JSON. A map with number keys stands on one line with its closing brace on the next, and a set on one
-line, as fastjson leaves them.
+Not standard JSON. As in fastjson's output, a map with number keys is on one line with its closing brace on the next,
+and a set is on one line.
 """
 
 import json

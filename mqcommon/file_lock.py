@@ -9,8 +9,8 @@ from mqcommon.errors import StoreLocked
 class OsFileLock:
     """An exclusive lock on a file, with the holder's pid in it.
 
-    Two locks, because they see different rivals: a POSIX record lock is what RocketMQ's Java broker takes, but it
-    does not hold against another open of the same process; flock does.
+    It takes two locks, as they exclude different processes: RocketMQ's Java broker takes a POSIX record lock, but that
+    does not exclude a second open by the same process; flock does.
     """
 
     def __init__(self, path: str) -> None:

@@ -1,11 +1,11 @@
-"""Disk as an argument: what stores write through, so that a test can lose unsynced bytes, tear writes and fill up.
+"""The disk is an argument: stores write through it, so a test can lose unsynced bytes, tear writes and fill the disk.
 
-``FileSystem`` is the seam; ``OsFiles`` is the machine's disk. Paths are plain strings.
-What is written survives the death of this process at once, and power loss after ``sync()``. The first ``sync()`` of
-an open file also syncs its directory: it may be new, or left by a process that was killed before it synced anything.
-A full disk is ``DiskFull``, never a SIGBUS: maps are allocated before they are mapped. A file that cannot be opened for
-want of descriptors is ``OutOfDescriptors``. New files and directories are for their owner only: they hold messages
-and secrets.
+``FileSystem`` is the interface; ``OsFiles`` is the machine's disk. Paths are plain strings.
+Written bytes survive the death of this process at once, and a power loss after ``sync()``. The first ``sync()`` of
+an open file also syncs its directory, since the file may be new, or left by a process that was killed before its sync.
+A full disk raises ``DiskFull`` and never causes a SIGBUS, because files are allocated before they are mapped. When no
+descriptor is left, opening raises ``OutOfDescriptors``. Only their owner can read new files and directories: they hold
+messages and secrets.
 Neighbours: append_file.py, descriptors.py, full_disk.py, file_lock.py, atomic.py (whole small files); broker/store and
 broker/meta.
 """
@@ -24,7 +24,7 @@ from mqcommon.append_file import OsAppendFile
 from mqcommon.descriptors import Descriptors
 from mqcommon.errors import DiskFull, FileClosed, StoreCorrupt
 from mqcommon.file_lock import OsFileLock
-from mqcommon.full_disk import full_disk_is_told
+from mqcommon.full_disk import raising_disk_full
 from mqcommon.page_cache import address_of, populate, resident, syncfs
 
 
@@ -45,7 +45,7 @@ class AppendFile(Protocol):
         """Append all of ``data``, or none of it and raise DiskFull."""
 
     def sync(self) -> None:
-        """Make all that was written survive power loss. Blocks: call it in a thread."""
+        """Make all written bytes survive a power loss. Blocks: call it in a thread."""
 
     def size(self) -> int: ...
 
@@ -62,31 +62,31 @@ class MappedFile(Protocol):
     view: mmap.mmap
 
     def allocate(self, end: int) -> None:
-        """Give the bytes before ``end`` their blocks on disk, so that writing them cannot fail. DiskFull else."""
+        """Allocate disk blocks for the bytes before ``end``, so that writing them cannot fail. Raises DiskFull."""
 
     def sync(self) -> None:
-        """Make all that was written survive power loss. Blocks: call it in a thread. FileClosed after ``close``."""
+        """Make all written bytes survive a power loss. Blocks: use a thread. Raises FileClosed after ``close``."""
 
     def resident(self, at: int, size: int) -> bool:
-        """Whether these bytes are in memory, so that taking them from ``view`` does not wait for the disk."""
+        """Whether these bytes are in memory, so that reading them from ``view`` does not wait for the disk."""
 
     def pread(self, at: int, size: int) -> bytes:
-        """These bytes, from disk if need be. Blocks, and lets other threads run meanwhile, as ``view`` does not.
+        """These bytes, read from disk if necessary. Blocks; unlike ``view`` it lets other threads run meanwhile.
 
-        For any thread, also while the file is closed or removed; FileClosed when it was closed before.
+        For any thread, even while another closes or removes the file. Raises FileClosed when it was closed before.
         """
 
     def pwrite(self, at: int, data: memoryview) -> None:
-        """Write these bytes, as by ``view``, but many at a time: no page is zeroed before. Blocks; as ``pread``."""
+        """Write these bytes; for many, this is cheaper than ``view``, as pages are not zeroed first. As ``pread``."""
 
     def send(self, socket_fd: int, at: int, size: int) -> int:
-        """Give these bytes to a non-blocking socket; returns how many it took. Blocks for the disk, as ``pread``."""
+        """Send these bytes to a non-blocking socket; returns how many it took. Blocks for the disk, as ``pread``."""
 
     def populate(self, at: int, size: int) -> None:
-        """Make the pages of these bytes ready, so that writing to them is cheap. For any thread, as `pread`."""
+        """Map the pages of these bytes in advance, so that writing to them is cheap. For any thread, as ``pread``."""
 
     def close(self) -> None:
-        """Give up file and map; a memoryview that is still held keeps its bytes readable."""
+        """Close the file and the map; a memoryview that is still held keeps its bytes readable."""
 
 
 class FileLock(Protocol):
@@ -96,7 +96,7 @@ class FileLock(Protocol):
 
 
 class FileSystem(Protocol):
-    """What a store needs of a disk."""
+    """The operations of a disk that a store needs."""
 
     def exists(self, path: str) -> bool: ...
 
@@ -113,7 +113,7 @@ class FileSystem(Protocol):
         """Replace ``new`` by ``old`` in one step."""
 
     def take_mode(self, path: str, like: str) -> None:
-        """Give ``path`` the permissions of ``like``, and its owner and group where this process may."""
+        """Give ``path`` the permissions of ``like``, and its owner and group if this process may do that."""
 
     def size(self, path: str) -> int: ...
 
@@ -123,36 +123,36 @@ class FileSystem(Protocol):
         """Up to ``size`` bytes from ``at`` on, without mapping the file; fewer at its end."""
 
     def boot_id(self) -> str:
-        """Names this run of the machine: what was written under the same id is in its page cache. "" is unknown."""
+        """The id of this boot, "" when unknown. Bytes written since the same boot are in the page cache."""
 
     def open_append(self, path: str) -> AppendFile:
-        """Open a file for appending; it is made when missing."""
+        """Open a file for appending; it is created when missing."""
 
     def open_map(self, path: str, size: int = 0, *, create: bool, allocated: int | None = None) -> MappedFile:
-        """Map the first ``size`` bytes of a file; 0 is all of it.
+        """Map the first ``size`` bytes of a file; 0 means all of it.
 
-        ``create`` makes a missing file, lengthens a short one with zeros, and allocates its blocks, so that no later
-        write can fail for want of room: all, or the first ``allocated`` bytes' (then see MappedFile.allocate).
-        Without it the file is mapped as it lies; a short one is StoreCorrupt.
+        ``create`` creates a missing file, lengthens a short one with zeros, and allocates its blocks, so that no later
+        write can find the disk full. It allocates all bytes, or the first ``allocated`` (see MappedFile.allocate).
+        Without ``create`` the file is mapped as it is; a short one raises StoreCorrupt.
         """
 
     def fsync_dir(self, path: str) -> None:
-        """Make the names in a directory survive power loss."""
+        """Make the names in a directory survive a power loss."""
 
     def sync_all(self, path: str) -> None:
-        """Make all that was written to the file system of ``path`` survive power loss. Blocks: call it in a thread."""
+        """Make all bytes written to the file system of ``path`` survive a power loss. Blocks: call it in a thread."""
 
     def disk_usage(self, path: str) -> DiskUsage: ...
 
     def free_ratio(self, path: str) -> float:
-        """Free share of the file system, 0.0 to 1.0."""
+        """The free share of the file system, 0.0 to 1.0."""
 
     def lock(self, path: str) -> FileLock:
         """Take the lock file ``path``, or raise StoreLocked at once."""
 
 
 class OsFiles:
-    """The machine's own disk. ``spare_descriptors`` are kept for what must be opened: a daemon's store has some."""
+    """The machine's own disk. ``spare_descriptors`` is the reserve for files that must be opened; stores have one."""
 
     def __init__(self, spare_descriptors: int = 0) -> None:
         self._descriptors = Descriptors(spare_descriptors)
@@ -173,10 +173,10 @@ class OsFiles:
         if not path or os.path.isdir(path):
             return
         self.mkdirs(os.path.dirname(path))
-        with full_disk_is_told(path):
+        with raising_disk_full(path):
             try:
                 os.mkdir(path, 0o700)
-            except FileExistsError:  # made by somebody else meanwhile, or no directory
+            except FileExistsError:  # created by someone else meanwhile, or not a directory
                 if not os.path.isdir(path):
                     raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path) from None
 
@@ -223,7 +223,7 @@ class OsFiles:
         self._descriptors.fsync_dir(path)
 
     def sync_all(self, path: str) -> None:
-        # It tells of errors since Linux 5.8.
+        # It reports write errors since Linux 5.8.
         fd = self._descriptors.open(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             syncfs(fd)
@@ -234,7 +234,7 @@ class OsFiles:
         return DiskUsage(*shutil.disk_usage(path))
 
     def free_ratio(self, path: str) -> float:
-        # used / (used + free) is what df shows: root's reserve is no room for us
+        # as df shows it, used / (used + free): root's reserve is not free for this process
         usage = self.disk_usage(path)
         return usage.free / ((usage.used + usage.free) or 1)
 
@@ -243,7 +243,7 @@ class OsFiles:
 
 
 class OsMappedFile:
-    """A shared map; the descriptor stays open beside it, for ``sync`` and ``pread``."""
+    """A shared map; the descriptor stays open too, for ``sync`` and ``pread``."""
 
     def __init__(
         self, path: str, descriptors: Descriptors, size: int = 0, *, create: bool, allocated: int | None = None
@@ -251,17 +251,17 @@ class OsMappedFile:
         self.path = path
         self._descriptors = descriptors
         self._allocated = 0
-        # A number of a closed descriptor is soon that of another file: it is closed when its last reader is done.
+        # The number of a closed descriptor is soon reused for another file, so the last reader closes the descriptor.
         self._lock = threading.Lock()
         self._readers = 0
         self._closed = False
         created = create and not os.path.exists(path)
-        with full_disk_is_told(path):
+        with raising_disk_full(path):
             self._fd = descriptors.open(path, os.O_RDWR | (os.O_CREAT if create else 0), must=create)
         self._directory_synced = False
         try:
             self.size = self._prepare(size, create, allocated)
-            # A map has a descriptor of its own.
+            # A map duplicates the descriptor.
             self.view = descriptors.take(path, lambda: mmap.mmap(self._fd, self.size), must=create)
             self._address = address_of(self.view)
         except BaseException:
@@ -271,7 +271,7 @@ class OsMappedFile:
             raise
 
     def _prepare(self, size: int, create: bool, allocated: int | None) -> int:
-        """Make sure that the file has ``size`` bytes, allocated when it may be written to; returns what to map."""
+        """Make sure that the file has ``size`` bytes, allocated when it is written to; returns how many to map."""
         length = os.fstat(self._fd).st_size
         size = size or length
         if size == 0:
@@ -280,7 +280,7 @@ class OsMappedFile:
             try:
                 self.allocate(size if allocated is None else allocated)
             except DiskFull:
-                if length < size:  # what was allocated before the room ran out
+                if length < size:  # give back what was allocated before the disk was full
                     os.ftruncate(self._fd, length)
                 raise
             if allocated is not None and length < size:
@@ -290,19 +290,19 @@ class OsMappedFile:
         return size
 
     def allocate(self, end: int) -> None:
-        # A hole in a mapped file is filled when its page is first written, and on a full disk that is a SIGBUS.
+        # A hole in a mapped file gets its block when its page is first written; on a full disk that causes a SIGBUS.
         if end <= self._allocated:
             return
         missing, room = end - os.fstat(self._fd).st_blocks * 512, os.fstatvfs(self._fd)
-        with full_disk_is_told(self.path, end - self._allocated):
-            if missing > room.f_bavail * room.f_frsize:  # to try all the same takes ms, at each send that is refused
+        with raising_disk_full(self.path, end - self._allocated):
+            if missing > room.f_bavail * room.f_frsize:  # trying takes milliseconds, for each refused send
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             os.posix_fallocate(self._fd, self._allocated, end - self._allocated)
         self._allocated = end
 
     def sync(self) -> None:
-        # On Linux a shared map is the page cache itself, so fdatasync writes what was stored through the map, as
-        # msync (mmap.flush) does; but os.fdatasync lets other threads run, and mmap.flush of Python 3.11 does not.
+        # On Linux a shared map is the page cache itself, so fdatasync writes the bytes stored through the map, as
+        # msync (mmap.flush) does. But os.fdatasync lets other threads run, and mmap.flush of Python 3.11 does not.
         with self._reading() as fd:
             os.fdatasync(fd)
         if not self._directory_synced:
@@ -359,7 +359,7 @@ class OsMappedFile:
             return
         view: mmap.mmap | None = getattr(self, "view", None)
         if view is not None:
-            with contextlib.suppress(BufferError):  # someone still reads: the map goes with the last memoryview
+            with contextlib.suppress(BufferError):  # still read: the map is freed with the last memoryview
                 view.close()
         if self._fd >= 0:
             os.close(self._fd)

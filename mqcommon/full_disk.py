@@ -1,4 +1,4 @@
-"""ENOSPC and EDQUOT as one error that says what to do. Neighbour: files.py."""
+"""Turns ENOSPC and EDQUOT into one error that says what to do. Neighbour: files.py."""
 
 import contextlib
 import errno
@@ -12,8 +12,8 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 @contextlib.contextmanager
-def full_disk_is_told(path: str, needed: int = 0) -> Iterator[None]:
-    """DiskFull when there is no room for so many bytes; 0: for a new name, which needs some too."""
+def raising_disk_full(path: str, needed: int = 0) -> Iterator[None]:
+    """Raise DiskFull when there is no room for ``needed`` bytes, or, with 0, for a new name in a directory."""
     try:
         yield
     except OSError as error:

@@ -1,9 +1,9 @@
-"""How this process's C library deals with memory that is freed.
+"""What this process's C library does with freed memory.
 
-By default glibc gives large blocks back to the kernel at once, and gets them page by page anew for the next batch or
-answer, which needs as much: an eighth of the time of a Spark read, and more than the copying itself in a broker that
-hands out megabytes (measured). A process that does such work keeps up to 64 MiB instead, and gives back what lies
-between blocks in use now and then.
+By default glibc gives large blocks back to the kernel at once, and gets them again page by page for the next batch or
+answer of that size. Measured, this takes an eighth of the time of a Spark read, and more than the copying itself in a
+broker that sends megabytes. A process that does such work keeps up to 64 MiB instead, and gives back free pages between
+used blocks from time to time.
 """
 
 import ctypes
@@ -11,11 +11,11 @@ import ctypes
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
 _KEEP_BYTES = 64 * 1024 * 1024
-_LARGEST_BLOCK = 32 * 1024 * 1024  # glibc takes no larger value
+_LARGEST_BLOCK = 32 * 1024 * 1024  # the largest value that glibc accepts
 
 
 def keep_freed_memory() -> None:
-    """For this process, from now on; nothing happens where the C library is not glibc."""
+    """Keep freed memory in this process from now on. Does nothing when the C library is not glibc."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(_M_MMAP_THRESHOLD, _LARGEST_BLOCK)
@@ -23,9 +23,9 @@ def keep_freed_memory() -> None:
 
 
 def give_back_freed_memory() -> None:
-    """Give the pages that hold no block in use back to the kernel.
+    """Give pages without used blocks back to the kernel.
 
-    Blocks for some milliseconds, so call it in a thread. Nothing happens where the C library is not glibc.
+    Blocks for some milliseconds, so call it in a thread. Does nothing when the C library is not glibc.
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:

@@ -28,7 +28,7 @@ TRANS_OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 TRANS_CHECK_MAX_TIME_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 TIMER_TOPIC = "rmq_sys_wheel_timer"
 SYSTEM_TOPIC_PREFIX = "rmq_sys_"
-# With a broker's name: a topic whose route tells brokers of RocketMQ who of their set lives.
+# Followed by a broker's name: a topic whose route tells RocketMQ's brokers which members of their set are alive.
 MEMBER_GROUP_PREFIX = f"{SYSTEM_TOPIC_PREFIX}SYNC_BROKER_MEMBER_"
 
 RETRY_PREFIX = "%RETRY%"
@@ -39,7 +39,7 @@ TOPIC_MAX_LENGTH = 127
 RETRY_TOPIC_MAX_LENGTH = 255
 GROUP_MAX_LENGTH = 255
 
-# A topic with more queues would make every look at its queues a long one.
+# With more queues than this, every loop over the queues of a topic would take long.
 MAX_QUEUE_NUMS = 65_536
 MAX_PERM = PERM_READ | PERM_WRITE | PERM_INHERIT
 
@@ -67,7 +67,7 @@ _UNSENDABLE_TOPICS = _SYSTEM_TOPICS - {AUTO_CREATE_TOPIC, BENCHMARK_TOPIC, TRACE
 
 
 class SystemTopic(NamedTuple):
-    """A topic that every broker makes at its start."""
+    """A topic that every broker creates when it starts."""
 
     name: str
     queue_nums: int
@@ -83,7 +83,7 @@ def system_topics(
     broker_topic: bool = True,
     trace_topic: bool = False,
 ) -> list[SystemTopic]:
-    """RocketMQ 5.3's list; ``auto_create_queue_nums`` is None where topics are not created by sending."""
+    """The list of RocketMQ 5.3; ``auto_create_queue_nums`` is None when sends do not create topics."""
     read_write, inherited = PERM_READ_WRITE, PERM_READ_WRITE | PERM_INHERIT
     topics = [
         SystemTopic(SELF_TEST_TOPIC, 1, read_write),
@@ -107,7 +107,7 @@ def system_topics(
 
 
 def check_topic(topic: str) -> None:
-    """Refuse what is no topic name."""
+    """Refuse a text that is not a topic name."""
     if not topic.strip():
         raise RequestRefused(_INVALID_PARAMETER, "The specified topic is blank.")
     if not _LEGAL_NAME.fullmatch(topic):
@@ -131,7 +131,7 @@ def check_topic_is_sendable(topic: str) -> None:
 
 
 def check_group(group: str) -> None:
-    """Refuse what is no group name."""
+    """Refuse a text that is not a group name."""
     if not group.strip():
         raise RequestRefused(_INVALID_PARAMETER, "the specified group is blank")
     if len(group) > GROUP_MAX_LENGTH:
@@ -143,7 +143,7 @@ def check_group(group: str) -> None:
 
 
 def is_system_topic(topic: str) -> bool:
-    """Whether RocketMQ reserves the name on every cluster; topics named after cluster and broker are not in it."""
+    """Whether RocketMQ reserves the name on every cluster; topics named after a cluster or broker do not count."""
     return topic in _SYSTEM_TOPICS or topic.startswith(SYSTEM_TOPIC_PREFIX)
 
 
@@ -156,12 +156,12 @@ def is_dlq_topic(topic: str) -> bool:
 
 
 def retry_topic(group: str) -> str:
-    """Where messages that ``group`` could not consume wait for their next try."""
+    """The topic in which messages that ``group`` could not consume wait for their next delivery."""
     return RETRY_PREFIX + group
 
 
 def can_have_retry_topic(group: str) -> bool:
-    """Whether a record can hold the name of the group's retry topic, which has a prefix more."""
+    """Whether a record can hold the name of the group's retry topic, which is longer by a prefix."""
     return len(retry_topic(group).encode()) <= RETRY_TOPIC_MAX_LENGTH
 
 

@@ -1,6 +1,6 @@
 """One option: its declaration as a dataclass field, and the reading of its value from text.
 
-Bounds and choices are checked here, so that conf file, command line and update requests fail with the same words.
+Bounds and choices are checked here, so conf file, command line and update requests give the same errors.
 Neighbours: options.py (conf files), option_texts.py (command line and docs).
 """
 
@@ -82,15 +82,15 @@ def camel_case(name: str) -> str:
 
 
 def value_text(value: Value) -> str:
-    """A value as it stands in a conf file."""
+    """A value as a conf file has it."""
     return ("true" if value else "false") if isinstance(value, bool) else str(value)
 
 
 def parse_value(o: Option, text: str, source: str, line: int = 0) -> Value:
-    """The value of ``text``, or a ConfigError that says where, what and what to give instead."""
+    """The value of ``text``. Raises a ConfigError that says where, what is wrong and what to give instead."""
     text = text.strip()
     name = place(source, line)
-    if source not in (o.flag, o.env):  # those name the option themselves
+    if source not in (o.flag, o.env):  # these name the option themselves
         name += f"{o.key}: "
     if o.kind is str:
         return _parse_text(o, text, name)
@@ -146,7 +146,7 @@ def _range(o: Option) -> str:
 
 
 def place(source: str, line: int = 0) -> str:
-    """The head of an error: which file, which line."""
+    """The beginning of an error text: which file, which line."""
     if not source:
         return ""
     return f"{source}:{line}: " if line else f"{source}: "

@@ -1,4 +1,4 @@
-"""What users see of an options class: command-line flags and the table in docs/conf.md."""
+"""The texts made from an options class: command-line flags and the table in docs/conf.md."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
@@ -13,9 +13,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 def click_options(cls: type[Any]) -> Callable[[F], F]:
     """Add a ``--kebab-case`` flag per option to a click command.
 
-    Values reach the command as text, or None when not given; ``given_options`` picks those for ``load_conf``, which
-    checks them, so that a flag and a conf line fail with the same words. Secrets get no flag: others see a
-    command line in the process list.
+    Values reach the command as text, or None when not given. ``given_options`` selects those that were given for
+    ``load_conf``, which checks them, so a flag and a conf line give the same errors. Secrets have no flag, because
+    other users can see a command line in the process list.
     """
 
     def decorate(command: F) -> F:
@@ -31,7 +31,7 @@ def click_options(cls: type[Any]) -> Callable[[F], F]:
 
 
 def given_options(cls: type[Any], arguments: Mapping[str, Any]) -> dict[str, str]:
-    """Of a click command's arguments, those that are options of ``cls`` and were given."""
+    """The arguments of a click command that are options of ``cls`` and were given."""
     names = [o.name for o in options_of(cls)]
     return {name: str(arguments[name]) for name in names if arguments.get(name) is not None}
 

@@ -1,11 +1,11 @@
-"""Options: a frozen dataclass is the only home of a default.
+"""Options: one frozen dataclass per daemon declares all of them, with their defaults.
 
 Declare fields with ``option()``; conf files, command lines, ``getBrokerConfig`` and docs/conf.md derive from them.
 A field ``listen_port`` is RocketMQ's key ``listenPort`` (another spelling: ``key=``) and the flag ``--listen-port``.
 
 Order of precedence: command line, conf file, environment variable (``env=``), default.
-A ``ConfigError`` names file, line, key and remedy. RocketMQ's own keys that we accept without using them stand in
-the class variable ``ignored_keys``.
+A ``ConfigError`` names file, line, key and remedy. RocketMQ's keys that are accepted without effect are in the class
+variable ``ignored_keys``.
 Neighbours: option_fields.py (declaration, one value), option_texts.py (command line, docs), the daemons' options.py.
 """
 
@@ -24,7 +24,7 @@ from mqcommon.option_texts import click_options, given_options, markdown_table
 
 T = TypeVar("T")
 
-# A change of options that a peer sends is read on the event loop. A whole conf file of RocketMQ's has some 15 KB.
+# A peer's change of options is read on the event loop. A whole conf file of RocketMQ has some 15 KB.
 MAX_UPDATE_BYTES = 64 * 1024
 MAX_UPDATE_LINES = 1_000
 
@@ -54,9 +54,9 @@ def load_conf(
     environ: Mapping[str, str] | None = None,
     warnings: list[str] | None = None,
 ) -> T:
-    """Read a conf file; ``overrides`` (by field name or key, as text) beat it, and it beats the environment.
+    """Read a conf file. ``overrides`` (by field name or key, as text) beat it, and it beats the environment.
 
-    What is odd but no error (a key given twice, a RocketMQ key that Skylark does not use) is added to ``warnings``.
+    Harmless mistakes (a key given twice, a RocketMQ key that Skylark does not use) are added to ``warnings``.
     """
     options = {o.key: o for o in options_of(cls)}
     warnings = [] if warnings is None else warnings
@@ -123,7 +123,7 @@ def update(options: T, text: str) -> T:
         o = known.get(key)
         if o is None:
             raise ConfigError(f"{key}: {_unknown(key, known)}")
-        if o.secret and value == _SECRET_TEXT:  # a client sent back what to_properties showed it
+        if o.secret and value == _SECRET_TEXT:  # a client sent back the masked value of to_properties
             continue
         parsed = parse_value(o, value, "")
         if parsed == getattr(options, o.name):
@@ -141,10 +141,10 @@ def _read_text(file: str) -> str:
     except FileNotFoundError:
         raise ConfigError(f"{file}: no such file; name a conf file that exists") from None
     except OSError as error:
-        raise ConfigError(f"{file}: cannot be read: {error.strerror}; check the path and its rights") from None
+        raise ConfigError(f"{file}: cannot be read: {error.strerror}; check the path and its permissions") from None
     try:
         return data.decode("utf-8-sig")
-    except UnicodeDecodeError:  # the encoding that Java itself reads properties in, and which never fails
+    except UnicodeDecodeError:  # Java's own encoding of properties; decoding it never fails
         return data.decode("iso-8859-1")
 
 
@@ -175,5 +175,5 @@ def _unknown(key: str, options: Mapping[str, Option]) -> str:
 
 
 def _escape(text: str) -> str:
-    """Only what would change the reading: RocketMQ writes values plain, so ``:`` and ``=`` stay as they are."""
+    """Escape only what would be read differently: RocketMQ writes values plainly, so ``:`` and ``=`` stay."""
     return text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")

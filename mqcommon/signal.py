@@ -1,4 +1,4 @@
-"""`Signal`: wakes the task that waits for something to do."""
+"""`Signal` wakes the task that waits for work."""
 
 from typing import Any
 
@@ -8,8 +8,8 @@ import trio
 class Signal:
     """A flag with one task that waits for it.
 
-    `wait` returns when the flag is set, and takes it down: what is set while the task works makes its next `wait`
-    return at once, however often it was set. So nothing is lost, and nothing is done twice.
+    `wait` returns when the flag is set, and clears it. When the flag is set while the task works, once or more often,
+    its next `wait` returns at once. So no signal is lost, and work is not repeated.
     """
 
     __slots__ = ("_is_set", "_waiter")
@@ -28,15 +28,15 @@ class Signal:
                 trio.lowlevel.reschedule(waiter)
 
     def clear(self) -> None:
-        """Take the flag down without waiting: what was asked for is about to be done."""
+        """Clear the flag without waiting, because the work is about to be done anyway."""
         self._is_set = False
 
     def is_set(self) -> bool:
-        """Whether the flag was set and the task has not gone on yet."""
+        """Whether the flag is set and the task has not gone on yet."""
         return self._is_set
 
     async def wait(self) -> None:
-        """Return when the flag is set, and take it down. RuntimeError when another task waits."""
+        """Return when the flag is set, and clear it. Raises RuntimeError when another task waits."""
         if self._waiter is not None:
             raise RuntimeError("another task waits for this signal")
         if self._is_set:
@@ -47,6 +47,6 @@ class Signal:
         self._is_set = False
 
     def _abort(self, _: Any) -> trio.lowlevel.Abort:
-        """The task was cancelled while it waited."""
+        """Called when the task is cancelled while it waits."""
         self._waiter = None
         return trio.lowlevel.Abort.SUCCEEDED

@@ -1,6 +1,6 @@
 """The first thing that a console command imports, so that Ctrl-C while the rest is imported leaves no traceback.
 
-It imports nothing that takes time itself: `_signal` is what `signal` wraps in enums.
+It imports nothing slow itself: `_signal` is the fast module that `signal` wraps in enums.
 """
 
 import _signal  # type: ignore[import-not-found]  # built in, but typeshed leaves it out
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import NoReturn
 
-# What a shell reports for a process that SIGINT ended.
+# The exit code that a shell reports for a process that SIGINT ended.
 INTERRUPTED = 130
 
 
@@ -19,7 +19,7 @@ def start(place: str, **arguments: str) -> "NoReturn":
     """Import ``place`` ("module:function"), call it with ``arguments``, and exit with the code that it returns."""
     ignored = _signal.getsignal(_signal.SIGINT) == _signal.SIG_IGN
     if not ignored:
-        # The system's own way: the process ends by the signal, without a word.
+        # Restore the system's default: the signal ends the process silently.
         _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
     module, _, attribute = place.partition(":")
     __import__(module)

@@ -1,7 +1,7 @@
-"""What a NameServer takes of a registration: names and numbers that a broker would take, too. Pure.
+"""Which names and numbers of a registration a NameServer accepts: those that a broker accepts, too. Pure.
 
-What names a broker is checked whole; of its topics the bad ones are left out, so that they cost the others nothing:
-a client that cannot use a route refuses all of it. Neighbour: register.py.
+A registration with a bad broker name or address is refused. A bad topic is left out and the others are kept: a client
+refuses the whole route when it cannot use a part of it. Neighbour: register.py.
 """
 
 from mqcommon.errors import RequestRefused
@@ -15,7 +15,7 @@ MAX_FILTER_SERVERS = 64
 
 
 def check_broker(header: RegisterBrokerRequestHeader) -> None:
-    """Refuse a broker that could not be shown to clients."""
+    """Refuse a broker whose name, address or id clients could not use."""
     for name, value in (
         ("brokerName", header.broker_name),
         ("brokerAddr", header.broker_addr),
@@ -57,7 +57,7 @@ def queues_fault(queues: Queues) -> str | None:
 
 
 def own_topics(cluster: str, broker_name: str) -> frozenset[str]:
-    """The topics that each broker makes of its own names, which may have any characters."""
+    """The topics that each broker names after itself and its cluster; these names may have any characters."""
     return frozenset(topic.name for topic in system_topics(cluster, broker_name, auto_create_queue_nums=None))
 
 

@@ -1,6 +1,6 @@
 """KV config and the NameServer's own options: 100, 101, 102, 219, 318, 319.
 
-Those that change something answer when it is on disk, so they are slow handlers: the fsync runs in a thread.
+A change is answered once it is on disk, so its handler is a slow one: the fsync runs in a thread.
 Neighbours: kvconfig.py; mqcommon/conf_file.py edits the conf file that the NameServer was started with.
 """
 
@@ -81,7 +81,7 @@ def get_config(state: State, channel: Channel, request: Command) -> Command:
 
 
 async def update_config(state: State, channel: Channel, request: Command) -> Command:
-    """318: options that may change while running; they are kept in the conf file, if there is one."""
+    """318: change options while running. The changes are saved in the conf file, if there is one."""
     try:
         text, pairs = read_update(request.body)
     except ConfigError as error:
@@ -114,5 +114,5 @@ def _changes(old: NamesrvOptions, new: NamesrvOptions) -> dict[str, str]:
 
 
 def _not_written(error: Exception) -> RequestRefused:
-    logger.error("a change was refused, it could not be written: %s", error)
+    logger.error("change refused, it could not be written: %s", error)
     return RequestRefused(ResponseCode.SYSTEM_ERROR, f"not changed, the file could not be written: {error}")

@@ -1,8 +1,8 @@
-"""What brokers and clients ask of a NameServer, as plain functions: request in, answer out.
+"""Handlers for the requests of brokers and clients, as plain functions: request in, answer out.
 
 ``build_handlers`` is the table; a function gets the State, the Channel and the request. Texts and codes of
-refusals are RocketMQ's. Number keys in bodies are quoted for who wants that (``dialect_for``).
-Neighbours: routes.py thinks; register.py has 103 and 104, config_handlers.py the requests that write files.
+refusals are RocketMQ's. Number keys in bodies are quoted for peers that want that (``dialect_for``).
+Neighbours: routes.py decides; register.py has 103 and 104, config_handlers.py the requests that write files.
 """
 
 import logging
@@ -77,7 +77,7 @@ def build_handlers(state: State) -> dict[int, Handler]:
 
 
 def build_step_handlers(state: State) -> dict[int, StepHandler]:
-    """Code to handler, for what grows with the number of topics or of keys."""
+    """Code to handler, for requests whose work grows with the number of topics or keys."""
     table: dict[int, Callable[[State, Channel, Command], Steps[Command]]] = {
         RequestCode.WIPE_WRITE_PERM_OF_BROKER: wipe_write_perm,
         RequestCode.ADD_WRITE_PERM_OF_BROKER: add_write_perm,
@@ -99,7 +99,7 @@ def build_step_handlers(state: State) -> dict[int, StepHandler]:
 
 
 def query_data_version(state: State, channel: Channel, request: Command) -> Command:
-    """322: is what you know of me still true? Also a sign of life."""
+    """322: a broker asks whether its registration is still up to date. Counts as a heartbeat."""
     header = QUERY_DATA_VERSION.header(request)
     told = QUERY_DATA_VERSION.body(request) if request.body else DataVersion()
     known = state.routes.touch(header.cluster_name, header.broker_addr, channel, state.clock.monotonic_ms())
@@ -109,16 +109,16 @@ def query_data_version(state: State, channel: Channel, request: Command) -> Comm
 
 
 def heartbeat(state: State, channel: Channel, request: Command) -> Command:
-    """904: the least sign of life, each second from brokers that may have acting masters."""
+    """904: a heartbeat; brokers that may have acting masters send it every second."""
     header = BROKER_HEARTBEAT.header(request)
     if state.routes.touch(header.cluster_name, header.broker_addr, channel, state.clock.monotonic_ms()) is None:
-        # RocketMQ says nothing, and its brokers do not wait for an answer; ours then register again at once
+        # RocketMQ's NameServer does not answer, and its brokers do not wait. Skylark's brokers register again at once.
         raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"broker {header.broker_addr} is not registered")
     return request.respond()
 
 
 def get_member_group(state: State, channel: Channel, request: Command) -> Command:
-    """901: who of this broker set lives; nobody in a set that is not known."""
+    """901: the live members of a broker set; none for an unknown set."""
     header = GET_BROKER_MEMBER_GROUP.header(request)
     known = state.routes.members(header.broker_name)
     group = BrokerMemberGroup(known.broker_addrs if known else {}, header.broker_name, header.cluster_name)
@@ -129,7 +129,7 @@ def get_member_group(state: State, channel: Channel, request: Command) -> Comman
 
 
 def get_route(state: State, channel: Channel, request: Command) -> Command:
-    """105: where is this topic?"""
+    """105: the route of a topic."""
     header = GET_ROUTEINFO_BY_TOPIC.header(request)
     if state.is_waiting_for_brokers:
         raise RequestRefused(ResponseCode.SYSTEM_ERROR, "name server not ready")
@@ -165,7 +165,7 @@ def get_topics_of_cluster(state: State, channel: Channel, request: Command) -> S
 
 
 def get_system_topics(state: State, channel: Channel, request: Command) -> Command:
-    """304: the topics named after clusters and brokers, and a broker that knows its other system topics."""
+    """304: the topics named after clusters and brokers, and a broker to ask for the other system topics."""
     _check_allowed(state.options.enable_topic_list)
     names: dict[str, None] = {}
     broker_addr = None
@@ -188,7 +188,7 @@ def _topics_by_flag(
         _check_allowed(state.options.enable_topic_list)
         found: list[list[str]] = []
         for table in state.routes.tables():
-            for part in slices(list(table), NAMES):  # names alone: a tuple for each would be work for the collector
+            for part in slices(list(table), NAMES):  # names only: items() would make many tuples
                 found.append([topic for topic in part if topic in table and predicate(table[topic].topic_sys_flag)])
                 yield None
         return (yield from _topic_list(what, channel, request, found))
@@ -205,7 +205,7 @@ def delete_topic(state: State, channel: Channel, request: Command) -> Command:
 
 
 def register_topic(state: State, channel: Channel, request: Command) -> Command:
-    """217: queues of a topic, told by someone else than their brokers."""
+    """217: queues of a topic, registered by someone other than their brokers."""
     header = REGISTER_TOPIC_IN_NAMESRV.header(request)
     queues = REGISTER_TOPIC_IN_NAMESRV.body(request).queue_datas if request.body else []
     for queue in queues:
@@ -238,12 +238,12 @@ def add_write_perm(state: State, channel: Channel, request: Command) -> Steps[Co
 
 
 def is_skylark(request: Command) -> bool:
-    """Whether the peer is one of ours: others are told nothing that RocketMQ's NameServers do not say."""
+    """Whether the peer is a Skylark. Other peers get only the fields that RocketMQ's NameServers send."""
     return request.codec == CBOR or bool(request.ext and OFFER_FIELD in request.ext)
 
 
 def unreadable(error: ProtocolError) -> RequestRefused:
-    """The refusal of a request whose body is none."""
+    """The refusal of a request whose body cannot be read."""
     return RequestRefused(ResponseCode.SYSTEM_ERROR, f"the body cannot be read: {error}")
 
 

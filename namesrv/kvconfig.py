@@ -1,7 +1,7 @@
-"""KV config: namespaces of texts, the one thing that a NameServer keeps on disk.
+"""KV config: namespaces of keys and text values. It is all that a NameServer keeps on disk.
 
 kvConfig.json is RocketMQ's ``{"configTable":{namespace:{key:value}}}``. A change is on disk before it is
-visible, and before it is acknowledged; a change that could not be written did not happen.
+visible and before it is acknowledged; a change that cannot be written has no effect.
 Neighbours: handlers.py; mqcommon/atomic.py does the writing.
 """
 
@@ -33,14 +33,14 @@ class KvConfig:
 
     @classmethod
     def load(cls, fs: FileSystem, path: str) -> "KvConfig":
-        """Read the file; without one the config is empty. A damaged one is a UserError."""
+        """Read the file; without one the config is empty. Raises UserError when it is damaged."""
         path = os.path.expanduser(path)
         try:
             data = read_or_backup(fs, path, _parse)
         except StoreCorrupt as error:
             raise UserError(f"{error}; repair the file, or remove it to start with an empty KV config") from None
         except OSError as error:
-            raise UserError(f"{path}: cannot be read: {error.strerror}; check kvConfigPath and its rights") from None
+            raise UserError(f"{path}: cannot be read: {error.strerror}; check kvConfigPath and permissions") from None
         return cls(fs, path, _parse(data) if data is not None else {})
 
     def get(self, namespace: str, key: str) -> str | None:
@@ -48,7 +48,7 @@ class KvConfig:
         return self._table.get(namespace, {}).get(key)
 
     def namespace(self, namespace: str) -> Mapping[str, str] | None:
-        """All values of a namespace; None when there is none of that name."""
+        """All values of a namespace; None when it does not exist."""
         return self._table.get(namespace)
 
     async def put(self, namespace: str, key: str, value: str) -> None:
@@ -75,7 +75,7 @@ class KvConfig:
 
 
 def _pieces(table: Table) -> Iterator[bytes]:
-    """The file's content. A large table in one piece would keep the interpreter from all other threads meanwhile."""
+    """The file's content, in pieces: encoding a large table at once would hold the GIL and stop the event loop."""
     yield b'{"configTable":{'
     for number, (namespace, values) in enumerate(table.items()):
         yield (b"," if number else b"") + orjson.dumps(namespace) + b":{"
@@ -94,11 +94,11 @@ def _pieces(table: Table) -> Iterator[bytes]:
 
 
 def _parse(data: bytes) -> Table:
-    """The table in a file's content; ValueError when it is something else."""
+    """The table in a file's content. Raises ValueError when the content is not such a table."""
     content = orjson.loads(data)
     table = content.get("configTable") if isinstance(content, dict) else None
     if not isinstance(table, dict):
-        raise ValueError("no configTable in it")
+        raise ValueError("it has no configTable")
     for namespace, values in table.items():
         if not isinstance(values, dict) or not all(isinstance(value, str) for value in values.values()):
             raise ValueError(f"namespace {namespace} does not map keys to texts")

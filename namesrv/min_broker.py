@@ -1,6 +1,6 @@
-"""The lowest member of a broker set, which acts for a master that is away, and who is told when it changes. Pure.
+"""The lowest member of a broker set: the one that acts as the master while the master is away. Pure.
 
-RocketMQ calls it the min broker. Neighbours: routes.py asks after each change, notices.py tells (905).
+RocketMQ calls it the min broker. Neighbours: routes.py asks after each change, notices.py tells the slaves (905).
 """
 
 from collections.abc import Mapping
@@ -14,28 +14,28 @@ MinBroker = tuple[int, str]
 
 @dataclass(frozen=True, slots=True)
 class MinBrokerChange:
-    """A set has another lowest member. ``tell``: the addresses of all its slaves."""
+    """A set has a new lowest member. ``tell``: the addresses of all its slaves."""
 
     broker_name: str
     min_broker_id: int
     min_broker_addr: str
-    #: The former lowest member's, when it is gone.
+    #: The address of the former lowest member, when that has left.
     offline_broker_addr: str | None
-    #: The HA address of a master that has come.
+    #: The HA address of the master, when the new lowest member is a master.
     ha_broker_addr: str | None
     tell: tuple[str, ...]
 
 
 def min_broker(addrs: Mapping[int, str]) -> MinBroker:
-    """Of the members of a set that has some."""
+    """The lowest member of a set that is not empty."""
     lowest = min(addrs)
     return lowest, addrs[lowest]
 
 
 def change_of(name: str, before: MinBroker, addrs: Mapping[int, str], ha_addr: str) -> MinBrokerChange | None:
-    """What slaves need to be told when ``before`` was the lowest of what now are ``addrs``; None: nothing.
+    """The change to tell slaves of, when ``before`` was the lowest member and ``addrs`` are the members now, or None.
 
-    ``ha_addr`` is that of the lowest member now.
+    ``ha_addr`` is the HA address of the present lowest member.
     """
     now = min_broker(addrs)
     if now == before:

@@ -1,8 +1,9 @@
-"""The NameServer: wiring, and the one loop that forgets brokers which fell silent.
+"""The NameServer: wiring, and the loop that removes silent brokers.
 
-A broker is forgotten at once when its connection closes, else when a scan finds it silent for longer than it
-promised (120 s unless it said otherwise); its connection is then closed, so that it notices and registers anew.
-Neighbours: state.py is what it owns, handlers.py what it answers, notices.py what it tells; cli.py starts it.
+A broker is removed as soon as its connection closes. It is also removed when a scan finds it silent for longer than
+its heartbeat timeout (120 s unless it registered another); its connection is then closed, so that it notices and
+registers again.
+Neighbours: state.py (what this owns), handlers.py (requests), notices.py (messages to slaves); cli.py starts it.
 """
 
 import logging
@@ -26,14 +27,14 @@ from remoting.net.steps import Stepper
 
 logger = logging.getLogger(__name__)
 
-# Answering takes no time worth waiting for; only a peer that does not read can use this up.
+# Answers are made at once; only a peer that does not read makes the stop last this long.
 DRAIN_TIMEOUT_MS = 1_000
-# For its file, its log and connections to slaves that are told something.
+# Descriptors for its file, its log and the connections to slaves that get notices.
 OTHER_DESCRIPTORS = 256
 
 
 class Namesrv:
-    """One NameServer. ``run`` serves until cancelled; ``stop`` before that answers what is in flight."""
+    """One NameServer. ``run`` serves until cancelled; call ``stop`` first to answer the requests in flight."""
 
     def __init__(self, options: NamesrvOptions, *, clock: Clock | None = None, fs: FileSystem | None = None) -> None:
         fs = fs or OsFiles()
@@ -64,7 +65,7 @@ class Namesrv:
     async def run(self, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
         """Listen and serve until cancelled; starts with the address ``"ip:port"``.
 
-        Raises UserError (within an ExceptionGroup, as all nurseries do) when the port cannot be had.
+        Raises UserError (within an ExceptionGroup, as all nurseries do) when it cannot listen on the port.
         """
         options = self.state.options
         async with trio.open_nursery() as nursery:
@@ -94,13 +95,13 @@ class Namesrv:
             await trio.sleep(interval_ms / 1000)
             now_ms = clock.monotonic_ms()
             if now_ms - slept_from_ms > 2 * interval_ms + 1_000:
-                # It was we who stood still: what brokers sent meanwhile waits in the sockets. Hear it first.
-                logger.warning("this process stood still for %d ms; no broker is forgotten now", now_ms - slept_from_ms)
+                # This process was stopped, not the brokers: their heartbeats wait in the sockets. Read those first.
+                logger.warning("this process was stopped for %d ms; no broker is removed now", now_ms - slept_from_ms)
                 continue
             self.forget_silent_brokers(now_ms)
 
     def forget_silent_brokers(self, now_ms: int) -> None:
-        """One scan; ``now_ms`` is the monotonic clock's."""
+        """Scan once; ``now_ms`` is the time of the monotonic clock."""
         for live in self.state.routes.expire(now_ms):
             logger.warning("broker silent for more than %d ms: %s", live.heartbeat_timeout_ms, _name(live))
             live.connection.close(f"no heartbeat for {live.heartbeat_timeout_ms} ms")

@@ -1,9 +1,9 @@
-"""Tells slaves that the lowest member of their set changed (905), so that they act for it, or cease to, at once.
+"""Tells slaves that the lowest member of their set changed (905), so that they start or stop acting as master at once.
 
-A notice is sent once, to the address that the slave registered, and no answer is awaited; of several changes of one
-set that wait, the last is told. Slaves that act ask for the members of their set every second anyway. So whatever
-stands in the way costs that one notice, which is logged.
-Neighbours: min_broker.py (what changed), namesrv.py (calls `look` after whatever may change routes).
+A notice is sent once, to the address that the slave registered, without waiting for an answer. When several changes
+of a set wait, only the last is sent. A lost notice is logged and does little harm: slaves that may act as masters ask
+for the members of their set every second anyway.
+Neighbours: min_broker.py (what changed), namesrv.py (calls `look` after all that may change routes).
 """
 
 import logging
@@ -21,21 +21,21 @@ from remoting.protocol.requests.registrations import NOTIFY_MIN_BROKER_ID_CHANGE
 logger = logging.getLogger(__name__)
 
 MAX_WAITING = 1_000
-# For all slaves of a set together.
+# The time limit for all slaves of a set together.
 TELL_TIMEOUT_MS = 300
 
 
 class MinBrokerNotices:
-    """See the module. `run` it; `look` may be called before and meanwhile."""
+    """Sends the notices while `run` runs; `look` may be called before that, too."""
 
     def __init__(self, state: State) -> None:
         self._state = state
-        # The last change of each set that is not told yet.
+        # By set, the last change that was not sent yet.
         self._waiting: dict[str, MinBrokerChange] = {}
         self._wake = Signal()
 
     def look(self) -> None:
-        """Take what changed since the last call, and tell it soon, unless the options say no."""
+        """Queue notices of what changed since the last call, unless the options switch them off."""
         for change in self._state.routes.min_broker_changes():
             if not self._state.options.notify_min_broker_id_changed or not change.tell:
                 continue
@@ -46,14 +46,14 @@ class MinBrokerNotices:
             self._wake.set()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Send notices until cancelled."""
         async with open_client() as client:
             while True:
                 while not self._waiting:
                     await self._wake.wait()
                 change = self._waiting.pop(next(iter(self._waiting)))
                 logger.info(
-                    "lowest broker of %s is %d at %s, offline: %s, told: %s",
+                    "lowest broker of %s is %d at %s, offline: %s, notified: %s",
                     change.broker_name,
                     change.min_broker_id,
                     change.min_broker_addr,
@@ -77,6 +77,6 @@ async def _tell(client: RemotingClient, addr: str, change: MinBrokerChange) -> N
     try:
         await client.oneway(addr, NOTIFY_MIN_BROKER_ID_CHANGE.oneway(header))
     except RemotingError as error:
-        logger.info("slave not told of its lowest broker: %s", error)
+        logger.info("slave not notified of its lowest broker: %s", error)
     except Exception:
-        logger.exception("slave at %s not told of its lowest broker", addr)
+        logger.exception("slave at %s not notified of its lowest broker", addr)

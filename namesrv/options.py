@@ -1,4 +1,4 @@
-"""What can be set in namesrv.conf and on the command line; the only home of each default.
+"""The options of namesrv.conf and the command line, with their defaults.
 
 Keys are RocketMQ's. Those that may change while the NameServer runs (``mutable``) are read at each use.
 """
@@ -21,10 +21,10 @@ class NamesrvOptions:
         "", "conf file that keeps options changed by updateNamesrvConfig; set by -c, empty: they last until the stop"
     )
     scan_not_active_broker_interval: int = option(
-        5_000, "how often brokers that have fallen silent are looked for", unit="ms", minimum=10, mutable=True
+        5_000, "time between two scans for silent brokers", unit="ms", minimum=10, mutable=True
     )
     max_connections: int = option(
-        0, "most connections of brokers and clients; 0: what the limit of open files (ulimit -n) leaves", minimum=0
+        0, "most connections of brokers and clients; 0: as many as open files (ulimit -n) allow", minimum=0
     )
     server_channel_max_idle_time_seconds: int = option(
         120, "connections silent for this long are closed", unit="s", minimum=1
@@ -49,7 +49,7 @@ class NamesrvOptions:
         False, "show the slave with the lowest id as master of a set that lost its master", mutable=True
     )
     notify_min_broker_id_changed: bool = option(
-        False, "tell slaves that may act as masters at once when the lowest member of their set changed", mutable=True
+        False, "notify slaves that may act as masters as soon as the lowest member of their set changes", mutable=True
     )
     enable_all_topic_list: bool = option(True, "answer requests for the list of all topics", mutable=True)
     enable_topic_list: bool = option(
@@ -69,7 +69,7 @@ class NamesrvOptions:
     enable_controller_in_namesrv: bool = option(False, "not supported yet: must be false")
     use_tls: bool = option(False, "not supported yet: must be false", key="useTLS")
 
-    # threads, buffers and Netty: RocketMQ's way to run, not ours; what begins with "controller" belongs to a controller
+    # threads, buffers and Netty: RocketMQ's options that mean nothing here; "controller..." are a controller's options
     ignored_keys: ClassVar[frozenset[str]] = frozenset(
         {
             "clientRequestThreadPoolNums",

@@ -1,8 +1,8 @@
-"""103 and 104: brokers come and go.
+"""Brokers register (103) and unregister (104).
 
 A registration with very many topics is read in steps, and then put into the route table at once: readers see all of it
-or nothing. Large ones are worked on one after another, while others that are small are answered at once. What one
-broker asks is done in the order in which it came; what a closed connection asked is not done.
+or nothing. Large registrations are processed one after another; small ones of other brokers are answered at once.
+The requests of one broker are processed in the order of their arrival; those of a closed connection are dropped.
 Bounds: topics of a registration, bytes of the registrations that wait.
 Neighbours: handlers.py has the other requests; namesrv.py runs this; bodies/register.py reads the topics.
 """
@@ -47,11 +47,11 @@ from remoting.protocol.requests.registrations import REGISTER_BROKER, UNREGISTER
 
 logger = logging.getLogger(__name__)
 
-# So much is read and applied in the turn in which it came: some ten milliseconds.
+# Registrations up to this size are read and applied in the turn in which they arrive: some ten milliseconds.
 SMALL_BYTES = 128 * 1024
-# What waits may hold as much memory; more is refused, and registered again later.
+# The limit for all registrations that wait; more are refused, and their brokers register again later.
 MAX_WAITING_BYTES = 512 * 1024 * 1024
-# They are put into the table at once.
+# The limit for one registration, as its topics are put into the table in one turn.
 MAX_TOPICS = 250_000
 
 
@@ -62,14 +62,14 @@ class _Waiting(NamedTuple):
 
 
 class Registrations:
-    """`run` it; ``changed`` is called when a registration that waited has changed the routes."""
+    """Handles 103 and 104 while `run` runs; ``changed`` is called after each request that had to wait."""
 
     def __init__(self, state: State, stepper: Stepper, changed: Callable[[], None]) -> None:
         self._state = state
         self._stepper = stepper
         self._changed = changed
         self._waiting: deque[_Waiting] = deque()
-        # How many requests of a broker wait or are worked on.
+        # By broker address, how many requests wait or are being processed.
         self._by_broker: dict[str, int] = {}
         self._bytes = 0
         self._wake = Signal()
@@ -78,7 +78,7 @@ class Registrations:
         return {RequestCode.REGISTER_BROKER: self.take, RequestCode.UNREGISTER_BROKER: self.take}
 
     def take(self, channel: Channel, request: Command) -> Command | None:
-        """The answer, or None when there will be one later."""
+        """The answer, or None when it comes later."""
         ext = request.ext or {}
         broker_addr = str(ext.get("brokerAddr"))
         is_small = len(request.body) <= SMALL_BYTES and ext.get("compressed") in (None, False, "false")
@@ -93,7 +93,7 @@ class Registrations:
         return None
 
     async def run(self) -> None:
-        """Work on what waits, until cancelled."""
+        """Process the requests that wait, until cancelled."""
         while True:
             while not self._waiting:
                 await self._wake.wait()
@@ -102,7 +102,7 @@ class Registrations:
             try:
                 response = await self._stepper.run(_steps(self._state, channel, request), channel)
             except ConnectionLost:
-                pass  # nobody is there to read an answer
+                pass  # the connection that would get the answer has closed
             except Exception as error:
                 response = failure(request, error)
             self._done(broker_addr)
@@ -124,7 +124,7 @@ def _steps(state: State, channel: Channel, request: Command) -> Steps[Command]:
 
 
 def _unregister(state: State, request: Command) -> Steps[Command]:
-    """104: a broker says good-bye."""
+    """104: a broker leaves."""
     header = UNREGISTER_BROKER.header(request)
     if state.routes.unregister(header.cluster_name, header.broker_name, header.broker_addr):
         logger.info(
@@ -139,7 +139,7 @@ def _unregister(state: State, request: Command) -> Steps[Command]:
 
 
 def _register(state: State, channel: Channel, request: Command) -> Steps[Command]:
-    """103: a broker tells who it is and what topics it has."""
+    """103: a broker registers itself and its topics."""
     new = yield from _registration(request)
     result = state.routes.register(
         new,
@@ -157,17 +157,17 @@ def _answer(
     if result.outcome is Outcome.WHOLE_NEEDED:
         return REGISTER_BROKER.answer(request, RegisterBrokerResponseHeader(takes_parts=True, whole_needed=True))
     if result.outcome is Outcome.INCREMENT_BEFORE_FULL:
-        # a broker that created a topic before it registered with us: the full registration follows by itself
+        # The broker created a topic before it registered here; its full registration follows without being asked for.
         raise RequestRefused(ResponseCode.SYSTEM_ERROR, "register broker failed")
     if result.outcome is Outcome.STALE:
-        # answered as a success, as RocketMQ does: the broker is out of date, the request was not
+        # The broker is out of date but its request is valid, so this is answered as a success, as RocketMQ does.
         logger.warning("broker ignored: its id is held with a newer stateVersion: %s", who)
     if result.is_new:
         logger.info("broker registered: %s topics=%d from=%s", who, len(new.topics), channel.remote)
     if result.displaced is not None:
         logger.warning("broker displaced %s, which had the same name and id: %s", result.displaced.broker_addr, who)
     order = None
-    # Skylark's brokers have no use for it, and it may be large.
+    # Skylark's brokers do not use it, and it may be large.
     if state.options.return_order_topic_config_to_broker and not is_skylark(request):
         order = state.kv_config.namespace(ORDER_TOPIC_CONFIG)
     header = RegisterBrokerResponseHeader(
@@ -221,7 +221,7 @@ def _body(request: Command, is_compressed: bool) -> Steps[RegisterBrokerBody]:
 
 
 def _topics(header: RegisterBrokerRequestHeader, table: dict[str, TopicConfig]) -> Steps[dict[str, Queues]]:
-    """What routes need of the topics in ``table``, which it empties; bad ones are left out, with a line in the log."""
+    """The queues of the topics in ``table``, which this empties. Bad topics are left out, and one line logs them."""
     own = own_topics(header.cluster_name, header.broker_name)
     shared: dict[Queues, Queues] = {}
     topics: dict[str, Queues] = {}

@@ -1,4 +1,4 @@
-"""What a broker says of itself, and what is kept of it while it lives. Pure. Neighbour: routes.py."""
+"""What a broker registers, and what is kept about it while it is alive. Pure. Neighbour: routes.py."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -22,13 +22,13 @@ class Queues(NamedTuple):
     topic_sys_flag: int = 0
 
     def data(self, broker_name: str) -> QueueData:
-        """As routes show them."""
+        """The queues as routes show them."""
         return QueueData(broker_name, *self)
 
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """What a broker says of itself."""
+    """What a broker registers."""
 
     cluster: str
     broker_name: str
@@ -39,15 +39,15 @@ class Registration:
     topics: Mapping[str, Queues]
     filter_servers: tuple[str, ...] = ()
     heartbeat_timeout_ms: int = DEFAULT_HEARTBEAT_TIMEOUT_MS
-    # None: a broker older than 5.0, which does not know the field; its slaves never bring topics
+    # None: the broker is older than 5.0 and does not know the field; its slaves never register topics
     enable_acting_master: bool | None = None
-    # None: all topics, or RocketMQ's increment of one
+    # None: all topics in one request, or RocketMQ's increment of one topic
     part: Part | None = None
 
 
 @dataclass(slots=True)
 class LiveBroker(Generic[C]):
-    """A broker that was heard of less than ``heartbeat_timeout_ms`` ago."""
+    """A broker that was last heard less than ``heartbeat_timeout_ms`` ago."""
 
     cluster: str
     broker_name: str
@@ -59,16 +59,16 @@ class LiveBroker(Generic[C]):
     heartbeat_timeout_ms: int
     last_heard_ms: int
     connection: C
-    # of a registration whose last part has not come
+    # the parts of a registration whose last part has not arrived
     arrived: Arrived | None = None
-    # whether its topics are in the table: those of a slave beside its master are not
+    # whether its topics are in the table; those of a slave whose master is alive are not
     brings_topics: bool = False
-    # topics that were deleted here only: the broker may have them still
+    # topics that were deleted on this NameServer only; the broker may still have them
     lacking: dict[str, None] = field(default_factory=dict)
 
 
 def live_broker(new: Registration, connection: C, now_ms: int) -> LiveBroker[C]:
-    """The broker that registers so."""
+    """The entry of a broker that has just registered."""
     return LiveBroker(
         cluster=new.cluster,
         broker_name=new.broker_name,

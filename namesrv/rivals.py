@@ -1,7 +1,8 @@
-"""Brokers that claim the same place: one name and one id at two addresses. Pure.
+"""Brokers that claim the same place: two addresses with the same name and id. Pure.
 
-Each registration of one displaces the other, so that clients find now this one, now that one. The NameServer tells the
-one that registers, and administrators for CONTEST_MS after it happened: a broker that only moved is not heard of again.
+Each registration of one displaces the other, so clients are sent to one and the other by turns. The NameServer tells
+the broker that registers, and shows it to administrators for CONTEST_MS. A broker that has merely moved to another
+address drops out after that time, as its old address does not register again.
 Neighbours: routes.py notes, handlers.py tells (103, 106).
 """
 
@@ -10,7 +11,7 @@ MAX_PLACES = 1_000
 
 
 class Rivals:
-    """Who lost which place lately."""
+    """The brokers that lost a place lately, and which place."""
 
     def __init__(self) -> None:
         # (broker name, id) -> (address, when), the latest last
@@ -24,11 +25,11 @@ class Rivals:
             del self._lost[next(iter(self._lost))]
 
     def gone(self, addr: str) -> None:
-        """The broker at ``addr`` says good-bye."""
+        """The broker at ``addr`` has unregistered."""
         self._lost = {place: lost for place, lost in self._lost.items() if lost[0] != addr}
 
     def contested(self, now_ms: int) -> dict[str, dict[int, str]]:
-        """By name and id, the address of the broker that does not have the place and claims it."""
+        """By name and id, the address of the broker that claims the place and does not have it."""
         self._lost = {place: lost for place, lost in self._lost.items() if now_ms - lost[1] <= CONTEST_MS}
         found: dict[str, dict[int, str]] = {}
         for (name, broker_id), (addr, _) in sorted(self._lost.items()):

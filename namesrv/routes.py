@@ -1,17 +1,14 @@
-"""The route table: which brokers live, and whose queues make up a topic. Pure.
+"""The route table: which brokers are alive, and which queues make up a topic. Pure.
 
-Brokers fill it, clients read it, nothing of it is on disk. Invariants, whatever the order of events:
+Brokers fill it, clients read it, none of it is on disk. Invariants, whatever the order of events:
   - each member of a broker set has exactly one live entry, and one address is one broker;
   - a topic lists only queues of broker sets that have a member;
-  - what is handed out is sorted, here or by handlers.py, so NameServers that heard the same registrations answer the
-    same.
-Topics are kept by broker set only, so that what a broker does costs little, however many topics it has: a set that
-goes takes its topics with it, and a registration is one update of a dict. A route looks into every set.
-A connection is only a token here (compared by identity): ``close`` removes the brokers that were last
-heard on it, so a broker that came back on a new connection outlives the end of its old one.
-
-Neighbours: handlers.py translates requests into calls; rivals.py has those that claim one place; namesrv.py calls
-``expire`` and ``close``.
+  - results are sorted, here or by handlers.py, so NameServers with the same registrations give the same answers.
+Topics are kept by broker set only. So a broker's requests cost little, however many topics it has: a registration is
+one update of a dict, and a set that is removed takes its topics along. A route looks into every set.
+A connection is only a token here (compared by identity): ``close`` removes the brokers that were last heard on it, so
+a broker that came back on a new connection stays when its old connection ends.
+Neighbours: handlers.py translates requests into calls; namesrv.py calls ``expire`` and ``close``.
 """
 
 from collections.abc import Callable, Generator, Iterable, Mapping
@@ -33,7 +30,7 @@ __all__ = ["DEFAULT_HEARTBEAT_TIMEOUT_MS", "LiveBroker", "Outcome", "Registered"
 
 C = TypeVar("C")
 
-# Topics whose permission is changed in one step: some milliseconds.
+# How many topics get another permission in one step: some milliseconds.
 SLICE = 5_000
 
 
@@ -43,24 +40,24 @@ class Outcome(Enum):
     REGISTERED = "registered"
     # the id is held at another address by a broker whose stateVersion is newer
     STALE = "stale"
-    # one topic is an increment to a registration that this NameServer has not seen
+    # a single topic adds to a registration that this NameServer has not seen
     INCREMENT_BEFORE_FULL = "increment before full"
-    # a part, or changes, that do not follow on what this NameServer has
+    # a part, or a set of changes, that does not follow on what this NameServer has
     WHOLE_NEEDED = "whole needed"
 
 
 @dataclass(frozen=True, slots=True)
 class Registered(Generic[C]):
-    """The answer to a registration."""
+    """The result of a registration."""
 
     outcome: Outcome
     # the broker was not known at this address as this member of its set
     is_new: bool = False
-    # who held the id at another address until now
+    # the broker that held the id at another address until now
     displaced: LiveBroker[C] | None = None
-    # where another broker claims the same name and id
+    # the address of another broker that claims the same name and id
     rival_addr: str | None = None
-    # for a slave: where its master is
+    # for a slave: the addresses of its master
     master_addr: str | None = None
     ha_server_addr: str | None = None
 
@@ -72,7 +69,7 @@ class _BrokerSet:
     cluster: str
     enable_acting_master: bool
     addrs: dict[int, str]
-    # the lowest member when slaves were last to be told; None: never
+    # the lowest member that `min_broker_changes` reported last; None: none yet
     told: MinBroker | None = None
 
 
@@ -82,9 +79,9 @@ class RouteTable(Generic[C]):
     def __init__(self) -> None:
         self._live: dict[str, LiveBroker[C]] = {}
         self._sets: dict[str, _BrokerSet] = {}
-        # by the name of a set and the topic; no set has an empty table
+        # by set name and topic; a set without topics has no entry
         self._queues: dict[str, dict[str, Queues]] = {}
-        # names of the sets whose members changed since slaves were last to be told; an ordered set
+        # names of the sets whose members changed since the last `min_broker_changes`; an ordered set
         self._changed: dict[str, None] = {}
         self.rivals = Rivals()
 
@@ -93,7 +90,13 @@ class RouteTable(Generic[C]):
     def register(
         self, new: Registration, connection: C, now_ms: int, *, delete_absent_topics: bool = False
     ) -> Registered[C]:
-        """Take a broker's registration; with ``delete_absent_topics`` a full one also removes topics."""
+        """Apply a broker's registration; with ``delete_absent_topics`` a full one also removes the topics it lacks.
+
+        One name and id is held by one address. When another address holds it, the newer stateVersion (a controller's
+        epoch) wins; of equal ones the last to register wins, and the other is noted as its rival. A broker that was
+        known under another name or id loses that entry first. Topics are taken from the master, or from the lowest
+        slave while there is no master.
+        """
         holder = self._member(new.broker_name, new.broker_id)
         known = self._live.get(new.broker_addr)
         if holder is not None and holder is not known and _older_state(new.data_version, holder.data_version):
@@ -109,14 +112,14 @@ class RouteTable(Generic[C]):
         displaced = told = rival_addr = None
         if known is not None and known is not holder:
             if known.broker_name == new.broker_name:
-                # it may be the last of its set, which goes with it and comes back below
+                # it may be the last member: its set is removed with it and made again below
                 told = self._sets[known.broker_name].told
             self._remove(known)
             known = None
         if holder is not None and holder is not known:
             displaced = holder
             del self._live[holder.broker_addr]
-            if not _older_state(holder.data_version, new.data_version):  # else a controller chose the new one
+            if not _older_state(holder.data_version, new.data_version):  # else a controller elected the new one
                 rival_addr = holder.broker_addr
                 self.rivals.note(new.broker_name, new.broker_id, rival_addr, now_ms)
         arrived = arrived_with(
@@ -131,7 +134,7 @@ class RouteTable(Generic[C]):
             live.arrived, live.data_version = arrived, incomplete(new.data_version)
         brokers = self._join(new)
         brokers.told = brokers.told or told
-        # a slave speaks for its set only while it has the lowest id, that is, without a master
+        # a slave registers topics for its set only while it has the lowest id, that is, without a master
         is_prime_slave = (
             new.broker_id != MASTER_ID and new.enable_acting_master is not None and new.broker_id == min(brokers.addrs)
         )
@@ -151,7 +154,7 @@ class RouteTable(Generic[C]):
         )
 
     def unregister(self, cluster: str, broker_name: str, broker_addr: str) -> bool:
-        """Remove a broker that says good-bye; False when nobody of that name is at that address."""
+        """Remove a broker that leaves; False when no broker of that name is at that address."""
         self.rivals.gone(broker_addr)
         live = self._find(cluster, broker_addr)
         if live is None or live.broker_name != broker_name:
@@ -160,7 +163,7 @@ class RouteTable(Generic[C]):
         return True
 
     def touch(self, cluster: str, broker_addr: str, connection: C, now_ms: int) -> DataVersion | None:
-        """A sign of life on ``connection``: the version that we hold, None when the broker is not known."""
+        """Record a heartbeat on ``connection``; the version held here, or None when the broker is unknown."""
         live = self._find(cluster, broker_addr)
         if live is None:
             return None
@@ -173,11 +176,11 @@ class RouteTable(Generic[C]):
         return self._remove_where(lambda live: live.connection is connection)
 
     def expire(self, now_ms: int) -> list[LiveBroker[C]]:
-        """Remove the brokers that were silent for longer than they promised."""
+        """Remove the brokers that were silent for longer than their heartbeat timeout."""
         return self._remove_where(lambda live: now_ms - live.last_heard_ms > live.heartbeat_timeout_ms)
 
     def min_broker_changes(self) -> list[MinBrokerChange]:
-        """Sets with acting masters whose lowest member is another than at the last call."""
+        """The sets with acting masters whose lowest member has changed since the last call."""
         changed, self._changed = self._changed, {}
         found = []
         for name in changed:
@@ -192,7 +195,7 @@ class RouteTable(Generic[C]):
     # --- what administrators do
 
     def wipe_write_perm(self, broker_name: str) -> Generator[None, None, int]:
-        """Make all topics of a broker read-only here; how many there are. Yields after each SLICE of topics."""
+        """Make all topics of a broker read-only here, and return their number. Yields after each SLICE of topics."""
         return self._map_perm(broker_name, lambda perm: perm & ~PERM_WRITE)
 
     def add_write_perm(self, broker_name: str) -> Generator[None, None, int]:
@@ -200,7 +203,7 @@ class RouteTable(Generic[C]):
         return self._map_perm(broker_name, lambda perm: PERM_READ | PERM_WRITE)
 
     def put_topic(self, topic: str, queues: Iterable[QueueData]) -> bool:
-        """Add queues to a topic; False, and nothing is done, when one names a broker not known here."""
+        """Add queues to a topic. Does nothing and returns False when one names an unknown broker."""
         queues = list(queues)
         if not queues or any(queue.broker_name not in self._sets for queue in queues):
             return False
@@ -220,12 +223,12 @@ class RouteTable(Generic[C]):
     # --- what clients ask
 
     def route(self, topic: str, *, acting_master: bool = False) -> TopicRouteData | None:
-        """Where a topic's queues are; with ``acting_master`` a set's lowest slave may stand in as id 0."""
+        """The route of a topic; with ``acting_master`` a set's lowest slave may be shown as the master (id 0)."""
         queues = {name: own[topic] for name, own in self._queues.items() if topic in own}
         if not queues:
             return None
-        # by the routes of these topics, brokers of RocketMQ ask who lives
-        stands_in = acting_master and not topic.startswith(MEMBER_GROUP_PREFIX)
+        # RocketMQ's brokers read the routes of these topics to learn which members are alive
+        may_promote = acting_master and not topic.startswith(MEMBER_GROUP_PREFIX)
         names = sorted(queues)
         brokers = [self._broker_data(name) for name in names]
         filter_servers: dict[str, list[str]] = {}
@@ -233,7 +236,7 @@ class RouteTable(Generic[C]):
             for addr in data.broker_addrs.values():
                 if self._live[addr].filter_servers:
                     filter_servers[addr] = list(self._live[addr].filter_servers)
-            if stands_in and data.enable_acting_master and not queues[data.broker_name].perm & PERM_WRITE:
+            if may_promote and data.enable_acting_master and not queues[data.broker_name].perm & PERM_WRITE:
                 _promote_lowest(data.broker_addrs)
         return TopicRouteData(
             broker_datas=brokers,
@@ -294,10 +297,10 @@ class RouteTable(Generic[C]):
             self._queues.pop(gone.broker_name, None)
         elif brokers.enable_acting_master and MASTER_ID not in brokers.addrs:
             for _ in self.wipe_write_perm(gone.broker_name):
-                pass  # at once: what acts as the master takes no sends
+                pass  # in one turn: an acting master must never be shown as writable
 
     def _put_topics(self, new: Registration, is_changed: bool, perm_mask: int) -> None:
-        """Write a broker's topics. An unchanged version adds only what is missing: a wipe stays wiped."""
+        """Store a broker's topics. An unchanged version only adds missing ones, so a wiped permission stays wiped."""
         topics = new.topics if perm_mask == ~0 else _with_perm(new.topics, lambda perm: perm & perm_mask)
         if not topics:
             return
@@ -310,10 +313,10 @@ class RouteTable(Generic[C]):
             own.update({topic: queues for topic, queues in topics.items() if topic not in own})
 
     def _drop_topics(self, new: Registration, arrived: Arrived, absent_too: bool) -> None:
-        """Drop what the broker says is gone; with ``absent_too`` all that is not in its whole set."""
+        """Drop the topics that the broker has deleted; with ``absent_too`` all that its whole set does not have."""
         own = self._queues.get(new.broker_name, {})
         gone = [] if new.part is None else [topic for topic in new.part.removed if topic in own]
-        # One topic without a part is an increment.
+        # A single topic outside of a part is an increment.
         is_whole = len(new.topics) != 1 if new.part is None else new.part.is_last
         if absent_too and is_whole and arrived.names is not None:
             gone += [topic for topic in own if topic not in arrived.names]
@@ -321,7 +324,12 @@ class RouteTable(Generic[C]):
             self._drop(new.broker_name, gone)
 
     def _follows(self, new: Registration, part: Part, known: LiveBroker[C] | None, connection: C) -> bool:
-        """Whether ``part`` can be put to what is known of its broker."""
+        """Whether ``part`` can be applied to what is known about its broker.
+
+        A first part of a whole set always can. A later part must be the next one, on the connection of the part
+        before. Changes must be based on the version held here, and this table must hold all topics of that version:
+        none deleted here only, and none left out because a master spoke for the set.
+        """
         if part.number == 0 and part.base is None:
             return True
         if known is None or (known.broker_name, known.broker_id) != (new.broker_name, new.broker_id):
@@ -331,8 +339,8 @@ class RouteTable(Generic[C]):
             return arrived is not None and arrived.is_followed_by(part, new.data_version)
         for topic in part.removed:
             known.lacking.pop(topic, None)
-        speaks = new.broker_id == min(self._sets[new.broker_name].addrs)
-        return known.data_version == part.base and not known.lacking and (known.brings_topics or not speaks)
+        is_lowest = new.broker_id == min(self._sets[new.broker_name].addrs)
+        return known.data_version == part.base and not known.lacking and (known.brings_topics or not is_lowest)
 
     def _drop(self, broker_name: str, topics: Iterable[str]) -> None:
         own = self._queues[broker_name]
@@ -345,7 +353,7 @@ class RouteTable(Generic[C]):
         count = 0
         names = iter(list(self._queues.get(broker_name, ())))
         while part := list(islice(names, SLICE)):
-            own = self._queues.get(broker_name, {})  # it may have gone, or changed, since the last step
+            own = self._queues.get(broker_name, {})  # it may have been removed or changed since the last step
             changed = _with_perm({topic: own[topic] for topic in part if topic in own}, change)
             own.update(changed)
             count += len(changed)

@@ -1,4 +1,4 @@
-"""All that a NameServer knows, in one place: what the handlers get and what namesrv.py owns."""
+"""The state of a NameServer: owned by namesrv.py, passed to the handlers."""
 
 from dataclasses import dataclass, field
 
@@ -14,9 +14,9 @@ from remoting.net.channel import Channel
 
 @dataclass(slots=True)
 class State:
-    """Routes and KV config, with the options now in force.
+    """Routes, KV config and the present options.
 
-    Ages are measured with the monotonic clock: a step of the wall clock makes no broker silent.
+    Ages are measured with the monotonic clock, so a step of the wall clock does not make brokers look silent.
     """
 
     options: NamesrvOptions

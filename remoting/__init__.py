@@ -1,0 +1,1 @@
+"""RocketMQ's remoting protocol: the frames and their contents (protocol/), and connections (net/)."""

@@ -1,4 +1,4 @@
-"""NameServers and brokers as processes of their own, on loopback; each is signalled by its own process id.
+"""NameServers and brokers as separate processes on loopback; each is signalled by its own process id.
 
 The quickstart, the end-to-end tests and some benches start their clusters with it.
 """
@@ -20,10 +20,10 @@ STOP_TIMEOUT_S = 20
 POLL_S = 0.01
 BIN = Path(sys.executable).parent
 ROOT = Path(__file__).resolve().parents[1]
-# Below the range from which systems take the ports of outgoing connections: nobody gets ours while its owner is dead,
-# and no client that knocks there connects to itself.
+# Below the range of ports for outgoing connections, so that no other process takes a port while its daemon is down, and
+# no client that tries it connects to itself.
 FREE_PORTS = range(20_000, 32_000)
-# What both daemons log when they answer requests.
+# Both daemons log this when they begin to answer requests.
 READY_LINE = b" serves at "
 
 
@@ -60,41 +60,41 @@ class Daemon:
         return self._process.poll() if self._process else None
 
     def start(self) -> None:
-        """Start the process; `ready` tells when it serves."""
+        """Start the process; `ready` is True once it serves."""
         self._log_start = self.log.stat().st_size if self.log.exists() else 0
         with self.log.open("ab") as log:
-            # a session of its own: Ctrl-C is for whoever started it, and stops it gracefully
+            # a session of its own: Ctrl-C reaches only the parent, which stops this process gracefully
             self._process = subprocess.Popen(
                 self.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=ROOT, start_new_session=True
             )
 
     def ready(self) -> bool:
-        """Whether it answers requests; DaemonFailed when it has ended."""
+        """Whether it answers requests. Raises DaemonFailed when it has ended."""
         serves = READY_LINE in self.logged
         if not self.runs:
             raise DaemonFailed(f"{self.name} ended with exit code {self.exit_code}:\n{self.log_end()}")
         return serves
 
     def kill(self) -> None:
-        """kill -9: nothing of it is tidied up."""
+        """kill -9: the process cannot clean up."""
         self._signal(signal.SIGKILL)
         assert self._process is not None
         self._process.wait()
 
     def freeze(self) -> None:
-        """SIGSTOP: its connections stay open, and nobody answers."""
+        """SIGSTOP: its connections stay open, but it does not answer."""
         self._signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
         self._signal(signal.SIGCONT)
 
     def terminate(self) -> None:
-        """Ask it to stop gracefully; `wait_stopped` tells whether it did."""
+        """Ask it to stop gracefully; `wait_stopped` checks that it does."""
         if self.runs:
             self._signal(signal.SIGTERM)
 
     def wait_stopped(self) -> None:
-        """Wait for the end of a graceful stop; DaemonFailed when it was not one."""
+        """Wait for the end of a graceful stop. Raises DaemonFailed when the stop is not graceful."""
         if self._process is None:
             return
         try:
@@ -103,18 +103,18 @@ class Daemon:
             self.kill()
             raise DaemonFailed(f"{self.name} did not stop within {STOP_TIMEOUT_S} s:\n{self.log_end()}") from None
         if self.exit_code == -signal.SIGTERM and READY_LINE not in self.logged:
-            return  # it had not got as far as to care for signals
+            return  # it was stopped before it handled signals
         if self.exit_code:
             raise DaemonFailed(f"{self.name} stopped with exit code {self.exit_code}:\n{self.log_end()}")
 
     def rss_bytes(self) -> int:
-        """Memory that it has resident."""
+        """Its resident memory."""
         pages = Path(f"/proc/{self.pid}/statm").read_text(encoding="ascii").split()[1]
         return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
     @property
     def logged(self) -> bytes:
-        """What it has logged since its last start."""
+        """Its log since its last start."""
         with self.log.open("rb") as log:
             log.seek(self._log_start)
             return log.read()
@@ -143,10 +143,10 @@ def broker_daemon(home: Path, name: str, nameserver: str, port: int = 0, *option
     port = port or free_port()
     command = [
         str(BIN / "broker"), "--listen-port", str(port), "--bind-address", HOST, "--broker-ip1", HOST,
-        # A port that free_port chose may have another daemon's two below it.
+        # By default this is the listen port minus 2, which another daemon may have when free_port chose the ports.
         "--fast-listen-port", "0",
         "--broker-name", name, "--namesrv-addr", nameserver, "--store-path-root-dir", str(home / name),
-        # Neither what else fills this machine's disk nor the hour is to matter.
+        # The broker must not depend on how full this machine's disk is, nor on the hour.
         "--disk-space-warning-level-ratio", "100", "--clean-file-forcibly-enable", "false",
         "--file-reserved-time", "1000000", *options,
     ]  # fmt: skip
@@ -154,7 +154,7 @@ def broker_daemon(home: Path, name: str, nameserver: str, port: int = 0, *option
 
 
 def wait_ready(daemons: Iterable[Daemon]) -> None:
-    """Until all of them answer requests."""
+    """Wait until all of them answer requests."""
     deadline = time.monotonic() + READY_TIMEOUT_S
     for daemon in daemons:
         while not daemon.ready():
@@ -164,7 +164,7 @@ def wait_ready(daemons: Iterable[Daemon]) -> None:
 
 
 def stop(daemons: Iterable[Daemon]) -> list[str]:
-    """Stop those that run, all at once; what went wrong."""
+    """Stop those that run, all at once; returns the problems."""
     running = [daemon for daemon in daemons if daemon.runs]
     for daemon in running:
         daemon.terminate()
@@ -178,7 +178,7 @@ def stop(daemons: Iterable[Daemon]) -> list[str]:
 
 
 def free_port() -> int:
-    """A port that nobody listens on now."""
+    """A port on which nothing listens now."""
     while True:
         port = random.choice(FREE_PORTS)
         if not in_use(port):
@@ -186,6 +186,6 @@ def free_port() -> int:
 
 
 def in_use(port: int) -> bool:
-    """Whether somebody listens there."""
+    """Whether something listens there."""
     with socket.socket() as probe:
         return probe.connect_ex((HOST, port)) == 0

@@ -21,7 +21,7 @@ class Source:
 
     module: str
     name: str
-    #: What the async object is called in the blocking method.
+    #: The name of the async object in the blocking method.
     variable: str
     #: A paragraph that only the blocking class has.
     note: str = ""
@@ -41,7 +41,7 @@ SOURCES = {
     ),
 }
 
-# Names that are others in the blocking classes.
+# Names that differ in the blocking classes.
 _HOMES = {
     "Client": "sdk.blocking.client",
     "Facade": "sdk.blocking.facade",
@@ -119,7 +119,7 @@ def _property(source: Source, name: str, of: tuple[str, str]) -> str:
 
 
 def _method(source: Source, method: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
-    """The blocking method; empty for one that only the SDK itself calls, on the loop."""
+    """The blocking method; empty for a method that only the SDK itself calls, on the loop."""
     returns = ast.unparse(method.returns) if method.returns is not None else "None"
     arguments, variable = ", ".join(_arguments(method)), source.variable
     if returns in _STREAMS:
@@ -136,13 +136,13 @@ def _method(source: Source, method: ast.FunctionDef | ast.AsyncFunctionDef) -> s
 
 
 def _arguments(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
-    """As they are handed on."""
+    """The arguments as the blocking method passes them on."""
     args = function.args
     return [arg.arg for arg in args.args[1:]] + [f"{arg.arg}={arg.arg}" for arg in args.kwonlyargs]
 
 
 def _imports(source: Source, module: ast.Module, code: str) -> list[str]:
-    """Where the names in ``code`` come from: as in the async module, from which those come that it has itself."""
+    """The imports for the names in ``code``: those of the async module, and from it for its own names."""
     homes = {
         alias.name: node.module for node in module.body if isinstance(node, ast.ImportFrom) for alias in node.names
     } | _HOMES
@@ -154,7 +154,7 @@ def _imports(source: Source, module: ast.Module, code: str) -> list[str]:
 
 
 def formatted(text: str, path: str) -> str:
-    """As ruff would have it."""
+    """``text`` as ruff formats it."""
     for options in (["check", "--quiet", "--select=I", "--fix"], ["format", "--quiet"]):
         command = [sys.executable, "-m", "ruff", *options, f"--stdin-filename={path}", "-"]
         text = subprocess.run(command, input=text, capture_output=True, text=True, check=True, cwd=ROOT).stdout
@@ -162,7 +162,7 @@ def formatted(text: str, path: str) -> str:
 
 
 def content_of(path: str) -> str:
-    """What the file at ``path`` must be."""
+    """The content that the file at ``path`` must have."""
     source = SOURCES[path]
     text = (ROOT / source.module.replace(".", "/")).with_suffix(".py").read_text(encoding="utf-8")
     return formatted(facade(source, text), path)

@@ -20,8 +20,8 @@ The daemons read RocketMQ's `.conf` files: `key=value` lines in the format of Ja
     broker -c conf/broker.conf --listen-port 10921
 
 Every option is also a flag, spelled with dashes (`listenPort` is `--listen-port`). A flag beats the conf file, the
-conf file beats an environment variable, and that beats the default. A key that no one knows is an error which names
-the nearest key; RocketMQ's own keys that Skylark has no use for are accepted with a warning. Options that may change
+conf file beats an environment variable, and that beats the default. An unknown key is an error that names
+the nearest key; RocketMQ's keys that Skylark does not use are accepted with a warning. Options that may change
 while running are set with `mqadmin updateBrokerConfig` or `mqadmin updateNamesrvConfig`.
 """
 

@@ -9,5 +9,5 @@ batch.py       the body of a batch send
 properties.py  the properties string and its reserved names
 ids.py         offset message ids and unique keys
 flags.py       sysFlag bits
-javahash.py    Java's String.hashCode, which tag codes and the index are made of
+javahash.py    Java's String.hashCode, which tag codes and the index use
 """

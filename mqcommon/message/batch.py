@@ -10,11 +10,11 @@ from itertools import repeat
 from mqcommon.errors import ProtocolError
 
 _HEAD = struct.Struct(">iiiii")
-# totalSize, flag, bodyLength: readers look at nothing else.
+# totalSize, flag, bodyLength: the only fields that readers use.
 _HEAD_READ = struct.Struct(">i8xii")
 _LENGTH = struct.Struct(">h")
 _OVERHEAD = _HEAD.size + _LENGTH.size
-# Each costs some 10 us and, while the batch is at work, some 200 bytes of memory, however short it is.
+# Each message costs some 10 us and, while the batch is processed, some 200 bytes of memory, however short it is.
 MAX_MESSAGES = 30_000
 
 
@@ -38,7 +38,7 @@ def encode_batch(messages: Iterable[tuple[int, bytes, bytes]]) -> bytes:
 def decode_batch(data: bytes, at: int = 0, most: int = MAX_MESSAGES) -> tuple[list[tuple[int, bytes, bytes]], int]:
     """(flag, body, encoded properties) of at most ``most`` messages from byte ``at`` on, and where they end.
 
-    ProtocolError when ``data`` is no batch body.
+    Raises ProtocolError when ``data`` is not a batch body.
     """
     rows: list[tuple[int, bytes, bytes]] = []
     add = rows.append
@@ -68,8 +68,8 @@ def encode_offsets(offsets: list[int]) -> bytes:
 
 
 def decode_offsets(data: bytes) -> tuple[int, ...]:
-    """The physical offsets of a stored batch; ProtocolError when ``data`` is no multiple of 8 bytes."""
+    """The physical offsets of a stored batch. Raises ProtocolError when ``data`` is not a multiple of 8 bytes."""
     try:
         return struct.unpack(f">{len(data) // 8}q", data)
     except struct.error:
-        raise ProtocolError(f"{len(data)} bytes are no list of offsets") from None
+        raise ProtocolError(f"{len(data)} bytes are not a list of offsets") from None

@@ -1,11 +1,11 @@
-"""Many records at once: where those of a buffer begin, and runs of alike ones as columns.
+"""Many records at once: where the records of a buffer begin, and runs of similar ones as columns.
 
-A producer's messages mostly have one size, one topic and one kind of properties. Records that follow each other and
-agree in all that are a run: one struct takes each of them apart, and what they differ in comes out column by column.
-The first record that does not agree ends the run. Readers decode one by one what is in no run.
-`record_starts` and `alike` serve all readers. `RunReader` is for the broker's (store/index/log_keys.py and
-replication/replica_runs.py), which have no numpy. spark_connector/records.py has, and gathers fields from records of
-any size: its columns need no runs, only `record_starts`.
+The messages of a producer mostly have one size, one topic and one kind of properties. Consecutive records that agree
+in all these form a run: one struct decodes each of them, and the fields that differ are returned as columns. The first
+record that does not agree ends the run. Readers decode records outside of runs one by one.
+`record_starts` and `alike` serve all readers. `RunReader` is for the broker's readers (store/index/log_keys.py and
+replication/replica_runs.py), which do without numpy. spark_connector/records.py uses numpy to gather fields from
+records of any size: it needs no runs, only `record_starts`.
 """
 
 import struct
@@ -19,7 +19,7 @@ from mqcommon.message.layout import HEAD_V4, MAGIC_V1, MAGIC_V2, MIN_RECORD, SIZ
 MIN_RUN = 8
 _FIRST_REACH = 32
 _MAX_SHAPES = 256
-# In fewer bytes it does not pay to look whether all records have one size.
+# With fewer bytes it does not pay to check whether all records have one size.
 _ONE_SIZE_BYTES = 4096
 _unpack_size_magic = SIZE_MAGIC.unpack_from
 _unpack_size = HEAD_V4.reader("size").unpack_from
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 class DamagedRecord(ProtocolError):
-    """Record ``row`` of a buffer is not sound; ``at`` is its first byte."""
+    """Record ``row`` of a buffer is damaged; ``at`` is its first byte."""
 
     def __init__(self, row: int, at: int, reason: str) -> None:
         super().__init__(row, at, reason)
@@ -44,9 +44,9 @@ class DamagedRecord(ProtocolError):
 
 
 def record_starts(data: bytes, *, check_magics: bool = True) -> Sequence[int]:
-    """Where each record of ``data`` begins; DamagedRecord unless it consists of whole records.
+    """Where each record of ``data`` begins. Raises DamagedRecord unless it consists of whole records.
 
-    A reader with numpy looks at all magics at once, which is faster, and needs no ``check_magics``.
+    A reader with numpy checks all magics at once, which is faster, and does not need ``check_magics``.
     """
     end, least = len(data), MIN_RECORD
     if end >= _ONE_SIZE_BYTES and (found := _of_one_size(data)):
@@ -76,19 +76,19 @@ def record_starts(data: bytes, *, check_magics: bool = True) -> Sequence[int]:
 
 
 def _damaged(data: bytes, starts: list[int], at: int) -> DamagedRecord:
-    """What is wrong with ``data``, which does not go on with a record at ``at``."""
+    """The error for ``data``, in which no whole record begins at ``at``."""
     end = len(data)
     if at > end:
         return DamagedRecord(len(starts) - 1, starts[-1], f"{at - end} of its bytes are missing")
     if end - at < MIN_RECORD:
         return DamagedRecord(len(starts), at, f"{end - at} bytes are too few for a record")
     size, _ = _unpack_size_magic(data, at)
-    reason = f"a size of {size} bytes is too small" if size < MIN_RECORD else "its magic is no record's"
+    reason = f"a size of {size} bytes is too small" if size < MIN_RECORD else "its magic is not that of a record"
     return DamagedRecord(len(starts), at, reason)
 
 
 def _of_one_size(data: bytes) -> range | None:
-    """The starts of records that all have one size and one magic; None when they have not."""
+    """The starts of the records when all have one size and one magic, else None."""
     size, magic = _unpack_size_magic(data)
     count, rest = divmod(len(data), size or 1)
     if rest or size < MIN_RECORD or count < MIN_RUN or magic not in _MAGICS:
@@ -97,9 +97,9 @@ def _of_one_size(data: bytes) -> range | None:
 
 
 def alike(data: bytes, size: int, count: int, places: Sequence[int]) -> int:
-    """How many of the ``count`` records of ``size`` bytes in ``data`` have the bytes of the first at ``places``.
+    """How many of the ``count`` records of ``size`` bytes in ``data`` equal the first one at the bytes ``places``.
 
-    The first one that has not ends the count.
+    The first one that differs ends the count.
     """
     for place in places:
         first = data[place : place + 1]
@@ -110,7 +110,7 @@ def alike(data: bytes, size: int, count: int, places: Sequence[int]) -> int:
 
 
 class Fixed(NamedTuple):
-    """Bytes that all records of a shape have: at ``at`` of each, where column ``column`` is."""
+    """Bytes that all records of a shape have at offset ``at``, where column ``column`` is."""
 
     column: int
     at: int
@@ -118,7 +118,7 @@ class Fixed(NamedTuple):
 
 
 class Shape(NamedTuple, Generic[T]):
-    """How records of one size, with bodies of one length, are taken apart; ``known`` is what their reader adds."""
+    """How to decode records of one size with bodies of one length; ``known`` is the reader's own data about them."""
 
     record: struct.Struct
     fixed: tuple[Fixed, ...]
@@ -126,7 +126,7 @@ class Shape(NamedTuple, Generic[T]):
 
 
 class Run(NamedTuple, Generic[T]):
-    """The first ``records`` records of a buffer, which have one shape, as the columns of its struct."""
+    """The first ``records`` records of a buffer, all of one shape, as the columns of its struct."""
 
     records: int
     columns: list[tuple[Any, ...]]
@@ -134,23 +134,23 @@ class Run(NamedTuple, Generic[T]):
 
 
 class RunReader(Generic[T]):
-    """Remembers shapes, and how many records the next run may have.
+    """Reads runs; remembers shapes, and how many records the next run may have.
 
-    ``learn`` makes the shape of a record, given its bytes and the length of its body; None when it has none.
+    ``learn`` returns the shape of a record, given its bytes and the length of its body, or None when it has none.
     """
 
     def __init__(self, learn: Callable[[bytes, int], Shape[T] | None], max_reach: int) -> None:
         self._learn = learn
         self._max_reach = max_reach
         self._shapes: dict[tuple[int, int], Shape[T]] = {}
-        # How many records to look at for the next run: few after a run that was short.
+        # How many records to check for the next run: few after a short run.
         self.reach = _FIRST_REACH
 
     def read(self, data: bytes, size: int, body_bytes: int) -> Run[T] | None:
-        """The run that ``data`` begins with; None when there is none of `MIN_RUN` records.
+        """The run that ``data`` begins with; None when it is shorter than `MIN_RUN` records.
 
-        The first record is a V1 one with IPv4 hosts, has ``size`` bytes, and a body of ``body_bytes``. ``data`` has
-        whole records only if all have that size; it should hold `reach` of them, where there are so many.
+        The first record must be a V1 record with IPv4 hosts, ``size`` bytes and a body of ``body_bytes``. ``data`` has
+        whole records only if all have that size; it should hold `reach` of them, if there are that many.
         """
         most = len(data) // size
         count = alike(data, size, most, _SHAPE_PLACES)
@@ -162,7 +162,7 @@ class RunReader(Generic[T]):
         return run
 
     def refuse(self) -> None:
-        """The last run was of no use to the reader: look at few records for the next one."""
+        """Tell that the last run was of no use to the reader, so that fewer records are checked for the next one."""
         self.reach = _FIRST_REACH
 
     def _run(self, data: bytes, size: int, body_bytes: int) -> Run[T] | None:

@@ -1,9 +1,9 @@
 """Ids of messages.
 
 offset message id: upper-case hex of the store host (4 or 16 bytes ip, int port) and the physical offset (long):
-32 characters, or 56 with IPv6. It says where a message lies, so any broker tool can fetch it.
+32 characters, or 56 with IPv6. It says where a message is stored, so any broker tool can fetch it.
 unique key: made by the client before it sends; hex of ip, pid, a number for this generator, ms since the start of
-the month, a counter. Opaque to servers.
+the month, a counter. Servers do not interpret it.
 """
 
 import struct
@@ -30,23 +30,23 @@ def offset_msg_id(host: bytes, physical_offset: int) -> str:
 
 
 def split_offset_msg_id(text: str) -> tuple[bytes, int]:
-    """(host as records hold it, physical offset); ValueError when ``text`` is no offset message id."""
+    """(host as records hold it, physical offset). Raises ValueError when ``text`` is not an offset message id."""
     if len(text) not in (32, 56):
-        raise ValueError(f"{text!r} is no offset message id: that has 32 or 56 hex digits")
+        raise ValueError(f"{text!r} is not an offset message id, which has 32 or 56 hex digits")
     raw = bytes.fromhex(text)
     return raw[:-8], int(_LONG.unpack(raw[-8:])[0])
 
 
 def parse_offset_msg_id(text: str) -> tuple[str, int, int]:
-    """(ip, port, physical offset); ValueError when ``text`` is no offset message id."""
+    """(ip, port, physical offset). Raises ValueError when ``text`` is not an offset message id."""
     host, physical_offset = split_offset_msg_id(text)
     return *decode_host(host), physical_offset
 
 
 class UniqueKeys:
-    """Makes unique keys; one generator a producer.
+    """Makes unique keys; each producer has its own generator.
 
-    ``generator_number`` tells apart generators of one process (Java puts a class loader's hash there).
+    ``generator_number`` distinguishes the generators of one process (Java uses a class loader's hash).
     """
 
     __slots__ = ("_base_ms", "_counter", "_month_end_ms", "_prefix")

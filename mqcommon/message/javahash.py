@@ -1,7 +1,7 @@
-"""Java's ``String.hashCode``: tag codes and index slots are made of it.
+"""Java's ``String.hashCode``, which tag codes and index slots use.
 
-h = sum(unit[i] * 31**(n-1-i)) in 32 bits over the UTF-16 units. The products are summed by C code, and the
-parts of a long key are remembered: unique keys differ in their last four characters only.
+h = sum(unit[i] * 31**(n-1-i)) in 32 bits over the UTF-16 units. C code sums the products, and the hashes of parts of
+long keys are cached, because unique keys mostly differ in their last four characters only.
 """
 
 from operator import mul
@@ -9,9 +9,9 @@ from operator import mul
 _POWERS_COUNT = 512
 _POWERS: tuple[int, ...] = tuple(pow(31, i, 1 << 32) for i in range(_POWERS_COUNT, -1, -1))
 _MAX_HEADS = 4096
-# Longer ones are rare, and would make what is remembered large.
+# Longer keys are rare, and would make the cache large.
 _MAX_HEAD = 256
-# The last characters of a key, in two pairs: a counter in hex has 65,536 ends, but 256 pairs, and those stay at hand.
+# The last characters of a key, in two pairs: a counter in hex has 65,536 endings but only 256 pairs, which are cached.
 TAIL = 4
 _TAIL_POWER: int = 31**TAIL & 0xFFFFFFFF
 
@@ -40,7 +40,7 @@ def java_hash(text: str) -> int:
 class KeyHasher:
     """Index hashes of many ASCII keys that share their beginnings, as unique keys do.
 
-    The hash of a key is the sum of what its head and its last two pairs of characters add, and these are remembered.
+    The hash of a key is the sum of the parts of its head and of its last two pairs of characters, which are cached.
     Not thread-safe; memory is bounded by ``_MAX_HEADS`` short strings.
     """
 
@@ -48,7 +48,7 @@ class KeyHasher:
 
     def __init__(self) -> None:
         self._heads = _Heads()
-        # The last pair but one, and the last.
+        # The second last pair, and the last.
         self.high = _Pairs(31 * 31)
         self.low = _Pairs(1)
 
@@ -64,7 +64,7 @@ class KeyHasher:
 
 
 def head_hash(head: bytes) -> int:
-    """What a key's characters before its tail add to its hash; KeyError when they are not plain."""
+    """What a key's characters before its tail add to its hash. Raises KeyError when they are not plain ASCII."""
     if not head.isascii():
         raise KeyError(head)
     return _unsigned(head) * _TAIL_POWER & 0xFFFFFFFF
@@ -81,7 +81,7 @@ class _Heads(dict[bytes, int]):
 
 
 class _Pairs(dict[bytes, int]):
-    """Two characters -> what they add; KeyError for what is no pair, or not plain ASCII."""
+    """Two characters -> what they add to the hash; KeyError when they are not two plain ASCII characters."""
 
     def __init__(self, power: int) -> None:
         self._power = power

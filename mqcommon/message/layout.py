@@ -5,7 +5,7 @@
  bodyLength 4 | body | topicLength 1 (V1) / 2 (V2) | topic | propertiesLength 2 | properties
 
 Big-endian. A host is an ip and a port: 8 bytes, or 20 when sysFlag says IPv6. V2 is for topics longer than 127 bytes.
-A file that a record no longer fits into ends in a filler: remaining size 4 | BLANK_MAGIC 4.
+When the next record does not fit into a file, the file ends in a filler: remaining size 4 | BLANK_MAGIC 4.
 Neighbours: record.py (encode and decode), columns.py (many records at once).
 """
 
@@ -51,14 +51,14 @@ PROPERTIES_LENGTH = struct.Struct(">h")
 
 
 class Raw(NamedTuple):
-    """A field, or the fields ``first`` to ``last`` as one value: the bytes that are stored."""
+    """A field, or the fields ``first`` to ``last``, as one value: the stored bytes."""
 
     first: str
     last: str = ""
 
 
 class Head:
-    """The head of a record whose hosts take so many bytes: where each field is, and structs of them."""
+    """The head of a record with hosts of these sizes: where each field is, and structs of the fields."""
 
     def __init__(self, born_host: int, store_host: int) -> None:
         hosts = {"born_host": born_host, "store_host": store_host}
@@ -75,7 +75,7 @@ class Head:
         self.all = self.reader(*codes)
 
     def reader(self, *fields: str | Raw) -> struct.Struct:
-        """A struct of ``fields``, in the order of the record. It skips what is before and between them."""
+        """A struct of ``fields``, in the order of the record. It skips the bytes before and between them."""
         return struct.Struct(self._format(fields)[0])
 
     def format(self, *fields: str | Raw) -> str:
@@ -84,7 +84,7 @@ class Head:
         return f"{format_}{self.size - end}x"
 
     def part(self, fields: Raw) -> struct.Struct:
-        """A struct of the bytes that stand for ``fields`` alone."""
+        """A struct of the bytes of ``fields`` alone."""
         span = self.span(fields)
         return struct.Struct(
             ">" + "".join(code for name, code in self.codes.items() if span.start <= self.starts[name] < span.stop)
@@ -110,7 +110,7 @@ class Head:
         return tuple(at for name in fields for at in range(self.starts[name], self.ends[name]))
 
 
-# By the two bits of sysFlag that tell the kinds of hosts.
+# By the two bits of sysFlag that tell whether the hosts are IPv4 or IPv6.
 HEADS: Mapping[int, Head] = MappingProxyType(
     {
         0: Head(_HOST_V4, _HOST_V4),
@@ -123,14 +123,14 @@ HEAD_V4: Final[Head] = HEADS[0]
 
 SIZE_MAGIC = HEAD_V4.reader("size", "magic")
 BLANK_BYTES: Final = SIZE_MAGIC.size
-# What a V1 record has after its body besides the bytes of its topic and properties.
+# The size of a V1 record's lengths after its body, without the bytes of its topic and properties.
 TAIL_BYTES_V1: Final = TOPIC_LENGTH_V1.size + PROPERTIES_LENGTH.size
 MIN_RECORD: Final = HEAD_V4.size + TAIL_BYTES_V1
-# What every record has besides its hosts, body, topic (with its length) and properties.
+# The size of a record without its hosts, body, topic (with its length) and properties.
 FIXED_BYTES: Final = HEAD_V4.size - sum(HEAD_V4.host_bytes) + PROPERTIES_LENGTH.size
-# The most that a record has besides the bytes of its body, topic and properties.
+# The largest size of a record without the bytes of its body, topic and properties.
 MAX_OVERHEAD_BYTES: Final = HEADS[HOSTS_V6].size + TOPIC_LENGTH_V2.size + PROPERTIES_LENGTH.size
-# When the record was stored, by the same bits as `HEADS`.
+# The store timestamp of a record, by the same bits as `HEADS`.
 STORE_TIME: Mapping[int, struct.Struct] = MappingProxyType(
     {bits: head.reader("store_timestamp") for bits, head in HEADS.items()}
 )

@@ -1,4 +1,4 @@
-"""Messages in users' hands: `Message` to send, `MessageExt` as received."""
+"""Messages as users see them: `Message` to send, `MessageExt` as received."""
 
 import zlib
 from collections.abc import Iterable, Mapping
@@ -23,7 +23,7 @@ from mqcommon.message.properties import (
 from mqcommon.message.queue import MessageQueue
 from mqcommon.message.record import Record, decode_record
 
-# Of a record with IPv4 hosts; those of the numbers are of any record.
+# Readers of fields of records with IPv4 hosts; those of plain numbers fit any record.
 _BODY_HEAD = HEAD_V4.reader("body_crc", "sys_flag", "body_length")
 _QUEUE_ID = HEAD_V4.reader("queue_id")
 _QUEUE_OFFSET = HEAD_V4.reader("queue_offset")
@@ -37,9 +37,9 @@ _UNUSUAL = COMPRESSED | HOSTS_V6
 class Message:
     """A message to send.
 
-    ``keys`` are what `queryMsgByKey` finds it by; ``tags`` is what consumers filter by (one tag a message).
-    ``properties`` are the user's own; RocketMQ's reserved names are refused. Bodies are bytes. What cannot be sent is a
-    TypeError or a ValueError here, where the message is made.
+    `queryMsgByKey` finds it by ``keys``; consumers filter by ``tags`` (one tag per message). ``properties`` are the
+    user's own; RocketMQ's reserved names are refused. Bodies are bytes. A message that cannot be sent raises TypeError
+    or ValueError here, where it is made.
     """
 
     __slots__ = ("body", "flag", "properties", "topic")
@@ -128,7 +128,7 @@ def _checked_properties(
 
 
 def _joined(keys: str | Iterable[str]) -> str:
-    """Several keys as RocketMQ stores them."""
+    """Several keys as one text, as RocketMQ stores them."""
     if isinstance(keys, str):
         return keys
     if isinstance(keys, bytes | Mapping) or not isinstance(keys, Iterable):
@@ -183,7 +183,7 @@ class MessageExt:
 
     @property
     def record(self) -> Record:
-        """All fields as stored; ProtocolError when the record is damaged."""
+        """All fields as stored. Raises ProtocolError when the record is damaged."""
         record = self._record
         if record is None:
             record = self._record = decode_record(self._data, self._at)
@@ -195,7 +195,7 @@ class MessageExt:
 
     @property
     def body(self) -> bytes:
-        """The body, decompressed; ProtocolError when it does not match its CRC."""
+        """The body, decompressed. Raises ProtocolError when it does not match its CRC."""
         record = self._record
         if record is None:
             # Reading the body alone costs a tenth of decoding the record.
@@ -210,7 +210,7 @@ class MessageExt:
 
     @property
     def properties(self) -> dict[str, str]:
-        """All properties, RocketMQ's own among them."""
+        """All properties, including RocketMQ's own."""
         if self._properties is None:
             self._properties = decode_properties(self.record.properties.decode("utf-8", "replace"))
         return self._properties
@@ -225,7 +225,7 @@ class MessageExt:
 
     @property
     def msg_id(self) -> str:
-        """The producer's unique key; the offset message id when it gave none."""
+        """The producer's unique key, or the offset message id when there is none."""
         return self.properties.get(UNIQ_KEY) or self.offset_msg_id
 
     @property
@@ -295,7 +295,7 @@ class MessageExt:
 
 
 def decompressed(body: bytes, sys_flag: int) -> bytes:
-    """A compressed body's content; ProtocolError when it is damaged or its kind is not known here."""
+    """The content of a compressed body. Raises ProtocolError when it is damaged or its compression is not supported."""
     if sys_flag & COMPRESSION_MASK not in (0, COMPRESSION_ZLIB):
         raise ProtocolError("the body is compressed with LZ4 or ZSTD; only zlib can be read")
     try:
@@ -305,7 +305,7 @@ def decompressed(body: bytes, sys_flag: int) -> bytes:
 
 
 def inflated(data: bytes, most: int) -> bytes:
-    """zlib data decompressed; ProtocolError when it is damaged or has more than ``most`` bytes."""
+    """The content of zlib data. Raises ProtocolError when it is damaged or has more than ``most`` bytes."""
     inflate = zlib.decompressobj()
     try:
         found = inflate.decompress(data, most)
@@ -317,5 +317,5 @@ def inflated(data: bytes, most: int) -> bytes:
 
 
 def decode_messages(data: bytes, broker_name: str = "") -> list[MessageExt]:
-    """The messages of a pull's body; ProtocolError when it is not made of whole records."""
+    """The messages of a pull's body. Raises ProtocolError when it does not consist of whole records."""
     return [MessageExt(data, at, broker_name) for at in record_starts(data)]

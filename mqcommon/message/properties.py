@@ -1,6 +1,6 @@
-r"""The properties of a message: ``name \x01 value \x02`` repeated, in the order they were put.
+r"""The properties of a message: ``name \x01 value \x02`` repeated, in the order they were set.
 
-The last ``\x02`` may be missing. Entries that are no pair are skipped, as RocketMQ does.
+The last ``\x02`` may be missing. Entries that are not a pair are skipped, as RocketMQ does.
 """
 
 from collections.abc import Mapping
@@ -94,7 +94,7 @@ def encode_properties(properties: Mapping[str, str]) -> str:
 
 
 def decode_properties(text: str) -> dict[str, str]:
-    """Name → value; of a name that stands twice the last value counts."""
+    """Name → value; when a name occurs twice, the last value counts."""
     found: dict[str, str] = {}
     for pair in text.split(PAIR_END):
         if len(pair) < 3:
@@ -106,7 +106,7 @@ def decode_properties(text: str) -> dict[str, str]:
 
 
 def find_property(raw: bytes, name: bytes) -> bytes | None:
-    """The value of ``name`` in an encoded properties string, without decoding the others; of two the last one."""
+    """The value of ``name`` in an encoded properties string, without decoding the others; of two, the last one."""
     mark = name + b"\x01"
     at = raw.rfind(mark)
     while at > 0 and raw[at - 1] != 2:

@@ -1,4 +1,4 @@
-"""Where a message lies: topic, broker, number of the queue. Sorts as RocketMQ's allocation expects."""
+"""Where a message is stored: topic, broker, number of the queue. Sorts as RocketMQ's allocation expects."""
 
 from typing import NamedTuple, Self
 

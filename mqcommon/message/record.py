@@ -1,4 +1,4 @@
-"""The commit-log record: what brokers store, slaves copy and pulls hand out. Its layout is in layout.py."""
+"""The commit-log record, which brokers store, slaves copy and pulls return. Its layout is in layout.py."""
 
 import struct
 from collections.abc import Callable
@@ -24,7 +24,7 @@ from mqcommon.message.layout import (
 )
 
 _HEADS = {bits: head.all for bits, head in HEADS.items()}
-# By the lengths of born host and store host: what packs a head, and the size of a record without body, topic and
+# By the lengths of born host and store host: the struct of a head, and the size of a record without body, topic and
 # properties.
 _ENCODERS: dict[int, dict[int, tuple[Callable[..., bytes], int]]] = {}
 for _head in HEADS.values():
@@ -32,7 +32,7 @@ for _head in HEADS.values():
     _ENCODERS.setdefault(_born_bytes, {})[_store_bytes] = _head.all.pack, _head.size + PROPERTIES_LENGTH.size
 _SYS_FLAG = HEAD_V4.reader("sys_flag")
 _PHYSICAL_OFFSET = HEAD_V4.reader("physical_offset")
-# Methods of imported names: Python 3.11 calls them faster when they are bound once.
+# Bound methods of imported objects: Python 3.11 calls them faster when they are bound once.
 _unpack_size_magic = SIZE_MAGIC.unpack_from
 _pack_properties_length = PROPERTIES_LENGTH.pack
 _unpack_properties_length = PROPERTIES_LENGTH.unpack_from
@@ -64,7 +64,7 @@ class Record(NamedTuple):
 
 
 def topic_field(topic: str) -> tuple[int, bytes]:
-    """(magic, length and bytes of the topic): the same for every record of a topic."""
+    """(magic, length and bytes of the topic), which are the same for every record of a topic."""
     raw = topic.encode()
     if len(raw) <= MAX_TOPIC_V1:
         return MAGIC_V1, TOPIC_LENGTH_V1.pack(len(raw)) + raw
@@ -82,7 +82,7 @@ _QUEUE_ID = HEAD_V4.part(Raw("queue_id"))
 
 
 class BatchHead:
-    """The head of records that differ only in what a batch's messages differ in; packs half as many values."""
+    """The head of the records of one batch: the common fields are packed once, so half as many values per message."""
 
     __slots__ = ("common", "magic", "pack", "queue_id")
 
@@ -105,7 +105,7 @@ class BatchHead:
 
 
 def record_physical_offset(record: bytes) -> int:
-    """Where a stored record says that it lies in the log."""
+    """The offset in the log that a stored record has in its own field."""
     return int(_PHYSICAL_OFFSET.unpack_from(record)[0])
 
 
@@ -158,11 +158,11 @@ def encode_record(
 
 
 def decode_record(data: bytes | memoryview, at: int = 0, *, check_crc: bool = True) -> Record:
-    """The record that starts at ``at``; ProtocolError when the bytes there are no whole, sound record."""
+    """The record that starts at ``at``. Raises ProtocolError when the bytes there are not a whole, intact record."""
     try:
         size, magic = _unpack_size_magic(data, at)
         if magic not in (MAGIC_V1, MAGIC_V2):
-            raise ProtocolError(f"magic {magic:#010x} is no record's")
+            raise ProtocolError(f"magic {magic:#010x} is not that of a record")
         if size < MIN_RECORD or at + size > len(data):
             raise ProtocolError(f"record of {size} bytes does not fit into {len(data) - at}")
         head = _HEADS[_SYS_FLAG.unpack_from(data, at)[0] & HOSTS_V6]

@@ -3,9 +3,11 @@
 transport.py  a connection as a stream of bytes: what channels and replication speak over
 sockets.py  transports over TCP; no other module touches a socket or its descriptor
 channel.py  one connection, either side: outbox, requests in flight, deadlines
-server.py   accepts, runs handlers a socket-full at a time, answers with one send
+server.py   accepts connections, handles all requests of one read, sends their answers together
 connection_limit.py  how many connections a daemon takes
 steps.py    long work on the loop, a step at a time
+answers.py  answers with a body, cut to the size of a frame
+call.py     sends a described request and checks the code of the answer
 client.py   connections by address, opened on demand, CBOR offered to each server
 daemon.py   signals, graceful stop, logging of a daemon
 """

@@ -1,4 +1,4 @@
-"""Answers with a body: cut to what a frame can carry, and saying so, or refused whole."""
+"""Answers with a body. One that is too large for a frame is cut, with a remark that says so, or refused."""
 
 from typing import Any, TypeVar
 
@@ -13,14 +13,14 @@ from remoting.protocol.requests.request import Request
 
 B = TypeVar("B", bound=Body)
 
-# For the header of an answer with a body.
+# Space that is kept for the header of an answer with a body.
 HEADER_BYTES = 4_096
 
 
 def answer_with(
     what: Request[Any, Any, Any, B], request: Command, body: B, max_frame_bytes: int = MAX_FRAME_BYTES
 ) -> Command:
-    """A successful answer with ``body``, as the peer reads it, made at once. For bodies of few entries."""
+    """A successful answer with ``body`` in the peer's dialect, made at once. For bodies with few entries."""
     return finish(answer_steps(what, request, body, max_frame_bytes))
 
 
@@ -32,10 +32,10 @@ def answer_steps(
     *,
     remedy: str = "",
 ) -> Steps[Command]:
-    """A successful answer with ``body``, as the peer reads it, made in steps. ``what`` says which body that must be.
+    """A successful answer with ``body`` in the peer's dialect, made in steps. ``what`` describes the request.
 
-    A list too long for a frame is cut, and the remark says so: better a part for a human than nothing. With ``remedy``
-    the body is worthless when it is cut: then the request is refused, and told what to do.
+    A list too long for a frame is cut, and the remark says so: to a person a part is better than nothing. Pass
+    ``remedy`` when a cut body is useless: the request is then refused, and the remark says what to do.
     """
     hint = f"; {remedy}" if remedy else ""
     try:

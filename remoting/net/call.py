@@ -1,7 +1,7 @@
-"""Ask a server for something that remoting/protocol/requests describes: send, wait, check the code of the answer.
+"""Send a request that remoting/protocol/requests describes, wait for its answer and check the answer's code.
 
-A code that the request does not accept is a BrokerError; a RemotingError means no answer. What of the answer cannot be
-read is a ProtocolError, once it is asked for.
+A code that the request does not accept is a BrokerError; a RemotingError means no answer. The header and the body of
+the answer are decoded when they are asked for, and raise ProtocolError when they cannot be read.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from remoting.protocol.requests.request import AB, AH, Answer, B, H, Request
 
 
 class Server(Protocol):
-    """Somebody who answers."""
+    """What requests can be sent to."""
 
     @property
     def addr(self) -> str: ...
@@ -31,7 +31,7 @@ class Server(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Remote:
-    """The server at ``addr``, and how long to wait for each answer of it."""
+    """The server at ``addr``, and how long to wait for each of its answers."""
 
     client: RemotingClient
     addr: str
@@ -79,9 +79,10 @@ async def call(
     wait_ms: float = 0,
     page: PageRequestHeader | None = None,
 ) -> Answer[AH, AB]:
-    """The answer of ``at``; BrokerError when it has a code that ``what`` does not accept.
+    """The answer of ``at``. Raises BrokerError when it has a code that ``what`` does not accept.
 
-    ``wait_ms``: how long the server may hold the request on purpose. ``page``: which part of a table, of a Skylark.
+    ``wait_ms``: how long the server may hold the request on purpose. ``page``: which part of a table to ask a Skylark
+    for.
     """
     command = what.command(header)
     if page is not None:

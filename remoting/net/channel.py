@@ -1,8 +1,8 @@
 """One connection, as server and client both see it.
 
-Frames to send gather in an outbox and leave with one ``send_all``: the reader flushes what its own turn made, the
-writer task what others queue in between. Requests that wait for an answer are rows of a table (opaque → deadline and
-callback); a sweep, not a task or timer each, ends those whose time is over.
+Frames to send gather in an outbox and leave with one ``send_all``: the reader flushes the answers of its own turn, the
+writer task all that is queued in between. Requests that wait for an answer are rows of a table (opaque → deadline and
+callback). A sweep ends those whose deadline has passed, so no request needs a task or timer of its own.
 Bounds: bytes in the outbox, requests in flight, size of a frame. A channel over a bound is closed, with a reason.
 """
 
@@ -24,15 +24,15 @@ from remoting.protocol.frame import MAX_HEADER_BYTES, encode, encode_head
 logger = logging.getLogger(__name__)
 
 RECEIVE_BYTES = 65_536
-# A burst of requests is taken in pieces that grow: the peer works on the first answers while we work on the rest.
+# A burst of requests is read in pieces that grow: the peer handles the first answers while this side handles the rest.
 RECEIVE_BYTES_FIRST = 8_192
 # A large frame is read in larger pieces, so that a bulk send costs few turns of the loop.
 RECEIVE_BYTES_BULK = 1_048_576
-# So large a body is not copied to stand behind its header.
+# A body of this size or more is sent as a piece of its own, not copied into one buffer with its header.
 APART_BYTES = 65_536
-# What is smaller on the average is put together before it is sent.
+# Pieces that are smaller than this on average are joined before they are sent.
 PIECE_BYTES = 16_384
-# With so much to send, a server lets other connections have their turn before it handles more of this one's requests.
+# With so many bytes to send, a server serves other connections before it handles more requests of this one.
 BULK_BYTES = 262_144
 MAX_OUTBOX_BYTES = 64 * 1024 * 1024
 MAX_IN_FLIGHT = 65_535
@@ -42,10 +42,10 @@ Dispatch = Callable[["Channel", Command], None]
 
 
 class Channel:
-    """A connection to ``remote``; ``attachments`` is for whoever serves it.
+    """A connection to ``remote``; ``attachments`` belongs to the code that serves it.
 
-    With ``backpressure`` nothing more is read while the peer does not take its answers: a server's way. A client must
-    read on, or the two would wait for each other.
+    With ``backpressure``, which servers use, reading stops while the peer does not read its answers. A client must
+    always read on: if both sides stopped, they would wait for each other forever.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Channel:
         self._transport = transport
         self._try_send = transport.try_send
         self._connection = Connection(max_frame_bytes, max_header_bytes)
-        #: The longest frame that is taken from the peer, and sent to it.
+        #: The longest frame that is accepted from the peer, and sent to it.
         self.max_frame_bytes = max_frame_bytes
         self._outbox: list[bytes | memoryview] = []
         self._outbox_bytes = 0
@@ -86,10 +86,10 @@ class Channel:
     # --- sending
 
     def reply(self, request: Command, response: Command) -> None:
-        """Queue the answer of ``request``; nothing when it was oneway or the channel is closed.
+        """Queue the answer to ``request``; does nothing when it was oneway or the channel is closed.
 
-        At once or later, an offer to speak CBOR that came with the request is accepted by its answer. An answer that
-        cannot be sent, being too large or wrong, becomes an error answer: this never raises.
+        If the request offered to speak CBOR, its answer accepts the offer, whether it is sent at once or later. This
+        never raises: an answer that is too large or cannot be encoded is replaced by an error answer.
         """
         if request.flag & FLAG_ONEWAY:
             return
@@ -124,12 +124,12 @@ class Channel:
             self._watched[request.opaque] = answered
 
     def push(self, command: Command) -> None:
-        """Queue a request of ours that no answer is awaited for. Raises FrameTooLarge."""
+        """Queue a oneway request to the peer. Raises FrameTooLarge."""
         command.opaque = self.take_opaque()
         self.queue(encode(command, self.max_frame_bytes))
 
     def queue(self, frame: bytes) -> None:
-        """Queue whole frames; a peer that does not read is dropped when its outbox is full."""
+        """Queue whole frames; the channel is closed when the peer does not read and the outbox is full."""
         if self.closed_reason is not None:
             return
         self._outbox.append(frame)
@@ -151,19 +151,19 @@ class Channel:
 
     @property
     def buffered_bytes(self) -> int:
-        """Bytes that this connection holds in memory: part of a frame, and what the peer has not taken."""
+        """Bytes that this connection holds in memory: an incomplete frame, and the outbox."""
         return self._connection.pending_bytes + self._outbox_bytes
 
     def flush_now(self) -> bool:
         """Send what the transport takes without waiting; whether nothing is left. The rest leaves as the peer reads."""
         if self._sending:
-            # Whoever sends takes this, too, before it stops.
+            # The task that is sending will take this, too.
             return False
         if not self._outbox:
             return True
         pieces = self._pieces()
         try:
-            # This spares a turn of the loop that awaiting it would take.
+            # Awaiting `send_all` instead would cost a turn of the loop.
             taken = self._try_send(pieces)
         except trio.BrokenResourceError as error:
             self.close(str(error))
@@ -202,14 +202,14 @@ class Channel:
             await self._waiting_for_sent.park()
 
     def _pieces(self) -> list[bytes | memoryview]:
-        """Take what waits to be sent: small frames in one piece, large bodies as they are."""
+        """Take the outbox: small frames joined into one piece, large bodies as they are."""
         pieces, self._outbox = self._outbox, []
         count = len(pieces)
         if count > 1 and (self._outbox_bytes < count * PIECE_BYTES or count > MAX_PIECES):
             return [b"".join(pieces)]
         return pieces
 
-    # --- requests of ours
+    # --- requests to the peer
 
     def submit(self, command: Command, timeout_ms: float, answered: Answered) -> None:
         """Queue a request; ``answered`` is called once, with the answer or with a RemotingError.
@@ -260,8 +260,8 @@ class Channel:
     async def run(self, dispatch: Dispatch, after_turn: Callable[[], None] | None = None) -> None:
         """Read until the peer closes or `close` is called. ``dispatch`` gets every request of the peer.
 
-        What a peer can cause is no exception here: a nursery that ends with one is kept, with this channel and all its
-        buffers, by the traceback until the next garbage collection.
+        Faults of the peer close the channel and raise no exception. A nursery that ends with an exception is kept
+        alive by its traceback until the next garbage collection, with this channel and all its buffers.
         """
         try:
             with self._cancel_scope:
@@ -322,7 +322,7 @@ class Channel:
                     else:
                         dispatch(self, command)
                         if self._outbox_bytes >= BULK_BYTES and self._backpressure:
-                            # Large answers are made one by one: all that a peer asks for at once would hold others up.
+                            # Many large answers for one peer would hold up the others: send these, let others run.
                             if after_turn is not None:
                                 after_turn()
                             self.flush_now()
@@ -345,15 +345,15 @@ class Channel:
 
 
 def _tell(answered: Answered, result: RemotingError) -> None:
-    """Call ``answered``; what it raises ends that one exchange, and no other on this or another connection."""
+    """Call ``answered``. An exception in it is logged: it must not end other requests or connections."""
     try:
         answered(result)
     except Exception:
-        logger.exception("the end of a request failed: %s", result)
+        logger.exception("the callback of a request failed; the request had ended with: %s", result)
 
 
 def _cannot_answer(request: Command, error: Exception) -> Command:
-    """The answer instead of one that cannot be encoded."""
+    """The error answer that replaces one that cannot be encoded."""
     if isinstance(error, FrameTooLarge):
         logger.warning("answer to request %d was not sent: %s", request.code, error)
         return request.respond(ResponseCode.SYSTEM_ERROR, f"the answer is too large: {error}")

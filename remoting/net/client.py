@@ -1,4 +1,4 @@
-"""Connections to servers by address, opened on demand and shared by all who ask.
+"""Connections to servers by address, opened on demand and shared by all callers.
 
 The first request on a connection is JSON and offers CBOR; when the server accepts, later requests are CBOR.
 RocketMQ's own servers ignore the offer and go on in JSON.
@@ -25,7 +25,7 @@ from remoting.protocol.frame import MAX_FRAME_BYTES
 logger = logging.getLogger(__name__)
 
 CONNECT_TIMEOUT_MS = 3_000
-# Requests are looked at this often; a deadline is met within it.
+# The time between two looks for requests whose deadline has passed.
 SWEEP_INTERVAL_S = 0.02
 
 
@@ -40,7 +40,7 @@ class _Peer:
 
     def __init__(self, addr: str) -> None:
         self.addr = addr
-        #: What the broker called itself when it accepted CBOR; "" when it is not known.
+        #: The name that the broker gave when it accepted CBOR; "" when it is not known.
         self.broker_name = ""
         self.channel: Channel | None = None
         self.attempt: trio.Event | None = None
@@ -65,7 +65,7 @@ class RemotingClient:
         max_frame_bytes: int,
         connect: Connect,
     ) -> None:
-        #: The longest frame that is sent and taken.
+        #: The longest frame that is sent and accepted.
         self.max_frame_bytes = max_frame_bytes
         self._nursery = nursery
         self._handlers = handlers
@@ -78,7 +78,7 @@ class RemotingClient:
     async def invoke(
         self, addr: str, command: Command, timeout_ms: float = 3_000, *, body: Body | bytes | None = None
     ) -> Command:
-        """The answer of ``addr``, whatever its code. ``body`` is encoded as the connection speaks; bytes are JSON.
+        """The answer of ``addr``, whatever its code. ``body`` is encoded in the connection's dialect; bytes are JSON.
 
         Raises ConnectFailed, ConnectionLost, RequestTimeout, TooManyRequests or FrameTooLarge.
         """
@@ -115,7 +115,7 @@ class RemotingClient:
         channel.submit(command, timeout_ms, answered)
 
     def flush(self, addr: str) -> None:
-        """Send what waits for ``addr`` at once, as far as its connection takes it."""
+        """Send at once what waits for ``addr``, as far as its connection takes it."""
         peer = self._peers.get(addr)
         if peer is not None and peer.channel is not None:
             peer.channel.flush_now()
@@ -167,7 +167,7 @@ class RemotingClient:
             peer.channel.close(reason)
 
     async def channel(self, addr: str, timeout_ms: float) -> Channel:
-        """The open connection to ``addr``; connects when there is none. Many callers share one attempt."""
+        """The open connection to ``addr``; connects when there is none. Concurrent callers share one attempt."""
         peer = self._peers.get(addr)
         if peer is None:
             peer = self._peers[addr] = _Peer(addr)
@@ -178,7 +178,7 @@ class RemotingClient:
             self._nursery.start_soon(self._connect, peer)
         with trio.move_on_after(timeout_ms / 1000):
             await peer.attempt.wait()
-        # The attempt may have ended, and the connection too, before this task ran again.
+        # The attempt may have ended, and the connection closed again, before this task runs.
         connected: Channel | None = peer.channel
         if connected is None:
             raise self._errors.get(addr) or ConnectFailed(addr, f"no connection within {timeout_ms:.0f} ms")
@@ -215,7 +215,7 @@ class RemotingClient:
             try:
                 self._on_lost(addr)
             except Exception:
-                logger.exception("what follows the loss of the connection to %s failed", addr)
+                logger.exception("on_lost failed for the connection to %s", addr)
 
     def _dispatch(self, peer: _Peer, channel: Channel, request: Command) -> None:
         handler = self._handlers.get(request.code)

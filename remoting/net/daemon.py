@@ -1,4 +1,4 @@
-"""What every daemon does: logging to stderr, graceful stop on SIGTERM and SIGINT, a clear line for a mistake."""
+"""Common to all daemons: logging to stderr, graceful stop on SIGTERM and SIGINT, a clear line for a user's mistake."""
 
 import gc
 import logging
@@ -15,30 +15,30 @@ from mqcommon.memory import give_back_freed_memory
 logger = logging.getLogger(__name__)
 
 GC_THRESHOLD = 50_000
-# What peers that left had in buffers goes back to the kernel within this time.
+# Memory of closed connections goes back to the kernel within this time.
 GIVE_BACK_INTERVAL_S = 15.0
 
-# Whatever peers sent that is logged, a message is one line, and no longer than this.
+# A log message is one line of at most this length, whatever text of a peer it shows.
 MAX_MESSAGE_CHARS = 2_000
 
 Main = Callable[[trio.Event], Awaitable[None]]
 
 
 def run_daemon(main: Main, *, name: str, log_level: str = "INFO") -> int:
-    """Run ``main(stopping)`` until it returns; the exit code of the process.
+    """Run ``main(stopping)`` until it returns; returns the exit code of the process.
 
-    The first SIGTERM or SIGINT sets ``stopping``, a second one ends the process at once. A SkylarkError is a line on
-    stderr and exit code 1.
+    The first SIGTERM or SIGINT sets ``stopping``, a second one ends the process at once. A SkylarkError prints one
+    line on stderr; the exit code is then 1.
     """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(LineFormatter("%(asctime)s %(levelname)s %(name)s - %(message)s"))
     logging.basicConfig(handlers=[handler], level=log_level.upper())
     code = 0
-    # The usual soft limit, 1024 open files, is meant for programs that use select.
+    # The usual soft limit of 1024 open files is meant for programs that use select.
     _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
-    # What is alive now stays alive. Under load the loop makes a thousand short-lived tuples a millisecond: looking for
-    # cycles after every 700 of them is work for nothing.
+    # Objects that exist now live until the end. Under load the loop makes a thousand short-lived tuples a millisecond:
+    # looking for cycles after every 700 of them would waste time.
     gc.freeze()
     gc.set_threshold(GC_THRESHOLD, 20, 50)
     try:
@@ -82,7 +82,7 @@ async def _watch_signals(
 
 
 class LineFormatter(logging.Formatter):
-    """Keeps a message on one line of bounded length; tracebacks of bugs follow whole."""
+    """Keeps a message on one line of bounded length; tracebacks are printed whole."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         message = record.message

@@ -1,8 +1,8 @@
 """Accepts connections and runs handlers.
 
-A handler that need not wait is a plain function, run in the reader's turn: all frames that the socket had are
-handled, then answered with one send. A slow handler is a task, bounded in number per server. Stop is graceful: no more
-connections, what is in flight is answered, then all connections close.
+A handler that need not wait is a plain function that runs in the reader's turn: all frames of one read are handled,
+then answered with one send. A slow handler runs as a task; their number is bounded per server. A stop is graceful: no
+new connections, the requests in flight are answered, then all connections close.
 """
 
 import errno
@@ -28,7 +28,7 @@ SlowHandler = Callable[[Channel, Command], Awaitable[Command | None]]
 
 
 class HandOver(Exception):
-    """Raised by a handler that has found its request to be a long one: ``handler`` goes on with it in a task."""
+    """Raised by a handler whose request turns out to take long: ``handler`` goes on with it in a task."""
 
     def __init__(self, handler: SlowHandler) -> None:
         self.handler = handler
@@ -37,20 +37,20 @@ class HandOver(Exception):
 SCAN_INTERVAL_S = 1.0
 MAX_LANGUAGE = 32
 _LAST_WITHOUT_GO_AWAY = 475
-# Listening fails with these when a resource is out; serving goes on when it is back.
+# After an error of _ACCEPT_RETRY (no more descriptors or memory) accepting pauses for this long, then goes on.
 _ACCEPT_PAUSE_S = 0.1
 _COMPLAINT_INTERVAL_S = 60.0
-# Connections that are looked at in one turn of the loop.
+# How many connections a scan checks in one turn of the loop.
 _SCAN_SLICE = 1_000
 _ACCEPT_RETRY = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS}
 
 
 @dataclass(frozen=True)
 class ServerLimits:
-    """What one server takes before it says no."""
+    """The limits of one server; what exceeds them is refused or closed."""
 
     max_frame_bytes: int = MAX_FRAME_BYTES
-    # A header is decoded before anybody knows what it asks for: some 30 ms of such a one, on the event loop.
+    # A header is decoded before its code is known. One of this size takes some 30 ms on the event loop.
     max_header_bytes: int = 512 * 1024
     max_buffered_bytes: int = 512 * 1024 * 1024
     max_slow_requests: int = 1_000
@@ -61,7 +61,7 @@ class ServerLimits:
 class Server:
     """Serves ``handlers`` (code → plain function) and ``slow_handlers`` (code → async function).
 
-    ``on_close`` is called for every channel that ended; ``after_turn`` after the frames of one read were handled
+    ``on_close`` is called for every channel that has ended; ``after_turn`` after the frames of one read are handled
     and before their answers are sent.
     """
 
@@ -96,7 +96,7 @@ class Server:
 
     @property
     def codes(self) -> list[int]:
-        """The requests that it answers."""
+        """The codes of the requests that this server answers."""
         return sorted({*self._handlers, *self._slow_handlers})
 
     async def serve(
@@ -104,14 +104,14 @@ class Server:
     ) -> None:
         """Listen on ``host:port`` (port 0 takes a free one) until cancelled; starts with ``"ip:port"``.
 
-        Raises UserError when the port cannot be had.
+        Raises UserError when it cannot listen on the port.
         """
         await self.serve_on(await listen(host, port), task_status=task_status)
 
     async def serve_on(
         self, listeners: list[Listener], *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        """As `serve`, on listeners that are open."""
+        """As `serve`, on listeners that are open already."""
         async with trio.open_nursery() as self._nursery:
             self._nursery.start_soon(self._scan)
             task_status.started(listeners[0].address)
@@ -119,13 +119,13 @@ class Server:
                 async with trio.open_nursery() as accepting:
                     for listener in listeners:
                         accepting.start_soon(self._accept, listener)
-            # Connections in flight live on until `drain` or cancellation ends them.
+            # Open connections are served until `drain` or cancellation ends them.
             await trio.sleep_forever()
 
     def stop_accepting(self) -> None:
-        """Close the listening sockets; on open connections requests are refused from now on, in flight or not yet sent.
+        """Close the listening sockets; from now on requests that arrive on open connections are refused.
 
-        Clients try another server then, and nothing is stored twice.
+        Clients then try another server. A refused send is not stored, so nothing is stored twice.
         """
         self._stopping = True
         self._accepting.cancel()
@@ -133,7 +133,7 @@ class Server:
     async def drain(self, timeout_ms: float) -> bool:
         """Wait until nothing is in flight, at most ``timeout_ms``; whether that was reached."""
         with trio.move_on_after(timeout_ms / 1000) as scope:
-            # Looked at once in a process's life: not worth an event that every answer would have to keep.
+            # This runs once in a process's life; an event would cost every answer something.
             while self._slow_running or not all(channel.idle for channel in self.channels):  # noqa: ASYNC110
                 await trio.sleep(0.005)
         return not scope.cancelled_caught
@@ -157,7 +157,7 @@ class Server:
                 self._nursery.start_soon(self._serve_connection, transport)
 
     def _complain(self, text: str, detail: object) -> None:
-        """Log why connections are not served, not for each of them."""
+        """Log why connections are not served, at most once per `_COMPLAINT_INTERVAL_S`."""
         now = trio.current_time()
         if now >= self._next_complaint:
             self._next_complaint = now + _COMPLAINT_INTERVAL_S
@@ -181,26 +181,26 @@ class Server:
         try:
             await channel.run(self._dispatch, self._turned)
         except* Exception as group:
-            # A fault of ours costs the connection that met it, and no other.
+            # A bug here closes the connection that triggered it, and no other.
             logger.error("connection of %s closed after an error", channel.remote, exc_info=group)
         finally:
             self.channels.discard(channel)
             self._closed(channel)
 
     def _turned(self) -> None:
-        """What was handled may have been for other connections: an error here is not this one's."""
+        """Call ``after_turn``. It also works for other connections, so an error in it does not close this one."""
         if self._after_turn is not None:
             try:
                 self._after_turn()
             except Exception:
-                logger.exception("the end of a turn failed")
+                logger.exception("after_turn failed")
 
     def _closed(self, channel: Channel) -> None:
         if self._on_close is not None:
             try:
                 self._on_close(channel)
             except Exception:
-                logger.exception("what follows the end of the connection of %s failed", channel.remote)
+                logger.exception("on_close failed for the connection of %s", channel.remote)
         channel.attachments.clear()
 
     def _dispatch(self, channel: Channel, request: Command) -> None:
@@ -257,11 +257,11 @@ class Server:
             now = trio.current_time()
             late, last = now - last > 3 * SCAN_INTERVAL_S, now
             if not late:
-                # Else it was this process that stood still; what peers sent meanwhile waits in the sockets.
+                # Late means that this process was stopped: what peers sent meanwhile still waits in the sockets.
                 await self._scan_once(now)
 
     async def _scan_once(self, now: float) -> None:
-        """In a function of its own: its variables would keep the last channel alive until the next scan."""
+        """One scan. It is a function of its own because its variables would keep the last channel alive."""
         limits = self._limits
         buffered = 0
         for number, channel in enumerate(list(self.channels), 1):
@@ -291,16 +291,16 @@ def _stopping(request: Command) -> Command:
 
 
 def not_supported(request: Command) -> Command:
-    """The answer to a request that nobody here handles; the text is RocketMQ's."""
+    """The answer to a request without a handler; the text is RocketMQ's."""
     return request.respond(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {request.code} not supported")
 
 
 def failure(request: Command, error: Exception) -> Command:
-    """The answer to a request whose handler raised; what is no refusal is logged with its traceback."""
+    """The answer to a request whose handler raised; an error that is not a refusal is logged with its traceback."""
     if isinstance(error, RequestRefused):
         return request.respond(error.code, error.remark)
     if isinstance(error, ProtocolError):
-        # A body that cannot be read; the frames around it are sound.
+        # The body cannot be read, but the frame is sound.
         return request.respond(ResponseCode.SYSTEM_ERROR, str(error))
     logger.error("request %d failed", request.code, exc_info=error)
     return request.respond(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")

@@ -22,7 +22,7 @@ R = TypeVar("R")
 
 
 class SocketTransport(Transport):
-    """Reads and writes the descriptor itself: this spares several calls a turn of what trio's sockets do."""
+    """Reads and writes the descriptor directly, which saves several calls per turn compared to trio's sockets."""
 
     __slots__ = ("_fd", "_stream")
 
@@ -31,10 +31,10 @@ class SocketTransport(Transport):
         self.local = _address(stream.socket.getsockname())
         self.remote = _address(stream.socket.getpeername())
         self._stream = stream
-        # -1 after `aclose`: the number may belong to another file by then.
+        # -1 after `aclose`, as the number may then belong to another file.
         self._fd = stream.socket.fileno()
 
-    # Plain functions: no coroutine of their own around that of `_read`.
+    # Plain functions that return `_read`'s coroutine: an ``async def`` would add another one around it.
 
     def receive(self, max_bytes: int) -> Coroutine[Any, Any, bytes]:
         return self._read(os.read, max_bytes)
@@ -104,7 +104,7 @@ class SocketListener(Listener):
             try:
                 return SocketTransport(stream)
             except OSError:
-                # The peer was gone before we looked at its address.
+                # The peer left before its address was read.
                 stream.socket.close()
 
     async def aclose(self) -> None:
@@ -112,7 +112,7 @@ class SocketListener(Listener):
 
 
 async def listen(host: str, port: int, key: str = "listenPort") -> list[Listener]:
-    """Listening sockets; port 0 takes a free one. UserError when the port, option ``key``, cannot be had."""
+    """Listening sockets; port 0 takes a free one. Raises UserError, which names option ``key``, when that fails."""
     try:
         listeners = await trio.open_tcp_listeners(port, host=host or None)
     except OSError as error:
@@ -121,10 +121,10 @@ async def listen(host: str, port: int, key: str = "listenPort") -> list[Listener
 
 
 async def connect(host: str, port: int) -> Transport:
-    """A connection to ``host:port``; OSError when it cannot be made.
+    """A connection to ``host:port``. Raises OSError when it cannot be made.
 
-    On a port out of the range that outgoing connections get theirs from, an attempt to reach a server that is down may
-    connect to itself; it would also keep the server from coming back. That counts as refused.
+    When the server is down and its port is in the range of outgoing ports, an attempt may get that very port and
+    connect to itself. Such a connection would keep the server from starting again, so it counts as refused.
     """
     stream = await trio.open_tcp_stream(host, port, happy_eyeballs_delay=0.05)
     try:
@@ -139,11 +139,11 @@ async def connect(host: str, port: int) -> Transport:
 
 
 def connect_reason(error: BaseException) -> str:
-    """The plain words of a failed connect."""
+    """Why a connect failed, in plain words."""
     inner: BaseException | None = error
     while inner is not None:
         if isinstance(inner, OSError) and inner.strerror:
-            # Not strerror itself: trio has the address in it, which whoever shows this names, too.
+            # Not strerror itself: trio puts the address into it, and callers name the address, too.
             return os.strerror(inner.errno) if inner.errno and inner.errno in errno.errorcode else inner.strerror
         if isinstance(inner, BaseExceptionGroup):
             inner = inner.exceptions[0]
@@ -170,7 +170,7 @@ def _address(name: Any) -> str:
 def _cannot_listen(host: str, port: int, key: str, error: OSError) -> str:
     where = f"{host or '0.0.0.0'}:{port}"
     if error.errno == errno.EADDRINUSE:
-        return f"port {where} is in use; stop the process that has it or choose another {key}"
+        return f"port {where} is in use; stop the process that uses it or choose another {key}"
     if error.errno == errno.EACCES:
         return f"port {where} may not be opened by this user; choose a {key} above 1023"
     return f"cannot listen on {where}: {error.strerror or error}; check bindAddress and {key}"

@@ -1,10 +1,10 @@
 """Long work on the event loop, a step at a time.
 
-A handler whose work grows with what is stored, or with what a peer asks for, is a generator: it yields before it has
-worked for more than a few milliseconds. Between two steps the loop serves everybody else; however many requests are at
-work, one step runs in a turn of the loop. A step yields None, or a function that a thread runs (it may block) and whose
-result, or error, the generator gets.
-Bounds: AT_ONCE requests are at work, the others wait their turn; work for a connection that closed ends.
+A handler whose work grows with what is stored, or with what a peer asks for, is a generator that yields every few
+milliseconds. Between two steps the loop serves everything else; one step runs in a turn of the loop, however many
+requests are active. A step yields None, or a function that may block: a thread runs it, and the generator gets its
+result or its exception.
+Bounds: AT_ONCE requests are active, the others wait their turn; work for a connection that has closed ends.
 Neighbours: server.py (runs slow handlers), answers.py (large answers in steps).
 """
 
@@ -27,9 +27,9 @@ T = TypeVar("T")
 Steps = Generator[Callable[[], Any] | None, Any, T]
 StepHandler = Callable[[Channel, Command], Steps[Command | None]]
 
-# Requests at work at the same time: each may hold an answer of 16 MiB.
+# How many requests are active at the same time: each may hold an answer of 16 MiB.
 AT_ONCE = 8
-# Names that are sorted, or looked at, in one step: some milliseconds.
+# How many names are sorted or checked in one step: some milliseconds.
 NAMES = 5_000
 
 
@@ -41,7 +41,7 @@ class Stepper:
         self._turn = trio.Lock()
 
     async def run(self, steps: Steps[T], channel: Channel | None = None) -> T:
-        """The result of ``steps``. ConnectionLost when ``channel``, which asked for it, closes before the end."""
+        """The result of ``steps``. Raises ConnectionLost when ``channel``, which asked for it, closes first."""
         async with self._places:
             resume: Callable[[], Callable[[], Any] | None] = partial(steps.send, None)
             while True:
@@ -74,13 +74,13 @@ class Stepper:
             try:
                 return await self.run(handler(channel, request), channel)
             except ConnectionLost:
-                return None  # nobody is there to read an answer
+                return None  # the connection that would get the answer has closed
 
         return slow
 
 
 async def run_slices(steps: Iterable[None]) -> None:
-    """Run steps that want nothing, with a turn of the loop after each."""
+    """Run steps that yield None only, with a turn of the loop after each."""
     for _ in steps:
         await trio.lowlevel.checkpoint()
 

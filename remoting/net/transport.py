@@ -1,6 +1,6 @@
 """A connection as a stream of bytes: what `Channel` and replication speak over.
 
-Code above a transport knows no socket and no file descriptor: TLS can encrypt in between, and tests run in memory.
+Code above a transport never sees a socket or a file descriptor, so TLS could be added below, and tests run in memory.
 Neighbours: sockets.py (over TCP); tests/support/memory_transport.py (in memory).
 """
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-if TYPE_CHECKING:  # clients send no files, and need not load what opens them
+if TYPE_CHECKING:  # clients send no files and need not import this
     from mqcommon.files import MappedFile
 
 #: `Transport.try_send` takes no more pieces than this in one call.
@@ -20,7 +20,7 @@ MAX_PIECES = 1_000
 class Transport(trio.abc.AsyncResource):
     """One connection. One task receives; one task at a time sends.
 
-    All methods raise trio.BrokenResourceError, whose text is the reason, when the connection broke, and
+    All methods raise trio.BrokenResourceError, whose text is the reason, when the connection is broken, and
     trio.ClosedResourceError after `aclose`.
     """
 
@@ -40,7 +40,7 @@ class Transport(trio.abc.AsyncResource):
 
     @abstractmethod
     def try_send(self, pieces: list[bytes | memoryview]) -> int:
-        """Send what the connection takes without waiting, and return how many bytes that was; 0 when it is full.
+        """Send as many bytes as the connection takes without waiting, and return their number; 0 when it is full.
 
         The caller must send the rest next, before other bytes: a part of it may be encrypted already.
         """
@@ -55,7 +55,7 @@ class Transport(trio.abc.AsyncResource):
 
 
 class Listener(trio.abc.Listener[Transport]):
-    """Where connections come in."""
+    """Accepts connections."""
 
     #: ``ip:port``
     address: str

@@ -8,5 +8,9 @@ codes.py        request and response codes
 headers/        typed ext fields, one dataclass per request or answer
 bodies/         typed bodies, and the dialects of JSON they travel in
 
+requests/       each request code with its header and body types, described once
+scalars.py      lenient reading of single values
+strict_cbor.py  CBOR without tags
+
 Pure: no sockets, no time, no logging. Whatever bytes come in, decoders raise ProtocolError only.
 """

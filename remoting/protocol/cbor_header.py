@@ -3,7 +3,8 @@
 [code, language ordinal, version, opaque, flag, remark | null, ext map | null]
 
 Ext values keep their types: integers, booleans and text. Bodies that are JSON elsewhere are CBOR here.
-We write the five numbers in fixed widths, all at once, which is valid and takes half the time; any width is read.
+The five numbers are written in fixed widths with one struct, which is valid CBOR and takes half the time. Any width is
+read.
 """
 
 from struct import Struct, error
@@ -55,7 +56,7 @@ def decode_header(data: bytes) -> Command:
         raise ProtocolError("CBOR header is not an array of seven")
     code, language, version, opaque, flag, remark, ext = head
     if not (type(code) is type(language) is type(version) is type(opaque) is type(flag) is int):
-        raise ProtocolError("a number of the CBOR header is no integer")
+        raise ProtocolError("a number of the CBOR header is not an integer")
     if (ext is not None and type(ext) is not dict) or (remark is not None and type(remark) is not str):
         raise ProtocolError("ext or remark of the CBOR header is of a wrong type")
     return Command(code, ext, b"", flag, opaque, remark, CBOR, language_name(language), version)

@@ -1,13 +1,13 @@
 """Request and response codes: plain ints under RocketMQ's names.
 
-Only the codes that a Skylark daemon handles or sends are named; any other number travels as it is.
+Only the codes that Skylark handles or sends are named; any other number is passed on unchanged.
 """
 
 from typing import Final
 
 
 class RequestCode:
-    """What a request asks for."""
+    """The codes of requests."""
 
     SEND_MESSAGE: Final = 10
     PULL_MESSAGE: Final = 11
@@ -106,12 +106,12 @@ class RequestCode:
     EXCHANGE_BROKER_HA_INFO: Final = 906
     GET_BROKER_HA_STATUS: Final = 907
     RESET_MASTER_FLUSH_OFFSET: Final = 908
-    # Skylark's own, asked of brokers that speak CBOR only.
+    # Skylark's own, sent only to brokers that speak CBOR.
     WATCH_METADATA: Final = 7100
 
 
 class ResponseCode:
-    """How an answer came out."""
+    """The codes of answers."""
 
     SUCCESS: Final = 0
     SYSTEM_ERROR: Final = 1

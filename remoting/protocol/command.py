@@ -1,8 +1,8 @@
-"""One request or answer, whatever header type it travels in.
+"""One request or answer, whatever its header type.
 
-Slots and positional arguments: a broker makes two of these for each message, so their cost is counted.
+A broker makes two commands for each message, so they use slots and positional arguments to be cheap.
 ``ext`` None means that the frame had no extFields member; the header codecs turn its values into text
-where the header type knows text only. ``codec`` is the header type that it came in or shall leave in.
+when the header type knows text only. ``codec`` is the header type that it arrived in or is sent in.
 """
 
 from collections.abc import Mapping
@@ -15,14 +15,14 @@ CBOR: Final = 0x43
 FLAG_RESPONSE: Final = 1
 FLAG_ONEWAY: Final = 2
 
-#: V5_3_3, what Java's tools print for us.
+#: V5_3_3, which Java's tools show as Skylark's version.
 VERSION: Final = 479
 
-#: A client that speaks CBOR puts this field into its first request, which is JSON; a server that speaks it
-#: too puts it into the answer; from then on the client sends CBOR.
+#: A client that speaks CBOR puts this field into its first request, which is JSON. A server that speaks CBOR, too,
+#: puts it into the answer. From then on the client sends CBOR.
 OFFER_FIELD: Final = "skylark"
 OFFER_CBOR: Final = "cbor"
-#: A broker adds its name to that answer, so that a client notices when another broker has the address now.
+#: A broker adds its name to that answer, so that clients notice when the address now belongs to another broker.
 BROKER_NAME_FIELD: Final = "brokerName"
 #: The broker that a request is meant for, in requests for a queue.
 BNAME_FIELD: Final = "bname"
@@ -66,7 +66,7 @@ class Command:
 
     @property
     def is_response(self) -> bool:
-        """Whether this answers a request of ours."""
+        """Whether this is an answer."""
         return self.flag & FLAG_RESPONSE != 0
 
     @property
@@ -118,7 +118,7 @@ def text_ext(ext: dict[str, Any]) -> dict[str, str]:
     for name, value in ext.items():
         if value.__class__ is not str:
             if value.__class__ is int:
-                # As most are that are no text: the call of a function takes as long as the rest.
+                # Most values that are not text are ints; a call of ext_text would double the time for them.
                 texts[name] = str(value)
             elif value is None:
                 del texts[name]
@@ -128,5 +128,5 @@ def text_ext(ext: dict[str, Any]) -> dict[str, str]:
 
 
 def language_name(ordinal: int) -> str:
-    """The language with this ordinal; OTHER for one that came after our table."""
+    """The language with this ordinal; OTHER for one that is not in the table."""
     return LANGUAGES[ordinal] if 0 <= ordinal < len(LANGUAGES) else OTHER_LANGUAGE

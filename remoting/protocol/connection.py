@@ -1,10 +1,9 @@
 """The sans-IO protocol core of one connection: bytes in, commands out; commands in, bytes out.
 
-Contract: if ``receive_data`` raises anything but ProtocolError, that is a bug. A stream gives the same
-commands however it is split. Nothing is allocated for a length that the peer only claims; a length or
-header type that cannot be right is refused as soon as its bytes are here. After an error the connection
-is dead: commands of the same chunk that came before the bad bytes are not handed out (they are as
-unanswered as if they had been lost with the connection).
+Contract: ``receive_data`` raises ProtocolError only; anything else is a bug. A stream gives the same commands however
+it is split. Nothing is allocated for a length that the peer only claims; an invalid length or header type is refused
+as soon as its bytes have arrived. After an error the connection is dead. Commands of the same chunk before the bad
+bytes are not returned: to the peer they look like requests that were lost with the connection.
 """
 
 from mqcommon.errors import ProtocolError
@@ -23,22 +22,22 @@ class Connection:
     def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES, max_header_bytes: int = MAX_HEADER_BYTES) -> None:
         self._max_frame_bytes = max_frame_bytes
         self._max_header_bytes = max_header_bytes
-        self._pending = bytearray()  # the beginning of a frame whose rest is not here yet
-        self._needed = _PREFIX_BYTES  # how long _pending must be before it is worth looking at
+        self._pending = bytearray()  # the beginning of a frame whose rest has not arrived
+        self._needed = _PREFIX_BYTES  # how long _pending must be before it is parsed
         self._dead = False
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes held of a frame that is not complete."""
+        """The number of bytes held of an incomplete frame."""
         return len(self._pending)
 
     def release(self) -> None:
-        """The connection has ended: hold nothing any more."""
+        """Free the buffer: the connection has ended."""
         self._dead = True
         self._pending = bytearray()
 
     def receive_data(self, data: bytes) -> list[Command]:
-        """All commands that ``data`` completes, in order."""
+        """All commands that are complete with ``data``, in order."""
         if self._dead:
             raise ProtocolError("the connection has already failed")
         pending = self._pending

@@ -3,7 +3,7 @@
  4 bytes   1 byte       3 bytes         H bytes   N-4-H bytes
  length N  header type  header length H header    body
 
-N counts all that follows it. Netty, on the other side, limits N + 4 to 16 MiB.
+N counts all bytes after it. The peer's Netty limits N + 4 to 16 MiB.
 """
 
 from collections.abc import Callable, Mapping
@@ -32,13 +32,13 @@ DECODERS: Final[Mapping[int, Callable[[bytes], Command]]] = {
 
 
 def encode(command: Command, max_frame_bytes: int = MAX_FRAME_BYTES) -> bytes:
-    """The frame of ``command`` in its own header type. FrameTooLarge when peers would not take it."""
+    """The frame of ``command`` in its own header type. Raises FrameTooLarge when it is over the limit."""
     head = encode_head(command, max_frame_bytes)
     return head + command.body if command.body else head
 
 
 def encode_head(command: Command, max_frame_bytes: int = MAX_FRAME_BYTES) -> bytes:
-    """What stands before the body in the frame of ``command``. FrameTooLarge when peers would not take it."""
+    """The frame of ``command`` up to its body. Raises FrameTooLarge when the frame is over the limit."""
     codec = command.codec
     header = _ENCODERS[codec](command)
     header_size = len(header)

@@ -1,10 +1,10 @@
-"""Header type 0, JSON: what every client speaks.
+"""Header type 0, JSON, which every client speaks.
 
 {"code":310,"extFields":{"a":"g","b":"t"},"flag":0,"language":"JAVA","opaque":2,
  "serializeTypeCurrentRPC":"JSON","version":479}
 
-Written compact and in Java's (alphabetical) member order; ``extFields`` and ``remark`` only when not null.
-Read leniently: members may be missing, ext values may be numbers or booleans, a newline may follow (C++).
+It is written compactly and in Java's (alphabetical) member order; ``extFields`` and ``remark`` only when not null.
+It is read leniently: members may be missing, ext values may be numbers or booleans, a newline may follow (C++).
 """
 
 from typing import Any
@@ -49,7 +49,7 @@ def decode_header(data: bytes) -> Command:
     ext = get("extFields")
     remark = get("remark")
     if not (type(code) is type(opaque) is type(flag) is type(version) is int):
-        raise ProtocolError("code, opaque, flag or version of the header is no integer")
+        raise ProtocolError("code, opaque, flag or version of the header is not an integer")
     if (ext is not None and type(ext) is not dict) or (remark is not None and type(remark) is not str):
         raise ProtocolError("extFields or remark of the header is of a wrong type")
     language = get("language")

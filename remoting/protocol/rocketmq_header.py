@@ -19,12 +19,12 @@ from remoting.protocol.command import (
     text_ext,
 )
 
-_HEAD: Final = Struct(">hBhiii")  # up to and with the length of the remark
+_HEAD: Final = Struct(">hBhiii")  # up to and including the length of the remark
 _HEAD_OUT: Final = Struct(">HBHIII")
 _LENGTH: Final = Struct(">i")
 _KEY_LENGTH: Final = Struct(">h")
 _MAX_KEY: Final = 0x7FFF
-#: They are read one by one, on the event loop. No request or answer has a hundred.
+#: Fields are read one by one on the event loop. No request or answer has a hundred of them.
 MAX_EXT_FIELDS: Final = 1_000
 
 

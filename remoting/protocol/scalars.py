@@ -1,4 +1,4 @@
-"""Lenient reading of single values, as they come in ext fields and bodies of many clients.
+"""Lenient reading of single values in ext fields and bodies, as different clients send them.
 
 Integers as numbers or text, booleans as true, "true", 1 or "1", text as anything that has a text form.
 Every reader raises ValueError with a reason when there is no such value.
@@ -45,14 +45,14 @@ def read_text(value: Any) -> str:
 
 
 def read_flag(value: Any) -> bool:
-    """A boolean; what is not true is false, as in Java's Boolean.parseBoolean."""
+    """A boolean; any other value is false, as in Java's Boolean.parseBoolean."""
     if type(value) is str:
         return value == "1" or value.lower() == "true"
     return value is True or value == 1
 
 
 def read_real(value: Any) -> float:
-    """A floating-point number that JSON has a form for: neither infinite nor NaN."""
+    """A floating-point number that JSON can hold: neither infinite nor NaN."""
     if type(value) is float or type(value) is int or type(value) is str:
         try:
             number = float(value)
@@ -64,6 +64,6 @@ def read_real(value: Any) -> float:
 
 
 def camel_case(name: str) -> str:
-    """The wire's name of a Python attribute: read_queue_nums -> readQueueNums."""
+    """The wire name of a Python attribute: read_queue_nums -> readQueueNums."""
     head, *tail = name.split("_")
     return head + "".join(word.capitalize() for word in tail)

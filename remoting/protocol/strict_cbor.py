@@ -1,7 +1,7 @@
 """CBOR as far as the wire needs it: no tags, bounded depth, one error class.
 
-cbor2 would make dates, regular expressions, shared and cyclic references and big integers out of a peer's
-bytes; a peer of ours sends none of them, so every tag is refused.
+cbor2 would turn a peer's bytes into dates, regular expressions, shared and cyclic references and big integers.
+Skylark sends none of these, so every tag is refused.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ import cbor2
 
 from mqcommon.errors import ProtocolError
 
-#: More than any body of ours nests.
+#: Deeper than any of Skylark's bodies nests.
 MAX_DEPTH: Final = 32
 
 
@@ -19,7 +19,7 @@ def _refuse(*_: object) -> NoReturn:
     raise ValueError("tags are not part of the protocol")
 
 
-#: Every tag that cbor2 knows how to decode by itself; tag_hook gets the others.
+#: Every tag that cbor2 decodes by itself; tag_hook gets the others.
 _KNOWN_TAGS: Final = (
     0, 1, 2, 3, 4, 5, 25, 28, 29, 30, 35, 36, 37, 52, 54, 100, 256, 258, 260, 261, 1004, 43000, 55799,
 )  # fmt: skip
@@ -37,7 +37,7 @@ def loads(data: bytes, *, text_keys: bool = False, max_depth: int = MAX_DEPTH) -
             strict_hashable_types=text_keys,
         )
     except (cbor2.CBORDecodeError, ValueError, TypeError, OverflowError, MemoryError) as error:
-        raise ProtocolError(f"not CBOR that we speak: {error}") from None
+        raise ProtocolError(f"not valid CBOR: {error}") from None
 
 
 dumps = cbor2.dumps

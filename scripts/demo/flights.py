@@ -20,7 +20,7 @@ _MISSING = "NA"
 
 @dataclass
 class Carrier:
-    """What is known of one carrier; flights that never left have no delay."""
+    """The statistics of one carrier; cancelled flights have no delay."""
 
     flights: int = 0
     departed: int = 0
@@ -47,7 +47,7 @@ def flight_messages(topic: str) -> Iterator[Message]:
 
 
 def carriers_of_csv() -> dict[str, Carrier]:
-    """Flights and delays by carrier, as the file itself says."""
+    """Flights and delays by carrier, from the file itself."""
     found: dict[str, Carrier] = {}
     with _table("flights.csv") as rows:
         head = next(rows)

@@ -1,4 +1,4 @@
-"""What can be chosen on the command line or by environment variables; scripts/quickstart --help explains it."""
+"""Options from the command line and environment variables; scripts/quickstart --help explains them."""
 
 import argparse
 import os

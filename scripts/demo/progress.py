@@ -1,4 +1,4 @@
-"""What is shown while something long runs: one line that is rewritten on a terminal, else a line now and then."""
+"""Progress of something long: on a terminal one line that is rewritten, otherwise a new line now and then."""
 
 import shutil
 import subprocess
@@ -13,7 +13,7 @@ REWRITE = "\r\033[K"
 
 
 class Progress:
-    """``update`` as often as you like; ``done`` leaves the last line standing."""
+    """Call ``update`` as often as you like; ``done`` prints the last line."""
 
     def __init__(self, title: str, total: int) -> None:
         self._title = title
@@ -24,7 +24,7 @@ class Progress:
         self._at = 0
 
     def update(self, at: int, note: str = "") -> None:
-        """Show it, unless something was shown just now."""
+        """Show the progress, unless it was shown just now."""
         self._at = at
         now = time.monotonic()
         if now - self._shown >= self._interval_s:
@@ -32,7 +32,7 @@ class Progress:
             self._show(note, end="" if self._terminal else "\n")
 
     def say(self, text: str) -> None:
-        """A line of its own, between."""
+        """Print a separate line."""
         print(f"{self._clear}  {text}", flush=True)
 
     def done(self, note: str = "") -> None:
@@ -52,7 +52,7 @@ class Progress:
 
 
 def wait_shown(title: str, process: "subprocess.Popen[bytes]") -> None:
-    """Wait for the end of a process, and show meanwhile that it lives; it ends with whoever waits."""
+    """Wait for the end of a process and show meanwhile that it runs. The process is ended when the wait is."""
     terminal = sys.stdout.isatty()
     started = time.monotonic()
     print(f"  {title} ...", end="" if terminal else "\n", flush=True)
@@ -72,5 +72,5 @@ def wait_shown(title: str, process: "subprocess.Popen[bytes]") -> None:
 
 
 def _cut(text: str) -> str:
-    """What fits on one line of the terminal: a longer line would wrap, and could not be rewritten."""
+    """The part that fits on one line of the terminal: a longer line would wrap, and could not be rewritten."""
     return text[: shutil.get_terminal_size().columns - 1]

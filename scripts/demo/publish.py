@@ -17,7 +17,7 @@ SEND_TIMEOUT_MS = 30_000
 
 @dataclass
 class Published:
-    """What became of the sends."""
+    """The results of the sends."""
 
     sent: int = 0
     # Sends that needed more than one try; sends that no try could store.
@@ -50,7 +50,7 @@ class Publishing:
     async def run(self, nameserver: str, tasks: int) -> Published:
         """Send everything; returns when each message has its result."""
         started = time.perf_counter()
-        # A machine that has little time for this one must not make a send fail.
+        # A long timeout: a busy machine must not make a send fail.
         patient = Producer(nameserver, group="flights_producer", send_timeout_ms=SEND_TIMEOUT_MS)
         async with patient as producer, trio.open_nursery() as everything:
             everything.start_soon(self._kill_and_restart)

@@ -52,7 +52,7 @@ class Quickstart:
         ]
 
     def run(self) -> None:
-        """The stages, in order; Differs, DaemonFailed or SkylarkError when one of them is not as it should be."""
+        """Run the stages in order. Raises Differs, DaemonFailed or SkylarkError when one of them fails."""
         try:
             with self._stage("1. two NameServers and two masters"):
                 self._start()
@@ -70,7 +70,7 @@ class Quickstart:
                 with self._stage("5. graceful stop"):
                     self._stop()
             finally:
-                # Also when nobody reads what is printed any more.
+                # Also when the reader of the output has gone.
                 stop([*self.brokers, *self.namesrvs])
         self._show_stages()
 
@@ -147,7 +147,7 @@ class Quickstart:
             raise DaemonFailed(f"mqadmin {arguments[0]} failed with exit code {run.returncode}")
 
     async def _until(self, namesrv: str, reached: Callable[[Admin], Awaitable[bool]], what: str) -> None:
-        """Ask one NameServer again and again."""
+        """Ask one NameServer again and again until ``reached``."""
         with trio.move_on_after(REGISTERED_TIMEOUT_S):
             async with Admin(namesrv) as admin:
                 while True:
@@ -216,7 +216,7 @@ def main() -> int:
         print("\nquickstart: interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:
-        # Else the interpreter would complain, too, when it flushes at its end.
+        # Otherwise the interpreter would also report the error when it flushes at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         print("quickstart: nobody reads its output any more; everything is stopped", file=sys.stderr)
         return 1

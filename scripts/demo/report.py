@@ -1,4 +1,4 @@
-"""What Spark found, as a table, and held against the CSV."""
+"""Shows Spark's results as a table, and compares them with the CSV."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ class Differs(Exception):
 
 
 def show_carriers(found: dict[str, Any], names: dict[str, str]) -> dict[str, Carrier]:
-    """Print what the Spark job found; returned as the CSV's own numbers are."""
+    """Print the results of the Spark job, and return them in the form of `carriers_of_csv`."""
     queues = found["queues"]
     print(f"  {found['rows']:,} rows from {len(queues)} queues of {len({name for name, _, _ in queues})} brokers")
     print(f"  {'carrier':<32} {'flights':>9} {'mean departure delay':>22}")
@@ -22,7 +22,7 @@ def show_carriers(found: dict[str, Any], names: dict[str, str]) -> dict[str, Car
 
 
 def compare(rows: int, found: dict[str, Carrier], expected: dict[str, Carrier]) -> int:
-    """How many of the rows are duplicates; Differs when what remains without them is not what the CSV has."""
+    """How many of the rows are duplicates. Raises Differs when the other rows do not agree with the CSV."""
     for code in sorted({*found, *expected}):
         if found.get(code) != expected.get(code):
             raise Differs(f"carrier {code}: Spark found {found.get(code)}, the CSV has {expected.get(code)}")

@@ -1,7 +1,7 @@
 """The Spark job of the quickstart: flights and mean departure delay by carrier, from the messages of a topic.
 
 A program of its own: ``python -m scripts.demo.spark_job --nameserver HOST:PORT --topic flights``.
-With ``--result FILE`` it leaves its numbers there as JSON, for whoever compares them.
+With ``--result FILE`` it writes its numbers there as JSON, for the comparison with the CSV.
 """
 
 import argparse
@@ -10,7 +10,7 @@ import os
 import sys
 from pathlib import Path
 
-# Spark starts Python workers: without this they run whatever `python3` is, and lack the connector.
+# Spark starts Python workers: without this they run the system's `python3`, which lacks the connector.
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 # Everything on loopback, whatever the host's name resolves to.
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")

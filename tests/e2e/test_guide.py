@@ -42,8 +42,8 @@ def test_links_and_file_names_lead_somewhere(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     links = [link for link in re.findall(r"\]\(([^)#]+)[^)]*\)", text) if "://" not in link]
     assert [link for link in links if not (page.parent / link).exists()] == []
-    rooms = "mqcommon|remoting|namesrv|broker|sdk|spark_connector|tests|bench|conf|scripts|docs"
-    named = re.findall(rf"`((?:{rooms})/[\w./-]+)`", text)
+    folders = "mqcommon|remoting|namesrv|broker|sdk|spark_connector|tests|bench|conf|scripts|docs"
+    named = re.findall(rf"`((?:{folders})/[\w./-]+)`", text)
     assert [name for name in named if not (ROOT / name).exists()] == []
 
 

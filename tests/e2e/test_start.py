@@ -60,7 +60,7 @@ async def test_a_port_in_use(tmp_path: Path) -> None:
             )
             (line,) = refused(second)
             where = f"{HOST}:{taken.port}"
-            assert line == f"{name}: port {where} is in use; stop the process that has it or choose another listenPort"
+            assert line == f"{name}: port {where} is in use; stop the process that uses it or choose another listenPort"
 
 
 async def test_a_store_that_another_broker_holds(tmp_path: Path) -> None:

@@ -43,5 +43,5 @@ def test_any_text_is_an_address_or_a_value_error_that_names_it(text: str) -> Non
 
 @pytest.mark.parametrize("text", ["", "host", ":1", "host:", "host:0", "host:65536", "host:-1", "host:1x", "host:²"])
 def test_what_is_no_address_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is no address of the form host:port"):
+    with pytest.raises(ValueError, match="is not an address of the form host:port"):
         split_address(text)

@@ -106,7 +106,7 @@ def test_missing_conf_is_named(tmp_path: Path) -> None:
 
 
 def test_a_directory_is_no_conf(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="cannot be read: Is a directory; check the path and its rights"):
+    with pytest.raises(ConfigError, match="cannot be read: Is a directory; check the path and its permissions"):
         load(str(tmp_path))
 
 

@@ -97,7 +97,7 @@ def test_a_port_in_use_is_one_line(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert done.stdout == ""
     assert done.stderr == (
-        f"namesrv: port 127.0.0.1:{port} is in use; stop the process that has it or choose another listenPort\n"
+        f"namesrv: port 127.0.0.1:{port} is in use; stop the process that uses it or choose another listenPort\n"
     )
 
 

@@ -1,4 +1,4 @@
-"""Who may import whom, and which rooms are pure."""
+"""Who may import whom, and which modules are pure."""
 
 import ast
 import importlib
@@ -62,8 +62,8 @@ IMPURE_METHODS = {"now", "utcnow", "today"}  # of datetime, whose arithmetic is 
 
 def outlaws(module: Module) -> list[str]:
     """Imports that the law of the house forbids."""
-    room = module.name.split(".")[0]
-    allowed = MAY_IMPORT[room] | {room}
+    package = module.name.split(".")[0]
+    allowed = MAY_IMPORT[package] | {package}
     return [
         f"{module}:{line} imports {name}" for line, name in module.imports() if name.split(".")[0] in OURS - allowed
     ]
@@ -84,7 +84,7 @@ def backward(module: Module, package: str, order: tuple[str, ...]) -> list[str]:
 
 
 def impurities(module: Module) -> list[str]:
-    """What makes a room depend on more than its arguments."""
+    """What makes a module depend on more than its arguments."""
     found = []
     for line, name in module.imports():
         top = name.split(".")[0]
@@ -127,7 +127,7 @@ def test_no_import_runs_back_up_inside_of_the_store() -> None:
     assert [name for module in found for name in backward(module, "broker.store", STORE_ORDER)] == []
 
 
-def test_pure_rooms_are_pure() -> None:
+def test_pure_modules_are_pure() -> None:
     assert [impurity for module in modules(*PURE) for impurity in impurities(module)] == []
 
 

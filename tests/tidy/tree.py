@@ -54,13 +54,13 @@ def _walk(tree: ast.AST, *, skip_checking: bool) -> Iterator[ast.AST]:
             yield from _walk(node, skip_checking=skip_checking)
 
 
-def modules(*rooms: str) -> list[Module]:
+def modules(*folders: str) -> list[Module]:
     """All files of the named folders or files, sorted by path."""
-    return [module for module in _all() if any(_inside(module.path, room) for room in rooms)]
+    return [module for module in _all() if any(_inside(module.path, folder) for folder in folders)]
 
 
-def _inside(path: str, room: str) -> bool:
-    return path == room or path.startswith(room.rstrip("/") + "/")
+def _inside(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
 @cache

@@ -7,8 +7,8 @@ the dataclasses are declared with. Use::
     body = encode_body(route, dialect_for(request))
     route = decode_body(TopicRouteData, answer.body, answer.codec)
 
-Which belongs to which request says requests/. Bodies of messages are in mqcommon/message; bodies that are properties
-text (25, 26, 318, 319) need no class.
+requests/ says which body belongs to which request. Bodies of messages are in mqcommon/message; bodies that are
+properties text (25, 26, 318, 319) need no class.
 """
 
 from typing import TypeVar
@@ -25,10 +25,10 @@ _B = TypeVar("_B", bound=Body)
 
 
 def encode_body(body: WireBody, dialect: Dialect = Dialect.STANDARD) -> bytes:
-    """``body`` as a peer of this dialect reads it."""
+    """``body`` in the peer's dialect."""
     return dumps(body.to_wire(), dialect)
 
 
 def decode_body(cls: type[_B], data: bytes, codec: int = JSON, relaxed_bytes: int = MAX_RELAXED_BYTES) -> _B:
-    """The body of a command whose header type is ``codec``; ProtocolError when it is none."""
+    """The body of a command whose header type is ``codec``. Raises ProtocolError when it cannot be read."""
     return cls.from_wire(strict_cbor.loads(data) if codec == CBOR else loads(data, relaxed_bytes=relaxed_bytes))

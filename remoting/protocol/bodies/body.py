@@ -1,8 +1,7 @@
-"""What every body is: a dataclass whose fields know their name and kind on the wire.
+"""The base of all bodies: a dataclass whose fields know their name and kind on the wire.
 
-Reading is lenient as the clients demand: unknown members are ignored, absent and null ones keep their
-default, values are read by their kind. Writing gives members in alphabetical order (fastjson's), without
-those that are None.
+Reading is lenient, as clients need it: unknown members are ignored, absent and null ones keep their default, values
+are read by their kind. Members are written in alphabetical order (fastjson's), without those that are None.
 """
 
 from collections.abc import Callable
@@ -25,7 +24,7 @@ class Member:
 
 
 def member(kind: Kind, default: Any = MISSING, *, wire: str | None = None) -> Any:
-    """A field of a body. ``wire`` where it is not the camel case of the attribute."""
+    """A field of a body. ``wire`` is its name there, when that is not the camel case of the attribute."""
     metadata = {"kind": kind, "wire": wire}
     if default is not MISSING:
         return field(default=default, metadata=metadata)
@@ -60,7 +59,7 @@ class Body:
 
     @classmethod
     def from_wire(cls, obj: Any) -> Self:
-        """The body in what ``loads`` gave. ProtocolError when it is something else."""
+        """The body in the result of ``loads``. Raises ProtocolError when that is not such a body."""
         if type(obj) is not dict:
             raise ProtocolError(f"{cls.__name__} is not an object")
         values: dict[str, Any] = {}

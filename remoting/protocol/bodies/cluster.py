@@ -11,7 +11,7 @@ from remoting.protocol.bodies.route import BrokerData
 class ClusterInfo(Body):
     """Brokers by name, broker names by cluster.
 
-    ``contested``, Skylark's own: by name and id, where another broker with the same name and id registers.
+    ``contested``, Skylark's own: by name and id, the address of another broker that registers with the same ones.
     """
 
     broker_addr_table: dict[str, BrokerData] = member(map_of(body_of(BrokerData)))

@@ -1,4 +1,4 @@
-"""What stands in a consume queue (321)."""
+"""Entries of a consume queue (321)."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from remoting.protocol.bodies.kinds import FLAG, INT, LONG, TEXT, body_of, list_
 
 @dataclass(slots=True)
 class ConsumeQueueData(Body):
-    """One entry. ``eval``: the group that was named takes it; ``msg``: what is odd about it.
+    """One entry. ``eval``: whether the filter of the requested group accepts it; ``msg``: what is wrong with it.
 
     ``extend_data_json`` and ``bit_map`` come from Java brokers with extended consume queues only.
     """
@@ -25,9 +25,9 @@ class ConsumeQueueData(Body):
 
 @dataclass(slots=True)
 class ConsumeQueueEntries(Body):
-    """Entries in the order of the queue; its messages are those from ``min_queue_index`` to before ``max_queue_index``.
+    """Entries in the order of the queue, which has messages from ``min_queue_index`` to before ``max_queue_index``.
 
-    ``subscription_data`` and ``filter_data`` are of the group that was named.
+    ``subscription_data`` and ``filter_data`` belong to the requested group.
     """
 
     subscription_data: SubscriptionData | None = member(body_of(SubscriptionData), None)

@@ -1,4 +1,4 @@
-"""How a consumer fared with one message that it was given directly (309)."""
+"""How a consumer handled one message that was sent to it directly (309)."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ CONSUME_RESULT = choice("CR_SUCCESS", "CR_LATER", "CR_ROLLBACK", "CR_COMMIT", "C
 
 @dataclass(slots=True)
 class ConsumeMessageDirectlyResult(Body):
-    """What the consumer's listener made of it."""
+    """The result of the consumer's listener."""
 
     order: bool = member(FLAG, False)
     auto_commit: bool = member(FLAG, True)

@@ -1,9 +1,9 @@
-"""A body in at most so many bytes: entries of its lists and maps that do not fit are left out.
+"""Encodes a body in a limited number of bytes: entries of its lists and maps that do not fit are left out.
 
-Entries are encoded in chunks whose size is known from those before, so that no more than a chunk is encoded in vain,
-whatever the whole would have come to. What fits is, byte for byte, what `dumps` makes of it. Who encodes a large body
-can do other things between two chunks: lists and maps are copied (not what is in them) when their turn comes, so they
-may change meanwhile.
+Entries are encoded in chunks whose size is estimated from the chunks before, so at most one chunk is encoded in vain,
+however large the whole would be. The entries that fit have the same bytes as `dumps` gives them. The caller can do
+other work between two chunks, and the body may change meanwhile: each list or map is copied (not its values) when it
+is its turn.
 """
 
 from collections.abc import Generator, Iterator
@@ -14,13 +14,13 @@ from mqcommon.errors import FrameTooLarge
 from remoting.protocol.bodies.body import Body, members
 from remoting.protocol.bodies.dialect import Dialect, dumps
 
-#: Encoding so much takes about a millisecond.
+#: Encoding a chunk of this size takes about a millisecond.
 CHUNK_BYTES: Final = 256 * 1024
 CHUNK_ENTRIES: Final = 500
-#: One large entry does not keep out the small ones after it; many do, or most would be encoded in vain.
+#: An entry that does not fit is skipped for the smaller ones after it. After this many no more are tried.
 MAX_SKIPPED: Final = 16
 
-#: So few are encoded at once, as most routes are, and one by one only when they do not fit.
+#: A body with so few entries, as most routes have, is encoded at once; and by chunks only when it does not fit.
 FEW_ENTRIES: Final = 8
 
 _MAP: Final = 5
@@ -49,7 +49,7 @@ class _Entries:
         return len(self._values)
 
     def take(self, room: int) -> Generator[None, None, int]:
-        """Encode what fits into ``room``; yields after each chunk; returns how many bytes that took."""
+        """Encode the entries that fit into ``room`` bytes. Yields after each chunk; returns how many bytes it took."""
         used, wanted, skipped = 0, 1, 0
         entries = self._entries()
         while chunk := list(islice(entries, wanted)):
@@ -71,12 +71,12 @@ class _Entries:
 
     def _entries(self) -> Iterator[Any]:
         if isinstance(self._values, dict):
-            # Not a list of all pairs: to make a million of them takes far longer than to copy the map.
+            # Not a list of all pairs: making a million tuples takes far longer than copying the map.
             return iter(self._values.copy().items())
         return iter(list(self._values))
 
     def encoded(self) -> bytes:
-        """All that was taken, as one value."""
+        """All entries that were taken, as one value."""
         is_map = isinstance(self._values, dict)
         if self._dialect is Dialect.CBOR:
             return _cbor_head(_MAP if is_map else _ARRAY, self.count) + b"".join(self._chunks)
@@ -90,7 +90,7 @@ class _Entries:
 
 
 def encode_within(body: Body, dialect: Dialect, limit: int) -> Generator[None, None, CutBody]:
-    """``body`` in at most ``limit`` bytes; yields now and then. FrameTooLarge when no entry fits."""
+    """``body`` in at most ``limit`` bytes; yields after each chunk. Raises FrameTooLarge when nothing fits."""
     sizes = [
         len(value) for each in members(type(body)) if isinstance(value := getattr(body, each.attribute), dict | list)
     ]
@@ -109,7 +109,7 @@ def encode_within(body: Body, dialect: Dialect, limit: int) -> Generator[None, N
     room = limit - sum(map(len, plain.values())) - sum(len(name) + 16 for name in (*plain, *tables))
     if room < 0:
         raise FrameTooLarge(limit - room, limit)
-    # The long ones last: they are cut, not those that fit.
+    # The longest last, so that it is the one that is cut.
     for name in sorted(tables, key=lambda name: len(tables[name])):
         room -= yield from tables[name].take(room)
     encoded = plain | {name: table.encoded() for name, table in tables.items()}

@@ -5,7 +5,7 @@ STANDARD  {"0":"a"}                number keys quoted; for clients that say so o
 both      {{"brokerName":"b",..}:1}  object keys have this form only
 CBOR      number keys as they are, object keys as arrays; between Skylark and Skylark
 
-orjson does what is standard JSON; only what it refuses is written and read by code of ours.
+orjson reads and writes standard JSON; the rest is done by relaxed.py and this module.
 """
 
 import enum
@@ -21,7 +21,7 @@ from remoting.protocol.bodies.kinds import write_queue
 from remoting.protocol.bodies.relaxed import parse_relaxed
 from remoting.protocol.scalars import read_flag
 
-#: What is not standard is read by code of ours, on the event loop; more than 10,000 queues fit in.
+#: JSON that is not standard is read by Python code on the event loop. More than 10,000 queues fit into this size.
 MAX_RELAXED_BYTES: Final = 2 * 1024 * 1024
 
 #: V4_9_4: from here clients read quoted number keys.
@@ -29,7 +29,7 @@ _STANDARD_SINCE: Final = 401
 
 
 class Dialect(enum.Enum):
-    """How the peer wants its bodies."""
+    """The forms of bodies that peers want."""
 
     FASTJSON = enum.auto()
     STANDARD = enum.auto()
@@ -55,7 +55,7 @@ def dumps(obj: Any, dialect: Dialect = Dialect.STANDARD) -> bytes:
 
 
 def loads(data: bytes, *, relaxed_bytes: int = MAX_RELAXED_BYTES) -> Any:
-    """Plain values out of JSON of either dialect. Number keys are int where bare, text where quoted.
+    """Plain values from JSON of either dialect. Bare number keys become int, quoted ones stay text.
 
     ``relaxed_bytes``: how long a text that is not standard JSON may be.
     """
@@ -63,7 +63,7 @@ def loads(data: bytes, *, relaxed_bytes: int = MAX_RELAXED_BYTES) -> Any:
         return orjson.loads(data)
     except orjson.JSONDecodeError:
         if len(data) > relaxed_bytes:
-            raise ProtocolError(f"body is no JSON, or too long for ours: {len(data)} bytes") from None
+            raise ProtocolError(f"body is not JSON, or is too long for nonstandard JSON: {len(data)} bytes") from None
     try:
         text = str(data, "utf-8")
     except UnicodeDecodeError as error:

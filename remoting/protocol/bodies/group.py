@@ -25,7 +25,7 @@ class CustomizedRetryPolicy(Body):
 
 @dataclass(slots=True)
 class GroupRetryPolicy(Body):
-    """When a message that was not consumed comes again."""
+    """When a message that was not consumed is delivered again."""
 
     type: str = member(choice("EXPONENTIAL", "CUSTOMIZED"), "CUSTOMIZED")
     exponential_retry_policy: ExponentialRetryPolicy | None = member(body_of(ExponentialRetryPolicy), None)

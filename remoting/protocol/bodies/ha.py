@@ -1,4 +1,4 @@
-"""How replication goes, as a master or a slave tells it (907)."""
+"""The state of replication, as a master or a slave reports it (907)."""
 
 from dataclasses import dataclass
 
@@ -20,7 +20,7 @@ class HAConnectionRuntimeInfo(Body):
 
 @dataclass(slots=True)
 class HAClientRuntimeInfo(Body):
-    """What a slave says of itself; ``master_addr`` is that of the master's HA port."""
+    """A slave's own state; ``master_addr`` is the address of the master's HA port."""
 
     master_addr: str | None = member(TEXT, None)
     transferred_byte_in_second: int = member(LONG, 0)
@@ -32,7 +32,7 @@ class HAClientRuntimeInfo(Body):
 
 @dataclass(slots=True)
 class HARuntimeInfo(Body):
-    """The one part or the other is filled, as ``master`` says."""
+    """The master's part or the slave's part is filled, as ``master`` says."""
 
     master: bool = member(FLAG, False)
     master_commit_log_max_offset: int = member(LONG, 0)

@@ -1,4 +1,4 @@
-"""What a client tells its brokers every 30 seconds (34), and what it wants of each topic."""
+"""The heartbeat that a client sends to its brokers every 30 seconds (34), with its subscriptions."""
 
 from dataclasses import dataclass
 
@@ -35,7 +35,7 @@ class SubscriptionData(Body):
 
     @property
     def is_tag(self) -> bool:
-        """Whether the expression is one of tags."""
+        """Whether the expression consists of tags."""
         return self.expression_type in ("", TAG)
 
 
@@ -44,7 +44,7 @@ def parse_subscription(
 ) -> SubscriptionData:
     """The subscription of an expression: "*", "TagA || TagB", or SQL with expression type SQL92.
 
-    Raises ValueError when tags are meant and none is there.
+    Raises ValueError when an expression of tags names none.
     """
     if expression_type not in (None, "", TAG):
         return SubscriptionData(topic, expression or "", expression_type or TAG, [], [], sub_version)
@@ -78,7 +78,7 @@ class ConsumerData(Body):
 
 @dataclass(slots=True)
 class HeartbeatData(Body):
-    """One client's groups. With ``without_sub`` the subscriptions are those of the same fingerprint before."""
+    """One client's groups. With ``without_sub`` the subscriptions are those sent before with the same fingerprint."""
 
     client_id: str = member(TEXT, "", wire="clientID")
     producer_data_set: list[ProducerData] = member(list_of(body_of(ProducerData)))

@@ -1,7 +1,7 @@
-"""The kinds of values that bodies are made of: how each is read from the wire, written, and empty.
+"""The kinds of values in bodies: how each is read from the wire and written, and its empty value.
 
-Readers raise ValueError (or ProtocolError from a body within a body). ``write`` None means that the value
-goes out as it is.
+Readers raise ValueError (or ProtocolError from a body within a body). ``write`` None means that the value is written
+unchanged.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ from remoting.protocol.scalars import read_flag, read_int, read_long, read_real,
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """How one sort of value travels."""
+    """How one kind of value is read and written."""
 
     read: Callable[[Any], Any]
     write: Callable[[Any], Any] | None = None
@@ -22,13 +22,13 @@ class Kind:
 
 
 class WireBody(Protocol):
-    """What can be encoded as a body."""
+    """A value that can be encoded as a body."""
 
     def to_wire(self) -> dict[str, Any]: ...
 
 
 class ReadableBody(WireBody, Protocol):
-    """What can be a body within another one."""
+    """A value that can also be decoded, as a body within a body."""
 
     @classmethod
     def from_wire(cls, obj: Any) -> Self: ...
@@ -60,7 +60,7 @@ def body_of(cls: type[ReadableBody]) -> Kind:
 
 
 def list_of(kind: Kind) -> Kind:
-    """A JSON array; nulls in it are dropped."""
+    """A JSON array; nulls in it are left out."""
     read, write = kind.read, kind.write
 
     def read_list(value: Any) -> list[Any]:
@@ -72,7 +72,7 @@ def list_of(kind: Kind) -> Kind:
 
 
 def map_of(kind: Kind, read_key: Callable[[Any], Any] = read_text) -> Kind:
-    """A JSON object; entries whose value is null are dropped. Keys are text unless said otherwise."""
+    """A JSON object; entries whose value is null are left out. Keys are text unless ``read_key`` says otherwise."""
     read, write = kind.read, kind.write
 
     def read_map(value: Any) -> dict[Any, Any]:

@@ -1,6 +1,6 @@
-"""Bodies of requests, whose decoding keeps the event loop: what a server takes is bounded before it is decoded.
+"""Bodies of requests, checked against limits, because decoding them blocks the event loop.
 
-Bytes bound what the parser does, entries (members of maps and lists) what is made of its result afterwards.
+The limit of bytes bounds the parser's work; the limit of entries (members of maps and lists) the work on its result.
 """
 
 from dataclasses import dataclass
@@ -17,19 +17,19 @@ B = TypeVar("B", bound=Body)
 
 @dataclass(frozen=True, slots=True)
 class BodyLimits:
-    """What a body may have; with ``relaxed_bytes`` what is not standard JSON, which code of ours reads."""
+    """The limits of a body; ``relaxed_bytes`` is that of JSON that is not standard, which Python code reads."""
 
     max_bytes: int = 64 * 1024
     max_entries: int | None = 5_000
     relaxed_bytes: int = 16 * 1024
 
 
-#: Of most requests: some 20 ms to decode at the most.
+#: The limits of most requests: at most some 20 ms to decode.
 SMALL: Final = BodyLimits()
 
 
 def decode_limited(cls: type[B], data: bytes, codec: int, limits: BodyLimits = SMALL) -> B:
-    """As `decode_body`. ProtocolError when the body is none, or over a limit."""
+    """As `decode_body`. Raises ProtocolError when the body cannot be read or is over a limit."""
     if len(data) > limits.max_bytes:
         raise ProtocolError(f"it has {len(data)} bytes, such a body has at most {limits.max_bytes}")
     found = strict_cbor.loads(data) if codec == CBOR else loads(data, relaxed_bytes=limits.relaxed_bytes)
@@ -39,7 +39,7 @@ def decode_limited(cls: type[B], data: bytes, codec: int, limits: BodyLimits = S
 
 
 def _has_at_most(value: Any, most: int) -> bool:
-    """Whether the maps and lists in ``value`` have at most so many entries together; looks at no more than these."""
+    """Whether all maps and lists in ``value`` together have at most ``most`` entries; stops counting beyond that."""
     left = most
     waiting = [value]
     while waiting:

@@ -1,4 +1,4 @@
-"""Static topics: which broker holds which logical queue. Read and handed on; nothing of ours makes them."""
+"""Static topics: which broker holds which logical queue. Only read and passed on: Skylark has no static topics."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""The versions of all that a broker keeps besides messages: what a slave knows of its master, and what there is now."""
+"""The versions of a broker's metadata tables: those that a slave has, and those that its master has now."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from remoting.protocol.bodies.kinds import body_of
 
 @dataclass(slots=True)
 class MetadataVersions(Body):
-    """Of each table. That of the consumer offsets goes up with each commit, before the journal has it."""
+    """The version of each table. That of consumer offsets rises with each commit, before the journal has the commit."""
 
     topics: DataVersion = member(body_of(DataVersion))
     groups: DataVersion = member(body_of(DataVersion))

@@ -9,7 +9,7 @@ from remoting.protocol.bodies.kinds import LONG, TEXT, body_of, list_of, map_by_
 
 @dataclass(slots=True)
 class ConsumerOffsetTable(Body):
-    """Committed offsets by ``topic@group`` and queue; 5.x says the topics of each group, too."""
+    """Committed offsets by ``topic@group`` and queue; 5.x also sends the topics of each group."""
 
     offset_table: dict[str, dict[int, int]] = member(map_of(map_by_int(LONG)))
     group_topic_map: dict[str, list[str]] = member(map_of(list_of(TEXT)))

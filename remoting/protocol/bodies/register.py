@@ -5,8 +5,8 @@
    int count | count x (int n | n bytes "name readQueues writeQueues perm filterType {attributes}")
    int n | n bytes JSON list of filter servers
    int count | count x (int n | n bytes TopicQueueMappingInfo JSON)      from version 5.0.0 on
-Both are read in steps, some topics at a time: a generator yields between two, and yields a function that a thread is to
-run. Static topics' mappings are not read, nobody here has a use for them.
+Both are read in steps of some topics each: a generator yields between two steps, and yields functions for a thread to
+run. Mappings of static topics are not read, as they are not supported.
 The text of a topic has neither ``order`` nor ``topicSysFlag``: brokers that need them do not compress.
 """
 
@@ -31,10 +31,10 @@ MAPPING_SINCE: Final = 413
 #: A body that claims to inflate to more is refused.
 MAX_INFLATED_BYTES: Final = 64 * 1024 * 1024
 
-#: Topics that are read in one step: some milliseconds.
+#: How many topics are read in one step: some milliseconds.
 STEP_TOPICS: Final = 500
 
-#: What a registration has besides its topics; and as much of it may be JSON that is not standard.
+#: The limit of a registration without its topics; all of that may be JSON that is not standard.
 MAX_REST_BYTES: Final = 128 * 1024
 _RELAXED_BYTES: Final = 16 * 1024
 
@@ -48,11 +48,11 @@ _ATTRIBUTES: Final = map_of(TEXT)
 
 @dataclass(slots=True)
 class RegisterBrokerBody(Body):
-    """All that a broker has to tell."""
+    """All that a broker registers."""
 
     topic_config_serialize_wrapper: TopicConfigTable = member(body_of(TopicConfigTable))
     filter_server_list: list[str] = member(list_of(TEXT))
-    #: Between Skylark and Skylark, of a part: topics that are gone.
+    #: Between Skylark and Skylark, in a part: the topics that were deleted.
     removed_topics: list[str] | None = member(list_of(TEXT), None)
 
 
@@ -81,7 +81,7 @@ Reading = Generator[Callable[[], bytes] | None, Any, RegisterBrokerBody]
 
 
 def read_registration(wire: Any) -> Reading:
-    """The body in what ``loads`` gave, which is taken apart. ProtocolError when it is none."""
+    """The body in the result of ``loads``, which this empties. Raises ProtocolError when it is not such a body."""
     wrapper = wire.get(_WRAPPER) if type(wire) is dict else None
     table = None
     if type(wrapper) is dict:
@@ -105,7 +105,7 @@ def read_registration(wire: Any) -> Reading:
 
 
 def decode_json(data: bytes) -> Reading:
-    """The body in its JSON form. ProtocolError when it is none."""
+    """The body in its JSON form. Raises ProtocolError when it is not such a body."""
     topics: dict[str, TopicConfig] = {}
     pieces = split_objects(data, _WRAPPER, (_TABLE, *_UNUSED))
     while True:

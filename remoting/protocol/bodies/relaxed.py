@@ -1,7 +1,7 @@
-"""A reader of fastjson's JSON, for what the standard has no form for: keys that are numbers or objects.
+"""A reader of fastjson's JSON, whose keys may be numbers or objects, unlike those of standard JSON.
 
 {0:"a"} gives {0: "a"}; {{"brokerName":"b","queueId":0,"topic":"t"}:1} gives {MessageQueue("t","b",0): 1}.
-Used only for texts that a standard parser has refused. Depth is bounded; ProtocolError for all else.
+Used only for texts that a standard parser has refused. Depth is bounded; any other text raises ProtocolError.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ _ATOM: Final = re.compile(
     r"|-?(?:0|[1-9][0-9]{0,18})(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,3})?(?![0-9])"
     r"|true|false|null"
 )
-#: An object or array with nothing but atoms in it: mostly standard JSON, and then one call of orjson.
+#: An object or array without nested ones: mostly standard JSON, which one call of orjson reads.
 _FLAT: Final = re.compile(r'\{(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"[^{}\[\]"]*+)*+\}|\[[^{}\[\]"]*+\]')
 
 
@@ -102,7 +102,7 @@ def _next(text: str, at: int, closing: str) -> tuple[int, bool]:
 
 def _skip(text: str, at: int) -> int:
     blanks = _BLANKS.match(text, at)
-    assert blanks is not None  # it matches nothing too
+    assert blanks is not None  # it also matches no blanks at all
     return blanks.end()
 
 

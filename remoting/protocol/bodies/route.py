@@ -1,4 +1,4 @@
-"""Where a topic lies (105), and the same as registered by 217."""
+"""The route of a topic: the answer to 105, and the body of 217."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Tables of features of RocketMQ's brokers that their slaves copy: timers (61), modes of consumption (402)."""
+"""Tables that slaves copy, of features that only RocketMQ's brokers have: timers (61), modes of consumption (402)."""
 
 from dataclasses import dataclass
 

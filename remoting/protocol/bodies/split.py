@@ -1,7 +1,7 @@
-"""Large JSON objects in pieces, so that nobody decodes 16 MiB at once.
+"""Splits large JSON objects into pieces, so that 16 MiB are never decoded at once.
 
-A JSON parser cannot be interrupted, and in a thread it would hold up the event loop all the same: it keeps the GIL.
-Only brackets and strings are looked at here; what the pieces and the rest hold is for a real parser to judge.
+A JSON parser cannot be interrupted, and in a thread it would block the event loop all the same, as it holds the GIL.
+This module looks at brackets and strings only; a real parser checks the pieces and the rest.
 """
 
 import re
@@ -10,11 +10,11 @@ from typing import Final, NamedTuple
 
 from mqcommon.errors import ProtocolError
 
-#: A piece ends with the member that makes it so long: to decode it takes some milliseconds.
+#: A piece ends with the member that brings it to this size; decoding it takes some milliseconds.
 PIECE_BYTES: Final = 64 * 1024
-#: One member, or what stands between two brackets, has at most so many bytes.
+#: The limit of one member, and of the bytes between two brackets.
 MAX_MEMBER_BYTES: Final = 512 * 1024
-#: Brackets that are looked at in one step: some milliseconds.
+#: How many brackets are checked in one step: some milliseconds.
 STEP_BRACKETS: Final = 4_000
 
 _TO_BRACKET: Final = re.compile(rb'[^"{}\[\]]*+(?:"(?:[^"\\]++|\\.)*+"[^"{}\[\]]*+)*+([{}\[\]])', re.DOTALL)
@@ -32,10 +32,10 @@ def split_objects(data: bytes, parent: str, names: Collection[str]) -> Generator
     """Take the objects ``names`` of the object ``parent`` out of the JSON object ``data``.
 
     Yields pieces of them, and None where a step ends; returns ``data`` with empty objects in their places.
-    ProtocolError when brackets do not match, or something is too long.
+    Raises ProtocolError when brackets do not match, or a member is too long.
     """
     rest: list[bytes] = []
-    kept = 0  # what is before it is in ``rest``, or was in a piece
+    kept = 0  # all bytes before it are in ``rest`` or in a piece
     path: list[str] = []
     inside: str | None = None
     for number, (bracket, before, end) in enumerate(_brackets(data), 1):
@@ -47,7 +47,7 @@ def split_objects(data: bytes, parent: str, names: Collection[str]) -> Generator
                 kept = end
         else:
             if not path:
-                raise ProtocolError(f"body is no JSON: a bracket too much at byte {end - 1}")
+                raise ProtocolError(f"body is not JSON: a bracket too many at byte {end - 1}")
             path.pop()
             if inside is not None and len(path) == 2:
                 yield Piece(inside, _object(data[kept : end - 1]))
@@ -60,7 +60,7 @@ def split_objects(data: bytes, parent: str, names: Collection[str]) -> Generator
         if number % STEP_BRACKETS == 0:
             yield None
     if path:
-        raise ProtocolError("body is no JSON: a bracket is not closed")
+        raise ProtocolError("body is not JSON: a bracket is not closed")
     rest.append(data[kept:])
     return b"".join(rest)
 
@@ -72,17 +72,17 @@ def _brackets(data: bytes) -> Iterator[tuple[bytes, int, int]]:
         yield found[1], at, found.end()
         at = found.end()
     if len(data) - at > MAX_MEMBER_BYTES:
-        raise ProtocolError(f"body is no JSON, or has more than {MAX_MEMBER_BYTES} bytes between two brackets")
+        raise ProtocolError(f"body is not JSON, or has more than {MAX_MEMBER_BYTES} bytes between two brackets")
 
 
 def _key(text: bytes) -> str:
-    """The key whose value begins after ``text``, empty where there is none."""
+    """The key whose value begins after ``text``; empty when there is none."""
     before, colon, after = text.rpartition(b":")
     name = before.rstrip()
     if not colon or after.strip() or not name.endswith(b'"'):
         return ""
     head, _, key = name[:-1].rpartition(b'"')
-    # After a backslash it is a quote within the key, which then is none of those that are looked for.
+    # A quote after a backslash is inside the key, and no key that is looked for has one.
     return "" if head.endswith(b"\\") else str(key, "utf-8", "replace")
 
 

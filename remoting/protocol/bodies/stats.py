@@ -1,4 +1,4 @@
-"""Progress of consumers (208) and a broker's counters (315)."""
+"""The progress of consumers (208) and a broker's counters (315)."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from remoting.protocol.bodies.kinds import LONG, REAL, body_of, map_by_queue
 
 @dataclass(slots=True)
 class ConsumeOffset(Body):
-    """How far a group is in one queue."""
+    """A group's progress in one queue."""
 
     broker_offset: int = member(LONG, 0)
     consumer_offset: int = member(LONG, 0)
@@ -19,7 +19,7 @@ class ConsumeOffset(Body):
 
 @dataclass(slots=True)
 class ConsumeStats(Body):
-    """How far a group is (208)."""
+    """A group's progress in all its queues (208)."""
 
     offset_table: dict[MessageQueue, ConsumeOffset] = member(map_by_queue(body_of(ConsumeOffset)))
     consume_tps: float = member(REAL, 0.0)

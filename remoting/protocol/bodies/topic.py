@@ -1,4 +1,4 @@
-"""Topics: their configuration, lists of names, and what stands in their queues."""
+"""Topics: their configuration, lists of names, and the offsets of their queues."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -23,7 +23,7 @@ from remoting.protocol.bodies.mapping import TopicQueueMappingDetail, TopicQueue
 
 TOPIC_FILTER_TYPE = choice("SINGLE_TAG", "MULTI_TAG")
 
-#: Bits of ``topic_sys_flag``, of RocketMQ's units: several clusters that mirror each other.
+#: Bits of ``topic_sys_flag`` for RocketMQ's units, which are clusters that mirror each other.
 TOPIC_UNIT: Final = 1
 TOPIC_UNIT_SUB: Final = 2
 
@@ -75,7 +75,7 @@ class TopicList(Body):
 
 @dataclass(slots=True)
 class TopicOffset(Body):
-    """What one queue holds."""
+    """The offsets of one queue."""
 
     min_offset: int = member(LONG, 0)
     max_offset: int = member(LONG, 0)

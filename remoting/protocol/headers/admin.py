@@ -23,6 +23,6 @@ class ViewBrokerStatsDataRequestHeader(Header):
 
 @dataclass(slots=True)
 class ResetMasterFlushOffsetHeader(Header):
-    """908: how far the master's disk has the log, as a slave shall think."""
+    """908: sets a slave's record of how far the log is on the master's disk."""
 
     master_flush_offset: int = required(read_long)

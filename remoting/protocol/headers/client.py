@@ -25,7 +25,7 @@ class UnregisterClientRequestHeader(Header):
 
 @dataclass(slots=True)
 class ResetOffsetRequestHeader(Header):
-    """220: a broker tells a consumer where to go on."""
+    """220: a broker tells a consumer from which offset to go on."""
 
     group: str = required(read_text)
     topic: str = required(read_text)
@@ -37,7 +37,7 @@ class ResetOffsetRequestHeader(Header):
 
 @dataclass(slots=True)
 class GetConsumerRunningInfoRequestHeader(Header):
-    """307: a broker hands it on to the client."""
+    """307: a broker passes it on to the client."""
 
     consumer_group: str = required(read_text)
     client_id: str = required(read_text)
@@ -46,7 +46,7 @@ class GetConsumerRunningInfoRequestHeader(Header):
 
 @dataclass(slots=True)
 class ConsumeMessageDirectlyRequestHeader(Header):
-    """309: a broker adds the message that the offset message id names, and its own name, and hands it on."""
+    """309: a broker adds its name and the message that the offset message id names, and passes it on."""
 
     consumer_group: str = required(read_text)
     client_id: str = required(read_text)

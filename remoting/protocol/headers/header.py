@@ -1,7 +1,7 @@
-"""What every typed header is: a dataclass whose fields know their wire name and how to be read.
+"""The base of all typed headers: a dataclass whose fields know their wire name and how to be read.
 
-Headers are read and written once or twice for every request, so this is done by functions without a loop, whose source
-is made out of the fields when a class is first used, as dataclasses makes ``__init__``.
+Headers are read and written once or twice for every request. To be fast this is done by functions without a loop, whose
+source is generated from the fields when a class is first used, as dataclasses generates ``__init__``.
 """
 
 from collections.abc import Callable, Mapping
@@ -67,16 +67,16 @@ class Header:
 
     @classmethod
     def from_ext(cls, ext: Mapping[str, Any] | None) -> Self:
-        """The header in ``ext``. RequestRefused when a required field is missing or any is unreadable."""
+        """The header in ``ext``. Raises RequestRefused when a required field is missing or any is unreadable."""
         return cls._read(ext, False)
 
     @classmethod
     def from_answer(cls, ext: Mapping[str, Any] | None) -> Self:
-        """The header in the ``ext`` of an answer. ProtocolError when it is not what was asked for."""
+        """The header in the ``ext`` of an answer. Raises ProtocolError when it cannot be read."""
         try:
             return cls._read(ext, False)
         except RequestRefused as error:
-            raise ProtocolError(f"an answer that cannot be read: {error.remark}") from None
+            raise ProtocolError(f"the answer cannot be read: {error.remark}") from None
 
     def to_ext(self) -> dict[str, Any]:
         """Native values by wire name, without those that are None."""
@@ -96,7 +96,7 @@ class Header:
 
 
 class _Functions(NamedTuple):
-    #: The header in an ext; None when a required field is missing or any is unreadable.
+    #: Returns the header in an ext; None when a required field is missing or any is unreadable.
     read: Callable[[Mapping[str, Any]], Any]
     write: Callable[[Any], dict[str, Any]]
 
@@ -135,7 +135,7 @@ _functions: Final[Callable[[Any, bool], _Functions]] = cache(_make_functions)
 
 
 def _refuse_fault(cls: Any, short: bool, ext: Mapping[str, Any]) -> NoReturn:
-    """Raise RequestRefused for the first field in ``ext`` that no header can be made with."""
+    """Raise RequestRefused for the first field in ``ext`` that is missing or unreadable."""
     for each in header_fields(cls, short):
         value = ext.get(each.wire)
         if value is not None:

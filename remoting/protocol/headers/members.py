@@ -1,4 +1,4 @@
-"""The members of a broker set, and who of them acts as the master: 901, 904, 905, 906."""
+"""The members of a broker set, and which of them acts as the master: 901, 904, 905, 906."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from remoting.protocol.scalars import read_long, read_text
 
 @dataclass(slots=True)
 class GetBrokerMemberGroupRequestHeader(Header):
-    """901: who of a set lives."""
+    """901: asks for the live members of a set."""
 
     cluster_name: str = required(read_text)
     broker_name: str = required(read_text)
@@ -26,7 +26,7 @@ class BrokerHeartbeatRequestHeader(Header):
 
 @dataclass(slots=True)
 class NotifyMinBrokerIdChangeRequestHeader(Header):
-    """905: another member has the lowest id of those that live."""
+    """905: another live member now has the lowest id."""
 
     min_broker_id: int | None = optional(read_long)
     broker_name: str | None = optional(read_text)
@@ -37,7 +37,7 @@ class NotifyMinBrokerIdChangeRequestHeader(Header):
 
 @dataclass(slots=True)
 class ExchangeHAInfoHeader(Header):
-    """906 and its answer: a master tells a slave where it is, or is asked."""
+    """906 and its answer: a master tells a slave its addresses, or is asked for them."""
 
     master_ha_address: str | None = optional(read_text)
     master_flush_offset: int | None = optional(read_long)

@@ -41,8 +41,8 @@ class NamespaceRequestHeader(Header):
 class RegisterBrokerRequestHeader(Header):
     """103. ``body_crc32`` 0 or absent is not checked.
 
-    Between Skylark and Skylark it may come in parts, with their number, the last one saying so; with a base the topics
-    are those that changed since that version.
+    Between Skylark and Skylark it may come in parts, which have a number; the last one is marked. With a base the
+    topics are those that changed since that version.
     """
 
     broker_name: str = required(read_text)
@@ -63,10 +63,10 @@ class RegisterBrokerRequestHeader(Header):
 
 @dataclass(slots=True)
 class RegisterBrokerResponseHeader(Header):
-    """The answer to 103: the master, for a slave. The rest is Skylark's own.
+    """The answer to 103: for a slave, the addresses of its master. The other fields are Skylark's own.
 
-    ``contested_by``: where another broker registers with the same name and id. ``takes_parts``: this NameServer takes
-    registrations in parts. ``whole_needed``: it lacks what the part or the change is based on.
+    ``contested_by``: the address of another broker that registers with the same name and id. ``takes_parts``: this
+    NameServer accepts registrations in parts. ``whole_needed``: it lacks what the part or the change is based on.
     """
 
     ha_server_addr: str | None = optional(read_text)

@@ -8,7 +8,7 @@ from remoting.protocol.scalars import read_flag, read_int, read_long, read_text
 
 @dataclass(slots=True)
 class QueryConsumerOffsetRequestHeader(Header):
-    """14: how far a group is."""
+    """14: asks for a group's offset in a queue."""
 
     consumer_group: str = required(read_text)
     topic: str = required(read_text)
@@ -18,7 +18,7 @@ class QueryConsumerOffsetRequestHeader(Header):
 
 @dataclass(slots=True)
 class UpdateConsumerOffsetRequestHeader(Header):
-    """15: a group has come so far. -1 does arrive, and is not to be stored."""
+    """15: commits a group's offset. Clients do send -1, which must not be stored."""
 
     consumer_group: str = required(read_text)
     topic: str = required(read_text)
@@ -28,7 +28,7 @@ class UpdateConsumerOffsetRequestHeader(Header):
 
 @dataclass(slots=True)
 class GetAllConsumerOffsetRequestHeader(Header):
-    """43; a Skylark slave says which version of a Skylark master's offsets it has."""
+    """43. A Skylark slave tells its Skylark master which version of the offsets it has."""
 
     known_run: int | None = optional(read_long)
     known_changes: int | None = optional(read_long)
@@ -36,7 +36,7 @@ class GetAllConsumerOffsetRequestHeader(Header):
 
 @dataclass(slots=True)
 class GetAllConsumerOffsetResponseHeader(Header):
-    """The answer to it: which version this is, and whether it is only what has changed."""
+    """The answer to 43: the version of these offsets, and whether they are only those that changed."""
 
     run: int | None = optional(read_long)
     changes: int | None = optional(read_long)
@@ -45,7 +45,7 @@ class GetAllConsumerOffsetResponseHeader(Header):
 
 @dataclass(slots=True)
 class SearchOffsetRequestHeader(Header):
-    """29: the offset of a time. ``boundary_type`` is LOWER or UPPER."""
+    """29: the offset for a time. ``boundary_type`` is LOWER or UPPER."""
 
     topic: str = required(read_text)
     queue_id: int = required(read_int)
@@ -64,7 +64,7 @@ class GetMaxOffsetRequestHeader(Header):
 
 @dataclass(slots=True)
 class QueueRequestHeader(Header):
-    """31 and 32: the first offset, or store time, of a queue."""
+    """31 and 32: the first offset of a queue, or its message's store time."""
 
     topic: str = required(read_text)
     queue_id: int = required(read_int)

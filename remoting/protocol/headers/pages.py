@@ -1,8 +1,9 @@
 """Tables in pages, between Skylark and Skylark: fields of 21, 43 and 201, and of their answers.
 
-A page is asked for by the number of entries before it. Entries are in the order of their making, so that those made
-meanwhile come last. One that is removed moves those after it; so a page is asked for with the count of removals that
-the page before was made at, and begins so much earlier: no entry is missed, some may come twice.
+A page is asked for by the number of entries before it. Entries are in the order of their creation, so those that are
+created meanwhile come last. A removal moves all later entries one place forward. So the request also has the count of
+removals at the time of the previous page, and the page begins earlier by the number of removals since: no entry is
+missed, some may come twice.
 """
 
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from remoting.protocol.scalars import read_long
 
 @dataclass(slots=True)
 class PageRequestHeader(Header):
-    """Without these fields the whole table is asked for."""
+    """Asks for one page; a request without these fields asks for the whole table."""
 
     page_from: int | None = optional(read_long)
     page_removals: int | None = optional(read_long)
@@ -21,7 +22,7 @@ class PageRequestHeader(Header):
 
 @dataclass(slots=True)
 class PageResponseHeader(Header):
-    """What to ask for the next page with; without ``next_from`` this was the last."""
+    """The fields for the request of the next page; without ``next_from`` this was the last page."""
 
     next_from: int | None = optional(read_long)
     removals: int | None = optional(read_long)

@@ -8,7 +8,7 @@ from remoting.protocol.scalars import read_int, read_long, read_text
 
 #: Bits of ``sys_flag``.
 PULL_COMMIT_OFFSET: Final = 0x1  # commit_offset is valid
-PULL_SUSPEND: Final = 0x2  # hold the request until there is something
+PULL_SUSPEND: Final = 0x2  # hold the request until there is a message
 PULL_SUBSCRIPTION: Final = 0x4  # subscription is in the request
 PULL_CLASS_FILTER: Final = 0x8
 PULL_LITE: Final = 0x10
@@ -16,7 +16,7 @@ PULL_LITE: Final = 0x10
 
 @dataclass(slots=True)
 class PullMessageRequestHeader(Header):
-    """Which messages of which queue."""
+    """11 and 361: asks for messages of a queue."""
 
     consumer_group: str = required(read_text)
     topic: str = required(read_text)
@@ -36,7 +36,7 @@ class PullMessageRequestHeader(Header):
 
 @dataclass(slots=True)
 class PullMessageResponseHeader(Header):
-    """Where to go on. Some servers do not suggest a broker."""
+    """The offset to go on from. Some servers do not suggest a broker."""
 
     next_begin_offset: int = required(read_long)
     min_offset: int = required(read_long)

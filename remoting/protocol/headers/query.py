@@ -1,4 +1,4 @@
-"""Finding messages: by key (12), by physical offset (33), by their places in a queue (321)."""
+"""Finding messages: by key (12), by physical offset (33), by their position in a queue (321)."""
 
 from dataclasses import dataclass
 
@@ -21,7 +21,7 @@ class QueryMessageRequestHeader(Header):
 
 @dataclass(slots=True)
 class QueryMessageResponseHeader(Header):
-    """How far the index is."""
+    """The answer to 12: how far the index is."""
 
     index_last_update_timestamp: int = required(read_long)
     index_last_update_phyoffset: int = required(read_long)
@@ -37,7 +37,7 @@ class ViewMessageRequestHeader(Header):
 
 @dataclass(slots=True)
 class QueryConsumeQueueRequestHeader(Header):
-    """321: ``count`` entries of a queue from ``index`` on; with a group, whether it would take each."""
+    """321: ``count`` entries of a queue from ``index`` on; with a group, also whether its filter accepts each."""
 
     topic: str = required(read_text)
     queue_id: int = optional(read_int, 0)

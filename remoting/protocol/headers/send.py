@@ -10,7 +10,7 @@ from remoting.protocol.scalars import read_flag, read_int, read_long, read_text
 
 @dataclass(slots=True)
 class SendMessageRequestHeader(Header):
-    """What goes with the body of a message. ``properties`` is the properties string."""
+    """The fields that go with the body of a message. ``properties`` is the properties string."""
 
     producer_group: str = required(read_text, short="a")
     topic: str = required(read_text, short="b")
@@ -39,7 +39,7 @@ class SendMessageRequestHeader(Header):
 
 @dataclass(slots=True)
 class SendMessageResponseHeader(Header):
-    """Where the message lies. ``msg_id`` is a comma list for a batch."""
+    """Where the message is stored. ``msg_id`` is a comma list for a batch."""
 
     msg_id: str = required(read_text)
     queue_id: int = required(read_int)
@@ -52,7 +52,7 @@ class SendMessageResponseHeader(Header):
 
 
 class SendFields(NamedTuple):
-    """Names of a send's fields on the wire. The hot path reads ext by them, without making a header object."""
+    """The wire names of a send's fields. The hot path reads ext by these names, without making a header object."""
 
     topic: str
     default_topic: str

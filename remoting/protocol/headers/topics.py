@@ -8,7 +8,7 @@ from remoting.protocol.scalars import read_flag, read_int, read_text
 
 @dataclass(slots=True)
 class CreateTopicRequestHeader(Header):
-    """17: make or change a topic. ``attributes`` is like "+k=v,-k"."""
+    """17: create or change a topic. ``attributes`` is like "+k=v,-k"."""
 
     topic: str = required(read_text)
     default_topic: str = required(read_text)
@@ -47,7 +47,7 @@ class TopicRequestHeader(Header):
 
 @dataclass(slots=True)
 class GetTopicConfigRequestHeader(Header):
-    """351. ``lo`` True: of this broker, where the topic's queues are spread over several (static topics)."""
+    """351. ``lo`` True: the configuration on this broker only, for static topics, which span several brokers."""
 
     topic: str = required(read_text)
     lo: bool | None = optional(read_flag)

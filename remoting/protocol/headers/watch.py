@@ -1,4 +1,4 @@
-"""What is asked to be told of changes: 7100, between Skylark and Skylark."""
+"""Waiting for changes of metadata: 7100, between Skylark and Skylark."""
 
 from dataclasses import dataclass
 
@@ -8,6 +8,6 @@ from remoting.protocol.scalars import read_long
 
 @dataclass(slots=True)
 class WatchMetadataRequestHeader(Header):
-    """7100: answer when something changed, or after this time."""
+    """7100: asks for an answer when something changes, at the latest after this time."""
 
     hold_millis: int = required(read_long)

@@ -1,5 +1,5 @@
-"""A broker itself: its options, as properties text, and state (25, 26, 28, 315), cleaning (306, 316, 329), and how its
-replication goes (907, 908).
+"""A broker itself: its options as properties text, and its state (25, 26, 28, 315), cleaning (306, 316, 329), and the
+state of its replication (907, 908).
 """
 
 from remoting.protocol.bodies.ha import HARuntimeInfo

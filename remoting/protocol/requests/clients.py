@@ -1,4 +1,4 @@
-"""Clients: heartbeats (34, 35), who is in a group (38, 203, 204), and what brokers ask clients (40, 220, 307, 309)."""
+"""Clients: heartbeats (34, 35), members of groups (38, 203, 204), requests of brokers (40, 220, 307, 309)."""
 
 from remoting.protocol.bodies.connections import ConsumerConnection, ProducerConnection
 from remoting.protocol.bodies.consume_result import ConsumeMessageDirectlyResult
@@ -35,14 +35,14 @@ GET_CONSUMER_CONNECTION_LIST = Request(
 GET_PRODUCER_CONNECTION_LIST = Request(
     RequestCode.GET_PRODUCER_CONNECTION_LIST, ProducerGroupRequestHeader, NOTHING, NOTHING, ProducerConnection
 )
-# The body lists offsets by queue, in another form to C++ clients. Ours does not read it.
+# The body lists offsets by queue, in another form for C++ clients. Skylark's client does not read it.
 RESET_CONSUMER_CLIENT_OFFSET = Request(
     RequestCode.RESET_CONSUMER_CLIENT_OFFSET, ResetOffsetRequestHeader, bytes, NOTHING, NOTHING, may_be_oneway=True
 )
 GET_CONSUMER_RUNNING_INFO = Request(
     RequestCode.GET_CONSUMER_RUNNING_INFO, GetConsumerRunningInfoRequestHeader, NOTHING, NOTHING, ConsumerRunningInfo
 )
-# The body is the stored message; mqadmin leaves it to the broker to add it.
+# The body is the stored message. mqadmin sends none: the broker adds it.
 CONSUME_MESSAGE_DIRECTLY = Request(
     RequestCode.CONSUME_MESSAGE_DIRECTLY, ConsumeMessageDirectlyRequestHeader, bytes,
     NOTHING, ConsumeMessageDirectlyResult,

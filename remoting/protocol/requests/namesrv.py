@@ -1,5 +1,5 @@
 """NameServers: routes and topics (105, 106, 205, 206, 216, 217, 224, 304, 311 - 313, 327), key-value pairs (100 - 102,
-219), options (318, 319). What brokers tell them is in registrations.py.
+219), options (318, 319). The requests of brokers are in registrations.py.
 """
 
 from remoting.protocol.bodies.cluster import ClusterInfo
@@ -54,7 +54,7 @@ GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST = Request(
 # --- key-value pairs and options
 
 PUT_KV_CONFIG = Request(RequestCode.PUT_KV_CONFIG, PutKVConfigRequestHeader, NOTHING, NOTHING, NOTHING)
-# QUERY_NOT_FOUND: there is no such key, or namespace.
+# QUERY_NOT_FOUND: the key or the namespace does not exist.
 GET_KV_CONFIG = Request(
     RequestCode.GET_KV_CONFIG, KVConfigRequestHeader, NOTHING, GetKVConfigResponseHeader, NOTHING,
     accepts=(ResponseCode.QUERY_NOT_FOUND,),

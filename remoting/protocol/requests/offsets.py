@@ -15,7 +15,7 @@ from remoting.protocol.headers.offsets import (
 )
 from remoting.protocol.requests.request import NOTHING, Request
 
-# QUERY_NOT_FOUND: the group has none; the answer has no fields then.
+# QUERY_NOT_FOUND: the group has no offset; the answer then has no fields.
 QUERY_CONSUMER_OFFSET = Request(
     RequestCode.QUERY_CONSUMER_OFFSET, QueryConsumerOffsetRequestHeader, NOTHING, OffsetResponseHeader, NOTHING,
     accepts=(ResponseCode.QUERY_NOT_FOUND,),

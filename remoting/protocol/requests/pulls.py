@@ -7,7 +7,7 @@ from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
 from remoting.protocol.requests.request import NOTHING, Request
 
-# There are no messages; the fields say where to go on.
+# There are no messages; the fields say from which offset to go on.
 _NO_MESSAGES = (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED)
 
 PULL_MESSAGE = Request(

@@ -1,4 +1,4 @@
-"""Brokers that register with NameServers (103, 104, 322, 904), and the members of a set (901, 905)."""
+"""Brokers register with NameServers (103, 104, 322, 904); the members of a set (901, 905)."""
 
 from remoting.protocol.bodies.cluster import MemberGroupAnswer
 from remoting.protocol.bodies.data_version import DataVersion
@@ -18,7 +18,7 @@ from remoting.protocol.headers.namesrv import (
 )
 from remoting.protocol.requests.request import NOTHING, Request
 
-# The body may be encoded already: compressed, or in the JSON of old NameServers. That of the answer may be missing.
+# The body may be encoded already: compressed, or in the JSON of old NameServers. The answer may have no body.
 REGISTER_BROKER: Request[
     RegisterBrokerRequestHeader, RegisterBrokerBody | bytes, RegisterBrokerResponseHeader, KVTable
 ] = Request(
@@ -26,7 +26,7 @@ REGISTER_BROKER: Request[
     RegisterBrokerResponseHeader, KVTable, may_be_oneway=True,
 )  # fmt: skip
 UNREGISTER_BROKER = Request(RequestCode.UNREGISTER_BROKER, BrokerRequestHeader, NOTHING, NOTHING, NOTHING)
-# Without a body in the answer the NameServer does not know the broker.
+# An answer without a body means that the NameServer does not know the broker.
 QUERY_DATA_VERSION = Request(
     RequestCode.QUERY_DATA_VERSION, BrokerRequestHeader, DataVersion, QueryDataVersionResponseHeader, DataVersion
 )

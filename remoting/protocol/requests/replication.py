@@ -1,5 +1,5 @@
-"""Masters and slaves: where the master is (906), tables of features that Skylark does not have (60, 61, 402), Skylark's
-own 7100. Other tables of a broker are in topics.py, groups.py and offsets.py; how replication goes is in admin.py.
+"""Masters and slaves: the address of the master (906), tables of features that Skylark does not have (60, 61, 402),
+Skylark's own 7100. Other tables are in topics.py, groups.py and offsets.py; the state of replication is in admin.py.
 """
 
 from remoting.protocol.bodies.metadata_versions import MetadataVersions
@@ -18,7 +18,7 @@ GET_ALL_MESSAGE_REQUEST_MODE = Request(
 EXCHANGE_BROKER_HA_INFO = Request(
     RequestCode.EXCHANGE_BROKER_HA_INFO, ExchangeHAInfoHeader, NOTHING, ExchangeHAInfoHeader, NOTHING
 )
-# The versions that the slave knows; those that there are.
+# The versions that the slave has; the versions that the master has.
 WATCH_METADATA = Request(
     RequestCode.WATCH_METADATA, WatchMetadataRequestHeader, MetadataVersions, NOTHING, MetadataVersions
 )

@@ -1,7 +1,7 @@
-"""What a description of a request is, and what is done with it: write and read the request, write and read its answer.
+"""The description of a request, which writes and reads the request and its answer.
 
-What a request or its answer lacks is ``NOTHING``. A body of ``bytes`` has no structure: stored messages, or text. mypy
-knows by the description what each of these functions takes and gives.
+A header or body that does not exist is ``NOTHING``. A body of ``bytes`` has no structure: stored messages, or text.
+The description is generic, so mypy knows the types of all headers and bodies.
 Neighbours: remoting/net/call.py asks with descriptions; headers/ and bodies/ have the types.
 """
 
@@ -27,16 +27,16 @@ NOTHING: Final = NoneType
 
 @dataclass(frozen=True, slots=True)
 class Request(Generic[H, B, AH, AB]):
-    """One request code: what is sent with it, and what comes back."""
+    """One request code, and the headers and bodies of the request and its answer."""
 
     code: int
     header_type: type[H]
     body_type: type[B]
     answer_header_type: type[AH]
     answer_body_type: type[AB]
-    #: Codes of answers that are no errors, besides SUCCESS.
+    #: Codes of answers that are not errors, besides SUCCESS.
     accepts: tuple[int, ...] = ()
-    #: Whether there are senders that want no answer.
+    #: Whether some senders want no answer.
     may_be_oneway: bool = False
     #: Whether the header's fields have their short names.
     has_short_names: bool = False
@@ -45,7 +45,7 @@ class Request(Generic[H, B, AH, AB]):
 
     @property
     def bare(self) -> "Request[None, B, AH, AB]":
-        """The same request without a header, where all fields are optional."""
+        """The same request without a header, for one whose fields are all optional."""
         whole: Any = self
         return replace(whole, header_type=NOTHING)
 
@@ -57,7 +57,7 @@ class Request(Generic[H, B, AH, AB]):
         return Command(self.code, fields.to_short_ext() if self.has_short_names else fields.to_ext())
 
     def oneway(self, header: H) -> Command:
-        """The request, without its body, of a sender that wants no answer."""
+        """The request, without its body, for a sender that wants no answer."""
         if not self.may_be_oneway:
             raise ValueError(f"request {self.code} is never oneway")
         command = self.command(header)
@@ -67,13 +67,13 @@ class Request(Generic[H, B, AH, AB]):
     # --- the server's
 
     def header(self, request: Command) -> H:
-        """The fields of ``request``. RequestRefused when one is missing or cannot be read."""
+        """The fields of ``request``. Raises RequestRefused when one is missing or cannot be read."""
         kind: Any = self.header_type
         header: H = kind.from_short_ext(request.ext) if self.has_short_names else kind.from_ext(request.ext)
         return header
 
     def body(self, request: Command, limits: BodyLimits = SMALL) -> B:
-        """The body of ``request``. RequestRefused when it cannot be read, or is over its limits."""
+        """The body of ``request``. Raises RequestRefused when it cannot be read or is over its limits."""
         kind: Any = self.body_type
         raw: Any = request.body
         try:
@@ -85,14 +85,14 @@ class Request(Generic[H, B, AH, AB]):
     def answer(
         self, request: Command, header: AH, *, code: int = 0, remark: str | None = None, body: bytes = b""
     ) -> Command:
-        """The answer to ``request``; its body is written already. Others are made by remoting/net/answers.py."""
+        """The answer to ``request``, with an encoded body. remoting/net/answers.py makes those with other bodies."""
         fields: Any = header
         return request.respond(code, remark, None if fields is None else fields.to_ext(), body)
 
 
 @dataclass(slots=True)
 class Answer(Generic[AH, AB]):
-    """An answer whose code its request accepts. It is read when asked for: many callers need only a part of it."""
+    """An answer whose code its request accepts. It is decoded on demand, as many callers need only a part of it."""
 
     what: Request[Any, Any, AH, AB]
     command: Command
@@ -103,16 +103,16 @@ class Answer(Generic[AH, AB]):
         return self.command.code
 
     def header(self) -> AH:
-        """Its fields. ProtocolError when one is missing or cannot be read."""
+        """Its fields. Raises ProtocolError when one is missing or cannot be read."""
         kind: Any = self.what.answer_header_type
         header: AH = kind.from_answer(self.command.ext)
         return header
 
     def body(self, relaxed_bytes: int = MAX_RELAXED_BYTES) -> AB:
-        """Its body. ProtocolError when it cannot be read. ``relaxed_bytes``: of JSON that is not standard."""
+        """Its body. Raises ProtocolError when it cannot be read. ``relaxed_bytes``: as `decode_body` takes it."""
         kind: Any = self.what.answer_body_type
         raw: Any = self.command.body
         if not raw and kind is not bytes:
-            raise ProtocolError(f"an answer without a body, where one of {kind.__name__} belongs")
+            raise ProtocolError(f"the answer has no body; it should be a {kind.__name__}")
         body: AB = raw if kind is bytes else decode_body(kind, raw, self.command.codec, relaxed_bytes)
         return body

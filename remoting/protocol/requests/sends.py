@@ -8,7 +8,7 @@ from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.headers.send import SendMessageRequestHeader, SendMessageResponseHeader
 from remoting.protocol.requests.request import NOTHING, Request
 
-# The message is stored, if not as safely as the broker's options want it.
+# The message is stored, but not as durably as the broker's options require.
 _STORED = (ResponseCode.FLUSH_DISK_TIMEOUT, ResponseCode.SLAVE_NOT_AVAILABLE, ResponseCode.FLUSH_SLAVE_TIMEOUT)
 
 SEND_MESSAGE = Request(

@@ -15,7 +15,7 @@ from mqcommon.errors import UserError
 from mqcommon.files import OsFiles
 from remoting.protocol.bodies.group import SubscriptionGroupConfig
 from remoting.protocol.bodies.topic import TopicConfig
-from tests.broker.meta.support import DIRECTORY, Room
+from tests.broker.meta.support import DIRECTORY, MetadataDir
 from tests.support.clock import ManualClock
 from tests.support.golden_store import unpack
 from tests.support.memory_files import MemoryFiles
@@ -60,32 +60,32 @@ def test_a_java_brokers_directory_is_given_back_as_it_was_with_what_changed(tmp_
 
 
 def test_what_is_exported_elsewhere_can_be_taken_over_there(tmp_path: Path) -> None:
-    room = Room()
-    room.topics.put(TopicConfig("T", 3, 3, attributes={"message.type": "FIFO"}))
-    room.groups.put(SubscriptionGroupConfig("g", consume_timeout_minute=3))
-    room.offsets.commit("g", "T", 2, 7)
-    room.offsets.append_changed(room.offsets.take_changed())
-    room.journal.close()
-    room.fs.mkdirs("/other")
-    export(room.fs, room.clock, "/store", "/other/store/config")
+    meta = MetadataDir()
+    meta.topics.put(TopicConfig("T", 3, 3, attributes={"message.type": "FIFO"}))
+    meta.groups.put(SubscriptionGroupConfig("g", consume_timeout_minute=3))
+    meta.offsets.commit("g", "T", 2, 7)
+    meta.offsets.append_changed(meta.offsets.take_changed())
+    meta.journal.close()
+    meta.fs.mkdirs("/other")
+    export(meta.fs, meta.clock, "/store", "/other/store/config")
     other = MemoryFiles()
     for name in NAMES:
-        other.overwrite(f"{DIRECTORY}/{name}", room.fs.read(f"/other/store/config/{name}"))
-    there = Room(fs=other)
-    assert there.topics.get("T") == room.topics.get("T")
-    assert there.groups.get("g") == room.groups.get("g")
+        other.overwrite(f"{DIRECTORY}/{name}", meta.fs.read(f"/other/store/config/{name}"))
+    there = MetadataDir(fs=other)
+    assert there.topics.get("T") == meta.topics.get("T")
+    assert there.groups.get("g") == meta.groups.get("g")
     assert there.offsets.table() == {"T@g": {2: 7}}
-    assert [name for name in room.fs.listdir(DIRECTORY) if name.endswith(".json")] == []
+    assert [name for name in meta.fs.listdir(DIRECTORY) if name.endswith(".json")] == []
 
 
 def test_a_running_broker_is_left_alone() -> None:
-    room = Room()
-    room.topics.put(TopicConfig("T"))
-    lock = room.fs.lock("/store/lock")
+    meta = MetadataDir()
+    meta.topics.put(TopicConfig("T"))
+    lock = meta.fs.lock("/store/lock")
     with pytest.raises(UserError, match="is open in a broker: stop it first"):
-        export(room.fs, room.clock, "/store")
+        export(meta.fs, meta.clock, "/store")
     lock.close()
-    assert export(room.fs, room.clock, "/store") == [f"{DIRECTORY}/{name}" for name in NAMES]
+    assert export(meta.fs, meta.clock, "/store") == [f"{DIRECTORY}/{name}" for name in NAMES]
 
 
 def test_java_files_that_were_never_taken_over_are_not_overwritten(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_java_files_that_were_never_taken_over_are_not_overwritten(tmp_path: Pat
         1,
         f"broker: {store}/config holds no metadata of Skylark's: give the directory that storePathRootDir names\n",
     )
-    Room(fs=(fs := MemoryFiles())).journal.close()
+    MetadataDir(fs=(fs := MemoryFiles())).journal.close()
     fs.overwrite(f"{DIRECTORY}/topics.json", b'{"topicConfigTable":{"T":{"topicName":"T"}}}')
     with pytest.raises(UserError, match="nothing to export"):
         export(fs, ManualClock(), "/store")

@@ -10,7 +10,7 @@ from broker.cli import main
 from broker.commands.import_metadata import import_files
 from mqcommon.errors import StoreCorrupt, UserError
 from remoting.protocol.bodies.topic import TopicConfig
-from tests.broker.meta.support import DIRECTORY, Room
+from tests.broker.meta.support import DIRECTORY, MetadataDir
 from tests.support.clock import ManualClock
 from tests.support.memory_files import MemoryFiles
 
@@ -19,16 +19,16 @@ def run(store: Path) -> Result:
     return CliRunner().invoke(main, ["importMetadata", str(store)])
 
 
-def stopped_room(**files: str) -> Room:
-    """A room that knows topic Ours and an offset, stopped, with files that a Java broker wrote since."""
-    room = Room()
-    room.topics.put(TopicConfig("Ours"))
-    room.offsets.commit("g", "Ours", 0, 3)
-    room.offsets.append_changed(room.offsets.take_changed())
-    room.journal.close()
+def stopped(**files: str) -> MetadataDir:
+    """Metadata of a stopped broker, with topic Ours and an offset, and files that a Java broker wrote later."""
+    meta = MetadataDir()
+    meta.topics.put(TopicConfig("Ours"))
+    meta.offsets.commit("g", "Ours", 0, 3)
+    meta.offsets.append_changed(meta.offsets.take_changed())
+    meta.journal.close()
     for name, text in files.items():
-        room.fs.overwrite(f"{DIRECTORY}/{name}.json", text.encode())
-    return room
+        meta.fs.overwrite(f"{DIRECTORY}/{name}.json", text.encode())
+    return meta
 
 
 THEIRS = {
@@ -38,17 +38,17 @@ THEIRS = {
 
 
 def test_the_files_take_the_place_of_what_was_there() -> None:
-    room = stopped_room(**THEIRS)
-    summary, warnings = import_files(room.fs, room.clock, "/store")
+    meta = stopped(**THEIRS)
+    summary, warnings = import_files(meta.fs, meta.clock, "/store")
     assert summary == "1 topics, 0 groups, 2 consumer offsets, 0 delay offsets"
     assert warnings == []
     for _ in range(2):
-        room.power_loss()
-        assert room.topics.get("Ours") is None
-        assert room.topics.get("Theirs") == TopicConfig("Theirs", perm=4)
-        assert room.offsets.table() == {"Theirs@g": {0: 7, 1: 8}}
-        assert room.report.warnings == []
-        assert room.topics.data_version.counter == 10
+        meta.power_loss()
+        assert meta.topics.get("Ours") is None
+        assert meta.topics.get("Theirs") == TopicConfig("Theirs", perm=4)
+        assert meta.offsets.table() == {"Theirs@g": {0: 7, 1: 8}}
+        assert meta.report.warnings == []
+        assert meta.topics.data_version.counter == 10
 
 
 def test_power_loss_on_the_way_leaves_the_one_or_the_other() -> None:
@@ -57,7 +57,7 @@ def test_power_loss_on_the_way_leaves_the_one_or_the_other() -> None:
 
     crashes = 0
     for crash_at in range(1, 200):
-        fs = stopped_room(**THEIRS).fs
+        fs = stopped(**THEIRS).fs
         fs.calls.clear()
 
         def before_call(operation: str, path: str, fs: MemoryFiles = fs, crash_at: int = crash_at) -> None:
@@ -72,7 +72,7 @@ def test_power_loss_on_the_way_leaves_the_one_or_the_other() -> None:
         else:
             break
         for seed in range(4):
-            after = Room(fs=fs.crash(Random(seed)))
+            after = MetadataDir(fs=fs.crash(Random(seed)))
             ours, theirs = (after.topics.get(name) is not None for name in ("Ours", "Theirs"))
             assert ours is not theirs
             assert list(after.offsets.table()) == ["Ours@g" if ours else "Theirs@g"]
@@ -80,26 +80,26 @@ def test_power_loss_on_the_way_leaves_the_one_or_the_other() -> None:
 
 
 def test_a_broken_file_changes_nothing() -> None:
-    room = stopped_room(topics='{"topicConfigTable":', consumerOffset=THEIRS["consumerOffset"])
+    meta = stopped(topics='{"topicConfigTable":', consumerOffset=THEIRS["consumerOffset"])
     with pytest.raises(StoreCorrupt, match=r"topics\.json"):
-        import_files(room.fs, room.clock, "/store")
-    room.kill()
-    assert room.topics.get("Ours") is not None
-    assert room.offsets.table() == {"Ours@g": {0: 3}}
+        import_files(meta.fs, meta.clock, "/store")
+    meta.kill()
+    assert meta.topics.get("Ours") is not None
+    assert meta.offsets.table() == {"Ours@g": {0: 3}}
 
 
 def test_without_files_there_is_nothing_to_import() -> None:
-    room = stopped_room()
+    meta = stopped()
     with pytest.raises(UserError, match="nothing to import"):
-        import_files(room.fs, room.clock, "/store")
+        import_files(meta.fs, meta.clock, "/store")
 
 
 def test_the_command(tmp_path: Path) -> None:
     store = tmp_path / "store"
-    room = stopped_room(**THEIRS)
-    for path in room.fs.paths():
+    meta = stopped(**THEIRS)
+    for path in meta.fs.paths():
         (tmp_path / path[1:]).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / path[1:]).write_bytes(room.fs.read(path))
+        (tmp_path / path[1:]).write_bytes(meta.fs.read(path))
     (store / "config" / "consumerFilter.json").write_text('{"filterDataByTopic":{"T":{}}}', encoding="utf-8")
     result = run(store)
     assert (result.exit_code, result.stdout) == (0, "import 1 topics, 0 groups, 2 consumer offsets, 0 delay offsets\n")

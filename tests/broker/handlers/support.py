@@ -26,7 +26,7 @@ from remoting.net.channel import Channel
 from remoting.net.steps import finish
 from remoting.protocol.bodies import Body, Dialect, encode_body
 from remoting.protocol.command import CBOR, JSON, Command
-from tests.broker.meta.support import Room, options
+from tests.broker.meta.support import MetadataDir, options
 from tests.broker.store.support import open_store
 from tests.support.caller import Caller
 
@@ -37,46 +37,46 @@ class Desk:
     """All admin and client handlers, and what they work on."""
 
     def __init__(self, broker_options: BrokerOptions | None = None) -> None:
-        self.room = room = Room(broker_options or options())
-        room.topics.is_mirror = room.groups.is_mirror = room.options.broker_id > 0
-        self.clock = room.clock
-        self.store = open_store(room.fs, room.clock)
-        self.stats = BrokerStats(room.clock)
+        self.meta = meta = MetadataDir(broker_options or options())
+        meta.topics.is_mirror = meta.groups.is_mirror = meta.options.broker_id > 0
+        self.clock = meta.clock
+        self.store = open_store(meta.fs, meta.clock)
+        self.stats = BrokerStats(meta.clock)
         self.clients = Clients()
         self.deleted: list[str] = []
         self.syncs = 0
-        self.acks = AckLedger(room.options.ha_max_gap_not_in_sync)
-        durability = Durability(GroupCommit(), self.acks, room.options, double_write=True)
-        self.replication = ReplicationStats(self.acks, durability, lambda: self.store.log.end, room.clock)
+        self.acks = AckLedger(meta.options.ha_max_gap_not_in_sync)
+        durability = Durability(GroupCommit(), self.acks, meta.options, double_write=True)
+        self.replication = ReplicationStats(self.acks, durability, lambda: self.store.log.end, meta.clock)
         self.progress = SlaveProgress()
-        self.role = RoleMachine(room.options.broker_id)
-        self.ha = HaHandlers(self.role, self.store, self.replication, self.progress, room.clock)
+        self.role = RoleMachine(meta.options.broker_id)
+        self.ha = HaHandlers(self.role, self.store, self.replication, self.progress, meta.clock)
         self.runtime = RuntimeInfo(
             "/store",
-            room.fs,
+            meta.fs,
             self.store,
             self.stats,
             self.replication,
-            room.clock,
+            meta.clock,
             is_active=lambda: self.role.now.is_master,
             waiting=lambda: {"send": Waiting(3, 5, 7)},
         )
         families: list[Any] = [
             TopicHandlers(
-                room.topics, room.offsets, self.stats, lambda: self.durable(), lambda topic: self.delete_messages(topic)
+                meta.topics, meta.offsets, self.stats, lambda: self.durable(), lambda topic: self.delete_messages(topic)
             ),
-            GroupHandlers(room.groups, room.offsets, self.stats, self.durable),
-            ConfigHandlers(room.options, room.topics, room.fs, room.clock, self.runtime),
+            GroupHandlers(meta.groups, meta.offsets, self.stats, self.durable),
+            ConfigHandlers(meta.options, meta.topics, meta.fs, meta.clock, self.runtime),
             self.ha,
-            SlaveTableHandlers(room.clock),
-            QueryHandlers(self.store, self.clients, room.options),
-            OffsetHandlers(self.store, room.topics, room.groups, room.offsets, room.metadata.delay_offsets, 4_000),
+            SlaveTableHandlers(meta.clock),
+            QueryHandlers(self.store, self.clients, meta.options),
+            OffsetHandlers(self.store, meta.topics, meta.groups, meta.offsets, meta.metadata.delay_offsets, 4_000),
             StatsHandlers(
-                "broker-a", "127.0.0.1:10911", self.store, room.topics, room.offsets, self.clients, self.stats
+                "broker-a", "127.0.0.1:10911", self.store, meta.topics, meta.offsets, self.clients, self.stats
             ),
         ]
         self.client_handlers = ClientHandlers(
-            self.clients, room.topics, room.groups, room.options, room.clock, self.store.record_at
+            self.clients, meta.topics, meta.groups, meta.options, meta.clock, self.store.record_at
         )
         families.append(self.client_handlers)
         self.handlers: dict[int, Any] = {}
@@ -98,7 +98,7 @@ class Desk:
 
     async def durable(self) -> None:
         try:
-            self.room.journal.sync()
+            self.meta.journal.sync()
         except OSError as error:
             raise StoreError(str(error)) from error
         self.syncs += 1

@@ -44,7 +44,7 @@ async def test_options_are_shown_with_a_version() -> None:
 
 async def test_an_option_changes_for_all_who_hold_the_options() -> None:
     desk = Desk()
-    held = desk.room.options
+    held = desk.meta.options
     answer = await desk.ask(UPDATE, body=b"fileReservedTime=71\nlongPollingEnable=false\n")
     assert answer.code == ResponseCode.SUCCESS
     assert held.file_reserved_time == 71
@@ -56,19 +56,19 @@ async def test_an_option_changes_for_all_who_hold_the_options() -> None:
 
 async def test_changes_are_kept_in_the_conf_file() -> None:
     desk = Desk(options(broker_config_path=CONF))
-    desk.room.fs.overwrite(CONF, b"# mine\nbrokerName=broker-a\nfileReservedTime=48\n")
+    desk.meta.fs.overwrite(CONF, b"# mine\nbrokerName=broker-a\nfileReservedTime=48\n")
     await desk.ask(UPDATE, body=b"fileReservedTime=71\n")
-    assert desk.room.fs.read(CONF) == b"# mine\nbrokerName=broker-a\nfileReservedTime=71\n"
+    assert desk.meta.fs.read(CONF) == b"# mine\nbrokerName=broker-a\nfileReservedTime=71\n"
 
 
 async def test_a_change_that_cannot_be_kept_does_not_happen() -> None:
     desk = Desk(options(broker_config_path=CONF))
-    desk.room.fs.overwrite(CONF, b"")
-    desk.room.fs.faults.fail("rename")
+    desk.meta.fs.overwrite(CONF, b"")
+    desk.meta.fs.faults.fail("rename")
     answer = await desk.ask(UPDATE, body=b"fileReservedTime=71\n")
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert "could not be written" in (answer.remark or "")
-    assert desk.room.options.file_reserved_time == 72
+    assert desk.meta.options.file_reserved_time == 72
 
 
 @pytest.mark.parametrize(
@@ -109,15 +109,15 @@ async def test_rocketmqs_other_keys_are_taken_without_effect() -> None:
     desk = Desk()
     body = b"highSpeedMode=false\nfileReservedTime=71\ndeleteWhen=04;\\t16\n"
     assert (await desk.ask(UPDATE, body=body)).code == ResponseCode.SUCCESS
-    assert desk.room.options.file_reserved_time == 71
-    assert desk.room.options.delete_when == "04;\t16"
+    assert desk.meta.options.file_reserved_time == 71
+    assert desk.meta.options.delete_when == "04;\t16"
     assert (await desk.ask(UPDATE, body=b"")).code == ResponseCode.SUCCESS
 
 
 async def test_a_changed_permission_is_told_to_nameservers() -> None:
     desk = Desk()
     told: list[bool] = []
-    desk.room.topics.on_change.append(lambda: told.append(True))
+    desk.meta.topics.on_change.append(lambda: told.append(True))
     await desk.ask(UPDATE, body=b"brokerPermission=4\n")
     assert told == [True]
 

@@ -23,8 +23,8 @@ GOLDEN = (
 async def test_a_group_is_created_and_on_disk_when_answered() -> None:
     desk = Desk()
     assert (await desk.ask(UPDATE, body=GOLDEN)).code == ResponseCode.SUCCESS
-    desk.room.power_loss()
-    config = desk.room.groups.get("admin_group")
+    desk.meta.power_loss()
+    config = desk.meta.groups.get("admin_group")
     assert config is not None
     assert not config.consume_broadcast_enable
     assert config.retry_max_times == 16
@@ -35,12 +35,12 @@ async def test_a_group_is_changed_by_a_skylark_client() -> None:
     await desk.ask(UPDATE, body=GOLDEN)
     config = SubscriptionGroupConfig("admin_group", retry_max_times=3, attributes={"+a": "1"})
     assert (await desk.ask(UPDATE, body=config, codec=CBOR)).code == ResponseCode.SUCCESS
-    changed = desk.room.groups.get("admin_group")
+    changed = desk.meta.groups.get("admin_group")
     assert changed is not None
     assert changed.retry_max_times == 3
     assert changed.attributes == {"a": "1"}
     await desk.ask(UPDATE, body=SubscriptionGroupConfig("admin_group", attributes={"-a": ""}), codec=CBOR)
-    changed = desk.room.groups.get("admin_group")
+    changed = desk.meta.groups.get("admin_group")
     assert changed is not None
     assert changed.attributes == {}
 
@@ -48,9 +48,9 @@ async def test_a_group_is_changed_by_a_skylark_client() -> None:
 async def test_the_same_again_is_no_change() -> None:
     desk = Desk()
     await desk.ask(UPDATE, body=GOLDEN)
-    used = desk.room.fs.used()
+    used = desk.meta.fs.used()
     assert (await desk.ask(UPDATE, body=GOLDEN)).code == ResponseCode.SUCCESS
-    assert desk.room.fs.used() == used
+    assert desk.meta.fs.used() == used
 
 
 @pytest.mark.parametrize(
@@ -69,11 +69,11 @@ async def test_what_is_refused(body: bytes, code: int) -> None:
 async def test_a_group_is_deleted_with_its_offsets_when_asked(clean: dict[str, str]) -> None:
     desk = Desk()
     await desk.ask(UPDATE, body=GOLDEN)
-    desk.room.offsets.commit("admin_group", "T", 0, 5)
+    desk.meta.offsets.commit("admin_group", "T", 0, 5)
     answer = await desk.ask(DELETE, {"groupName": "admin_group", **clean})
     assert answer.code == ResponseCode.SUCCESS
-    assert desk.room.groups.get("admin_group") is None
-    assert desk.room.offsets.query("admin_group", "T", 0) == (-1 if "true" in clean.values() else 5)
+    assert desk.meta.groups.get("admin_group") is None
+    assert desk.meta.offsets.query("admin_group", "T", 0) == (-1 if "true" in clean.values() else 5)
 
 
 async def test_all_groups_and_parts() -> None:
@@ -81,13 +81,13 @@ async def test_all_groups_and_parts() -> None:
     await desk.ask(UPDATE, body=GOLDEN)
     answer = await desk.ask(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
     table = decode_body(SubscriptionGroupTable, answer.body)
-    assert table.subscription_group_table == desk.room.groups.all()
-    assert table.data_version == desk.room.groups.data_version
+    assert table.subscription_group_table == desk.meta.groups.all()
+    assert table.data_version == desk.meta.groups.data_version
     assert answer.ext is None
     answer = await desk.ask(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, {"groupSeq": "2", "maxGroupNum": "3"})
     part = decode_body(SubscriptionGroupTable, answer.body).subscription_group_table
-    assert list(part) == desk.room.groups.names()[2:5]
-    assert answer.ext == {"totalGroupNum": len(desk.room.groups.names())}
+    assert list(part) == desk.meta.groups.names()[2:5]
+    assert answer.ext == {"totalGroupNum": len(desk.meta.groups.names())}
 
 
 async def test_one_group() -> None:
@@ -103,13 +103,13 @@ async def test_a_group_whose_retry_topic_would_have_too_long_a_name_is_not_creat
     desk = Desk()
     answer = await desk.ask(UPDATE, body=SubscriptionGroupConfig("g" * length), codec=CBOR)
     assert answer.code == code
-    assert (desk.room.groups.get("g" * length) is not None) is (code == ResponseCode.SUCCESS)
+    assert (desk.meta.groups.get("g" * length) is not None) is (code == ResponseCode.SUCCESS)
     if code != ResponseCode.SUCCESS:
         assert "too long for its retry topic" in (answer.remark or "")
 
 
 async def test_a_group_that_has_no_retry_topic_can_still_be_changed() -> None:
     desk = Desk()
-    desk.room.groups.put(SubscriptionGroupConfig("g" * 255))
+    desk.meta.groups.put(SubscriptionGroupConfig("g" * 255))
     config = SubscriptionGroupConfig("g" * 255, retry_max_times=3)
     assert (await desk.ask(UPDATE, body=config, codec=CBOR)).code == ResponseCode.SUCCESS

@@ -12,7 +12,7 @@ from remoting.protocol.bodies.topic import TopicConfig, TopicConfigTable, TopicL
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import CBOR
 from tests.broker.handlers.support import Desk
-from tests.broker.meta.support import Room
+from tests.broker.meta.support import MetadataDir
 from tests.support.caller import Caller
 
 UPDATE = RequestCode.UPDATE_AND_CREATE_TOPIC
@@ -31,18 +31,18 @@ async def test_a_topic_is_created_and_on_disk_when_answered() -> None:
     desk = Desk()
     answer = await desk.ask(UPDATE, create())
     assert answer.code == ResponseCode.SUCCESS
-    assert desk.room.topics.get("AdminT") == TopicConfig("AdminT", 4, 4, 6)
-    desk.room.power_loss()
-    assert desk.room.topics.get("AdminT") == TopicConfig("AdminT", 4, 4, 6)
+    assert desk.meta.topics.get("AdminT") == TopicConfig("AdminT", 4, 4, 6)
+    desk.meta.power_loss()
+    assert desk.meta.topics.get("AdminT") == TopicConfig("AdminT", 4, 4, 6)
 
 
 async def test_the_same_again_is_no_change_but_still_answered_durably() -> None:
     desk = Desk()
     await desk.ask(UPDATE, create())
-    version, used = desk.room.topics.data_version, desk.room.fs.used()
+    version, used = desk.meta.topics.data_version, desk.meta.fs.used()
     assert (await desk.ask(UPDATE, create())).code == ResponseCode.SUCCESS
-    assert desk.room.topics.data_version == version
-    assert desk.room.fs.used() == used
+    assert desk.meta.topics.data_version == version
+    assert desk.meta.fs.used() == used
     assert desk.syncs == 2
 
 
@@ -51,9 +51,9 @@ async def test_a_topic_is_changed() -> None:
     await desk.ask(UPDATE, create())
     await desk.ask(UPDATE, create(perm=4, readQueueNums=8, order=True, attributes="+message.type=FIFO"))
     expected = TopicConfig("AdminT", 8, 4, 4, order=True, attributes={"message.type": "FIFO"})
-    assert desk.room.topics.get("AdminT") == expected
+    assert desk.meta.topics.get("AdminT") == expected
     await desk.ask(UPDATE, create(attributes="-message.type"))
-    config = desk.room.topics.get("AdminT")
+    config = desk.meta.topics.get("AdminT")
     assert config is not None
     assert config.attributes == {}
 
@@ -101,7 +101,7 @@ async def test_what_is_settled_when_a_topic_is_made(changes: str, remark: str) -
     assert (await desk.ask(UPDATE, made)).code == ResponseCode.SUCCESS
     answer = await desk.ask(UPDATE, create(attributes=changes, perm=4))
     assert (answer.code, answer.remark or "") == (ResponseCode.INVALID_PARAMETER if remark else 0, remark)
-    config = desk.room.topics.get("AdminT")
+    config = desk.meta.topics.get("AdminT")
     assert config is not None
     assert (config.attributes["cleanup.policy"], config.perm) == ("DELETE", 6 if remark else 4)
 
@@ -114,32 +114,32 @@ async def test_a_missing_field_is_refused_with_rocketmqs_words() -> None:
 
 async def test_a_full_disk_is_said_and_nothing_changes() -> None:
     desk = Desk()
-    desk.room.fs.capacity = desk.room.fs.used()
+    desk.meta.fs.capacity = desk.meta.fs.used()
     answer = await desk.ask(UPDATE, create())
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert "not changed" in (answer.remark or "")
     assert "make room" in (answer.remark or "")
-    assert desk.room.topics.get("AdminT") is None
+    assert desk.meta.topics.get("AdminT") is None
 
 
 async def test_a_topic_is_deleted_with_its_offsets_counters_and_messages() -> None:
     desk = Desk()
     await desk.ask(UPDATE, create())
-    desk.room.offsets.commit("g", "AdminT", 0, 1)
-    desk.room.offsets.commit("g", "Other", 0, 1)
+    desk.meta.offsets.commit("g", "AdminT", 0, 1)
+    desk.meta.offsets.commit("g", "Other", 0, 1)
     desk.stats.put("AdminT", 1, 1)
     answer = await desk.ask(DELETE, {"topic": "AdminT"})
     assert answer.code == ResponseCode.SUCCESS
-    assert desk.room.topics.get("AdminT") is None
-    assert finish(desk.room.offsets.topics_of("g")) == ["Other"]
+    assert desk.meta.topics.get("AdminT") is None
+    assert finish(desk.meta.offsets.topics_of("g")) == ["Other"]
     assert desk.stats.view("TOPIC_PUT_NUMS", "AdminT") is None
     assert desk.deleted == ["AdminT"]
-    assert Room(fs=desk.room.fs.killed()).topics.get("AdminT") is None
+    assert MetadataDir(fs=desk.meta.fs.killed()).topics.get("AdminT") is None
 
 
 async def test_a_topic_is_not_created_again_while_its_messages_are_removed() -> None:
     desk = Desk()
-    topics = desk.room.topics
+    topics = desk.meta.topics
     await desk.ask(UPDATE, create("%RETRY%g"))
     seen: list[TopicConfig | None] = []
 
@@ -172,9 +172,9 @@ async def test_changes_share_the_wait_for_the_disk_and_wait_for_deletions() -> N
         await trio.testing.wait_all_tasks_blocked()
         nursery.start_soon(desk.ask, UPDATE, create("T0", perm=4))
         await trio.testing.wait_all_tasks_blocked()
-        assert desk.room.topics.get("T0") is None
+        assert desk.meta.topics.get("T0") is None
         disk.set()
-    config = desk.room.topics.get("T0")
+    config = desk.meta.topics.get("T0")
     assert config is not None
     assert config.perm == 4
 
@@ -193,8 +193,8 @@ async def test_all_topics(codec: int) -> None:
     await desk.ask(UPDATE, create())
     answer = await desk.ask(RequestCode.GET_ALL_TOPIC_CONFIG, codec=codec)
     table = decode_body(TopicConfigTable, answer.body, codec)
-    assert table.topic_config_table == desk.room.topics.all()
-    assert table.data_version == desk.room.topics.data_version
+    assert table.topic_config_table == desk.meta.topics.all()
+    assert table.data_version == desk.meta.topics.data_version
 
 
 async def test_all_topics_in_parts() -> None:
@@ -208,7 +208,7 @@ async def test_all_topics_in_parts() -> None:
         assert len(part) <= 5
         seen |= part
     assert (answer.ext or {})["totalTopicNum"] == len(seen)
-    assert seen == desk.room.topics.all()
+    assert seen == desk.meta.topics.all()
 
 
 async def test_one_topic_as_java_reads_it() -> None:

@@ -79,8 +79,8 @@ async def test_a_heartbeat_as_java_sends_it() -> None:
 async def test_a_consumers_heartbeat_makes_group_and_retry_topic(codec: int) -> None:
     desk = Desk()
     await desk.ask(HEART_BEAT, body=beat(), codec=codec)
-    assert desk.room.groups.get("g") is not None
-    retry = desk.room.topics.get("%RETRY%g")
+    assert desk.meta.groups.get("g") is not None
+    retry = desk.meta.topics.get("%RETRY%g")
     assert retry is not None
     assert (retry.write_queue_nums, retry.perm) == (1, 6)
     answer = await desk.ask(RequestCode.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": "g"}, codec=codec)
@@ -92,7 +92,7 @@ async def test_a_consumers_heartbeat_makes_group_and_retry_topic(codec: int) -> 
 async def test_a_broadcasting_group_has_no_retry_topic() -> None:
     desk = Desk()
     await desk.ask(HEART_BEAT, body=beat(message_model="BROADCASTING"))
-    assert desk.room.topics.get("%RETRY%g") is None
+    assert desk.meta.topics.get("%RETRY%g") is None
     assert desk.clients.consumer_group("g") is not None
 
 
@@ -104,7 +104,7 @@ async def test_a_retry_topic_that_could_hold_no_message_is_not_made(
     for _ in range(2):
         assert (await desk.ask(HEART_BEAT, body=beat(group=group))).code == ResponseCode.SUCCESS
     assert desk.clients.consumer_group(group) is not None
-    assert (desk.room.topics.get(f"%RETRY%{group}") is not None) is has_topic
+    assert (desk.meta.topics.get(f"%RETRY%{group}") is not None) is has_topic
     assert caplog.text.count("gets no retry topic") == (0 if has_topic else 1)
 
 
@@ -271,7 +271,7 @@ async def test_a_message_is_handed_on_to_be_consumed_directly() -> None:
         answer = await desk.ask(CONSUME_DIRECTLY, ext)
         assert (answer.code, answer.body) == (0, client.body)
         handed_on = client.asked[-1]
-        assert (handed_on.code, handed_on.ext) == (309, {**ext, "brokerName": desk.room.options.broker_name})
+        assert (handed_on.code, handed_on.ext) == (309, {**ext, "brokerName": desk.meta.options.broker_name})
         [message] = decode_messages(handed_on.body)
         assert message.body == b"x"
         answer = await desk.ask(CONSUME_DIRECTLY, ext, codec=CBOR)
@@ -327,16 +327,16 @@ async def test_a_full_disk_is_no_reason_to_forget_who_came(autojump_clock: Any) 
     await desk.ask(HEART_BEAT, body=beat(group="known"), channel=caller.channel)
     await all_told(desk)
     notices(caller)
-    desk.room.fs.capacity = desk.room.fs.used()
+    desk.meta.fs.capacity = desk.meta.fs.used()
     data = beat(group="known", topic="U")
     data.consumer_data_set += beat(group="new").consumer_data_set
     answer = await desk.ask(HEART_BEAT, body=data, channel=caller.channel)
     assert answer.code == ResponseCode.SUCCESS
     assert notices(caller) == ["known", "new"]
-    assert desk.room.topics.get("%RETRY%new") is None
-    desk.room.fs.capacity += 100_000
+    assert desk.meta.topics.get("%RETRY%new") is None
+    desk.meta.fs.capacity += 100_000
     await desk.ask(HEART_BEAT, body=data, channel=caller.channel)
-    assert desk.room.topics.get("%RETRY%new") is not None
+    assert desk.meta.topics.get("%RETRY%new") is not None
 
 
 async def test_the_golden_cpp_heartbeat_with_wrong_codes() -> None:

@@ -58,11 +58,11 @@ class PullDesk(Desk):
 
     def __init__(self, queues: int = 1) -> None:
         super().__init__()
-        room, self.held = self.room, HeldPulls()
-        room.topics.put(TopicConfig("T", queues, 1))
+        meta, self.held = self.meta, HeldPulls()
+        meta.topics.put(TopicConfig("T", queues, 1))
         pulls = PullHandlers(
-            self.store, room.topics, room.groups, room.offsets, self.clients, self.held, ColdReads(), self.stats,
-            room.options, 4_000, self.role, KnownMaster(),
+            self.store, meta.topics, meta.groups, meta.offsets, self.clients, self.held, ColdReads(), self.stats,
+            meta.options, 4_000, self.role, KnownMaster(),
         )  # fmt: skip
         self.handlers |= pulls.handlers()
 
@@ -73,7 +73,7 @@ def test_reads_of_a_queue_that_is_not_there_equal_those_of_an_empty_one(
 ) -> None:
     async def answers(desk: PullDesk) -> list[Any]:
         if consumed is not None:
-            desk.room.offsets.commit("g", "T", 0, consumed)
+            desk.meta.offsets.commit("g", "T", 0, consumed)
         got = [await desk.ask(read.code, read.ext) for read in reads]
         return [(answer.code, answer.remark, answer.ext, bytes(answer.body)) for answer in got]
 
@@ -98,7 +98,7 @@ async def test_pulls_of_queues_without_messages_make_none() -> None:
     assert len(desk.held) == MANY
     assert list(desk.store.queues) == []
     desk.store.checkpoint(with_ends=True)
-    assert [path for path in desk.room.fs.paths() if "consumequeue" in path] == []
+    assert [path for path in desk.meta.fs.paths() if "consumequeue" in path] == []
     desk.held.drop(channel)
     put(desk.store, "T", 7, b"first")
     assert len(desk.store.queues) == 1

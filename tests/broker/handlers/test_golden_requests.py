@@ -20,10 +20,10 @@ OPTIONAL = {28: "scheduleMessageOffset_"}
 def desk_like_the_recorded_one() -> Desk:
     desk = Desk()
     for topic in ("WireTopic", "AdminT"):
-        desk.room.topics.create_on_send(topic, "TBW102", 4)
+        desk.meta.topics.create_on_send(topic, "TBW102", 4)
     for group in ("wire_push_cg", "wire_pull_cg", "wire_order_cg"):
-        desk.room.groups.get_or_create(group)
-        desk.room.offsets.commit(group, "WireTopic", 0, 1)
+        desk.meta.groups.get_or_create(group)
+        desk.meta.offsets.commit(group, "WireTopic", 0, 1)
         desk.stats.get(group, "WireTopic", 1, 1)
     for topic in ("WireTopic", "AdminT", "RMQ_SYS_TRANS_HALF_TOPIC", "SCHEDULE_TOPIC_XXXX"):
         desk.stats.put(topic, 1, 1)

@@ -16,7 +16,7 @@ from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import CBOR, Command
 from sdk.producer.bulk import BATCH_COUNT
 from sdk.producer.lane import MAX_BATCH_COUNT
-from tests.broker.meta.support import Room
+from tests.broker.meta.support import MetadataDir
 from tests.broker.running import send_request
 from tests.broker.store.support import SMALL, open_store
 from tests.broker.writing.support import make_sends
@@ -27,11 +27,11 @@ class Broker:
     """The send handlers of a broker, and its store."""
 
     def __init__(self) -> None:
-        room = Room()
-        self.store = open_store(room.fs, room.clock, replace(SMALL, commitlog_segment_bytes=16 * 1024 * 1024))
+        meta = MetadataDir()
+        self.store = open_store(meta.fs, meta.clock, replace(SMALL, commitlog_segment_bytes=16 * 1024 * 1024))
         self.channel = Caller().channel
         self.turns = 0
-        sends = make_sends(self.store, room.topics, room.options, room.clock, turned=self.turned)
+        sends = make_sends(self.store, meta.topics, meta.options, meta.clock, turned=self.turned)
         self.handlers = sends.handlers.handlers()
 
     def turned(self) -> None:

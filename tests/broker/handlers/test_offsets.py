@@ -19,7 +19,7 @@ def at(queue_id: Any = 0, topic: str = "T", **more: Any) -> dict[str, Any]:
 
 def desk_with_topic(**changes: Any) -> Desk:
     desk = Desk(options(**changes))
-    desk.room.topics.create_on_send("T", "TBW102", 4)
+    desk.meta.topics.create_on_send("T", "TBW102", 4)
     return desk
 
 
@@ -29,13 +29,13 @@ async def test_a_committed_offset_is_found() -> None:
     assert (answer.code, answer.ext) == (0, {})
     assert (await desk.ask(QUERY, at())).ext == {"offset": 17}
     assert (await desk.ask(QUERY, {**at(), "queueId": 0}, codec=CBOR)).ext == {"offset": 17}
-    assert desk.room.groups.get("g") is not None
+    assert desk.meta.groups.get("g") is not None
 
 
 async def test_minus_one_is_not_stored() -> None:
     desk = desk_with_topic()
     assert (await desk.ask(COMMIT, at(commitOffset="-1"))).code == 0
-    assert desk.room.offsets.table() == {}
+    assert desk.meta.offsets.table() == {}
 
 
 async def test_what_may_not_be_committed() -> None:
@@ -48,7 +48,7 @@ async def test_what_may_not_be_committed() -> None:
     for queue_id in (-1, 1 << 30):
         answer = await desk.ask(COMMIT, at(queue_id, commitOffset=1))
         assert answer.code == ResponseCode.INVALID_PARAMETER
-    assert desk.room.offsets.table() == {}
+    assert desk.meta.offsets.table() == {}
 
 
 async def test_a_new_group_starts_at_zero_while_the_queue_is_at_hand() -> None:
@@ -102,6 +102,6 @@ async def test_a_queue_without_messages() -> None:
 
 async def test_delay_offsets_that_were_taken_over_are_told() -> None:
     desk = desk_with_topic()
-    desk.room.metadata.delay_offsets.put(DelayOffsetTable({3: 7}))
+    desk.meta.metadata.delay_offsets.put(DelayOffsetTable({3: 7}))
     answer = await desk.ask(RequestCode.GET_ALL_DELAY_OFFSET, {})
     assert decode_body(DelayOffsetTable, answer.body).offset_table == {3: 7}

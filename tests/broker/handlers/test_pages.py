@@ -132,9 +132,9 @@ async def test_a_whole_table_that_does_not_fit_is_refused_with_the_remedy() -> N
 async def test_topics_groups_and_offsets_have_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     desk = Desk()
     for number in range(25):
-        desk.room.topics.create_on_send(f"T{number}", "TBW102", 4)
-        desk.room.groups.get_or_create(f"g{number}")
-        desk.room.offsets.commit(f"g{number}", "T0", 0, number)
+        desk.meta.topics.create_on_send(f"T{number}", "TBW102", 4)
+        desk.meta.groups.get_or_create(f"g{number}")
+        desk.meta.offsets.commit(f"g{number}", "T0", 0, number)
     monkeypatch.setattr(pages, "PAGE_VALUES", 10)
     monkeypatch.setattr("broker.handlers.offsets.PAGE_OFFSETS", 10)
     for code, member in ((21, "topicConfigTable"), (201, "subscriptionGroupTable"), (43, "offsetTable")):

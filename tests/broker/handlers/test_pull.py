@@ -17,7 +17,7 @@ from remoting.protocol.bodies.group import SubscriptionGroupConfig
 from remoting.protocol.bodies.topic import TopicConfig
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
-from tests.broker.meta.support import Room, options
+from tests.broker.meta.support import MetadataDir, options
 from tests.broker.running import pull_request
 from tests.broker.store.support import open_store, put
 from tests.support.caller import Caller
@@ -31,17 +31,17 @@ class Desk:
     """A broker's pulls; messages count as in memory while 300 bytes (three messages) from the log's end."""
 
     def __init__(self, messages: int = 10, **changes: Any) -> None:
-        self.room = Room(options(**changes))
-        self.store = open_store(self.room.fs, self.room.clock)
+        self.meta = MetadataDir(options(**changes))
+        self.store = open_store(self.meta.fs, self.meta.clock)
         self.held = HeldPulls()
         self.known = KnownMaster()
         self.known.on_return.append(self.held.release)
-        self.room.metadata.topics.put(TopicConfig("T", 1, 1))
+        self.meta.metadata.topics.put(TopicConfig("T", 1, 1))
         self.caller = Caller()
         self.handlers = PullHandlers(
-            self.store, self.room.topics, self.room.groups, self.room.offsets, Clients(), self.held,
-            ColdReads(), BrokerStats(self.room.clock), self.room.options, 300,
-            RoleMachine(self.room.options.broker_id), self.known,
+            self.store, self.meta.topics, self.meta.groups, self.meta.offsets, Clients(), self.held,
+            ColdReads(), BrokerStats(self.meta.clock), self.meta.options, 300,
+            RoleMachine(self.meta.options.broker_id), self.known,
         )  # fmt: skip
         for _ in range(messages):
             put(self.store, "T", 0, b"x")
@@ -50,7 +50,7 @@ class Desk:
         self.known.reported("ns", MASTER if is_known else None)
 
     def group(self, **changes: Any) -> None:
-        self.room.groups.put(SubscriptionGroupConfig("group", **changes))
+        self.meta.groups.put(SubscriptionGroupConfig("group", **changes))
 
     def pull(self, offset: int, count: int = 1, *, wait_ms: int = 0, **ext: Any) -> Command | None:
         request = pull_request("T", offset, wait_ms=wait_ms, maxMsgNums=count, **ext)
@@ -134,7 +134,7 @@ async def test_who_waits_at_a_slave_goes_back_at_once_when_the_master_returns() 
 async def test_a_group_that_reads_from_this_slave_stays() -> None:
     desk = Desk(slave_read_enable=True, **SLAVE)
     # As copied from the master: a slave makes no groups.
-    for _ in desk.room.groups.mirror({"group": SubscriptionGroupConfig("group", broker_id=1)}, {}, _version(desk)):
+    for _ in desk.meta.groups.mirror({"group": SubscriptionGroupConfig("group", broker_id=1)}, {}, _version(desk)):
         pass
     desk.master_lives()
     assert desk.told(9) == (FOUND, 10, 1)
@@ -142,7 +142,7 @@ async def test_a_group_that_reads_from_this_slave_stays() -> None:
 
 
 def _version(desk: Desk) -> Any:
-    return desk.room.groups.data_version.next(1)
+    return desk.meta.groups.data_version.next(1)
 
 
 @pytest.mark.parametrize("offset", [11, 99])
@@ -220,8 +220,8 @@ async def test_an_offset_that_comes_with_a_pull_is_the_masters() -> None:
     master, slave = Desk(), Desk(**SLAVE)
     for desk in (master, slave):
         desk.pull(3, sysFlag=5, commitOffset=3)
-    assert master.room.offsets.query("group", "T", 0) == 3
-    assert slave.room.offsets.query("group", "T", 0) == -1
+    assert master.meta.offsets.query("group", "T", 0) == 3
+    assert slave.meta.offsets.query("group", "T", 0) == -1
 
 
 async def test_a_held_pull_is_few_objects_and_all_are_gone_with_its_peer() -> None:

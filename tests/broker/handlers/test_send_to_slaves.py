@@ -13,7 +13,7 @@ from mqcommon.errors import RequestRefused
 from mqcommon.message.batch import encode_batch
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import FLAG_ONEWAY, Command
-from tests.broker.meta.support import Room, options
+from tests.broker.meta.support import MetadataDir, options
 from tests.broker.running import send_request
 from tests.broker.store.support import open_store
 from tests.broker.writing.support import make_sends
@@ -25,11 +25,11 @@ SLAVE = "10.0.0.1:1"
 class SyncMaster:
     def __init__(self, *, max_waiting: int = 100, **changes: Any) -> None:
         self.options = options(broker_role="SYNC_MASTER", **changes)
-        room = Room(self.options)
-        self.store = open_store(room.fs, room.clock)
+        meta = MetadataDir(self.options)
+        self.store = open_store(meta.fs, meta.clock)
         self.commits, self.acks, self.caller = GroupCommit(), AckLedger(1 << 20), Caller()
         self.writer, self.durability, handlers = make_sends(
-            self.store, room.topics, self.options, room.clock,
+            self.store, meta.topics, self.options, meta.clock,
             commits=self.commits, acks=self.acks, max_waiting=max_waiting,
         )  # fmt: skip
         self.handlers = handlers.handlers()

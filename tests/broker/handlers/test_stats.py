@@ -19,7 +19,7 @@ from tests.support.caller import Caller
 
 def desk_with_messages() -> Desk:
     desk = Desk()
-    desk.room.topics.create_on_send("T", "TBW102", 2)
+    desk.meta.topics.create_on_send("T", "TBW102", 2)
     for _ in range(3):
         put(desk.store, "T", 1, b"x")
         desk.clock.advance(1000)
@@ -59,8 +59,8 @@ async def test_topic_stats_of_an_unknown_topic() -> None:
 
 async def test_progress_of_a_group() -> None:
     desk = desk_with_messages()
-    desk.room.offsets.commit("g", "T", 1, 2)
-    desk.room.offsets.commit("g", "gone", 0, 2)
+    desk.meta.offsets.commit("g", "T", 1, 2)
+    desk.meta.offsets.commit("g", "gone", 0, 2)
     desk.stats.get("g", "T", 20, 1)
     answer = await desk.ask(RequestCode.GET_CONSUME_STATS, {"consumerGroup": "g"})
     found = decode_body(ConsumeStats, answer.body)
@@ -74,9 +74,9 @@ async def test_progress_of_a_group() -> None:
 
 async def test_progress_of_given_topics_and_of_subscribed_ones_only() -> None:
     desk = desk_with_messages()
-    desk.room.topics.create_on_send("U", "TBW102", 1)
+    desk.meta.topics.create_on_send("U", "TBW102", 1)
     for topic in "TU":
-        desk.room.offsets.commit("g", topic, 0, 1)
+        desk.meta.offsets.commit("g", topic, 0, 1)
 
     async def topics(**ext: str) -> set[str]:
         answer = await desk.ask(RequestCode.GET_CONSUME_STATS, {"consumerGroup": "g", **ext})
@@ -92,7 +92,7 @@ async def test_progress_of_given_topics_and_of_subscribed_ones_only() -> None:
 
 async def test_groups_of_a_topic_and_topics_of_a_group() -> None:
     desk = desk_with_messages()
-    desk.room.offsets.commit("g", "T", 0, 1)
+    desk.meta.offsets.commit("g", "T", 0, 1)
     connect(desk, "online", "T")
     connect(desk, "g", "T")
     answer = await desk.ask(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, {"topic": "T"})
@@ -116,10 +116,10 @@ async def test_counters() -> None:
 
 async def test_a_topic_that_is_named_often_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     desk = desk_with_messages()
-    desk.room.offsets.commit("g", "T", 0, 2)
+    desk.meta.offsets.commit("g", "T", 0, 2)
     looks = []
-    query = desk.room.offsets.query
-    monkeypatch.setattr(desk.room.offsets, "query", lambda *args: looks.append(args) or query(*args))
+    query = desk.meta.offsets.query
+    monkeypatch.setattr(desk.meta.offsets, "query", lambda *args: looks.append(args) or query(*args))
     ext = {"consumerGroup": "g", "topicList": ";".join(["T"] * 21_000)}
     answer = await desk.ask(RequestCode.GET_CONSUME_STATS, ext)
     assert len(decode_body(ConsumeStats, answer.body).offset_table) == 2
@@ -129,7 +129,7 @@ async def test_a_topic_that_is_named_often_is_looked_at_once(monkeypatch: pytest
 @pytest.mark.parametrize("code", [RequestCode.GET_TOPIC_STATS_INFO, RequestCode.GET_CONSUME_STATS])
 async def test_many_queues_are_looked_at_in_steps(code: int) -> None:
     desk = Desk()
-    desk.room.topics.put(TopicConfig("T", 20 * QUEUES, 20 * QUEUES))
+    desk.meta.topics.put(TopicConfig("T", 20 * QUEUES, 20 * QUEUES))
     request = Command(code, {"topic": "T", "consumerGroup": "g"})
     steps = desk.step_handlers[code](Caller().channel, request)
     assert len(list(steps)) >= 20
@@ -156,5 +156,5 @@ async def test_many_offsets_are_looked_at_in_steps(
     monkeypatch.setattr(consumer_offsets, "KEYS", 10)
     desk = Desk()
     for number in range(200):
-        desk.room.offsets.commit("g", f"T{number}", 0, 1)
+        desk.meta.offsets.commit("g", f"T{number}", 0, 1)
     assert len(list(desk.step_handlers[code](Caller().channel, Command(code, ext)))) >= 20

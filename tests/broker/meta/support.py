@@ -17,8 +17,8 @@ def options(**changes: Any) -> BrokerOptions:
 
 
 @dataclass
-class Room:
-    """Metadata that can be opened again, after a crash or without."""
+class MetadataDir:
+    """A metadata folder in memory, opened; it can be opened again, after a crash or without."""
 
     options: BrokerOptions = field(default_factory=options)
     fs: MemoryFiles = field(default_factory=MemoryFiles)

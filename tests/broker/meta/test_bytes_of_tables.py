@@ -9,23 +9,23 @@ from remoting.protocol.bodies.data_version import DataVersion
 from remoting.protocol.bodies.group import SubscriptionGroupConfig
 from remoting.protocol.bodies.offsets import DelayOffsetTable
 from remoting.protocol.bodies.topic import TopicConfig
-from tests.broker.meta.support import DIRECTORY, Room
+from tests.broker.meta.support import DIRECTORY, MetadataDir
 from tests.broker.meta.test_consumer_offsets import flush
 
 JOURNAL, SNAPSHOT = f"{DIRECTORY}/metadata.journal.0", f"{DIRECTORY}/metadata.snapshot.1"
 
 
-def changed() -> Room:
+def changed() -> MetadataDir:
     """Every kind of record, by every way to write it."""
-    room = Room()
-    topics, groups, offsets = room.topics, room.groups, room.offsets
+    meta = MetadataDir()
+    topics, groups, offsets = meta.topics, meta.groups, meta.offsets
     for name in ("A", "B", "C", "DefaultCluster"):
         topics.put(TopicConfig(name, 3, 5, 4, "MULTI_TAG", 2, True, {"message.type": "FIFO"}))
         groups.put(SubscriptionGroupConfig(f"g{name}", retry_max_times=3))
         offsets.commit(f"g{name}", name, 1, 7)
     topics.create_on_send("D", "TBW102", 4)
     groups.get_or_create("gD")
-    flush(room)
+    flush(meta)
     for name in ("B", "TBW102", "unknown"):
         topics.delete(name)
     for name in ("gB", "TOOLS_CONSUMER", "unknown"):
@@ -36,14 +36,14 @@ def changed() -> Room:
     finish(groups.mirror({"gE": SubscriptionGroupConfig("gE")}, {"gE": {"A": 1}}, DataVersion(4, 5, 6)))
     offsets.mirror({"A@gA": {0: 9}, "E@gE": {0: 1, 3: 4}}, is_whole=True)
     finish(offsets.keep_only(["A@gA", "E@gE"]))
-    flush(room)
+    flush(meta)
     offsets.take_version(DataVersion(7, 8, 9))
-    room.metadata.delay_offsets.put(DelayOffsetTable({1: 5, 18: 7}, DataVersion(0, 9, 3)))
-    room.metadata.delay_offsets.advance(DelayOffsetTable({1: 6}))
-    room.fs.overwrite(f"{DIRECTORY}/topics.json", b"{}")
-    room.metadata.json_files.note()
-    room.topics.put(TopicConfig("F"))
-    return room
+    meta.metadata.delay_offsets.put(DelayOffsetTable({1: 5, 18: 7}, DataVersion(0, 9, 3)))
+    meta.metadata.delay_offsets.advance(DelayOffsetTable({1: 6}))
+    meta.fs.overwrite(f"{DIRECTORY}/topics.json", b"{}")
+    meta.metadata.json_files.note()
+    meta.topics.put(TopicConfig("F"))
+    return meta
 
 
 # Kinds in order, so that a failure shows what is different, and the digest of the file.
@@ -61,24 +61,24 @@ SNAPSHOTTED = (
 )
 
 
-def written(room: Room, number: int, path: str) -> tuple[str, str]:
-    data = room.fs.read(path)
+def written(meta: MetadataDir, number: int, path: str) -> tuple[str, str]:
+    data = meta.fs.read(path)
     return " ".join(record.kind for record in scan(data, number).records), sha256(data).hexdigest()
 
 
 def test_the_bytes_of_journal_and_snapshot_stay_as_they_were() -> None:
-    room = changed()
-    assert written(room, 0, JOURNAL) == JOURNALLED
-    room.journal.replace(room.metadata.state())
-    assert written(room, 1, SNAPSHOT) == SNAPSHOTTED
+    meta = changed()
+    assert written(meta, 0, JOURNAL) == JOURNALLED
+    meta.journal.replace(meta.metadata.state())
+    assert written(meta, 1, SNAPSHOT) == SNAPSHOTTED
 
 
 def test_journal_and_snapshot_of_the_same_tables_are_read_alike() -> None:
-    room = changed()
-    from_journal = Metadata(room.fs.killed(), DIRECTORY, room.clock, room.options)
+    meta = changed()
+    from_journal = Metadata(meta.fs.killed(), DIRECTORY, meta.clock, meta.options)
     from_journal.recover()
-    room.journal.replace(from_journal.state())
-    from_snapshot = Metadata(room.fs.killed(), DIRECTORY, room.clock, room.options)
+    meta.journal.replace(from_journal.state())
+    from_snapshot = Metadata(meta.fs.killed(), DIRECTORY, meta.clock, meta.options)
     from_snapshot.recover()
     assert list(from_snapshot.state()) == list(from_journal.state())
     assert from_snapshot.topics.all() == from_journal.topics.all()

@@ -14,7 +14,7 @@ from broker.meta.journal_format import HEADER_BYTES, scan
 from mqcommon.errors import StoreCorrupt
 from remoting.protocol.bodies.group import SubscriptionGroupConfig
 from remoting.protocol.bodies.topic import TopicConfig
-from tests.broker.meta.support import DIRECTORY, Room
+from tests.broker.meta.support import DIRECTORY, MetadataDir
 from tests.support.memory_files import MemoryFiles
 from tests.support.rot import Ways, cut_anywhere, flipped_anywhere, zeroed_anywhere
 
@@ -30,51 +30,51 @@ class State:
     offsets: dict[str, dict[int, int]]
 
 
-def state_of(room: Room) -> State:
-    return State(frozenset(room.topics.names()), frozenset(room.groups.names()), deepcopy(room.offsets.table()))
+def state_of(meta: MetadataDir) -> State:
+    return State(frozenset(meta.topics.names()), frozenset(meta.groups.names()), deepcopy(meta.offsets.table()))
 
 
 def stored(*, clean: bool) -> tuple[MemoryFiles, list[State]]:
     """A snapshot and a journal behind it; every change was acknowledged by itself. The states since the snapshot."""
-    room = Room()
+    meta = MetadataDir()
     states: list[State] = []
     for number in range(4):
-        _change(room, number, states)
-    compaction = room.journal.begin_compaction()
-    state = list(room.metadata.state())
-    room.journal.sync()
+        _change(meta, number, states)
+    compaction = meta.journal.begin_compaction()
+    state = list(meta.metadata.state())
+    meta.journal.sync()
     compaction.write(state)
-    room.journal.end_compaction(compaction)
+    meta.journal.end_compaction(compaction)
     states = states[-1:]
     for number in range(4, 9):
-        _change(room, number, states)
-    room.topics.put(TopicConfig(LAST))
-    room.journal.sync()
-    states.append(state_of(room))
+        _change(meta, number, states)
+    meta.topics.put(TopicConfig(LAST))
+    meta.journal.sync()
+    states.append(state_of(meta))
     if clean:
-        room.journal.close()
-    return room.fs.killed(), states
+        meta.journal.close()
+    return meta.fs.killed(), states
 
 
-def _change(room: Room, number: int, states: list[State]) -> None:
-    room.topics.put(TopicConfig(f"t{number}"))
-    room.journal.sync()
-    states.append(state_of(room))
-    room.groups.put(SubscriptionGroupConfig(f"g{number}"))
-    room.journal.sync()
-    states.append(state_of(room))
-    room.offsets.commit("g", "t", number, number)
-    room.offsets.append_changed(room.offsets.take_changed())
-    room.journal.sync()
-    states.append(state_of(room))
+def _change(meta: MetadataDir, number: int, states: list[State]) -> None:
+    meta.topics.put(TopicConfig(f"t{number}"))
+    meta.journal.sync()
+    states.append(state_of(meta))
+    meta.groups.put(SubscriptionGroupConfig(f"g{number}"))
+    meta.journal.sync()
+    states.append(state_of(meta))
+    meta.offsets.commit("g", "t", number, number)
+    meta.offsets.append_changed(meta.offsets.take_changed())
+    meta.journal.sync()
+    states.append(state_of(meta))
 
 
-def open_or_refuse(fs: MemoryFiles, path: str, data: bytes) -> Room | None:
+def open_or_refuse(fs: MemoryFiles, path: str, data: bytes) -> MetadataDir | None:
     """The metadata with another content of one file; None when that was refused, with file, offset and reason."""
     after = fs.killed()
     after.overwrite(path, data)
     try:
-        return Room(fs=after)
+        return MetadataDir(fs=after)
     except StoreCorrupt as error:
         assert error.file.startswith(DIRECTORY) and 0 <= error.offset <= fs.size(path) and error.reason
         return None
@@ -91,10 +91,10 @@ def test_a_flipped_bit_is_told_and_costs_the_last_change_at_the_most(name: str, 
     assert fs.listdir(DIRECTORY) == ["metadata.journal.1", "metadata.snapshot.1"]
     path = f"{DIRECTORY}/{name}"
     for at, data in flipped_anywhere(fs.read(path)):
-        room = open_or_refuse(fs, path, data)
-        if room is not None and state_of(room) != states[-1]:
-            assert room.report.journal.cuts, f"{name} damaged at {at}: nobody tells"
-            assert not clean and state_of(room) == states[-2]
+        meta = open_or_refuse(fs, path, data)
+        if meta is not None and state_of(meta) != states[-1]:
+            assert meta.report.journal.cuts, f"{name} damaged at {at}: nobody tells"
+            assert not clean and state_of(meta) == states[-2]
 
 
 @CLEAN
@@ -106,7 +106,7 @@ def test_a_file_that_ends_early_is_one_of_an_earlier_moment(ways: Ways, name: st
     whole = fs.read(path)
     ends = {0, HEADER_BYTES, *(record.offset for record in scan(whole, 1).records)}
     for at, data in ways(whole):
-        room = open_or_refuse(fs, path, data)
-        if room is not None and state_of(room) != states[-1]:
-            assert name == "metadata.journal.1" and state_of(room) in states
-            assert room.report.journal.cuts or at in ends, f"{name} damaged at {at}: nobody tells"
+        meta = open_or_refuse(fs, path, data)
+        if meta is not None and state_of(meta) != states[-1]:
+            assert name == "metadata.journal.1" and state_of(meta) in states
+            assert meta.report.journal.cuts or at in ends, f"{name} damaged at {at}: nobody tells"

@@ -4,71 +4,71 @@ import pytest
 
 from mqcommon.errors import DiskFull
 from remoting.protocol.bodies.group import GroupRetryPolicy, SubscriptionGroupConfig
-from tests.broker.meta.support import Room, options
+from tests.broker.meta.support import MetadataDir, options
 
 
 def test_system_groups_are_those_of_rocketmq() -> None:
     # golden: GET_ALL_SUBSCRIPTIONGROUP_CONFIG of Apache RocketMQ 5.3.3
-    assert set(Room().groups.names()) == {
+    assert set(MetadataDir().groups.names()) == {
         "SELF_TEST_C_GROUP", "CID_ONSAPI_OWNER", "CID_ONSAPI_PERMISSION", "CID_RMQ_SYS_TRANS", "TOOLS_CONSUMER",
         "CID_ONS-HTTP-PROXY", "FILTERSRV_CONSUMER", "CID_ONSAPI_PULL",
     }  # fmt: skip
 
 
 def test_a_group_survives_with_all_its_fields() -> None:
-    room = Room()
+    meta = MetadataDir()
     config = SubscriptionGroupConfig(
         "g", False, False, False, True, 3, 5, GroupRetryPolicy("EXPONENTIAL"), 1, 2, False, 7, 20, None, {"a": "b"}
     )
-    room.groups.put(config)
-    room.kill()
-    assert room.groups.get("g") == config
+    meta.groups.put(config)
+    meta.kill()
+    assert meta.groups.get("g") == config
 
 
 def test_first_use_creates_a_group_where_that_is_allowed() -> None:
-    room = Room()
-    assert room.groups.get_or_create("g") == SubscriptionGroupConfig("g")
-    assert room.groups.data_version.counter == 2
-    room.groups.get_or_create("g")
-    assert room.groups.data_version.counter == 2
-    room.kill()
-    assert room.groups.get("g") is not None
+    meta = MetadataDir()
+    assert meta.groups.get_or_create("g") == SubscriptionGroupConfig("g")
+    assert meta.groups.data_version.counter == 2
+    meta.groups.get_or_create("g")
+    assert meta.groups.data_version.counter == 2
+    meta.kill()
+    assert meta.groups.get("g") is not None
 
 
 @pytest.mark.parametrize("name", ["", "a b", "x" * 256, "g@t"])
 def test_what_is_no_group_name_is_not_created(name: str) -> None:
-    assert Room().groups.get_or_create(name) is None
+    assert MetadataDir().groups.get_or_create(name) is None
 
 
 def test_without_auto_creation_only_system_groups_are_created() -> None:
-    groups = Room(options(auto_create_subscription_group=False)).groups
+    groups = MetadataDir(options(auto_create_subscription_group=False)).groups
     assert groups.get_or_create("g") is None
     assert groups.get_or_create("CID_RMQ_SYS_NEW") is not None
 
 
 def test_a_deleted_group_stays_deleted() -> None:
-    room = Room()
-    room.groups.put(SubscriptionGroupConfig("g"))
-    assert room.groups.delete("g")
-    assert not room.groups.delete("g")
-    room.kill()
-    assert room.groups.get("g") is None
+    meta = MetadataDir()
+    meta.groups.put(SubscriptionGroupConfig("g"))
+    assert meta.groups.delete("g")
+    assert not meta.groups.delete("g")
+    meta.kill()
+    assert meta.groups.get("g") is None
 
 
 def test_a_change_that_cannot_be_written_does_not_happen() -> None:
-    room = Room()
-    room.fs.capacity = room.fs.used()
+    meta = MetadataDir()
+    meta.fs.capacity = meta.fs.used()
     with pytest.raises(DiskFull):
-        room.groups.put(SubscriptionGroupConfig("g"))
-    assert room.groups.get("g") is None
+        meta.groups.put(SubscriptionGroupConfig("g"))
+    assert meta.groups.get("g") is None
 
 
 def test_a_full_disk_keeps_no_new_group_from_reading() -> None:
-    room = Room()
-    room.fs.capacity = room.fs.used()
-    assert room.groups.get_or_create("g") == SubscriptionGroupConfig("g")
-    assert room.groups.get("g") is None
-    room.fs.capacity += 100_000
-    room.groups.get_or_create("g")
-    room.kill()
-    assert room.groups.get("g") is not None
+    meta = MetadataDir()
+    meta.fs.capacity = meta.fs.used()
+    assert meta.groups.get_or_create("g") == SubscriptionGroupConfig("g")
+    assert meta.groups.get("g") is None
+    meta.fs.capacity += 100_000
+    meta.groups.get_or_create("g")
+    meta.kill()
+    assert meta.groups.get("g") is not None

@@ -78,9 +78,9 @@ class JournalModel(RuleBasedStateMachine):
         self.journal.sync()
         del self.states[:-1]
 
-    @rule(room=st.integers(0, 1500))
-    def fill_disk(self, room: int) -> None:
-        self.fs.capacity = self.fs.used() + room
+    @rule(meta=st.integers(0, 1500))
+    def fill_disk(self, meta: int) -> None:
+        self.fs.capacity = self.fs.used() + meta
 
     @rule()
     def make_room(self) -> None:

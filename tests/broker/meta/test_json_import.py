@@ -25,7 +25,7 @@ from remoting.protocol.bodies.group import (
 )
 from remoting.protocol.bodies.offsets import ConsumerOffsetTable, DelayOffsetTable
 from remoting.protocol.bodies.topic import TopicConfig, TopicConfigTable
-from tests.broker.meta.support import DIRECTORY, Room, options
+from tests.broker.meta.support import DIRECTORY, MetadataDir, options
 from tests.support.golden_store import VERSIONS, unpack
 from tests.support.memory_files import MemoryFiles
 
@@ -55,43 +55,43 @@ def exported(metadata: Metadata) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_java_brokers_metadata_is_there_and_told_in_one_line(version: str, tmp_path: Path) -> None:
-    room = Room(options(broker_name="broker-g"), fs=java_files(version, tmp_path))
-    config = room.topics.get("GoldenA")
+    meta = MetadataDir(options(broker_name="broker-g"), fs=java_files(version, tmp_path))
+    config = meta.topics.get("GoldenA")
     assert config == TopicConfig("GoldenA", 4, 4)
-    assert room.topics.get("%RETRY%golden_group") == TopicConfig("%RETRY%golden_group", 1, 1)
-    assert room.groups.get("golden_group") == SubscriptionGroupConfig("golden_group")
-    assert room.offsets.query("golden_group", "GoldenA", 0) == 13
-    offsets = len(room.offsets.table()["GoldenA@golden_group"])
+    assert meta.topics.get("%RETRY%golden_group") == TopicConfig("%RETRY%golden_group", 1, 1)
+    assert meta.groups.get("golden_group") == SubscriptionGroupConfig("golden_group")
+    assert meta.offsets.query("golden_group", "GoldenA", 0) == 13
+    offsets = len(meta.offsets.table()["GoldenA@golden_group"])
     topics, groups = {"4.9.8": (13, 8), "5.3.3": (16, 9)}[version]
-    assert room.report.imported == (
+    assert meta.report.imported == (
         f"{topics} topics, {groups} groups, {offsets} consumer offsets, 0 delay offsets "
         f"from RocketMQ's files in {DIRECTORY}"
     )
-    assert room.report.warnings == []
+    assert meta.report.warnings == []
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_system_topics_stay_as_the_java_broker_had_them(version: str, tmp_path: Path) -> None:
-    room = Room(options(broker_name="broker-g", default_topic_queue_nums=8), fs=java_files(version, tmp_path))
-    assert room.topics.get("TBW102") == TopicConfig("TBW102", 4, 4, 7)
-    assert all(room.topics.is_system(name) for name in ("TBW102", "DefaultCluster", "broker-g", "BenchmarkTest"))
-    assert not room.topics.is_system("GoldenA")
-    assert room.topics.get("RMQ_SYS_TRANS_OP_HALF_TOPIC") is not None
+    meta = MetadataDir(options(broker_name="broker-g", default_topic_queue_nums=8), fs=java_files(version, tmp_path))
+    assert meta.topics.get("TBW102") == TopicConfig("TBW102", 4, 4, 7)
+    assert all(meta.topics.is_system(name) for name in ("TBW102", "DefaultCluster", "broker-g", "BenchmarkTest"))
+    assert not meta.topics.is_system("GoldenA")
+    assert meta.topics.get("RMQ_SYS_TRANS_OP_HALF_TOPIC") is not None
 
 
 def test_what_was_taken_over_is_given_back_byte_for_byte(tmp_path: Path) -> None:
     fs = java_files("5.3.3", tmp_path)
     before = {name: fs.read(f"{DIRECTORY}/{name}") for name in NAMES}
-    Room(fs=fs)
-    recovered = Metadata(fs.killed(), DIRECTORY, Room().clock, options())
+    MetadataDir(fs=fs)
+    recovered = Metadata(fs.killed(), DIRECTORY, MetadataDir().clock, options())
     recovered.recover()
     assert exported(recovered) == before
 
 
 def test_what_a_4_9_broker_wrote_is_given_back_with_the_fields_of_5_x(tmp_path: Path) -> None:
     fs = java_files("4.9.8", tmp_path)
-    room = Room(fs=fs)
-    recovered = Metadata(fs.killed(), DIRECTORY, room.clock, options())
+    meta = MetadataDir(fs=fs)
+    recovered = Metadata(fs.killed(), DIRECTORY, meta.clock, options())
     recovered.recover()
     after = exported(recovered)
     for name, cls in zip(NAMES, (TopicConfigTable, SubscriptionGroupTable), strict=False):
@@ -129,17 +129,17 @@ def test_every_field_survives_import_restart_and_export() -> None:
     fs = MemoryFiles()
     for name, content in files.items():
         fs.overwrite(f"{DIRECTORY}/{name}", json.dumps(content).encode())
-    room = Room(fs=fs)
-    room.kill()
-    assert room.topics.get("T") == topic
-    assert room.groups.get("g") == group
-    assert room.groups.forbidden == {"g": {"T": 1}}
-    assert room.offsets.table() == {"T@g": {0: 5}, "%RETRY%g@g": {0: 1}}
-    assert room.metadata.delay_offsets.table.offset_table == {1: 100, 18: 7}
+    meta = MetadataDir(fs=fs)
+    meta.kill()
+    assert meta.topics.get("T") == topic
+    assert meta.groups.get("g") == group
+    assert meta.groups.forbidden == {"g": {"T": 1}}
+    assert meta.offsets.table() == {"T@g": {0: 5}, "%RETRY%g@g": {0: 1}}
+    assert meta.metadata.delay_offsets.table.offset_table == {1: 100, 18: 7}
     # NameServers take a version of the same epoch that is another one.
-    assert room.topics.data_version.state_version == 3
-    assert room.topics.data_version.counter > 7
-    recovered = Metadata(room.fs.killed(), DIRECTORY, room.clock, options())
+    assert meta.topics.data_version.state_version == 3
+    assert meta.topics.data_version.counter > 7
+    recovered = Metadata(meta.fs.killed(), DIRECTORY, meta.clock, options())
     recovered.recover()
     after = exported(recovered)
     assert parse(TopicConfigTable, after["topics.json"]).to_wire()["topicConfigTable"] == {"T": topic.to_wire()}
@@ -151,11 +151,11 @@ def test_every_field_survives_import_restart_and_export() -> None:
 
 
 def test_changes_after_the_import_are_exported_with_a_higher_version() -> None:
-    room = Room(fs=with_files(topics_json='{"dataVersion":{"counter":5,"timestamp":9},"topicConfigTable":{}}'))
-    room.topics.put(TopicConfig("T"))
-    room.offsets.commit("g", "T", 0, 7)
-    room.offsets.append_changed(room.offsets.take_changed())
-    recovered = Metadata(room.fs.killed(), DIRECTORY, room.clock, options())
+    meta = MetadataDir(fs=with_files(topics_json='{"dataVersion":{"counter":5,"timestamp":9},"topicConfigTable":{}}'))
+    meta.topics.put(TopicConfig("T"))
+    meta.offsets.commit("g", "T", 0, 7)
+    meta.offsets.append_changed(meta.offsets.take_changed())
+    recovered = Metadata(meta.fs.killed(), DIRECTORY, meta.clock, options())
     recovered.recover()
     after = {name: json.loads(data) for name, data in exported(recovered).items() if name != "consumerOffset.json"}
     assert after["topics.json"]["dataVersion"]["counter"] == 6
@@ -168,9 +168,9 @@ def test_a_broken_file_is_replaced_by_its_backup(main: bytes | None) -> None:
     fs = with_files(consumerOffset_json_bak='{"offsetTable":{"T@g":{0:7}}}')
     if main is not None:
         fs.overwrite(f"{DIRECTORY}/consumerOffset.json", main)
-    room = Room(fs=fs)
-    assert room.offsets.query("g", "T", 0) == 7
-    assert room.report.warnings == [f"{DIRECTORY}/consumerOffset.json could not be read, its .bak was used"]
+    meta = MetadataDir(fs=fs)
+    assert meta.offsets.query("g", "T", 0) == 7
+    assert meta.report.warnings == [f"{DIRECTORY}/consumerOffset.json could not be read, its .bak was used"]
 
 
 @pytest.mark.parametrize("text", ["", '{"topicConfigTable":{', '{"topicConfigTable":[]}', "\x00\x00"])
@@ -178,20 +178,20 @@ def test_a_broken_file_without_a_backup_stops_and_names_itself_and_nothing_is_ta
     fs = with_files(topics_json=text, consumerOffset_json='{"offsetTable":{"T@g":{0:7}}}')
     for _ in range(2):
         with pytest.raises(StoreCorrupt, match=r"^/store/config/topics\.json .*replace it by a good copy") as caught:
-            Room(fs=fs)
+            MetadataDir(fs=fs)
         assert "\n" not in str(caught.value)
         fs = fs.killed()
     fs.overwrite(f"{DIRECTORY}/topics.json", b'{"topicConfigTable":{"T":{"topicName":"T"}}}')
-    room = Room(fs=fs)
-    assert room.topics.get("T") is not None
-    assert room.offsets.query("g", "T", 0) == 7
+    meta = MetadataDir(fs=fs)
+    assert meta.topics.get("T") is not None
+    assert meta.offsets.query("g", "T", 0) == 7
 
 
 def test_metadata_in_rocksdb_stops() -> None:
     fs = MemoryFiles()
     fs.mkdirs(f"{DIRECTORY}/topics")
     with pytest.raises(UserError, match=r"RocksDB.*export it"):
-        Room(fs=fs)
+        MetadataDir(fs=fs)
 
 
 def test_a_crash_in_the_import_leaves_nothing_or_all(tmp_path: Path) -> None:
@@ -210,16 +210,16 @@ def test_a_crash_in_the_import_leaves_nothing_or_all(tmp_path: Path) -> None:
 
         fs.before_call = before_call
         try:
-            Room(fs=fs)
+            MetadataDir(fs=fs)
         except PowerLoss:
             pass
         else:
             break
         for after in [fs.killed(), *(fs.crash(seed) for seed in seeds)]:
-            room = Room(fs=after)
-            assert room.topics.get("GoldenA") is not None
-            assert len(room.offsets.table()["GoldenA@golden_group"]) == 3
-            assert len(room.groups.persistent()) == 9
+            meta = MetadataDir(fs=after)
+            assert meta.topics.get("GoldenA") is not None
+            assert len(meta.offsets.table()["GoldenA@golden_group"]) == 3
+            assert len(meta.groups.persistent()) == 9
     assert 50 < crash_at < 399
 
 
@@ -227,66 +227,66 @@ def test_a_full_disk_at_the_import_stops_and_the_next_start_imports(tmp_path: Pa
     fs = java_files("4.9.8", tmp_path)
     fs.capacity = fs.used() + 1000
     with pytest.raises(Exception, match="no room") as caught:
-        Room(fs=fs)
+        MetadataDir(fs=fs)
     assert isinstance(caught.value, DiskFull) or isinstance(caught.value.__cause__, DiskFull)
     fs = fs.killed()
     fs.capacity = 1 << 30
-    assert Room(fs=fs).topics.get("GoldenA") is not None
+    assert MetadataDir(fs=fs).topics.get("GoldenA") is not None
 
 
 def test_the_import_is_durable_before_anything_is_served(tmp_path: Path) -> None:
-    room = Room(fs=java_files("5.3.3", tmp_path))
+    meta = MetadataDir(fs=java_files("5.3.3", tmp_path))
     for name in NAMES:
-        room.fs.remove(f"{DIRECTORY}/{name}")
+        meta.fs.remove(f"{DIRECTORY}/{name}")
     for seed in range(10):
-        room.power_loss(seed)
-        assert room.topics.get("GoldenB") is not None
-        assert room.report.imported == ""
+        meta.power_loss(seed)
+        assert meta.topics.get("GoldenB") is not None
+        assert meta.report.imported == ""
 
 
 def test_the_files_stay_and_are_not_read_again() -> None:
     fs = with_files(topics_json='{"topicConfigTable":{"T":{"topicName":"T"}}}')
-    room = Room(fs=fs)
-    room.topics.delete("T")
-    room.kill()
-    assert room.topics.get("T") is None
-    assert room.report.imported == ""
-    assert room.report.warnings == []
-    assert room.fs.exists(f"{DIRECTORY}/topics.json")
+    meta = MetadataDir(fs=fs)
+    meta.topics.delete("T")
+    meta.kill()
+    assert meta.topics.get("T") is None
+    assert meta.report.imported == ""
+    assert meta.report.warnings == []
+    assert meta.fs.exists(f"{DIRECTORY}/topics.json")
 
 
 @pytest.mark.parametrize("restarts", [0, 1])
 def test_a_file_that_somebody_else_changed_is_told_and_not_mixed_in(restarts: int) -> None:
-    room = Room(fs=with_files(consumerOffset_json='{"offsetTable":{"T@g":{0:7}}}'))
+    meta = MetadataDir(fs=with_files(consumerOffset_json='{"offsetTable":{"T@g":{0:7}}}'))
     for _ in range(restarts):
-        room.kill()
-    room.fs.overwrite(f"{DIRECTORY}/consumerOffset.json", b'{"offsetTable":{"T@g":{0:9}}}')
+        meta.kill()
+    meta.fs.overwrite(f"{DIRECTORY}/consumerOffset.json", b'{"offsetTable":{"T@g":{0:9}}}')
     for _ in range(2):
-        room.kill()
-        assert room.offsets.query("g", "T", 0) == 7
-        (warning,) = room.report.warnings
+        meta.kill()
+        assert meta.offsets.query("g", "T", 0) == 7
+        (warning,) = meta.report.warnings
         assert warning.startswith(f"consumerOffset.json in {DIRECTORY} changed since Skylark last read or wrote them")
         assert "broker importMetadata STORE_DIR" in warning
         assert "broker exportMetadata STORE_DIR" in warning
 
 
 def test_files_beside_metadata_of_ours_are_told_and_not_mixed_in() -> None:
-    room = Room()
-    room.topics.put(TopicConfig("T"))
-    room.fs.overwrite(f"{DIRECTORY}/topics.json", b'{"topicConfigTable":{"U":{"topicName":"U"}}}')
-    room.kill()
-    assert room.topics.get("U") is None
-    assert len(room.report.warnings) == 1
+    meta = MetadataDir()
+    meta.topics.put(TopicConfig("T"))
+    meta.fs.overwrite(f"{DIRECTORY}/topics.json", b'{"topicConfigTable":{"U":{"topicName":"U"}}}')
+    meta.kill()
+    assert meta.topics.get("U") is None
+    assert len(meta.report.warnings) == 1
 
 
 def test_the_look_of_the_files_survives_a_compaction() -> None:
-    room = Room(fs=with_files(topics_json='{"topicConfigTable":{"T":{"topicName":"T"}}}'))
-    compaction = room.journal.begin_compaction()
-    compaction.write(room.metadata.state())
-    room.journal.end_compaction(compaction)
-    room.power_loss()
-    assert room.report.warnings == []
-    assert room.topics.get("T") is not None
+    meta = MetadataDir(fs=with_files(topics_json='{"topicConfigTable":{"T":{"topicName":"T"}}}'))
+    compaction = meta.journal.begin_compaction()
+    compaction.write(meta.metadata.state())
+    meta.journal.end_compaction(compaction)
+    meta.power_loss()
+    assert meta.report.warnings == []
+    assert meta.topics.get("T") is not None
 
 
 @pytest.mark.parametrize(
@@ -306,7 +306,7 @@ def test_the_look_of_the_files_survives_a_compaction() -> None:
 def test_what_is_not_taken_over_is_told(name: str, text: str, told: str) -> None:
     fs = with_files(topics_json="{}")
     fs.overwrite(f"{DIRECTORY}/{name}", text.encode())
-    (warning,) = Room(fs=fs).report.warnings
+    (warning,) = MetadataDir(fs=fs).report.warnings
     assert re.search(told, warning), warning
 
 
@@ -314,7 +314,7 @@ def test_what_is_not_taken_over_is_told(name: str, text: str, told: str) -> None
 def test_messages_that_wait_for_what_is_not_there_are_told(topic: str) -> None:
     fs = with_files(topics_json="{}")
     fs.mkdirs(f"/store/consumequeue/{topic}/0")
-    (warning,) = Room(fs=fs).report.warnings
+    (warning,) = MetadataDir(fs=fs).report.warnings
     assert f"that wait in {topic} are kept, but this version does not deliver them" in warning
 
 
@@ -361,34 +361,34 @@ TABLES = st.fixed_dictionaries(
 
 @given(TABLES)
 def test_any_tables_survive_export_and_import(tables: dict[str, Any]) -> None:
-    room = Room()
+    meta = MetadataDir()
     for name, topic in tables["topics"].items():
-        room.topics.put(replace(topic, topic_name=name))
+        meta.topics.put(replace(topic, topic_name=name))
     for name, group in tables["groups"].items():
-        room.groups.put(replace(group, group_name=name))
+        meta.groups.put(replace(group, group_name=name))
     for (topic_name, group_name), queues in tables["offsets"].items():
         for queue_id, offset in queues.items():
-            room.offsets.commit(group_name, topic_name, queue_id, offset)
-    room.offsets.append_changed(room.offsets.take_changed())
-    room.metadata.delay_offsets.put(DelayOffsetTable(tables["delays"]))
+            meta.offsets.commit(group_name, topic_name, queue_id, offset)
+    meta.offsets.append_changed(meta.offsets.take_changed())
+    meta.metadata.delay_offsets.put(DelayOffsetTable(tables["delays"]))
     other = MemoryFiles()
-    for name, data in exported(room.metadata).items():
+    for name, data in exported(meta.metadata).items():
         other.overwrite(f"{DIRECTORY}/{name}", data)
-    there = Room(fs=other)
-    assert there.topics.all() == room.topics.all()
-    assert there.groups.all() == room.groups.all()
-    assert there.offsets.table() == room.offsets.table()
+    there = MetadataDir(fs=other)
+    assert there.topics.all() == meta.topics.all()
+    assert there.groups.all() == meta.groups.all()
+    assert there.offsets.table() == meta.offsets.table()
     assert there.metadata.delay_offsets.table.offset_table == tables["delays"]
-    assert exported(there.metadata)["consumerOffset.json"] == exported(room.metadata)["consumerOffset.json"]
+    assert exported(there.metadata)["consumerOffset.json"] == exported(meta.metadata)["consumerOffset.json"]
 
 
 def test_negative_offsets_of_a_java_broker_mean_nothing() -> None:
-    room = Room(fs=with_files(consumerOffset_json='{"offsetTable":{"T@g":{0:-1,1:5}}}'))
-    assert room.offsets.table() == {"T@g": {1: 5}}
+    meta = MetadataDir(fs=with_files(consumerOffset_json='{"offsetTable":{"T@g":{0:-1,1:5}}}'))
+    assert meta.offsets.table() == {"T@g": {1: 5}}
 
 
 def test_a_large_table_in_fastjsons_dialect_is_read() -> None:
     rows = ",".join(f'"topic{number}@some-group":{{0:{number},1:7\n\t\t}}' for number in range(60_000))
-    room = Room(fs=with_files(consumerOffset_json=f'{{"offsetTable":{{{rows}}}}}'))
-    assert len(room.offsets.table()) == 60_000
-    assert room.report.imported.split(", ")[2].startswith("120000 consumer offsets")
+    meta = MetadataDir(fs=with_files(consumerOffset_json=f'{{"offsetTable":{{{rows}}}}}'))
+    assert len(meta.offsets.table()) == 60_000
+    assert meta.report.imported.split(", ")[2].startswith("120000 consumer offsets")

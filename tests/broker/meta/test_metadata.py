@@ -6,34 +6,34 @@ from broker.meta.journal import Journal
 from mqcommon.errors import StoreCorrupt
 from remoting.protocol.bodies.group import SubscriptionGroupConfig
 from remoting.protocol.bodies.topic import TopicConfig
-from tests.broker.meta.support import DIRECTORY, Room
+from tests.broker.meta.support import DIRECTORY, MetadataDir
 from tests.support.memory_files import MemoryFiles
 
 
 def test_a_snapshot_makes_the_same_tables() -> None:
-    room = Room()
+    meta = MetadataDir()
     for number in range(50):
-        room.topics.put(TopicConfig(f"T{number}", number, number))
-        room.groups.put(SubscriptionGroupConfig(f"g{number}"))
+        meta.topics.put(TopicConfig(f"T{number}", number, number))
+        meta.groups.put(SubscriptionGroupConfig(f"g{number}"))
         for queue_id in range(40):
-            room.offsets.commit(f"g{number}", f"T{number}", queue_id, queue_id)
-    before = (room.topics.all(), room.groups.all(), room.offsets.table())
-    compaction = room.journal.begin_compaction()
-    compaction.write(room.metadata.state())
-    room.journal.end_compaction(compaction)
-    assert room.fs.listdir(DIRECTORY) == ["metadata.journal.1", "metadata.snapshot.1"]
-    room.power_loss()
-    assert (room.topics.all(), room.groups.all(), room.offsets.table()) == before
+            meta.offsets.commit(f"g{number}", f"T{number}", queue_id, queue_id)
+    before = (meta.topics.all(), meta.groups.all(), meta.offsets.table())
+    compaction = meta.journal.begin_compaction()
+    compaction.write(meta.metadata.state())
+    meta.journal.end_compaction(compaction)
+    assert meta.fs.listdir(DIRECTORY) == ["metadata.journal.1", "metadata.snapshot.1"]
+    meta.power_loss()
+    assert (meta.topics.all(), meta.groups.all(), meta.offsets.table()) == before
 
 
 def test_the_report_says_whether_there_was_any_change() -> None:
-    room = Room()
-    assert room.report.journal.fresh
-    room.kill()
-    assert room.report.journal.fresh, "nothing was changed yet"
-    room.topics.put(TopicConfig("T"))
-    room.kill()
-    assert not room.report.journal.fresh
+    meta = MetadataDir()
+    assert meta.report.journal.fresh
+    meta.kill()
+    assert meta.report.journal.fresh, "nothing was changed yet"
+    meta.topics.put(TopicConfig("T"))
+    meta.kill()
+    assert not meta.report.journal.fresh
 
 
 @pytest.mark.parametrize(
@@ -46,4 +46,4 @@ def test_a_record_of_another_version_stops_with_its_place(kind: str, payload: ob
     journal.replay(lambda kind, payload: None)
     journal.append(kind, payload)
     with pytest.raises(StoreCorrupt, match=rf"metadata\.journal\.0 is damaged at offset 24: the record '{kind}'"):
-        Room(fs=fs)
+        MetadataDir(fs=fs)

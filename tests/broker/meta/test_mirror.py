@@ -10,11 +10,11 @@ from remoting.protocol.bodies.data_version import DataVersion
 from remoting.protocol.bodies.group import SubscriptionGroupConfig
 from remoting.protocol.bodies.offsets import DelayOffsetTable
 from remoting.protocol.bodies.topic import TopicConfig
-from tests.broker.meta.support import Room
+from tests.broker.meta.support import MetadataDir
 from tests.broker.meta.test_consumer_offsets import flush
 
 
-def take_over(slave: Room, master: Room) -> int:
+def take_over(slave: MetadataDir, master: MetadataDir) -> int:
     """All tables; how many records the slave wrote."""
     before, appended = slave.journal.on_append, []
     slave.journal.on_append = lambda: appended.append(1)
@@ -32,13 +32,13 @@ def take_over(slave: Room, master: Room) -> int:
     return len(appended)
 
 
-def tables(room: Room) -> tuple[object, ...]:
-    metadata = room.metadata
-    return metadata.topics.all(), metadata.groups.all(), room.offsets.table(), metadata.delay_offsets.table
+def tables(meta: MetadataDir) -> tuple[object, ...]:
+    metadata = meta.metadata
+    return metadata.topics.all(), metadata.groups.all(), meta.offsets.table(), metadata.delay_offsets.table
 
 
-def versions(room: Room) -> list[DataVersion]:
-    return [room.topics.data_version, room.groups.data_version, room.offsets.data_version]
+def versions(meta: MetadataDir) -> list[DataVersion]:
+    return [meta.topics.data_version, meta.groups.data_version, meta.offsets.data_version]
 
 
 NAMES = st.sampled_from(["A", "B", "C", "D"])
@@ -56,25 +56,25 @@ STEPS = st.lists(
 )
 
 
-def change(room: Room, steps: list[tuple[str, str, int]]) -> None:
+def change(meta: MetadataDir, steps: list[tuple[str, str, int]]) -> None:
     for what, name, number in steps:
         match what:
             case "topic":
-                room.topics.put(TopicConfig(name, number, number))
+                meta.topics.put(TopicConfig(name, number, number))
             case "no topic":
-                room.topics.delete(name)
+                meta.topics.delete(name)
             case "group":
-                room.groups.put(SubscriptionGroupConfig(name, retry_max_times=number))
+                meta.groups.put(SubscriptionGroupConfig(name, retry_max_times=number))
             case "no group":
-                room.groups.delete(name)
+                meta.groups.delete(name)
             case "commit":
-                room.offsets.commit("g", name, number, 10 * number)
-                room.offsets.commit("g", name, 0, number)
+                meta.offsets.commit("g", name, number, 10 * number)
+                meta.offsets.commit("g", name, 0, number)
             case "no commits":
-                finish(room.offsets.remove_topic(name))
+                finish(meta.offsets.remove_topic(name))
             case "delay":
-                room.metadata.delay_offsets.put(DelayOffsetTable({number: number}, DataVersion(0, 1, number)))
-    flush(room)
+                meta.metadata.delay_offsets.put(DelayOffsetTable({number: number}, DataVersion(0, 1, number)))
+    flush(meta)
 
 
 @settings(max_examples=60)
@@ -82,7 +82,7 @@ def change(room: Room, steps: list[tuple[str, str, int]]) -> None:
 def test_a_slave_has_what_its_master_has_and_still_after_a_crash(
     first: list[tuple[str, str, int]], own: list[tuple[str, str, int]], later: list[tuple[str, str, int]]
 ) -> None:
-    master, slave = Room(), Room()
+    master, slave = MetadataDir(), MetadataDir()
     change(master, first)
     change(slave, own)
     for steps in ([], later):
@@ -96,7 +96,7 @@ def test_a_slave_has_what_its_master_has_and_still_after_a_crash(
 
 
 def test_only_what_differs_is_written_and_the_loop_may_turn_meanwhile() -> None:
-    master, slave = Room(), Room()
+    master, slave = MetadataDir(), MetadataDir()
     for number in range(1000):
         master.topics.put(TopicConfig(f"T{number}", 1, 1))
         master.groups.put(SubscriptionGroupConfig(f"g{number}"))
@@ -107,7 +107,7 @@ def test_only_what_differs_is_written_and_the_loop_may_turn_meanwhile() -> None:
     # So may it when nothing differs, and when most of it goes.
     assert sum(1 for _ in slave.topics.mirror(master.topics.all(), master.topics.data_version)) >= 4
     assert sum(1 for _ in slave.groups.mirror(groups.all(), groups.forbidden, groups.data_version)) >= 4
-    other = Room()
+    other = MetadataDir()
     take_over(other, master)
     assert sum(1 for _ in other.topics.mirror({}, master.topics.data_version)) >= 4
     assert sum(1 for _ in other.groups.mirror({}, {}, groups.data_version)) >= 4
@@ -116,7 +116,7 @@ def test_only_what_differs_is_written_and_the_loop_may_turn_meanwhile() -> None:
 
 
 def test_registrar_and_others_are_told_once() -> None:
-    master, slave = Room(), Room()
+    master, slave = MetadataDir(), MetadataDir()
     told: list[DataVersion] = []
     slave.topics.on_change.append(lambda: told.append(slave.topics.data_version))
     slave.groups.on_change.append(lambda: told.append(slave.groups.data_version))
@@ -129,7 +129,7 @@ def test_registrar_and_others_are_told_once() -> None:
 
 
 def test_what_every_broker_makes_for_itself_stays() -> None:
-    slave = Room()
+    slave = MetadataDir()
     topics, groups = set(slave.topics.names()), set(slave.groups.names())
     for _ in slave.topics.mirror({"T": TopicConfig("T")}, DataVersion(0, 1, 1)):
         pass
@@ -141,13 +141,13 @@ def test_what_every_broker_makes_for_itself_stays() -> None:
 
 
 def test_negative_offsets_of_a_java_master_are_no_offsets() -> None:
-    slave = Room()
+    slave = MetadataDir()
     slave.offsets.mirror({"T@g": {0: -1, 1: 5}}, is_whole=True)
     assert slave.offsets.table() == {"T@g": {1: 5}}
 
 
 def test_what_could_not_be_written_is_taken_over_the_next_time() -> None:
-    master, slave = Room(), Room()
+    master, slave = MetadataDir(), MetadataDir()
     change(master, [("topic", "A", 1), ("group", "A", 1), ("commit", "A", 1), ("delay", "A", 1)])
     slave.fs.capacity = slave.fs.used()
     with pytest.raises(DiskFull):
@@ -160,7 +160,7 @@ def test_what_could_not_be_written_is_taken_over_the_next_time() -> None:
 
 
 def test_delay_offsets_of_a_slave_that_acted_move_forward_only() -> None:
-    master = Room()
+    master = MetadataDir()
     delay_offsets = master.metadata.delay_offsets
     delay_offsets.put(DelayOffsetTable({1: 5, 2: 5}, DataVersion(0, 9, 3)))
     delay_offsets.advance(DelayOffsetTable({1: 4, 2: 5}, DataVersion(0, 99, 8)))
@@ -170,7 +170,7 @@ def test_delay_offsets_of_a_slave_that_acted_move_forward_only() -> None:
 
 
 def test_a_slave_serves_a_new_group_and_leaves_it_to_its_master_to_keep_it() -> None:
-    slave = Room()
+    slave = MetadataDir()
     slave.groups.is_mirror = slave.topics.is_mirror = True
     known, version = set(slave.groups.names()), slave.groups.data_version
     assert slave.groups.get_or_create("g") == SubscriptionGroupConfig("g")

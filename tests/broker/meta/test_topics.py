@@ -5,7 +5,7 @@ import pytest
 from mqcommon.errors import DiskFull
 from mqcommon.names import PERM_INHERIT, PERM_READ, PERM_READ_WRITE
 from remoting.protocol.bodies.topic import TopicConfig
-from tests.broker.meta.support import Room, options
+from tests.broker.meta.support import MetadataDir, options
 
 # golden: REGISTER_BROKER of Apache RocketMQ 5.3.3
 SYSTEM_TOPICS = {
@@ -27,79 +27,79 @@ SYSTEM_TOPICS = {
 
 
 def test_system_topics_are_those_of_rocketmq() -> None:
-    topics = Room(options(trace_topic_enable=True)).topics
+    topics = MetadataDir(options(trace_topic_enable=True)).topics
     assert {name: (c.write_queue_nums, c.perm) for name, c in topics.all().items()} == SYSTEM_TOPICS
     assert all(topics.is_system(name) for name in SYSTEM_TOPICS)
 
 
 def test_without_auto_creation_there_is_no_tbw102() -> None:
-    room = Room(options(auto_create_topic_enable=False))
-    assert room.topics.get("TBW102") is None
-    assert room.topics.create_on_send("T", "TBW102", 4) is None
+    meta = MetadataDir(options(auto_create_topic_enable=False))
+    assert meta.topics.get("TBW102") is None
+    assert meta.topics.create_on_send("T", "TBW102", 4) is None
 
 
 def test_system_topics_are_not_journalled_and_follow_the_options() -> None:
-    room = Room()
-    room.topics.put(TopicConfig("T"))
-    room.options = options(auto_create_topic_enable=False, broker_name="broker-b")
-    room.kill()
-    assert room.topics.get("TBW102") is None
-    assert room.topics.get("broker-a") is None
-    assert room.topics.get("broker-b") is not None
-    assert room.topics.get("T") is not None
+    meta = MetadataDir()
+    meta.topics.put(TopicConfig("T"))
+    meta.options = options(auto_create_topic_enable=False, broker_name="broker-b")
+    meta.kill()
+    assert meta.topics.get("TBW102") is None
+    assert meta.topics.get("broker-a") is None
+    assert meta.topics.get("broker-b") is not None
+    assert meta.topics.get("T") is not None
 
 
 def test_a_system_topic_that_a_user_changed_stays_changed() -> None:
-    room = Room()
-    room.topics.put(TopicConfig("DefaultCluster", 4, 4))
-    room.kill()
-    config = room.topics.get("DefaultCluster")
+    meta = MetadataDir()
+    meta.topics.put(TopicConfig("DefaultCluster", 4, 4))
+    meta.kill()
+    config = meta.topics.get("DefaultCluster")
     assert config is not None
     assert config.write_queue_nums == 4
 
 
 def test_a_topic_survives_with_all_its_fields() -> None:
-    room = Room()
+    meta = MetadataDir()
     config = TopicConfig("T", 3, 5, 4, "MULTI_TAG", 2, True, {"message.type": "FIFO"})
-    room.topics.put(config)
-    room.kill()
-    assert room.topics.get("T") == config
+    meta.topics.put(config)
+    meta.kill()
+    assert meta.topics.get("T") == config
 
 
 def test_put_and_delete_survive_power_loss_once_synced() -> None:
-    room = Room()
-    room.topics.put(TopicConfig("T"))
-    room.topics.put(TopicConfig("U"))
-    room.topics.put(TopicConfig("T", 9, 9))
-    assert room.topics.delete("U")
-    assert not room.topics.delete("U")
-    room.journal.sync()
+    meta = MetadataDir()
+    meta.topics.put(TopicConfig("T"))
+    meta.topics.put(TopicConfig("U"))
+    meta.topics.put(TopicConfig("T", 9, 9))
+    assert meta.topics.delete("U")
+    assert not meta.topics.delete("U")
+    meta.journal.sync()
     for seed in range(5):
-        room.power_loss(seed)
-        config = room.topics.get("T")
+        meta.power_loss(seed)
+        config = meta.topics.get("T")
         assert config is not None
         assert config.read_queue_nums == 9
-        assert room.topics.get("U") is None
+        assert meta.topics.get("U") is None
 
 
 @pytest.mark.parametrize(("asked", "made"), [(4, 4), (100, 8), (8, 8), (0, 1), (-3, 1)])
 def test_a_send_creates_its_topic_after_tbw102(asked: int, made: int) -> None:
-    room = Room()
-    config = room.topics.create_on_send("T", "TBW102", asked, "127.0.0.1:5")
+    meta = MetadataDir()
+    config = meta.topics.create_on_send("T", "TBW102", asked, "127.0.0.1:5")
     assert config == TopicConfig("T", made, made, PERM_READ_WRITE)
-    assert room.topics.create_on_send("T", "nothing", 1) is config
-    room.kill()
-    assert room.topics.get("T") == config
+    assert meta.topics.create_on_send("T", "nothing", 1) is config
+    meta.kill()
+    assert meta.topics.get("T") == config
 
 
 def test_a_send_takes_perm_and_filter_type_of_another_default_topic() -> None:
-    topics = Room().topics
+    topics = MetadataDir().topics
     topics.put(TopicConfig("Default", 2, 3, PERM_READ | PERM_INHERIT, "MULTI_TAG"))
     assert topics.create_on_send("T", "Default", 8) == TopicConfig("T", 3, 3, PERM_READ, "MULTI_TAG")
 
 
 def test_a_default_topic_without_the_inherit_bit_creates_nothing() -> None:
-    topics = Room().topics
+    topics = MetadataDir().topics
     topics.put(TopicConfig("Default", 2, 2, PERM_READ_WRITE))
     assert topics.create_on_send("T", "Default", 8) is None
     assert topics.create_on_send("T", "NoSuchTopic", 8) is None
@@ -107,41 +107,41 @@ def test_a_default_topic_without_the_inherit_bit_creates_nothing() -> None:
 
 
 def test_a_retry_topic_is_created_even_without_auto_creation() -> None:
-    topics = Room(options(auto_create_topic_enable=False)).topics
+    topics = MetadataDir(options(auto_create_topic_enable=False)).topics
     assert topics.create_on_send("%RETRY%g", "TBW102", 8) == TopicConfig("%RETRY%g", 1, 1, PERM_READ_WRITE)
     assert topics.create_retry_topic("h", 2) == TopicConfig("%RETRY%h", 2, 2, PERM_READ_WRITE)
     assert topics.create_retry_topic("h", 5).read_queue_nums == 2
 
 
 def test_every_change_raises_the_version_and_is_told() -> None:
-    room = Room()
+    meta = MetadataDir()
     told: list[int] = []
-    room.topics.on_change.append(lambda: told.append(room.topics.data_version.counter))
-    room.topics.put(TopicConfig("T"))
-    room.topics.create_on_send("U", "TBW102", 1)
-    room.topics.create_on_send("U", "TBW102", 1)
-    room.topics.delete("T")
-    room.topics.delete("T")
-    room.topics.changed()
+    meta.topics.on_change.append(lambda: told.append(meta.topics.data_version.counter))
+    meta.topics.put(TopicConfig("T"))
+    meta.topics.create_on_send("U", "TBW102", 1)
+    meta.topics.create_on_send("U", "TBW102", 1)
+    meta.topics.delete("T")
+    meta.topics.delete("T")
+    meta.topics.changed()
     assert told == [2, 3, 4, 5]
 
 
 def test_a_restart_has_another_version() -> None:
-    room = Room()
-    before = room.topics.data_version
-    room.clock.advance(1)
-    room.kill()
-    assert room.topics.data_version != before
+    meta = MetadataDir()
+    before = meta.topics.data_version
+    meta.clock.advance(1)
+    meta.kill()
+    assert meta.topics.data_version != before
 
 
 def test_a_change_that_cannot_be_written_does_not_happen() -> None:
-    room = Room()
-    version = room.topics.data_version
-    room.fs.capacity = room.fs.used()
+    meta = MetadataDir()
+    version = meta.topics.data_version
+    meta.fs.capacity = meta.fs.used()
     with pytest.raises(DiskFull):
-        room.topics.put(TopicConfig("T"))
+        meta.topics.put(TopicConfig("T"))
     with pytest.raises(DiskFull):
-        room.topics.create_on_send("U", "TBW102", 1)
-    assert room.topics.get("T") is None
-    assert room.topics.get("U") is None
-    assert room.topics.data_version == version
+        meta.topics.create_on_send("U", "TBW102", 1)
+    assert meta.topics.get("T") is None
+    assert meta.topics.get("U") is None
+    assert meta.topics.data_version == version

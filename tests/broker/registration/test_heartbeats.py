@@ -20,7 +20,7 @@ from remoting.net.client import open_client
 from remoting.protocol.bodies.cluster import BrokerMemberGroup, MemberGroupAnswer
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import Command
-from tests.broker.meta.support import Room, options
+from tests.broker.meta.support import MetadataDir, options
 from tests.sdk.fakes import Fake, serving
 from tests.support.waiting import until
 
@@ -29,7 +29,7 @@ NEVER = {"broker_heartbeat_interval": 1_000_000, "sync_broker_member_group_perio
 
 
 @dataclass
-class Rooms:
+class Slave:
     members: Members
     heartbeats: Heartbeats
     namesrv: Fake
@@ -43,19 +43,19 @@ def told(*ids: int) -> MemberGroupAnswer:
 
 
 @asynccontextmanager
-async def slave(**changes: Any) -> AsyncIterator[Rooms]:
+async def slave(**changes: Any) -> AsyncIterator[Slave]:
     """Slave 1, and a NameServer that takes its heartbeats."""
-    room_options = resolved(options(broker_id=1, broker_role="SLAVE", **changes))
-    identity = identity_of(room_options, 10921)
+    slave_options = resolved(options(broker_id=1, broker_role="SLAVE", **changes))
+    identity = identity_of(slave_options, 10921)
     members = Members(1)
     namesrv = Fake()
     namesrv.on(RequestCode.BROKER_HEARTBEAT, lambda request: request.respond())
     async with serving(namesrv), open_client() as client, trio.open_nursery() as nursery:
-        made = Rooms(members, Heartbeats(room_options, members, lambda: True), namesrv)
+        made = Slave(members, Heartbeats(slave_options, members, lambda: True), namesrv)
 
         async def keep() -> None:
             await made.heartbeats.keep(
-                Namesrv(client, namesrv.addr, identity, room_options, 1_000),
+                Namesrv(client, namesrv.addr, identity, slave_options, 1_000),
                 lambda: made.registered,
                 lambda: made.forgotten.append(namesrv.addr),
             )
@@ -153,13 +153,13 @@ async def test_the_registrar_registers_anew_where_heartbeats_are_not_known(caplo
     namesrv.on(RequestCode.BROKER_HEARTBEAT, lambda request: request.respond(1, "not registered"))
     async with serving(namesrv):
         changes: dict[str, Any] = {"enable_slave_acting_master": True, "namesrv_addr": namesrv.addr, **OFTEN}
-        room = Room(replace(resolved(options(**changes)), force_register=False))
+        meta = MetadataDir(replace(resolved(options(**changes)), force_register=False))
         registrar = Registrar(
-            identity_of(room.options, 10911),
-            room.topics,
-            room.options,
+            identity_of(meta.options, 10911),
+            meta.topics,
+            meta.options,
             KnownMaster(),
-            Heartbeats(room.options, Members(0), lambda: False),
+            Heartbeats(meta.options, Members(0), lambda: False),
         )
         with trio.fail_after(10):
             async with trio.open_nursery() as nursery:
@@ -175,8 +175,8 @@ async def test_without_acting_masters_the_registration_names_no_timeout() -> Non
     namesrv = Fake()
     namesrv.on(RequestCode.REGISTER_BROKER, lambda request: request.respond())
     async with serving(namesrv):
-        room = Room(resolved(options(namesrv_addr=namesrv.addr)))
-        registrar = Registrar(identity_of(room.options, 10911), room.topics, room.options, KnownMaster())
+        meta = MetadataDir(resolved(options(namesrv_addr=namesrv.addr)))
+        registrar = Registrar(identity_of(meta.options, 10911), meta.topics, meta.options, KnownMaster())
         with trio.fail_after(10):
             async with trio.open_nursery() as nursery:
                 await nursery.start(registrar.run)

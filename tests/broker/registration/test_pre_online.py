@@ -22,7 +22,7 @@ from remoting.protocol.bodies.cluster import BrokerMemberGroup, MemberGroupAnswe
 from remoting.protocol.bodies.data_version import DataVersion
 from remoting.protocol.bodies.offsets import ConsumerOffsetTable, DelayOffsetTable
 from remoting.protocol.codes import RequestCode
-from tests.broker.meta.support import Room, options
+from tests.broker.meta.support import MetadataDir, options
 from tests.sdk.fakes import Fake, serving
 from tests.support.waiting import until
 
@@ -40,7 +40,7 @@ class Slave(Fake):
 
 @dataclass
 class Master:
-    room: Room
+    meta: MetadataDir
     members: Members
     namesrv: Fake
     living: dict[int, str]
@@ -53,19 +53,19 @@ async def master(living: dict[int, str], **changes: Any) -> AsyncIterator[Master
     namesrv = Fake()
     namesrv.on(RequestCode.GET_BROKER_MEMBER_GROUP, lambda request: MemberGroupAnswer(BrokerMemberGroup(living)))
     async with serving(namesrv), open_client() as client, trio.open_nursery() as nursery:
-        room = Room(resolved(options(namesrv_addr=namesrv.addr, enable_slave_acting_master=True, **changes)))
+        meta = MetadataDir(resolved(options(namesrv_addr=namesrv.addr, enable_slave_acting_master=True, **changes)))
         members = Members(0)
-        persister = Persister(room.metadata, room.options)
-        room.journal.on_append = persister.appended
-        acks = AckLedger(room.options.ha_max_gap_not_in_sync)
-        durability = Durability(GroupCommit(), acks, room.options, double_write=room.options.is_sync_master)
+        persister = Persister(meta.metadata, meta.options)
+        meta.journal.on_append = persister.appended
+        acks = AckLedger(meta.options.ha_max_gap_not_in_sync)
+        durability = Durability(GroupCommit(), acks, meta.options, double_write=meta.options.is_sync_master)
         pre_online = PreOnline(
-            identity_of(room.options, 10911), room.options, room.metadata, persister, members, acks, durability
+            identity_of(meta.options, 10911), meta.options, meta.metadata, persister, members, acks, durability
         )
         with trio.fail_after(10):
             nursery.start_soon(persister.run)
             nursery.start_soon(pre_online.prepare, client)
-            yield Master(room, members, namesrv, living, acks)
+            yield Master(meta, members, namesrv, living, acks)
             nursery.cancel_scope.cancel()
 
 
@@ -86,12 +86,12 @@ async def test_the_further_offset_counts_of_all_slaves_and_its_own() -> None:
             await online(made)
         living |= {1: first.addr, 2: second.addr}
         async with master(living) as made:
-            made.room.offsets.commit("g", "T", 1, 4)
-            made.room.metadata.delay_offsets.put(DelayOffsetTable({1: 4, 2: 2}, DataVersion(0, 1, 7)))
+            made.meta.offsets.commit("g", "T", 1, 4)
+            made.meta.metadata.delay_offsets.put(DelayOffsetTable({1: 4, 2: 2}, DataVersion(0, 1, 7)))
             await online(made)
-            assert made.room.offsets.table() == {"T@g": {0: 7, 1: 4}, "U@g": {2: 9}}
-            assert not made.room.offsets.dirty
-            assert made.room.metadata.delay_offsets.table.offset_table == {1: 5, 2: 2}
+            assert made.meta.offsets.table() == {"T@g": {0: 7, 1: 4}, "U@g": {2: 9}}
+            assert not made.meta.offsets.dirty
+            assert made.meta.metadata.delay_offsets.table.offset_table == {1: 5, 2: 2}
         for slave in (first, second):
             (told,) = slave.asked(RequestCode.EXCHANGE_BROKER_HA_INFO)
             ext = told.ext or {}
@@ -103,7 +103,7 @@ async def test_slaves_without_acting_masters_are_not_asked() -> None:
     slave.on(RequestCode.EXCHANGE_BROKER_HA_INFO, lambda request: request.respond(3, "not supported"))
     async with serving(slave), master({1: slave.addr}) as made:
         await online(made)
-        assert made.room.offsets.table() == {}
+        assert made.meta.offsets.table() == {}
 
 
 async def test_a_slave_that_never_delayed_a_message_has_no_such_offsets() -> None:
@@ -111,7 +111,7 @@ async def test_a_slave_that_never_delayed_a_message_has_no_such_offsets() -> Non
     slave.on(RequestCode.GET_ALL_DELAY_OFFSET, lambda request: request.respond(1, "No delay offset in this broker"))
     async with serving(slave), master({1: slave.addr}) as made:
         await online(made)
-        assert made.room.offsets.table() == {"T@g": {0: 7}}
+        assert made.meta.offsets.table() == {"T@g": {0: 7}}
 
 
 async def test_it_waits_for_a_slave_that_lives_until_it_tells(caplog: pytest.LogCaptureFixture) -> None:
@@ -122,7 +122,7 @@ async def test_it_waits_for_a_slave_that_lives_until_it_tells(caplog: pytest.Log
         assert not made.members.is_lowest
         slave.on(RequestCode.GET_ALL_CONSUMER_OFFSET, lambda request: slave.offsets)
         await online(made)
-        assert made.room.offsets.table() == {"T@g": {0: 7}}
+        assert made.meta.offsets.table() == {"T@g": {0: 7}}
     assert caplog.text.count(f"slave {slave.addr} did not give its offsets") == 1
 
 
@@ -137,7 +137,7 @@ async def test_a_sync_master_waits_until_the_slave_copies_its_log() -> None:
         assert slave.asked(RequestCode.GET_ALL_CONSUMER_OFFSET) == []
         made.acks.acked("127.0.0.1:40001", 0)
         await online(made)
-        assert made.room.offsets.table() == {"T@g": {0: 7}}
+        assert made.meta.offsets.table() == {"T@g": {0: 7}}
 
 
 async def test_but_not_for_one_that_cannot(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
@@ -145,7 +145,7 @@ async def test_but_not_for_one_that_cannot(monkeypatch: pytest.MonkeyPatch, capl
     slave = Slave({"T@g": {0: 7}})
     async with serving(slave), master({1: slave.addr}, broker_role="SYNC_MASTER") as made:
         await online(made)
-        assert made.room.offsets.table() == {"T@g": {0: 7}}
+        assert made.meta.offsets.table() == {"T@g": {0: 7}}
     assert "the slave at 127.0.0.1 does not copy the log" in caplog.text
 
 

@@ -24,7 +24,7 @@ from remoting.protocol.bodies.register import RegisterBrokerBody
 from remoting.protocol.bodies.topic import TopicConfig
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import JSON, Command
-from tests.broker.meta.support import Room, options
+from tests.broker.meta.support import MetadataDir, options
 from tests.namesrv.tables import all_topics
 
 
@@ -80,14 +80,14 @@ async def serving(namesrv: RecordingNamesrv, port: int = 0) -> AsyncIterator[str
 
 
 @asynccontextmanager
-async def broker(*addrs: str, **changes: Any) -> AsyncIterator[tuple[Room, Registrar]]:
-    room = Room(resolved(options(namesrv_addr=";".join(addrs), **changes)))
-    registrar = Registrar(identity_of(room.options, 10911), room.topics, room.options, KnownMaster())
-    room.topics.on_change.append(registrar.register_soon)
+async def broker(*addrs: str, **changes: Any) -> AsyncIterator[tuple[MetadataDir, Registrar]]:
+    meta = MetadataDir(resolved(options(namesrv_addr=";".join(addrs), **changes)))
+    registrar = Registrar(identity_of(meta.options, 10911), meta.topics, meta.options, KnownMaster())
+    meta.topics.on_change.append(registrar.register_soon)
     with trio.fail_after(10):
         async with trio.open_nursery() as nursery:
             await nursery.start(registrar.run)
-            yield room, registrar
+            yield meta, registrar
             nursery.cancel_scope.cancel()
 
 
@@ -104,7 +104,7 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_the_broker_registers_at_once_with_all_nameservers() -> None:
     one, two = RecordingNamesrv(), RecordingNamesrv()
-    async with serving(one) as addr1, serving(two) as addr2, broker(addr1, addr2) as (room, registrar):
+    async with serving(one) as addr1, serving(two) as addr2, broker(addr1, addr2) as (meta, registrar):
         await until(lambda: set(registrar.registered_addrs) == {addr1, addr2})
         for namesrv in (one, two):
             ((ext, body),) = namesrv.registered
@@ -113,17 +113,17 @@ async def test_the_broker_registers_at_once_with_all_nameservers() -> None:
                 "clusterName": "DefaultCluster", "brokerId": "0",
             }  # fmt: skip
             assert ext["haServerAddr"] == "127.0.0.1:10912"
-            assert namesrv.topics == room.topics.all()
-            assert body.topic_config_serialize_wrapper.data_version == room.topics.data_version
+            assert namesrv.topics == meta.topics.all()
+            assert body.topic_config_serialize_wrapper.data_version == meta.topics.data_version
             assert namesrv.codecs == {JSON}
 
 
 async def test_a_change_is_told_at_once_and_a_thousand_changes_in_few_registrations() -> None:
     namesrv = RecordingNamesrv()
-    async with serving(namesrv) as addr, broker(addr) as (room, registrar):
+    async with serving(namesrv) as addr, broker(addr) as (meta, registrar):
         await until(lambda: bool(registrar.registered_addrs))
         for number in range(1000):
-            room.topics.put(TopicConfig(f"T{number}", 1, 1))
+            meta.topics.put(TopicConfig(f"T{number}", 1, 1))
             if number % 100 == 0:
                 await trio.lowlevel.checkpoint()
         assert registrar.registered_addrs == []
@@ -164,8 +164,8 @@ async def test_a_nameserver_that_restarts_empty_is_told_all_again(caplog: pytest
     caplog.set_level(logging.INFO)
     first, second = RecordingNamesrv(), RecordingNamesrv()
     async with serving(first) as addr:
-        room = Room(resolved(options(namesrv_addr=addr)))
-        registrar = Registrar(identity_of(room.options, 10911), room.topics, room.options, KnownMaster())
+        meta = MetadataDir(resolved(options(namesrv_addr=addr)))
+        registrar = Registrar(identity_of(meta.options, 10911), meta.topics, meta.options, KnownMaster())
         with trio.fail_after(10):
             async with trio.open_nursery() as nursery:
                 await nursery.start(registrar.run)
@@ -177,15 +177,15 @@ async def test_a_nameserver_that_restarts_empty_is_told_all_again(caplog: pytest
                 await until(lambda: registrar._states[addr].failures >= 3)  # quietly
                 async with serving(second, int(addr.rpartition(":")[2])):
                     await until(lambda: bool(registrar.registered_addrs))
-                    assert second.topics == room.topics.all()
+                    assert second.topics == meta.topics.all()
                     nursery.cancel_scope.cancel()
     about = [record.getMessage() for record in caplog.records if record.name == "broker.registration.registrar"]
     assert [line.split(" ")[0] for line in about] == ["registered", "connection", "registered"]
 
 
 async def test_a_broker_without_nameservers_goes_on(caplog: pytest.LogCaptureFixture) -> None:
-    async with broker() as (room, registrar):
-        room.topics.put(TopicConfig("T"))
+    async with broker() as (meta, registrar):
+        meta.topics.put(TopicConfig("T"))
         await registrar.stop()
     assert "no NameServer is set" in caplog.text
 
@@ -233,21 +233,21 @@ async def test_a_nameserver_that_hangs_delays_no_other_and_is_reached_by_a_new_c
 
 async def test_a_narrowed_broker_permission_narrows_every_topic() -> None:
     namesrv = RecordingNamesrv()
-    async with serving(namesrv) as addr, broker(addr, broker_permission=4) as (room, registrar):
+    async with serving(namesrv) as addr, broker(addr, broker_permission=4) as (meta, registrar):
         await until(lambda: bool(registrar.registered_addrs))
         assert namesrv.topics["TBW102"].perm == 4
-        kept = room.topics.get("TBW102")
+        kept = meta.topics.get("TBW102")
         assert kept is not None
         assert kept.perm == 7
 
 
 async def test_stop_unregisters_from_those_that_answer() -> None:
     namesrv = RecordingNamesrv()
-    async with serving(namesrv) as addr, broker(addr, "127.0.0.1:1") as (room, registrar):
+    async with serving(namesrv) as addr, broker(addr, "127.0.0.1:1") as (meta, registrar):
         await until(lambda: registrar.registered_addrs == [addr])
         await registrar.stop()
         assert [ext["brokerName"] for ext in namesrv.unregistered] == ["broker-a"]
-        room.topics.put(TopicConfig("T"))
+        meta.topics.put(TopicConfig("T"))
         assert len(namesrv.registered) == 1
         await registrar.stop()
 
@@ -268,10 +268,10 @@ async def test_with_our_own_nameserver() -> None:
     with trio.fail_after(10):
         async with trio.open_nursery() as nursery:
             addr = await nursery.start(namesrv.run)
-            async with broker(addr) as (room, registrar):
+            async with broker(addr) as (meta, registrar):
                 await until(lambda: registrar.registered_addrs == [addr])
-                assert all_topics(routes) == set(room.topics.names())
-                room.topics.put(TopicConfig("T", 3, 5, 4))
+                assert all_topics(routes) == set(meta.topics.names())
+                meta.topics.put(TopicConfig("T", 3, 5, 4))
                 await until(lambda: registrar.registered_addrs == [addr])
                 route = routes.route("T")
                 assert route is not None
@@ -286,9 +286,9 @@ async def test_with_our_own_nameserver() -> None:
 async def test_a_second_broker_of_its_name_and_id_is_an_error_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     namesrv = RecordingNamesrv()
     namesrv.answer = {"contestedBy": "10.0.0.2:10911"}
-    async with serving(namesrv) as addr, broker(addr) as (room, registrar):
+    async with serving(namesrv) as addr, broker(addr) as (meta, registrar):
         for count in range(1, 4):
-            room.topics.put(TopicConfig(f"T{count}"))
+            meta.topics.put(TopicConfig(f"T{count}"))
             await until(lambda: registrar.registered_addrs == [addr])
         assert len(namesrv.registered) > 1
         (record,) = [record for record in caplog.records if record.levelno == logging.ERROR]
@@ -299,16 +299,16 @@ async def test_a_second_broker_of_its_name_and_id_is_an_error_in_the_log(caplog:
         )
         # Another address is news.
         namesrv.answer = {"contestedBy": "10.0.0.3:10911"}
-        room.topics.put(TopicConfig("T9"))
+        meta.topics.put(TopicConfig("T9"))
         await until(lambda: "at 10.0.0.3:10911" in caplog.text)
 
 
 @asynccontextmanager
 async def slave(*addrs: str) -> AsyncIterator[tuple[KnownMaster, Registrar]]:
-    room = Room(resolved(options(namesrv_addr=";".join(addrs))))
+    meta = MetadataDir(resolved(options(namesrv_addr=";".join(addrs))))
     master = KnownMaster()
-    identity = replace(identity_of(room.options, 10921), broker_id=1)
-    registrar = Registrar(identity, room.topics, room.options, master)
+    identity = replace(identity_of(meta.options, 10921), broker_id=1)
+    registrar = Registrar(identity, meta.topics, meta.options, master)
     master.ask_again = registrar.register_soon
     with trio.fail_after(10):
         async with trio.open_nursery() as nursery:
@@ -360,8 +360,8 @@ async def test_master_and_slave_with_our_own_nameserver(monkeypatch: pytest.Monk
                 # Nobody else tells the topics to a NameServer that starts while the master is away.
                 assert "TBW102" in all_topics(routes)
                 assert known.address is None
-                async with broker(addr) as (room, registrar):
-                    room.topics.put(TopicConfig("T", 3, 5, 6))
+                async with broker(addr) as (meta, registrar):
+                    meta.topics.put(TopicConfig("T", 3, 5, 6))
                     await until(lambda: known.registered and registrar.registered_addrs == [addr])
                     assert known.address == MasterAddress("127.0.0.1:10911", "127.0.0.1:10912")
                     route = routes.route("T")

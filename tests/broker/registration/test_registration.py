@@ -75,54 +75,54 @@ class Counting:
 
 async def test_many_topics_in_parts_then_only_what_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     namesrv = Counting(monkeypatch)
-    async with namesrv.serving() as addr, broker(addr, frame_max_length=LIMIT) as (room, registrar):
+    async with namesrv.serving() as addr, broker(addr, frame_max_length=LIMIT) as (meta, registrar):
         for config in configs(1_000):
-            room.topics.put(config)
+            meta.topics.put(config)
         await until(lambda: registrar.registered_addrs == [addr])
-        assert all_topics(namesrv.routes) == set(room.topics.names())
+        assert all_topics(namesrv.routes) == set(meta.topics.names())
         assert max(namesrv.sent) <= 50
         namesrv.sent.clear()
-        room.topics.put(TopicConfig("One", 3, 5, 4))
-        room.topics.delete(name(7))
+        meta.topics.put(TopicConfig("One", 3, 5, 4))
+        meta.topics.delete(name(7))
         await until(lambda: registrar.registered_addrs == [addr])
         assert namesrv.sent == [1]
-        assert all_topics(namesrv.routes) == set(room.topics.names())
-        room.topics.changed()  # of all, as when brokerPermission changes
+        assert all_topics(namesrv.routes) == set(meta.topics.names())
+        meta.topics.changed()  # of all, as when brokerPermission changes
         await until(lambda: registrar.registered_addrs == [addr])
-        assert sum(namesrv.sent) == 1 + len(room.topics.names())
+        assert sum(namesrv.sent) == 1 + len(meta.topics.names())
 
 
 async def test_a_nameserver_that_forgot_is_told_all_again(monkeypatch: pytest.MonkeyPatch) -> None:
     namesrv = Counting(monkeypatch)
-    async with namesrv.serving() as addr, broker(addr, frame_max_length=LIMIT) as (room, registrar):
+    async with namesrv.serving() as addr, broker(addr, frame_max_length=LIMIT) as (meta, registrar):
         for config in configs(300):
-            room.topics.put(config)
+            meta.topics.put(config)
         await until(lambda: registrar.registered_addrs == [addr])
         (live,) = namesrv.routes._live.values()
         namesrv.routes.close(live.connection)
-        room.topics.put(TopicConfig("One"))  # a change of a set that the NameServer does not have
+        meta.topics.put(TopicConfig("One"))  # a change of a set that the NameServer does not have
         await until(lambda: registrar.registered_addrs == [addr])
-        assert all_topics(namesrv.routes) == set(room.topics.names())
+        assert all_topics(namesrv.routes) == set(meta.topics.names())
         namesrv.routes.close(live.connection)
-        await until(lambda: all_topics(namesrv.routes) == set(room.topics.names()))
+        await until(lambda: all_topics(namesrv.routes) == set(meta.topics.names()))
         namesrv.routes.delete_topic("One")  # here only: with the next change it is back, as it is with RocketMQ's
-        room.topics.put(TopicConfig("Two"))
+        meta.topics.put(TopicConfig("Two"))
         await until(lambda: registrar.registered_addrs == [addr])
-        assert all_topics(namesrv.routes) == set(room.topics.names())
+        assert all_topics(namesrv.routes) == set(meta.topics.names())
 
 
 async def test_a_connection_lost_between_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     namesrv = Counting(monkeypatch)
-    async with namesrv.serving() as addr, broker(addr, frame_max_length=LIMIT) as (room, registrar):
+    async with namesrv.serving() as addr, broker(addr, frame_max_length=LIMIT) as (meta, registrar):
         for config in configs(500):
-            room.topics.put(config)
+            meta.topics.put(config)
         for _ in range(5):
             await until(lambda: len(namesrv.sent) > 2)
             namesrv.sent.clear()
             for channel in list(namesrv.namesrv._server.channels):
                 channel.close("cut")
         await until(lambda: registrar.registered_addrs == [addr])
-        assert all_topics(namesrv.routes) == set(room.topics.names())
+        assert all_topics(namesrv.routes) == set(meta.topics.names())
 
 
 async def test_a_slave_asks_for_its_master_without_its_topics(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,13 +153,13 @@ async def test_rocketmqs_nameserver_gets_one_compressed_frame_when_it_must(caplo
 
     namesrv.register = register  # type: ignore[method-assign]
     namesrv.server._handlers[103] = register  # type: ignore[index]
-    async with serving(namesrv) as addr, broker(addr, frame_max_length=LIMIT) as (room, registrar):
+    async with serving(namesrv) as addr, broker(addr, frame_max_length=LIMIT) as (meta, registrar):
         for config in configs(1_000):
-            room.topics.put(config)
+            meta.topics.put(config)
         await until(lambda: registrar.registered_addrs == [addr])
         is_compressed, body = registered[-1]
         assert is_compressed
-        assert set(body.topic_config_serialize_wrapper.topic_config_table) == set(room.topics.names())
+        assert set(body.topic_config_serialize_wrapper.topic_config_table) == set(meta.topics.names())
         assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
 
 
@@ -170,11 +170,11 @@ async def test_what_does_not_fit_is_an_error_in_the_log_and_the_others_are_regis
     recording = "tests.broker.registration.test_registrar.RecordingNamesrv"
     monkeypatch.setattr(f"{recording}.register", lambda *args: args[2].respond())
     namesrv = RecordingNamesrv()
-    async with serving(namesrv) as addr, broker(addr, frame_max_length=LIMIT) as (room, registrar):
+    async with serving(namesrv) as addr, broker(addr, frame_max_length=LIMIT) as (meta, registrar):
         for config in configs(1_000):
-            room.topics.put(config)
+            meta.topics.put(config)
         await until(lambda: registrar.registered_addrs == [addr])
-        room.topics.put(TopicConfig("One"))
+        meta.topics.put(TopicConfig("One"))
         await until(lambda: registrar.registered_addrs == [addr])
     (line,) = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
     assert "topics are not registered at NameServer" in line

@@ -18,17 +18,17 @@ from remoting.protocol.bodies.topic import TopicConfig
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
 from tests.broker.handlers.support import Desk
-from tests.broker.meta.support import Room
+from tests.broker.meta.support import MetadataDir
 from tests.support.waiting import until
 
 
 @dataclass
-class Rooms:
+class Pair:
     """A master that serves 15 and 43, and the slave's side of it."""
 
     master: Desk
     addr: str
-    slave: Room
+    slave: MetadataDir
     members: Members
     hand_over: HandOver
     refused: list[str] = field(default_factory=list)
@@ -43,12 +43,12 @@ class Rooms:
 
 
 @asynccontextmanager
-async def rooms(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Rooms]:
+async def pair(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Pair]:
     monkeypatch.setattr(hand_over_module, "RETRY_S", 0.01)
-    master, slave, members = Desk(), Room(), Members(1)
+    master, slave, members = Desk(), MetadataDir(), Members(1)
     hand_over = HandOver(members, slave.offsets)
     members.on_change.append(hand_over.changed)
-    made = Rooms(master, "", slave, members, hand_over)
+    made = Pair(master, "", slave, members, hand_over)
 
     def update(channel: Channel, request: Command) -> Command:
         while made.meanwhile:
@@ -69,39 +69,39 @@ async def rooms(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Rooms]:
 
 def has_topics(desk: Desk, *names: str) -> None:
     for name in names:
-        desk.room.topics.put(TopicConfig(name))
+        desk.meta.topics.put(TopicConfig(name))
 
 
 async def test_what_is_further_here_reaches_the_master_and_nothing_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with rooms(monkeypatch) as made:
+    async with pair(monkeypatch) as made:
         has_topics(made.master, "T", "U")
-        made.master.room.offsets.commit("g", "T", 0, 5)
-        made.master.room.offsets.commit("g", "T", 1, 50)
+        made.master.meta.offsets.commit("g", "T", 0, 5)
+        made.master.meta.offsets.commit("g", "T", 1, 50)
         made.acts()
         for topic, queue_id, offset in (("T", 0, 7), ("T", 1, 40), ("U", 3, 1)):
             made.slave.offsets.commit("g", topic, queue_id, offset)
         made.yields()
         await made.hand_over.master_is_online()
-        assert made.master.room.offsets.table() == {"T@g": {0: 7, 1: 50}, "U@g": {3: 1}}
+        assert made.master.meta.offsets.table() == {"T@g": {0: 7, 1: 50}, "U@g": {3: 1}}
 
 
 async def test_a_slave_that_did_not_act_hands_nothing_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with rooms(monkeypatch) as made:
+    async with pair(monkeypatch) as made:
         has_topics(made.master, "T")
         made.slave.offsets.commit("g", "T", 0, 7)
         made.yields()
         await made.hand_over.master_is_online()
-        assert made.master.room.offsets.table() == {}
+        assert made.master.meta.offsets.table() == {}
 
 
 async def test_nothing_is_copied_while_the_slave_acts_or_owes(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with rooms(monkeypatch) as made, trio.open_nursery() as nursery:
+    async with pair(monkeypatch) as made, trio.open_nursery() as nursery:
         has_topics(made.master, "T")
         copied = []
 
         async def copy() -> None:
             await made.hand_over.master_is_online()
-            copied.append(made.master.room.offsets.table())
+            copied.append(made.master.meta.offsets.table())
 
         nursery.start_soon(copy)
         made.acts()
@@ -115,7 +115,7 @@ async def test_nothing_is_copied_while_the_slave_acts_or_owes(monkeypatch: pytes
 
 
 async def test_what_the_master_refuses_does_not_hold_the_rest_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with rooms(monkeypatch) as made:
+    async with pair(monkeypatch) as made:
         has_topics(made.master, "T")
         made.refused.append("Gone")
         made.acts()
@@ -123,11 +123,11 @@ async def test_what_the_master_refuses_does_not_hold_the_rest_up(monkeypatch: py
         made.slave.offsets.commit("g", "T", 0, 7)
         made.yields()
         await made.hand_over.master_is_online()
-        assert made.master.room.offsets.table() == {"T@g": {0: 7}}
+        assert made.master.meta.offsets.table() == {"T@g": {0: 7}}
 
 
 async def test_one_that_acts_again_meanwhile_owes_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with rooms(monkeypatch) as made:
+    async with pair(monkeypatch) as made:
         has_topics(made.master, "T", "U")
 
         def again() -> None:
@@ -141,11 +141,11 @@ async def test_one_that_acts_again_meanwhile_owes_again(monkeypatch: pytest.Monk
         made.slave.offsets.commit("g", "U", 0, 1)
         made.yields()
         await made.hand_over.master_is_online()
-        assert made.master.room.offsets.table() == {"T@g": {0: 8}, "U@g": {0: 1}}
+        assert made.master.meta.offsets.table() == {"T@g": {0: 8}, "U@g": {0: 1}}
 
 
 async def test_flapping_loses_no_commit(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with rooms(monkeypatch) as made:
+    async with pair(monkeypatch) as made:
         has_topics(made.master, "T")
         for offset in range(1, 20):
             made.acts()
@@ -154,4 +154,4 @@ async def test_flapping_loses_no_commit(monkeypatch: pytest.MonkeyPatch) -> None
             if offset % 3 == 0:
                 await trio.testing.wait_all_tasks_blocked()
         await made.hand_over.master_is_online()
-        assert made.master.room.offsets.query("g", "T", 0) == 19
+        assert made.master.meta.offsets.query("g", "T", 0) == 19

@@ -173,7 +173,7 @@ async def test_a_slave_goes_on_where_its_disk_was_full(network: MemoryNetwork) -
     its_master = master(Random(1))
     fs = MemoryFiles()
     store = open_store(fs)
-    room, fs.capacity = fs.capacity, fs.used() + 3 * SMALL.commitlog_segment_bytes
+    meta, fs.capacity = fs.capacity, fs.used() + 3 * SMALL.commitlog_segment_bytes
     starts: list[int] = []
 
     async def converse(stream: Transport) -> None:
@@ -181,7 +181,7 @@ async def test_a_slave_goes_on_where_its_disk_was_full(network: MemoryNetwork) -
         (at,) = await next_reports(stream, reader)
         starts.append(at)
         if at:
-            fs.capacity = room
+            fs.capacity = meta
         await stream.send_all(frame(its_master, at, its_master.log.end))
         while await next_reports(stream, reader):
             pass

@@ -24,7 +24,7 @@ from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import Command
 from remoting.protocol.headers.offsets import GetAllConsumerOffsetResponseHeader
 from tests.broker.handlers.support import Desk
-from tests.broker.meta.support import Room, options
+from tests.broker.meta.support import MetadataDir, options
 from tests.broker.meta.test_mirror import tables, versions
 from tests.broker.replication.test_watch_metadata import watch_of
 from tests.broker.store.support import put
@@ -50,8 +50,8 @@ class SkylarkMaster:
 
     def __init__(self) -> None:
         self.desk = Desk()
-        self.room = self.desk.room
-        self.watch = watch_of(self.room.metadata)
+        self.meta = self.desk.meta
+        self.watch = watch_of(self.meta.metadata)
         self.asked: list[int] = []
         self.serve()
 
@@ -77,7 +77,7 @@ async def serving_master(master: SkylarkMaster, port: int = 0) -> AsyncIterator[
 
 @dataclass
 class Slave:
-    room: Room
+    meta: MetadataDir
     known: KnownMaster
     sync: SlaveSync
     log_end: int = 0
@@ -88,10 +88,10 @@ class Slave:
 
 @asynccontextmanager
 async def slave(online: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint) -> AsyncIterator[Slave]:
-    room, known = Room(options(broker_id=1, broker_role="SLAVE")), KnownMaster()
-    persister = Persister(room.metadata, room.options)
-    room.journal.on_append = persister.appended
-    copied = Slave(room, known, SlaveSync(known, room.metadata, persister, lambda: copied.log_end, online))
+    meta, known = MetadataDir(options(broker_id=1, broker_role="SLAVE")), KnownMaster()
+    persister = Persister(meta.metadata, meta.options)
+    meta.journal.on_append = persister.appended
+    copied = Slave(meta, known, SlaveSync(known, meta.metadata, persister, lambda: copied.log_end, online))
     known.on_change.append(copied.sync.master_moved)
     with trio.fail_after(20):
         async with trio.open_nursery() as nursery:
@@ -101,39 +101,39 @@ async def slave(online: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
             nursery.cancel_scope.cancel()
 
 
-def fill(room: Room) -> None:
-    room.topics.put(TopicConfig("T", 3, 5, 6, attributes={"message.type": "FIFO"}))
-    room.groups.put(SubscriptionGroupConfig("g", retry_max_times=3))
-    room.offsets.commit("g", "T", 2, 77)
-    room.offsets.append_changed(room.offsets.take_changed())
-    room.metadata.delay_offsets.put(DelayOffsetTable({1: 5}, DataVersion(0, 1, 1)))
+def fill(meta: MetadataDir) -> None:
+    meta.topics.put(TopicConfig("T", 3, 5, 6, attributes={"message.type": "FIFO"}))
+    meta.groups.put(SubscriptionGroupConfig("g", retry_max_times=3))
+    meta.offsets.commit("g", "T", 2, 77)
+    meta.offsets.append_changed(meta.offsets.take_changed())
+    meta.metadata.delay_offsets.put(DelayOffsetTable({1: 5}, DataVersion(0, 1, 1)))
 
 
 @contextmanager
-def writes(room: Room) -> Iterator[list[int]]:
+def writes(meta: MetadataDir) -> Iterator[list[int]]:
     appended: list[int] = []
-    wake = room.journal.on_append
+    wake = meta.journal.on_append
 
     def noted() -> None:
         appended.append(1)
         wake()
 
-    room.journal.on_append = noted
+    meta.journal.on_append = noted
     yield appended
-    room.journal.on_append = wake
+    meta.journal.on_append = wake
 
 
 async def test_all_tables_come_at_once_when_the_master_is_known(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     master = SkylarkMaster()
-    fill(master.room)
+    fill(master.meta)
     async with serving_master(master) as addr, slave() as copy:
         copy.follow(addr)
         await until(lambda: copy.sync.rounds == 1)
-        assert tables(copy.room) == tables(master.room)
-        assert versions(copy.room) == versions(master.room)
-    copy.room.kill()
-    assert tables(copy.room) == tables(master.room)
+        assert tables(copy.meta) == tables(master.meta)
+        assert versions(copy.meta) == versions(master.meta)
+    copy.meta.kill()
+    assert tables(copy.meta) == tables(master.meta)
     assert caplog.text.count(f"metadata copied from master {addr}") == 1
 
 
@@ -144,21 +144,21 @@ async def test_a_change_comes_while_nothing_else_is_asked_for(monkeypatch: pytes
         copy.follow(addr)
         await until(lambda: len(master.watch) == 1)
         master.asked.clear()
-        with writes(copy.room) as written:
-            master.room.topics.put(TopicConfig("T", 3, 5))
-            await until(lambda: copy.room.topics.get("T") is not None and len(master.watch) == 1)
+        with writes(copy.meta) as written:
+            master.meta.topics.put(TopicConfig("T", 3, 5))
+            await until(lambda: copy.meta.topics.get("T") is not None and len(master.watch) == 1)
             assert len(written) == 2  # the topic, and the version
         assert master.asked == [RequestCode.GET_ALL_TOPIC_CONFIG, RequestCode.WATCH_METADATA]
-        master.room.groups.put(SubscriptionGroupConfig("g"))
-        await until(lambda: copy.room.groups.get("g") is not None)
-        master.room.topics.delete("T")
-        await until(lambda: copy.room.topics.get("T") is None)
+        master.meta.groups.put(SubscriptionGroupConfig("g"))
+        await until(lambda: copy.meta.groups.get("g") is not None)
+        master.meta.topics.delete("T")
+        await until(lambda: copy.meta.topics.get("T") is None)
         await until(lambda: len(master.watch) == 1)
-        master.room.offsets.commit("g", "T", 0, 7)
+        master.meta.offsets.commit("g", "T", 0, 7)
         master.watch.tick()
-        await until(lambda: copy.room.offsets.query("g", "T", 0) == 7)
+        await until(lambda: copy.meta.offsets.query("g", "T", 0) == 7)
         await until(lambda: len(master.watch) == 1)
-        assert versions(copy.room) == versions(master.room)
+        assert versions(copy.meta) == versions(master.meta)
 
 
 async def test_offsets_that_changed_are_copied_alone_and_all_of_them_now_and_then(
@@ -166,7 +166,7 @@ async def test_offsets_that_changed_are_copied_alone_and_all_of_them_now_and_the
 ) -> None:
     master = SkylarkMaster()
     for number in range(100):
-        master.room.offsets.commit("g", f"T{number}", 0, number)
+        master.meta.offsets.commit("g", f"T{number}", 0, number)
     asked: list[bool] = []
     answer = master.desk.all_handlers[RequestCode.GET_ALL_CONSUMER_OFFSET]
 
@@ -182,61 +182,61 @@ async def test_offsets_that_changed_are_copied_alone_and_all_of_them_now_and_the
 
         async def commit(offset: int) -> None:
             await until(lambda: len(master.watch) == 1)
-            master.room.offsets.commit("g", "T7", 0, offset)
+            master.meta.offsets.commit("g", "T7", 0, offset)
             master.watch.tick()
-            await until(lambda: copy.room.offsets.query("g", "T7", 0) == offset)
+            await until(lambda: copy.meta.offsets.query("g", "T7", 0) == offset)
 
         await commit(1_000)
         await commit(1_001)
         assert asked == [False, True, True]
-        copy.room.offsets.commit("stray", "T7", 0, 5)  # of a client that took the slave for its master
+        copy.meta.offsets.commit("stray", "T7", 0, 5)  # of a client that took the slave for its master
         monkeypatch.setattr(slave_sync_module, "WHOLE_S", -1)
         await commit(1_002)
         assert asked == [False, True, True, False]
         # What the master lacks goes last.
-        await until(lambda: copy.room.offsets.table() == master.room.offsets.table())
+        await until(lambda: copy.meta.offsets.table() == master.meta.offsets.table())
         monkeypatch.setattr(slave_sync_module, "WHOLE_S", 60)
         await until(lambda: len(master.watch) == 1)
-        finish(master.room.offsets.remove_topic("T9"))
+        finish(master.meta.offsets.remove_topic("T9"))
         master.watch.tick()
-        await until(lambda: copy.room.offsets.table() == master.room.offsets.table())
+        await until(lambda: copy.meta.offsets.table() == master.meta.offsets.table())
 
 
 async def test_topics_do_not_wait_for_the_pause_after_a_long_copy_of_offsets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slave_sync_module, "OFFSETS_FACTOR", 1e9)
     master = SkylarkMaster()
-    fill(master.room)
+    fill(master.meta)
     async with serving_master(master) as addr, slave() as copy:
         copy.follow(addr)
-        await until(lambda: copy.room.offsets.query("g", "T", 2) == 77)
-        master.room.offsets.commit("g", "T", 2, 78)
+        await until(lambda: copy.meta.offsets.query("g", "T", 2) == 77)
+        master.meta.offsets.commit("g", "T", 2, 78)
         for number in range(3):
-            master.room.topics.put(TopicConfig(f"New{number}"))
-            await until(lambda: copy.room.topics.all() == master.room.topics.all())
-        assert copy.room.offsets.query("g", "T", 2) == 77
+            master.meta.topics.put(TopicConfig(f"New{number}"))
+            await until(lambda: copy.meta.topics.all() == master.meta.topics.all())
+        assert copy.meta.offsets.query("g", "T", 2) == 77
         assert master.asked.count(RequestCode.GET_ALL_CONSUMER_OFFSET) == 1
         monkeypatch.setattr(copy.sync, "_offsets_from", 0)
         await until(lambda: len(master.watch) == 1)
         master.watch.tick()
-        await until(lambda: copy.room.offsets.query("g", "T", 2) == 78)
+        await until(lambda: copy.meta.offsets.query("g", "T", 2) == 78)
 
 
 async def test_a_master_that_is_away_is_asked_until_it_is_back(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     first, second = SkylarkMaster(), SkylarkMaster()
-    fill(second.room)
+    fill(second.meta)
     asked_again = []
     async with slave() as copy:
         copy.known.ask_again = lambda: asked_again.append(1)
         async with serving_master(first) as addr:
             copy.follow(addr)
             await until(lambda: copy.sync.rounds >= 1)
-        before = tables(copy.room)
+        before = tables(copy.meta)
         await until(lambda: len(asked_again) >= 3)
-        assert tables(copy.room) == before
+        assert tables(copy.meta) == before
         assert not copy.known.is_reachable  # whatever NameServers say
         async with serving_master(second, int(addr.rpartition(":")[2])):
-            await until(lambda: tables(copy.room) == tables(second.room) and copy.known.is_reachable)
+            await until(lambda: tables(copy.meta) == tables(second.meta) and copy.known.is_reachable)
     assert caplog.text.count("metadata not copied from master") == 1
     assert caplog.text.count("metadata copied from master") == 2
 
@@ -244,53 +244,53 @@ async def test_a_master_that_is_away_is_asked_until_it_is_back(caplog: pytest.Lo
 async def test_nothing_is_copied_from_a_master_that_is_not_online() -> None:
     """A slave that acted has offsets which the master is about to get."""
     master, state, waits = SkylarkMaster(), [trio.Event()], [0]
-    fill(master.room)
+    fill(master.meta)
 
     async def online() -> None:
         waits[0] += 1
         await state[0].wait()
 
     async with serving_master(master) as addr, slave(online) as copy:
-        copy.room.offsets.commit("g", "T", 2, 99)
+        copy.meta.offsets.commit("g", "T", 2, 99)
         copy.follow(addr)
         await until(lambda: waits[0] == 1)
         assert master.asked == []
         state[0].set()
-        await until(lambda: copy.room.offsets.query("g", "T", 2) == 77)
+        await until(lambda: copy.meta.offsets.query("g", "T", 2) == 77)
         # It goes while it holds the question; what it answers is not taken over.
         await until(lambda: len(master.watch) == 1)
         state[0] = trio.Event()
-        copy.room.offsets.commit("g", "T", 2, 99)
+        copy.meta.offsets.commit("g", "T", 2, 99)
         waited = waits[0]
-        master.room.offsets.commit("g", "T", 2, 78)
+        master.meta.offsets.commit("g", "T", 2, 78)
         master.watch.tick()
         await until(lambda: waits[0] == waited + 1)
-        assert copy.room.offsets.query("g", "T", 2) == 99
+        assert copy.meta.offsets.query("g", "T", 2) == 99
         state[0].set()
-        await until(lambda: copy.room.offsets.query("g", "T", 2) == 78)
+        await until(lambda: copy.meta.offsets.query("g", "T", 2) == 78)
 
 
 async def test_another_master_is_followed() -> None:
     first, second = SkylarkMaster(), SkylarkMaster()
-    fill(second.room)
+    fill(second.meta)
     async with serving_master(first) as addr1, serving_master(second) as addr2, slave() as copy:
         copy.follow(addr1)
         await until(lambda: copy.sync.rounds >= 1)
         copy.follow(addr2)
-        await until(lambda: tables(copy.room) == tables(second.room))
+        await until(lambda: tables(copy.meta) == tables(second.meta))
 
 
 async def test_nothing_is_copied_from_a_master_that_lost_its_disk(caplog: pytest.LogCaptureFixture) -> None:
     master = SkylarkMaster()
     async with serving_master(master) as addr, slave() as copy:
-        fill(copy.room)
-        before = tables(copy.room)
+        fill(copy.meta)
+        before = tables(copy.meta)
         copy.log_end = 1_000
         asked_again: list[int] = []
         copy.known.ask_again = lambda: asked_again.append(1)
         copy.follow(addr)
         await until(lambda: len(asked_again) >= 3)
-        assert tables(copy.room) == before
+        assert tables(copy.meta) == before
         assert set(master.asked) == {RequestCode.GET_BROKER_RUNTIME_INFO}
         assert "its log ends at 0, but this slave's at 1000" in caplog.text
         while master.desk.store.log.end < 1_000:
@@ -300,16 +300,16 @@ async def test_nothing_is_copied_from_a_master_that_lost_its_disk(caplog: pytest
 
 async def test_what_cannot_be_written_is_copied_later(caplog: pytest.LogCaptureFixture) -> None:
     master = SkylarkMaster()
-    fill(master.room)
+    fill(master.meta)
     async with serving_master(master) as addr, slave() as copy:
-        copy.room.fs.capacity = copy.room.fs.used()
+        copy.meta.fs.capacity = copy.meta.fs.used()
         asked_again: list[int] = []
         copy.known.ask_again = lambda: asked_again.append(1)
         copy.follow(addr)
         await until(lambda: len(asked_again) >= 2)
         assert "no room" in caplog.text
-        copy.room.fs.capacity = 1 << 40
-        await until(lambda: tables(copy.room) == tables(master.room))
+        copy.meta.fs.capacity = 1 << 40
+        await until(lambda: tables(copy.meta) == tables(master.meta))
 
 
 def golden(file: str, code: int) -> bytes:
@@ -340,18 +340,18 @@ async def test_a_java_master_is_asked_by_interval(file: str) -> None:
     async with serving(master), slave() as copy:
         copy.follow(master.addr)
         await until(lambda: copy.sync.rounds >= 1)
-        assert copy.room.offsets.query("wire_push_cg", "WireTopic", 0) == 1
-        assert copy.room.groups.get("wire_push_cg") is not None
-        assert copy.room.metadata.delay_offsets.table.offset_table == {1: 1, 3: 1}
-        assert copy.room.topics.get("WireTopic") == TopicConfig("WireTopic", 4, 4)
-        assert copy.room.groups.data_version.counter >= 4
-        with writes(copy.room) as written:
+        assert copy.meta.offsets.query("wire_push_cg", "WireTopic", 0) == 1
+        assert copy.meta.groups.get("wire_push_cg") is not None
+        assert copy.meta.metadata.delay_offsets.table.offset_table == {1: 1, 3: 1}
+        assert copy.meta.topics.get("WireTopic") == TopicConfig("WireTopic", 4, 4)
+        assert copy.meta.groups.data_version.counter >= 4
+        with writes(copy.meta) as written:
             rounds = copy.sync.rounds
             await until(lambda: copy.sync.rounds >= rounds + 3)
             assert written == []
         assert not master.asked(RequestCode.WATCH_METADATA)
         master.on(21, lambda request: TopicConfigTable(DataVersion(0, 1, 1), {"U": TopicConfig("U")}))
-        await until(lambda: copy.room.topics.get("WireTopic") is None)
+        await until(lambda: copy.meta.topics.get("WireTopic") is None)
 
 
 async def test_a_java_master_that_never_delayed_a_message_has_no_delay_offsets() -> None:
@@ -360,7 +360,7 @@ async def test_a_java_master_that_never_delayed_a_message_has_no_delay_offsets()
     async with serving(master), slave() as copy:
         copy.follow(master.addr)
         await until(lambda: copy.sync.rounds >= 1)
-        assert copy.room.metadata.delay_offsets.table == DelayOffsetTable()
+        assert copy.meta.metadata.delay_offsets.table == DelayOffsetTable()
 
 
 async def test_an_answer_that_cannot_be_read_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:
@@ -368,11 +368,11 @@ async def test_an_answer_that_cannot_be_read_changes_nothing(caplog: pytest.LogC
     master.on(21, lambda request: request.respond(body=b"{nonsense"))
     asked_again: list[int] = []
     async with serving(master), slave() as copy:
-        before = tables(copy.room)
+        before = tables(copy.meta)
         copy.known.ask_again = lambda: asked_again.append(1)
         copy.follow(master.addr)
         await until(lambda: len(asked_again) >= 2)
-        assert tables(copy.room) == before
+        assert tables(copy.meta) == before
     assert "metadata not copied from master" in caplog.text
 
 
@@ -385,16 +385,16 @@ async def test_large_tables_come_in_pages(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr("broker.handlers.offsets.PAGE_OFFSETS", 500)
     for number in range(1_500):
         name = f"T{number}".ljust(120, "x")
-        master.room.topics.put(TopicConfig(name, 4, 4))
-        master.room.groups.put(SubscriptionGroupConfig(f"g{number}"))
+        master.meta.topics.put(TopicConfig(name, 4, 4))
+        master.meta.groups.put(SubscriptionGroupConfig(f"g{number}"))
         for queue_id in range(4):
-            master.room.offsets.commit("g", name, queue_id, number)
+            master.meta.offsets.commit("g", name, queue_id, number)
     async with serving_master(master) as addr, slave() as copied:
-        copied.room.offsets.commit("gone", "T", 0, 5)
+        copied.meta.offsets.commit("gone", "T", 0, 5)
         copied.follow(addr)
-        await until(lambda: tables(copied.room)[:3] == tables(master.room)[:3])
-        master.room.topics.delete("T7".ljust(120, "x"))
-        master.room.offsets.commit("g", "T8".ljust(120, "x"), 0, 77)
-        await until(lambda: copied.room.topics.all() == master.room.topics.all() and len(master.watch) == 1)
+        await until(lambda: tables(copied.meta)[:3] == tables(master.meta)[:3])
+        master.meta.topics.delete("T7".ljust(120, "x"))
+        master.meta.offsets.commit("g", "T8".ljust(120, "x"), 0, 77)
+        await until(lambda: copied.meta.topics.all() == master.meta.topics.all() and len(master.watch) == 1)
         master.watch.tick()
-        await until(lambda: copied.room.offsets.table() == master.room.offsets.table())
+        await until(lambda: copied.meta.offsets.table() == master.meta.offsets.table())

@@ -21,7 +21,7 @@ from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import CBOR, Command
 from remoting.protocol.headers.offsets import GetAllConsumerOffsetRequestHeader, GetAllConsumerOffsetResponseHeader
 from tests.broker.handlers.support import Desk
-from tests.broker.meta.support import Room
+from tests.broker.meta.support import MetadataDir
 from tests.broker.meta.test_consumer_offsets import flush
 from tests.support.caller import Caller
 
@@ -35,11 +35,11 @@ def watch_of(metadata: Metadata) -> MetadataWatch:
 
 
 class Watching:
-    """A master's room, and the answers that slaves got."""
+    """A master's metadata, and the answers that slaves got."""
 
     def __init__(self) -> None:
-        self.room = Room()
-        self.watch = watch_of(self.room.metadata)
+        self.meta = MetadataDir()
+        self.watch = watch_of(self.meta.metadata)
         self.slave = Caller()
 
     @property
@@ -55,33 +55,33 @@ class Watching:
             channel.reply(request, answer)
 
 
-def commit(room: Room) -> None:
-    room.offsets.commit("g", "T", 0, room.offsets.changes + 1)
+def commit(meta: MetadataDir) -> None:
+    meta.offsets.commit("g", "T", 0, meta.offsets.changes + 1)
 
 
 async def test_who_knows_nothing_is_told_at_once() -> None:
     watching = Watching()
     watching.ask(MetadataVersions())
     assert watching.answers == [watching.watch.versions()]
-    assert watching.answers[0].topics == watching.room.topics.data_version
-    assert watching.answers[0].consumer_offsets == watching.room.offsets.live_version
+    assert watching.answers[0].topics == watching.meta.topics.data_version
+    assert watching.answers[0].consumer_offsets == watching.meta.offsets.live_version
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        lambda room: room.topics.put(TopicConfig("T")),
-        lambda room: room.groups.put(SubscriptionGroupConfig("g")),
-        lambda room: room.metadata.delay_offsets.put(DelayOffsetTable({1: 1}, DataVersion(0, 1, 1))),
+        lambda meta: meta.topics.put(TopicConfig("T")),
+        lambda meta: meta.groups.put(SubscriptionGroupConfig("g")),
+        lambda meta: meta.metadata.delay_offsets.put(DelayOffsetTable({1: 1}, DataVersion(0, 1, 1))),
     ],
     ids=["topic", "group", "delay offset"],
 )
-async def test_a_change_answers_at_once(change: Callable[[Room], None]) -> None:
+async def test_a_change_answers_at_once(change: Callable[[MetadataDir], None]) -> None:
     watching = Watching()
     known = watching.watch.versions()
     watching.ask(known)
     assert len(watching.watch) == 1
-    change(watching.room)
+    change(watching.meta)
     assert watching.answers == [watching.watch.versions()] != [known]
     assert len(watching.watch) == 0
 
@@ -90,7 +90,7 @@ async def test_many_changes_before_the_next_question_are_one_answer() -> None:
     watching = Watching()
     watching.ask(watching.watch.versions())
     for number in range(100):
-        watching.room.topics.put(TopicConfig(f"T{number}"))
+        watching.meta.topics.put(TopicConfig(f"T{number}"))
     assert len(watching.answers) == 1
     watching.ask(watching.answers[0])
     assert len(watching.answers) == 2
@@ -102,18 +102,18 @@ async def test_consumer_offsets_are_told_at_the_next_tick() -> None:
     watching = Watching()
     watching.ask(watching.watch.versions())
     watching.watch.tick()
-    commit(watching.room)
+    commit(watching.meta)
     assert watching.answers == []
     watching.watch.tick()
     assert watching.answers == [watching.watch.versions()]
-    commit(watching.room)
+    commit(watching.meta)
     watching.ask(watching.answers[0])  # news already, and yet it waits for the tick
     assert len(watching.watch) == 1
 
 
 async def test_offsets_of_another_run_of_the_master_are_news() -> None:
     watching = Watching()
-    commit(watching.room)
+    commit(watching.meta)
     known = watching.watch.versions()
     run_ms, changes = known.consumer_offsets.timestamp, known.consumer_offsets.counter
     known.consumer_offsets = DataVersion(0, run_ms - 1, changes)
@@ -162,13 +162,13 @@ async def test_what_is_held_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_all_consumer_offsets() -> None:
     desk = Desk()
-    desk.room.offsets.commit("g", "T", 0, 7)
-    desk.room.offsets.commit("g", "T", 11, 8)
-    flush(desk.room)
+    desk.meta.offsets.commit("g", "T", 0, 7)
+    desk.meta.offsets.commit("g", "T", 11, 8)
+    flush(desk.meta)
     answer = await desk.ask(RequestCode.GET_ALL_CONSUMER_OFFSET)
     table = decode_body(ConsumerOffsetTable, answer.body)
     assert table.offset_table == {"T@g": {0: 7, 11: 8}}
-    assert table.data_version == desk.room.offsets.data_version
+    assert table.data_version == desk.meta.offsets.data_version
     assert b'"0":7' in answer.body
     java_4_9 = await desk.ask(RequestCode.GET_ALL_CONSUMER_OFFSET, version=395)
     assert b"{0:7,11:8}" in java_4_9.body
@@ -176,7 +176,7 @@ async def test_all_consumer_offsets() -> None:
 
 async def test_what_has_changed_since_the_slave_asked_last() -> None:
     desk = Desk()
-    offsets = desk.room.offsets
+    offsets = desk.meta.offsets
     offsets.commit("g", "T", 0, 7)
     offsets.commit("h", "T", 0, 7)
     whole = await desk.ask(RequestCode.GET_ALL_CONSUMER_OFFSET, codec=CBOR)

@@ -20,7 +20,7 @@ from mqcommon.message.layout import MAX_PROPERTIES
 from mqcommon.message.record import Record
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
-from tests.broker.meta.support import Room, options
+from tests.broker.meta.support import MetadataDir, options
 from tests.broker.replication.test_replica import feed, log_bytes
 from tests.broker.running import send_request
 from tests.broker.store.support import SMALL, new_store, open_store, put, read_all
@@ -35,12 +35,12 @@ class Sender:
     """The send handlers of a broker, on a store in memory."""
 
     def __init__(self, remote: str = "127.0.0.1:50001") -> None:
-        room = Room(options())
-        self.fs = room.fs
-        self.store = open_store(room.fs, room.clock, OPTIONS)
+        meta = MetadataDir(options())
+        self.fs = meta.fs
+        self.store = open_store(meta.fs, meta.clock, OPTIONS)
         self._channel = Caller(remote).channel
-        stats = BrokerStats(room.clock, now=lambda: 0.0)
-        self._handlers = make_sends(self.store, room.topics, room.options, room.clock, stats=stats).handlers.handlers()
+        stats = BrokerStats(meta.clock, now=lambda: 0.0)
+        self._handlers = make_sends(self.store, meta.topics, meta.options, meta.clock, stats=stats).handlers.handlers()
 
     def send(self, request: Command) -> bool:
         """Whether the message, or the batch, was accepted."""

@@ -37,7 +37,7 @@ class CountingRemoval(Removal):
         return super().decide(*args, **kwargs)
 
 
-class Room:
+class Parts:
     """A store of some files, and its cleaner."""
 
     def __init__(self, **changes: Any) -> None:
@@ -84,124 +84,124 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 async def test_old_files_go_at_their_hour() -> None:
-    room = Room(delete_when="03;15")
-    room.clock.advance(100 * HOUR_MS)
-    room.go_to_hour(14)
-    async with room.running():
-        await room.rounds()
-        assert len(room.log_files()) == FILES
-        room.go_to_hour(15)
-        await until(lambda: len(room.log_files()) == 1)
-    assert room.store.min_offset("t", 0) > 0
-    assert put(room.store, "t", 0, b"more") == room.store.max_offset("t", 0) - 1
+    parts = Parts(delete_when="03;15")
+    parts.clock.advance(100 * HOUR_MS)
+    parts.go_to_hour(14)
+    async with parts.running():
+        await parts.rounds()
+        assert len(parts.log_files()) == FILES
+        parts.go_to_hour(15)
+        await until(lambda: len(parts.log_files()) == 1)
+    assert parts.store.min_offset("t", 0) > 0
+    assert put(parts.store, "t", 0, b"more") == parts.store.max_offset("t", 0) - 1
 
 
 async def test_young_files_stay_at_any_hour() -> None:
-    room = Room(delete_when=";".join(str(hour) for hour in range(24)))
-    room.clock.advance(71 * HOUR_MS)
-    async with room.running():
-        await room.rounds()
-    assert len(room.log_files()) == FILES
+    parts = Parts(delete_when=";".join(str(hour) for hour in range(24)))
+    parts.clock.advance(71 * HOUR_MS)
+    async with parts.running():
+        await parts.rounds()
+    assert len(parts.log_files()) == FILES
 
 
 async def test_who_asks_waits_for_no_hour_and_for_no_interval() -> None:
-    room = Room(clean_resource_interval=3_600_000)
-    room.clock.advance(100 * HOUR_MS)
-    room.go_to_hour(5)
-    async with room.running():
-        room.cleaner.ask()
-        await until(lambda: len(room.log_files()) == 1)
+    parts = Parts(clean_resource_interval=3_600_000)
+    parts.clock.advance(100 * HOUR_MS)
+    parts.go_to_hour(5)
+    async with parts.running():
+        parts.cleaner.ask()
+        await until(lambda: len(parts.log_files()) == 1)
 
 
 async def test_a_full_disk_is_cleaned_at_any_hour_but_of_old_files_first() -> None:
-    room = Room()
-    room.fill_to(80)
-    async with room.running():
-        await room.rounds()
-        assert len(room.log_files()) == FILES, "80 % is no reason to remove young files"
-        room.clock.advance(100 * HOUR_MS)
-        room.go_to_hour(5)
-        await until(lambda: len(room.log_files()) < FILES)
+    parts = Parts()
+    parts.fill_to(80)
+    async with parts.running():
+        await parts.rounds()
+        assert len(parts.log_files()) == FILES, "80 % is no reason to remove young files"
+        parts.clock.advance(100 * HOUR_MS)
+        parts.go_to_hour(5)
+        await until(lambda: len(parts.log_files()) < FILES)
 
 
 async def test_above_85_percent_the_oldest_go_and_no_more_than_needed(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
-    room = Room()
-    room.fill_to(89)
-    async with room.running():
-        await until(lambda: room.fs.used() <= room.fs.capacity * 85 // 100)
-        await room.rounds()
-    left = len(room.log_files())
+    parts = Parts()
+    parts.fill_to(89)
+    async with parts.running():
+        await until(lambda: parts.fs.used() <= parts.fs.capacity * 85 // 100)
+        await parts.rounds()
+    left = len(parts.log_files())
     assert left > 20
-    low = room.store.min_offset("t", 0)
+    low = parts.store.min_offset("t", 0)
     assert low > 0
-    assert len(bodies(room.store, "t", 0)) == room.store.max_offset("t", 0) - low
+    assert len(bodies(parts.store, "t", 0)) == parts.store.max_offset("t", 0) - low
     assert "of the disk in use" in caplog.text
 
 
 async def test_above_90_percent_nothing_is_taken_until_there_is_room(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
-    room = Room(clean_file_forcibly_enable=False)
-    room.fill_to(95)
-    async with room.running():
+    parts = Parts(clean_file_forcibly_enable=False)
+    parts.fill_to(95)
+    async with parts.running():
         # Known before the first message could come.
         with pytest.raises(DiskFull, match=r"95\.\d% in use, at most 90%: make room"):
-            put(room.store, "t", 0, b"x")
-        assert len(bodies(room.store, "t", 0)) == room.store.max_offset("t", 0)
-        room.fs.capacity *= 2
-        await until(lambda: not room.store.refusal)
-        put(room.store, "t", 0, b"x")
-    assert len(room.log_files()) == FILES
+            put(parts.store, "t", 0, b"x")
+        assert len(bodies(parts.store, "t", 0)) == parts.store.max_offset("t", 0)
+        parts.fs.capacity *= 2
+        await until(lambda: not parts.store.refusal)
+        put(parts.store, "t", 0, b"x")
+    assert len(parts.log_files()) == FILES
     assert caplog.text.count("sends are refused") == 1
     assert caplog.text.count("sends are accepted again") == 1
 
 
 async def test_a_disk_that_nothing_can_be_done_for_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
-    room = Room(clean_file_forcibly_enable=False)
-    room.fill_to(80)
-    async with room.running():
-        await room.rounds()
+    parts = Parts(clean_file_forcibly_enable=False)
+    parts.fill_to(80)
+    async with parts.running():
+        await parts.rounds()
     assert caplog.text.count("no file may be removed yet") == 1
 
 
 async def test_what_cannot_be_removed_is_tried_again_after_a_while(caplog: pytest.LogCaptureFixture) -> None:
-    room = Room(redelete_hanged_file_interval=50)
-    room.clock.advance(100 * HOUR_MS)
-    room.go_to_hour(0)
-    room.fs.faults.fail("remove")
-    oldest = room.log_files()[0]
-    async with room.running():
+    parts = Parts(redelete_hanged_file_interval=50)
+    parts.clock.advance(100 * HOUR_MS)
+    parts.go_to_hour(0)
+    parts.fs.faults.fail("remove")
+    oldest = parts.log_files()[0]
+    async with parts.running():
         await until(lambda: "could not be deleted" in caplog.text)
-        assert oldest in room.log_files()
-        await until(lambda: len(room.log_files()) == 1)
+        assert oldest in parts.log_files()
+        await until(lambda: len(parts.log_files()) == 1)
     assert caplog.text.count("could not be deleted, next try in 50 ms") == 1
-    assert room.store.log.chain.retired == []
+    assert parts.store.log.chain.retired == []
 
 
 async def test_at_the_start_queues_follow_a_cleaning_that_was_cut_off() -> None:
-    room = Room()
-    store = room.store
+    parts = Parts()
+    store = parts.store
     store.checkpoint(with_ends=True)
-    removal = Removal(room.fs, "/store", store)
+    removal = Removal(parts.fs, "/store", store)
     for _ in range(20):
         removal.retire_log_file(store.durable_end)
     removal.remove_log_files()
-    before = [path for path in room.fs.paths() if "consumequeue" in path]
-    async with room.running():
-        await until(lambda: [path for path in room.fs.paths() if "consumequeue" in path] != before)
-        await room.cleaner.follow_log()
+    before = [path for path in parts.fs.paths() if "consumequeue" in path]
+    async with parts.running():
+        await until(lambda: [path for path in parts.fs.paths() if "consumequeue" in path] != before)
+        await parts.cleaner.follow_log()
     assert store.min_offset("t", 0) > 0
     assert len(bodies(store, "t", 0)) == store.max_offset("t", 0) - store.min_offset("t", 0)
 
 
 async def test_a_queue_that_is_deleted_meanwhile_is_left_alone() -> None:
-    room = Room()
-    store = room.store
+    parts = Parts()
+    store = parts.store
     for number in range(300):
         put(store, f"u{number}", 0, b"x")
-    async with room.running(), trio.open_nursery() as nursery:
-        nursery.start_soon(room.cleaner.follow_log)
+    async with parts.running(), trio.open_nursery() as nursery:
+        nursery.start_soon(parts.cleaner.follow_log)
         for number in range(0, 300, 7):
-            nursery.start_soon(room.flusher.delete_topic, f"u{number}")
+            nursery.start_soon(parts.flusher.delete_topic, f"u{number}")
     assert store.max_offset("u7", 0) == 0
     assert store.max_offset("u8", 0) == 1

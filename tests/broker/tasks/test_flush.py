@@ -54,7 +54,7 @@ class Gate:
             self.synced.add(path.split("/")[2])
 
 
-class Room:
+class Parts:
     """A store with its flusher."""
 
     def __init__(self, **options: Any) -> None:
@@ -92,108 +92,108 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 async def test_one_fsync_serves_all_who_wait_when_it_starts() -> None:
-    room = Room(flush_disk_type="SYNC_FLUSH")
-    gate = Gate(room.fs, "commitlog")
+    parts = Parts(flush_disk_type="SYNC_FLUSH")
+    gate = Gate(parts.fs, "commitlog")
     heard: list[bool] = []
     with trio.fail_after(10):
-        async with room.running():
-            room.put_waiting(heard)
+        async with parts.running():
+            parts.put_waiting(heard)
             await until(gate.inside.is_set)
             for _ in range(50):
-                room.put_waiting(heard)
+                parts.put_waiting(heard)
             await trio.testing.wait_all_tasks_blocked()
             assert not heard, "what came during an fsync waits for the next one"
             gate.open.set()
             await until(lambda: len(heard) == 51)
-    assert all(heard) and room.store.log.syncs == room.synced + 2
+    assert all(heard) and parts.store.log.syncs == parts.synced + 2
 
 
 async def test_who_waits_for_the_log_does_not_wait_for_queues_and_index(autojump_clock: trio.testing.MockClock) -> None:
-    room = Room(flush_disk_type="SYNC_FLUSH")
-    gate = Gate(room.fs, "consumequeue")
+    parts = Parts(flush_disk_type="SYNC_FLUSH")
+    gate = Gate(parts.fs, "consumequeue")
     heard: list[bool] = []
-    async with room.running():
-        room.put_waiting(heard)
+    async with parts.running():
+        parts.put_waiting(heard)
         while not gate.inside.is_set():  # noqa: ASYNC110  happens in a thread
             await trio.sleep(0.1)
-        syncs = room.store.log.syncs
-        room.put_waiting(heard)
+        syncs = parts.store.log.syncs
+        parts.put_waiting(heard)
         while len(heard) < 2:  # noqa: ASYNC110  happens in a thread
             await trio.sleep(0.1)
         gate.open.set()
-    assert heard == [True, True] and room.store.log.syncs == syncs + 1
+    assert heard == [True, True] and parts.store.log.syncs == syncs + 1
 
 
 @pytest.mark.parametrize("flush_disk_type", ["SYNC_FLUSH", "ASYNC_FLUSH"])
 async def test_no_fsync_runs_on_the_loop(flush_disk_type: str, autojump_clock: trio.testing.MockClock) -> None:
-    room = Room(flush_disk_type=flush_disk_type)
-    gate = Gate(room.fs, "", closed=False)
+    parts = Parts(flush_disk_type=flush_disk_type)
+    gate = Gate(parts.fs, "", closed=False)
     heard: list[bool] = []
-    async with room.running():
-        while room.store.durable_end < 50_000:
-            room.put_waiting(heard)
+    async with parts.running():
+        while parts.store.durable_end < 50_000:
+            parts.put_waiting(heard)
             await trio.sleep(0.1)
     assert gate.threads and threading.get_ident() not in gate.threads
 
 
 async def test_a_roll_of_the_log_does_not_wait_for_the_disk(autojump_clock: trio.testing.MockClock) -> None:
-    room = Room()
-    log = room.store.log
-    gate = Gate(room.fs, "", closed=False)
-    async with room.running():
-        put_pages(room, 47)
+    parts = Parts()
+    log = parts.store.log
+    gate = Gate(parts.fs, "", closed=False)
+    async with parts.running():
+        put_pages(parts, 47)
         await trio.sleep(1)
-        assert len(room.fs.listdir("/store/commitlog")) == 1
-        put_pages(room, 2)
+        assert len(parts.fs.listdir("/store/commitlog")) == 1
+        put_pages(parts, 2)
         while log.wants_file:  # noqa: ASYNC110  ends in a thread
             await trio.sleep(0.1)
-        assert len(room.fs.listdir("/store/commitlog")) == 2
-        put_pages(room, 20)
+        assert len(parts.fs.listdir("/store/commitlog")) == 2
+        put_pages(parts, 20)
     assert len(log.chain.segments) == 2
     assert gate.threads and threading.get_ident() not in gate.threads
-    assert len(open_store(room.fs.killed(), options=OPTIONS).log.chain.segments) == 2
+    assert len(open_store(parts.fs.killed(), options=OPTIONS).log.chain.segments) == 2
 
 
 async def test_a_file_made_ahead_does_not_stay(autojump_clock: trio.testing.MockClock) -> None:
-    room = Room()
-    async with room.running():
-        put_pages(room, 50)
-        while room.store.log.wants_file:  # noqa: ASYNC110  ends in a thread
+    parts = Parts()
+    async with parts.running():
+        put_pages(parts, 50)
+        while parts.store.log.wants_file:  # noqa: ASYNC110  ends in a thread
             await trio.sleep(0.1)
-    after_kill = open_store(room.fs.killed(), options=OPTIONS)
+    after_kill = open_store(parts.fs.killed(), options=OPTIONS)
     assert len(after_kill.log.chain.segments) == 1
-    assert bodies(after_kill, "t", 0) == bodies(room.store, "t", 0)
-    room.store.close()
-    assert len(room.fs.listdir("/store/commitlog")) == 1
+    assert bodies(after_kill, "t", 0) == bodies(parts.store, "t", 0)
+    parts.store.close()
+    assert len(parts.fs.listdir("/store/commitlog")) == 1
 
 
 async def test_no_room_for_the_next_file_is_told_when_the_log_gets_there(
     autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    room = Room()
-    room.fs.capacity = room.fs.used() + 40 * PAGE_BYTES
-    async with room.running():
-        put_pages(room, 50)
+    parts = Parts()
+    parts.fs.capacity = parts.fs.used() + 40 * PAGE_BYTES
+    async with parts.running():
+        put_pages(parts, 50)
         while not caplog.text:  # noqa: ASYNC110  comes from a thread
             await trio.sleep(0.1)
-        put_pages(room, 10)
-        room.fs.capacity *= 2
-        while room.store.log.wants_file:  # noqa: ASYNC110  ends in a thread
+        put_pages(parts, 10)
+        parts.fs.capacity *= 2
+        while parts.store.log.wants_file:  # noqa: ASYNC110  ends in a thread
             await trio.sleep(0.1)
-        put_pages(room, 10)
+        put_pages(parts, 10)
     assert "the next file of the commit log cannot be made yet" in caplog.text
 
 
 async def test_a_wait_ends_at_its_deadline_and_the_message_stays(autojump_clock: trio.testing.MockClock) -> None:
-    room = Room(flush_disk_type="SYNC_FLUSH")
-    gate = Gate(room.fs, "commitlog")
+    parts = Parts(flush_disk_type="SYNC_FLUSH")
+    gate = Gate(parts.fs, "commitlog")
     heard: list[bool] = []
-    async with room.running():
-        room.put_waiting(heard, deadline=trio.current_time() + 5)
+    async with parts.running():
+        parts.put_waiting(heard, deadline=trio.current_time() + 5)
         while not heard:  # noqa: ASYNC110  time passes by this
             await trio.sleep(0.1)
         gate.open.set()
-    assert heard == [False] and bodies(room.store, "t", 0) == [b"message"]
+    assert heard == [False] and bodies(parts.store, "t", 0) == [b"message"]
 
 
 async def test_a_send_that_waits_too_long_is_answered_10_and_its_message_is_there() -> None:
@@ -245,15 +245,15 @@ async def test_a_send_that_makes_its_topic_waits_for_the_topic_too() -> None:
 
 
 async def test_a_topic_that_cannot_be_made_durable_is_told_to_its_senders(caplog: pytest.LogCaptureFixture) -> None:
-    room = Room(flush_disk_type="SYNC_FLUSH")
+    parts = Parts(flush_disk_type="SYNC_FLUSH")
     heard: list[bool] = []
     with trio.fail_after(10):
-        async with room.running():
-            room.settle_error = "no metadata"
-            room.put_waiting(heard)
+        async with parts.running():
+            parts.settle_error = "no metadata"
+            parts.put_waiting(heard)
             await until(lambda: heard == [False])
-            room.settle_error = ""
-            room.put_waiting(heard)
+            parts.settle_error = ""
+            parts.put_waiting(heard)
             await until(lambda: heard == [False, True])
     assert "their topic may not be on disk: no metadata" in caplog.text
 
@@ -272,56 +272,56 @@ async def jump(clock: trio.testing.MockClock, seconds: float) -> None:
             await trio.testing.wait_all_tasks_blocked()
 
 
-def put_pages(room: Room, pages: int) -> None:
-    end = room.store.log.end + pages * PAGE_BYTES
-    while room.store.log.end < end:
-        put(room.store, "t", 0, bytes(500))
+def put_pages(parts: Parts, pages: int) -> None:
+    end = parts.store.log.end + pages * PAGE_BYTES
+    while parts.store.log.end < end:
+        put(parts.store, "t", 0, bytes(500))
 
 
 async def test_few_pages_wait_for_the_thorough_interval(mock_clock: trio.testing.MockClock) -> None:
-    room = Room()
-    log = room.store.log
-    async with room.running():
-        put(room.store, "t", 0, b"one")
+    parts = Parts()
+    log = parts.store.log
+    async with parts.running():
+        put(parts.store, "t", 0, b"one")
         await jump(mock_clock, 9.5)
-        assert log.flushed < log.end and log.syncs == room.synced
+        assert log.flushed < log.end and log.syncs == parts.synced
         await jump(mock_clock, 1.0)
-        assert log.flushed == log.end and log.syncs == room.synced + 1
+        assert log.flushed == log.end and log.syncs == parts.synced + 1
 
 
 async def test_enough_pages_go_to_disk_at_the_interval(mock_clock: trio.testing.MockClock) -> None:
-    room = Room(flush_interval_commit_log=2000)
-    log = room.store.log
-    async with room.running():
-        put_pages(room, 3)
+    parts = Parts(flush_interval_commit_log=2000)
+    log = parts.store.log
+    async with parts.running():
+        put_pages(parts, 3)
         await jump(mock_clock, 2.5)
-        put_pages(room, 1)
-        assert log.syncs == room.synced
+        put_pages(parts, 1)
+        assert log.syncs == parts.synced
         await jump(mock_clock, 2.0)
-        assert log.flushed == log.end and log.syncs == room.synced + 1
+        assert log.flushed == log.end and log.syncs == parts.synced + 1
         await jump(mock_clock, 20.0)
-        assert log.syncs == room.synced + 1, "nothing new, nothing to do"
+        assert log.syncs == parts.synced + 1, "nothing new, nothing to do"
 
 
 async def test_least_pages_of_zero_flush_any_message(mock_clock: trio.testing.MockClock) -> None:
-    room = Room(flush_commit_log_least_pages=0)
-    async with room.running():
-        put(room.store, "t", 0, b"one")
+    parts = Parts(flush_commit_log_least_pages=0)
+    async with parts.running():
+        put(parts.store, "t", 0, b"one")
         await jump(mock_clock, 0.6)
-        assert room.store.log.flushed == room.store.log.end
+        assert parts.store.log.flushed == parts.store.log.end
 
 
 async def test_the_checkpoint_follows_what_is_on_disk_of_the_log(mock_clock: trio.testing.MockClock) -> None:
-    room = Room()
-    async with room.running():
-        put_pages(room, 5)
-        flushed = room.store.log.end
+    parts = Parts()
+    async with parts.running():
+        put_pages(parts, 5)
+        flushed = parts.store.log.end
         await jump(mock_clock, 0.6)
-        put(room.store, "t", 0, b"later")
+        put(parts.store, "t", 0, b"later")
         await jump(mock_clock, 1.0)
-        assert room.store.durable_end == room.store.log.flushed == flushed < room.store.log.end
-        after = open_store(room.fs.crash(Random(3)), options=OPTIONS)
-        assert after.max_offset("t", 0) >= room.store.max_offset("t", 0) - 1
+        assert parts.store.durable_end == parts.store.log.flushed == flushed < parts.store.log.end
+        after = open_store(parts.fs.crash(Random(3)), options=OPTIONS)
+        assert after.max_offset("t", 0) >= parts.store.max_offset("t", 0) - 1
 
 
 # --- the index
@@ -333,22 +333,22 @@ async def test_the_index_falls_back_no_further_than_it_may(
     monkeypatch.setattr(flush, "MAX_INDEX_BEHIND_BYTES", 3 * PAGE_BYTES)
     monkeypatch.setattr(flush, "INDEX_STEP_BUSY", 1)
     monkeypatch.setattr(flush, "INDEX_STEP_IDLE", 1)
-    room = Room()
-    build = room.store.build_index
+    parts = Parts()
+    build = parts.store.build_index
 
     def build_while_busy(limit: int) -> int:
-        room.flusher.after_turn()
+        parts.flusher.after_turn()
         return build(limit)
 
-    monkeypatch.setattr(room.store, "build_index", build_while_busy)
-    put_pages(room, 8)
-    behind = room.store.index_behind
-    async with room.running():
+    monkeypatch.setattr(parts.store, "build_index", build_while_busy)
+    put_pages(parts, 8)
+    behind = parts.store.index_behind
+    async with parts.running():
         for _ in range(10):
             await jump(mock_clock, 0.1)
-            assert 7 * PAGE_BYTES < room.store.index_behind <= behind, "what it had to do before may take its time"
-            behind = room.store.index_behind
-            put_pages(room, 2)
+            assert 7 * PAGE_BYTES < parts.store.index_behind <= behind, "what it had to do before may take its time"
+            behind = parts.store.index_behind
+            put_pages(parts, 2)
 
 
 @pytest.mark.parametrize("operation", ["sync", "fsync_dir", "open", "create"])
@@ -356,38 +356,38 @@ async def test_a_file_that_cannot_be_opened_stops_nothing(
     operation: str, autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Whatever a flush or a checkpoint opens, there may be no descriptor for it: a later try makes all durable."""
-    room = Room(flush_disk_type="SYNC_FLUSH", sync_flush_timeout=60_000)
+    parts = Parts(flush_disk_type="SYNC_FLUSH", sync_flush_timeout=60_000)
     heard: list[bool] = []
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(room.flusher.run)
-        room.put_waiting(heard)
-        room.store.delete_topic("first")
+        nursery.start_soon(parts.flusher.run)
+        parts.put_waiting(heard)
+        parts.store.delete_topic("first")
         for n in range(4):
-            room.fs.faults.fail(operation, times=3, code=errno.EMFILE)
+            parts.fs.faults.fail(operation, times=3, code=errno.EMFILE)
             with suppress(OutOfDescriptors):
-                put(room.store, f"t{n}", 0, b"message %d" % n)
-            room.put_waiting(heard)
+                put(parts.store, f"t{n}", 0, b"message %d" % n)
+            parts.put_waiting(heard)
             await trio.sleep(30)
-            room.fs.faults.clear()
+            parts.fs.faults.clear()
         with trio.move_on_after(1_000_000):  # the clock does not wait for threads
-            while room.store.durable_end != room.store.log.end:  # noqa: ASYNC110
+            while parts.store.durable_end != parts.store.log.end:  # noqa: ASYNC110
                 await trio.sleep(1)
         nursery.cancel_scope.cancel()
     assert heard == [True] * 5
     assert "nothing can be made durable, next try" in caplog.text or operation == "create"
-    assert room.store.durable_end == room.store.log.end
-    sent = {queue.topic: queue.next_offset for queue in room.store.queues if queue.next_offset}
+    assert parts.store.durable_end == parts.store.log.end
+    sent = {queue.topic: queue.next_offset for queue in parts.store.queues if queue.next_offset}
     assert sent["t"] == 5
     for seed in range(5):
-        after = open_store(room.fs.crash(Random(seed)), options=OPTIONS)
+        after = open_store(parts.fs.crash(Random(seed)), options=OPTIONS)
         assert {queue.topic: queue.next_offset for queue in after.queues if queue.next_offset} == sent
 
 
 async def test_a_failed_fsync_still_stops_the_broker(autojump_clock: trio.testing.MockClock) -> None:
-    room = Room(flush_disk_type="SYNC_FLUSH")
-    room.fs.faults.fail("sync")
+    parts = Parts(flush_disk_type="SYNC_FLUSH")
+    parts.fs.faults.fail("sync")
     with pytest.RaisesGroup(StoreError, flatten_subgroups=True):
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(room.flusher.run)
-            room.put_waiting([])
+            nursery.start_soon(parts.flusher.run)
+            parts.put_waiting([])
             await trio.sleep(30)

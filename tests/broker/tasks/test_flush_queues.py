@@ -9,15 +9,15 @@ from broker.store.durable import QueueStep
 from broker.tasks import flush
 from mqcommon.errors import DiskFull
 from tests.broker.store.support import bodies, new_store, put
-from tests.broker.tasks.test_flush import OPTIONS, Gate, Room
+from tests.broker.tasks.test_flush import OPTIONS, Gate, Parts
 
 
 async def test_a_checkpoint_that_is_cancelled_leaves_its_entries_to_the_next_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    room = Room()
-    put(room.store, "t", 0, b"message")
-    take = room.store.take_queues
+    parts = Parts()
+    put(parts.store, "t", 0, b"message")
+    take = parts.store.take_queues
 
     with trio.CancelScope() as scope:
 
@@ -25,12 +25,12 @@ async def test_a_checkpoint_that_is_cancelled_leaves_its_entries_to_the_next_one
             scope.cancel()
             return take(mark)
 
-        monkeypatch.setattr(room.store, "take_queues", take_and_stop)
-        await room.flusher.checkpoint()
+        monkeypatch.setattr(parts.store, "take_queues", take_and_stop)
+        await parts.flusher.checkpoint()
     assert scope.cancelled_caught
     monkeypatch.undo()
-    assert room.store.close() == ""
-    store = new_store(room.fs, options=OPTIONS)
+    assert parts.store.close() == ""
+    store = new_store(parts.fs, options=OPTIONS)
     assert store.open().clean
     assert bodies(store, "t", 0) == [b"message"]
 
@@ -39,19 +39,19 @@ async def test_sends_are_refused_while_too_many_entries_wait(
     monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
 ) -> None:
     monkeypatch.setattr(flush, "MAX_ENTRIES_WAITING", 10)
-    room = Room()
-    gate = Gate(room.fs, "consumequeue")
+    parts = Parts()
+    gate = Gate(parts.fs, "consumequeue")
     sent = 0
-    async with room.running():
-        while not room.store.refusal:
-            put(room.store, "t", 0, b"%d" % sent)
+    async with parts.running():
+        while not parts.store.refusal:
+            put(parts.store, "t", 0, b"%d" % sent)
             sent += 1
             await trio.sleep(0.1)
-        assert 10 < room.store.entries_waiting <= 12
+        assert 10 < parts.store.entries_waiting <= 12
         with pytest.raises(DiskFull, match="entries of consume queues wait in memory"):
-            put(room.store, "t", 0, b"one too many")
+            put(parts.store, "t", 0, b"one too many")
         gate.open.set()
-        while room.store.refusal:  # noqa: ASYNC110  ends in a thread
+        while parts.store.refusal:  # noqa: ASYNC110  ends in a thread
             await trio.sleep(0.1)
-        put(room.store, "t", 0, b"%d" % sent)
-    assert bodies(room.store, "t", 0) == [b"%d" % n for n in range(sent + 1)]
+        put(parts.store, "t", 0, b"%d" % sent)
+    assert bodies(parts.store, "t", 0) == [b"%d" % n for n in range(sent + 1)]

@@ -18,13 +18,13 @@ from broker.tasks.persist import Persister
 from broker.tasks.repeat import repeat
 from mqcommon.errors import StoreError
 from remoting.protocol.bodies.topic import TopicConfig
-from tests.broker.meta.support import DIRECTORY, Room, options
+from tests.broker.meta.support import DIRECTORY, MetadataDir, options
 
 
 @asynccontextmanager
-async def running(room: Room) -> AsyncIterator[Persister]:
-    persister = Persister(room.metadata, room.options)
-    room.journal.on_append = persister.appended
+async def running(meta: MetadataDir) -> AsyncIterator[Persister]:
+    persister = Persister(meta.metadata, meta.options)
+    meta.journal.on_append = persister.appended
     with trio.fail_after(60):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(persister.run)
@@ -38,25 +38,25 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 async def test_wait_returns_when_the_change_survives_power_loss() -> None:
-    room = Room()
-    async with running(room) as persister:
-        room.topics.put(TopicConfig("T"))
+    meta = MetadataDir()
+    async with running(meta) as persister:
+        meta.topics.put(TopicConfig("T"))
         await persister.wait()
         for seed in range(10):
-            after = Room(fs=room.fs.crash(Random(seed)))
+            after = MetadataDir(fs=meta.fs.crash(Random(seed)))
             assert after.topics.get("T") is not None
 
 
 async def test_a_change_that_nobody_waits_for_is_synced_too() -> None:
-    room = Room()
-    async with running(room):
-        syncs = room.fs.calls["sync"]
-        room.topics.create_on_send("T", "TBW102", 1)
-        await until(lambda: room.fs.calls["sync"] > syncs)
+    meta = MetadataDir()
+    async with running(meta):
+        syncs = meta.fs.calls["sync"]
+        meta.topics.create_on_send("T", "TBW102", 1)
+        await until(lambda: meta.fs.calls["sync"] > syncs)
 
 
 async def test_many_who_wait_share_an_fsync() -> None:
-    room = Room()
+    meta = MetadataDir()
     inside, go_on = threading.Event(), threading.Event()
 
     def before_call(operation: str, path: str) -> None:
@@ -64,14 +64,14 @@ async def test_many_who_wait_share_an_fsync() -> None:
             inside.set()
             go_on.wait(5)
 
-    async with running(room) as persister:
-        syncs = room.fs.calls["sync"]
-        room.fs.before_call = before_call
+    async with running(meta) as persister:
+        syncs = meta.fs.calls["sync"]
+        meta.fs.before_call = before_call
         answered = 0
 
         async def change(number: int) -> None:
             nonlocal answered
-            room.topics.put(TopicConfig(f"T{number}"))
+            meta.topics.put(TopicConfig(f"T{number}"))
             await persister.wait()
             answered += 1
 
@@ -84,44 +84,44 @@ async def test_many_who_wait_share_an_fsync() -> None:
             assert answered == 0  # what came during an fsync waits for the next one
             go_on.set()
         assert answered == 50
-        assert room.fs.calls["sync"] - syncs == 2
+        assert meta.fs.calls["sync"] - syncs == 2
 
 
 async def test_a_failed_fsync_is_an_error_for_those_who_wait_for_it(caplog: pytest.LogCaptureFixture) -> None:
-    room = Room()
-    async with running(room) as persister:
-        room.fs.faults.fail("sync")
-        room.topics.put(TopicConfig("T"))
+    meta = MetadataDir()
+    async with running(meta) as persister:
+        meta.fs.faults.fail("sync")
+        meta.topics.put(TopicConfig("T"))
         with pytest.raises(StoreError, match="read-only until a restart"):
             await persister.wait()
         with pytest.raises(StoreError, match="read-only until a restart"):
-            room.topics.put(TopicConfig("U"))
+            meta.topics.put(TopicConfig("U"))
         with pytest.raises(StoreError, match="read-only until a restart"):
             await persister.wait()
     assert "metadata not synced" in caplog.text
 
 
 async def test_offsets_are_appended_by_interval() -> None:
-    room = Room(options(flush_consumer_offset_interval=10))
-    async with running(room):
+    meta = MetadataDir(options(flush_consumer_offset_interval=10))
+    async with running(meta):
         for queue_id in range(2500):
-            room.offsets.commit("g", "T", queue_id, queue_id)
-        await until(lambda: not room.offsets.dirty)
-        await until(lambda: len(Room(fs=room.fs.killed()).offsets.table().get("T@g", {})) == 2500)
+            meta.offsets.commit("g", "T", queue_id, queue_id)
+        await until(lambda: not meta.offsets.dirty)
+        await until(lambda: len(MetadataDir(fs=meta.fs.killed()).offsets.table().get("T@g", {})) == 2500)
 
 
-def commit_1_000_each(room: Room, groups: int, base: int = 0) -> None:
+def commit_1_000_each(meta: MetadataDir, groups: int, base: int = 0) -> None:
     for number in range(1_000 * groups):
         topic, queue_id = number // groups % 100, number // groups // 100
-        room.offsets.commit(f"group{number % groups}", f"topic{topic}", queue_id, base + number)
+        meta.offsets.commit(f"group{number % groups}", f"topic{topic}", queue_id, base + number)
 
 
 async def test_100_000_offsets_go_in_small_steps_with_turns_of_the_loop_between() -> None:
-    room = Room()
-    persister = Persister(room.metadata, room.options)
-    room.journal.on_append = persister.appended
+    meta = MetadataDir()
+    persister = Persister(meta.metadata, meta.options)
+    meta.journal.on_append = persister.appended
     steps: list[int] = []
-    room.journal.on_append = lambda: steps.append(room.fs.used())
+    meta.journal.on_append = lambda: steps.append(meta.fs.used())
     turns: list[int] = []
 
     async def other_work() -> None:
@@ -129,8 +129,8 @@ async def test_100_000_offsets_go_in_small_steps_with_turns_of_the_loop_between(
             turns.append(len(steps))
             await trio.lowlevel.checkpoint()
 
-    commit_1_000_each(room, 100)
-    start = room.fs.used()
+    commit_1_000_each(meta, 100)
+    start = meta.fs.used()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(other_work)
         await persister.append_offsets()
@@ -140,63 +140,63 @@ async def test_100_000_offsets_go_in_small_steps_with_turns_of_the_loop_between(
     assert max(sizes) < 32 * SLICE, "bytes that one turn of the loop appends"
     # Two of one and then two of the other is what trio's random order makes of taking turns.
     assert max(after - before for before, after in pairwise(turns)) <= 2, "appends between two turns of others"
-    room.kill()
-    assert sum(map(len, room.offsets.table().values())) == 100_000
-    assert room.offsets.query("group99", "topic99", 9) == 99_999
+    meta.kill()
+    assert sum(map(len, meta.offsets.table().values())) == 100_000
+    assert meta.offsets.query("group99", "topic99", 9) == 99_999
 
 
 async def test_offsets_that_change_again_and_again_take_bounded_room(monkeypatch: pytest.MonkeyPatch) -> None:
     # The journal is compacted early, so that few offsets are enough.
     monkeypatch.setattr("broker.meta.journal.COMPACT_MIN_BYTES", 1024)
-    alone = Room()
+    alone = MetadataDir()
     commit_1_000_each(alone, 10)
     changed = alone.offsets.take_changed()
     for start in range(0, len(changed), SLICE):
         alone.offsets.append_changed(changed[start : start + SLICE])
     one_interval = alone.fs.used()
-    room = Room()
+    meta = MetadataDir()
     intervals, most = 9, 0
-    async with running(room) as persister:
+    async with running(meta) as persister:
         for number in range(intervals):
-            commit_1_000_each(room, 10, number)
+            commit_1_000_each(meta, 10, number)
             await persister.append_offsets()
             await persister.wait()
-            most = max(most, room.fs.used())
-            await until(lambda: not room.journal.wants_compaction)
-        snapshot = max(room.fs.size(path) for path in room.fs.paths() if "snapshot" in path)
+            most = max(most, meta.fs.used())
+            await until(lambda: not meta.journal.wants_compaction)
+        snapshot = max(meta.fs.size(path) for path in meta.fs.paths() if "snapshot" in path)
     assert one_interval < 32 * 10_000
     # The journals up to the threshold and what came while the snapshot was written, and the snapshot.
     assert most < (COMPACT_FACTOR + 1) * snapshot + 2 * one_interval < intervals * one_interval / 2
-    room.power_loss()
-    assert room.offsets.query("group9", "topic99", 9) == 9_999 + intervals - 1
-    assert sum(map(len, room.offsets.table().values())) == 10_000
+    meta.power_loss()
+    assert meta.offsets.query("group9", "topic99", 9) == 9_999 + intervals - 1
+    assert sum(map(len, meta.offsets.table().values())) == 10_000
 
 
 async def test_offsets_that_cannot_be_written_are_tried_again(caplog: pytest.LogCaptureFixture) -> None:
-    room = Room(options(flush_consumer_offset_interval=10))
-    async with running(room):
-        room.fs.capacity = room.fs.used()
-        room.offsets.commit("g", "T", 0, 7)
+    meta = MetadataDir(options(flush_consumer_offset_interval=10))
+    async with running(meta):
+        meta.fs.capacity = meta.fs.used()
+        meta.offsets.commit("g", "T", 0, 7)
         await until(lambda: "consumer offsets not written" in caplog.text)
-        room.fs.capacity = 1 << 40
-        await until(lambda: not room.offsets.dirty)
+        meta.fs.capacity = 1 << 40
+        await until(lambda: not meta.offsets.dirty)
     assert caplog.text.count("consumer offsets not written") == 1
-    room.kill()
-    assert room.offsets.query("g", "T", 0) == 7
+    meta.kill()
+    assert meta.offsets.query("g", "T", 0) == 7
 
 
 async def test_close_appends_the_last_offsets() -> None:
-    room = Room()
-    async with running(room) as persister:
-        room.offsets.commit("g", "T", 0, 7)
+    meta = MetadataDir()
+    async with running(meta) as persister:
+        meta.offsets.commit("g", "T", 0, 7)
     await persister.close()
-    room.power_loss()
-    assert room.offsets.query("g", "T", 0) == 7
+    meta.power_loss()
+    assert meta.offsets.query("g", "T", 0) == 7
 
 
 async def test_after_the_stop_waiting_is_an_error() -> None:
-    room = Room()
-    async with running(room) as persister:
+    meta = MetadataDir()
+    async with running(meta) as persister:
         pass
     with pytest.raises(StoreError, match="stopping"):
         await persister.wait()
@@ -205,15 +205,15 @@ async def test_after_the_stop_waiting_is_an_error() -> None:
 async def test_a_hung_disk_delays_the_stop_no_longer_than_the_deadline(
     autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    room = Room()
-    persister = Persister(room.metadata, room.options)
-    room.journal.on_append = persister.appended
+    meta = MetadataDir()
+    persister = Persister(meta.metadata, meta.options)
+    meta.journal.on_append = persister.appended
     go_on = threading.Event()
 
     def hang(operation: str, path: str) -> None:
         go_on.wait(5)
 
-    room.fs.before_call = hang
+    meta.fs.before_call = hang
     await persister.close()
     go_on.set()
     assert "not closed within" in caplog.text
@@ -221,35 +221,35 @@ async def test_a_hung_disk_delays_the_stop_no_longer_than_the_deadline(
 
 async def test_a_long_journal_is_compacted_in_the_background(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    room = Room()
-    async with running(room) as persister:
+    meta = MetadataDir()
+    async with running(meta) as persister:
         attributes = {"filler": "x" * 50_000}
         for number in range(COMPACT_MIN_BYTES // 50_000 + 1):
-            room.topics.put(TopicConfig("T", number, number, attributes=attributes))
+            meta.topics.put(TopicConfig("T", number, number, attributes=attributes))
         await persister.wait()
-        await until(lambda: "metadata.snapshot.1" in room.fs.listdir(DIRECTORY))
+        await until(lambda: "metadata.snapshot.1" in meta.fs.listdir(DIRECTORY))
         await until(lambda: "metadata compacted" in caplog.text)
-        room.topics.put(TopicConfig("U"))
+        meta.topics.put(TopicConfig("U"))
         await persister.wait()
-    assert room.fs.used() < 100_000
-    last = room.topics.get("T")
-    room.power_loss()
-    assert room.topics.get("T") == last
-    assert room.topics.get("U") is not None
+    assert meta.fs.used() < 100_000
+    last = meta.topics.get("T")
+    meta.power_loss()
+    assert meta.topics.get("T") == last
+    assert meta.topics.get("U") is not None
 
 
 async def test_a_compaction_that_fails_costs_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    room = Room()
-    async with running(room) as persister:
-        room.fs.faults.fail("rename")
+    meta = MetadataDir()
+    async with running(meta) as persister:
+        meta.fs.faults.fail("rename")
         for number in range(COMPACT_MIN_BYTES // 50_000 + 1):
-            room.topics.put(TopicConfig("T", number, number, attributes={"filler": "x" * 50_000}))
+            meta.topics.put(TopicConfig("T", number, number, attributes={"filler": "x" * 50_000}))
         await persister.wait()
         await until(lambda: "metadata not compacted" in caplog.text)
-        room.topics.put(TopicConfig("U"))
+        meta.topics.put(TopicConfig("U"))
         await persister.wait()
-    room.power_loss()
-    assert room.topics.get("U") is not None
+    meta.power_loss()
+    assert meta.topics.get("U") is not None
 
 
 async def test_repeat_goes_on_after_an_error(
@@ -272,14 +272,14 @@ async def test_without_a_descriptor_the_change_is_refused_and_synced_later(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("broker.tasks.persist.RETRY_S", 0.001)
-    room = Room()
-    async with running(room) as persister:
-        room.fs.faults.fail("sync", code=errno.EMFILE)
-        room.topics.put(TopicConfig("T"))
+    meta = MetadataDir()
+    async with running(meta) as persister:
+        meta.fs.faults.fail("sync", code=errno.EMFILE)
+        meta.topics.put(TopicConfig("T"))
         with pytest.raises(StoreError, match="cannot be opened"):
             await persister.wait()
         assert "metadata not synced, next try" in caplog.text
         # Nobody waits, and it is synced all the same.
-        await until(lambda: Room(fs=room.fs.crash(Random(1))).topics.get("T") is not None)
-        room.topics.put(TopicConfig("U"))
+        await until(lambda: MetadataDir(fs=meta.fs.crash(Random(1))).topics.get("T") is not None)
+        meta.topics.put(TopicConfig("U"))
         await persister.wait()

@@ -12,7 +12,7 @@ from mqcommon.message.flags import BORN_HOST_V6
 from mqcommon.message.properties import find_property
 from mqcommon.message.record import Record, decode_record
 from remoting.protocol.codes import ResponseCode
-from tests.broker.meta.support import Room, options
+from tests.broker.meta.support import MetadataDir, options
 from tests.broker.store.support import HOST, open_store
 from tests.broker.writing.support import make_sends
 
@@ -21,11 +21,11 @@ V6_HOST = bytes(15) + b"\x01" + (50001).to_bytes(4, "big")
 
 class Desk:
     def __init__(self, *interceptors: Interceptor, **changes: object) -> None:
-        room = Room(options(**changes))
-        self.store = open_store(room.fs, room.clock)
+        meta = MetadataDir(options(**changes))
+        self.store = open_store(meta.fs, meta.clock)
         self.sends = make_sends(
-            self.store, room.topics, room.options, room.clock,
-            stats=BrokerStats(room.clock, now=lambda: 0.0), interceptors=interceptors,
+            self.store, meta.topics, meta.options, meta.clock,
+            stats=BrokerStats(meta.clock, now=lambda: 0.0), interceptors=interceptors,
         )  # fmt: skip
         self.writer = self.sends.writer
 

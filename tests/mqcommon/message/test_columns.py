@@ -128,7 +128,7 @@ def test_records_of_one_size_need_no_walk_and_damage_in_them_is_found() -> None:
     with pytest.raises(ProtocolError, match=f"record 5 at byte {5 * size}: .* of its bytes are missing"):
         record_starts(raw * 5 + longer + raw * (count - 6))
     wrong = raw[:4] + b"????" + raw[8:]
-    with pytest.raises(ProtocolError, match=f"record 5 at byte {5 * size}: its magic is no record's"):
+    with pytest.raises(ProtocolError, match=f"record 5 at byte {5 * size}: its magic is not that of a record"):
         record_starts(raw * 5 + wrong + raw * count)
     assert len(record_starts(raw * 5 + wrong + raw, check_magics=False)) == 7
     with pytest.raises(ProtocolError, match=r"record 1 .* a size of 0 bytes is too small"):
