@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from math import inf
 
 import trio
+from trio.lowlevel import reschedule
 
 from mqcommon.errors import (
     BrokerError,
@@ -221,7 +222,7 @@ class Lane:
             send = pending[0]
             if send.alone:
                 break
-            free_bytes -= send.size
+            free_bytes -= len(send.message.body)  # type: ignore[union-attr]  # only bulk sends have none, and are alone
             if free_bytes < 0:
                 break
             sends.append(pending.popleft())
@@ -327,8 +328,13 @@ class Lane:
             sends[0].finish()
         else:
             for number, send in enumerate(sends):
-                send.result = SendResult(batch, number, 1 if send.failed is None else send.failed.count + 1)
-                send.finish()
+                failed = send.failed
+                send.result = SendResult(batch, number, 1 if failed is None else failed.count + 1)
+                # As `PendingSend.finish`, without a call for each message.
+                task = send.task
+                if task is not None:
+                    send.task = None
+                    reschedule(task, send)  # type: ignore[arg-type]  # all that trio does with it is unwrap()
 
     def _broken(self, sends: list[PendingSend], error: Exception) -> None:
         """A request failed for good. If it had several sends, one of them may be bad: send each one alone."""

@@ -23,12 +23,11 @@ class PendingSend:
     The task is woken with this object as its outcome: trio calls `unwrap`. That saves an object per send.
     """
 
-    __slots__ = ("alone", "deadline", "error", "failed", "message", "result", "rows", "size", "task")
+    __slots__ = ("alone", "deadline", "error", "failed", "message", "result", "rows", "task")
 
     def __init__(self, message: Message | None, rows: list[Row] | None, timeout_s: float, task: Any) -> None:
         self.message = message
         self.rows = rows
-        self.size = len(message.body) if message is not None else 0
         # In seconds from now; the lane turns it into a point in time when it takes the send in.
         self.deadline = timeout_s
         self.task = task
