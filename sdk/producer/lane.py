@@ -12,7 +12,6 @@ from collections.abc import Iterable
 from math import inf
 
 import trio
-from trio.lowlevel import reschedule
 
 from mqcommon.errors import (
     BrokerError,
@@ -29,9 +28,9 @@ from mqcommon.signal import Signal
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
 from sdk.producer.alarm import Alarm
-from sdk.producer.pending import LaneOwner, PendingSend, keep_rows, not_stored, rows_of
+from sdk.producer.pending import LaneOwner, PendingSend, finish_all, keep_rows, not_stored, rows_of
 from sdk.producer.pick import Turns
-from sdk.producer.result import STATUS_OF, SendResult, SendStatus, StoredBatch
+from sdk.producer.result import STATUS_OF, SendStatus, StoredBatch
 from sdk.producer.wire import Row, send_request, stored
 from sdk.retry import FailedTries, Outcome, outcome_of
 from sdk.routes import TopicRoute
@@ -327,14 +326,7 @@ class Lane:
             sends[0].result = batch
             sends[0].finish()
         else:
-            for number, send in enumerate(sends):
-                failed = send.failed
-                send.result = SendResult(batch, number, 1 if failed is None else failed.count + 1)
-                # As `PendingSend.finish`, without a call for each message.
-                task = send.task
-                if task is not None:
-                    send.task = None
-                    reschedule(task, send)  # type: ignore[arg-type]  # all that trio does with it is unwrap()
+            finish_all(sends, batch)
 
     def _broken(self, sends: list[PendingSend], error: Exception) -> None:
         """A request failed for good. If it had several sends, one of them may be bad: send each one alone."""

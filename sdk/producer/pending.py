@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 import trio
+from trio.lowlevel import reschedule
 
 from mqcommon.backoff import Backoff
 from mqcommon.errors import SendFailed, SkylarkError
@@ -41,7 +42,7 @@ class PendingSend:
         """Wake the sender, unless it was cancelled; ``result`` or ``error`` is set."""
         task, self.task = self.task, None
         if task is not None:
-            trio.lowlevel.reschedule(task, self)  # type: ignore[arg-type]  # trio only calls its unwrap()
+            reschedule(task, self)  # type: ignore[arg-type]  # trio only calls its unwrap()
 
     def fail(self, error: Exception) -> None:
         """Wake the sender with an error, unless it has its result already."""
@@ -59,6 +60,16 @@ class PendingSend:
         """The sender was cancelled. A request that was sent already may still store the message."""
         self.task = None
         return trio.lowlevel.Abort.SUCCEEDED
+
+
+def finish_all(sends: list[PendingSend], batch: StoredBatch) -> None:
+    """Wake the senders of single messages, each with its result: as `PendingSend.finish`, without a call for each."""
+    for number, send in enumerate(sends):
+        failed, task = send.failed, send.task
+        send.result = SendResult(batch, number, 1 if failed is None else failed.count + 1)
+        if task is not None:
+            send.task = None
+            reschedule(task, send)  # type: ignore[arg-type]  # all that trio does with it is unwrap()
 
 
 def rows_of(sends: list[PendingSend], new_keys: Callable[[int], list[bytes]]) -> list[Row]:

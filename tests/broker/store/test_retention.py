@@ -106,9 +106,11 @@ def test_decisions(youngest: list[int | None], disk: Disk, rules: RetentionRules
         assert found == Decision()
     if found.forced:
         assert rules.force
-        assert Disk(disk.used - (found.files - 1) * GIB, disk.capacity).is_fuller_than(rules.force_ratio), "less would do"
+        one_less = Disk(disk.used - (found.files - 1) * GIB, disk.capacity)
+        assert one_less.is_fuller_than(rules.force_ratio), "less would do"
     elif rules.force and found.files < min(len(youngest), rules.batch_max):
-        assert not Disk(disk.used - found.files * GIB, disk.capacity).is_fuller_than(rules.force_ratio), "too little goes"
+        left = Disk(disk.used - found.files * GIB, disk.capacity)
+        assert not left.is_fuller_than(rules.force_ratio), "too little goes"
 
 
 @pytest.mark.parametrize(("text", "hours"), [("04", {4}), ("04;16", {4, 16}), (" 4 ; ", {4}), ("00;23", {0, 23})])
