@@ -1,6 +1,6 @@
 """A part of a broker: the requests it handles, its tasks, and what it does when connections close and turns end.
 
-A broker is an ordered list of parts (wiring.py). The daemon starts them in that order and stops them in reverse order.
+A broker is an ordered list of parts (wiring/). The daemon starts them in that order and stops them in reverse order.
 A part overrides the methods it needs; the others are never called.
 """
 
