@@ -30,6 +30,7 @@ from broker.store.store import MessageStore
 from broker.stored_changes import refused_when_not_stored
 from mqcommon.errors import RequestRefused
 from mqcommon.names import MASTER_ID, PERM_READ
+from mqcommon.polling import poll_until
 from remoting.net.channel import Channel
 from remoting.net.server import Handler, failure
 from remoting.protocol.bodies.group import SubscriptionGroupConfig
@@ -108,10 +109,7 @@ class PullHandlers(Part):
     async def stop(self) -> None:
         """Answer all held pulls; returns when that is done, or takes too long."""
         self._held.release()
-        with trio.move_on_after(STOP_TIMEOUT_S):
-            # Polled, since this is rare: an event would have to be set at every answer.
-            while self._held:  # noqa: ASYNC110
-                await trio.sleep(0.005)
+        await poll_until(lambda: not self._held, STOP_TIMEOUT_S)
 
     def channel_closed(self, channel: Channel) -> None:
         """Forget its held pulls."""

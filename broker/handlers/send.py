@@ -28,6 +28,7 @@ from mqcommon.message.flags import COMPRESSED, COMPRESSION_MASK
 from mqcommon.message.ids import encode_host, offset_msg_id
 from mqcommon.message.message import inflated
 from mqcommon.names import check_topic, check_topic_is_sendable, is_retry_topic
+from mqcommon.polling import poll_until
 from remoting.net.channel import Channel
 from remoting.net.server import Handler, HandOver
 from remoting.net.steps import Stepper, Steps
@@ -83,10 +84,7 @@ class SendHandlers(Part):
 
     async def stop(self) -> None:
         """Return when all sends are answered, or that takes too long."""
-        with trio.move_on_after(STOP_TIMEOUT_S):
-            # Polled, since this is rare: an event would have to be set at every answer.
-            while self._durability:  # noqa: ASYNC110
-                await trio.sleep(0.005)
+        await poll_until(lambda: not self._durability, STOP_TIMEOUT_S)
 
     def after_turn(self) -> None:
         """Record the times of this turn's sends."""

@@ -25,6 +25,7 @@ from broker.writing.acks import AckLedger
 from broker.writing.durability import Durability
 from mqcommon.errors import BrokerError, ProtocolError, RemotingError, StoreError
 from mqcommon.names import MASTER_ID
+from mqcommon.polling import poll_until
 from remoting.net.client import RemotingClient
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.headers.pages import FIRST_PAGE, PageRequestHeader
@@ -141,11 +142,9 @@ class PreOnline:
 
     async def _is_copied_to(self, host: str) -> None:
         """Return when a slave at ``host`` reports, or when that takes too long."""
-        with trio.move_on_after(COPYING_S) as limit:
-            # Polled, since this is rare: an event would have to be set at every report.
-            while not any(  # noqa: ASYNC110
-                slave.acked >= 0 and slave.addr.rpartition(":")[0] == host for slave in self._acks.slaves()
-            ):
-                await trio.sleep(COPYING_POLL_S)
-        if limit.cancelled_caught:
+
+        def copies() -> bool:
+            return any(slave.acked >= 0 and slave.addr.rpartition(":")[0] == host for slave in self._acks.slaves())
+
+        if not await poll_until(copies, COPYING_S, COPYING_POLL_S):
             logger.warning("the slave at %s does not copy the log; sends may find no slave at first", host)

@@ -23,6 +23,7 @@ from broker.store.log.commitlog import CommitLog
 from broker.writing.acks import AckLedger
 from mqcommon.addresses import split_address
 from mqcommon.errors import FileClosed, ProtocolError
+from mqcommon.polling import poll_until
 from mqcommon.signal import Signal
 from remoting.net.transport import Listener, Transport
 
@@ -69,10 +70,7 @@ class Master:
 
     async def drain(self, timeout_s: float) -> None:
         """Wait until all slaves have the whole log, or until the timeout."""
-        with trio.move_on_after(timeout_s):
-            # Polled, since this is rare: an event would have to be set at every report.
-            while any(connection.behind for connection in self._connections):  # noqa: ASYNC110
-                await trio.sleep(0.005)
+        await poll_until(lambda: not any(connection.behind for connection in self._connections), timeout_s)
 
     async def _serve(self, transport: Transport) -> None:
         addr = transport.remote

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import trio
 
 from mqcommon.errors import ProtocolError, RequestRefused
+from mqcommon.polling import poll_until
 from remoting.net.channel import Channel
 from remoting.net.connection_limit import ConnectionBudget
 from remoting.net.sockets import listen
@@ -132,11 +133,9 @@ class Server:
 
     async def drain(self, timeout_ms: float) -> bool:
         """Wait until nothing is in flight, at most ``timeout_ms``; whether that was reached."""
-        with trio.move_on_after(timeout_ms / 1000) as scope:
-            # This runs once in a process's life; an event would cost every answer something.
-            while self._slow_running or not all(channel.idle for channel in self.channels):  # noqa: ASYNC110
-                await trio.sleep(0.005)
-        return not scope.cancelled_caught
+        return await poll_until(
+            lambda: not self._slow_running and all(channel.idle for channel in self.channels), timeout_ms / 1000
+        )
 
     async def _accept(self, listener: Listener) -> None:
         assert self._nursery is not None

@@ -90,7 +90,9 @@ async def room_is_made(cluster: Cluster, broker: Daemon, disk: Path) -> None:
         return usage.used <= 0.85 * (usage.used + usage.free)
 
     async with Admin(cluster.nameserver) as admin:
-        await admin.update_broker_config(broker.addr, {"cleanFileForciblyEnable": "true"})
+        # What grows while it cleans is cleaned in its next round.
+        often = {"cleanFileForciblyEnable": "true", "cleanResourceInterval": "1000"}
+        await admin.update_broker_config(broker.addr, often)
         await admin.delete_expired_commit_log(broker.addr)
     async with Producer(cluster.nameserver, retries=0) as producer:
 
