@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -177,12 +178,36 @@ def stop(daemons: Iterable[Daemon]) -> list[str]:
     return problems
 
 
+class ReservedPort(int):
+    """A port that no other process gets from `free_port` while this object lives.
+
+    A socket is bound to it and does not listen. A daemon can listen there all the same: both have SO_REUSEADDR.
+    """
+
+    _holder: socket.socket
+
+    def __new__(cls, wanted: int) -> "ReservedPort":
+        """Raises OSError when the port is in use or reserved."""
+        holder = socket.socket()
+        try:
+            holder.bind((HOST, wanted))
+        except OSError:
+            holder.close()
+            raise
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        port = super().__new__(cls, wanted)
+        port._holder = holder
+        return port
+
+    def __del__(self) -> None:
+        self._holder.close()
+
+
 def free_port() -> int:
-    """A port on which nothing listens now."""
+    """A port on which nothing listens. It stays reserved while the returned object is kept."""
     while True:
-        port = random.choice(FREE_PORTS)
-        if not in_use(port):
-            return port
+        with suppress(OSError):
+            return ReservedPort(random.choice(FREE_PORTS))
 
 
 def in_use(port: int) -> bool:

@@ -1,5 +1,8 @@
 # Sourced by the other scripts, from the root of the repository: step, make_venv, explain_java.
 
+# Every daemon would compile all of its modules at each start.
+unset PYTHONDONTWRITEBYTECODE
+
 # step TITLE COMMAND...: run a long command quietly; show that it lives, and its output only when it fails.
 step() {
     local title=$1 log pid traps line start=$SECONDS told=0 status=0

@@ -327,11 +327,11 @@ class Recovery:
     def _next_record(self, offset: int) -> int:
         """Where the next sound record at or after ``offset`` begins; 0 if there is none nearby.
 
-        A killed process leaves at most one torn record, with nothing after it.
+        A killed process leaves at most one torn record or batch, with nothing after it.
         """
         end = min(offset + _LOOK_BEYOND_BYTES, self._log.chain.end)
         for segment in self._log.chain.between(offset, end):
-            found = LogFile(segment.path, segment.base, segment.file).next_sound(offset, end)
+            found = LogFile(segment.path, segment.base, segment.file).next_sound(offset, end, torn=offset)
             if found is not None:
                 return found
         return 0

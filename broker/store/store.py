@@ -256,7 +256,7 @@ class MessageStore(DurableStore):
         made = make_batch_records(
             head, queue.topic_tail, messages, sizes, lengths, suffix, start, queue_offset, self._tag_codes.of
         )
-        log.write(start, made.records)
+        log.write_batch(start, made.records)
         queue.append_many(made.entries)
         self._written(queue, len(messages), total)
         return BatchPutResult(made.physical_offsets, queue_offset, start + total, now)

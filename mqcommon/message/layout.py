@@ -19,6 +19,8 @@ from mqcommon.message.flags import BORN_HOST_V6, HOSTS_V6, STORE_HOST_V6
 MAGIC_V1: Final = 0xDAA320A7
 MAGIC_V2: Final = 0xDAA320AB
 BLANK_MAGIC: Final = 0xCBD43194
+# Skylark's own: a batch begins with its size and this until all of its bytes are written.
+UNFINISHED_MAGIC: Final = 0xDAA320FF
 MAX_TOPIC_V1 = 127
 MAX_PROPERTIES = 32_767
 # RocketMQ keeps 31 bits of a CRC32.

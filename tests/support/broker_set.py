@@ -93,9 +93,10 @@ async def broker_set(
 ) -> AsyncIterator[BrokerSet]:
     """A set that is registered, its slaves in sync. ``program`` runs instead of the command ``broker``."""
     namesrv = namesrv_daemon(home)
+    ha_port = free_port()
     common = (*SMALL, "--broker-name", NAME, *options)
     master = broker_daemon(
-        home, "master", namesrv.addr, 0, *common, "--broker-role", role, "--ha-listen-port", str(free_port()),
+        home, "master", namesrv.addr, 0, *common, "--broker-role", role, "--ha-listen-port", str(ha_port),
         *master_options,
     )  # fmt: skip
     made = BrokerSet(home, namesrv, master, [

@@ -121,7 +121,7 @@ class Verification:
 
     def _look_past(self, file: LogFile, at: int, reason: str) -> int | None:
         """There is no sound record at ``at``: the log ends there, or it is damaged up to the next sound record."""
-        following = self._log.next_sound(at + 1)
+        following = self._log.next_sound_after(at)
         if following is None:
             self._report.log_end = at
             if reason:

@@ -1,7 +1,7 @@
 """Read-only access to the commit log's files, however damaged they are."""
 
 from broker.store.log.segment import NAME_DIGITS
-from broker.store.log.sound import sound_record
+from broker.store.log.sound import past_torn, sound_record
 from mqcommon.files import FileSystem, MappedFile
 from mqcommon.message.flags import HOSTS_V6
 from mqcommon.message.layout import HEAD_V4, MAGIC_V1, MAGIC_V2, MIN_RECORD, SIZE_MAGIC, STORE_TIME
@@ -23,9 +23,14 @@ class LogFile:
         self.map = map_
         self.view = map_.view
 
-    def next_sound(self, start: int, end: int | None = None) -> int | None:
-        """Physical offset of the first sound record at or after ``start`` (and before ``end``)."""
+    def next_sound(self, start: int, end: int | None = None, *, torn: int | None = None) -> int | None:
+        """Physical offset of the first sound record at or after ``start`` (and before ``end``).
+
+        ``torn``: where the sound records ended. The records of a batch that was being written there do not count.
+        """
         view, base = self.view, self.base
+        if torn is not None and base <= torn < self.end:
+            start = max(start, base + past_torn(view, torn - base))
         first = max(start - base, 0) + _MAGIC_AT
         stop = self.size if end is None else min(end - base, self.size)
         found = sorted(at for magic in _MAGICS if (at := view.find(magic, first, stop)) >= 0)
@@ -65,10 +70,10 @@ class LogFiles:
         """The file that holds ``offset``; in a gap, the next file."""
         return next((file for file in self.files if file.end > offset), None)
 
-    def next_sound(self, start: int) -> int | None:
-        """Physical offset of the first sound record at or after ``start``, in any file."""
+    def next_sound_after(self, torn: int) -> int | None:
+        """Physical offset of the first sound record after ``torn``, where the sound records ended, in any file."""
         for file in self.files:
-            if file.end > start and (found := file.next_sound(start)) is not None:
+            if file.end > torn + 1 and (found := file.next_sound(torn + 1, torn=torn)) is not None:
                 return found
         return None
 

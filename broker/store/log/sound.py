@@ -17,7 +17,7 @@ from typing import Protocol
 from zlib import crc32
 
 from mqcommon.errors import ProtocolError
-from mqcommon.message.layout import BLANK_BYTES
+from mqcommon.message.layout import BLANK_BYTES, SIZE_MAGIC, UNFINISHED_MAGIC
 from mqcommon.message.record import Record, decode_record
 
 # A disk writes a sector whole or not at all. A page of the page cache is a multiple of it.
@@ -81,6 +81,18 @@ def torn_reason(view: _View, at: int, record: Record, *, lost_sectors: bool) -> 
         if not any(view[sector : sector + SECTOR_BYTES]):
             return f"a sector of zeros in the properties, at byte {sector - at} of the record"
     return ""
+
+
+def past_torn(view: _View, at: int) -> int:
+    """The byte up to which the bytes at ``at``, which are no sound record, may hold whole records and yet be torn.
+
+    That is the end of a batch which was being written, else ``at``.
+    """
+    head = view[at : at + BLANK_BYTES]
+    if len(head) < BLANK_BYTES:
+        return at
+    size, magic = SIZE_MAGIC.unpack(head)
+    return at + int(size) if magic == UNFINISHED_MAGIC else at
 
 
 def sealed(properties: bytes) -> bytes:

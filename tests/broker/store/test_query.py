@@ -2,6 +2,7 @@
 
 import struct
 from bisect import bisect_left, bisect_right
+from itertools import accumulate, pairwise
 
 import pytest
 from hypothesis import given
@@ -188,15 +189,30 @@ def test_any_times_of_a_short_queue_are_searched_exactly(times: list[int]) -> No
         assert bounds(store, time_ms) == expected(times, time_ms)
 
 
-@given(st.data())
-def test_clocks_set_back_hide_no_message(data: st.DataObject) -> None:
-    """Times that rise, but for some points where the clock was set back."""
-    count = data.draw(st.integers(300, 900))
-    pieces = data.draw(st.lists(st.integers(2 * count // 64 + 2, count), min_size=1, max_size=6))
-    starts = data.draw(st.lists(st.integers(0, 3000), min_size=len(pieces), max_size=len(pieces)))
-    times = [start + n for size, start in zip(pieces, starts, strict=True) for n in range(size)][:count]
+@st.composite
+def times_with_steps_back(draw: st.DrawFn) -> list[int]:
+    """Times that rise, but for some points where the clock was set back.
+
+    The pieces between are longer, and the steps back larger, than the distance between two places that a search looks
+    at: smaller ones it does not promise to see.
+    """
+    count = draw(st.integers(300, 900))
+    distance = 2 * count // 64 + 2
+    ends = accumulate(draw(st.lists(st.integers(distance, count), max_size=5)))
+    cuts = [0, *(end for end in ends if end <= count - distance), count]
+    times: list[int] = []
+    for begin, end in pairwise(cuts):
+        start = draw(st.integers(0, 3000))
+        if times and times[-1] - distance < start < times[-1]:
+            start = times[-1]
+        times += range(start, start + end - begin)
+    return times
+
+
+@given(times_with_steps_back(), st.lists(st.integers(-1, 4000), min_size=1, max_size=20))
+def test_clocks_set_back_hide_no_message(times: list[int], wanted: list[int]) -> None:
     queue_times = dict(enumerate(times))
-    for time_ms in data.draw(st.lists(st.integers(-1, 4000), min_size=1, max_size=20)):
+    for time_ms in wanted:
         lower, upper = expected(times, time_ms)
         assert first_at_least(queue_times.__getitem__, 0, len(times), time_ms) == lower
         back = first_at_least(lambda n: -times[len(times) - 1 - n], 0, len(times), -time_ms)

@@ -1,14 +1,18 @@
 """What a start does after a kill or a power loss; test_schedules.py and test_damage.py have all that can happen."""
 
+import mmap
 from dataclasses import replace
 from random import Random
 
 import pytest
 
+from broker.commands.verify_store import verify
 from broker.store.store import MessageStore
+from mqcommon.errors import StoreCorrupt
 from mqcommon.message.flags import BORN_HOST_V6
 from mqcommon.message.ids import encode_host
-from tests.broker.store.support import SMALL, bodies, new_store, open_store, put
+from mqcommon.message.layout import SIZE_MAGIC, UNFINISHED_MAGIC
+from tests.broker.store.support import SMALL, bodies, new_store, open_store, put, put_batch
 from tests.support.clock import ManualClock
 from tests.support.memory_files import MemoryFiles
 
@@ -80,6 +84,66 @@ def test_a_torn_tail_is_cut_reported_and_never_seen_again() -> None:
     put(store, "t", 0, b"other")
     store = open_store(fs.killed())
     assert bodies(store, "t", 0) == [b"whole", b"other"]
+
+
+class WrittenIn:
+    """A view of the log that notes the order of writes."""
+
+    def __init__(self, view: mmap.mmap) -> None:
+        self._view = view
+        self.writes: list[tuple[int, int]] = []
+
+    def __setitem__(self, part: slice, data: bytes) -> None:
+        self.writes.append((part.start, part.stop))
+        self._view[part] = data
+
+
+def test_a_batch_begins_with_its_first_8_bytes_when_all_of_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = open_store(MemoryFiles())
+    put(store, "t", 0, b"0")
+    start = store.log.end
+    segment = store.log.chain.segments[0]
+    noted = WrittenIn(segment.file.view)
+    monkeypatch.setattr(store.log, "_view", noted)
+    put_batch(store, "t", 0, [b"1", b"2", b"3"])
+    assert noted.writes == [(start, start + 8), (start + 8, store.log.end), (start, start + 8)]
+    assert bodies(store, "t", 0) == [b"0", b"1", b"2", b"3"]
+
+
+@pytest.mark.parametrize("missing", [0, 27, 63, 150, 300])
+def test_a_kill_while_a_batch_is_written_is_no_damage(missing: int) -> None:
+    """A copy may write its first bytes last: whole records follow torn ones, in a batch that was not acknowledged."""
+    fs = MemoryFiles()
+    store = open_store(fs)
+    put(store, "t", 0, b"before")
+    store.checkpoint()
+    start = store.log.end
+    put_batch(store, "t", 0, [b"%d" % n * 30 for n in range(8)])
+    size = store.log.end - start
+    view = store.log.chain.segments[0].file.view
+    view[start : start + 8] = SIZE_MAGIC.pack(size, UNFINISHED_MAGIC)
+    view[start + 8 : start + 8 + missing] = bytes(missing)
+    fs = fs.killed()
+    lines: list[str] = []
+    assert verify(fs, SMALL, repair=False, say=lines.append), lines
+    store = new_store(fs)
+    report = store.open()
+    assert report.end == start and report.torn_reason
+    assert bodies(store, "t", 0) == [b"before"]
+    put_batch(store, "t", 0, [b"after"])
+    assert bodies(open_store(fs.killed()), "t", 0) == [b"before", b"after"]
+
+
+def test_what_follows_an_unfinished_batch_is_damage() -> None:
+    fs = MemoryFiles()
+    store = open_store(fs)
+    start = store.log.end
+    put_batch(store, "t", 0, [b"1", b"2"])
+    size = store.log.end - start
+    put(store, "t", 0, b"after")
+    store.log.chain.segments[0].file.view[start : start + 8] = SIZE_MAGIC.pack(size, UNFINISHED_MAGIC)
+    with pytest.raises(StoreCorrupt):
+        new_store(fs.killed()).open()
 
 
 @pytest.mark.parametrize("kind", ["consumequeue", "index", "checkpoint"])
