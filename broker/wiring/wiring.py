@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from broker.assembly import closed_of, handlers_of
 from broker.client_port import ClientPort, OpenConnections
+from broker.delivery.delay.part import DelayedDelivery
 from broker.delivery.hold import HeldPulls
 from broker.handlers.admin_clean import CleanHandlers
 from broker.handlers.admin_config import ConfigHandlers
@@ -62,6 +63,10 @@ def wire(
     replicated = wire_replication(core, ha_listeners, listen_ha)
     cleaner = Cleaner(store, Removal(core.fs, options.store_path_root_dir, store), core.flusher, options, core.clock)
     answering = (core.cold, *_answering(core, replicated, cleaner), *replicated.others)
+    delayed = DelayedDelivery(
+        store, core.writer, options.delay_levels, core.metadata.delay_offsets, core.clock,
+        lambda: core.role.now.is_master and replicated.members.is_lowest, core.flusher.flush, core.turn_end,
+    )  # fmt: skip
     quick, slow = handlers_of(answering, core.stepper, core.cold.guarded)
     server = Server(
         quick,
@@ -76,8 +81,8 @@ def wire(
         connections=connection_budget(options.max_connections, OTHER_DESCRIPTORS),
     )
     parts = (
-        replicated.log, core.flusher, core.persister, cleaner, PagesAhead(store.log), OpenConnections(server),
-        *answering, ClientPort(server, listeners), _registrar(core, replicated),
+        replicated.log, core.flusher, core.persister, cleaner, PagesAhead(store.log), delayed,
+        OpenConnections(server), *answering, ClientPort(server, listeners), _registrar(core, replicated),
     )  # fmt: skip
     core.turn_end.serve(parts)
     return Wiring(parts, core.identity.addr)
