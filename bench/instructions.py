@@ -24,7 +24,8 @@ from bench.send_pull import QUEUES, TOPIC, requests
 from remoting.net.client import open_client
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import FLAG_RESPONSE, Command
-from scripts.daemons import HOST, ROOT, Daemon, broker_daemon, free_port, in_use, stop
+from scripts.daemons import ROOT, Daemon, broker_daemon, stop
+from scripts.ports import HOST, free_port, in_use
 
 IN_FLIGHT = 64
 WARM_UP = 2_000

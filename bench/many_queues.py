@@ -28,7 +28,7 @@ from remoting.protocol.bodies.topic import TopicConfig
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import Command
 from remoting.protocol.frame import encode
-from scripts.daemons import free_port
+from scripts.ports import free_port
 
 STOP_TIMEOUT_S = 120
 

@@ -32,7 +32,7 @@ from mqcommon.message.ids import UniqueKeys, encode_host
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import Command
 from remoting.protocol.frame import encode
-from scripts.daemons import free_port
+from scripts.ports import free_port
 
 GIB, MIB = 1 << 30, 1 << 20
 HOST = encode_host("127.0.0.1", 10911)

@@ -19,7 +19,7 @@ from bench.harness import Row, row, show
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import Command
 from remoting.protocol.frame import encode
-from scripts.daemons import free_port
+from scripts.ports import free_port
 
 IDLE_S = 2.0
 

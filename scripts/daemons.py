@@ -4,26 +4,21 @@ The quickstart, the end-to-end tests and some benches start their clusters with 
 """
 
 import os
-import random
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-HOST = "127.0.0.1"
+from scripts.ports import HOST, ReservedPort, reserve_if_free
+
 READY_TIMEOUT_S = 30
 STOP_TIMEOUT_S = 20
 POLL_S = 0.01
 BIN = Path(sys.executable).parent
 ROOT = Path(__file__).resolve().parents[1]
-# Below the range of ports for outgoing connections, so that no other process takes a port while its daemon is down, and
-# no client that tries it connects to itself.
-FREE_PORTS = range(20_000, 32_000)
 # Both daemons log this when they begin to answer requests.
 READY_LINE = b" serves at "
 
@@ -40,6 +35,7 @@ class Daemon:
     command: Sequence[str]
     port: int
     log: Path
+    reservation: ReservedPort | None = field(default=None, repr=False)
     _process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
     _log_start: int = 0
 
@@ -131,17 +127,17 @@ class Daemon:
 
 def namesrv_daemon(home: Path, name: str = "namesrv", port: int = 0, *options: str) -> Daemon:
     """A NameServer whose files are in ``home``."""
-    port = port or free_port()
+    port, reservation = reserve_if_free(port)
     command = [
         str(BIN / "namesrv"), "--listen-port", str(port), "--bind-address", HOST,
         "--kv-config-path", str(home / f"{name}.json"), *options,
     ]  # fmt: skip
-    return Daemon(name, command, port, home / f"{name}.log")
+    return Daemon(name, command, port, home / f"{name}.log", reservation)
 
 
 def broker_daemon(home: Path, name: str, nameserver: str, port: int = 0, *options: str) -> Daemon:
     """A broker whose store is in ``home``; ``options`` go to its command line."""
-    port = port or free_port()
+    port, reservation = reserve_if_free(port)
     command = [
         str(BIN / "broker"), "--listen-port", str(port), "--bind-address", HOST, "--broker-ip1", HOST,
         # By default this is the listen port minus 2, which another daemon may have when free_port chose the ports.
@@ -151,7 +147,7 @@ def broker_daemon(home: Path, name: str, nameserver: str, port: int = 0, *option
         "--disk-space-warning-level-ratio", "100", "--clean-file-forcibly-enable", "false",
         "--file-reserved-time", "1000000", *options,
     ]  # fmt: skip
-    return Daemon(name, command, port, home / f"{name}.log")
+    return Daemon(name, command, port, home / f"{name}.log", reservation)
 
 
 def wait_ready(daemons: Iterable[Daemon]) -> None:
@@ -176,41 +172,3 @@ def stop(daemons: Iterable[Daemon]) -> list[str]:
         except DaemonFailed as error:
             problems.append(str(error))
     return problems
-
-
-class ReservedPort(int):
-    """A port that no other process gets from `free_port` while this object lives.
-
-    A socket is bound to it and does not listen. A daemon can listen there all the same: both have SO_REUSEADDR.
-    """
-
-    _holder: socket.socket
-
-    def __new__(cls, wanted: int) -> "ReservedPort":
-        """Raises OSError when the port is in use or reserved."""
-        holder = socket.socket()
-        try:
-            holder.bind((HOST, wanted))
-        except OSError:
-            holder.close()
-            raise
-        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        port = super().__new__(cls, wanted)
-        port._holder = holder
-        return port
-
-    def __del__(self) -> None:
-        self._holder.close()
-
-
-def free_port() -> int:
-    """A port on which nothing listens. It stays reserved while the returned object is kept."""
-    while True:
-        with suppress(OSError):
-            return ReservedPort(random.choice(FREE_PORTS))
-
-
-def in_use(port: int) -> bool:
-    """Whether something listens there."""
-    with socket.socket() as probe:
-        return probe.connect_ex((HOST, port)) == 0

@@ -8,7 +8,7 @@ from mqcommon.addresses import split_address
 from remoting.net.sockets import listen
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
-from scripts.daemons import free_port
+from scripts.ports import free_port
 from tests.broker.running import pull_request, running, send_request
 
 TABLES = (RequestCode.GET_TIMER_CHECK_POINT, RequestCode.GET_TIMER_METRICS, RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)
@@ -16,7 +16,7 @@ TABLES = (RequestCode.GET_TIMER_CHECK_POINT, RequestCode.GET_TIMER_METRICS, Requ
 
 async def test_the_same_is_served_there() -> None:
     port = free_port()
-    async with running(fast_listen_port=int(port)) as (client, addr):
+    async with running(fast_listen_port=port) as (client, addr):
         assert split_address(addr)[1] != port
         fast = f"127.0.0.1:{port}"
         for code in (*TABLES, RequestCode.GET_ALL_TOPIC_CONFIG):
@@ -28,8 +28,8 @@ async def test_the_same_is_served_there() -> None:
 
 
 async def test_it_follows_the_other_port() -> None:
-    port, ha_port = free_port(), free_port()
-    async with running(listen_port=int(port), fast_listen_port=-1, ha_listen_port=int(ha_port)) as (client, addr):
+    port = free_port()
+    async with running(listen_port=port, fast_listen_port=-1, ha_listen_port=free_port()) as (client, addr):
         assert addr == f"127.0.0.1:{port}"
         assert (await client.invoke(f"127.0.0.1:{port - 2}", send_request("t", b"x"))).code == ResponseCode.SUCCESS
 

@@ -26,6 +26,8 @@ class Load:
         self.by_broker: Counter[str] = Counter()
         self.failures: list[SendFailed] = []
         self.worst_s = 0.0
+        # By sender.
+        self.ended: Counter[int] = Counter()
         self.stopping = False
         self._topic = topic
         self._name = name
@@ -44,6 +46,8 @@ class Load:
             except SendFailed as error:
                 self.failures.append(error)
                 continue
+            finally:
+                self.ended[sender] += 1
             self.worst_s = max(self.worst_s, trio.current_time() - started)
             self.acked.append((result.queue, result.queue_offset, body))
             self.by_broker[result.queue.broker_name] += 1
@@ -57,6 +61,11 @@ class Load:
         """Wait until that broker has acknowledged so many more."""
         wanted = self.by_broker[broker_name] + count
         await until(lambda: self.by_broker[broker_name] >= wanted, f"{broker_name} acknowledges {count} more sends")
+
+    async def more_from_each_sender(self) -> None:
+        """Wait until every sender has ended the send that is under way now."""
+        before = self.ended.copy()
+        await until(lambda: all(self.ended[sender] > before[sender] for sender in before), "each sender goes on")
 
     def say_worst(self) -> None:
         """For those who run pytest -s; bench/failover.py measures it."""

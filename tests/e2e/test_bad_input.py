@@ -12,7 +12,8 @@ from remoting.net.client import open_client
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import Command
 from remoting.protocol.frame import MAX_FRAME_BYTES, encode
-from scripts.daemons import HOST, Daemon
+from scripts.daemons import Daemon
+from scripts.ports import HOST
 from tests.remoting.protocol.golden import recorded
 from tests.support.cluster import Cluster, running
 from tests.support.waiting import until

@@ -60,7 +60,7 @@ async def test_one_of_two_masters_frozen_costs_no_send_and_gets_none_until_it_an
             try:
                 # Those in flight to the frozen one time out there and are stored elsewhere; all others go on.
                 await until(lambda: load.producer.retried > 0, "sends to the frozen broker are tried elsewhere")
-                await load.more(20_000)
+                await load.more_from_each_sender()
                 stored_before, retried_before = load.by_broker[victim.name], load.producer.retried
                 await load.more(20_000)
                 assert (load.by_broker[victim.name], load.producer.retried) == (stored_before, retried_before)

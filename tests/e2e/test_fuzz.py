@@ -10,7 +10,8 @@ from random import Random
 import pytest
 import trio
 
-from scripts.daemons import BIN, ROOT, Daemon, free_port
+from scripts.daemons import BIN, ROOT, Daemon
+from scripts.ports import free_port
 from tests.e2e.fuzz.honest import TOPIC, Honest
 from tests.e2e.fuzz.streams import stranger
 from tests.e2e.load import check_acknowledged, stored

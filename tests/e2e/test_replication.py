@@ -18,7 +18,8 @@ from mqcommon.errors import RemotingError
 from mqcommon.message.queue import MessageQueue
 from remoting.net.client import open_client
 from remoting.protocol.headers.pages import PageRequestHeader
-from scripts.daemons import Daemon, free_port
+from scripts.daemons import Daemon
+from scripts.ports import free_port
 from sdk import Admin, Message, Producer, PullConsumer, SendStatus
 from tests.e2e.load import Load, check_acknowledged, check_order_and_uniqueness, stored
 from tests.support.broker_set import NAME, BrokerSet, broker_set

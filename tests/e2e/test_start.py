@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from scripts.daemons import BIN, HOST, Daemon, broker_daemon, free_port, namesrv_daemon
+from scripts.daemons import BIN, Daemon, broker_daemon, namesrv_daemon
+from scripts.ports import HOST, free_port
 from sdk import Admin, Message, Producer
 from tests.support.cluster import SMALL, running, until_registered
 from tests.support.waiting import until

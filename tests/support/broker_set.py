@@ -10,7 +10,8 @@ from mqcommon.errors import BrokerError, RemotingError
 from remoting.net.client import open_client
 from remoting.protocol.bodies.ha import HARuntimeInfo
 from remoting.protocol.bodies.topic import TopicConfig
-from scripts.daemons import Daemon, broker_daemon, free_port, namesrv_daemon
+from scripts.daemons import Daemon, broker_daemon, namesrv_daemon
+from scripts.ports import reserve
 from sdk import Admin
 from tests.support.cluster import SMALL, Cluster, until_registered, until_route
 from tests.support.waiting import until
@@ -93,10 +94,10 @@ async def broker_set(
 ) -> AsyncIterator[BrokerSet]:
     """A set that is registered, its slaves in sync. ``program`` runs instead of the command ``broker``."""
     namesrv = namesrv_daemon(home)
-    ha_port = free_port()
+    ha_port = reserve()
     common = (*SMALL, "--broker-name", NAME, *options)
     master = broker_daemon(
-        home, "master", namesrv.addr, 0, *common, "--broker-role", role, "--ha-listen-port", str(ha_port),
+        home, "master", namesrv.addr, 0, *common, "--broker-role", role, "--ha-listen-port", str(ha_port.number),
         *master_options,
     )  # fmt: skip
     made = BrokerSet(home, namesrv, master, [

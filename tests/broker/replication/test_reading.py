@@ -11,7 +11,7 @@ from mqcommon.message.queue import MessageQueue
 from remoting.protocol.bodies.topic import TopicConfig
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import Command
-from scripts.daemons import free_port
+from scripts.ports import free_port
 from sdk import Admin, Producer, PullConsumer, PullStatus
 from sdk.consumer import commits, replicas
 from sdk.consumer.result import PullResult
@@ -103,8 +103,8 @@ async def test_reads_go_on_at_the_slave_and_nothing_is_skipped_on_the_masters_re
             assert reader.read_at[-1] == 1
             assert await consumer.max_offset(QUEUE) == 30
             assert await consumer.committed_offset(QUEUE) == 30  # kept by the consumer
-            port, ha_port = int(master.addr.rpartition(":")[2]), free_port()
-            async with broker(left, namesrv_addr=names, listen_port=port, ha_listen_port=int(ha_port)) as again:
+            port = int(master.addr.rpartition(":")[2])
+            async with broker(left, namesrv_addr=names, listen_port=port, ha_listen_port=free_port()) as again:
                 await until(lambda: has_committed(again, 30), "what was kept is committed")
                 await send(names, range(30, 50))
                 await reader.read(50)
@@ -132,8 +132,8 @@ async def test_a_slave_that_is_behind_makes_readers_wait_for_the_master() -> Non
                     # Who comes anew finds what the slave has.
                     again = await consumer.pull(QUEUE, 0, max_count=100)
                     assert [message.body for message in again.messages] == bodies(10)
-                    port, ha_port = int(master.addr.rpartition(":")[2]), free_port()
-                    async with broker(left, namesrv_addr=names, listen_port=port, ha_listen_port=int(ha_port)):
+                    port = int(master.addr.rpartition(":")[2])
+                    async with broker(left, namesrv_addr=names, listen_port=port, ha_listen_port=free_port()):
                         await send(names, range(20, 25))
                         await reader.read(25)
                         assert reader.bodies == bodies(25)
