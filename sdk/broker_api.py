@@ -5,13 +5,16 @@ field. The caller chooses the broker and decides what to do when it does not ans
 remoting/protocol/requests; those that only admin tools use are in `sdk.admin.broker_admin_api`.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mqcommon.errors import BrokerError
 from mqcommon.message.message import MessageExt, decode_messages
+from mqcommon.message.queue import MessageQueue
 from mqcommon.names import MASTER_ID
 from remoting.net.call import call
 from remoting.protocol.bodies.heartbeat import TAG, HeartbeatData
+from remoting.protocol.bodies.lock import LockBatchRequestBody, UnlockBatchRequestBody
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.headers.client import UnregisterClientRequestHeader
 from remoting.protocol.headers.offsets import (
@@ -28,7 +31,8 @@ from remoting.protocol.headers.pull import (
     PullMessageRequestHeader,
 )
 from remoting.protocol.headers.query import QueryMessageRequestHeader, ViewMessageRequestHeader
-from remoting.protocol.requests import offsets, query
+from remoting.protocol.headers.send_back import ConsumerSendMsgBackRequestHeader
+from remoting.protocol.requests import consuming, offsets, query
 from remoting.protocol.requests.clients import HEART_BEAT, UNREGISTER_CLIENT
 from remoting.protocol.requests.pulls import PULL_MESSAGE
 from sdk.endpoint import Endpoint
@@ -148,6 +152,40 @@ async def view_message(broker: Endpoint, physical_offset: int) -> MessageExt:
     if not messages:
         raise BrokerError(ResponseCode.SYSTEM_ERROR, f"no message at offset {physical_offset}", broker.addr)
     return messages[0]
+
+
+# --- messages that were not consumed, and queues with one owner
+
+
+async def send_back(
+    at: Endpoint,
+    group: str,
+    message_physical_offset: int,
+    message_id: str,
+    topic: str,
+    delay_level: int,
+    max_reconsume_times: int,
+) -> None:
+    """Let the broker that stores a message deliver it to the group again later.
+
+    ``delay_level`` 0 lets the broker choose; below 0, or after ``max_reconsume_times``, the message becomes a dead
+    letter. ``message_id`` and ``topic`` are those that the consumer knows, for traces.
+    """
+    header = ConsumerSendMsgBackRequestHeader(
+        message_physical_offset, group, delay_level, message_id, topic, False, max_reconsume_times
+    )
+    await call(at, consuming.CONSUMER_SEND_MSG_BACK, header)
+
+
+async def lock_queues(at: Endpoint, group: str, client_id: str, queues: Sequence[MessageQueue]) -> list[MessageQueue]:
+    """Lock ``queues`` for 60 s, or renew the locks; returns those that the client owns now."""
+    body = LockBatchRequestBody(group, client_id, False, list(queues))
+    return (await call(at, consuming.LOCK_BATCH_MQ, None, body)).body().lock_ok_mq_set
+
+
+async def unlock_queues(at: Endpoint, group: str, client_id: str, queues: Sequence[MessageQueue]) -> None:
+    """Give up the client's locks of ``queues``."""
+    await call(at, consuming.UNLOCK_BATCH_MQ, None, UnlockBatchRequestBody(group, client_id, False, list(queues)))
 
 
 # --- membership
