@@ -6,15 +6,18 @@ process ends, but nothing is skipped.
 """
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from mqcommon.message.message import MessageExt
+from mqcommon.message.queue import MessageQueue
 
 
 class Batch:
     """The messages of one pull. ``taken`` were given to handlers, in order; ``left`` are not consumed yet."""
 
     __slots__ = ("done", "left", "messages", "next_offset", "size_bytes", "taken", "window")
+    # How often handlers of this process have failed; see `Again`.
+    failures: int = 0
 
     def __init__(self, window: "Window", messages: Sequence[MessageExt], next_offset: int, size_bytes: int) -> None:
         self.window = window
@@ -48,13 +51,18 @@ class Batch:
 class Window:
     """What is between the offset to commit and the offset to pull at.
 
-    ``messages`` and ``size_bytes`` count batches in which a message is not consumed.
+    ``messages`` and ``size_bytes`` count batches in which a message is not consumed; ``emptied`` is called when a batch
+    no longer counts. ``is_closed``: the queue is another member's now, or is read again from another offset. What
+    handlers say later about these messages is ignored.
     """
 
-    __slots__ = ("_batches", "messages", "next_offset", "size_bytes")
+    __slots__ = ("_batches", "_emptied", "is_closed", "messages", "mq", "next_offset", "size_bytes")
 
-    def __init__(self, offset: int) -> None:
+    def __init__(self, mq: MessageQueue, offset: int, emptied: Callable[[Batch], None] | None = None) -> None:
         self._batches: deque[Batch] = deque()
+        self._emptied = emptied
+        self.mq = mq
+        self.is_closed = False
         self.next_offset = offset
         self.messages = 0
         self.size_bytes = 0
@@ -76,6 +84,8 @@ class Window:
         batches = self._batches
         while batches and not batches[0].left:
             batches.popleft()
+        if self._emptied is not None:
+            self._emptied(batch)
 
     @property
     def offset(self) -> int:
@@ -90,3 +100,22 @@ class Window:
         for batch in self._batches:
             if batch.left:
                 yield from (message for message, done in zip(batch.messages, batch.done, strict=True) if not done)
+
+
+class Again:
+    """One message of a batch that a handler takes again; it looks like a batch of one. ``failures`` so far."""
+
+    __slots__ = ("_batch", "_number", "done", "failures", "messages", "taken", "window")
+
+    def __init__(self, batch: "Batch | Again", number: int) -> None:
+        self._batch = batch
+        self._number = number
+        self.window: Window = batch.window
+        self.messages: Sequence[MessageExt] = (batch.messages[number],)
+        self.done = bytearray(1)
+        self.taken = 0
+        self.failures: int = batch.failures + 1
+
+    def finish(self, start: int, end: int) -> None:
+        """The message is consumed."""
+        self._batch.finish(self._number, self._number + 1)
