@@ -143,6 +143,7 @@ class PullConsumer:
         While the master is unreachable the offset is kept in the consumer, and committed when the master is back.
         """
         await self._commits.commit(mq, offset)
+        self._member.committed(mq, offset)
 
     # --- messages
 
