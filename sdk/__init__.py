@@ -31,7 +31,9 @@ if TYPE_CHECKING:
     from remoting.protocol.bodies.group import SubscriptionGroupConfig
     from remoting.protocol.bodies.topic import TopicConfig
     from sdk.admin.client import Admin
+    from sdk.consumer.outcome import ConsumeFrom, ConsumeResult, Later
     from sdk.consumer.pull import PullConsumer
+    from sdk.consumer.push import PushConsumer
     from sdk.consumer.result import PullBytes, PullResult, PullStatus
     from sdk.producer.producer import Producer
     from sdk.producer.result import BulkResult, SendResult, SendStatus
@@ -42,7 +44,10 @@ __all__ = [
     "BrokerError",
     "BulkResult",
     "Client",
+    "ConsumeFrom",
+    "ConsumeResult",
     "InvalidArgument",
+    "Later",
     "Message",
     "MessageExt",
     "MessageQueue",
@@ -51,6 +56,7 @@ __all__ = [
     "PullConsumer",
     "PullResult",
     "PullStatus",
+    "PushConsumer",
     "RemotingError",
     "RouteNotFound",
     "SendFailed",
@@ -72,7 +78,9 @@ _HOMES = {
     "remoting.protocol.bodies.group": ("SubscriptionGroupConfig",),
     "remoting.protocol.bodies.topic": ("TopicConfig",),
     "sdk.admin.client": ("Admin",),
+    "sdk.consumer.outcome": ("ConsumeFrom", "ConsumeResult", "Later"),
     "sdk.consumer.pull": ("PullConsumer",),
+    "sdk.consumer.push": ("PushConsumer",),
     "sdk.consumer.result": ("PullBytes", "PullResult", "PullStatus"),
     "sdk.producer.producer": ("Producer",),
     "sdk.producer.result": ("BulkResult", "SendResult", "SendStatus"),

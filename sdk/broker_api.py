@@ -17,6 +17,7 @@ from remoting.protocol.bodies.heartbeat import TAG, HeartbeatData
 from remoting.protocol.bodies.lock import LockBatchRequestBody, UnlockBatchRequestBody
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.headers.client import UnregisterClientRequestHeader
+from remoting.protocol.headers.groups import ConsumerGroupRequestHeader
 from remoting.protocol.headers.offsets import (
     GetMaxOffsetRequestHeader,
     QueryConsumerOffsetRequestHeader,
@@ -33,7 +34,7 @@ from remoting.protocol.headers.pull import (
 from remoting.protocol.headers.query import QueryMessageRequestHeader, ViewMessageRequestHeader
 from remoting.protocol.headers.send_back import ConsumerSendMsgBackRequestHeader
 from remoting.protocol.requests import consuming, offsets, query
-from remoting.protocol.requests.clients import HEART_BEAT, UNREGISTER_CLIENT
+from remoting.protocol.requests.clients import GET_CONSUMER_LIST_BY_GROUP, HEART_BEAT, UNREGISTER_CLIENT
 from remoting.protocol.requests.pulls import PULL_MESSAGE
 from sdk.endpoint import Endpoint
 
@@ -116,9 +117,14 @@ async def earliest_store_time(broker: Endpoint, topic: str, queue_id: int) -> in
     return timestamp if timestamp >= 0 else None
 
 
-async def committed_offset(broker: Endpoint, group: str, topic: str, queue_id: int) -> int | None:
-    """The offset that the group has committed for the queue; None when there is none."""
-    header = QueryConsumerOffsetRequestHeader(group, topic, queue_id, set_zero_if_not_found=False)
+async def committed_offset(
+    broker: Endpoint, group: str, topic: str, queue_id: int, *, zero_if_new: bool = False
+) -> int | None:
+    """The offset that the group has committed for the queue; None when there is none.
+
+    ``zero_if_new``: 0 instead, when the queue still has its first message in memory.
+    """
+    header = QueryConsumerOffsetRequestHeader(group, topic, queue_id, set_zero_if_not_found=zero_if_new)
     answer = await call(broker, offsets.QUERY_CONSUMER_OFFSET, header)
     return None if answer.code == ResponseCode.QUERY_NOT_FOUND else answer.header().offset
 
@@ -194,6 +200,12 @@ async def unlock_queues(at: Endpoint, group: str, client_id: str, queues: Sequen
 async def heartbeat(broker: Endpoint, data: HeartbeatData) -> None:
     """Tell the broker which groups this client is in."""
     await call(broker, HEART_BEAT, None, data)
+
+
+async def consumer_ids(broker: Endpoint, group: str) -> list[str]:
+    """The client ids of the group's consumers that this broker knows. BrokerError when it knows none."""
+    header = ConsumerGroupRequestHeader(group)
+    return (await call(broker, GET_CONSUMER_LIST_BY_GROUP, header)).body().consumer_id_list
 
 
 async def unregister_client(
