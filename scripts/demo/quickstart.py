@@ -20,7 +20,6 @@ import trio
 from scripts.daemons import BIN, POLL_S, ROOT, DaemonFailed, broker_daemon, namesrv_daemon, stop, wait_ready
 from scripts.demo.consuming import Consuming
 from scripts.demo.flights import FLIGHTS, airline_names, carriers_of_csv, flight_messages
-from scripts.demo.flights import FLIGHTS, airline_names, carriers_of_csv, flight_messages
 from scripts.demo.options import Options, parse
 from scripts.demo.progress import wait_shown
 from scripts.demo.publish import Publishing
