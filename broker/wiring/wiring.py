@@ -12,6 +12,9 @@ from broker.assembly import closed_of, handlers_of
 from broker.client_port import ClientPort, OpenConnections
 from broker.delivery.delay.part import DelayedDelivery
 from broker.delivery.hold import HeldPulls
+from broker.delivery.locks.part import QueueLocks
+from broker.delivery.retry.resent import Resent
+from broker.delivery.retry.send_back import SendBack
 from broker.handlers.admin_clean import CleanHandlers
 from broker.handlers.admin_config import ConfigHandlers
 from broker.handlers.admin_groups import GroupHandlers
@@ -100,12 +103,15 @@ def _answering(core: Core, replicated: Replicated, cleaner: Cleaner) -> list[Par
         options.store_path_root_dir, core.fs, store, stats, replicated.stats, core.clock,
         is_active=lambda: replicated.members.is_lowest, waiting=lambda: _waiting(core),
     )  # fmt: skip
+    locks = QueueLocks(core.clock)
     topic_handlers = TopicHandlers(topics, offsets, stats, core.persister.wait, core.flusher.delete_topic)
     parts: list[Part] = [
         SendHandlers(
             core.writer, core.durability, topics, stats.put_times, options, core.store_host, core.stepper,
-            core.turn_end,
+            core.turn_end, Resent(groups, topics, locks.is_ordered),
         ),
+        SendBack(store, core.writer, core.durability, topics, groups, options, core.turn_end),
+        locks,
         PullHandlers(
             store, topics, groups, offsets, clients, held, core.cold, stats, options, in_memory_bytes, core.role,
             replicated.known,
