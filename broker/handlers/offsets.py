@@ -19,6 +19,7 @@ from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import CBOR, Command
 from remoting.protocol.headers.offsets import (
     GetAllConsumerOffsetResponseHeader,
+    GetAllDelayOffsetResponseHeader,
     OffsetResponseHeader,
     TimestampResponseHeader,
 )
@@ -155,8 +156,11 @@ class OffsetHandlers(Part):
         return answer
 
     def get_all_delay(self, channel: Channel, request: Command) -> Command:
-        """45: all delay offsets."""
-        return answer_with(GET_ALL_DELAY_OFFSET, request, self._delay_offsets.table)
+        """45: all delay offsets. The copies of the messages before them are in the log before its present end."""
+        answer = answer_with(GET_ALL_DELAY_OFFSET, request, self._delay_offsets.table)
+        if request.codec == CBOR:
+            answer.ext = {**(answer.ext or {}), **GetAllDelayOffsetResponseHeader(self._store.log.end).to_ext()}
+        return answer
 
     def _all_in_memory(self, topic: str, queue_id: int) -> bool:
         queue = self._store.queues.find(topic, queue_id)

@@ -46,6 +46,13 @@ class Offsets(NamedTuple):
     next_page: PageRequestHeader | None
 
 
+class LevelOffsets(NamedTuple):
+    """Offsets of delay levels. They hold in a log that reaches ``log_end``: what was delivered is before it."""
+
+    table: DelayOffsetTable
+    log_end: int
+
+
 class Master:
     """The master at ``addr``."""
 
@@ -92,9 +99,10 @@ class Master:
             version = DataVersion(0, response.run, response.changes)
         return Offsets(await _body(answer), version, response.is_part, _next_page(answer))
 
-    async def delay_offsets(self) -> DelayOffsetTable:
+    async def delay_offsets(self) -> LevelOffsets:
         """45."""
-        return await _body(await call(self._at, GET_ALL_DELAY_OFFSET))
+        answer = await call(self._at, GET_ALL_DELAY_OFFSET)
+        return LevelOffsets(await _body(answer), answer.header().log_end or 0)
 
     async def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """15: an offset that a group committed here while the master was away."""

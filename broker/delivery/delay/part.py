@@ -43,6 +43,7 @@ SAVE_S = 1.0
 SLICE = 64
 # The most bytes of messages that a slice reads, but always one message.
 SLICE_BYTES = 1 << 20
+MAX_REASON = 500
 # The pause of a level after a failure.
 PAUSE_S = 1.0
 
@@ -52,6 +53,8 @@ class _Level:
     number: int
     delay_ms: int
     progress: Progress
+    # The saved offset as last seen.
+    saved: int
     # When the next message is due, and its offset; known so that an idle level costs nothing.
     head: tuple[int, int] = (-1, 0)
     not_before: float = 0.0
@@ -127,7 +130,7 @@ class DelayedDelivery(Part):
         if active and not self._levels:
             saved = self._offsets.table.offset_table
             self._levels = [
-                _Level(number, delay_ms, Progress(min(saved.get(number, 0), self._end(number))))
+                _Level(number, delay_ms, Progress(min(saved.get(number, 0), self._end(number))), saved.get(number, 0))
                 for number, delay_ms in enumerate(self._delays.delays_ms, 1)
             ]
         elif not active and not self._stopping:
@@ -144,9 +147,11 @@ class DelayedDelivery(Part):
         if self._stopping or trio.current_time() < level.not_before:
             return False
         saved = self._offsets.table.offset_table.get(level.number, 0)
-        if saved > level.progress.next_offset:
-            # A slave that acted for this master delivered them.
-            level.progress = Progress(min(saved, self._end(level.number)))
+        if saved != level.saved:
+            level.saved = saved
+            if saved > level.progress.next_offset:
+                # A slave that acted for this master delivered them.
+                level.progress = Progress(min(saved, self._end(level.number)))
         queue = self._store.queues.find(SCHEDULE_TOPIC, level.queue_id)
         if queue is None or not self._may_be_due(level, queue):
             return False
@@ -219,7 +224,7 @@ class DelayedDelivery(Part):
             if isinstance(error, RequestRefused) and error.code != ResponseCode.MESSAGE_ILLEGAL:
                 raise
             text = "message %d of delay level %d cannot be delivered, it is skipped: %s"
-            logger.error(text, offset, level.number, error)
+            logger.error(text, offset, level.number, str(error)[:MAX_REASON])
 
     def _failed(self, level: _Level, error: Exception) -> None:
         level.not_before = trio.current_time() + PAUSE_S
@@ -252,8 +257,12 @@ class DelayedDelivery(Part):
 
     def _save(self) -> None:
         table, reached = self._offsets.table, self._store.log.flushed
-        safe = {level.number: level.progress.flushed(reached) for level in self._levels}
-        changed = {number: offset for number, offset in safe.items() if offset > table.offset_table.get(number, 0)}
+        changed: dict[int, int] = {}
+        for level in self._levels:
+            safe = level.progress.flushed(reached)
+            # An offset that was taken over a moment ago is looked at first.
+            if safe != level.saved and level.saved == table.offset_table.get(level.number, 0):
+                changed[level.number] = level.saved = safe
         if changed:
             version = table.data_version.next(self._clock.now_ms())
             self._offsets.put(DelayOffsetTable(table.offset_table | changed, version))

@@ -82,3 +82,10 @@ class TimestampResponseHeader(Header):
     """The answer to 32; -1 for an empty queue."""
 
     timestamp: int = required(read_long)
+
+
+@dataclass(slots=True)
+class GetAllDelayOffsetResponseHeader(Header):
+    """The answer to 45, from a Skylark master: where its log ends. RocketMQ's says nothing."""
+
+    log_end: int | None = optional(read_long)

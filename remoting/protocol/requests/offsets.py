@@ -5,6 +5,7 @@ from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.headers.offsets import (
     GetAllConsumerOffsetRequestHeader,
     GetAllConsumerOffsetResponseHeader,
+    GetAllDelayOffsetResponseHeader,
     GetMaxOffsetRequestHeader,
     OffsetResponseHeader,
     QueryConsumerOffsetRequestHeader,
@@ -37,4 +38,6 @@ GET_ALL_CONSUMER_OFFSET = Request(
     RequestCode.GET_ALL_CONSUMER_OFFSET, GetAllConsumerOffsetRequestHeader, NOTHING,
     GetAllConsumerOffsetResponseHeader, ConsumerOffsetTable,
 )  # fmt: skip
-GET_ALL_DELAY_OFFSET = Request(RequestCode.GET_ALL_DELAY_OFFSET, NOTHING, NOTHING, NOTHING, DelayOffsetTable)
+GET_ALL_DELAY_OFFSET = Request(
+    RequestCode.GET_ALL_DELAY_OFFSET, NOTHING, NOTHING, GetAllDelayOffsetResponseHeader, DelayOffsetTable
+)
