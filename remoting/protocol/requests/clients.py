@@ -1,4 +1,6 @@
-"""Clients: heartbeats (34, 35), members of groups (38, 203, 204), requests of brokers (40, 220, 221, 307, 309)."""
+"""Clients: heartbeats (34, 35), members of groups (38, 203, 204) and their offsets (223), requests of brokers (40, 220,
+221, 307, 309).
+"""
 
 from remoting.protocol.bodies.connections import ConsumerConnection, ProducerConnection
 from remoting.protocol.bodies.consume_result import ConsumeMessageDirectlyResult
@@ -44,6 +46,10 @@ RESET_CONSUMER_CLIENT_OFFSET = Request(
 )  # fmt: skip
 GET_CONSUMER_STATUS_FROM_CLIENT = Request(
     RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, GetConsumerStatusRequestHeader, NOTHING,
+    NOTHING, GetConsumerStatusBody,
+)  # fmt: skip
+INVOKE_BROKER_TO_GET_CONSUMER_STATUS = Request(
+    RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, GetConsumerStatusRequestHeader, NOTHING,
     NOTHING, GetConsumerStatusBody,
 )  # fmt: skip
 GET_CONSUMER_RUNNING_INFO = Request(
