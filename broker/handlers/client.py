@@ -1,4 +1,4 @@
-"""Clients: heartbeats (34), leaving (35), members of a group (38, 203, 204).
+"""Clients: heartbeats (34), leaving (35), members of a group (38, 203, 204, 328).
 
 When the members of a consumer group change, the others get a notice (member_notices.py).
 Neighbours: meta/clients.py; member_notices.py; forwarded.py (what clients are asked).
@@ -23,7 +23,13 @@ from remoting.net.answers import answer_steps, answer_with
 from remoting.net.channel import Channel
 from remoting.net.server import Handler
 from remoting.net.steps import StepHandler, Steps, slices
-from remoting.protocol.bodies.connections import Connection, ConsumerConnection, ProducerConnection
+from remoting.protocol.bodies.connections import (
+    Connection,
+    ConsumerConnection,
+    ProducerConnection,
+    ProducerInfo,
+    ProducerTableInfo,
+)
 from remoting.protocol.bodies.group import ConsumerIdList, SubscriptionGroupConfig
 from remoting.protocol.bodies.heartbeat import ConsumerData, HeartbeatData
 from remoting.protocol.bodies.limited import BodyLimits
@@ -34,6 +40,7 @@ from remoting.protocol.headers.client import (
     HeartbeatResponseHeader,
 )
 from remoting.protocol.requests.clients import (
+    GET_ALL_PRODUCER_INFO,
     GET_CONSUMER_CONNECTION_LIST,
     GET_CONSUMER_LIST_BY_GROUP,
     GET_PRODUCER_CONNECTION_LIST,
@@ -84,6 +91,7 @@ class ClientHandlers(Part):
         return {
             RequestCode.GET_CONSUMER_CONNECTION_LIST: self.consumer_connections,
             RequestCode.GET_PRODUCER_CONNECTION_LIST: self.producer_connections,
+            RequestCode.GET_ALL_PRODUCER_INFO: self.all_producers,
         }
 
     # --- coming and going
@@ -176,6 +184,18 @@ class ClientHandlers(Part):
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"the producer group[{name}] not exist")
         body = ProducerConnection((yield from _connections(members)))
         return (yield from answer_steps(GET_PRODUCER_CONNECTION_LIST, request, body, channel.max_frame_bytes))
+
+    def all_producers(self, channel: Channel, request: Command) -> Steps[Command]:
+        """328: the producers of all groups."""
+        behind_ms = self._clock.now_ms() - self._clock.monotonic_ms()
+        table: dict[str, list[ProducerInfo]] = {}
+        for part in slices(self._clients.all_producers(), MEMBERS):
+            for group, one, heard_ms in part:
+                info = ProducerInfo(one.client_id, one.channel.remote, one.language, one.version, heard_ms + behind_ms)
+                table.setdefault(group, []).append(info)
+            yield None
+        body = ProducerTableInfo(table)
+        return (yield from answer_steps(GET_ALL_PRODUCER_INFO, request, body, channel.max_frame_bytes))
 
     # --- inside
 
