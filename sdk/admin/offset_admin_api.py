@@ -10,7 +10,6 @@ from remoting.protocol.codes import ResponseCode
 from remoting.protocol.headers.client import GetConsumerStatusRequestHeader, ResetOffsetRequestHeader
 from remoting.protocol.headers.groups import (
     GetBrokerConsumeStatsRequestHeader,
-    GroupRequestHeader,
     QueryConsumeTimeSpanRequestHeader,
 )
 from remoting.protocol.headers.offsets import CloneGroupOffsetRequestHeader
@@ -62,15 +61,14 @@ async def consumer_status(
 
 
 async def group_config(broker: Endpoint, group: str) -> SubscriptionGroupConfig:
-    """One group; code 26 when the broker has no such group. Brokers before 5.0 return only the whole table."""
-    try:
-        return (await call(broker, groups.GET_SUBSCRIPTIONGROUP_CONFIG, GroupRequestHeader(group))).body()
-    except BrokerError as error:
-        if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
-            raise
+    """One group; BrokerError 26 when the broker has no such group.
+
+    It is looked up in the whole table: a broker that is asked for one group (352) may create it.
+    """
     found = (await all_groups(broker)).subscription_group_table.get(group)
     if found is None:
-        raise BrokerError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"No group in this broker. {group}", broker.addr)
+        text = f"Group {group} does not exist"
+        raise BrokerError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, text, broker.addr)
     return found
 
 

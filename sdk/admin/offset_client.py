@@ -55,14 +55,27 @@ class OffsetAdmin:
         answers = await self._ask.each_of_topic(topic, reset, cluster)
         return {mq: offset for offsets in answers.all() for mq, offset in sorted(offsets.items())}
 
-    async def reset_queue_offset(
-        self, addr: str, group: GroupName, topic: TopicName, queue_id: NotNegative, offset: Offset
-    ) -> int:
-        """Let the group go on at ``offset`` in one queue of the broker, 5.0 or later. Returns the offset."""
-        offsets = await offset_api.reset_offsets(
-            self._ask.at(addr), group, topic, END_OF_QUEUE, queue_id=queue_id, offset=offset
+    async def reset_queue(
+        self,
+        addr: str,
+        group: GroupName,
+        topic: TopicName,
+        queue_id: NotNegative,
+        timestamp_ms: int,
+        offset: Offset | None = None,
+        *,
+        force: bool = True,
+    ) -> dict[MessageQueue, int]:
+        """As `reset_offsets`, for one queue of the broker, 5.0 or later. With ``offset`` the time is not used."""
+        return await offset_api.reset_offsets(
+            self._ask.at(addr),
+            group,
+            topic,
+            timestamp_ms,
+            force=force,
+            queue_id=queue_id,
+            offset=-1 if offset is None else offset,
         )
-        return next((at for mq, at in offsets.items() if mq.queue_id == queue_id), offset)
 
     async def roll_back_offsets(
         self, group: GroupName, topic: TopicName, timestamp_ms: int, *, force: bool = True

@@ -271,11 +271,21 @@ class Admin(Facade[AsyncAdmin]):
             lambda admin: admin.reset_offsets(group, topic, timestamp_ms, force=force, cluster=cluster)
         )
 
-    def reset_queue_offset(
-        self, addr: str, group: GroupName, topic: TopicName, queue_id: NotNegative, offset: Offset
-    ) -> int:
-        """Let the group go on at ``offset`` in one queue of the broker, 5.0 or later. Returns the offset."""
-        return self._loop.call(lambda admin: admin.reset_queue_offset(addr, group, topic, queue_id, offset))
+    def reset_queue(
+        self,
+        addr: str,
+        group: GroupName,
+        topic: TopicName,
+        queue_id: NotNegative,
+        timestamp_ms: int,
+        offset: Offset | None = None,
+        *,
+        force: bool = True,
+    ) -> dict[MessageQueue, int]:
+        """As `reset_offsets`, for one queue of the broker, 5.0 or later. With ``offset`` the time is not used."""
+        return self._loop.call(
+            lambda admin: admin.reset_queue(addr, group, topic, queue_id, timestamp_ms, offset, force=force)
+        )
 
     def roll_back_offsets(
         self, group: GroupName, topic: TopicName, timestamp_ms: int, *, force: bool = True
