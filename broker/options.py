@@ -107,6 +107,7 @@ class BrokerOptions:
     forward_timeout: int = option(
         3_000, "how long a client may take to answer a forwarded request", unit="ms", minimum=1, mutable=True
     )
+    use_server_side_reset_offset: bool = option(True, "resets offsets here; else clients are told to", mutable=True)
 
     # --- store
     store_path_root_dir: str = option("~/store", "directory of messages and metadata")

@@ -1,5 +1,6 @@
 """Offsets of groups (14, 15; 43 all of them), of queues (29 - 32) and of delay levels (45)."""
 
+from broker.delivery.resets import OffsetResets
 from broker.handlers.pages import Cursor, answer_whole_or_page
 from broker.meta.consumer_offsets import ConsumerOffsets
 from broker.meta.delay_offsets import DelayOffsets
@@ -54,6 +55,7 @@ class OffsetHandlers(Part):
         groups: Groups,
         offsets: ConsumerOffsets,
         delay_offsets: DelayOffsets,
+        resets: OffsetResets,
         in_memory_bytes: int,
     ) -> None:
         self._store = store
@@ -61,6 +63,7 @@ class OffsetHandlers(Part):
         self._groups = groups
         self._offsets = offsets
         self._delay_offsets = delay_offsets
+        self._resets = resets
         self._in_memory_bytes = in_memory_bytes
         self._cursor = Cursor()
 
@@ -100,6 +103,8 @@ class OffsetHandlers(Part):
             raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
         if not 0 <= header.queue_id < MAX_QUEUE_NUMS:
             raise RequestRefused(ResponseCode.INVALID_PARAMETER, f"QueueId {header.queue_id} is illegal")
+        if self._resets.pending and self._resets.covers(group, topic, header.queue_id):
+            return request.respond(remark="Offset has been previously reset", ext={})
         self._offsets.commit(group, topic, header.queue_id, header.commit_offset)
         return request.respond(ext={})
 

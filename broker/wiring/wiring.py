@@ -13,6 +13,7 @@ from broker.client_port import ClientPort, OpenConnections
 from broker.delivery.delay.part import DelayedDelivery
 from broker.delivery.hold import HeldPulls
 from broker.delivery.locks.part import QueueLocks
+from broker.delivery.resets import OffsetResets
 from broker.delivery.retry.resent import Resent
 from broker.delivery.retry.send_back import SendBack
 from broker.handlers.admin_clean import CleanHandlers
@@ -21,10 +22,13 @@ from broker.handlers.admin_groups import GroupHandlers
 from broker.handlers.admin_topics import TopicHandlers
 from broker.handlers.broker_name import BrokerNames
 from broker.handlers.client import ClientHandlers
+from broker.handlers.consume_stats import ConsumeStatsHandlers
+from broker.handlers.forwarded import ForwardedHandlers
 from broker.handlers.offsets import OffsetHandlers
 from broker.handlers.pull import PullHandlers
 from broker.handlers.query import QueryHandlers
 from broker.handlers.refused import RefusedHandlers
+from broker.handlers.reset_offsets import ResetOffsetHandlers
 from broker.handlers.runtime import NO_LIMIT, RuntimeInfo, Waiting
 from broker.handlers.send import SendHandlers
 from broker.handlers.stats import StatsHandlers
@@ -99,6 +103,7 @@ def _answering(core: Core, replicated: Replicated, cleaner: Cleaner) -> list[Par
     held = HeldPulls()
     # Held readers go back to their master as soon as it returns, not at the end of their hold time.
     replicated.known.on_return.append(held.release)
+    resets = _resets(core, held)
     runtime = RuntimeInfo(
         options.store_path_root_dir, core.fs, store, stats, replicated.stats, core.clock,
         is_active=lambda: replicated.members.is_lowest, waiting=lambda: _waiting(core),
@@ -113,21 +118,32 @@ def _answering(core: Core, replicated: Replicated, cleaner: Cleaner) -> list[Par
         SendBack(store, core.writer, core.durability, topics, groups, options, core.turn_end),
         locks,
         PullHandlers(
-            store, topics, groups, offsets, clients, held, core.cold, stats, options, in_memory_bytes, core.role,
-            replicated.known,
+            store, topics, groups, offsets, clients, held, resets, core.cold, stats, options, in_memory_bytes,
+            core.role, replicated.known,
         ),
-        ClientHandlers(clients, topics, groups, options, core.clock, store.record_at),
+        ClientHandlers(clients, topics, groups, options, core.clock),
+        ForwardedHandlers(clients, options, store.record_at),
         topic_handlers,
         GroupHandlers(groups, offsets, stats, core.persister.wait),
         CleanHandlers(store, topics, cleaner, topic_handlers.delete_queues),
         ConfigHandlers(options, topics, core.fs, core.clock, runtime),
-        OffsetHandlers(store, topics, groups, offsets, core.metadata.delay_offsets, in_memory_bytes),
+        OffsetHandlers(store, topics, groups, offsets, core.metadata.delay_offsets, resets, in_memory_bytes),
+        ResetOffsetHandlers(store, topics, groups, offsets, clients, resets, options),
         StatsHandlers(options.broker_name, core.identity.addr, store, topics, offsets, clients, stats),
+        ConsumeStatsHandlers(
+            options.broker_name, core.identity.addr, store, topics, groups, offsets, clients, stats, core.clock
+        ),
         QueryHandlers(store, clients, options),
         BrokerNames(options.broker_name),
     ]  # fmt: skip
     answered = {code for part in (*parts, *replicated.others) for code in _codes(part)}
     return [*parts, RefusedHandlers(clients, answered)]
+
+
+def _resets(core: Core, held: HeldPulls) -> OffsetResets:
+    resets = OffsetResets(core.metadata.consumer_offsets, core.clients, held)
+    core.role.observe(lambda before, now: None if now.is_master else resets.clear())
+    return resets
 
 
 def _codes(part: Part) -> list[int]:

@@ -29,6 +29,7 @@ from sdk import broker_api, namesrv_api
 from sdk.admin import broker_admin_api as api
 from sdk.admin.asking import Asking
 from sdk.admin.merge import merge_consume_stats, merge_consumers, merge_producers, merge_topic_stats
+from sdk.admin.offset_client import OffsetAdmin
 from sdk.checked import Count, Milliseconds, NotNegative, Offset, checked_methods
 from sdk.fanout import ask_all
 from sdk.routes import master_of
@@ -41,7 +42,7 @@ _NO_SUCH_GROUP = (ResponseCode.CONSUMER_NOT_ONLINE, ResponseCode.SUBSCRIPTION_GR
 
 
 @checked_methods
-class Admin:
+class Admin(OffsetAdmin):
     """Asks NameServers and brokers; ``async with Admin("127.0.0.1:9876") as admin: ...``.
 
     ``nameserver`` is ``host:port;host:port`` or a shared `Client`, by default $NAMESRV_ADDR. Without NameServers,

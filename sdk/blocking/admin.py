@@ -6,20 +6,21 @@ from typing import Literal
 from mqcommon.message.message import MessageExt
 from mqcommon.message.queue import MessageQueue
 from remoting.protocol.bodies.cluster import ClusterInfo
-from remoting.protocol.bodies.connections import ConsumerConnection, ProducerConnection
+from remoting.protocol.bodies.connections import ConsumerConnection, ProducerConnection, ProducerTableInfo
 from remoting.protocol.bodies.consume_queue import ConsumeQueueEntries
 from remoting.protocol.bodies.consume_result import ConsumeMessageDirectlyResult
 from remoting.protocol.bodies.group import SubscriptionGroupConfig, SubscriptionGroupTable
 from remoting.protocol.bodies.ha import HARuntimeInfo
 from remoting.protocol.bodies.route import TopicRouteData
 from remoting.protocol.bodies.running_info import ConsumerRunningInfo
-from remoting.protocol.bodies.stats import BrokerStatsData, ConsumeStats
+from remoting.protocol.bodies.stats import BrokerStatsData, ConsumeStats, ConsumeStatsList, QueueTimeSpan
 from remoting.protocol.bodies.topic import TopicConfig, TopicConfigTable, TopicStatsTable
 from sdk.admin.client import LONG_MAX
 from sdk.admin.client import Admin as AsyncAdmin
+from sdk.admin.rollback import Rollback
 from sdk.blocking.client import Client, loop_of
 from sdk.blocking.facade import Facade
-from sdk.checked import Count, Milliseconds, NotNegative, Offset
+from sdk.checked import Count, GroupName, Milliseconds, NotNegative, Offset, TopicName
 
 
 class Admin(Facade[AsyncAdmin]):
@@ -255,3 +256,78 @@ class Admin(Facade[AsyncAdmin]):
     def kv_list(self, namespace: str) -> dict[str, str]:
         """All values of a namespace."""
         return self._loop.call(lambda admin: admin.kv_list(namespace))
+
+    # --- offsets of groups
+
+    def reset_offsets(
+        self, group: GroupName, topic: TopicName, timestamp_ms: int, *, force: bool = True, cluster: str | None = None
+    ) -> dict[MessageQueue, int]:
+        """Let the group go on at the first message stored at or after a time; -1 is the end of each queue.
+
+        Connected consumers follow; without any, the offsets are set all the same. Without ``force`` offsets are only
+        moved back. Returns the offset of each queue. ``cluster`` chooses other brokers than the topic's route.
+        """
+        return self._loop.call(
+            lambda admin: admin.reset_offsets(group, topic, timestamp_ms, force=force, cluster=cluster)
+        )
+
+    def reset_queue(
+        self,
+        addr: str,
+        group: GroupName,
+        topic: TopicName,
+        queue_id: NotNegative,
+        timestamp_ms: int,
+        offset: Offset | None = None,
+        *,
+        force: bool = True,
+    ) -> dict[MessageQueue, int]:
+        """As `reset_offsets`, for one queue of the broker, 5.0 or later. With ``offset`` the time is not used."""
+        return self._loop.call(
+            lambda admin: admin.reset_queue(addr, group, topic, queue_id, timestamp_ms, offset, force=force)
+        )
+
+    def roll_back_offsets(
+        self, group: GroupName, topic: TopicName, timestamp_ms: int, *, force: bool = True
+    ) -> list[Rollback]:
+        """Set the group's offsets as `reset_offsets` does, but by commits: connected consumers do not follow.
+
+        Any broker can do this; consumers of the group must not run.
+        """
+        return self._loop.call(lambda admin: admin.roll_back_offsets(group, topic, timestamp_ms, force=force))
+
+    def clone_group_offsets(
+        self, source: GroupName, target: GroupName, topic: TopicName, *, offline: bool = False
+    ) -> None:
+        """Give ``target`` the offsets of ``source`` in a topic.
+
+        ``offline``: also when connected consumers of ``source`` no longer subscribe to it.
+        """
+        self._loop.call(lambda admin: admin.clone_group_offsets(source, target, topic, offline=offline))
+
+    def consume_time_spans(self, group: GroupName, topic: TopicName) -> list[QueueTimeSpan]:
+        """How far the group is in time in each queue of a topic; ``delay_time``: how long its next message waits."""
+        return self._loop.call(lambda admin: admin.consume_time_spans(group, topic))
+
+    def broker_consume_stats(self, addr: str, *, only_ordered: bool = False) -> ConsumeStatsList:
+        """The progress of all groups of the broker, or of those with ordered topics."""
+        return self._loop.call(lambda admin: admin.broker_consume_stats(addr, only_ordered=only_ordered))
+
+    # --- groups and clients of a broker
+
+    def consumer_status(
+        self, group: GroupName, topic: TopicName, client_id: str | None = None
+    ) -> dict[str, dict[MessageQueue, int]]:
+        """Client id → how far that consumer of the group is in its queues; of one consumer if ``client_id`` is given.
+
+        The brokers ask the consumers; those that do not answer are left out.
+        """
+        return self._loop.call(lambda admin: admin.consumer_status(group, topic, client_id))
+
+    def group_config(self, addr: str, group: GroupName) -> SubscriptionGroupConfig:
+        """One group of the broker; BrokerError 26 when it has no such group."""
+        return self._loop.call(lambda admin: admin.group_config(addr, group))
+
+    def all_producers(self, addr: str) -> ProducerTableInfo:
+        """The producers that are connected to the broker, by group."""
+        return self._loop.call(lambda admin: admin.all_producers(addr))

@@ -16,6 +16,7 @@ from remoting.protocol.bodies.topic import TopicConfig
 from remoting.protocol.command import Command
 from sdk import broker_api, namesrv_api
 from sdk.admin import broker_admin_api as admin
+from sdk.admin import offset_admin_api as offsets
 from sdk.endpoint import Endpoint
 
 QUEUE = {"topic": "T", "queueId": 3}
@@ -134,6 +135,24 @@ ADMIN: list[tuple[Ask, int, dict[str, Any] | None]] = [
         {"consumerGroup": "g", "clientId": "id", "topic": "T", "msgId": "ID"},
     ),
 ]
+OFFSETS: list[tuple[Ask, int, dict[str, Any] | None]] = [
+    (
+        lambda at: offsets.reset_offsets(at, "g", "T", -1, force=False),
+        222,
+        {"group": "g", "topic": "T", "timestamp": -1, "isForce": False, "queueId": -1, "offset": -1},
+    ),
+    (
+        lambda at: offsets.clone_offsets(at, "g", "h", "T", offline=True),
+        314,
+        {"srcGroup": "g", "destGroup": "h", "topic": "T", "offline": True},
+    ),
+    (lambda at: offsets.time_spans(at, "g", "T"), 303, {"topic": "T", "group": "g"}),
+    (lambda at: offsets.broker_consume_stats(at, is_order=True), 317, {"isOrder": True}),
+    (lambda at: offsets.consumer_status(at, "g", "T", None), 223, {"topic": "T", "group": "g"}),
+    (lambda at: offsets.consumer_status(at, "g", "T", "c"), 223, {"topic": "T", "group": "g", "clientAddr": "c"}),
+    (lambda at: offsets.group_config(at, "g"), 201, None),
+    (lambda at: offsets.all_producers(at), 328, None),
+]
 WITH_BODY: list[tuple[Ask, int, bytes]] = [
     (lambda at: broker_api.heartbeat(at, HEARTBEAT), 34, encode_body(HEARTBEAT)),
     (lambda at: broker_api.lock_queues(at, "g", "id", [MessageQueue("T", "b", 3)]), 41, encode_body(LOCK)),
@@ -169,7 +188,7 @@ async def asked(ask: Ask, broker_name: str = "") -> tuple[int, dict[str, Any] | 
     return found
 
 
-@pytest.mark.parametrize(("ask", "code", "ext"), [*MESSAGES, *NAMESRV, *ADMIN])
+@pytest.mark.parametrize(("ask", "code", "ext"), [*MESSAGES, *NAMESRV, *ADMIN, *OFFSETS])
 async def test_fields(ask: Ask, code: int, ext: dict[str, Any] | None) -> None:
     assert await asked(ask) == (code, ext, b"")
 

@@ -1,6 +1,8 @@
-"""Clients: heartbeats (34, 35), members of groups (38, 203, 204), requests of brokers (40, 220, 221, 307, 309)."""
+"""Clients: heartbeats (34, 35), members of groups (38, 203, 204, 328) and their offsets (223), requests of brokers (40,
+220, 221, 307, 309).
+"""
 
-from remoting.protocol.bodies.connections import ConsumerConnection, ProducerConnection
+from remoting.protocol.bodies.connections import ConsumerConnection, ProducerConnection, ProducerTableInfo
 from remoting.protocol.bodies.consume_result import ConsumeMessageDirectlyResult
 from remoting.protocol.bodies.group import ConsumerIdList
 from remoting.protocol.bodies.heartbeat import HeartbeatData
@@ -37,6 +39,7 @@ GET_CONSUMER_CONNECTION_LIST = Request(
 GET_PRODUCER_CONNECTION_LIST = Request(
     RequestCode.GET_PRODUCER_CONNECTION_LIST, ProducerGroupRequestHeader, NOTHING, NOTHING, ProducerConnection
 )
+GET_ALL_PRODUCER_INFO = Request(RequestCode.GET_ALL_PRODUCER_INFO, NOTHING, NOTHING, NOTHING, ProducerTableInfo)
 # C++ clients get a ResetOffsetBodyForC.
 RESET_CONSUMER_CLIENT_OFFSET = Request(
     RequestCode.RESET_CONSUMER_CLIENT_OFFSET, ResetOffsetRequestHeader, ResetOffsetBody, NOTHING, NOTHING,
@@ -44,6 +47,10 @@ RESET_CONSUMER_CLIENT_OFFSET = Request(
 )  # fmt: skip
 GET_CONSUMER_STATUS_FROM_CLIENT = Request(
     RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, GetConsumerStatusRequestHeader, NOTHING,
+    NOTHING, GetConsumerStatusBody,
+)  # fmt: skip
+INVOKE_BROKER_TO_GET_CONSUMER_STATUS = Request(
+    RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, GetConsumerStatusRequestHeader, NOTHING,
     NOTHING, GetConsumerStatusBody,
 )  # fmt: skip
 GET_CONSUMER_RUNNING_INFO = Request(

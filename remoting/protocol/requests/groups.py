@@ -1,15 +1,17 @@
-"""Subscription groups of a broker: 200, 201, 207, 208, 343, 352."""
+"""Subscription groups of a broker: 200, 201, 207, 208, 303, 317, 343, 352."""
 
 from remoting.protocol.bodies.group import SubscriptionGroupConfig, SubscriptionGroupTable
-from remoting.protocol.bodies.stats import ConsumeStats
+from remoting.protocol.bodies.stats import ConsumeStats, ConsumeStatsList, QueryConsumeTimeSpanBody
 from remoting.protocol.bodies.topic import TopicList
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.headers.groups import (
     DeleteSubscriptionGroupRequestHeader,
     GetAllSubscriptionGroupRequestHeader,
     GetAllSubscriptionGroupResponseHeader,
+    GetBrokerConsumeStatsRequestHeader,
     GetConsumeStatsRequestHeader,
     GroupRequestHeader,
+    QueryConsumeTimeSpanRequestHeader,
 )
 from remoting.protocol.requests.request import NOTHING, Request
 
@@ -24,6 +26,12 @@ DELETE_SUBSCRIPTIONGROUP = Request(
     RequestCode.DELETE_SUBSCRIPTIONGROUP, DeleteSubscriptionGroupRequestHeader, NOTHING, NOTHING, NOTHING
 )
 GET_CONSUME_STATS = Request(RequestCode.GET_CONSUME_STATS, GetConsumeStatsRequestHeader, NOTHING, NOTHING, ConsumeStats)
+GET_BROKER_CONSUME_STATS = Request(
+    RequestCode.GET_BROKER_CONSUME_STATS, GetBrokerConsumeStatsRequestHeader, NOTHING, NOTHING, ConsumeStatsList
+)
+QUERY_CONSUME_TIME_SPAN = Request(
+    RequestCode.QUERY_CONSUME_TIME_SPAN, QueryConsumeTimeSpanRequestHeader, NOTHING, NOTHING, QueryConsumeTimeSpanBody
+)
 QUERY_TOPICS_BY_CONSUMER = Request(
     RequestCode.QUERY_TOPICS_BY_CONSUMER, GroupRequestHeader, NOTHING, NOTHING, TopicList
 )

@@ -19,10 +19,11 @@ from remoting.protocol.bodies.group import SubscriptionGroupConfig, Subscription
 from remoting.protocol.bodies.ha import HARuntimeInfo
 from remoting.protocol.bodies.route import BrokerData, QueueData, TopicRouteData
 from remoting.protocol.bodies.running_info import ConsumerRunningInfo
-from remoting.protocol.bodies.stats import ConsumeStats
+from remoting.protocol.bodies.stats import ConsumeStats, QueueTimeSpan
 from remoting.protocol.bodies.topic import TopicConfig, TopicConfigTable, TopicStatsTable
 from sdk.admin.cli import mqadmin
 from sdk.admin.session import Settings
+from tests.sdk.admin.fake_offsets import FakeOffsets
 
 NAMESRV = "127.0.0.1:29877"
 MASTER = "127.0.0.1:30921"
@@ -48,6 +49,8 @@ class World:
     consumers: dict[str, ConsumerConnection] = field(default_factory=dict)
     producers: dict[str, ProducerConnection] = field(default_factory=dict)
     running: dict[str, ConsumerRunningInfo] = field(default_factory=dict)
+    offsets: dict[MessageQueue, int] = field(default_factory=dict)
+    spans: list[QueueTimeSpan] = field(default_factory=list)
     infos: dict[str, dict[str, str]] = field(default_factory=dict)
     ha_statuses: dict[str, HARuntimeInfo] = field(default_factory=dict)
     configs: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -72,7 +75,7 @@ class World:
         return [call[1:] for call in self.calls if call[0] == method]
 
 
-class FakeAdmin:
+class FakeAdmin(FakeOffsets):
     """Answers from the World; each method as in `sdk.admin.client.Admin`."""
 
     def __init__(self, world: World, settings: Settings) -> None:
