@@ -25,6 +25,7 @@ from broker.handlers.runtime import NO_LIMIT, RuntimeInfo, Waiting
 from broker.handlers.send import SendHandlers
 from broker.handlers.stats import StatsHandlers
 from broker.identity import memory_bytes
+from broker.observe.sampler import StatsSampler
 from broker.part import Part
 from broker.registration.registrar import Registrar
 from broker.replication.role import Role
@@ -112,6 +113,7 @@ def _answering(core: Core, replicated: Replicated, cleaner: Cleaner) -> list[Par
         ConfigHandlers(options, topics, core.fs, core.clock, runtime),
         OffsetHandlers(store, topics, groups, offsets, core.metadata.delay_offsets, in_memory_bytes),
         StatsHandlers(options.broker_name, core.identity.addr, store, topics, offsets, clients, stats),
+        StatsSampler(stats, topics, groups),
         QueryHandlers(store, clients, options),
         BrokerNames(options.broker_name),
     ]  # fmt: skip
