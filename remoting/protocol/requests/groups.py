@@ -1,6 +1,6 @@
-"""Subscription groups of a broker: 200, 201, 207, 208, 343, 352."""
+"""Subscription groups of a broker: 200, 201, 207, 208, 225, 343, 352."""
 
-from remoting.protocol.bodies.group import SubscriptionGroupConfig, SubscriptionGroupTable
+from remoting.protocol.bodies.group import SubscriptionGroupConfig, SubscriptionGroupList, SubscriptionGroupTable
 from remoting.protocol.bodies.stats import ConsumeStats
 from remoting.protocol.bodies.topic import TopicList
 from remoting.protocol.codes import RequestCode
@@ -15,6 +15,9 @@ from remoting.protocol.requests.request import NOTHING, Request
 
 UPDATE_AND_CREATE_SUBSCRIPTIONGROUP = Request(
     RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, NOTHING, SubscriptionGroupConfig, NOTHING, NOTHING
+)
+UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST = Request(
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, NOTHING, SubscriptionGroupList, NOTHING, NOTHING
 )
 GET_ALL_SUBSCRIPTIONGROUP_CONFIG = Request(
     RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, GetAllSubscriptionGroupRequestHeader, NOTHING,
