@@ -31,15 +31,12 @@ _GIVEN_BACK = (
 )
 _ORDERLY = "an orderly consumer cannot lock its queues: it gets no messages, and C++ clients ask again without a pause"
 _POP = "a consumer that takes messages by pop gets none"
-_ASSIGNED = "a consumer that lets the broker assign its queues may get none; set clientRebalance=true in it"
 _REPLY = "answers of request and reply do not arrive"
 _TRANSACTION = "the broker takes no transactional messages, so there is none to end"
 _MEANINGS = (
     (RequestCode.CONSUMER_SEND_MSG_BACK, _GIVEN_BACK),
     (RequestCode.LOCK_BATCH_MQ, _ORDERLY),
     (RequestCode.UNLOCK_BATCH_MQ, _ORDERLY),
-    (RequestCode.QUERY_ASSIGNMENT, _ASSIGNED),
-    (RequestCode.SET_MESSAGE_REQUEST_MODE, _POP),
     (RequestCode.SEND_REPLY_MESSAGE, _REPLY),
     (RequestCode.SEND_REPLY_MESSAGE_V2, _REPLY),
     (RequestCode.END_TRANSACTION, _TRANSACTION),

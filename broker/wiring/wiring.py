@@ -15,6 +15,7 @@ from broker.handlers.admin_clean import CleanHandlers
 from broker.handlers.admin_config import ConfigHandlers
 from broker.handlers.admin_groups import GroupHandlers
 from broker.handlers.admin_topics import TopicHandlers
+from broker.handlers.assignment import AssignmentHandlers
 from broker.handlers.broker_name import BrokerNames
 from broker.handlers.client import ClientHandlers
 from broker.handlers.offsets import OffsetHandlers
@@ -28,6 +29,7 @@ from broker.identity import memory_bytes
 from broker.observe.sampler import StatsSampler
 from broker.part import Part
 from broker.registration.registrar import Registrar
+from broker.registration.topic_queues import TopicQueues
 from broker.replication.role import Role
 from broker.store.removal import Removal
 from broker.tasks.clean import Cleaner
@@ -114,6 +116,9 @@ def _answering(core: Core, replicated: Replicated, cleaner: Cleaner) -> list[Par
         OffsetHandlers(store, topics, groups, offsets, core.metadata.delay_offsets, in_memory_bytes),
         StatsHandlers(options.broker_name, core.identity.addr, store, topics, offsets, clients, stats),
         StatsSampler(stats, topics, groups),
+        AssignmentHandlers(
+            core.metadata.request_modes, clients, TopicQueues(core.identity, topics, options), core.persister.wait
+        ),
         QueryHandlers(store, clients, options),
         BrokerNames(options.broker_name),
     ]  # fmt: skip

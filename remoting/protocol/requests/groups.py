@@ -1,5 +1,10 @@
-"""Subscription groups of a broker: 200, 201, 207, 208, 225, 343, 352."""
+"""Subscription groups of a broker: 200, 201, 207, 208, 225, 343, 352, 400, 401."""
 
+from remoting.protocol.bodies.assignment import (
+    MessageRequestMode,
+    QueryAssignmentRequestBody,
+    QueryAssignmentResponseBody,
+)
 from remoting.protocol.bodies.group import SubscriptionGroupConfig, SubscriptionGroupList, SubscriptionGroupTable
 from remoting.protocol.bodies.stats import ConsumeStats
 from remoting.protocol.bodies.topic import TopicList
@@ -33,3 +38,7 @@ QUERY_TOPICS_BY_CONSUMER = Request(
 GET_SUBSCRIPTIONGROUP_CONFIG = Request(
     RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, GroupRequestHeader, NOTHING, NOTHING, SubscriptionGroupConfig
 )
+QUERY_ASSIGNMENT = Request(
+    RequestCode.QUERY_ASSIGNMENT, NOTHING, QueryAssignmentRequestBody, NOTHING, QueryAssignmentResponseBody
+)
+SET_MESSAGE_REQUEST_MODE = Request(RequestCode.SET_MESSAGE_REQUEST_MODE, NOTHING, MessageRequestMode, NOTHING, NOTHING)

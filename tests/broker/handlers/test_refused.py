@@ -44,7 +44,6 @@ class Refused:
         (36, {"group": "failing", "offset": "1"}, b"", "failing", "are not delivered again by the broker"),
         (41, None, LOCK, "orderly", "cannot lock its queues"),
         (42, None, LOCK, "orderly", "cannot lock its queues"),
-        (400, None, b'{"consumerGroup" : "pop5"}', "pop5", "clientRebalance=true"),
         (200050, {"consumerGroup": "pop5"}, b"", "pop5", "by pop gets none"),
     ],
 )

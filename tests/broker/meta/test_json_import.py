@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.meta.json_export import json_files
-from broker.meta.json_files import NAMES, parse
+from broker.meta.json_files import CONSUMER_OFFSETS, DELAY_OFFSETS, GROUPS, TOPICS, parse
 from broker.meta.metadata import Metadata
 from mqcommon.errors import DiskFull, StoreCorrupt, UserError
+from remoting.protocol.bodies.assignment import MessageRequestMode
 from remoting.protocol.bodies.group import (
     CustomizedRetryPolicy,
     ExponentialRetryPolicy,
@@ -28,6 +29,9 @@ from remoting.protocol.bodies.topic import TopicConfig, TopicConfigTable
 from tests.broker.meta.support import DIRECTORY, MetadataDir, options
 from tests.support.golden_store import VERSIONS, unpack
 from tests.support.memory_files import MemoryFiles
+
+# A broker writes messageRequestMode.json with the first mode only.
+NAMES = (TOPICS, GROUPS, CONSUMER_OFFSETS, DELAY_OFFSETS)
 
 
 class PowerLoss(Exception):
@@ -50,7 +54,9 @@ def with_files(**files: str) -> MemoryFiles:
 
 
 def exported(metadata: Metadata) -> dict[str, bytes]:
-    return json_files(metadata.topics, metadata.groups, metadata.consumer_offsets, metadata.delay_offsets)
+    return json_files(
+        metadata.topics, metadata.groups, metadata.consumer_offsets, metadata.delay_offsets, metadata.request_modes
+    )
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -125,6 +131,11 @@ def test_every_field_survives_import_restart_and_export() -> None:
             "offsetTable": {"T@g": {"0": 5}, "%RETRY%g@g": {"0": 1}},
         },
         "delayOffset.json": {"dataVersion": version, "offsetTable": {"1": 100, "18": 7}},
+        "messageRequestMode.json": {
+            "messageRequestModeMap": {
+                "T": {"g": {"consumerGroup": "g", "mode": "POP", "popShareQueueNum": -1, "topic": "T"}}
+            }
+        },
     }
     fs = MemoryFiles()
     for name, content in files.items():
@@ -146,6 +157,7 @@ def test_every_field_survives_import_restart_and_export() -> None:
     assert b'"retryMaxTimes":3' in after["subscriptionGroup.json"]
     assert json.loads(after["subscriptionGroup.json"]) == files["subscriptionGroup.json"]
     assert json.loads(after["topics.json"]) == files["topics.json"]
+    assert json.loads(after["messageRequestMode.json"]) == files["messageRequestMode.json"]
     assert after["delayOffset.json"].decode().endswith('"offsetTable":{1:100,18:7\n\t}\n}')
     assert '"groupTopicMap":{\n\t\t"g":["T","%RETRY%g"]\n\t}' in after["consumerOffset.json"].decode()
 
@@ -297,7 +309,7 @@ def test_the_look_of_the_files_survives_a_compaction() -> None:
         ("consumerOrderInfo.json", '{"table":{"T@g":{0:{}}}}', "consumerOrderInfo.json is not imported"),
         ("topicQueueMapping.json", '{"topicQueueMappingInfoMap":{"T":{}}}', "static topics"),
         ("lmqConsumerOffset.json", '{"offsetTable":{"%LMQ%a@g":1}}', "light message queues"),
-        ("messageRequestMode.json", '{"messageRequestModeMap":{"T":{}}}', "pop mode"),
+        ("messageRequestMode.json", '{"messageRequestModeMap":{"T":{"g":{"mode":"POP"}}}}', "1 groups.*by pop.*g, "),
         ("subscriptionGroup.json", '{"forbiddenTable":{"g":{"T":1}}}', "has no effect"),
         ("topics.json", '{"topicConfigTable":{"T":{"attributes":{"queue.type":"BatchCQ"}}}}', "topic T: queue.type=Ba"),
         ("topics.json", '{"topicConfigTable":{"T":{"attributes":{"lite.x":"1"}}}}', "topic T: lite.x=1 is kept"),
@@ -355,6 +367,7 @@ TABLES = st.fixed_dictionaries(
             max_size=5,
         ),
         "delays": st.dictionaries(st.integers(1, 18), COUNTS, max_size=3),
+        "modes": st.dictionaries(st.tuples(NAMES_OF, NAMES_OF), st.sampled_from(["PULL", "POP"]), max_size=3),
     }
 )
 
@@ -371,6 +384,8 @@ def test_any_tables_survive_export_and_import(tables: dict[str, Any]) -> None:
             meta.offsets.commit(group_name, topic_name, queue_id, offset)
     meta.offsets.append_changed(meta.offsets.take_changed())
     meta.metadata.delay_offsets.put(DelayOffsetTable(tables["delays"]))
+    for (topic_name, group_name), mode in tables["modes"].items():
+        meta.metadata.request_modes.put(MessageRequestMode(group_name, topic_name, mode, 7))
     other = MemoryFiles()
     for name, data in exported(meta.metadata).items():
         other.overwrite(f"{DIRECTORY}/{name}", data)
@@ -379,6 +394,7 @@ def test_any_tables_survive_export_and_import(tables: dict[str, Any]) -> None:
     assert there.groups.all() == meta.groups.all()
     assert there.offsets.table() == meta.offsets.table()
     assert there.metadata.delay_offsets.table.offset_table == tables["delays"]
+    assert there.metadata.request_modes.all() == meta.metadata.request_modes.all()
     assert exported(there.metadata)["consumerOffset.json"] == exported(meta.metadata)["consumerOffset.json"]
 
 

@@ -27,6 +27,7 @@ CHANGE = (ResponseCode.SYSTEM_ERROR, "Can't modify topic or subscription group f
         (Command(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, {}), CHANGE),
         (Command(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}), CHANGE),
         (Command(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, {}), CHANGE),
+        (Command(RequestCode.SET_MESSAGE_REQUEST_MODE, {}), CHANGE),
         (Command(RequestCode.DELETE_SUBSCRIPTIONGROUP, {"groupName": "g"}), CHANGE),
     ],
 )
