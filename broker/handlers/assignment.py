@@ -69,7 +69,7 @@ class AssignmentHandlers(Part):
             raise RequestRefused(ResponseCode.NO_PERMISSION, "retry topic is not allowed to set mode")
         if mode.mode == POP:
             text = "this broker does not support consuming by pop yet, which comes with the next release; set mode PULL"
-            raise RequestRefused(ResponseCode.NO_PERMISSION, text)
+            raise _bad(text)
         if mode.mode != PULL:
             raise _bad(f"mode is PULL or POP, not {mode.mode!r}")
         with refused_when_not_stored():
