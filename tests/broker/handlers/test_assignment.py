@@ -120,7 +120,7 @@ async def test_a_mode_is_kept_and_told() -> None:
 @pytest.mark.parametrize(
     ("mode", "code", "text"),
     [
-        (MessageRequestMode("g", "T", "POP", 8), ResponseCode.INVALID_PARAMETER, "does not support consuming by pop yet"),
+        (MessageRequestMode("g", "T", "POP", 8), ResponseCode.INVALID_PARAMETER, "does not support consuming by pop"),
         (MessageRequestMode("g", "T", "PUSH"), ResponseCode.INVALID_PARAMETER, "mode is PULL or POP, not 'PUSH'"),
         (MessageRequestMode("g", "%RETRY%g"), ResponseCode.NO_PERMISSION, "retry topic is not allowed to set mode"),
         (MessageRequestMode("", "T"), ResponseCode.INVALID_PARAMETER, "group is blank"),
