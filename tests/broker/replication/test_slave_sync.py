@@ -16,7 +16,6 @@ from broker.replication.slave_sync import SlaveSync
 from broker.tasks.persist import Persister
 from remoting.net.server import Server, ServerLimits
 from remoting.net.steps import finish
-from remoting.protocol.bodies.assignment import MessageRequestMode
 from remoting.protocol.bodies.data_version import DataVersion
 from remoting.protocol.bodies.group import SubscriptionGroupConfig
 from remoting.protocol.bodies.offsets import DelayOffsetTable
@@ -108,7 +107,6 @@ def fill(meta: MetadataDir) -> None:
     meta.offsets.commit("g", "T", 2, 77)
     meta.offsets.append_changed(meta.offsets.take_changed())
     meta.metadata.delay_offsets.put(DelayOffsetTable({1: 5}, DataVersion(0, 1, 1)))
-    meta.metadata.request_modes.put(MessageRequestMode("g", "T"))
 
 
 @contextmanager
@@ -339,9 +337,6 @@ def java_master(file: str) -> Fake:
 @pytest.mark.parametrize("file", ["admin_4.9.8.jsonl", "admin_5.3.3.jsonl"])
 async def test_a_java_master_is_asked_by_interval(file: str) -> None:
     master = java_master(file)
-    if file == "admin_5.3.3.jsonl":
-        modes_of_java = b'{"messageRequestModeMap":{"T":{"g":{"consumerGroup":"g","mode":"POP","popShareQueueNum":8}}}}'
-        master.on(402, lambda request: request.respond(body=modes_of_java))
     async with serving(master), slave() as copy:
         copy.follow(master.addr)
         await until(lambda: copy.sync.rounds >= 1)
@@ -350,14 +345,11 @@ async def test_a_java_master_is_asked_by_interval(file: str) -> None:
         assert copy.meta.metadata.delay_offsets.table.offset_table == {1: 1, 3: 1}
         assert copy.meta.topics.get("WireTopic") == TopicConfig("WireTopic", 4, 4)
         assert copy.meta.groups.data_version.counter >= 4
-        modes = copy.meta.metadata.request_modes.by_topic()
-        assert modes == ({"T": {"g": MessageRequestMode("g", "T", "POP", 8)}} if file == "admin_5.3.3.jsonl" else {})
         with writes(copy.meta) as written:
             rounds = copy.sync.rounds
             await until(lambda: copy.sync.rounds >= rounds + 3)
             assert written == []
         assert not master.asked(RequestCode.WATCH_METADATA)
-        assert len(master.asked(402)) > 1 or file == "admin_4.9.8.jsonl", "4.9 logs an error for each question"
         master.on(21, lambda request: TopicConfigTable(DataVersion(0, 1, 1), {"U": TopicConfig("U")}))
         await until(lambda: copy.meta.topics.get("WireTopic") is None)
 
