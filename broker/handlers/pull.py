@@ -19,7 +19,7 @@ from broker.meta.clients import Clients
 from broker.meta.consumer_offsets import ConsumerOffsets
 from broker.meta.groups import Groups
 from broker.meta.topics import Topics
-from broker.observe.stats import BrokerStats
+from broker.observe.stats import GET_FROM_DISK, BrokerStats
 from broker.options import BrokerOptions
 from broker.part import Part
 from broker.replication.known_master import KnownMaster
@@ -156,6 +156,8 @@ class PullHandlers(Part):
                 if self._hold(pull, queue):
                     return None
             note_pulled(channel, group.group_name, topic, queue_id, result.next_offset)
+            if waited_for_disk and result.count:
+                self._stats.count(GET_FROM_DISK, group.group_name, topic, result.count, len(result.records))
             return self._answer(request, group.group_name, topic, code, suggested, result)
 
         return self._cold.handle(channel, request, attempt)

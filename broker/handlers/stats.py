@@ -29,8 +29,6 @@ QUEUES = 100
 class StatsHandlers(Part):
     """See the module."""
 
-    tick_interval_ms = 1_000
-
     def __init__(
         self,
         broker_name: str,
@@ -60,10 +58,6 @@ class StatsHandlers(Part):
             RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self.groups_of_topic,
             RequestCode.QUERY_TOPICS_BY_CONSUMER: self.topics_of_group,
         }
-
-    def tick(self) -> None:
-        """Take samples for the rates."""
-        self._stats.sample()
 
     def topic_stats(self, channel: Channel, request: Command) -> Steps[Command]:
         """202: the first and the next offset of each queue."""

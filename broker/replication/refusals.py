@@ -33,8 +33,11 @@ _NO_CHANGE = (
 _NO_RESET = (ResponseCode.SYSTEM_ERROR, "Can not reset offset in slave broker")
 _NO_CHANGES = (
     RequestCode.UPDATE_AND_CREATE_TOPIC,
+    RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
     RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
     RequestCode.DELETE_SUBSCRIPTIONGROUP,
+    RequestCode.SET_MESSAGE_REQUEST_MODE,
 )
 _REFUSALS = dict(
     [

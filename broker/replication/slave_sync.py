@@ -1,4 +1,4 @@
-"""A slave's metadata: topics, groups, consumer offsets and delay offsets, copied from its master.
+"""A slave's metadata: topics, groups, consumer offsets, delay offsets and modes of consumption, copied from its master.
 
 They are copied as soon as the master is known, and again after each change: a Skylark master holds the question until
 then (watch_metadata.py), a Java master is asked for all tables every INTERVAL_MS, as RocketMQ's slaves do.
@@ -79,6 +79,8 @@ class SlaveSync:
         self._backoff = Backoff(FIRST_RETRY_S, RETRY_S, random or Random())
         self._moved = Signal()
         self._failures = 0
+        # RocketMQ 4 has no modes of consumption, and would log an error for each question.
+        self._has_request_modes = True
         self._whole_at = self._offsets_from = -math.inf
         # Copied, but the log is not there yet.
         self._level_offsets: LevelOffsets | None = None
@@ -103,7 +105,7 @@ class SlaveSync:
     async def _follow(self, client: RemotingClient, addr: str) -> None:
         master = Master(client, addr)
         copied: MetadataVersions | None = None
-        self._failures, is_first, self._level_offsets = 0, True, None
+        self._failures, is_first, self._level_offsets, self._has_request_modes = 0, True, None, True
         while True:
             try:
                 await self._online()
@@ -150,6 +152,8 @@ class SlaveSync:
             await self._copy_groups(master)
         if known is None or versions.delay_offsets != known.delay_offsets:
             await self._copy_delay_offsets(master)
+        if self._has_request_modes and (known is None or versions.request_modes != known.request_modes):
+            await self._copy_request_modes(master)
         took = trio.current_time() - started
         await self._take_delay_offsets()
         if known is None or versions.consumer_offsets != known.consumer_offsets:
@@ -210,6 +214,16 @@ class SlaveSync:
         if copied is not None and await poll_until(lambda: self._log_end() >= copied.log_end, LOG_WAIT_S):
             self._metadata.delay_offsets.put(copied.table)
             self._level_offsets = None
+
+    async def _copy_request_modes(self, master: Master) -> None:
+        try:
+            table = await master.request_modes()
+        except BrokerError as error:
+            if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                raise
+            self._has_request_modes = False
+            return
+        await run_slices(self._metadata.request_modes.mirror(table.message_request_mode_map))
 
     def _failed(self, addr: str, error: Exception) -> None:
         """A copy failed. Whatever the master answers, only that copy is lost."""

@@ -20,6 +20,7 @@ from broker.handlers.admin_clean import CleanHandlers
 from broker.handlers.admin_config import ConfigHandlers
 from broker.handlers.admin_groups import GroupHandlers
 from broker.handlers.admin_topics import TopicHandlers
+from broker.handlers.assignment import AssignmentHandlers
 from broker.handlers.broker_name import BrokerNames
 from broker.handlers.client import ClientHandlers
 from broker.handlers.consume_stats import ConsumeStatsHandlers
@@ -33,8 +34,10 @@ from broker.handlers.runtime import NO_LIMIT, RuntimeInfo, Waiting
 from broker.handlers.send import SendHandlers
 from broker.handlers.stats import StatsHandlers
 from broker.identity import memory_bytes
+from broker.observe.sampler import StatsSampler
 from broker.part import Part
 from broker.registration.registrar import Registrar
+from broker.registration.topic_queues import TopicQueues
 from broker.replication.role import Role
 from broker.store.removal import Removal
 from broker.tasks.clean import Cleaner
@@ -132,6 +135,10 @@ def _answering(core: Core, replicated: Replicated, cleaner: Cleaner) -> list[Par
         StatsHandlers(options.broker_name, core.identity.addr, store, topics, offsets, clients, stats),
         ConsumeStatsHandlers(
             options.broker_name, core.identity.addr, store, topics, groups, offsets, clients, stats, core.clock
+        ),
+        StatsSampler(stats, topics, groups),
+        AssignmentHandlers(
+            core.metadata.request_modes, clients, TopicQueues(core.identity, topics, options), core.persister.wait
         ),
         QueryHandlers(store, clients, options),
         BrokerNames(options.broker_name),

@@ -14,6 +14,7 @@ from mqcommon.errors import InvalidArgument, UserError
 from mqcommon.message.ids import parse_offset_msg_id
 from mqcommon.message.message import MessageExt
 from mqcommon.message.queue import MessageQueue
+from remoting.protocol.bodies.assignment import MessageRequestMode
 from remoting.protocol.bodies.cluster import ClusterInfo
 from remoting.protocol.bodies.connections import ConsumerConnection, ProducerConnection
 from remoting.protocol.bodies.consume_queue import ConsumeQueueEntries
@@ -100,6 +101,10 @@ class Admin(OffsetAdmin):
         """Create the topic on the broker, or change it to ``config``."""
         await api.create_topic(self._ask.at(addr), config)
 
+    async def create_topics(self, addr: str, configs: Sequence[TopicConfig]) -> None:
+        """Create or change several topics on the broker, which must be RocketMQ 5.3 or newer, or Skylark."""
+        await api.create_topics(self._ask.at(addr), configs)
+
     async def delete_topic_in_broker(self, addr: str, topic: str) -> None:
         """Delete the topic and its messages from the broker."""
         await api.delete_topic(self._ask.at(addr), topic)
@@ -153,6 +158,16 @@ class Admin(OffsetAdmin):
     async def create_group(self, addr: str, config: SubscriptionGroupConfig) -> None:
         """Create the subscription group on the broker, or change it to ``config``."""
         await api.create_group(self._ask.at(addr), config)
+
+    async def create_groups(self, addr: str, configs: Sequence[SubscriptionGroupConfig]) -> None:
+        """Create or change several subscription groups on the broker; see `create_topics`."""
+        await api.create_groups(self._ask.at(addr), configs)
+
+    async def set_consume_mode(
+        self, addr: str, topic: str, group: str, mode: Literal["PULL", "POP"], pop_share_queue_num: int = 0
+    ) -> None:
+        """Set how the group consumes the topic from the broker. Skylark's brokers refuse POP for now."""
+        await api.set_consume_mode(self._ask.at(addr), MessageRequestMode(group, topic, mode, pop_share_queue_num))
 
     async def delete_group(self, addr: str, group: str, clean_offset: bool = False) -> None:
         """Delete the subscription group from the broker, and its offsets if ``clean_offset``."""

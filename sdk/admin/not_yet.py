@@ -1,15 +1,14 @@
 """RocketMQ's commands (4.9 and 5.3) that are not implemented here yet, for error messages and docs."""
 
 _NAMES = """
-    addBroker allocateMQ checkMsgSendRT checkRocksdbCqWriteProgress cleanBrokerMetadata clusterAclConfigVersion
-    clusterRT consumer copyAcl copyUser createAcl createUser DecodeMessageId deleteAccessConfig deleteAcl
-    deleteAclConfig deleteUser dumpCompactionLog electMaster exportConfigs exportMetadataInRocksDB exportMetrics
-    exportPopRecord getAccessConfigSubCommand getAcl getAclConfig getBrokerEpoch getColdDataFlowCtrInfo
-    getControllerConfig getControllerMetaData getSyncStateSet getUser listAcl listUser queryMsgTraceById
-    remappingStaticTopic removeBroker removeColdDataFlowCtrGroupConfig rocksDBConfigToJson sendMsgStatus
-    setCommitLogReadAheadMode setConsumeMode startMonitoring statsAll updateAcl updateAclConfig
-    updateColdDataFlowCtrGroupConfig updateControllerConfig updateGlobalWhiteAddr updateOrderConf
-    updateStaticTopic updateSubGroupList updateTopicList updateUser
+    addBroker checkRocksdbCqWriteProgress cleanBrokerMetadata clusterAclConfigVersion consumer copyAcl copyUser
+    createAcl createUser DecodeMessageId deleteAccessConfig deleteAcl deleteAclConfig deleteUser
+    dumpCompactionLog electMaster exportConfigs exportMetadataInRocksDB exportMetrics exportPopRecord
+    getAccessConfigSubCommand getAcl getAclConfig getBrokerEpoch getColdDataFlowCtrInfo getControllerConfig
+    getControllerMetaData getSyncStateSet getUser listAcl listUser queryMsgTraceById remappingStaticTopic
+    removeBroker removeColdDataFlowCtrGroupConfig rocksDBConfigToJson setCommitLogReadAheadMode updateAcl
+    updateAclConfig updateColdDataFlowCtrGroupConfig updateControllerConfig updateGlobalWhiteAddr
+    updateStaticTopic updateUser
 """
 NOT_YET = tuple(sorted(_NAMES.split(), key=str.lower))
 

@@ -57,6 +57,10 @@ class Admin(Facade[AsyncAdmin]):
         """Create the topic on the broker, or change it to ``config``."""
         self._loop.call(lambda admin: admin.create_topic(addr, config))
 
+    def create_topics(self, addr: str, configs: Sequence[TopicConfig]) -> None:
+        """Create or change several topics on the broker, which must be RocketMQ 5.3 or newer, or Skylark."""
+        self._loop.call(lambda admin: admin.create_topics(addr, configs))
+
     def delete_topic_in_broker(self, addr: str, topic: str) -> None:
         """Delete the topic and its messages from the broker."""
         self._loop.call(lambda admin: admin.delete_topic_in_broker(addr, topic))
@@ -102,6 +106,16 @@ class Admin(Facade[AsyncAdmin]):
     def create_group(self, addr: str, config: SubscriptionGroupConfig) -> None:
         """Create the subscription group on the broker, or change it to ``config``."""
         self._loop.call(lambda admin: admin.create_group(addr, config))
+
+    def create_groups(self, addr: str, configs: Sequence[SubscriptionGroupConfig]) -> None:
+        """Create or change several subscription groups on the broker; see `create_topics`."""
+        self._loop.call(lambda admin: admin.create_groups(addr, configs))
+
+    def set_consume_mode(
+        self, addr: str, topic: str, group: str, mode: Literal["PULL", "POP"], pop_share_queue_num: int = 0
+    ) -> None:
+        """Set how the group consumes the topic from the broker. Skylark's brokers refuse POP for now."""
+        self._loop.call(lambda admin: admin.set_consume_mode(addr, topic, group, mode, pop_share_queue_num))
 
     def delete_group(self, addr: str, group: str, clean_offset: bool = False) -> None:
         """Delete the subscription group from the broker, and its offsets if ``clean_offset``."""

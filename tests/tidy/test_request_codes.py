@@ -15,9 +15,10 @@ CODES = {name: code for name, code in vars(RequestCode).items() if name.isupper(
 
 NAMESRV = {*range(100, 107), 205, 206, 216, 217, 219, 224, 304, 318, 319, 322, 327, 901, 904}
 BROKER = {
-    *(10, 310, 320, 11, 361, 12, 14, 15, 17, 21, 25, 26, *range(28, 36), 38, 60, 61, 402),
+    *(10, 310, 320, 11, 361, 12, 14, 15, 17, 18, 21, 25, 26, *range(28, 37), 38, 41, 42, 60, 61, 402),
     *(200, 201, 202, 203, 204, 207, 208, 215, 222, 223, 300, 303, *range(305, 310), 314, 315, 316, 317),
-    *(321, 328, 329, 343, 351, 352),
+    *(225, 321, 328, 329, 343, 351, 352),
+    *(400, 401),
     *range(905, 909),
 }
 
@@ -37,7 +38,6 @@ REFUSED = {
     "transactions": {"END_TRANSACTION", "RESUME_CHECK_HALF_MESSAGE"},
     "filters": {"CHECK_CLIENT_CONFIG"},
     "request and reply": {"SEND_REPLY_MESSAGE", "SEND_REPLY_MESSAGE_V2"},
-    "pop consumption": {"QUERY_ASSIGNMENT", "SET_MESSAGE_REQUEST_MODE"},
     "further administration": {
         "QUERY_SUBSCRIPTION_BY_CONSUMER",
         "UPDATE_AND_GET_GROUP_FORBIDDEN",

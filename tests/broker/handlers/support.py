@@ -75,7 +75,7 @@ class Desk:
             GroupHandlers(meta.groups, meta.offsets, self.stats, self.durable),
             ConfigHandlers(meta.options, meta.topics, meta.fs, meta.clock, self.runtime),
             self.ha,
-            SlaveTableHandlers(meta.clock),
+            SlaveTableHandlers(meta.clock, meta.metadata.request_modes),
             QueryHandlers(self.store, self.clients, meta.options),
             OffsetHandlers(
                 self.store, meta.topics, meta.groups, meta.offsets, meta.metadata.delay_offsets, self.resets, 4_000

@@ -40,7 +40,6 @@ class Refused:
 @pytest.mark.parametrize(
     ("code", "ext", "body", "group", "meaning"),
     [
-        (400, None, b'{"consumerGroup" : "pop5"}', "pop5", "clientRebalance=true"),
         (200050, {"consumerGroup": "pop5"}, b"", "pop5", "by pop gets none"),
     ],
 )

@@ -67,6 +67,16 @@ ROCKETMQ_NAMES = [
     "getConsumerStatus",
     "brokerConsumeStats",
     "producer",
+    "updateTopicList",
+    "updateOrderConf",
+    "allocateMQ",
+    "updateSubGroupList",
+    "setConsumeMode",
+    "statsAll",
+    "sendMsgStatus",
+    "checkMsgSendRT",
+    "clusterRT",
+    "startMonitoring",
 ]
 OWN_NAMES = ["searchOffset", "help", "completion"]
 
@@ -117,7 +127,7 @@ def test_mistyped_commands_get_the_nearest() -> None:
     assert "See mqadmin help." in invoke("xyzzy").stderr
 
 
-@pytest.mark.parametrize("name", ["setConsumeMode", "statsall", "exportMetrics", "updateAclConfig"])
+@pytest.mark.parametrize("name", ["copyUser", "copyacl", "exportMetrics", "updateAclConfig"])
 def test_a_command_that_only_rocketmq_has_is_no_typo(name: str) -> None:
     for arguments in ([name], ["help", name], [name, "-n", NAMESRV]):
         result = invoke(*arguments)
@@ -234,7 +244,7 @@ def test_failures_as_json() -> None:
     assert document["error"].startswith("broker b:1: cannot connect to b:1")
 
 
-@pytest.mark.parametrize("arguments", [["topicRoute"], ["topicList", "-x"], ["topiclst"], ["statsAll"]])
+@pytest.mark.parametrize("arguments", [["topicRoute"], ["topicList", "-x"], ["topiclst"], ["copyAcl"]])
 @pytest.mark.parametrize("output", [["--output", "json"], ["--output=json"]])
 def test_usage_errors_as_json(arguments: list[str], output: list[str]) -> None:
     result = invoke(*arguments, *output, "-n", NAMESRV)
