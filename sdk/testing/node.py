@@ -19,6 +19,7 @@ from typing import Protocol, TypeVar
 import trio
 
 from mqcommon.errors import SkylarkError
+from mqcommon.polling import poll_until
 from remoting.net.sockets import OpenSockets
 from sdk.runtime import Home
 
@@ -28,7 +29,6 @@ T = TypeVar("T")
 PATIENCE_S = 20.0
 # How long a kill waits for threads that are writing.
 WRITERS_S = 2.0
-POLL_S = 0.001
 
 
 class Daemon(Protocol):
@@ -260,9 +260,7 @@ class _Life:
     async def _wait_to_die(self, everything: trio.CancelScope) -> None:
         await self._dying.wait()
         threads = trio.to_thread.current_default_thread_limiter()
-        with trio.move_on_after(WRITERS_S):
-            while threads.borrowed_tokens:
-                await trio.sleep(POLL_S)
+        await poll_until(lambda: not threads.borrowed_tokens, WRITERS_S)
         assert self._last_work is not None
         self._last_work()
         self.is_dead = True
