@@ -33,7 +33,9 @@ if TYPE_CHECKING:
     from remoting.protocol.bodies.group import SubscriptionGroupConfig
     from remoting.protocol.bodies.topic import TopicConfig
     from sdk.admin.client import Admin
+    from sdk.consumer.outcome import ConsumeFrom, ConsumeResult, Later
     from sdk.consumer.pull import PullConsumer
+    from sdk.consumer.push import PushConsumer
     from sdk.consumer.result import PullBytes, PullResult, PullStatus
     from sdk.producer.producer import Producer
     from sdk.producer.result import BulkResult, SendResult, SendStatus
@@ -44,7 +46,10 @@ __all__ = [
     "BrokerError",
     "BulkResult",
     "Client",
+    "ConsumeFrom",
+    "ConsumeResult",
     "InvalidArgument",
+    "Later",
     "Message",
     "MessageExt",
     "MessageQueue",
@@ -53,6 +58,7 @@ __all__ = [
     "PullConsumer",
     "PullResult",
     "PullStatus",
+    "PushConsumer",
     "RemotingError",
     "RouteNotFound",
     "SendFailed",
@@ -74,7 +80,9 @@ _HOMES = {
     "remoting.protocol.bodies.group": ("SubscriptionGroupConfig",),
     "remoting.protocol.bodies.topic": ("TopicConfig",),
     "sdk.admin.client": ("Admin",),
+    "sdk.consumer.outcome": ("ConsumeFrom", "ConsumeResult", "Later"),
     "sdk.consumer.pull": ("PullConsumer",),
+    "sdk.consumer.push": ("PushConsumer",),
     "sdk.consumer.result": ("PullBytes", "PullResult", "PullStatus"),
     "sdk.producer.producer": ("Producer",),
     "sdk.producer.result": ("BulkResult", "SendResult", "SendStatus"),

@@ -28,6 +28,7 @@ from remoting.net.client import RemotingClient, open_client
 from remoting.protocol.bodies.route import TopicRouteData
 from remoting.protocol.codes import ResponseCode
 from sdk import namesrv_api
+from sdk.broker_requests import BrokerRequests
 from sdk.endpoint import DEFAULT_TIMEOUT_MS, Endpoint
 from sdk.fanout import ask_all
 from sdk.identity import make_client_id
@@ -95,6 +96,7 @@ class ClientInstance:
         self._heartbeat_due = Signal()
         self.routes = RouteCache()
         self.membership = Membership()
+        self._broker_requests = BrokerRequests(self.membership)
         # A copy of `Home.forks` while the client is open, for the hot path; see `check_open`.
         self.forks = -1
 
@@ -108,12 +110,13 @@ class ClientInstance:
         self.forks = self._home.forks
         # Made here and not in the constructor: processes that were forked in between must not share an id.
         self.membership.client_id = make_client_id()
-        remoting = open_client(self.membership.handlers(), on_lost=self.membership.lost)
+        remoting = open_client(self._broker_requests.handlers(), on_lost=self.membership.lost)
         self._remoting = await self._stack.enter_async_context(remoting)
         self._name_servers = NameServers(self._remoting, self.nameserver_addrs, self.random)
         self._nursery = await self._stack.enter_async_context(trio.open_nursery())
         self._nursery.start_soon(self._poll_routes)
         self._nursery.start_soon(self._beat)
+        self._broker_requests.nursery = self._nursery
         return self
 
     async def __aexit__(

@@ -1,18 +1,10 @@
 """`PullConsumer`: reads queues at offsets of the caller's choice.
 
-A pull goes to the master, or to the replica that the broker suggested in its last answer. When that one does not
-answer, the other replicas are asked, and all of them again until the timeout.
-
-A slave may be behind, or lack the oldest messages. So when it does not have the asked offset, that says nothing about
-the queue: the other replicas are asked, and while none of them answers the result is NO_NEW_MESSAGE. Only the master
-can say that an offset does not exist. If a slave could, a reader would skip messages that only the master has.
-
-A message's fields are decoded when they are read, so a pull has little cost per message.
+reader.py chooses the broker that is asked. A message's fields are decoded when they are read, so a pull has little
+cost per message.
 """
 
-import logging
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import Literal, Self
@@ -20,26 +12,22 @@ from typing import Literal, Self
 import trio
 
 from mqcommon.clock import SystemClock
-from mqcommon.errors import BrokerError, InvalidArgument, RemotingError, SkylarkError
-from mqcommon.message.message import MessageExt, decode_messages
+from mqcommon.errors import InvalidArgument, RemotingError
+from mqcommon.message.message import MessageExt
 from mqcommon.message.queue import MessageQueue
-from mqcommon.names import MASTER_ID
-from remoting.protocol.bodies.heartbeat import SUB_ALL, parse_subscription
-from remoting.protocol.codes import ResponseCode
+from remoting.protocol.bodies.heartbeat import SUB_ALL
 from sdk import broker_api
-from sdk.broker_api import PullAnswer
 from sdk.checked import Count, GroupName, Milliseconds, NotNegative, Offset, TopicName, checked_methods
 from sdk.consumer.commits import Commits
 from sdk.consumer.member import PullMember
+from sdk.consumer.reader import Reader
 from sdk.consumer.replicas import Replicas
-from sdk.consumer.result import PullBytes, PullResult, PullStatus
+from sdk.consumer.result import PullBytes, PullResult
 from sdk.consumer.stream import MessageStream
 from sdk.endpoint import DEFAULT_TIMEOUT_MS
 from sdk.runtime import FORKS, survived
 from sdk.shared import Client, ClientHandle
 from sdk.waiting import until_answered
-
-logger = logging.getLogger(__name__)
 
 MAX_COUNT = 32
 MAX_BYTES = 4 * 1024 * 1024
@@ -48,15 +36,6 @@ MAX_BYTES = 4 * 1024 * 1024
 STREAM_COUNT = 32_768
 STREAM_BYTES = 1024 * 1024
 STREAM_WAIT_MS = 15_000
-# The pause before a slave that lacks the asked offset is asked again.
-BEHIND_S = 0.1
-
-_STATUS = {
-    ResponseCode.SUCCESS: PullStatus.FOUND,
-    ResponseCode.PULL_NOT_FOUND: PullStatus.NO_NEW_MESSAGE,
-    ResponseCode.PULL_RETRY_IMMEDIATELY: PullStatus.NO_MATCHED_MESSAGE,
-    ResponseCode.PULL_OFFSET_MOVED: PullStatus.OFFSET_ILLEGAL,
-}
 
 
 @checked_methods
@@ -83,9 +62,7 @@ class PullConsumer:
         self._heartbeat = heartbeat
         self._replicas = Replicas(self._client)
         self._commits = Commits(self._client, self._replicas, group)
-        # Queues whose reader waits for the master: that is logged once.
-        self._waiting: dict[MessageQueue, None] = {}
-        self._tags: dict[str, frozenset[str]] = {}
+        self._reader = Reader(self._client, self._replicas, group)
 
     async def __aenter__(self) -> Self:
         await self._client.__aenter__()
@@ -166,6 +143,7 @@ class PullConsumer:
         While the master is unreachable the offset is kept in the consumer, and committed when the master is back.
         """
         await self._commits.commit(mq, offset)
+        self._member.committed(mq, offset)
 
     # --- messages
 
@@ -185,16 +163,10 @@ class PullConsumer:
         when there is none yet. The broker may return less than asked for. Whatever the status, the next pull should be
         at ``next_offset``.
         """
-        tags = self._tags_of(expression)
-        answer = await self._pull(mq, offset, max_count, max_bytes, expression, wait_ms)
-        status = _STATUS[answer.code]
-        messages = decode_messages(answer.data, mq.broker_name)
-        if tags and messages:
-            # The broker compares only hashes of tags, and two tags may have the same hash.
-            messages = [message for message in messages if message.tags in tags]
-            if not messages:
-                status = PullStatus.NO_MATCHED_MESSAGE
-        return PullResult(status, messages, answer.next_offset, answer.min_offset, answer.max_offset, answer.broker_id)
+        self._listen_to(mq.topic, expression)
+        return await self._reader.pull(
+            mq, offset, max_count=max_count, max_bytes=max_bytes, expression=expression, wait_ms=wait_ms
+        )
 
     async def pull_bytes(
         self,
@@ -207,14 +179,9 @@ class PullConsumer:
         wait_ms: NotNegative = 0,
     ) -> PullBytes:
         """Like `pull`, but returns the stored records as bytes. The caller filters by tag when it decodes them."""
-        answer = await self._pull(mq, offset, max_count, max_bytes, expression, wait_ms)
-        return PullBytes(
-            _STATUS[answer.code],
-            answer.data,
-            answer.next_offset,
-            answer.min_offset,
-            answer.max_offset,
-            answer.broker_id,
+        self._listen_to(mq.topic, expression)
+        return await self._reader.pull_bytes(
+            mq, offset, max_count=max_count, max_bytes=max_bytes, expression=expression, wait_ms=wait_ms
         )
 
     def stream(
@@ -233,7 +200,7 @@ class PullConsumer:
         The next pull runs while the caller works on a list: this is the fastest way to read a queue. `MessageStream`
         documents what ends it.
         """
-        self._tags_of(expression)  # raises if the expression is invalid
+        self._reader.tags_of(expression)  # raises if the expression is invalid
         pull = partial(self.pull, mq, max_count=max_count, max_bytes=max_bytes, expression=expression, wait_ms=wait_ms)
         return MessageStream(pull, self._client.nursery, start, end, self._instance.backoff)
 
@@ -255,95 +222,10 @@ class PullConsumer:
                         self._client.check_open()
                     yield message
 
-    # --- which broker to ask
-
-    async def _pull(
-        self, mq: MessageQueue, offset: int, max_count: int, max_bytes: int, expression: str, wait_ms: int
-    ) -> PullAnswer:
-        self._tags_of(expression)  # raises if the expression is invalid
-        self._client.check_open()
-        self._listen_to(mq.topic, expression)
-        started = trio.current_time()
-
-        async def ask_each() -> PullAnswer:
-            waited_ms = (trio.current_time() - started) * 1000
-            left_ms = max(wait_ms - int(waited_ms), 0)
-            return await self._pull_once(mq, offset, max_count, max_bytes, expression, left_ms)
-
-        return await until_answered(ask_each, self._client.timeout_ms + wait_ms, self._instance.backoff)
-
-    async def _pull_once(
-        self, mq: MessageQueue, offset: int, max_count: int, max_bytes: int, expression: str, wait_ms: int
-    ) -> PullAnswer:
-        """The answer of the first broker of the set that has one."""
-        ask = partial(
-            broker_api.pull,
-            group=self.group,
-            topic=mq.topic,
-            queue_id=mq.queue_id,
-            offset=offset,
-            max_count=max_count,
-            max_bytes=max_bytes,
-            expression=expression,
-            wait_ms=wait_ms,
-        )
-        asked: dict[str, None] = {}
-        failed: dict[str, SkylarkError] = {}
-        behind: PullAnswer | None = None
-        started = trio.current_time()
-        while (replica := await self._replicas.reader(mq, asked)) is not None:
-            asked[replica.addr] = None
-            try:
-                answer = replace(await ask(self._replicas.at(mq, replica)), broker_id=replica.broker_id)
-            except (RemotingError, BrokerError) as error:
-                self._replicas.failed(mq, replica, error)
-                failed[replica.addr] = error
-            else:
-                self._replicas.suggest(mq, answer.suggested_broker_id)
-                if not _lacks(answer, offset):
-                    self._waiting.pop(mq, None)
-                    return answer
-                behind = answer
-                self._replicas.suggest(mq, MASTER_ID)
-            if behind is not None and not self._replicas.has_other(mq, asked):
-                return await self._wait_for_master(mq, behind, offset, wait_ms, started)
-        raise self._replicas.unavailable(mq, failed)
-
-    async def _wait_for_master(
-        self, mq: MessageQueue, behind: PullAnswer, offset: int, wait_ms: int, started: float
-    ) -> PullAnswer:
-        """NO_NEW_MESSAGE, the result while only slaves answer and none of them has the asked offset."""
-        if mq not in self._waiting:
-            self._waiting[mq] = None
-            logger.warning(
-                "%s: broker id %d has offsets %d to %d only; reading at offset %d waits for the master",
-                mq, behind.broker_id, behind.min_offset, behind.max_offset, offset,
-            )  # fmt: skip
-        if wait_ms and trio.current_time() < started + BEHIND_S:
-            await trio.sleep(BEHIND_S)
-        return replace(behind, code=ResponseCode.PULL_NOT_FOUND, next_offset=offset)
-
     def _listen_to(self, topic: str, expression: str) -> None:
-        """Add the topic to this consumer's heartbeats."""
+        """Add the topic to this consumer's heartbeats. Raises if the expression is invalid, or this is not open."""
+        self._reader.tags_of(expression)
+        self._client.check_open()
         if self._member.listen_to(topic, expression) and self._heartbeat:
             self._instance.membership.subscription_changed()
             self._instance.tell_brokers()
-
-    def _tags_of(self, expression: str) -> frozenset[str]:
-        """The tags in an expression; empty when it matches all. InvalidArgument when it is invalid."""
-        tags = self._tags.get(expression)
-        if tags is None:
-            try:
-                tags = frozenset(parse_subscription("", expression).tags_set)
-            except ValueError as error:
-                raise InvalidArgument(f"{error}: use '*', or tags separated by '||'") from None
-            self._tags[expression] = tags
-        return tags
-
-
-def _lacks(answer: PullAnswer, offset: int) -> bool:
-    """Whether a slave answered that it has no message at ``offset``, which the master may have."""
-    if answer.broker_id == MASTER_ID:
-        return False
-    is_stuck = answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY and answer.next_offset <= offset
-    return is_stuck or answer.code == ResponseCode.PULL_OFFSET_MOVED
