@@ -45,6 +45,8 @@ class Flavour:
     streams: Mapping[str, tuple[str, str]]
     #: Where names are defined that the trio classes do not have.
     homes: Mapping[str, str]
+    #: Types of handlers, which run outside of trio, by their types in the trio classes.
+    handlers: Mapping[str, str]
     #: A paragraph that only these classes have, by class.
     notes: Mapping[str, str]
 
@@ -53,6 +55,7 @@ SOURCES = {
     "admin.py": Source("sdk.admin.client", "Admin", "admin"),
     "client.py": Source("sdk.shared", "Client", "client"),
     "consumer.py": Source("sdk.consumer.pull", "PullConsumer", "consumer"),
+    "push.py": Source("sdk.consumer.push", "PushConsumer", "consumer"),
     "producer.py": Source(
         "sdk.producer.producer",
         "Producer",
@@ -71,9 +74,13 @@ BLOCKING = Flavour(
         "MessageStream": ("Iterator[list[MessageExt]]", "batches_of"),
         "AsyncIterator[MessageExt]": ("Iterator[MessageExt]", "messages_of"),
     },
+    handlers={"Handler": "PlainHandler", "BatchHandler": "PlainBatchHandler"},
     homes={
         "Iterator": "collections.abc",
+        "PlainBatchHandler": "sdk.blocking.handlers",
+        "PlainHandler": "sdk.blocking.handlers",
         "batches_of": "sdk.blocking.facade",
+        "elsewhere": "sdk.blocking.handlers",
         "messages_of": "sdk.blocking.facade",
     },
     notes={
@@ -81,6 +88,8 @@ BLOCKING = Flavour(
         "Producer": "Each `send` waits for its answer, so one thread sends one message per round trip: use "
         "`send_many`, or several threads, whose sends are batched. `send_many` consumes its argument in the client's "
         "thread.",
+        "PushConsumer": "Handlers are plain functions, which may block: they run in ``concurrency`` threads. A handler "
+        "that takes longer than the timeout goes on, but its message is delivered again.",
     },
 )
 AIO = Flavour(
@@ -94,13 +103,17 @@ AIO = Flavour(
         "MessageStream": ("BatchStream", "batches_of"),
         "AsyncIterator[MessageExt]": ("AsyncIterator[MessageExt]", "messages_of"),
     },
+    handlers={"Handler": "Handler", "BatchHandler": "BatchHandler"},
     homes={
         "BatchStream": "sdk.aio.stream",
         "batches_of": "sdk.aio.stream",
+        "elsewhere": "sdk.aio.handlers",
         "messages_of": "sdk.aio.stream",
     },
     notes={
         "Client": "It has one thread, which runs the trio loop of all of them.",
+        "PushConsumer": "Handlers are coroutine functions, or plain ones that do not block; they run in the loop that "
+        "opens the consumer. A ``strategy`` that is a function is called in the client's thread.",
         "Producer": "`selector` is called, and the argument of `send_many` consumed, in the client's thread.",
     },
 )
@@ -156,13 +169,27 @@ def _heading(lines: list[str], method: ast.FunctionDef | ast.AsyncFunctionDef) -
 
 def _constructor(flavour: Flavour, source: Source, cls: ast.ClassDef) -> str:
     init = next(function for function in _functions(cls) if function.name == "__init__")
-    nameserver, *others = _arguments(init)
+    handlers = _handlers(flavour, init)
+    nameserver, *others = [f"{name}={name}_elsewhere" if (name := argument.partition("=")[0]) in handlers else argument
+                           for argument in _arguments(init)]  # fmt: skip
     takes_client = "Client" in ast.unparse(init.args.args[1].annotation or ast.Constant(""))
     made = f"{flavour.prefix}{source.name}({', '.join(['client' if takes_client else nameserver, *others])})"
     loop = f"loop_of({nameserver}, lambda client: {made})" if takes_client else f"{flavour.loop}(lambda: {made})"
     text = f"    def __init__({ast.unparse(init.args)}) -> None:\n"
-    text += f"        super().__init__({loop})\n"
+    text += "".join(f"        {name}_elsewhere = elsewhere({name})\n" for name in handlers)
+    text += f"        super().__init__({', '.join([loop, *(f'{name}_elsewhere' for name in handlers)])})\n"
     return text + ("        self.group = group\n" if "group=group" in others else "")
+
+
+def _handlers(flavour: Flavour, init: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
+    """The names of arguments that are handlers; their annotations become the flavour's."""
+    found = []
+    for arg in init.args.kwonlyargs:
+        for node in ast.walk(arg.annotation or ast.Constant("")):
+            if isinstance(node, ast.Name) and node.id in flavour.handlers:
+                node.id = flavour.handlers[node.id]
+                found.append(arg.arg)
+    return found
 
 
 def _attribute(flavour: Flavour, source: Source, name: str, of: tuple[str, str]) -> str:

@@ -1,4 +1,4 @@
-"""Producer, PullConsumer, Admin and Client for asyncio applications.
+"""Producer, PushConsumer, PullConsumer, Admin and Client for asyncio applications.
 
     async with Producer("127.0.0.1:9876") as producer:
         await producer.send(Message("orders", b"a cup of tea"))
@@ -8,8 +8,8 @@ The methods are those of the trio classes. Each object has one background thread
 
 crossing.py  work that crosses between the loops; portal.py: a client in its thread, called from asyncio
 facade.py    the base class of the asyncio classes; stream.py: batches of messages
-client.py    Client, which the other classes may share
-admin.py, consumer.py, producer.py: generated from the trio classes by scripts/docs
+handlers.py  handlers of PushConsumer
+admin.py, client.py, consumer.py, producer.py, push.py: generated from the trio classes by scripts/docs
 """
 
 from importlib import import_module
@@ -20,10 +20,17 @@ if TYPE_CHECKING:
     from sdk.aio.client import Client
     from sdk.aio.consumer import PullConsumer
     from sdk.aio.producer import Producer
+    from sdk.aio.push import PushConsumer
 
-__all__ = ["Admin", "Client", "Producer", "PullConsumer"]
+__all__ = ["Admin", "Client", "Producer", "PullConsumer", "PushConsumer"]
 
-_HOMES = {"Admin": "admin", "Client": "client", "Producer": "producer", "PullConsumer": "consumer"}
+_HOMES = {
+    "Admin": "admin",
+    "Client": "client",
+    "Producer": "producer",
+    "PullConsumer": "consumer",
+    "PushConsumer": "push",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,57 +1,41 @@
-"""Work that crosses between an asyncio loop and a trio loop in another thread, in batches.
+"""Work that crosses between an asyncio loop and a trio loop in another thread, in batches (`sdk/inbox.py`).
 
-Waking a loop costs several system calls and a change of threads. So a side is woken for the first piece of work, and
-what is added until it wakes goes with it. That needs no lock: `append` and `popleft` of a deque are atomic, and a side
-that wakes first clears its flag and then empties its queue, so work added later wakes it again.
-
-The queues hold at most what the tasks of the application wait for.
+What waits is bounded by what the tasks of the application wait for.
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
+from typing import Any
 
-import trio
+from sdk.inbox import Inbox, call_each
+from sdk.loop_thread import OpenClient
 
 Work = Callable[[], object]
 
 
 class Crossing:
-    """The two loops. Work must not raise. ``lost`` is called in trio when the asyncio loop was closed."""
+    """The loop that opens ``client``, and the loop in which that is open. Work must not raise."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, lost: Work) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, client: OpenClient[Any]) -> None:
         self.loop = loop
-        self._lost = lost
-        self._for_trio: deque[Work] = deque()
-        self._for_asyncio: deque[Work] = deque()
-        self._trio_wakes = False
-        self._asyncio_wakes = False
+        self._client = client
+        self._for_trio = Inbox(lambda run: client.token.run_sync_soon(run), call_each)
+        self._for_asyncio = Inbox(self._wake_asyncio, call_each)
 
-    def to_trio(self, token: trio.lowlevel.TrioToken, work: Work) -> None:
+    def to_trio(self, work: Work) -> None:
         """Run ``work`` in trio. Raises RunFinishedError when that loop has ended."""
-        self._for_trio.append(work)
-        if not self._trio_wakes:
-            self._trio_wakes = True
-            token.run_sync_soon(self._run_in_trio)
+        self._for_trio.put(work)
 
     def to_asyncio(self, work: Work) -> None:
         """Run ``work`` in asyncio."""
-        self._for_asyncio.append(work)
-        if not self._asyncio_wakes:
-            self._asyncio_wakes = True
-            try:
-                self.loop.call_soon_threadsafe(self._run_in_asyncio)
-            except RuntimeError:  # the loop was closed before the client
-                self._lost()
+        self._for_asyncio.put(work)
 
-    def _run_in_trio(self) -> None:
-        self._trio_wakes = False
-        works = self._for_trio
-        while works:
-            works.popleft()()
+    def _wake_asyncio(self, run: Callable[[], None]) -> None:
+        try:
+            self.loop.call_soon_threadsafe(run)
+        except RuntimeError:  # the application closed its loop before the client
+            self._client.begin_close(_nothing)
 
-    def _run_in_asyncio(self) -> None:
-        self._asyncio_wakes = False
-        works = self._for_asyncio
-        while works:
-            works.popleft()()
+
+def _nothing() -> None:
+    """Nobody waits for the end."""

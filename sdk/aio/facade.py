@@ -5,6 +5,7 @@ from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Generic, Self, TypeVar, cast
 
+from sdk.aio.handlers import AsyncioHandlers
 from sdk.aio.portal import Portal
 from sdk.shared import Client
 
@@ -15,17 +16,24 @@ N = TypeVar("N")
 class Facade(Generic[C]):
     """A client of type ``C`` for the asyncio loop in which it is opened."""
 
-    def __init__(self, loop: Portal[C]) -> None:
+    def __init__(self, loop: Portal[C], *handlers: AsyncioHandlers | None) -> None:
         self._loop = loop
+        self._handlers = [handler for handler in handlers if handler is not None]
 
     async def __aenter__(self) -> Self:
+        for handler in self._handlers:
+            handler.bind()
         await self._loop.open()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._loop.close()
+        try:
+            await self._loop.close()
+        finally:
+            for handler in self._handlers:
+                await handler.close()
 
 
 def loop_of(nameserver: N | Facade[Client], make: Callable[[N | Client], AbstractAsyncContextManager[C]]) -> Portal[C]:

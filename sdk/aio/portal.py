@@ -62,7 +62,7 @@ class Portal(Generic[C]):
         loop = asyncio.get_running_loop()
         if self._host is None:
             opening = OpenClient(self.made)
-            crossing = Crossing(loop, lambda: opening.begin_close(_nothing))
+            crossing = Crossing(loop, opening)
         else:
             opening = OpenClient(self.made, self._host.opened())
             crossing = self._host.crossing
@@ -139,7 +139,7 @@ class Portal(Generic[C]):
                 crossing.to_asyncio(partial(call.finish, None, closed()))
 
         try:
-            crossing.to_trio(client.token, begin)
+            crossing.to_trio(begin)
         except trio.RunFinishedError:
             raise closed() from None
         try:
@@ -185,7 +185,3 @@ class Portal(Generic[C]):
 def _set(future: "asyncio.Future[None]") -> None:
     if not future.done():
         future.set_result(None)
-
-
-def _nothing() -> None:
-    """What is done when nobody waits."""

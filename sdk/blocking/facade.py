@@ -6,6 +6,7 @@ from types import TracebackType
 from typing import Generic, Self, TypeVar, cast
 
 from mqcommon.message.message import MessageExt
+from sdk.blocking.handlers import ThreadHandlers
 from sdk.blocking.loop import ClientLoop
 from sdk.consumer.stream import MessageStream
 from sdk.loop_thread import OpenClient
@@ -18,8 +19,9 @@ N = TypeVar("N")
 class Facade(Generic[C]):
     """A client of type ``C`` whose methods block. They may be called from any thread."""
 
-    def __init__(self, loop: ClientLoop[C]) -> None:
+    def __init__(self, loop: ClientLoop[C], *handlers: ThreadHandlers | None) -> None:
         self._loop = loop
+        self._handlers = [handler for handler in handlers if handler is not None]
 
     def open(self) -> Self:
         """Open the client; ``with`` calls it."""
@@ -28,7 +30,11 @@ class Facade(Generic[C]):
 
     def close(self) -> None:
         """Leave the group, and close the connections unless they are shared; ``with`` calls it."""
+        for handler in self._handlers:
+            handler.check_close()
         self._loop.close()
+        for handler in self._handlers:
+            handler.join()
 
     def __enter__(self) -> Self:
         return self.open()

@@ -20,6 +20,7 @@ from remoting.protocol.bodies.heartbeat import SUB_ALL
 from sdk.checked import Count, GroupName, Milliseconds, NotNegative, TopicName, check_topic_name, checked_methods
 from sdk.consumer.allocate import Strategy
 from sdk.consumer.commits import Commits
+from sdk.consumer.elsewhere import make_workers
 from sdk.consumer.failures import Counters, Failures
 from sdk.consumer.intake import Intake
 from sdk.consumer.offsets import GroupOffsets
@@ -33,7 +34,6 @@ from sdk.consumer.rebalance import Rebalance
 from sdk.consumer.replicas import Replicas
 from sdk.consumer.returns import Returns
 from sdk.consumer.settings import Settings
-from sdk.consumer.workers import Workers
 from sdk.endpoint import DEFAULT_TIMEOUT_MS
 from sdk.runtime import survived
 from sdk.shared import Client, ClientHandle
@@ -133,7 +133,7 @@ class PushConsumer:
         self._offsets = GroupOffsets(replicas, self._commits, group)
         returns = Returns(self._client, replicas, settings, clock)
         self._failures = Failures(settings, self._ready, returns, self._counters)
-        self._workers = Workers(settings, self._ready, self._failures, self._counters)
+        self._workers = make_workers(settings, self._ready, self._failures, self._counters)
         self._intake = Intake(
             settings, self._instance, self._reader, self._room, self._counters, clock, self._ready.put
         )
