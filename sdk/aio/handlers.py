@@ -51,7 +51,7 @@ class AsyncioHandlers(HandlersElsewhere):
 
     # --- called in trio
 
-    def _start(self, concurrency: int, inbox: Inbox[Job]) -> None:
+    def start(self, concurrency: int, inbox: Inbox[Job]) -> None:
         self._ended = inbox
         self._to_asyncio(lambda: self._make_tasks(concurrency))
 

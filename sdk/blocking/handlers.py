@@ -30,7 +30,7 @@ class ThreadHandlers(HandlersElsewhere):
             raise TypeError("handlers of sdk.blocking are plain functions; for async ones use sdk.aio or sdk")
         self._pool = _Pool(handler, 0, None)
 
-    def _start(self, concurrency: int, inbox: Inbox[Job]) -> None:
+    def start(self, concurrency: int, inbox: Inbox[Job]) -> None:
         self._pool = _Pool(self.handler, concurrency, inbox)
 
     def begin(self, jobs: Sequence[Job]) -> None:
@@ -50,6 +50,7 @@ class ThreadHandlers(HandlersElsewhere):
 
     def join(self) -> None:
         """Wait for the end of the threads, after the consumer has closed."""
+        self._pool.stop()
         deadline = time.monotonic() + JOIN_S
         for thread in list(self._pool.threads):
             thread.join(max(deadline - time.monotonic(), 0))

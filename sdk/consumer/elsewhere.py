@@ -75,15 +75,13 @@ class HandlersElsewhere(ABC):
         if not callable(handler):
             raise TypeError(f"a handler must be a function, not {handler!r}")
         self.handler = handler
-        self._inbox: Inbox[Job] | None = None
-
-    def start(self, concurrency: int, inbox: Inbox[Job]) -> None:
-        """Call handlers from now on, ``concurrency`` at once; each job goes to ``inbox`` in the end."""
-        self._inbox = inbox
-        self._start(concurrency, inbox)
+        #: How many calls run at once when it is used as a function.
+        self.concurrency = 1
+        self._token: trio.lowlevel.TrioToken | None = None
 
     @abstractmethod
-    def _start(self, concurrency: int, inbox: Inbox[Job]) -> None: ...
+    def start(self, concurrency: int, inbox: Inbox[Job]) -> None:
+        """Call handlers from now on, ``concurrency`` at once; each job goes to ``inbox`` in the end."""
 
     @abstractmethod
     def begin(self, jobs: Sequence[Job]) -> None:
@@ -99,8 +97,10 @@ class HandlersElsewhere(ABC):
 
     async def __call__(self, what: Any) -> Result:
         """Call the handler for one message, or a list of them, and wait for its result."""
-        if self._inbox is None:
-            self.start(1, Inbox(trio.lowlevel.current_trio_token().run_sync_soon, _tell))
+        token = trio.lowlevel.current_trio_token()
+        if self._token is not token:  # the first call, or the first one of a child of a fork
+            self._token = token
+            self.start(self.concurrency, Inbox(token.run_sync_soon, _tell))
         job, ended = Job(None, 0, 0, what), trio.Event()
         job.told = ended.set
         self.begin([job])
@@ -266,5 +266,6 @@ def make_workers(
     """What calls the handlers of a consumer."""
     handlers = settings.handler or settings.batch_handler
     if isinstance(handlers, HandlersElsewhere):
+        handlers.concurrency = settings.concurrency
         return WorkersElsewhere(settings, ready, failures, counters, handlers)
     return Workers(settings, ready, failures, counters)

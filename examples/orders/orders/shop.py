@@ -17,5 +17,4 @@ class Shop:
     def order(self, number: int, customer: str, items: dict[str, int]) -> None:
         """Returns when a broker has stored the order; raises SendFailed when none could."""
         body = json.dumps({"number": number, "customer": customer, "items": items}).encode()
-        message = Message(TOPIC, body, keys=f"order-{number}", tags="new")
-        self._producer.send(message, selector=lambda queues, _: queues[hash(customer) % len(queues)])
+        self._producer.send(Message(TOPIC, body, keys=f"order-{number}", tags="new", sharding_key=customer))

@@ -42,3 +42,4 @@ def test_an_order_that_cannot_be_stored_is_refused(cluster: Cluster) -> None:
         cluster.brokers[0].freeze()
         with pytest.raises(SendFailed):
             shop.order(2, "Ada", {"tea": 2})
+        cluster.brokers[0].thaw()
