@@ -23,6 +23,7 @@ from mqcommon.errors import (
     RouteNotFound,
     SkylarkError,
 )
+from mqcommon.outliving import outliving_nursery
 from mqcommon.signal import Signal
 from remoting.net.client import RemotingClient, open_client
 from remoting.protocol.bodies.route import TopicRouteData
@@ -113,7 +114,7 @@ class ClientInstance:
         remoting = open_client(self._broker_requests.handlers(), on_lost=self.membership.lost)
         self._remoting = await self._stack.enter_async_context(remoting)
         self._name_servers = NameServers(self._remoting, self.nameserver_addrs, self.random)
-        self._nursery = await self._stack.enter_async_context(trio.open_nursery())
+        self._nursery = await self._stack.enter_async_context(outliving_nursery())
         self._nursery.start_soon(self._poll_routes)
         self._nursery.start_soon(self._beat)
         self._broker_requests.nursery = self._nursery
