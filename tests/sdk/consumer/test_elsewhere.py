@@ -21,7 +21,6 @@ from sdk.consumer.ready import Ready, Takable
 from sdk.consumer.settings import Settings
 from sdk.consumer.window import Window
 from sdk.consumer.workers import Workers
-from sdk.inbox import Inbox
 from tests.sdk.fakes import queue
 
 QUEUE = queue(0)
@@ -52,12 +51,11 @@ class Scripted(HandlersElsewhere):
         super().__init__(lambda _: None)
         self.jobs: deque[Job] = deque()
         self.cancelled: list[Job] = []
-        self.concurrency = 0
+        self.starts = 0
         self.is_stopped = False
-        self.ended: Inbox[Job] | None = None
 
-    def start(self, concurrency: int, inbox: Inbox[Job]) -> None:
-        self.concurrency, self.ended = concurrency, inbox
+    def _start(self) -> None:
+        self.starts += 1
 
     def begin(self, jobs: Sequence[Job]) -> None:
         self.jobs.extend(jobs)
@@ -76,8 +74,7 @@ class Scripted(HandlersElsewhere):
         self.give_back(job)
 
     def give_back(self, job: Job) -> None:
-        assert self.ended is not None
-        self.ended.put(job)
+        job.ended(job)
 
 
 def settings_of(handlers: Any, **others: Any) -> Settings:
@@ -119,7 +116,7 @@ async def test_results_go_back_to_the_batch(autojump_clock: trio.testing.MockClo
         bench.put(5)
         await trio.testing.wait_all_tasks_blocked()
         assert [job.what.queue_offset for job in bench.handlers.jobs] == list(range(8))
-        assert bench.handlers.concurrency == 2
+        assert bench.handlers.starts == 1
         jobs = list(bench.handlers.jobs)
         bench.handlers.jobs.clear()
         for number, result in enumerate([None, ConsumeResult.SUCCESS, ConsumeResult.LATER, Later(3), "nonsense"]):
@@ -251,6 +248,8 @@ async def test_a_call_that_was_not_made_is_an_error() -> None:
 def test_handlers_in_trio_have_workers_in_trio() -> None:
     parts = (Ready(), cast(Failures, FakeFailures()), Counters())
     assert isinstance(make_workers(settings_of(lambda _: None), *parts), Workers)
-    assert isinstance(make_workers(settings_of(Scripted()), *parts), WorkersElsewhere)
+    handlers = Scripted()
+    assert isinstance(make_workers(settings_of(handlers, concurrency=7), *parts), WorkersElsewhere)
+    assert handlers.concurrency == 7
     with pytest.raises(TypeError, match="a handler must be a function"):
         HandlersElsewhere.__init__(Scripted(), "x")  # type: ignore[arg-type]
