@@ -13,8 +13,8 @@ from remoting.protocol.bodies.topic import TopicConfig
 from scripts.daemons import ROOT
 from tests.support.cluster import make_topic, running
 
-FOLDERS = ("docs", "examples")
-PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(p for name in FOLDERS for p in (ROOT / name).rglob("*.md"))])
+GUIDES = [page for folder in ("docs", "examples") for page in (ROOT / folder).rglob("*.md")]
+PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *GUIDES])
 
 
 def programs(page: str) -> list[str]:
