@@ -249,6 +249,18 @@ class PushConsumer:
             batches.popleft()
         return StreamMessage(batch, number, self._failures, self._counters)
 
+    # --- used by streams in other threads and loops
+
+    async def take(self, most: Count) -> list[StreamMessage]:
+        """Wait for the next message; with it those that can be had without waiting. None at the end."""
+        taken: list[StreamMessage] = []
+        while not taken or (self._ready.batches and len(taken) < most):
+            message = await anext(self, None)
+            if message is None:
+                break
+            taken.append(message)
+        return taken
+
     # --- subscriptions
 
     async def subscribe(self, topic: TopicName, expression: str = SUB_ALL) -> None:

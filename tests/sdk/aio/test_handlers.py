@@ -72,7 +72,7 @@ def test_all_messages_are_handled_and_committed(cluster: Cluster, kind: str) -> 
         }
         async with consumer_of(cluster.nameserver, topic, **handlers[kind]) as consumer:
             await seen.all.wait()
-            assert len(consumer.queues) == 2
+            assert len([queue for queue in consumer.queues if not queue.topic.startswith("%")]) == 2
         assert sorted(seen.bodies) == sorted(b"%d" % number for number in range(700))
 
     asyncio.run(use())
