@@ -9,7 +9,9 @@ suspects.py     brokers that did not answer, and probes of them
 client.py       ClientInstance: connections, route cache, heartbeats; shared.py: Client, a shared ClientInstance
 checked.py      checks of arguments; runtime.py: checks for trio and forks, and logging of unexpected errors
 producer/  consumer/  admin/      Producer, PullConsumer, Admin; admin/ also has the mqadmin command
-blocking/       the same classes for threads, scripts and Spark tasks
+blocking/  aio/                   the same classes for threads, scripts and Spark tasks, and for asyncio;
+                                  loop_thread.py: the threads in which their clients run
+testing/                          a cluster inside of a test process
 Names are imported on first use, so that `mqadmin --help` does not load the event loop.
 """
 

@@ -18,8 +18,8 @@ from remoting.protocol.bodies.topic import TopicConfig, TopicConfigTable, TopicS
 from sdk.admin.client import LONG_MAX
 from sdk.admin.client import Admin as AsyncAdmin
 from sdk.admin.rollback import Rollback
-from sdk.blocking.client import Client, loop_of
-from sdk.blocking.facade import Facade
+from sdk.blocking.client import Client
+from sdk.blocking.facade import Facade, loop_of
 from sdk.checked import Count, GroupName, Milliseconds, NotNegative, Offset, TopicName
 
 

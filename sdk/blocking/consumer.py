@@ -6,8 +6,8 @@ from typing import Literal
 from mqcommon.message.message import MessageExt
 from mqcommon.message.queue import MessageQueue
 from remoting.protocol.bodies.heartbeat import SUB_ALL
-from sdk.blocking.client import Client, loop_of
-from sdk.blocking.facade import Facade, batches_of, messages_of
+from sdk.blocking.client import Client
+from sdk.blocking.facade import Facade, batches_of, loop_of, messages_of
 from sdk.checked import Count, GroupName, Milliseconds, NotNegative, Offset, TopicName
 from sdk.consumer.pull import MAX_BYTES, MAX_COUNT, STREAM_BYTES, STREAM_COUNT, STREAM_WAIT_MS
 from sdk.consumer.pull import PullConsumer as AsyncPullConsumer

@@ -22,6 +22,11 @@ class StreamMessage(MessageExt):
         self._counters = counters
         self._is_settled = False
 
+    @property
+    def is_ours(self) -> bool:
+        """Whether its queue is still this member's. Else another member gets the message, too."""
+        return not self._batch.window.is_closed
+
     async def ack(self) -> None:
         """The message is consumed."""
         if not self._is_settled:
