@@ -25,12 +25,19 @@ class Source:
     variable: str
     #: A paragraph that only the blocking class has.
     note: str = ""
+    #: Plain functions for users, which run in the loop. (Other plain functions are called by the SDK itself.)
+    plain: tuple[str, ...] = ()
     attributes: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
 
 SOURCES = {
     "sdk/blocking/admin.py": Source("sdk.admin.client", "Admin", "admin"),
-    "sdk/blocking/consumer.py": Source("sdk.consumer.pull", "PullConsumer", "consumer"),
+    "sdk/blocking/consumer.py": Source(
+        "sdk.consumer.pull",
+        "PullConsumer",
+        "consumer",
+        plain=("assign", "assignment", "position", "seek", "pause", "resume"),
+    ),
     "sdk/blocking/producer.py": Source(
         "sdk.producer.producer",
         "Producer",
@@ -50,6 +57,7 @@ _HOMES = {
     "batches_of": "sdk.blocking.facade",
     "loop_of": "sdk.blocking.client",
     "messages_of": "sdk.blocking.facade",
+    "plainly": "sdk.blocking.facade",
 }
 _STREAMS = {
     "MessageStream": ("Iterator[list[MessageExt]]", "batches_of"),
@@ -128,6 +136,9 @@ def _method(source: Source, method: ast.FunctionDef | ast.AsyncFunctionDef) -> s
         body = f"return {helper}(self._loop, lambda {variable}: {variable}.stream({arguments}))"
     elif isinstance(method, ast.AsyncFunctionDef):
         body = f"self._loop.call(lambda {variable}: {variable}.{method.name}({arguments}))"
+        body = body if returns == "None" else f"return {body}"
+    elif method.name in source.plain:
+        body = f"self._loop.call(plainly(lambda {variable}: {variable}.{method.name}({arguments})))"
         body = body if returns == "None" else f"return {body}"
     else:
         return ""

@@ -3,7 +3,8 @@
     async with Client("127.0.0.1:9876") as client, Producer(client) as producer, PullConsumer(client) as consumer: ...
 
 endpoint.py     one request to one server; broker_api.py, namesrv_api.py: one function per request
-nameservers.py  which NameServer to ask; routes.py: what routes mean (pure)
+nameservers.py  which NameServer to ask; nameserver_source.py, address_server.py: where their addresses come from
+routes.py       what routes mean (pure); namespaces.py: topics and groups of several tenants (pure)
 retry.py        which failures are worth a retry (pure); waiting.py: reads that are retried until their timeout
 suspects.py     brokers that did not answer, and probes of them
 client.py       ClientInstance: connections, route cache, heartbeats; shared.py: Client, a shared ClientInstance
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from sdk.admin.client import Admin
     from sdk.consumer.pull import PullConsumer
     from sdk.consumer.result import PullBytes, PullResult, PullStatus
+    from sdk.consumer.start import ConsumeFrom
     from sdk.producer.producer import Producer
     from sdk.producer.result import BulkResult, SendResult, SendStatus
     from sdk.shared import Client
@@ -42,6 +44,7 @@ __all__ = [
     "BrokerError",
     "BulkResult",
     "Client",
+    "ConsumeFrom",
     "InvalidArgument",
     "Message",
     "MessageExt",
@@ -74,6 +77,7 @@ _HOMES = {
     "sdk.admin.client": ("Admin",),
     "sdk.consumer.pull": ("PullConsumer",),
     "sdk.consumer.result": ("PullBytes", "PullResult", "PullStatus"),
+    "sdk.consumer.start": ("ConsumeFrom",),
     "sdk.producer.producer": ("Producer",),
     "sdk.producer.result": ("BulkResult", "SendResult", "SendStatus"),
     "sdk.shared": ("Client",),

@@ -8,6 +8,7 @@ from sdk import shared
 from sdk.blocking.facade import Facade
 from sdk.blocking.loop import ClientLoop
 from sdk.endpoint import DEFAULT_TIMEOUT_MS
+from sdk.nameserver_source import NameServerSource
 
 C = TypeVar("C")
 
@@ -20,8 +21,14 @@ class Client(Facade[shared.Client]):
     The arguments are those of the async class.
     """
 
-    def __init__(self, nameserver: str | None = None, *, timeout_ms: float = DEFAULT_TIMEOUT_MS) -> None:
-        super().__init__(ClientLoop(lambda: shared.Client(nameserver, timeout_ms=timeout_ms)))
+    def __init__(
+        self,
+        nameserver: NameServerSource | None = None,
+        *,
+        timeout_ms: float = DEFAULT_TIMEOUT_MS,
+        namespace: str = "",
+    ) -> None:
+        super().__init__(ClientLoop(lambda: shared.Client(nameserver, timeout_ms=timeout_ms, namespace=namespace)))
 
     @property
     def client_id(self) -> str:
@@ -34,8 +41,8 @@ class Client(Facade[shared.Client]):
 
 
 def loop_of(
-    nameserver: str | Client | None,
-    make: Callable[[str | shared.Client | None], AbstractAsyncContextManager[C]],
+    nameserver: NameServerSource | Client | None,
+    make: Callable[[NameServerSource | shared.Client | None], AbstractAsyncContextManager[C]],
 ) -> ClientLoop[C]:
     """A loop for the client that ``make`` returns: the loop of the `Client` if one is given, else its own."""
     if not isinstance(nameserver, Client):

@@ -1,6 +1,6 @@
 """The base class of the blocking classes, and iterators over streams."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from types import TracebackType
 from typing import Generic, Self, TypeVar
 
@@ -9,6 +9,7 @@ from sdk.blocking.loop import ClientLoop, OpenClient
 from sdk.consumer.stream import MessageStream
 
 C = TypeVar("C")
+T = TypeVar("T")
 
 
 class Facade(Generic[C]):
@@ -33,6 +34,15 @@ class Facade(Generic[C]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def plainly(work: Callable[[C], T]) -> Callable[[C], Awaitable[T]]:
+    """``work``, a plain function, for a loop that awaits."""
+
+    async def run(client: C) -> T:
+        return work(client)
+
+    return run
 
 
 def batches_of(loop: ClientLoop[C], stream_of: Callable[[C], MessageStream]) -> Iterator[list[MessageExt]]:

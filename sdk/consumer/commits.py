@@ -38,6 +38,15 @@ class Commits:
         """The kept offset of the queue, which the master has not accepted yet."""
         return self._kept.get(mq)
 
+    async def committed(self, mq: MessageQueue) -> int | None:
+        """The kept offset of the queue, else the one that a broker has; None when there is none."""
+        kept = self.kept(mq)
+        if kept is not None:
+            return kept
+        return await self._replicas.ask(
+            mq, lambda at: broker_api.committed_offset(at, self._group, mq.topic, mq.queue_id)
+        )
+
     async def commit(self, mq: MessageQueue, offset: int) -> None:
         """Commit the offset, or keep it. RouteNotFound for an unknown broker set; BrokerError when refused."""
         self._kept.pop(mq, None)
