@@ -8,6 +8,7 @@ import http.client
 import io
 import logging
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, cast
 from urllib.parse import urlsplit
 
@@ -47,9 +48,9 @@ class AddressServer:
             raise ConnectFailed(self.url, sockets.connect_reason(error)) from None
 
     async def _answer(self) -> bytes:
-        parts = urlsplit(self.url)
-        target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        request = f"GET {target} HTTP/1.1\r\nHost: {parts.netloc}\r\nAccept: */*\r\nConnection: close\r\n\r\n"
+        _, host, path, query, _ = urlsplit(self.url)
+        target = (path or "/") + (f"?{query}" if query else "")
+        request = f"GET {target} HTTP/1.1\r\nHost: {host}\r\nAccept: */*\r\nConnection: close\r\n\r\n"
         answer = bytearray()
         async with await self._connect(*address_of(self.url)) as transport:
             await transport.send_all(request.encode("ascii"))
@@ -81,19 +82,11 @@ class AddressServer:
             await trio.sleep(REFRESH_S if is_known else backoff.pause_s(max(failures, 1)))
 
 
-class _Answer:
-    """What `http.client` reads an answer from."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-
-    def makefile(self, mode: str) -> io.BytesIO:
-        return io.BytesIO(self._data)
-
-
 def addresses_in_answer(data: bytes) -> tuple[str, ...]:
     """The addresses in an HTTP answer. ProtocolError when it is not one, is cut short, or does not list addresses."""
-    answer = http.client.HTTPResponse(cast(Any, _Answer(data)))
+    # It only asks a socket for its bytes.
+    source = SimpleNamespace(makefile=lambda mode: io.BytesIO(data))
+    answer = http.client.HTTPResponse(cast(Any, source))
     try:
         answer.begin()
         if answer.status != http.client.OK:
