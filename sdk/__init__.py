@@ -9,8 +9,8 @@ retry.py        which failures are worth a retry (pure); waiting.py: reads that 
 suspects.py     brokers that did not answer, and probes of them
 client.py       ClientInstance: connections, route cache, heartbeats; shared.py: Client, a shared ClientInstance
 checked.py      checks of arguments; runtime.py: checks for trio and forks, and logging of unexpected errors
-producer/  consumer/  admin/      Producer, PullConsumer, Admin; admin/ also has the mqadmin command
-blocking/       the same classes for threads, scripts and Spark tasks
+producer/  consumer/  admin/  testing/   Producer, PullConsumer, Admin and mqadmin; a cluster inside of a test process
+blocking/  aio/  the same classes for threads and for asyncio; loop_thread.py: the threads in which their clients run
 Names are imported on first use, so that `mqadmin --help` does not load the event loop.
 """
 
@@ -32,9 +32,10 @@ if TYPE_CHECKING:
     from remoting.protocol.bodies.group import SubscriptionGroupConfig
     from remoting.protocol.bodies.topic import TopicConfig
     from sdk.admin.client import Admin
+    from sdk.consumer.outcome import ConsumeFrom, ConsumeResult, Later
     from sdk.consumer.pull import PullConsumer
+    from sdk.consumer.push import PushConsumer
     from sdk.consumer.result import PullBytes, PullResult, PullStatus
-    from sdk.consumer.start import ConsumeFrom
     from sdk.producer.producer import Producer
     from sdk.producer.result import BulkResult, SendResult, SendStatus
     from sdk.shared import Client
@@ -45,7 +46,9 @@ __all__ = [
     "BulkResult",
     "Client",
     "ConsumeFrom",
+    "ConsumeResult",
     "InvalidArgument",
+    "Later",
     "Message",
     "MessageExt",
     "MessageQueue",
@@ -54,6 +57,7 @@ __all__ = [
     "PullConsumer",
     "PullResult",
     "PullStatus",
+    "PushConsumer",
     "RemotingError",
     "RouteNotFound",
     "SendFailed",
@@ -75,9 +79,10 @@ _HOMES = {
     "remoting.protocol.bodies.group": ("SubscriptionGroupConfig",),
     "remoting.protocol.bodies.topic": ("TopicConfig",),
     "sdk.admin.client": ("Admin",),
+    "sdk.consumer.outcome": ("ConsumeFrom", "ConsumeResult", "Later"),
     "sdk.consumer.pull": ("PullConsumer",),
+    "sdk.consumer.push": ("PushConsumer",),
     "sdk.consumer.result": ("PullBytes", "PullResult", "PullStatus"),
-    "sdk.consumer.start": ("ConsumeFrom",),
     "sdk.producer.producer": ("Producer",),
     "sdk.producer.result": ("BulkResult", "SendResult", "SendStatus"),
     "sdk.shared": ("Client",),

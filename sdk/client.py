@@ -29,6 +29,7 @@ from remoting.protocol.bodies.route import TopicRouteData
 from remoting.protocol.codes import ResponseCode
 from sdk import namesrv_api
 from sdk.address_server import AddressServer
+from sdk.broker_requests import BrokerRequests
 from sdk.endpoint import DEFAULT_TIMEOUT_MS, Endpoint
 from sdk.fanout import ask_all
 from sdk.identity import make_client_id
@@ -100,6 +101,7 @@ class ClientInstance:
         self._heartbeat_due = Signal()
         self.routes = RouteCache()
         self.membership = Membership()
+        self._broker_requests = BrokerRequests(self.membership)
         # A copy of `Home.forks` while the client is open, for the hot path; see `check_open`.
         self.forks = -1
 
@@ -113,7 +115,7 @@ class ClientInstance:
         self.forks = self._home.forks
         # Made here and not in the constructor: processes that were forked in between must not share an id.
         self.membership.client_id = make_client_id()
-        remoting = open_client(self.membership.handlers(), on_lost=self.membership.lost)
+        remoting = open_client(self._broker_requests.handlers(), on_lost=self.membership.lost)
         self._remoting = await self._stack.enter_async_context(remoting)
         known = self.given_nameservers
         self._name_servers = NameServers(self._remoting, known, self.random)
@@ -122,6 +124,7 @@ class ClientInstance:
             self._nursery.start_soon(AddressServer(known.url).follow, self._name_servers.replace, self.backoff)
         self._nursery.start_soon(self._poll_routes)
         self._nursery.start_soon(self._beat)
+        self._broker_requests.nursery = self._nursery
         return self
 
     async def __aexit__(

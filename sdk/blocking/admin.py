@@ -17,8 +17,8 @@ from remoting.protocol.bodies.stats import BrokerStatsData, ConsumeStats
 from remoting.protocol.bodies.topic import TopicConfig, TopicConfigTable, TopicStatsTable
 from sdk.admin.client import LONG_MAX
 from sdk.admin.client import Admin as AsyncAdmin
-from sdk.blocking.client import Client, loop_of
-from sdk.blocking.facade import Facade
+from sdk.blocking.client import Client
+from sdk.blocking.facade import Facade, loop_of
 from sdk.checked import Count, Milliseconds, NotNegative, Offset
 from sdk.nameserver_source import NameServerSource
 from sdk.namespaces import Namespace

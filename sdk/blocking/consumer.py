@@ -6,14 +6,14 @@ from typing import Literal
 from mqcommon.message.message import MessageExt
 from mqcommon.message.queue import MessageQueue
 from remoting.protocol.bodies.heartbeat import SUB_ALL
-from sdk.blocking.client import Client, loop_of
-from sdk.blocking.facade import Facade, batches_of, messages_of, plainly
+from sdk.blocking.client import Client
+from sdk.blocking.facade import Facade, batches_of, loop_of, messages_of
 from sdk.checked import Count, GroupName, Milliseconds, NotNegative, Offset, TopicName
 from sdk.consumer.assigned import STREAM_BYTES, STREAM_COUNT, STREAM_WAIT_MS
+from sdk.consumer.outcome import ConsumeFrom
 from sdk.consumer.pull import MAX_BYTES, MAX_COUNT, POLL_COUNT, POLL_TIMEOUT_MS
 from sdk.consumer.pull import PullConsumer as AsyncPullConsumer
 from sdk.consumer.result import PullBytes, PullResult
-from sdk.consumer.start import ConsumeFrom
 from sdk.endpoint import DEFAULT_TIMEOUT_MS
 from sdk.nameserver_source import NameServerSource
 from sdk.namespaces import Namespace
@@ -184,11 +184,11 @@ class PullConsumer(Facade[AsyncPullConsumer]):
         A queue begins at the group's committed offset, else where ``consume_from`` says. One that was assigned already
         goes on. What is not assigned any more is not committed: call `commit` before. ``expression`` is as in `pull`.
         """
-        self._loop.call(plainly(lambda consumer: consumer.assign(queues, expression=expression)))
+        self._loop.call_sync(lambda consumer: consumer.assign(queues, expression=expression))
 
     def assignment(self) -> list[MessageQueue]:
         """The assigned queues, sorted."""
-        return self._loop.call(plainly(lambda consumer: consumer.assignment()))
+        return self._loop.call_sync(lambda consumer: consumer.assignment())
 
     def poll(self, *, timeout_ms: NotNegative = POLL_TIMEOUT_MS, max_count: Count = POLL_COUNT) -> list[MessageExt]:
         """Messages of the assigned queues, at most ``max_count``; none when there is none within ``timeout_ms``.
@@ -201,7 +201,7 @@ class PullConsumer(Facade[AsyncPullConsumer]):
 
     def position(self, mq: MessageQueue) -> int | None:
         """The offset of the assigned queue's next message that `poll` will return; None before that is known."""
-        return self._loop.call(plainly(lambda consumer: consumer.position(mq)))
+        return self._loop.call_sync(lambda consumer: consumer.position(mq))
 
     def commit(self) -> None:
         """Commit the positions of the assigned queues: of what `poll` has returned, and not of what was fetched ahead.
@@ -212,7 +212,7 @@ class PullConsumer(Facade[AsyncPullConsumer]):
 
     def seek(self, mq: MessageQueue, offset: Offset) -> None:
         """Go on at ``offset`` of an assigned queue; what was fetched of it is dropped."""
-        self._loop.call(plainly(lambda consumer: consumer.seek(mq, offset)))
+        self._loop.call_sync(lambda consumer: consumer.seek(mq, offset))
 
     def seek_to_begin(self, mq: MessageQueue) -> None:
         """Go on at the oldest message of an assigned queue."""
@@ -228,8 +228,8 @@ class PullConsumer(Facade[AsyncPullConsumer]):
 
     def pause(self, queues: Iterable[MessageQueue]) -> None:
         """Return no messages of these assigned queues until `resume`; their positions stay."""
-        self._loop.call(plainly(lambda consumer: consumer.pause(queues)))
+        self._loop.call_sync(lambda consumer: consumer.pause(queues))
 
     def resume(self, queues: Iterable[MessageQueue]) -> None:
         """Return messages of these assigned queues again."""
-        self._loop.call(plainly(lambda consumer: consumer.resume(queues)))
+        self._loop.call_sync(lambda consumer: consumer.resume(queues))

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from mqcommon.clock import Clock
 from mqcommon.message.message import Message
 from mqcommon.message.queue import MessageQueue
-from sdk.blocking.client import Client, loop_of
-from sdk.blocking.facade import Facade
+from sdk.blocking.client import Client
+from sdk.blocking.facade import Facade, loop_of
 from sdk.checked import TopicName
 from sdk.nameserver_source import NameServerSource
 from sdk.producer.producer import DEFAULT_GROUP, MAX_MESSAGE_BYTES, Selector
@@ -64,11 +64,7 @@ class Producer(Facade[AsyncProducer]):
     @property
     def retried(self) -> int:
         """The number of retries of all sends so far."""
-
-        async def read(producer: AsyncProducer) -> int:
-            return producer.retried
-
-        return self._loop.call(read)
+        return self._loop.call_sync(lambda producer: producer.retried)
 
     # --- public methods
 

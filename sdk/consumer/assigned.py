@@ -6,7 +6,7 @@ Positions are exact: a message was returned by `poll`, or its offset is at or pa
 the stream with all that it has fetched, and starts another; so nothing of the time before it can follow.
 """
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 
 import trio
@@ -14,12 +14,9 @@ import trio
 from mqcommon.errors import InvalidArgument, UserError
 from mqcommon.message.message import MessageExt
 from mqcommon.message.queue import MessageQueue
-from sdk.consumer.commits import Commits
-from sdk.consumer.puller import Puller
-from sdk.consumer.replicas import Replicas
+from sdk.consumer.reader import Reader
 from sdk.consumer.result import PullResult
 from sdk.consumer.share import share_out
-from sdk.consumer.start import Start
 from sdk.consumer.stream import FindStart, MessageStream
 from sdk.fanout import ask_all
 from sdk.shared import ClientHandle
@@ -33,7 +30,7 @@ STREAM_WAIT_MS = 15_000
 CACHED_BYTES = 64 * 1024 * 1024
 
 
-class _Reader:
+class _Row:
     """One queue: its stream, the last batch that was taken from it, and how many messages of that were returned."""
 
     __slots__ = ("batch", "committed", "expression", "is_paused", "returned", "stream")
@@ -75,65 +72,68 @@ class AssignedQueues:
     """The assignment of one consumer. Queues are given and compared as servers know them."""
 
     def __init__(
-        self, client: ClientHandle, puller: Puller, replicas: Replicas, commits: Commits, start: Start
+        self,
+        client: ClientHandle,
+        reader: Reader,
+        first_offset: Callable[[MessageQueue], Awaitable[int]],
+        commit: Callable[[MessageQueue, int], Awaitable[None]],
     ) -> None:
         self._client = client
-        self._puller = puller
-        self._replicas = replicas
-        self._commits = commits
-        self._start = start
+        self._reader = reader
+        self._first_offset = first_offset
+        self._commit = commit
         # In the order of turns: those served last are last. None until `assign` was called.
-        self._readers: dict[MessageQueue, _Reader] | None = None
+        self._rows: dict[MessageQueue, _Row] | None = None
         self._changed = trio.lowlevel.ParkingLot()
 
     def assign(self, queues: Iterable[MessageQueue], expression: str) -> None:
         """Read these queues and no others. One that is assigned already, with this expression, goes on."""
-        self._puller.tags_of(expression)  # raises if the expression is invalid
+        self._reader.tags_of(expression)  # raises if the expression is invalid
         self._client.check_open()
-        old = self._readers or {}
-        self._readers = {}
+        old = self._rows or {}
+        self._rows = {}
         for mq in queues:
             known = old.get(mq)
             if known is not None and known.expression == expression:
-                self._readers[mq] = old.pop(mq)
-            elif mq not in self._readers:
-                self._readers[mq] = _Reader(self._stream(mq, partial(self._first_offset, mq), expression), expression)
-        for reader in old.values():
-            reader.stream.close()
-        for reader in self._readers.values():
-            reader.stream.look_ahead()
+                self._rows[mq] = old.pop(mq)
+            elif mq not in self._rows:
+                self._rows[mq] = _Row(self._stream(mq, partial(self._first_offset, mq), expression), expression)
+        for row in old.values():
+            row.stream.close()
+        for row in self._rows.values():
+            row.stream.look_ahead()
         self._changed.unpark_all()
 
     def queues(self) -> tuple[MessageQueue, ...]:
         """The assigned queues, sorted."""
-        return tuple(sorted(self._readers or {}))
+        return tuple(sorted(self._rows or {}))
 
     def seek(self, mq: MessageQueue, offset: int) -> None:
         """Go on at ``offset``."""
-        reader = self._reader(mq)
-        reader.stream.close()
-        reader.batch, reader.returned = [], 0
-        reader.stream = self._stream(mq, offset, reader.expression)
-        reader.stream.look_ahead()
+        row = self._row(mq)
+        row.stream.close()
+        row.batch, row.returned = [], 0
+        row.stream = self._stream(mq, offset, row.expression)
+        row.stream.look_ahead()
 
     def pause(self, queues: Iterable[MessageQueue], is_paused: bool) -> None:
         """Return no messages of these queues, or return them again."""
-        for reader in [self._reader(mq) for mq in queues]:
-            reader.is_paused = is_paused
+        for row in [self._row(mq) for mq in queues]:
+            row.is_paused = is_paused
         self._changed.unpark_all()
 
     def position(self, mq: MessageQueue) -> int | None:
         """The offset of the next message to return; None while it is not known."""
-        return self._reader(mq).position
+        return self._row(mq).position
 
     def check(self, mq: MessageQueue) -> None:
         """Raise InvalidArgument unless ``mq`` is assigned."""
-        self._reader(mq)
+        self._row(mq)
 
     async def poll(self, timeout_ms: int, max_count: int) -> list[MessageExt]:
         """Up to ``max_count`` messages as soon as there is one, or none after the timeout."""
         self._client.check_open()
-        if self._readers is None:
+        if self._rows is None:
             raise UserError("this consumer has no queues: call assign first")
         await trio.lowlevel.checkpoint()
         with trio.move_on_after(timeout_ms / 1000):
@@ -147,24 +147,24 @@ class AssignedQueues:
         """Commit the positions that have changed; raises the first error after all were tried."""
         self._client.check_open()
         due = {
-            str(mq): (mq, reader, offset)
-            for mq, reader in (self._readers or {}).items()
-            if (offset := reader.position) is not None and offset != reader.committed
+            str(mq): (mq, row, offset)
+            for mq, row in (self._rows or {}).items()
+            if (offset := row.position) is not None and offset != row.committed
         }
 
         async def commit_one(name: str) -> None:
-            mq, reader, offset = due[name]
-            await self._commits.commit(mq, offset)
-            reader.committed = offset
+            mq, row, offset = due[name]
+            await self._commit(mq, offset)
+            row.committed = offset
 
         (await ask_all(due, commit_one)).all()
 
-    def _reader(self, mq: MessageQueue) -> _Reader:
+    def _row(self, mq: MessageQueue) -> _Row:
         self._client.check_open()
-        reader = (self._readers or {}).get(mq)
-        if reader is None:
+        row = (self._rows or {}).get(mq)
+        if row is None:
             raise InvalidArgument(f"{mq} is not assigned to this consumer: pass it to assign first")
-        return reader
+        return row
 
     def _stream(self, mq: MessageQueue, start: int | FindStart, expression: str) -> MessageStream:
         client = self._client
@@ -172,27 +172,25 @@ class AssignedQueues:
         return MessageStream(pull, client.nursery, start, None, client.instance.backoff, self._changed.unpark_all)
 
     async def _pull(self, mq: MessageQueue, expression: str, offset: int) -> PullResult:
-        share = min(max(CACHED_BYTES // (2 * max(len(self._readers or {}), 1)), 1), STREAM_BYTES)
-        return await self._puller.pull(mq, offset, STREAM_COUNT, share, expression, STREAM_WAIT_MS)
-
-    async def _first_offset(self, mq: MessageQueue) -> int:
-        committed = await self._commits.committed(mq)
-        return await self._start.offset(mq, self._replicas) if committed is None else committed
+        share = min(max(CACHED_BYTES // (2 * max(len(self._rows or {}), 1)), 1), STREAM_BYTES)
+        return await self._reader.pull(
+            mq, offset, max_count=STREAM_COUNT, max_bytes=share, expression=expression, wait_ms=STREAM_WAIT_MS
+        )
 
     def _collect(self, max_count: int) -> list[MessageExt]:
         """What can be returned now, equal numbers of each queue as far as they have them."""
-        readers = self._readers or {}
+        rows = self._rows or {}
         waiting = {}
-        for mq, reader in readers.items():
+        for mq, row in rows.items():
             try:
-                waiting[mq] = reader.waiting()
+                waiting[mq] = row.waiting()
             except Exception as error:
                 error.add_note(f"while reading {mq}")
                 raise
         shares = dict(zip(waiting, share_out(list(waiting.values()), max_count), strict=True))
         found: list[MessageExt] = []
         for mq in sorted((mq for mq, share in shares.items() if share), key=shares.__getitem__):
-            found += readers[mq].take(shares[mq])
+            found += rows[mq].take(shares[mq])
             # Whoever got the most comes last the next time.
-            readers[mq] = readers.pop(mq)
+            rows[mq] = rows.pop(mq)
         return found

@@ -1,9 +1,14 @@
-"""A pull consumer as brokers see it: its part of heartbeats, and its answer to code 307 (consumer status)."""
+"""A pull consumer as brokers see it: its part of heartbeats, and what it answers to their requests."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
+from mqcommon.errors import RequestRefused
+from mqcommon.message.message import MessageExt
+from mqcommon.message.queue import MessageQueue
+from remoting.protocol.bodies.consume_result import ConsumeMessageDirectlyResult
 from remoting.protocol.bodies.heartbeat import ConsumerData, SubscriptionData, parse_subscription
 from remoting.protocol.bodies.running_info import ConsumerRunningInfo
+from remoting.protocol.codes import ResponseCode
 
 
 class PullMember:
@@ -20,6 +25,7 @@ class PullMember:
             "PROP_CONSUMER_START_TIMESTAMP": str(started_ms),
         }
         self._subscriptions: dict[str, SubscriptionData] = {}
+        self._committed: dict[MessageQueue, int] = {}
 
     def listen_to(self, topic: str, expression: str) -> bool:
         """Note that ``topic`` is read; returns whether it is new. Of several expressions the first one is kept."""
@@ -27,6 +33,10 @@ class PullMember:
             return False
         self._subscriptions[topic] = parse_subscription(topic, expression)
         return True
+
+    def committed(self, mq: MessageQueue, offset: int) -> None:
+        """Note that the caller has committed ``offset``."""
+        self._committed[mq] = offset
 
     def heartbeat_data(self) -> ConsumerData:
         """This member's part of a heartbeat."""
@@ -47,3 +57,15 @@ class PullMember:
 
     def members_changed(self) -> None:
         """Does nothing: a pull consumer does not share queues with other members."""
+
+    def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
+        """Refused: only the caller knows where it reads."""
+        raise RequestRefused(ResponseCode.SYSTEM_ERROR, "a pull consumer chooses its own offsets")
+
+    def queue_offsets(self, topic: str) -> dict[MessageQueue, int]:
+        """The offsets that the caller has committed."""
+        return {mq: offset for mq, offset in self._committed.items() if mq.topic == topic}
+
+    async def consume_directly(self, message: MessageExt) -> ConsumeMessageDirectlyResult:
+        """Refused: there is no handler."""
+        raise RequestRefused(ResponseCode.SYSTEM_ERROR, "a pull consumer has no handler to give a message to")

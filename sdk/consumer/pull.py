@@ -1,7 +1,7 @@
 """`PullConsumer`: reads queues at offsets of the caller's choice, or queues that were assigned to it, in turn.
 
 A message's fields are decoded when they are read, so a pull has little cost per message.
-Neighbours: puller.py (one pull, and which broker it asks), assigned.py (`assign` and `poll`), stream.py.
+Neighbours: reader.py (one pull, and which broker it asks), assigned.py (`assign` and `poll`), stream.py.
 """
 
 from collections.abc import AsyncIterator, Iterable
@@ -20,12 +20,14 @@ from remoting.protocol.bodies.heartbeat import SUB_ALL
 from sdk import broker_api
 from sdk.checked import Count, GroupName, Milliseconds, NotNegative, Offset, TopicName, check_queue, checked_methods
 from sdk.consumer.assigned import STREAM_BYTES, STREAM_COUNT, STREAM_WAIT_MS, AssignedQueues
+from sdk.consumer.beginning import Beginning, first_offset
 from sdk.consumer.commits import Commits
 from sdk.consumer.member import PullMember
-from sdk.consumer.puller import STATUS, Puller
+from sdk.consumer.offsets import GroupOffsets
+from sdk.consumer.outcome import ConsumeFrom
+from sdk.consumer.reader import Reader
 from sdk.consumer.replicas import Replicas
 from sdk.consumer.result import PullBytes, PullResult
-from sdk.consumer.start import ConsumeFrom, Start
 from sdk.consumer.stream import MessageStream
 from sdk.endpoint import DEFAULT_TIMEOUT_MS
 from sdk.nameserver_source import NameServerSource
@@ -62,20 +64,23 @@ class PullConsumer:
         consume_timestamp_ms: Offset | None = None,
         namespace: Namespace = "",
     ) -> None:
-        start = Start(consume_from, consume_timestamp_ms)
+        beginning = Beginning(consume_from, consume_timestamp_ms)
         self.group = group
         self._client = client = ClientHandle(nameserver, timeout_ms=timeout_ms, namespace=namespace)
         self._instance = client.instance
         self._names = client.names
         wire_group = self._names.group(group)
         self._member = PullMember(
-            wire_group, start.name, lambda: ";".join(self._instance.nameserver_addrs), SystemClock().now_ms()
+            wire_group, consume_from.value, lambda: ";".join(self._instance.nameserver_addrs), SystemClock().now_ms()
         )
         self._heartbeat = heartbeat
         self._replicas = Replicas(client)
         self._commits = Commits(client, self._replicas, wire_group)
-        self._puller = Puller(client, self._replicas, wire_group, self._member if heartbeat else None)
-        self._assigned = AssignedQueues(client, self._puller, self._replicas, self._commits, start)
+        self._offsets = offsets = GroupOffsets(self._replicas, self._commits, wire_group)
+        self._reader = Reader(client, self._replicas, wire_group)
+        self._assigned = AssignedQueues(
+            client, self._reader, lambda mq: first_offset(mq, beginning, offsets, self._replicas), self._commit
+        )
 
     async def __aenter__(self) -> Self:
         await self._client.__aenter__()
@@ -147,14 +152,14 @@ class PullConsumer:
 
         While the master is unreachable: the last one that this consumer committed, else the one that a slave has.
         """
-        return await self._commits.committed(self._names.queue(mq))
+        return await self._offsets.read(self._names.queue(mq), zero_if_new=False)
 
     async def commit_offset(self, mq: MessageQueue, offset: Offset) -> None:
         """Set this group's offset for the queue: the offset of the first message that is not consumed yet.
 
         While the master is unreachable the offset is kept in the consumer, and committed when the master is back.
         """
-        await self._commits.commit(self._names.queue(mq), offset)
+        await self._commit(self._names.queue(mq), offset)
 
     # --- messages
 
@@ -174,7 +179,11 @@ class PullConsumer:
         when there is none yet. The broker may return less than asked for. Whatever the status, the next pull should be
         at ``next_offset``.
         """
-        return await self._puller.pull(self._names.queue(mq), offset, max_count, max_bytes, expression, wait_ms)
+        mq = self._names.queue(mq)
+        self._listen_to(mq.topic, expression)
+        return await self._reader.pull(
+            mq, offset, max_count=max_count, max_bytes=max_bytes, expression=expression, wait_ms=wait_ms
+        )
 
     async def pull_bytes(
         self,
@@ -188,14 +197,9 @@ class PullConsumer:
     ) -> PullBytes:
         """Like `pull`, but returns the stored records as bytes. The caller filters by tag when it decodes them."""
         mq = self._names.queue(mq)
-        answer = await self._puller.answer(mq, offset, max_count, max_bytes, expression, wait_ms)
-        return PullBytes(
-            STATUS[answer.code],
-            answer.data,
-            answer.next_offset,
-            answer.min_offset,
-            answer.max_offset,
-            answer.broker_id,
+        self._listen_to(mq.topic, expression)
+        return await self._reader.pull_bytes(
+            mq, offset, max_count=max_count, max_bytes=max_bytes, expression=expression, wait_ms=wait_ms
         )
 
     def stream(
@@ -214,7 +218,7 @@ class PullConsumer:
         The next pull runs while the caller works on a list: this is the fastest way to read a queue. `MessageStream`
         documents what ends it.
         """
-        self._puller.tags_of(expression)  # raises if the expression is invalid
+        self._reader.tags_of(expression)  # raises if the expression is invalid
         pull = partial(self.pull, mq, max_count=max_count, max_bytes=max_bytes, expression=expression, wait_ms=wait_ms)
         return MessageStream(pull, self._client.nursery, start, end, self._instance.backoff)
 
@@ -244,7 +248,10 @@ class PullConsumer:
         A queue begins at the group's committed offset, else where ``consume_from`` says. One that was assigned already
         goes on. What is not assigned any more is not committed: call `commit` before. ``expression`` is as in `pull`.
         """
-        self._assigned.assign(self._queues(queues), expression)
+        listed = self._queues(queues)
+        for topic in dict.fromkeys(mq.topic for mq in listed):
+            self._listen_to(topic, expression)
+        self._assigned.assign(listed, expression)
 
     def assignment(self) -> list[MessageQueue]:
         """The assigned queues, sorted."""
@@ -298,6 +305,18 @@ class PullConsumer:
     def resume(self, queues: Iterable[MessageQueue]) -> None:
         """Return messages of these assigned queues again."""
         self._assigned.pause(self._queues(queues), False)
+
+    async def _commit(self, mq: MessageQueue, offset: int) -> None:
+        await self._commits.commit(mq, offset)
+        self._member.committed(mq, offset)
+
+    def _listen_to(self, topic: str, expression: str) -> None:
+        """Add the topic to this consumer's heartbeats. Raises if the expression is invalid, or this is not open."""
+        self._reader.tags_of(expression)
+        self._client.check_open()
+        if self._member.listen_to(topic, expression) and self._heartbeat:
+            self._instance.membership.subscription_changed()
+            self._instance.tell_brokers()
 
     def _queues(self, queues: Iterable[MessageQueue]) -> list[MessageQueue]:
         """Checked, and as servers know them."""

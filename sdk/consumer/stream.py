@@ -4,28 +4,18 @@ The next pull runs in a task of the client's nursery, so that an async generator
 At most one batch is ready while the caller works on another.
 """
 
-import logging
 from collections.abc import Awaitable, Callable
-from functools import partial
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Self
 
 import trio
 
 from mqcommon.backoff import Backoff
 from mqcommon.errors import SkylarkError
 from mqcommon.message.message import MessageExt
-from sdk.consumer.result import PullResult, PullStatus
-from sdk.retry import is_transient
+from sdk.consumer.patience import PullAt, gives_up_when_refused, patiently, pull_patiently
 
-logger = logging.getLogger(__name__)
-
-# The pause after an answer that came at once and did not advance the offset.
-IDLE_S = 0.1
-
-PullAt = Callable[[int], Awaitable[PullResult]]
 FindStart = Callable[[], Awaitable[int]]
-T = TypeVar("T")
 
 
 class _Ahead:
@@ -140,7 +130,7 @@ class MessageStream:
                 if self._closed:
                     return
                 if self._find_start is not None:
-                    ahead.next_offset = self.next_offset = await self._patiently(self._find_start, "its first offset")
+                    ahead.next_offset = self.next_offset = await self._patiently(self._find_start)
                     self._find_start = None
                 await self._pull_batch(ahead)
                 ahead.error = None
@@ -152,32 +142,16 @@ class MessageStream:
 
     async def _pull_batch(self, ahead: _Ahead) -> None:
         while not ahead.messages and not self._at_end(ahead.next_offset):
-            asked_at, asked = trio.current_time(), ahead.next_offset
-            result = await self._patiently(partial(self._pull, asked), f"offset {asked}")
-            if result.status is PullStatus.OFFSET_ILLEGAL:
-                logger.warning("offset %d is not in the queue, continuing at %d", asked, result.next_offset)
+            result = await pull_patiently(self._pull, ahead.next_offset, self._backoff, "the stream", self._gives_up)
             ahead.next_offset = result.next_offset
             ahead.messages = result.messages
             if self._end is not None and result.next_offset > self._end:
                 ahead.messages = [message for message in result.messages if message.queue_offset < self._end]
                 ahead.next_offset = self._end
-            if ahead.next_offset == asked and trio.current_time() < asked_at + IDLE_S:
-                await trio.sleep(IDLE_S)
 
-    async def _patiently(self, ask: Callable[[], Awaitable[T]], where: str) -> T:
-        """Ask once; without an ``end`` transient errors are retried until a server answers."""
-        failures = 0
-        while True:
-            try:
-                result = await ask()
-            except SkylarkError as error:
-                if self._end is not None or not is_transient(error):
-                    raise
-                failures += 1
-                if failures == 1:
-                    logger.warning("the stream is waiting at %s: %s", where, error)
-            else:
-                if failures:
-                    logger.warning("the stream continues at %s", where)
-                return result
-            await trio.sleep(self._backoff.pause_s(failures))
+    async def _patiently(self, find_start: FindStart) -> int:
+        return await patiently(find_start, self._backoff, "the stream", "its first offset", self._gives_up)
+
+    def _gives_up(self, error: SkylarkError) -> bool:
+        """Without an ``end`` transient errors are retried until a server answers."""
+        return self._end is not None or gives_up_when_refused(error)

@@ -13,7 +13,7 @@ from mqcommon.errors import SkylarkError
 from mqcommon.message.message import MessageExt, decode_messages
 from mqcommon.message.queue import MessageQueue
 from sdk.consumer.assigned import AssignedQueues
-from sdk.consumer.puller import Puller
+from sdk.consumer.reader import Reader
 from sdk.consumer.result import PullResult, PullStatus
 from tests.sdk.fakes import queue, record
 
@@ -23,7 +23,7 @@ QUEUES = (A, B, C)
 
 @dataclass
 class Store:
-    """Queues in memory: the client, puller, commits and start of an assignment. A pull takes a little while."""
+    """Queues in memory: the client and the reader of an assignment. A pull takes a little while."""
 
     nursery: trio.Nursery
     step: int = 4
@@ -49,11 +49,11 @@ class Store:
         if not self.is_open:
             raise SkylarkError("the client was closed")
 
-    tags_of = Puller.tags_of
+    tags_of = Reader.tags_of
     _tags: dict[str, frozenset[str]] = field(default_factory=dict)
 
     async def pull(
-        self, mq: MessageQueue, offset: int, max_count: int, max_bytes: int, expression: str, wait_ms: int
+        self, mq: MessageQueue, offset: int, *, max_count: int, max_bytes: int, expression: str, wait_ms: int
     ) -> PullResult:
         self.pulls.append((mq, offset, max_bytes))
         await trio.sleep(0.01)
@@ -67,12 +67,9 @@ class Store:
         data = b"".join(record("t", mq.queue_id, at, b"%d" % at) for at in range(offset, end))
         return PullResult(PullStatus.FOUND, decode_messages(data, mq.broker_name), end, 0, size)
 
-    async def committed(self, mq: MessageQueue) -> int | None:
+    async def first_offset(self, mq: MessageQueue) -> int:
         await trio.sleep(0.01)
-        return self.committed_offsets.get(mq)
-
-    async def offset(self, mq: MessageQueue, replicas: object) -> int:
-        return self.first.get(mq, 0)
+        return self.committed_offsets.get(mq, self.first.get(mq, 0))
 
     async def commit(self, mq: MessageQueue, offset: int) -> None:
         await trio.sleep(0.01)
@@ -82,7 +79,7 @@ class Store:
 
     def assigned(self) -> AssignedQueues:
         me = cast(Any, self)
-        return AssignedQueues(client=me, puller=me, replicas=me, commits=me, start=me)
+        return AssignedQueues(me, me, self.first_offset, self.commit)
 
 
 def run(test: Callable[[Store, AssignedQueues], Awaitable[None]]) -> None:

@@ -185,8 +185,7 @@ async def test_assigned_queues_are_polled_committed_and_sought(nameserver: str) 
             consumer.assign(queues)
             rest = await polled(consumer, 1000 - len(found))
             assert sorted(int(message.body) for message in found + rest) == list(range(1000))
-            first = min(message.queue_offset for message in rest if message.queue == queues[0])
-            assert first == positions[queues[0]]
+            assert all(message.queue_offset >= (positions[message.queue] or 0) for message in rest)
             await consumer.seek_to_begin(queues[0])
             assert consumer.position(queues[0]) == 0
             consumer.pause([queues[1]])
@@ -199,9 +198,18 @@ async def test_assigned_queues_are_polled_committed_and_sought(nameserver: str) 
             late = await producer.send(Message("t", b"late"), queue=queues[0])
             (message,) = await polled(consumer, 1)
             assert (message.body, message.queue_offset) == (b"late", late.queue_offset)
+        async with PullConsumer(
+            nameserver,
+            group="late",
+            consume_from=ConsumeFrom.TIMESTAMP,
+            consume_timestamp_ms=message.store_timestamp + 60_000,
+        ) as consumer:
+            consumer.assign(queues)
+            assert await consumer.poll(timeout_ms=50) == []
+            assert consumer.position(queues[0]) == late.queue_offset + 1
         async with PullConsumer(nameserver, group="new") as consumer:
             consumer.assign(queues)
-            assert await consumer.poll(timeout_ms=50) == []  # LAST_OFFSET is the default
+            assert (await polled(consumer, 1))[0].queue_offset == 0, "the first message is still in memory"
         with pytest.raises(InvalidArgument, match="consume_timestamp_ms"):
             PullConsumer(nameserver, consume_from=ConsumeFrom.TIMESTAMP)
 

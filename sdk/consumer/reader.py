@@ -1,4 +1,4 @@
-"""One pull: which broker of the set to ask, and what its answer means.
+"""`Reader`: pulls of one consumer, each from the broker of the queue's set that should answer it.
 
 A pull goes to the master, or to the replica that the broker suggested in its last answer. When that one does not
 answer, the other replicas are asked, and all of them again until the timeout.
@@ -21,9 +21,8 @@ from remoting.protocol.bodies.heartbeat import parse_subscription
 from remoting.protocol.codes import ResponseCode
 from sdk import broker_api
 from sdk.broker_api import PullAnswer
-from sdk.consumer.member import PullMember
 from sdk.consumer.replicas import Replicas
-from sdk.consumer.result import PullResult, PullStatus
+from sdk.consumer.result import PullBytes, PullResult, PullStatus
 from sdk.shared import ClientHandle
 from sdk.waiting import until_answered
 
@@ -32,7 +31,7 @@ logger = logging.getLogger(__name__)
 # The pause before a slave that lacks the asked offset is asked again.
 BEHIND_S = 0.1
 
-STATUS = {
+_STATUS = {
     ResponseCode.SUCCESS: PullStatus.FOUND,
     ResponseCode.PULL_NOT_FOUND: PullStatus.NO_NEW_MESSAGE,
     ResponseCode.PULL_RETRY_IMMEDIATELY: PullStatus.NO_MATCHED_MESSAGE,
@@ -40,26 +39,25 @@ STATUS = {
 }
 
 
-class Puller:
-    """The pulls of one consumer of ``group``. Topics it reads are added to ``member``, unless that is None."""
+class Reader:
+    """The pulls of one consumer of ``group``."""
 
-    def __init__(self, client: ClientHandle, replicas: Replicas, group: str, member: PullMember | None) -> None:
+    def __init__(self, client: ClientHandle, replicas: Replicas, group: str) -> None:
         self._client = client
         self._instance = client.instance
         self._replicas = replicas
         self._group = group
-        self._member = member
         # Queues whose reader waits for the master: that is logged once.
         self._waiting: dict[MessageQueue, None] = {}
         self._tags: dict[str, frozenset[str]] = {}
 
     async def pull(
-        self, mq: MessageQueue, offset: int, max_count: int, max_bytes: int, expression: str, wait_ms: int
+        self, mq: MessageQueue, offset: int, *, max_count: int, max_bytes: int, expression: str, wait_ms: int
     ) -> PullResult:
-        """Messages from ``offset`` on that match ``expression``."""
+        """Messages from ``offset`` on; see `PullConsumer.pull`."""
         tags = self.tags_of(expression)
-        answer = await self.answer(mq, offset, max_count, max_bytes, expression, wait_ms)
-        status = STATUS[answer.code]
+        answer = await self._pull(mq, offset, max_count, max_bytes, expression, wait_ms)
+        status = _STATUS[answer.code]
         messages = self._client.names.messages(answer.data, mq.broker_name)
         if tags and messages:
             # The broker compares only hashes of tags, and two tags may have the same hash.
@@ -68,13 +66,24 @@ class Puller:
                 status = PullStatus.NO_MATCHED_MESSAGE
         return PullResult(status, messages, answer.next_offset, answer.min_offset, answer.max_offset, answer.broker_id)
 
-    async def answer(
+    async def pull_bytes(
+        self, mq: MessageQueue, offset: int, *, max_count: int, max_bytes: int, expression: str, wait_ms: int
+    ) -> PullBytes:
+        """Stored records from ``offset`` on; see `PullConsumer.pull_bytes`."""
+        self.tags_of(expression)  # raises if the expression is invalid
+        answer = await self._pull(mq, offset, max_count, max_bytes, expression, wait_ms)
+        return PullBytes(
+            _STATUS[answer.code],
+            answer.data,
+            answer.next_offset,
+            answer.min_offset,
+            answer.max_offset,
+            answer.broker_id,
+        )
+
+    async def _pull(
         self, mq: MessageQueue, offset: int, max_count: int, max_bytes: int, expression: str, wait_ms: int
     ) -> PullAnswer:
-        """The answer of a broker, tried until the timeout."""
-        self.tags_of(expression)  # raises if the expression is invalid
-        self._client.check_open()
-        self._listen_to(mq.topic, expression)
         started = trio.current_time()
 
         async def ask_each() -> PullAnswer:
@@ -83,17 +92,6 @@ class Puller:
             return await self._pull_once(mq, offset, max_count, max_bytes, expression, left_ms)
 
         return await until_answered(ask_each, self._client.timeout_ms + wait_ms, self._instance.backoff)
-
-    def tags_of(self, expression: str) -> frozenset[str]:
-        """The tags in an expression; empty when it matches all. InvalidArgument when it is invalid."""
-        tags = self._tags.get(expression)
-        if tags is None:
-            try:
-                tags = frozenset(parse_subscription("", expression).tags_set)
-            except ValueError as error:
-                raise InvalidArgument(f"{error}: use '*', or tags separated by '||'") from None
-            self._tags[expression] = tags
-        return tags
 
     async def _pull_once(
         self, mq: MessageQueue, offset: int, max_count: int, max_bytes: int, expression: str, wait_ms: int
@@ -146,11 +144,16 @@ class Puller:
             await trio.sleep(BEHIND_S)
         return replace(behind, code=ResponseCode.PULL_NOT_FOUND, next_offset=offset)
 
-    def _listen_to(self, topic: str, expression: str) -> None:
-        """Add the topic to this consumer's heartbeats."""
-        if self._member is not None and self._member.listen_to(topic, expression):
-            self._instance.membership.subscription_changed()
-            self._instance.tell_brokers()
+    def tags_of(self, expression: str) -> frozenset[str]:
+        """The tags in an expression; empty when it matches all. InvalidArgument when it is invalid."""
+        tags = self._tags.get(expression)
+        if tags is None:
+            try:
+                tags = frozenset(parse_subscription("", expression).tags_set)
+            except ValueError as error:
+                raise InvalidArgument(f"{error}: use '*', or tags separated by '||'") from None
+            self._tags[expression] = tags
+        return tags
 
 
 def _lacks(answer: PullAnswer, offset: int) -> bool:

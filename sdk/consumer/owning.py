@@ -1,0 +1,147 @@
+"""`Owning`: the queues that are this member's now; taking and giving up queues, and committing their offsets."""
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+
+import trio
+
+from mqcommon.errors import SkylarkError
+from mqcommon.message.queue import MessageQueue
+from sdk.consumer.beginning import first_offset
+from sdk.consumer.offsets import OffsetStore
+from sdk.consumer.owned import OwnedQueue, Room
+from sdk.consumer.ready import Ready
+from sdk.consumer.replicas import Replicas
+from sdk.consumer.settings import Settings
+from sdk.runtime import survived
+from sdk.shared import ClientHandle
+
+logger = logging.getLogger(__name__)
+
+# How many queues are taken or given up side by side.
+AT_ONCE = 16
+
+
+class Owning:
+    """``owned`` are this member's queues; ``serve`` pulls one until its scope is cancelled."""
+
+    def __init__(
+        self,
+        client: ClientHandle,
+        settings: Settings,
+        replicas: Replicas,
+        offsets: OffsetStore,
+        room: Room,
+        ready: Ready,
+        serve: Callable[[OwnedQueue], Awaitable[None]],
+    ) -> None:
+        self._client = client
+        self._settings = settings
+        self._replicas = replicas
+        self._offsets = offsets
+        self._room = room
+        self._ready = ready
+        self._serve = serve
+        self._limiter = trio.CapacityLimiter(AT_ONCE)
+        # Queues that were given up while their broker was in no route: their kept offsets are dropped when they are
+        # back and another member's.
+        self._absent: dict[MessageQueue, None] = {}
+        self._nursery: trio.Nursery | None = None
+        self.owned: dict[MessageQueue, OwnedQueue] = {}
+        # Topics and queues that are paused, also while they are another member's.
+        self.paused: dict[str | MessageQueue, None] = {}
+
+    async def run(self) -> None:
+        """Own the tasks that pull."""
+        async with trio.open_nursery() as self._nursery:
+            await trio.sleep_forever()
+
+    async def change(self, wanted: Mapping[MessageQueue, str]) -> bool:
+        """Own exactly the queues ``wanted``. Returns whether that is so now; a queue may be unreadable or locked."""
+        self._forget_absent(wanted)
+        given_up = [mq for mq in self.owned if mq not in wanted]
+        taken = [mq for mq in wanted if mq not in self.owned]
+        for mq, queue in self.owned.items():
+            queue.expression = wanted.get(mq, queue.expression)
+        async with trio.open_nursery() as nursery:
+            for mq in given_up:
+                nursery.start_soon(self._give_up, self.owned.pop(mq))
+        async with trio.open_nursery() as nursery:
+            for mq in taken:
+                nursery.start_soon(self._take, mq, wanted[mq])
+        if given_up or taken:
+            logger.info("group %s: owning %d queues", self._settings.group, len(self.owned))
+        await self.commit(repeat=True)
+        return all(mq in self.owned for mq in wanted)
+
+    async def commit(self, *, repeat: bool = False) -> None:
+        """Commit the offsets that have changed; ``repeat``: all of them.
+
+        They are repeated after each change of the group: a commit of the former owner may arrive after the first one of
+        this member, and would stay while this queue gets no message.
+        """
+        offsets: dict[MessageQueue, int] = {}
+        for mq, queue in self.owned.items():
+            offset = queue.window.offset
+            if repeat or offset != queue.committed:
+                offsets[mq] = queue.committed = offset
+        await self._offsets.save(offsets)
+
+    async def give_up_all(self) -> None:
+        """Commit the offsets of all queues and give them up."""
+        queues = list(self.owned.values())
+        self.owned.clear()
+        async with trio.open_nursery() as nursery:
+            for queue in queues:
+                nursery.start_soon(self._give_up, queue)
+
+    def set_paused(self, what: Iterable[str | MessageQueue], *, paused: bool) -> None:
+        """Pause topics and queues, or let them be pulled again."""
+        for each in what:
+            if paused:
+                self.paused[each] = None
+            else:
+                self.paused.pop(each, None)
+        for queue in self.owned.values():
+            queue.is_paused = self._is_paused(queue.mq)
+            queue.wake.set()
+
+    def _is_paused(self, mq: MessageQueue) -> bool:
+        return mq.topic in self.paused or mq in self.paused
+
+    async def _take(self, mq: MessageQueue, expression: str) -> None:
+        async with self._limiter:
+            try:
+                offset = await first_offset(mq, self._settings, self._offsets, self._replicas)
+            except SkylarkError as error:
+                logger.warning("%s cannot be read now: %s", mq, error)
+                return
+        queue = self.owned[mq] = self._room.own(mq, expression, offset)
+        queue.is_paused = self._is_paused(mq)
+        assert self._nursery is not None
+        self._nursery.start_soon(self._serve, queue)
+
+    async def _give_up(self, queue: OwnedQueue) -> None:
+        queue.scope.cancel()
+        self._ready.drop(queue.window)
+        offset = queue.window.offset
+        self._room.drop(queue)
+        async with self._limiter:
+            with survived("committing offsets"):
+                await self._offsets.save({queue.mq: offset})
+        if self._is_in_route(queue.mq):
+            self._offsets.forget(queue.mq)
+        else:
+            self._absent[queue.mq] = None
+
+    def _is_in_route(self, mq: MessageQueue) -> bool:
+        route = self._client.instance.routes.get(mq.topic)
+        return route is not None and mq in route.readable
+
+    def _forget_absent(self, wanted: Mapping[MessageQueue, str]) -> None:
+        for mq in list(self._absent):
+            if mq in wanted:
+                del self._absent[mq]
+            elif self._is_in_route(mq):
+                del self._absent[mq]
+                self._offsets.forget(mq)
