@@ -10,6 +10,7 @@ from sdk import broker_api
 from sdk.admin import broker_admin_api as api
 from sdk.admin import offset_admin_api as offset_api
 from sdk.admin.asking import Asking
+from sdk.admin.given_names import takes_plain_names
 from sdk.admin.rollback import Rollback, rollback_of
 from sdk.checked import GroupName, NotNegative, Offset, TopicName, checked_methods
 from sdk.endpoint import Endpoint
@@ -19,6 +20,7 @@ END_OF_QUEUE = -1
 
 
 @checked_methods
+@takes_plain_names
 class OffsetAdmin:
     """Part of `sdk.Admin`."""
 
