@@ -61,7 +61,12 @@ class Flavour:
 
 
 SOURCES = {
-    "admin.py": Source("sdk.admin.client", "Admin", "admin", bases=(("sdk.admin.offset_client", "OffsetAdmin"),)),
+    "admin.py": Source(
+        "sdk.admin.client",
+        "Admin",
+        "admin",
+        bases=(("sdk.admin.offset_client", "OffsetAdmin"), ("sdk.admin.namesrv_client", "NamesrvAdmin")),
+    ),
     "client.py": Source("sdk.shared", "Client", "client"),
     "consumer.py": Source("sdk.consumer.pull", "PullConsumer", "consumer"),
     "push.py": Source("sdk.consumer.push", "PushConsumer", "consumer"),

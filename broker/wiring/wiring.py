@@ -118,7 +118,7 @@ def _answering(core: Core, replicated: Replicated, cleaner: Cleaner) -> list[Par
             core.writer, core.durability, topics, stats.put_times, options, core.store_host, core.stepper,
             core.turn_end, Resent(groups, topics, locks.is_ordered),
         ),
-        SendBack(store, core.writer, core.durability, topics, groups, options, core.turn_end),
+        SendBack(store, core.writer, core.durability, topics, groups, options, stats, core.turn_end),
         locks,
         PullHandlers(
             store, topics, groups, offsets, clients, held, resets, core.cold, stats, options, in_memory_bytes,

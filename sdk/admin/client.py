@@ -31,6 +31,7 @@ from sdk.admin import broker_admin_api as api
 from sdk.admin.asking import Asking
 from sdk.admin.given_names import takes_plain_names
 from sdk.admin.merge import merge_consume_stats, merge_consumers, merge_producers, merge_topic_stats
+from sdk.admin.namesrv_client import NamesrvAdmin
 from sdk.admin.offset_client import OffsetAdmin
 from sdk.checked import Count, Milliseconds, NotNegative, Offset, checked_methods
 from sdk.fanout import ask_all
@@ -47,7 +48,7 @@ _NO_SUCH_GROUP = (ResponseCode.CONSUMER_NOT_ONLINE, ResponseCode.SUBSCRIPTION_GR
 
 @checked_methods
 @takes_plain_names
-class Admin(OffsetAdmin):
+class Admin(OffsetAdmin, NamesrvAdmin):
     """Asks NameServers and brokers; ``async with Admin("127.0.0.1:9876") as admin: ...``.
 
     ``nameserver`` says where the NameServers are, or is a shared `Client`; by default $NAMESRV_ADDR. Without
@@ -346,34 +347,6 @@ class Admin(OffsetAdmin):
         answers = await self._ask.each_namesrv(lambda at: namesrv_api.add_write_perm(at, broker_name))
         answers.all()
         return answers.values
-
-    # --- NameServers
-
-    async def namesrv_config(self, addrs: Sequence[str] | None = None) -> dict[str, dict[str, str]]:
-        """NameServer address → its options; of all NameServers when ``addrs`` is None."""
-        answers = await self._ask.each_namesrv(namesrv_api.namesrv_config, addrs)
-        answers.all()
-        return answers.values
-
-    async def update_namesrv_config(self, values: Mapping[str, str], addrs: Sequence[str] | None = None) -> None:
-        """Change options of the NameServers at ``addrs``, or of all."""
-        (await self._ask.each_namesrv(lambda at: namesrv_api.update_namesrv_config(at, values), addrs)).all()
-
-    async def put_kv(self, namespace: str, key: str, value: str) -> None:
-        """Set a value in every NameServer's key-value store."""
-        (await self._ask.each_namesrv(lambda at: namesrv_api.put_kv(at, namespace, key, value))).all()
-
-    async def delete_kv(self, namespace: str, key: str) -> None:
-        """Remove a value from every NameServer's key-value store."""
-        (await self._ask.each_namesrv(lambda at: namesrv_api.delete_kv(at, namespace, key))).all()
-
-    async def get_kv(self, namespace: str, key: str) -> str | None:
-        """A value of the key-value store; None when there is none."""
-        return await self._ask.namesrv(lambda at: namesrv_api.get_kv(at, namespace, key))
-
-    async def kv_list(self, namespace: str) -> dict[str, str]:
-        """All values of a namespace."""
-        return await self._ask.namesrv(lambda at: namesrv_api.kv_list(at, namespace))
 
     # --- internals
 

@@ -16,6 +16,8 @@ C = TypeVar("C", bound=type)
 _CONVERT: dict[str, Callable[[Names, Any], Any]] = {
     "topic": lambda names, topic: None if topic is None else names.topic(topic),
     "group": lambda names, group: None if group is None else names.group(group),
+    "source": lambda names, group: names.group(group),
+    "target": lambda names, group: names.group(group),
     "mq": lambda names, mq: names.queue(mq),
     "config": lambda names, config: _renamed(names, config),
 }

@@ -257,32 +257,6 @@ class Admin(Facade[AsyncAdmin]):
         """Give the write permission back to the broker's topics; returns NameServer address → topics changed."""
         return self._loop.call(lambda admin: admin.add_write_perm(broker_name))
 
-    # --- NameServers
-
-    def namesrv_config(self, addrs: Sequence[str] | None = None) -> dict[str, dict[str, str]]:
-        """NameServer address → its options; of all NameServers when ``addrs`` is None."""
-        return self._loop.call(lambda admin: admin.namesrv_config(addrs))
-
-    def update_namesrv_config(self, values: Mapping[str, str], addrs: Sequence[str] | None = None) -> None:
-        """Change options of the NameServers at ``addrs``, or of all."""
-        self._loop.call(lambda admin: admin.update_namesrv_config(values, addrs))
-
-    def put_kv(self, namespace: str, key: str, value: str) -> None:
-        """Set a value in every NameServer's key-value store."""
-        self._loop.call(lambda admin: admin.put_kv(namespace, key, value))
-
-    def delete_kv(self, namespace: str, key: str) -> None:
-        """Remove a value from every NameServer's key-value store."""
-        self._loop.call(lambda admin: admin.delete_kv(namespace, key))
-
-    def get_kv(self, namespace: str, key: str) -> str | None:
-        """A value of the key-value store; None when there is none."""
-        return self._loop.call(lambda admin: admin.get_kv(namespace, key))
-
-    def kv_list(self, namespace: str) -> dict[str, str]:
-        """All values of a namespace."""
-        return self._loop.call(lambda admin: admin.kv_list(namespace))
-
     # --- offsets of groups
 
     def reset_offsets(
@@ -357,3 +331,29 @@ class Admin(Facade[AsyncAdmin]):
     def all_producers(self, addr: str) -> ProducerTableInfo:
         """The producers that are connected to the broker, by group."""
         return self._loop.call(lambda admin: admin.all_producers(addr))
+
+    # --- NameServers
+
+    def namesrv_config(self, addrs: Sequence[str] | None = None) -> dict[str, dict[str, str]]:
+        """NameServer address → its options; of all NameServers when ``addrs`` is None."""
+        return self._loop.call(lambda admin: admin.namesrv_config(addrs))
+
+    def update_namesrv_config(self, values: Mapping[str, str], addrs: Sequence[str] | None = None) -> None:
+        """Change options of the NameServers at ``addrs``, or of all."""
+        self._loop.call(lambda admin: admin.update_namesrv_config(values, addrs))
+
+    def put_kv(self, namespace: str, key: str, value: str) -> None:
+        """Set a value in every NameServer's key-value store."""
+        self._loop.call(lambda admin: admin.put_kv(namespace, key, value))
+
+    def delete_kv(self, namespace: str, key: str) -> None:
+        """Remove a value from every NameServer's key-value store."""
+        self._loop.call(lambda admin: admin.delete_kv(namespace, key))
+
+    def get_kv(self, namespace: str, key: str) -> str | None:
+        """A value of the key-value store; None when there is none."""
+        return self._loop.call(lambda admin: admin.get_kv(namespace, key))
+
+    def kv_list(self, namespace: str) -> dict[str, str]:
+        """All values of a namespace."""
+        return self._loop.call(lambda admin: admin.kv_list(namespace))

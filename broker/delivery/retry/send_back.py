@@ -17,6 +17,7 @@ from broker.delivery.retry.messages import given_back
 from broker.delivery.retry.policy import next_level
 from broker.meta.groups import Groups
 from broker.meta.topics import Topics
+from broker.observe.stats import SEND_BACK, BrokerStats
 from broker.options import BrokerOptions
 from broker.part import Part
 from broker.store.store import MessageStore
@@ -54,6 +55,7 @@ class SendBack(Part):
         topics: Topics,
         groups: Groups,
         options: BrokerOptions,
+        stats: BrokerStats,
         turned: Callable[[], None],
     ) -> None:
         """``turned`` is called when a message was stored, as that may be outside of a turn."""
@@ -63,6 +65,7 @@ class SendBack(Part):
         self._topics = topics
         self._groups = groups
         self._options = options
+        self._stats = stats
         self._levels = options.delay_levels
         self._to_level = to_level(self._levels)
         self._turned = turned
@@ -109,6 +112,7 @@ class SendBack(Part):
         config = self._retry_topic(header, group) if level is not None else made_dlq_topic(self._topics, header.group)
         message = given_back(record, config.topic_name, random.randrange(max(config.write_queue_nums, 1)), level)
         put = self._writer.put_again(self._to_level(message))
+        self._stats.count(SEND_BACK, header.group, record.topic, 1, 0)
         if level is None:
             logger.warning(
                 "message %d of %s became a dead letter of group %s after %d deliveries",
