@@ -30,6 +30,7 @@ STORE_ORDER = ("log", "queue", "index", "", "check")
 OURS = {*PACKAGES, "tests", "bench", "scripts", "pyspark_rocketmq"}
 
 PURE = (
+    *("broker/store/queue/delay_levels.py", "broker/delivery/locks/table.py", "broker/delivery/delay/progress.py"),
     *("mqcommon/addresses.py", "mqcommon/arguments.py", "mqcommon/message", "remoting/protocol"),
     *("namesrv/routes.py", "namesrv/min_broker.py", "namesrv/rivals.py"),
     *("namesrv/checks.py", "namesrv/parts.py", "namesrv/registration.py", "broker/meta/changes.py"),

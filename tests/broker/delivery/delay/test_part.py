@@ -1,10 +1,11 @@
 """Messages are delivered when they are due: in their order, once, by the master only, whatever fails meanwhile."""
 
 import logging
+from random import Random
 
 import pytest
 import trio
-import trio.testing
+from trio.testing import MockClock
 
 from broker.delivery.delay import part as part_module
 from broker.delivery.delay.part import POLL_S, SAVE_S, SLICE
@@ -18,12 +19,7 @@ from tests.broker.store.support import BORN_HOST, put
 LATE_S = POLL_S + 0.01
 
 
-@pytest.fixture(autouse=True)
-def clock(autojump_clock: trio.testing.MockClock) -> None:
-    """Time passes when all tasks wait."""
-
-
-async def test_when_it_is_due_and_not_before() -> None:
+async def test_when_it_is_due_and_not_before(autojump_clock: MockClock) -> None:
     delays = Delays()
     async with delays.running():
         delays.send(b"five", 2)
@@ -44,7 +40,7 @@ async def test_when_it_is_due_and_not_before() -> None:
         assert [queue.entry(offset)[2] for offset in range(3)] == [java_hash("a")] * 3
 
 
-async def test_a_backlog_is_delivered_in_its_order_and_in_slices() -> None:
+async def test_a_backlog_is_delivered_in_its_order_and_in_slices(autojump_clock: MockClock) -> None:
     delays = Delays()
     count = 3 * SLICE + 5
     async with delays.running():
@@ -60,7 +56,7 @@ async def test_a_backlog_is_delivered_in_its_order_and_in_slices() -> None:
         assert delays.offsets.table.data_version == version, "nothing is saved while nothing is delivered"
 
 
-async def test_a_stop_saves_what_was_delivered() -> None:
+async def test_a_stop_saves_what_was_delivered(autojump_clock: MockClock) -> None:
     delays = Delays()
     async with delays.running():
         delays.send(b"a", 1)
@@ -72,7 +68,7 @@ async def test_a_stop_saves_what_was_delivered() -> None:
         assert delays.bodies() == [b"a", b"b", b"c"]
 
 
-async def test_a_kill_delivers_at_most_again_what_was_not_saved() -> None:
+async def test_a_kill_delivers_at_most_again_what_was_not_saved(autojump_clock: MockClock) -> None:
     delays = Delays()
     async with delays.killed():
         delays.send(b"saved", 1)
@@ -86,7 +82,7 @@ async def test_a_kill_delivers_at_most_again_what_was_not_saved() -> None:
         assert delays.bodies() == [b"saved", b"not saved", *[b"not saved"] * (2 - saved)]
 
 
-async def test_a_slave_delivers_nothing_and_a_promoted_one_goes_on_at_the_offsets() -> None:
+async def test_a_slave_delivers_nothing_and_a_promoted_one_goes_on_at_the_offsets(autojump_clock: MockClock) -> None:
     delays = Delays()
     async with delays.running():
         delays.is_master = False
@@ -106,7 +102,7 @@ async def test_a_slave_delivers_nothing_and_a_promoted_one_goes_on_at_the_offset
         assert delays.offsets.table == before, "a demoted broker saves nothing more"
 
 
-async def test_offsets_of_a_slave_that_delivered_are_taken_over_while_it_runs() -> None:
+async def test_offsets_of_a_slave_that_delivered_are_taken_over_while_it_runs(autojump_clock: MockClock) -> None:
     delays = Delays()
     async with delays.running():
         for body in (b"a", b"b"):
@@ -116,7 +112,7 @@ async def test_offsets_of_a_slave_that_delivered_are_taken_over_while_it_runs() 
         assert delays.bodies() == [b"b"]
 
 
-async def test_offsets_past_the_end_of_a_level_are_those_of_another_store() -> None:
+async def test_offsets_past_the_end_of_a_level_are_those_of_another_store(autojump_clock: MockClock) -> None:
     delays = Delays()
     delays.start()
     delays.offsets.put(DelayOffsetTable({1: 100}))
@@ -130,7 +126,9 @@ async def test_offsets_past_the_end_of_a_level_are_those_of_another_store() -> N
         assert delays.offsets.table.offset_table == {1: 1}
 
 
-async def test_a_clock_that_is_set_back_does_not_make_messages_late_by_more_than_their_delay() -> None:
+async def test_a_clock_that_is_set_back_makes_no_message_later_than_its_delay(
+    autojump_clock: MockClock,
+) -> None:
     delays = Delays()
     async with delays.running():
         delays.send(b"a", 2)
@@ -139,7 +137,7 @@ async def test_a_clock_that_is_set_back_does_not_make_messages_late_by_more_than
         assert delays.bodies() == [b"a"]
 
 
-async def test_a_clock_that_is_set_forward_delivers_at_once() -> None:
+async def test_a_clock_that_is_set_forward_delivers_at_once(autojump_clock: MockClock) -> None:
     delays = Delays()
     async with delays.running():
         delays.send(b"a", 3)
@@ -148,7 +146,9 @@ async def test_a_clock_that_is_set_forward_delivers_at_once() -> None:
         assert delays.bodies() == [b"a"]
 
 
-async def test_a_full_disk_holds_messages_up_and_loses_none(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_full_disk_holds_messages_up_and_loses_none(
+    caplog: pytest.LogCaptureFixture, autojump_clock: MockClock
+) -> None:
     delays = Delays()
     async with delays.running():
         for number in range(5):
@@ -163,7 +163,9 @@ async def test_a_full_disk_holds_messages_up_and_loses_none(caplog: pytest.LogCa
         assert delays.bodies() == [b"%d" % number for number in range(5)]
 
 
-async def test_a_message_that_cannot_be_delivered_is_skipped(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_message_that_cannot_be_delivered_is_skipped(
+    caplog: pytest.LogCaptureFixture, autojump_clock: MockClock
+) -> None:
     delays = Delays()
     async with delays.running():
         delays.send(b"a", 1)
@@ -183,7 +185,7 @@ async def test_a_message_that_cannot_be_delivered_is_skipped(caplog: pytest.LogC
 
 
 async def test_a_bug_at_one_level_does_not_stop_the_others(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, autojump_clock: MockClock
 ) -> None:
     delays = Delays()
     async with delays.running():
@@ -206,7 +208,7 @@ async def test_a_bug_at_one_level_does_not_stop_the_others(
         assert delays.bodies() == [b"two", b"one"]
 
 
-async def test_a_deleted_topic_stops_nothing() -> None:
+async def test_a_deleted_topic_stops_nothing(autojump_clock: MockClock) -> None:
     delays = Delays()
     async with delays.running():
         delays.send(b"gone", 1, "old")
@@ -218,3 +220,18 @@ async def test_a_deleted_topic_stops_nothing() -> None:
 
 def test_entries_of_a_level_hold_the_due_time_with_custom_levels() -> None:
     assert TagCodes(part_module.DelayLevels((7_000,))).of_delayed(b"DELAY\x0118\x02", 100) == 7_100
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_a_power_loss_never_leaves_an_offset_without_its_message(seed: int, autojump_clock: MockClock) -> None:
+    delays = Delays()
+    async with delays.killed(Random(seed)):
+        delays.send(b"a", 1)
+        delays.store.flush()
+        await trio.sleep(1 + LATE_S)
+        assert delays.bodies() == [b"a"]
+        await trio.sleep(SAVE_S + LATE_S)
+        delays.meta.journal.sync()
+    async with delays.running():
+        await trio.sleep(2)
+        assert set(delays.bodies()) == {b"a"}
