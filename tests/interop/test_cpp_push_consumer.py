@@ -2,11 +2,13 @@
 
 from pathlib import Path
 
+import pytest
+
 from mqcommon.errors import BrokerError
 from remoting.protocol.bodies.topic import TopicConfig
 from sdk import Admin, Message, Producer, PullConsumer
 from tests.interop import cpp
-from tests.support.cluster import Cluster, make_topic, running
+from tests.support.cluster import SMALL, Cluster, make_topic, running
 from tests.support.waiting import until
 
 TOPIC = "pushed"
@@ -80,3 +82,17 @@ async def test_messages_that_come_while_it_waits_and_its_place_in_the_group(tmp_
             return not await is_member()
 
         await until(has_left, "the broker forgets a consumer that unregistered")
+
+
+@pytest.mark.parametrize("by_broker", ["true", "false"])
+async def test_a_reset_reaches_a_running_consumer(tmp_path: Path, by_broker: str) -> None:
+    bodies = [f"{number:03}" for number in range(20)]
+    options = (*SMALL, "--use-server-side-reset-offset", by_broker)
+    async with running(tmp_path, options=options) as cluster, Admin(cluster.nameserver) as admin:
+        await make_topic(cluster, CONFIG)
+        ends = await send(cluster, bodies, "TagA")
+        async with cpp.pushing(cluster, GROUP, TOPIC, expression="TagA") as consumer:
+            await until(lambda: consumer.bodies == bodies, "the C++ consumer gets the messages")
+            await until_committed(cluster, ends)
+            await admin.reset_offsets(GROUP, TOPIC, 0)
+            await until(lambda: sorted(consumer.bodies) == sorted(bodies * 2), "it gets all of them again")
