@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqcommon.errors import BrokerError
+from mqcommon.errors import BrokerError, UserError
 from remoting.protocol.bodies.connections import ProducerInfo, ProducerTableInfo
 from remoting.protocol.bodies.group import SubscriptionGroupConfig, SubscriptionGroupTable
 from remoting.protocol.bodies.reset_offset import GetConsumerStatusBody, ResetOffsetBody
@@ -20,6 +20,7 @@ from tests.sdk.admin.two_brokers import cluster, ext, mq
 
 
 async def test_both_brokers_reset() -> None:
+    config = b"a=b\n"
     async with cluster() as it:
         it.a.on(222, lambda request: ResetOffsetBody({mq("broker-a"): 1}))
         it.b.on(222, lambda request: ResetOffsetBody({mq("broker-b"): 2}))
@@ -27,6 +28,10 @@ async def test_both_brokers_reset() -> None:
         assert ext(it.a.asked(222)[0]) == {
             "group": "g", "topic": "t", "timestamp": "5", "isForce": "false", "queueId": "-1", "offset": "-1",
         }  # fmt: skip
+        it.a.on(26, lambda request: request.respond(ext={"version": "1"}, body=config))
+        with pytest.raises(UserError, match="cannot reset one queue"):
+            await it.admin.reset_queue(it.a.addr, "g", "t", 0, -1, 7)
+        config = b"a=b\nuseServerSideResetOffset=true\n"
         assert await it.admin.reset_queue(it.a.addr, "g", "t", 0, -1, 7) == {mq("broker-a"): 1}
         asked = ext(it.a.asked(222)[1])
         assert (asked["queueId"], asked["offset"]) == ("0", "7")
