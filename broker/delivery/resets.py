@@ -11,6 +11,7 @@ import logging
 from broker.delivery.hold import HeldPulls
 from broker.meta.clients import Clients
 from broker.meta.consumer_offsets import ConsumerOffsets
+from remoting.net.channel import Channel
 
 logger = logging.getLogger(__name__)
 
@@ -42,8 +43,14 @@ class OffsetResets:
         self.pending[key] = offset
         self._held.release_group((topic, queue_id), group)
 
-    def take(self, group: str, topic: str, queue_id: int) -> int | None:
-        """The offset that the group's pull of the queue has to go on at; None when none was set."""
+    def take(self, channel: Channel, group: str, topic: str, queue_id: int) -> int | None:
+        """The offset that a member's pull of the queue has to go on at; None when none was set.
+
+        A reader without heartbeats is no member: it chooses its offsets itself, and takes none that is for members.
+        """
+        members = self._clients.consumer_group(group)
+        if members is None or channel not in members.members:
+            return None
         return self.pending.pop((group, topic, queue_id), None)
 
     def covers(self, group: str, topic: str, queue_id: int) -> bool:

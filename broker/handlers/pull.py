@@ -132,11 +132,12 @@ class PullHandlers(Part):
         group = self._check(header.consumer_group, topic, queue_id, channel)
         wanted = self._filter(header)
         max_count, max_bytes = self._limits(request, header.max_msg_nums, header.max_msg_bytes or 0)
-        if self._resets.pending:
-            moved = self._resets.take(group.group_name, topic, queue_id)
-            if moved is not None and moved != offset:
+        pending = self._resets.pending
+        moved = self._resets.take(channel, group.group_name, topic, queue_id) if pending else None
+        if moved is not None:
+            if moved != offset:
                 return self._moved(request, topic, queue_id, moved)
-        if header.sys_flag & PULL_COMMIT_OFFSET and header.commit_offset >= 0 and self._role.now.takes_commits:
+        elif header.sys_flag & PULL_COMMIT_OFFSET and header.commit_offset >= 0 and self._role.now.takes_commits:
             self._offsets.commit(group.group_name, topic, queue_id, header.commit_offset)
         suspend_ms = header.suspend_timeout_millis if header.sys_flag & PULL_SUSPEND else 0
 

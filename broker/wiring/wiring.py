@@ -106,7 +106,7 @@ def _answering(core: Core, replicated: Replicated, cleaner: Cleaner) -> list[Par
     held = HeldPulls()
     # Held readers go back to their master as soon as it returns, not at the end of their hold time.
     replicated.known.on_return.append(held.release)
-    resets = _resets(core, held)
+    resets = wire_resets(core, held)
     runtime = RuntimeInfo(
         options.store_path_root_dir, core.fs, store, stats, replicated.stats, core.clock,
         is_active=lambda: replicated.members.is_lowest, waiting=lambda: _waiting(core),
@@ -147,7 +147,8 @@ def _answering(core: Core, replicated: Replicated, cleaner: Cleaner) -> list[Par
     return [*parts, RefusedHandlers(clients, answered)]
 
 
-def _resets(core: Core, held: HeldPulls) -> OffsetResets:
+def wire_resets(core: Core, held: HeldPulls) -> OffsetResets:
+    """Offsets that were set wait for consumers, as long as this broker is the master."""
     resets = OffsetResets(core.metadata.consumer_offsets, core.clients, held)
     core.role.observe(lambda before, now: None if now.is_master else resets.clear())
     return resets

@@ -1,6 +1,6 @@
 """`OffsetAdmin`: the operations of `Admin` on the offsets of groups, and on what the groups' clients say about them."""
 
-from mqcommon.errors import BrokerError
+from mqcommon.errors import BrokerError, UserError
 from mqcommon.message.queue import MessageQueue
 from remoting.protocol.bodies.connections import ProducerTableInfo
 from remoting.protocol.bodies.group import SubscriptionGroupConfig
@@ -68,9 +68,17 @@ class OffsetAdmin:
         *,
         force: bool = True,
     ) -> dict[MessageQueue, int]:
-        """As `reset_offsets`, for one queue of the broker, 5.0 or later. With ``offset`` the time is not used."""
+        """As `reset_offsets`, for one queue of the broker. With ``offset`` the time is not used.
+
+        UserError unless the broker has useServerSideResetOffset=true: others would reset the whole topic.
+        """
+        at = self._ask.at(addr)
+        if (await api.broker_config(at)).get("useServerSideResetOffset") != "true":
+            raise UserError(
+                f"broker {addr} cannot reset one queue: it is older than 5.0, or has useServerSideResetOffset=false"
+            )
         return await offset_api.reset_offsets(
-            self._ask.at(addr),
+            at,
             group,
             topic,
             timestamp_ms,

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from mqcommon.errors import BrokerError
 from remoting.protocol.bodies.topic import TopicConfig
 from sdk import Admin, Message, Producer, PullConsumer
@@ -110,3 +112,17 @@ async def test_an_orderly_consumer_gets_each_queue_in_its_order(tmp_path: Path) 
         for queue_id in range(CONFIG.write_queue_nums):
             offsets = [message["queue_offset"] for message in consumer.messages if message["queue_id"] == queue_id]
             assert offsets == list(range(len(offsets)))
+
+
+@pytest.mark.parametrize("by_broker", ["true", "false"])
+async def test_a_reset_reaches_a_running_consumer(tmp_path: Path, by_broker: str) -> None:
+    bodies = [f"{number:03}" for number in range(20)]
+    options = (*SMALL, "--use-server-side-reset-offset", by_broker)
+    async with running(tmp_path, options=options) as cluster, Admin(cluster.nameserver) as admin:
+        await make_topic(cluster, CONFIG)
+        ends = await send(cluster, bodies, "TagA")
+        async with cpp.pushing(cluster, GROUP, TOPIC, expression="TagA") as consumer:
+            await until(lambda: consumer.bodies == bodies, "the C++ consumer gets the messages")
+            await until_committed(cluster, ends)
+            await admin.reset_offsets(GROUP, TOPIC, 0)
+            await until(lambda: sorted(consumer.bodies) == sorted(bodies * 2), "it gets all of them again")

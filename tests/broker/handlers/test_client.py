@@ -10,7 +10,7 @@ import trio.testing
 from broker.handlers.client import MAX_EXPRESSIONS, MAX_GROUPS, MAX_NEW_GROUPS
 from broker.handlers.member_notices import WINDOW_S
 from remoting.protocol.bodies import decode_body
-from remoting.protocol.bodies.connections import ConsumerConnection, ProducerConnection
+from remoting.protocol.bodies.connections import ConsumerConnection, ProducerConnection, ProducerTableInfo
 from remoting.protocol.bodies.heartbeat import (
     ConsumerData,
     HeartbeatData,
@@ -303,3 +303,16 @@ async def test_many_new_groups_are_made_by_several_heartbeats() -> None:
         await desk.ask(HEART_BEAT, body=data, channel=caller.channel)
         counts.append(sum(desk.clients.consumer_group(f"g{n}") is not None for n in range(2 * MAX_NEW_GROUPS + 1)))
     assert counts == [MAX_NEW_GROUPS, 2 * MAX_NEW_GROUPS, 2 * MAX_NEW_GROUPS + 1]
+
+
+async def test_all_producers() -> None:
+    desk, caller = Desk(), Caller()
+    producers = [ProducerData("p"), ProducerData("q")]
+    await desk.ask(HEART_BEAT, body=HeartbeatData("c", producers), channel=caller.channel)
+    desk.clock.advance(1_000)
+    answer = await desk.ask(RequestCode.GET_ALL_PRODUCER_INFO)
+    table = decode_body(ProducerTableInfo, answer.body).data
+    assert sorted(table) == ["p", "q"]
+    [info] = table["p"]
+    assert (info.client_id, info.remote_ip, info.language) == ("c", caller.channel.remote, "JAVA")
+    assert info.last_update_timestamp == desk.clock.now_ms() - 1_000

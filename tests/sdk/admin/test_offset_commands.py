@@ -1,10 +1,8 @@
 """Commands that set or show the offsets of groups, and what consumers and producers are doing."""
 
 import json
-from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 from mqcommon.errors import BrokerError
 from mqcommon.message.queue import MessageQueue
@@ -238,8 +236,12 @@ def test_lag_for_people(lag_ms: int | None, text: str) -> None:
     assert lag_text(lag_ms) == text
 
 
-def test_watch_takes_two_seconds_or_what_is_given() -> None:
-    watch: Any = next(one for one in mqadmin.commands["consumerProgress"].params if one.name == "watch")
-    assert (watch.flag_value, watch.default) == (2.0, None)
-    bad = CliRunner().invoke(mqadmin, ["consumerProgress", "-n", "a:1", "--watch", "0"])
-    assert bad.exit_code == 2
+@pytest.mark.parametrize(("given", "watch"), [([], None), (["--watch"], 2.0), (["--watch", "0.5"], 0.5)])
+def test_watch_takes_two_seconds_or_what_is_given(given: list[str], watch: float | None) -> None:
+    for name in ("consumerProgress", "clusterList"):
+        context = mqadmin.commands[name].make_context(name, [*given, "-n", "127.0.0.1:9876"])
+        assert context.params["watch"] == watch
+
+
+def test_watch_takes_no_zero() -> None:
+    assert run(World(), "consumerProgress", "--watch", "0").exit_code == 2
