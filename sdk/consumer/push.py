@@ -21,6 +21,7 @@ from remoting.protocol.bodies.heartbeat import SUB_ALL
 from sdk.checked import Count, GroupName, Milliseconds, NotNegative, TopicName, check_topic_name, checked_methods
 from sdk.consumer.allocate import Strategy
 from sdk.consumer.commits import Commits
+from sdk.consumer.elsewhere import make_workers
 from sdk.consumer.failures import Counters, Failures
 from sdk.consumer.intake import Intake
 from sdk.consumer.local_offsets import LocalOffsets
@@ -37,7 +38,6 @@ from sdk.consumer.replicas import Replicas
 from sdk.consumer.returns import Returns
 from sdk.consumer.settings import Settings
 from sdk.consumer.stream_message import StreamMessage
-from sdk.consumer.workers import Workers
 from sdk.endpoint import DEFAULT_TIMEOUT_MS
 from sdk.runtime import FORKS, survived
 from sdk.shared import Client, ClientHandle
@@ -142,7 +142,7 @@ class PushConsumer:
         offsets: OffsetStore = self._local or GroupOffsets(replicas, self._commits, group)
         returns = Returns(self._client, replicas, settings, clock)
         self._failures = Failures(settings, self._ready, returns, self._counters)
-        self._workers = Workers(settings, self._ready, self._failures, self._counters)
+        self._workers = make_workers(settings, self._ready, self._failures, self._counters)
         ordered = Orderly(settings, self._room, returns, self._counters, clock)
         put = ordered.put if orderly else self._ready.put
         intake = Intake(settings, self._instance, self._reader, self._room, self._counters, clock, put)
