@@ -16,5 +16,5 @@ offsets.py local_offsets.py                                its offsets
 intake.py window.py ready.py                               messages between pull and handler
 calling.py workers.py orderly.py stream_message.py         handlers; elsewhere.py: in threads, or in asyncio
 failures.py returns.py                                     what was not consumed
-settings.py                                                the arguments
+machinery.py settings.py                                    all of them put together; the arguments
 """

@@ -278,12 +278,12 @@ async def test_offsets_are_reset_and_status_is_told(cluster: PushCluster) -> Non
     ):
         await until(lambda: consumer.consumed == 5)
         (mq,) = [mq for mq in consumer.queues if mq.topic == "one"]
-        member = consumer._member
+        member = consumer._machinery.member
         assert member.queue_offsets("one") == {mq: 5}
         member.reset_offsets("one", {mq: 3})
         await until(lambda: len(got) == 7)
         assert got[5:] == [b"3", b"4"]
-        info = await admin.consumer_running_info("g", consumer._instance.client_id)
+        info = await admin.consumer_running_info("g", consumer._client.instance.client_id)
         assert info.properties["PROP_CONSUME_TYPE"] == "CONSUME_PASSIVELY"
         assert info.mq_table[mq].cached_msg_count == 0
         assert (await admin.consumer_connection("g")).subscription_table["one"].sub_string == "*"
@@ -333,5 +333,5 @@ async def test_a_new_group_begins_where_it_was_told(cluster: PushCluster, caplog
             consume_timestamp_ms=timestamp_ms, handler=lambda message, got=got: got.append(message.queue_offset),
         ) as consumer:  # fmt: skip
             await until(lambda consumer=consumer: mq in consumer.queues)
-            await until(lambda consumer=consumer: consumer._member.queue_offsets("one") == {mq: 4})
+            await until(lambda consumer=consumer: consumer._machinery.member.queue_offsets("one") == {mq: 4})
         assert got == list(range(first, 4))
