@@ -26,6 +26,9 @@ class Source:
     #: The name of the trio object in the methods.
     variable: str
     attributes: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    #: Methods that are called in two halves, so that a call that is cancelled or interrupted between the threads loses
+    #: nothing: name -> (what waits, what takes without waiting). The first argument is of what waits.
+    halves: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,9 @@ class Flavour:
 SOURCES = {
     "admin.py": Source("sdk.admin.client", "Admin", "admin"),
     "client.py": Source("sdk.shared", "Client", "client"),
-    "consumer.py": Source("sdk.consumer.pull", "PullConsumer", "consumer"),
+    "consumer.py": Source(
+        "sdk.consumer.pull", "PullConsumer", "consumer", halves={"poll": ("wait_for_poll", "finish_poll")}
+    ),
     "push.py": Source("sdk.consumer.push", "PushConsumer", "consumer"),
     "producer.py": Source(
         "sdk.producer.producer",
@@ -209,6 +214,8 @@ def _method(flavour: Flavour, source: Source, method: ast.FunctionDef | ast.Asyn
         # Messages, too, come through `stream`, a batch at a time: a call of the loop for each would be slow.
         body = f"return {helper}(self._loop, lambda {variable}: {variable}.stream({arguments}))"
     else:
+        if method.name in source.halves:
+            return _halves(flavour, source, method)
         is_async = isinstance(method, ast.AsyncFunctionDef)
         call = "call" if is_async else "call_sync"
         body = f"self._loop.{call}(lambda {variable}: {variable}.{method.name}({arguments}))"
@@ -217,6 +224,21 @@ def _method(flavour: Flavour, source: Source, method: ast.FunctionDef | ast.Asyn
         body = body if returns == "None" else f"return {body}"
     signature = f"    {keyword} {method.name}({ast.unparse(method.args)}) -> {returns}:\n"
     return f'{signature}        """{_docstring(method)}"""\n        {body}\n'
+
+
+def _halves(flavour: Flavour, source: Source, method: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
+    """A method that waits first, and then takes: the first argument is of the wait, the others are of the rest."""
+    waits, takes = source.halves[method.name]
+    first, *others = _arguments(method)
+    variable, keyword, wait = source.variable, *(("async def", "await ") if flavour.is_async else ("def", ""))
+    returns = ast.unparse(method.returns or ast.Constant(None))
+    lines = [
+        f"    {keyword} {method.name}({ast.unparse(method.args)}) -> {returns}:",
+        f'        """{_docstring(method)}"""',
+        f"        {wait}self._loop.call(lambda {variable}: {variable}.{waits}({first}))",
+        f"        return self._loop.call_sync(lambda {variable}: {variable}.{takes}({', '.join(others)}))",
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def _arguments(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
