@@ -50,6 +50,8 @@ class Flavour:
     homes: Mapping[str, str]
     #: Types of handlers, which run outside of trio, by their types in the trio classes.
     handlers: Mapping[str, str]
+    #: The methods that iterate over a consumer.
+    iteration: str
     #: A paragraph that only these classes have, by class.
     notes: Mapping[str, str]
 
@@ -84,10 +86,23 @@ BLOCKING = Flavour(
         "Iterator": "collections.abc",
         "PlainBatchHandler": "sdk.blocking.handlers",
         "PlainHandler": "sdk.blocking.handlers",
+        "ConsumerStream": "sdk.blocking.messages",
+        "Self": "typing",
+        "StreamMessage": "sdk.blocking.messages",
         "batches_of": "sdk.blocking.facade",
         "elsewhere": "sdk.blocking.handlers",
         "messages_of": "sdk.blocking.facade",
     },
+    iteration="""\
+    # --- messages of a consumer without a handler
+
+    def __iter__(self) -> Self:
+        self._stream.start()
+        return self
+
+    def __next__(self) -> StreamMessage:
+        return self._stream.next()
+""",
     notes={
         "Client": "It has one thread, which runs the event loop of all of them.",
         "Producer": "Each `send` waits for its answer, so one thread sends one message per round trip: use "
@@ -111,10 +126,23 @@ AIO = Flavour(
     handlers={"Handler": "Handler", "BatchHandler": "BatchHandler"},
     homes={
         "BatchStream": "sdk.aio.stream",
+        "ConsumerStream": "sdk.aio.messages",
+        "Self": "typing",
+        "StreamMessage": "sdk.aio.messages",
         "batches_of": "sdk.aio.stream",
         "elsewhere": "sdk.aio.handlers",
         "messages_of": "sdk.aio.stream",
     },
+    iteration="""\
+    # --- messages of a consumer without a handler
+
+    def __aiter__(self) -> Self:
+        self._stream.start()
+        return self
+
+    async def __anext__(self) -> StreamMessage:
+        return await self._stream.next()
+""",
     notes={
         "Client": "It has one thread, which runs the trio loop of all of them.",
         "PushConsumer": "Handlers are coroutine functions, or plain ones that do not block; they run in the loop that "
@@ -135,6 +163,8 @@ def facade(flavour: Flavour, source: Source, text: str) -> str:
     body = [_constructor(flavour, source, cls)]
     body += [_attribute(flavour, source, *attribute) for attribute in source.attributes.items()]
     is_ours = False
+    if any(method.name == "__anext__" for method in _functions(cls)):
+        body.append(flavour.iteration)
     for method in _functions(cls):
         if heading := _heading(lines, method):
             is_ours = heading.startswith("    # --- used by ")
@@ -183,6 +213,8 @@ def _constructor(flavour: Flavour, source: Source, cls: ast.ClassDef) -> str:
     text = f"    def __init__({ast.unparse(init.args)}) -> None:\n"
     text += "".join(f"        {name}_elsewhere = elsewhere({name})\n" for name in handlers)
     text += f"        super().__init__({', '.join([loop, *(f'{name}_elsewhere' for name in handlers)])})\n"
+    if any(function.name == "__anext__" for function in _functions(cls)):
+        text += "        self._stream = ConsumerStream(self._loop)\n"
     return text + ("        self.group = group\n" if "group=group" in others else "")
 
 

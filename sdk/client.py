@@ -23,6 +23,7 @@ from mqcommon.errors import (
     RouteNotFound,
     SkylarkError,
 )
+from mqcommon.outliving import outliving_nursery
 from mqcommon.signal import Signal
 from remoting.net.client import RemotingClient, open_client
 from remoting.protocol.bodies.route import TopicRouteData
@@ -119,7 +120,7 @@ class ClientInstance:
         self._remoting = await self._stack.enter_async_context(remoting)
         known = self.given_nameservers
         self._name_servers = NameServers(self._remoting, known, self.random)
-        self._nursery = await self._stack.enter_async_context(trio.open_nursery())
+        self._nursery = await self._stack.enter_async_context(outliving_nursery())
         if known.url:
             self._nursery.start_soon(AddressServer(known.url).follow, self._name_servers.replace, self.backoff)
         self._nursery.start_soon(self._poll_routes)

@@ -25,19 +25,11 @@ MAX_NAME = 255
 _BODY_BYTES = 4_096
 _GROUP = re.compile(rb'"consumerGroup"\s*:\s*"([^"]*)"')
 
-_GIVEN_BACK = (
-    "messages that this consumer fails on are not delivered again by the broker: C++ clients drop them, Java clients"
-    " try again until they stop"
-)
-_ORDERLY = "an orderly consumer cannot lock its queues: it gets no messages, and C++ clients ask again without a pause"
 _POP = "a consumer that takes messages by pop gets none"
 _ASSIGNED = "a consumer that lets the broker assign its queues may get none; set clientRebalance=true in it"
 _REPLY = "answers of request and reply do not arrive"
 _TRANSACTION = "the broker takes no transactional messages, so there is none to end"
 _MEANINGS = (
-    (RequestCode.CONSUMER_SEND_MSG_BACK, _GIVEN_BACK),
-    (RequestCode.LOCK_BATCH_MQ, _ORDERLY),
-    (RequestCode.UNLOCK_BATCH_MQ, _ORDERLY),
     (RequestCode.QUERY_ASSIGNMENT, _ASSIGNED),
     (RequestCode.SET_MESSAGE_REQUEST_MODE, _POP),
     (RequestCode.SEND_REPLY_MESSAGE, _REPLY),

@@ -10,7 +10,11 @@ from dataclasses import dataclass
 
 from broker.assembly import closed_of, handlers_of
 from broker.client_port import ClientPort, OpenConnections
+from broker.delivery.delay.part import DelayedDelivery
 from broker.delivery.hold import HeldPulls
+from broker.delivery.locks.part import QueueLocks
+from broker.delivery.retry.resent import Resent
+from broker.delivery.retry.send_back import SendBack
 from broker.handlers.admin_clean import CleanHandlers
 from broker.handlers.admin_config import ConfigHandlers
 from broker.handlers.admin_groups import GroupHandlers
@@ -62,6 +66,10 @@ def wire(
     replicated = wire_replication(core, ha_listeners, listen_ha)
     cleaner = Cleaner(store, Removal(core.fs, options.store_path_root_dir, store), core.flusher, options, core.clock)
     answering = (core.cold, *_answering(core, replicated, cleaner), *replicated.others)
+    delayed = DelayedDelivery(
+        store, core.writer, options.delay_levels, core.metadata.delay_offsets, core.clock,
+        lambda: core.role.now.is_master and replicated.members.is_lowest, core.flusher.flush, core.turn_end,
+    )  # fmt: skip
     quick, slow = handlers_of(answering, core.stepper, core.cold.guarded)
     server = Server(
         quick,
@@ -76,8 +84,8 @@ def wire(
         connections=connection_budget(options.max_connections, OTHER_DESCRIPTORS),
     )
     parts = (
-        replicated.log, core.flusher, core.persister, cleaner, PagesAhead(store.log), OpenConnections(server),
-        *answering, ClientPort(server, listeners), _registrar(core, replicated),
+        replicated.log, core.flusher, core.persister, cleaner, PagesAhead(store.log), delayed,
+        OpenConnections(server), *answering, ClientPort(server, listeners), _registrar(core, replicated),
     )  # fmt: skip
     core.turn_end.serve(parts)
     return Wiring(parts, core.identity.addr)
@@ -95,12 +103,15 @@ def _answering(core: Core, replicated: Replicated, cleaner: Cleaner) -> list[Par
         options.store_path_root_dir, core.fs, store, stats, replicated.stats, core.clock,
         is_active=lambda: replicated.members.is_lowest, waiting=lambda: _waiting(core),
     )  # fmt: skip
+    locks = QueueLocks(core.clock)
     topic_handlers = TopicHandlers(topics, offsets, stats, core.persister.wait, core.flusher.delete_topic)
     parts: list[Part] = [
         SendHandlers(
             core.writer, core.durability, topics, stats.put_times, options, core.store_host, core.stepper,
-            core.turn_end,
+            core.turn_end, Resent(groups, topics, locks.is_ordered),
         ),
+        SendBack(store, core.writer, core.durability, topics, groups, options, core.turn_end),
+        locks,
         PullHandlers(
             store, topics, groups, offsets, clients, held, core.cold, stats, options, in_memory_bytes, core.role,
             replicated.known,

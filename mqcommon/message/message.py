@@ -296,6 +296,10 @@ class MessageExt:
         """Let ``topic`` be the topic of this message, whatever the record says: retry topics hold those of others."""
         self._record = self.record._replace(topic=topic)
 
+    def count_failure(self) -> None:
+        """Count a failure that the broker does not know of."""
+        self._record = self.record._replace(reconsume_times=self.record.reconsume_times + 1)
+
     def __repr__(self) -> str:
         return (
             f"MessageExt(topic={self.topic!r}, broker_name={self.broker_name!r}, queue_id={self.queue_id}, "

@@ -8,7 +8,7 @@ The methods are those of the trio classes. Each object has one background thread
 
 crossing.py  work that crosses between the loops; portal.py: a client in its thread, called from asyncio
 facade.py    the base class of the asyncio classes; stream.py: batches of messages
-handlers.py  handlers of PushConsumer
+handlers.py  handlers of PushConsumer; messages.py: iterating over one
 admin.py, client.py, consumer.py, producer.py, push.py: generated from the trio classes by scripts/docs
 """
 

@@ -27,7 +27,6 @@ class AsyncioHandlers(HandlersElsewhere):
         self._context = contextvars.Context()
         self._works: Inbox[Callable[[], object]] | None = None
         self._jobs: deque[Job] = deque()
-        self._ended: Inbox[Job] | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._idle: list[asyncio.Future[None]] = []
         self._is_stopping = False
@@ -51,9 +50,8 @@ class AsyncioHandlers(HandlersElsewhere):
 
     # --- called in trio
 
-    def _start(self, concurrency: int, inbox: Inbox[Job]) -> None:
-        self._ended = inbox
-        self._to_asyncio(lambda: self._make_tasks(concurrency))
+    def _start(self) -> None:
+        self._to_asyncio(self._make_tasks)
 
     def begin(self, jobs: Sequence[Job]) -> None:
         self._to_asyncio(lambda: self._add(jobs))
@@ -71,9 +69,10 @@ class AsyncioHandlers(HandlersElsewhere):
 
     # --- in asyncio
 
-    def _make_tasks(self, count: int) -> None:
+    def _make_tasks(self) -> None:
         assert self._loop is not None
-        self._tasks = [self._loop.create_task(self._run(), context=self._context) for _ in range(count)]
+        make = self._loop.create_task
+        self._tasks = [make(self._run(), context=self._context) for _ in range(self.concurrency)]
 
     def _add(self, jobs: Sequence[Job]) -> None:
         self._jobs.extend(jobs)
@@ -108,21 +107,21 @@ class AsyncioHandlers(HandlersElsewhere):
 
     async def _turn(self, me: "asyncio.Task[Any]") -> None:
         """Call the handler until there is nothing to do, or the turn is over."""
-        assert self._loop is not None and self._ended is not None
-        jobs, handler, ended, now = self._jobs, self.handler, self._ended.put, self._loop.time
+        assert self._loop is not None
+        jobs, handler, now = self._jobs, self.handler, self._loop.time
         ends_at, look = now() + TURN_S, LOOK_EVERY
         while jobs:
             job = jobs.popleft()
-            if self._is_stopping or not job.is_wanted:
-                ended(job)
+            batch = job.batch
+            if self._is_stopping or (batch is not None and batch.window.is_closed):
+                job.ended(job)
                 continue
             job.runner = me
-            job.began = job.was_called = True
+            job.was_called = True
             try:
                 result = handler(job.what)
-                if result is not None and hasattr(result, "__await__"):
-                    result = await result
-                job.result = result
+                if result is not None:
+                    job.result = await result if hasattr(result, "__await__") else result
             except Exception as error:
                 job.error = error
             except asyncio.CancelledError as error:
@@ -131,11 +130,11 @@ class AsyncioHandlers(HandlersElsewhere):
                 if me.cancelling():
                     if not job.is_over:
                         job.was_called = False
+                        job.ended(job)
                         raise
                     me.uncancel()
-            finally:
-                job.runner = None
-                ended(job)
+            job.runner = None
+            job.ended(job)
             look -= 1
             if not look:
                 look = LOOK_EVERY

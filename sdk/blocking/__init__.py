@@ -7,7 +7,7 @@ The methods are those of the async classes, and may be called from any thread. E
 with an event loop, or shares that of a `Client`.
 
 loop.py      event loop threads and the clients in them; facade.py: the base class of the blocking classes
-handlers.py  handlers of PushConsumer
+handlers.py  handlers of PushConsumer; messages.py: iterating over one
 admin.py, client.py, consumer.py, producer.py, push.py: generated from the async classes by scripts/docs
 """
 

@@ -10,7 +10,6 @@ from typing import Any
 from mqcommon.message.message import MessageExt
 from sdk.consumer.elsewhere import HandlersElsewhere, Job
 from sdk.consumer.outcome import Result
-from sdk.inbox import Inbox
 
 PlainHandler = Callable[[MessageExt], Result]
 PlainBatchHandler = Callable[[list[MessageExt]], Result]
@@ -28,10 +27,10 @@ class ThreadHandlers(HandlersElsewhere):
         super().__init__(handler)
         if inspect.iscoroutinefunction(handler):
             raise TypeError("handlers of sdk.blocking are plain functions; for async ones use sdk.aio or sdk")
-        self._pool = _Pool(handler, 0, None)
+        self._pool = _Pool(handler, 0)
 
-    def _start(self, concurrency: int, inbox: Inbox[Job]) -> None:
-        self._pool = _Pool(self.handler, concurrency, inbox)
+    def _start(self) -> None:
+        self._pool = _Pool(self.handler, self.concurrency)
 
     def begin(self, jobs: Sequence[Job]) -> None:
         self._pool.add(jobs)
@@ -50,6 +49,7 @@ class ThreadHandlers(HandlersElsewhere):
 
     def join(self) -> None:
         """Wait for the end of the threads, after the consumer has closed."""
+        self._pool.stop()
         deadline = time.monotonic() + JOIN_S
         for thread in list(self._pool.threads):
             thread.join(max(deadline - time.monotonic(), 0))
@@ -58,10 +58,9 @@ class ThreadHandlers(HandlersElsewhere):
 class _Pool:
     """Threads that take jobs from one queue."""
 
-    def __init__(self, handler: Callable[[Any], object], most: int, ended: Inbox[Job] | None) -> None:
+    def __init__(self, handler: Callable[[Any], object], most: int) -> None:
         self._handler = handler
         self._most = most
-        self._ended = ended
         self._jobs: deque[Job] = deque()
         self._changed = threading.Condition()
         self._idle = 0
@@ -87,7 +86,8 @@ class _Pool:
             self._is_stopping = True
             self._changed.notify_all()
             while self._jobs:
-                self._return(self._jobs.popleft())
+                job = self._jobs.popleft()
+                job.ended(job)
 
     def _call_one(self) -> None:
         """If there is something to do, let one more thread do it. The condition is held."""
@@ -99,10 +99,6 @@ class _Pool:
             thread = threading.Thread(target=self._run, name="skylark-handler", daemon=True)
             self.threads[thread] = None
             thread.start()
-
-    def _return(self, job: Job) -> None:
-        assert self._ended is not None
-        self._ended.put(job)
 
     def _run(self) -> None:
         me = threading.current_thread()
@@ -121,7 +117,7 @@ class _Pool:
 
     def _handle_all(self, me: threading.Thread) -> None:
         """Call the handler until there is nothing to do. Taking a job needs no lock."""
-        jobs, handler, ended = self._jobs, self._handler, self._return
+        jobs, handler = self._jobs, self._handler
         while not self._is_stopping and me in self.threads:
             try:
                 job = jobs.popleft()
@@ -129,12 +125,12 @@ class _Pool:
                 return
             if job.is_wanted:
                 job.runner = me
-                job.began = job.was_called = True
+                job.was_called = True
                 try:
                     job.result = handler(job.what)
                 except Exception as error:
                     job.error = error
-            ended(job)
+            job.ended(job)
 
 
 def elsewhere(handler: Callable[[Any], object] | None) -> ThreadHandlers | None:

@@ -34,30 +34,28 @@ _SUCCESS = ConsumeResult.SUCCESS
 
 
 class Job:
-    """One call of a handler. The other side sets ``began``, ``was_called`` and ``result`` or ``error``, in this order.
+    """One call of a handler. The other side sets ``runner`` while it runs, ``was_called``, and ``result`` or ``error``.
 
     ``is_over``: it took too long, and nobody waits for its result any more.
     """
 
-    __slots__ = (
-        *("batch", "began", "end", "error", "is_over", "result", "runner", "seen_at", "start", "told"),
-        *("was_called", "what"),
-    )
+    # Most jobs keep most of these, so they are the class's until they are set.
+    was_called = is_over = False
+    result: object = None
+    error: BaseException | None = None
+    #: What the other side needs to cancel it.
+    runner: Any = None
+    seen_at = 0.0
 
-    def __init__(self, batch: Takable | None, start: int, end: int, what: MessageExt | list[MessageExt]) -> None:
+    def __init__(
+        self, batch: Takable | None, start: int, end: int, what: Any, ended: "Callable[[Job], object]"
+    ) -> None:
         self.batch = batch
         self.start = start
         self.end = end
-        self.what: Any = what
-        self.began = False
-        self.was_called = False
-        self.result: object = None
-        self.error: BaseException | None = None
-        self.is_over = False
-        # What the other side needs to cancel it, and what this side calls with its end if no batch is told.
-        self.runner: Any = None
-        self.told: Callable[[], object] | None = None
-        self.seen_at = 0.0
+        self.what = what
+        # Called there in the end, whatever has become of it.
+        self.ended = ended
 
     @property
     def is_wanted(self) -> bool:
@@ -75,15 +73,19 @@ class HandlersElsewhere(ABC):
         if not callable(handler):
             raise TypeError(f"a handler must be a function, not {handler!r}")
         self.handler = handler
-        self._inbox: Inbox[Job] | None = None
+        #: How many calls run at once.
+        self.concurrency = 1
+        self._token: trio.lowlevel.TrioToken | None = None
 
-    def start(self, concurrency: int, inbox: Inbox[Job]) -> None:
-        """Call handlers from now on, ``concurrency`` at once; each job goes to ``inbox`` in the end."""
-        self._inbox = inbox
-        self._start(concurrency, inbox)
+    def start(self) -> None:
+        """Call handlers from now on. May be called again."""
+        token = trio.lowlevel.current_trio_token()
+        if self._token is not token:  # the first time, or the first time in the child of a fork
+            self._token = token
+            self._start()
 
     @abstractmethod
-    def _start(self, concurrency: int, inbox: Inbox[Job]) -> None: ...
+    def _start(self) -> None: ...
 
     @abstractmethod
     def begin(self, jobs: Sequence[Job]) -> None:
@@ -99,10 +101,10 @@ class HandlersElsewhere(ABC):
 
     async def __call__(self, what: Any) -> Result:
         """Call the handler for one message, or a list of them, and wait for its result."""
-        if self._inbox is None:
-            self.start(1, Inbox(trio.lowlevel.current_trio_token().run_sync_soon, _tell))
-        job, ended = Job(None, 0, 0, what), trio.Event()
-        job.told = ended.set
+        self.start()
+        ended = trio.Event()
+        inbox: Inbox[Job] = Inbox(trio.lowlevel.current_trio_token().run_sync_soon, lambda jobs: ended.set())
+        job = Job(None, 0, 0, what, inbox.put)
         self.begin([job])
         try:
             await ended.wait()
@@ -115,13 +117,6 @@ class HandlersElsewhere(ABC):
         if not job.was_called:
             raise SkylarkError("the consumer stops; the handler was not called")
         return check_result(job.result)
-
-
-def _tell(jobs: deque[Job]) -> None:
-    while jobs:
-        told = jobs.popleft().told
-        if told is not None:
-            told()
 
 
 class WorkersElsewhere:
@@ -142,6 +137,7 @@ class WorkersElsewhere:
         self._changed = Signal()
         self._stopping = False
         self._nursery: trio.Nursery | None = None
+        self._inbox: Inbox[Job] | None = None
 
     async def run(self) -> None:
         """Hand out messages until `stop`."""
@@ -149,8 +145,8 @@ class WorkersElsewhere:
             watching.start_soon(self._look_at_ready)
             watching.start_soon(self._watch)
             async with trio.open_nursery() as self._nursery:
-                token = trio.lowlevel.current_trio_token()
-                self._handlers.start(self._settings.concurrency, Inbox(token.run_sync_soon, self._take_back))
+                self._inbox = Inbox(trio.lowlevel.current_trio_token().run_sync_soon, self._take_back)
+                self._handlers.start()
                 while not self._stopping:
                     if len(self._jobs) <= self._limit // 2 and self._ready.batches:
                         self._handlers.begin(self._take())
@@ -174,8 +170,10 @@ class WorkersElsewhere:
 
     def _take(self) -> list[Job]:
         """Jobs for the messages that are ready, as many as there is room for."""
+        assert self._inbox is not None
         batches, most, room = self._ready.batches, self._most, self._limit - len(self._jobs)
         taken: list[Job] = []
+        ended = self._inbox.put
         while batches and len(taken) < room:
             batch = batches[0]
             messages, total = batch.messages, len(batch.done)
@@ -184,10 +182,10 @@ class WorkersElsewhere:
             if last == total:
                 batches.popleft()
             if self._is_single:
-                taken += [Job(batch, number, number + 1, messages[number]) for number in range(start, last)]
+                taken += [Job(batch, number, number + 1, messages[number], ended) for number in range(start, last)]
             else:
                 cuts = [(at, min(at + most, last)) for at in range(start, last, most)]
-                taken += [Job(batch, at, end, list(messages[at:end])) for at, end in cuts]
+                taken += [Job(batch, at, end, list(messages[at:end]), ended) for at, end in cuts]
         self._jobs.update(dict.fromkeys(taken))
         return taken
 
@@ -245,7 +243,7 @@ class WorkersElsewhere:
         while True:
             await trio.sleep(timeout_s / LOOKS_PER_TIMEOUT)
             now = trio.current_time()
-            for job in [job for job in self._jobs if job.began]:
+            for job in [job for job in self._jobs if job.was_called]:
                 if not job.seen_at:
                     job.seen_at = now
                 elif now - job.seen_at >= timeout_s:
@@ -266,5 +264,6 @@ def make_workers(
     """What calls the handlers of a consumer."""
     handlers = settings.handler or settings.batch_handler
     if isinstance(handlers, HandlersElsewhere):
+        handlers.concurrency = settings.concurrency
         return WorkersElsewhere(settings, ready, failures, counters, handlers)
     return Workers(settings, ready, failures, counters)

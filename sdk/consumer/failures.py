@@ -53,12 +53,14 @@ class Failures:
             elif await self._returns.send_back(batch.window.mq, message, delay_level):
                 batch.finish(number, number + 1)
             else:
+                message.count_failure()
                 self._ready.put_later(Again(batch, number), KEPT_S)
 
     def _try_again(self, batch: Takable, number: int, message: MessageExt) -> None:
-        again = Again(batch, number)
-        if again.failures > self._settings.max_reconsume_times:
-            logger.error("giving up %s after %d failures: broadcasting has no dead letters", message, again.failures)
+        times = message.reconsume_times
+        if times >= self._settings.max_reconsume_times:
+            logger.error("giving up %s after %d failures: broadcasting has no dead letters", message, times + 1)
             batch.finish(number, number + 1)
         else:
-            self._ready.put_later(again, min(FIRST_PAUSE_S * 2.0 ** (again.failures - 1), LONGEST_PAUSE_S))
+            message.count_failure()
+            self._ready.put_later(Again(batch, number), min(FIRST_PAUSE_S * 2.0**times, LONGEST_PAUSE_S))

@@ -1,5 +1,6 @@
 """`OwnedQueue`: one queue that this member consumes. `Room`: limits of what all of them have in memory."""
 
+from collections import deque
 from math import inf
 
 import trio
@@ -17,13 +18,15 @@ MAX_SPAN = 10
 class OwnedQueue:
     """A queue, its messages in memory, and the task that pulls.
 
-    ``scope`` ends that task, ``wake`` lets it look again whether it may pull. ``locked_until`` is the time until which
-    the lock for orderly consumption is certain. ``committed`` is the offset that was committed last.
+    ``scope`` ends that task, ``wake`` lets it look again whether it may pull. ``committed`` is the offset that was
+    committed last. The rest is for orderly consumption: ``locked_until`` is the time until which the broker's lock is
+    certain, ``batches`` have messages that were not handled, ``work`` tells that there are some or that the queue was
+    given up, ``working`` is held while the handler runs.
     """
 
     __slots__ = (
         *("committed", "consumed_ms", "expression", "is_paused", "locked_until", "mq", "pulled_ms", "scope", "wake"),
-        *("window", "working"),
+        *("batches", "is_given_up", "window", "work", "working"),
     )
 
     def __init__(self, mq: MessageQueue, expression: str, window: Window) -> None:
@@ -35,8 +38,10 @@ class OwnedQueue:
         self.is_paused = False
         self.committed: int | None = None
         self.locked_until = -inf
-        # Held while a handler of an orderly consumer works on the queue.
+        self.batches: deque[Batch] = deque()
+        self.work = Signal()
         self.working = trio.Lock()
+        self.is_given_up = False
         self.pulled_ms = 0
         self.consumed_ms = 0
 
@@ -61,8 +66,13 @@ class Room:
         window.is_closed = True
         self.messages -= window.messages
         self.size_bytes -= window.size_bytes
-        self._queues.pop(queue.mq, None)
+        if self._queues.get(queue.mq) is queue:
+            del self._queues[queue.mq]
         self._wake_all()
+
+    def queue_of(self, window: Window) -> OwnedQueue:
+        """The queue of a window that is not closed."""
+        return self._queues[window.mq]
 
     def added(self, batch: Batch) -> None:
         """A pull has found ``batch``."""

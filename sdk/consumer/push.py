@@ -15,6 +15,7 @@ import trio
 
 from mqcommon.clock import SystemClock
 from mqcommon.errors import InvalidArgument
+from mqcommon.files import OsFiles
 from mqcommon.message.queue import MessageQueue
 from remoting.protocol.bodies.heartbeat import SUB_ALL
 from sdk.checked import Count, GroupName, Milliseconds, NotNegative, TopicName, check_topic_name, checked_methods
@@ -23,7 +24,9 @@ from sdk.consumer.commits import Commits
 from sdk.consumer.elsewhere import make_workers
 from sdk.consumer.failures import Counters, Failures
 from sdk.consumer.intake import Intake
-from sdk.consumer.offsets import GroupOffsets
+from sdk.consumer.local_offsets import LocalOffsets
+from sdk.consumer.offsets import GroupOffsets, OffsetStore
+from sdk.consumer.orderly import Orderly
 from sdk.consumer.outcome import BatchHandler, ConsumeFrom, Handler
 from sdk.consumer.owned import Room
 from sdk.consumer.owning import Owning
@@ -34,8 +37,9 @@ from sdk.consumer.rebalance import Rebalance
 from sdk.consumer.replicas import Replicas
 from sdk.consumer.returns import Returns
 from sdk.consumer.settings import Settings
+from sdk.consumer.stream_message import StreamMessage
 from sdk.endpoint import DEFAULT_TIMEOUT_MS
-from sdk.runtime import survived
+from sdk.runtime import FORKS, survived
 from sdk.shared import Client, ClientHandle
 
 logger = logging.getLogger(__name__)
@@ -47,6 +51,10 @@ MAX_CACHED_BYTES = 64 * 1024 * 1024
 PULL_COUNT = 8_192
 PULL_BYTES = 1024 * 1024
 WAIT_MS = 15_000
+# How long the last commits may take.
+LAST_COMMITS_S = 5.0
+# A stream lets other tasks run after so many messages.
+YIELD_EVERY = 64
 
 
 @checked_methods
@@ -130,40 +138,47 @@ class PushConsumer:
         self._ready = Ready()
         self._room = Room(settings)
         self._commits = Commits(self._client, replicas, group)
-        self._offsets = GroupOffsets(replicas, self._commits, group)
+        self._local = LocalOffsets(settings, OsFiles()) if broadcast else None
+        offsets: OffsetStore = self._local or GroupOffsets(replicas, self._commits, group)
         returns = Returns(self._client, replicas, settings, clock)
         self._failures = Failures(settings, self._ready, returns, self._counters)
         self._workers = make_workers(settings, self._ready, self._failures, self._counters)
-        self._intake = Intake(
-            settings, self._instance, self._reader, self._room, self._counters, clock, self._ready.put
-        )
+        ordered = Orderly(settings, self._room, returns, self._counters, clock)
+        put = ordered.put if orderly else self._ready.put
+        intake = Intake(settings, self._instance, self._reader, self._room, self._counters, clock, put)
+        serve = [intake.pull, ordered.serve] if orderly else [intake.pull]
         self._owning = Owning(
-            self._client, settings, replicas, self._offsets, self._room, self._ready, self._intake.pull
+            self._client, settings, replicas, offsets, self._room, self._ready, serve, lambda: self._rebalance.soon()
         )
         self._rebalance = Rebalance(
             self._client, settings, self._subscriptions, self._owning.owned, self._owning.change
         )
         nameservers = ";".join(self._instance.nameserver_addrs)
         self._member = PushMember(
-            settings, nameservers, clock.now_ms(), self._subscriptions, self._owning.owned, self._rebalance.soon
-        )
+            settings, nameservers, clock.now_ms(), self._subscriptions, self._owning.owned, self._rebalance.soon,
+            self._owning.reset,
+        )  # fmt: skip
         self._rebalancing = trio.CancelScope()
         self._handled = trio.Event()
+        self._is_stopping = False
+        self._yield_in = YIELD_EVERY
 
     # --- life
 
     async def __aenter__(self) -> Self:
         await self._client.__aenter__()
         try:
+            if self._local is not None:
+                await self._local.open()
             self._client.join_consumer(self.group, self._member)
         except InvalidArgument:
             await self._client.__aexit__(None, None, None)
             raise
         self._instance.tell_brokers()
         nursery = self._client.nursery
-        nursery.start_soon(self._owning.run)
+        await nursery.start(self._owning.run)
         nursery.start_soon(self._ready.run)
-        nursery.start_soon(self._run_workers)
+        nursery.start_soon(self._run_handlers)
         nursery.start_soon(self._run_rebalance)
         nursery.start_soon(self._commit_often)
         return self
@@ -172,22 +187,30 @@ class PushConsumer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Let running handlers finish, commit, and leave the group."""
-        with survived("stopping the consumer"), trio.CancelScope(shield=True) as scope:
-            scope.deadline = trio.current_time() + self._settings.stop_timeout_ms / 1000
-            await self._stop()
+        if self._client.forks == FORKS.count:
+            with survived("stopping the consumer"), trio.CancelScope(shield=True):
+                await self._stop()
         await self._client.__aexit__(kind, error, trace)
 
     async def _stop(self) -> None:
+        self._is_stopping = True
         self._rebalancing.cancel()
         self._ready.clear()
         self._workers.stop()
-        await self._handled.wait()
-        await self._owning.give_up_all()
-        await self._commits.close()
+        with trio.move_on_after(self._settings.stop_timeout_ms / 1000) as finishing:
+            await self._handled.wait()
+            await self._owning.give_up_all()
+        if finishing.cancelled_caught:
+            logger.warning("handlers still run after %d ms: cancelling them", self._settings.stop_timeout_ms)
+        with trio.move_on_after(LAST_COMMITS_S):
+            await self._owning.commit_leaving()
+            await self._commits.close()
+        if self._local is not None:
+            await self._local.close()
 
-    async def _run_workers(self) -> None:
+    async def _run_handlers(self) -> None:
         try:
-            if not self._settings.is_stream:
+            if not self._settings.is_stream and not self._settings.orderly:
                 await self._workers.run()
         finally:
             self._handled.set()
@@ -201,6 +224,42 @@ class PushConsumer:
             await trio.sleep(self._settings.commit_interval_ms / 1000)
             with survived("committing offsets"):
                 await self._owning.commit()
+
+    # --- messages of a consumer without a handler
+
+    def __aiter__(self) -> Self:
+        if not self._settings.is_stream:
+            raise InvalidArgument("this consumer has a handler, which gets the messages; leave it out to iterate")
+        return self
+
+    async def __anext__(self) -> StreamMessage:
+        self._client.check_open()
+        if not self._yield_in:
+            self._yield_in = YIELD_EVERY
+            await trio.lowlevel.checkpoint()
+        self._yield_in -= 1
+        while not (batches := self._ready.batches):
+            if self._is_stopping:
+                raise StopAsyncIteration
+            await self._ready.wait()
+        batch = batches[0]
+        number = batch.taken
+        batch.taken = number + 1
+        if batch.taken == len(batch.done):
+            batches.popleft()
+        return StreamMessage(batch, number, self._failures, self._counters)
+
+    # --- used by streams in other threads and loops
+
+    async def take(self, most: Count) -> list[StreamMessage]:
+        """Wait for the next message; with it those that can be had without waiting. None at the end."""
+        taken: list[StreamMessage] = []
+        while not taken or (self._ready.batches and len(taken) < most):
+            message = await anext(self, None)
+            if message is None:
+                break
+            taken.append(message)
+        return taken
 
     # --- subscriptions
 

@@ -2,9 +2,16 @@
 
 from collections.abc import Callable, Mapping
 
+import trio
+
+from mqcommon.errors import RequestRefused
+from mqcommon.message.message import MessageExt
 from mqcommon.message.queue import MessageQueue
+from remoting.protocol.bodies.consume_result import ConsumeMessageDirectlyResult
 from remoting.protocol.bodies.heartbeat import ConsumerData, SubscriptionData, parse_subscription
 from remoting.protocol.bodies.running_info import ConsumerRunningInfo, ProcessQueueInfo
+from remoting.protocol.codes import ResponseCode
+from sdk.consumer.calling import consumed_directly
 from sdk.consumer.owned import OwnedQueue
 from sdk.consumer.settings import Settings
 
@@ -22,12 +29,14 @@ class PushMember:
         subscriptions: Mapping[str, str],
         owned: Mapping[MessageQueue, OwnedQueue],
         members_changed: Callable[[], None],
+        reset: Callable[[Mapping[MessageQueue, int]], None],
     ) -> None:
         self._settings = settings
         self._started_ms = started_ms
         self._subscriptions = subscriptions
         self._owned = owned
         self._members_changed = members_changed
+        self._reset = reset
         self._properties = {
             "PROP_NAMESERVER_ADDR": nameserver,
             "PROP_CONSUME_TYPE": "CONSUME_PASSIVELY",
@@ -62,6 +71,25 @@ class PushMember:
     def members_changed(self) -> None:
         """The group has other members now."""
         self._members_changed()
+
+    def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
+        """Read those of these queues that are this member's from these offsets on."""
+        if self._settings.broadcast:
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, "a broadcasting consumer keeps its own offsets")
+        self._reset({mq: offset for mq, offset in offsets.items() if mq.topic == topic})
+
+    def queue_offsets(self, topic: str) -> dict[MessageQueue, int]:
+        """The offsets of this member's queues, as they will be committed."""
+        return {mq: queue.window.offset for mq, queue in self._owned.items() if mq.topic == topic}
+
+    async def consume_directly(self, message: MessageExt) -> ConsumeMessageDirectlyResult:
+        """Give one message to the handler."""
+        if self._settings.is_stream:
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, "a stream has no handler to give a message to")
+        started = trio.current_time()
+        answer = await consumed_directly(self._settings, message)
+        answer.spent_time_mills = round((trio.current_time() - started) * 1000)
+        return answer
 
     def _subscription_data(self) -> list[SubscriptionData]:
         return [

@@ -16,8 +16,6 @@ class Batch:
     """The messages of one pull. ``taken`` were given to handlers, in order; ``left`` are not consumed yet."""
 
     __slots__ = ("done", "left", "messages", "next_offset", "size_bytes", "taken", "window")
-    # How often handlers of this process have failed; see `Again`.
-    failures: int = 0
 
     def __init__(self, window: "Window", messages: Sequence[MessageExt], next_offset: int, size_bytes: int) -> None:
         self.window = window
@@ -103,9 +101,9 @@ class Window:
 
 
 class Again:
-    """One message of a batch that a handler takes again; it looks like a batch of one. ``failures`` so far."""
+    """One message of a batch that a handler takes again; it looks like a batch of one."""
 
-    __slots__ = ("_batch", "_number", "done", "failures", "messages", "taken", "window")
+    __slots__ = ("_batch", "_number", "done", "messages", "taken", "window")
 
     def __init__(self, batch: "Batch | Again", number: int) -> None:
         self._batch = batch
@@ -114,7 +112,6 @@ class Again:
         self.messages: Sequence[MessageExt] = (batch.messages[number],)
         self.done = bytearray(1)
         self.taken = 0
-        self.failures: int = batch.failures + 1
 
     def finish(self, start: int, end: int) -> None:
         """The message is consumed."""

@@ -33,9 +33,7 @@ TO_CLIENTS = {
 
 # Refused until the feature behind them comes.
 REFUSED = {
-    "retries, dead letters": {"CONSUMER_SEND_MSG_BACK"},
     "transactions": {"END_TRANSACTION", "RESUME_CHECK_HALF_MESSAGE"},
-    "ordered consumption": {"LOCK_BATCH_MQ", "UNLOCK_BATCH_MQ"},
     "filters": {"CHECK_CLIENT_CONFIG"},
     "request and reply": {"SEND_REPLY_MESSAGE", "SEND_REPLY_MESSAGE_V2"},
     "pop consumption": {"QUERY_ASSIGNMENT", "SET_MESSAGE_REQUEST_MODE"},

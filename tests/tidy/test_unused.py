@@ -17,7 +17,6 @@ SEEN_BY_TESTS = {
     "broker.meta.consumer_offsets.ConsumerOffsets.dirty",
     "broker.registration.registrar.Registrar.registered_addrs",
     "broker.replication.slave_sync.SlaveSync.rounds",
-    "broker.store.store.MessageStore.get",
     "broker.store.store.MessageStore.query",
     "remoting.net.server.Server.codes",
 }
