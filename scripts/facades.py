@@ -28,6 +28,9 @@ class Source:
     attributes: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     #: Modules and names of the classes that it inherits public methods from.
     bases: tuple[tuple[str, str], ...] = ()
+    #: Methods that are called in two halves, so that a call that is cancelled or interrupted between the threads loses
+    #: nothing: name -> (what waits, what takes without waiting). The first argument is of what waits.
+    halves: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
     @property
     def homes(self) -> tuple[str, ...]:
@@ -68,7 +71,9 @@ SOURCES = {
         bases=(("sdk.admin.offset_client", "OffsetAdmin"), ("sdk.admin.namesrv_client", "NamesrvAdmin")),
     ),
     "client.py": Source("sdk.shared", "Client", "client"),
-    "consumer.py": Source("sdk.consumer.pull", "PullConsumer", "consumer"),
+    "consumer.py": Source(
+        "sdk.consumer.pull", "PullConsumer", "consumer", halves={"poll": ("wait_for_poll", "finish_poll")}
+    ),
     "push.py": Source("sdk.consumer.push", "PushConsumer", "consumer"),
     "producer.py": Source(
         "sdk.producer.producer",
@@ -264,6 +269,8 @@ def _method(flavour: Flavour, source: Source, method: ast.FunctionDef | ast.Asyn
         # Messages, too, come through `stream`, a batch at a time: a call of the loop for each would be slow.
         body = f"return {helper}(self._loop, lambda {variable}: {variable}.stream({arguments}))"
     else:
+        if method.name in source.halves:
+            return _halves(flavour, source, method)
         is_async = isinstance(method, ast.AsyncFunctionDef)
         call = "call" if is_async else "call_sync"
         body = f"self._loop.{call}(lambda {variable}: {variable}.{method.name}({arguments}))"
@@ -272,6 +279,21 @@ def _method(flavour: Flavour, source: Source, method: ast.FunctionDef | ast.Asyn
         body = body if returns == "None" else f"return {body}"
     signature = f"    {keyword} {method.name}({ast.unparse(method.args)}) -> {returns}:\n"
     return f'{signature}        """{_docstring(method)}"""\n        {body}\n'
+
+
+def _halves(flavour: Flavour, source: Source, method: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
+    """A method that waits first, and then takes: the first argument is of the wait, the others are of the rest."""
+    waits, takes = source.halves[method.name]
+    first, *others = _arguments(method)
+    variable, keyword, wait = source.variable, *(("async def", "await ") if flavour.is_async else ("def", ""))
+    returns = ast.unparse(method.returns or ast.Constant(None))
+    lines = [
+        f"    {keyword} {method.name}({ast.unparse(method.args)}) -> {returns}:",
+        f'        """{_docstring(method)}"""',
+        f"        {wait}self._loop.call(lambda {variable}: {variable}.{waits}({first}))",
+        f"        return self._loop.call_sync(lambda {variable}: {variable}.{takes}({', '.join(others)}))",
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def _arguments(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:

@@ -288,7 +288,10 @@ class Admin(Facade[TrioAdmin]):
         *,
         force: bool = True,
     ) -> dict[MessageQueue, int]:
-        """As `reset_offsets`, for one queue of the broker, 5.0 or later. With ``offset`` the time is not used."""
+        """As `reset_offsets`, for one queue of the broker. With ``offset`` the time is not used.
+
+        UserError unless the broker has useServerSideResetOffset=true: others would reset the whole topic.
+        """
         return await self._loop.call(
             lambda admin: admin.reset_queue(addr, group, topic, queue_id, timestamp_ms, offset, force=force)
         )

@@ -112,16 +112,16 @@ class AsyncioHandlers(HandlersElsewhere):
         ends_at, look = now() + TURN_S, LOOK_EVERY
         while jobs:
             job = jobs.popleft()
-            if self._is_stopping or not job.is_wanted:
+            batch = job.batch
+            if self._is_stopping or (batch is not None and batch.window.is_closed):
                 job.ended(job)
                 continue
             job.runner = me
-            job.began = job.was_called = True
+            job.was_called = True
             try:
                 result = handler(job.what)
-                if result is not None and hasattr(result, "__await__"):
-                    result = await result
-                job.result = result
+                if result is not None:
+                    job.result = await result if hasattr(result, "__await__") else result
             except Exception as error:
                 job.error = error
             except asyncio.CancelledError as error:
@@ -130,11 +130,11 @@ class AsyncioHandlers(HandlersElsewhere):
                 if me.cancelling():
                     if not job.is_over:
                         job.was_called = False
+                        job.ended(job)
                         raise
                     me.uncancel()
-            finally:
-                job.runner = None
-                job.ended(job)
+            job.runner = None
+            job.ended(job)
             look -= 1
             if not look:
                 look = LOOK_EVERY

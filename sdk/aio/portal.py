@@ -24,15 +24,18 @@ T = TypeVar("T")
 class _Call(Generic[T]):
     """A call in progress: ``answer`` for its caller, ``ended`` for one that was cancelled."""
 
-    __slots__ = ("answer", "ended", "scope")
+    __slots__ = ("answer", "ended", "has_ended", "scope")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.answer: asyncio.Future[T] = loop.create_future()
         self.ended: asyncio.Future[None] | None = None
+        # Also when the call ends after its caller was cancelled, and before that runs again.
+        self.has_ended = False
         self.scope = trio.CancelScope()
 
     def finish(self, result: T | None, error: BaseException | None) -> None:
         """In asyncio: the call has ended."""
+        self.has_ended = True
         if self.ended is not None and not self.ended.done():
             self.ended.set_result(None)
         if self.answer.done():
@@ -145,7 +148,7 @@ class Portal(Generic[C]):
         try:
             return await call.answer
         except asyncio.CancelledError:
-            if call.answer.cancelled():
+            if call.answer.cancelled() and not call.has_ended:
                 call.ended = crossing.loop.create_future()
                 client.soon(call.scope.cancel)
                 await call.ended

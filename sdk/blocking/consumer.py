@@ -197,7 +197,8 @@ class PullConsumer(Facade[AsyncPullConsumer]):
         are down are waited for; a permanent error of a queue is raised, names the queue in a note, and that queue is
         tried again by the next call: the others go on.
         """
-        return self._loop.call(lambda consumer: consumer.poll(timeout_ms=timeout_ms, max_count=max_count))
+        self._loop.call(lambda consumer: consumer.wait_for_poll(timeout_ms=timeout_ms))
+        return self._loop.call_sync(lambda consumer: consumer.finish_poll(max_count=max_count))
 
     def position(self, mq: MessageQueue) -> int | None:
         """The offset of the assigned queue's next message that `poll` will return; None before that is known."""

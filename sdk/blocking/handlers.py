@@ -125,7 +125,7 @@ class _Pool:
                 return
             if job.is_wanted:
                 job.runner = me
-                job.began = job.was_called = True
+                job.was_called = True
                 try:
                     job.result = handler(job.what)
                 except Exception as error:

@@ -130,18 +130,30 @@ class AssignedQueues:
         """Raise InvalidArgument unless ``mq`` is assigned."""
         self._row(mq)
 
-    async def poll(self, timeout_ms: int, max_count: int) -> list[MessageExt]:
-        """Up to ``max_count`` messages as soon as there is one, or none after the timeout."""
+    async def wait(self, timeout_ms: int) -> None:
+        """Return when there is a message to take, or after the timeout; raises the error of a queue.
+
+        Between the last look and the return there is no checkpoint: what was seen can be taken.
+        """
         self._client.check_open()
         if self._rows is None:
             raise UserError("this consumer has no queues: call assign first")
         await trio.lowlevel.checkpoint()
         with trio.move_on_after(timeout_ms / 1000):
-            # No checkpoint between the last look and the return: messages that were taken cannot be lost.
-            while not (found := self._collect(max_count)):
+            while not any(self._waiting().values()):
                 await self._changed.park()
-            return found
-        return []
+
+    def take(self, max_count: int) -> list[MessageExt]:
+        """What there is now: equal numbers of each queue, as far as they have them."""
+        self._client.check_open()
+        waiting, rows = self._waiting(), self._rows or {}
+        shares = dict(zip(waiting, share_out(list(waiting.values()), max_count), strict=True))
+        found: list[MessageExt] = []
+        for mq in sorted((mq for mq, share in shares.items() if share), key=shares.__getitem__):
+            found += rows[mq].take(shares[mq])
+            # Whoever got the most comes last the next time.
+            rows[mq] = rows.pop(mq)
+        return found
 
     async def commit(self) -> None:
         """Commit the positions that have changed; raises the first error after all were tried."""
@@ -177,20 +189,13 @@ class AssignedQueues:
             mq, offset, max_count=STREAM_COUNT, max_bytes=share, expression=expression, wait_ms=STREAM_WAIT_MS
         )
 
-    def _collect(self, max_count: int) -> list[MessageExt]:
-        """What can be returned now, equal numbers of each queue as far as they have them."""
-        rows = self._rows or {}
+    def _waiting(self) -> dict[MessageQueue, int]:
+        """How many messages of each queue can be taken now, in the order of turns."""
         waiting = {}
-        for mq, row in rows.items():
+        for mq, row in (self._rows or {}).items():
             try:
                 waiting[mq] = row.waiting()
             except Exception as error:
                 error.add_note(f"while reading {mq}")
                 raise
-        shares = dict(zip(waiting, share_out(list(waiting.values()), max_count), strict=True))
-        found: list[MessageExt] = []
-        for mq in sorted((mq for mq, share in shares.items() if share), key=shares.__getitem__):
-            found += rows[mq].take(shares[mq])
-            # Whoever got the most comes last the next time.
-            rows[mq] = rows.pop(mq)
-        return found
+        return waiting

@@ -34,38 +34,28 @@ _SUCCESS = ConsumeResult.SUCCESS
 
 
 class Job:
-    """One call of a handler. The other side sets ``began``, ``was_called`` and ``result`` or ``error``, in this order.
+    """One call of a handler. The other side sets ``runner`` while it runs, ``was_called``, and ``result`` or ``error``.
 
     ``is_over``: it took too long, and nobody waits for its result any more.
     """
 
-    __slots__ = (
-        *("batch", "began", "end", "ended", "error", "is_over", "result", "runner", "seen_at", "start"),
-        *("was_called", "what"),
-    )
+    # Most jobs keep most of these, so they are the class's until they are set.
+    was_called = is_over = False
+    result: object = None
+    error: BaseException | None = None
+    #: What the other side needs to cancel it.
+    runner: Any = None
+    seen_at = 0.0
 
     def __init__(
-        self,
-        batch: Takable | None,
-        start: int,
-        end: int,
-        what: MessageExt | list[MessageExt],
-        ended: "Callable[[Job], object]",
+        self, batch: Takable | None, start: int, end: int, what: Any, ended: "Callable[[Job], object]"
     ) -> None:
-        # Called there in the end, whatever has become of it.
-        self.ended = ended
         self.batch = batch
         self.start = start
         self.end = end
-        self.what: Any = what
-        self.began = False
-        self.was_called = False
-        self.result: object = None
-        self.error: BaseException | None = None
-        self.is_over = False
-        # What the other side needs to cancel it.
-        self.runner: Any = None
-        self.seen_at = 0.0
+        self.what = what
+        # Called there in the end, whatever has become of it.
+        self.ended = ended
 
     @property
     def is_wanted(self) -> bool:
@@ -253,7 +243,7 @@ class WorkersElsewhere:
         while True:
             await trio.sleep(timeout_s / LOOKS_PER_TIMEOUT)
             now = trio.current_time()
-            for job in [job for job in self._jobs if job.began]:
+            for job in [job for job in self._jobs if job.was_called]:
                 if not job.seen_at:
                     job.seen_at = now
                 elif now - job.seen_at >= timeout_s:

@@ -266,7 +266,8 @@ class PullConsumer:
         are down are waited for; a permanent error of a queue is raised, names the queue in a note, and that queue is
         tried again by the next call: the others go on.
         """
-        return await self._assigned.poll(timeout_ms, max_count)
+        await self._assigned.wait(timeout_ms)
+        return self._assigned.take(max_count)
 
     def position(self, mq: MessageQueue) -> int | None:
         """The offset of the assigned queue's next message that `poll` will return; None before that is known."""
@@ -305,6 +306,18 @@ class PullConsumer:
     def resume(self, queues: Iterable[MessageQueue]) -> None:
         """Return messages of these assigned queues again."""
         self._assigned.pause(self._queues(queues), False)
+
+    # --- used by sdk.blocking and sdk.aio
+
+    async def wait_for_poll(self, *, timeout_ms: NotNegative) -> None:
+        """The first half of `poll`. It may be cancelled: it takes no messages."""
+        await self._assigned.wait(timeout_ms)
+
+    def finish_poll(self, *, max_count: Count) -> list[MessageExt]:
+        """The second half of `poll`, which does not wait."""
+        return self._assigned.take(max_count)
+
+    # --- internals
 
     async def _commit(self, mq: MessageQueue, offset: int) -> None:
         await self._commits.commit(mq, offset)

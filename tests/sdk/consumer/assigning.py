@@ -95,6 +95,12 @@ def run(test: Callable[[Store, AssignedQueues], Awaitable[None]]) -> None:
     trio.run(main, clock=MockClock(autojump_threshold=0))
 
 
+async def poll(queues: AssignedQueues, timeout_ms: int, max_count: int) -> list[MessageExt]:
+    """As `PullConsumer.poll`."""
+    await queues.wait(timeout_ms)
+    return queues.take(max_count)
+
+
 def places(messages: list[MessageExt]) -> list[tuple[MessageQueue, int]]:
     return [(message.queue, message.queue_offset) for message in messages]
 

@@ -69,7 +69,7 @@ class Scripted(HandlersElsewhere):
             self.give_back(self.jobs.popleft())
 
     def end(self, job: Job, result: object = None, error: BaseException | None = None) -> None:
-        job.began = job.was_called = True
+        job.was_called = True
         job.result, job.error = result, error
         self.give_back(job)
 
@@ -167,7 +167,7 @@ async def test_a_handler_that_takes_too_long_is_cancelled_once(autojump_clock: t
         bench.put(2)
         await trio.testing.wait_all_tasks_blocked()
         slow, waiting = bench.handlers.jobs
-        slow.began = True
+        slow.was_called = True
         await trio.sleep(10)
         assert bench.handlers.cancelled == [slow] and bench.failures.seen == [(0, 1, 0)]
         bench.handlers.end(slow)
