@@ -7,7 +7,9 @@ without a switch of tasks when its handler did not wait; it lets the application
 import asyncio
 import contextvars
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from functools import partial
+from types import CoroutineType
 from typing import Any
 
 from sdk.consumer.elsewhere import HandlersElsewhere, Job
@@ -108,38 +110,112 @@ class AsyncioHandlers(HandlersElsewhere):
     async def _turn(self, me: "asyncio.Task[Any]") -> None:
         """Call the handler until there is nothing to do, or the turn is over."""
         assert self._loop is not None
-        jobs, handler, now = self._jobs, self.handler, self._loop.time
-        ends_at, look = now() + TURN_S, LOOK_EVERY
-        while jobs:
+        jobs, now = self._jobs, self._loop.time
+        ends_at = now() + TURN_S
+        while jobs and now() < ends_at:
             job = jobs.popleft()
-            batch = job.batch
-            if self._is_stopping or (batch is not None and batch.window.is_closed):
+            if self._is_stopping or not job.is_wanted:
                 job.ended(job)
-                continue
-            job.runner = me
-            job.was_called = True
+            else:
+                await self._call_each(job, me, ends_at)
+
+    async def _call_each(self, job: Job, me: "asyncio.Task[Any]", ends_at: float) -> None:
+        """Make the calls of ``job``, as long as they succeed without waiting. The others are jobs of their own then."""
+        assert self._loop is not None
+        handler, calls, now = self.handler, job.calls, self._loop.time
+        for number, what in enumerate(calls):
+            if self._is_stopping:
+                break
+            if number % LOOK_EVERY == LOOK_EVERY - 1 and now() > ends_at:
+                self._end(job.part(0, number))
+                self._jobs.appendleft(job.part(number, len(calls)))
+                return
+            waiting: Awaitable[object] | None = None
+            result: object = None
+            failed: BaseException | None = None
             try:
-                result = handler(job.what)
+                result = handler(what)
                 if result is not None:
-                    job.result = await result if hasattr(result, "__await__") else result
-            except Exception as error:
-                job.error = error
-            except asyncio.CancelledError as error:
-                # Raised by the handler, or its time is over, or the consumer closes.
-                job.error = error
-                if me.cancelling():
-                    if not job.is_over:
-                        job.was_called = False
-                        job.ended(job)
-                        raise
-                    me.uncancel()
+                    if type(result) is CoroutineType:
+                        waiting = _Started(result, result.send(None))
+                    elif isinstance(result, Awaitable):
+                        waiting = result
+            except StopIteration as end:
+                result = end.value
+            except (Exception, asyncio.CancelledError) as error:
+                failed = error
+            if result is None and waiting is None and failed is None:
+                continue
+            one = self._split(job, number)
+            if waiting is not None:
+                await self._wait(one, waiting, me)
+            else:
+                one.result, one.error = result, failed
+            one.was_called = True
+            one.ended(one)
+            return
+        else:
+            number = len(calls)
+        self._end(job.part(0, number), job.part(number, len(calls)))
+
+    def _split(self, job: Job, number: int) -> Job:
+        """The job of one call. Those before it are done; whoever is free makes those after it."""
+        if len(job.calls) == 1:
+            return job
+        self._end(job.part(0, number))
+        if number + 1 < len(job.calls):
+            self._jobs.appendleft(job.part(number + 1, len(job.calls)))
+            self._wake_one()
+        return job.part(number, number + 1)
+
+    def _end(self, done: Job, left: Job | None = None) -> None:
+        if done.calls:
+            done.was_called = True
+            done.ended(done)
+        if left is not None and left.calls and left is not done:
+            left.ended(left)
+
+    async def _wait(self, job: Job, waiting: Awaitable[object], me: "asyncio.Task[Any]") -> None:
+        """Wait for the result of a handler."""
+        job.runner = me
+        self.running[job] = None
+        try:
+            job.result = await waiting
+        except Exception as error:
+            job.error = error
+        except asyncio.CancelledError as error:
+            # Raised by the handler, or its time is over, or the consumer closes.
+            job.error = error
+            if me.cancelling():
+                if not job.is_over:
+                    job.ended(job)
+                    raise
+                me.uncancel()
+        finally:
             job.runner = None
-            job.ended(job)
-            look -= 1
-            if not look:
-                look = LOOK_EVERY
-                if now() > ends_at:
-                    return
+            del self.running[job]
+
+
+class _Started:
+    """Waits for a coroutine that was started and did not finish: it has yielded ``first`` to its task."""
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Any], first: object) -> None:
+        self._coroutine = coroutine
+        self._first = first
+
+    def __await__(self) -> Generator[Any, Any, object]:
+        coroutine, wanted = self._coroutine, self._first
+        while True:
+            try:
+                sent = yield wanted
+            except BaseException as error:  # of the task: it is the coroutine's
+                step = partial(coroutine.throw, error)
+            else:
+                step = partial(coroutine.send, sent)
+            try:
+                wanted = step()
+            except StopIteration as end:
+                return end.value
 
 
 def elsewhere(handler: Callable[[Any], object] | None) -> AsyncioHandlers | None:

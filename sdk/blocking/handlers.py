@@ -27,13 +27,14 @@ class ThreadHandlers(HandlersElsewhere):
         super().__init__(handler)
         if inspect.iscoroutinefunction(handler):
             raise TypeError("handlers of sdk.blocking are plain functions; for async ones use sdk.aio or sdk")
-        self._pool = _Pool(handler, 0)
+        self._pool = _Pool(self, 0)
 
     def _start(self) -> None:
-        self._pool = _Pool(self.handler, self.concurrency)
+        self._pool = _Pool(self, self.concurrency)
 
     def begin(self, jobs: Sequence[Job]) -> None:
-        self._pool.add(jobs)
+        # Any call may block, so each is a job of its own.
+        self._pool.add([job.part(number, number + 1) for job in jobs for number in range(len(job.calls))])
 
     def cancel(self, job: Job) -> None:
         """A thread cannot be cancelled; another takes its place."""
@@ -58,8 +59,9 @@ class ThreadHandlers(HandlersElsewhere):
 class _Pool:
     """Threads that take jobs from one queue."""
 
-    def __init__(self, handler: Callable[[Any], object], most: int) -> None:
-        self._handler = handler
+    def __init__(self, handlers: ThreadHandlers, most: int) -> None:
+        self._handler = handlers.handler
+        self._running = handlers.running
         self._most = most
         self._jobs: deque[Job] = deque()
         self._changed = threading.Condition()
@@ -117,7 +119,7 @@ class _Pool:
 
     def _handle_all(self, me: threading.Thread) -> None:
         """Call the handler until there is nothing to do. Taking a job needs no lock."""
-        jobs, handler = self._jobs, self._handler
+        jobs, handler, running = self._jobs, self._handler, self._running
         while not self._is_stopping and me in self.threads:
             try:
                 job = jobs.popleft()
@@ -125,11 +127,13 @@ class _Pool:
                 return
             if job.is_wanted:
                 job.runner = me
-                job.was_called = True
+                running[job] = None
                 try:
-                    job.result = handler(job.what)
+                    job.result = handler(job.calls[0])
                 except Exception as error:
                     job.error = error
+                job.was_called = True
+                del running[job]
             job.ended(job)
 
 

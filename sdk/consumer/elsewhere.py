@@ -26,16 +26,20 @@ from sdk.inbox import Inbox
 
 logger = logging.getLogger(__name__)
 
-# How many jobs are there beyond those that run. It refills at half of it, so that many cross at a time.
+# How many messages are there beyond those that are handled. It refills at half of it, so that many cross at a time.
 AHEAD = 512
+# How many messages are in a job.
+MOST_CALLS = 64
 # The timeout of handlers is looked at this often in each timeout.
 LOOKS_PER_TIMEOUT = 20
 _SUCCESS = ConsumeResult.SUCCESS
 
 
 class Job:
-    """One call of a handler. The other side sets ``runner`` while it runs, ``was_called``, and ``result`` or ``error``.
+    """Calls of a handler, one after another: ``calls`` has their arguments.
 
+    With a handler of single messages there is a call for each message from number ``start`` up to, not including,
+    ``end``; else one call for all of them. The other side sets ``was_called``, and ``result`` or ``error``.
     ``is_over``: it took too long, and nobody waits for its result any more.
     """
 
@@ -48,12 +52,12 @@ class Job:
     seen_at = 0.0
 
     def __init__(
-        self, batch: Takable | None, start: int, end: int, what: Any, ended: "Callable[[Job], object]"
+        self, batch: Takable | None, start: int, end: int, calls: Sequence[Any], ended: "Callable[[Job], object]"
     ) -> None:
         self.batch = batch
         self.start = start
         self.end = end
-        self.what = what
+        self.calls = calls
         # Called there in the end, whatever has become of it.
         self.ended = ended
 
@@ -61,6 +65,12 @@ class Job:
     def is_wanted(self) -> bool:
         """Whether its messages are still this member's."""
         return self.batch is None or not self.batch.window.is_closed
+
+    def part(self, start: int, end: int) -> "Job":
+        """A job of its own for some of the calls."""
+        if end - start == len(self.calls):
+            return self
+        return Job(self.batch, self.start + start, self.start + end, self.calls[start:end], self.ended)
 
 
 class HandlersElsewhere(ABC):
@@ -75,6 +85,8 @@ class HandlersElsewhere(ABC):
         self.handler = handler
         #: How many calls run at once.
         self.concurrency = 1
+        #: Jobs of one call that run for longer than a moment.
+        self.running: dict[Job, None] = {}
         self._token: trio.lowlevel.TrioToken | None = None
 
     def start(self) -> None:
@@ -93,7 +105,7 @@ class HandlersElsewhere(ABC):
 
     @abstractmethod
     def cancel(self, job: Job) -> None:
-        """Cancel the job that runs, if that is possible."""
+        """Cancel the job, of one call, that runs, if that is possible."""
 
     @abstractmethod
     def stop(self) -> None:
@@ -104,7 +116,7 @@ class HandlersElsewhere(ABC):
         self.start()
         ended = trio.Event()
         inbox: Inbox[Job] = Inbox(trio.lowlevel.current_trio_token().run_sync_soon, lambda jobs: ended.set())
-        job = Job(None, 0, 0, what, inbox.put)
+        job = Job(None, 0, 1, [what], inbox.put)
         self.begin([job])
         try:
             await ended.wait()
@@ -132,8 +144,9 @@ class WorkersElsewhere:
         self._handlers = handlers
         self._is_single = settings.handler is not None
         self._most = 1 if self._is_single else settings.batch_size
-        self._limit = settings.concurrency + max(AHEAD // self._most, 2)
-        self._jobs: dict[Job, None] = {}
+        self._limit = settings.concurrency * self._most + max(AHEAD, 2 * self._most)
+        # How many messages are on the other side.
+        self._away = 0
         self._changed = Signal()
         self._stopping = False
         self._nursery: trio.Nursery | None = None
@@ -148,13 +161,13 @@ class WorkersElsewhere:
                 self._inbox = Inbox(trio.lowlevel.current_trio_token().run_sync_soon, self._take_back)
                 self._handlers.start()
                 while not self._stopping:
-                    if len(self._jobs) <= self._limit // 2 and self._ready.batches:
+                    if self._away <= self._limit // 2 and self._ready.batches:
                         self._handlers.begin(self._take())
                         await trio.lowlevel.checkpoint()
                     else:
                         await self._changed.wait()
                 self._handlers.stop()
-                while self._jobs:
+                while self._away:
                     await self._changed.wait()
             watching.cancel_scope.cancel()
 
@@ -171,22 +184,18 @@ class WorkersElsewhere:
     def _take(self) -> list[Job]:
         """Jobs for the messages that are ready, as many as there is room for."""
         assert self._inbox is not None
-        batches, most, room = self._ready.batches, self._most, self._limit - len(self._jobs)
+        batches, ended = self._ready.batches, self._inbox.put
+        most = MOST_CALLS if self._is_single else self._most
         taken: list[Job] = []
-        ended = self._inbox.put
-        while batches and len(taken) < room:
+        while batches and self._away < self._limit:
             batch = batches[0]
-            messages, total = batch.messages, len(batch.done)
-            start, last = batch.taken, min(total, batch.taken + most * (room - len(taken)))
-            batch.taken = last
-            if last == total:
+            start, total = batch.taken, len(batch.done)
+            end = batch.taken = min(total, start + most)
+            if end == total:
                 batches.popleft()
-            if self._is_single:
-                taken += [Job(batch, number, number + 1, messages[number], ended) for number in range(start, last)]
-            else:
-                cuts = [(at, min(at + most, last)) for at in range(start, last, most)]
-                taken += [Job(batch, at, end, list(messages[at:end]), ended) for at, end in cuts]
-        self._jobs.update(dict.fromkeys(taken))
+            messages = list(batch.messages[start:end])
+            taken.append(Job(batch, start, end, messages if self._is_single else [messages], ended))
+            self._away += end - start
         return taken
 
     def _take_back(self, jobs: deque[Job]) -> None:
@@ -197,7 +206,7 @@ class WorkersElsewhere:
             job = jobs.popleft()
             if job.is_over:
                 continue
-            del self._jobs[job]
+            self._away -= job.end - job.start
             if not job.was_called:
                 continue
             if job.error is None and (job.result is None or job.result is _SUCCESS):
@@ -231,7 +240,8 @@ class WorkersElsewhere:
         self._later(job, result.delay_level if type(result) is Later else 0)
 
     def _messages(self, job: Job) -> Sequence[MessageExt]:
-        return [job.what] if self._is_single else job.what
+        messages: Sequence[MessageExt] = job.calls if self._is_single else job.calls[0]
+        return messages
 
     def _later(self, job: Job, delay_level: int = 0) -> None:
         assert self._nursery is not None and job.batch is not None
@@ -243,12 +253,14 @@ class WorkersElsewhere:
         while True:
             await trio.sleep(timeout_s / LOOKS_PER_TIMEOUT)
             now = trio.current_time()
-            for job in [job for job in self._jobs if job.was_called]:
+            for job in list(self._handlers.running):
+                if job.batch is None or job.is_over:
+                    continue
                 if not job.seen_at:
                     job.seen_at = now
                 elif now - job.seen_at >= timeout_s:
                     job.is_over = True
-                    del self._jobs[job]
+                    self._away -= job.end - job.start
                     self._handlers.cancel(job)
                     logger.error(
                         "the handler has worked on message %s for more than %d ms: the message is delivered again",
