@@ -398,18 +398,3 @@ async def test_large_tables_come_in_pages(monkeypatch: pytest.MonkeyPatch) -> No
         await until(lambda: copied.meta.topics.all() == master.meta.topics.all() and len(master.watch) == 1)
         master.watch.tick()
         await until(lambda: copied.meta.offsets.table() == master.meta.offsets.table())
-
-
-async def test_delay_offsets_wait_until_the_log_has_the_messages_that_they_stand_for(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(slave_sync_module, "LOG_WAIT_S", 0.001)
-    master = SkylarkMaster()
-    put(master.desk.store, "T", 0, b"delivered")
-    master.meta.metadata.delay_offsets.put(DelayOffsetTable({1: 5}, DataVersion(0, 1, 1)))
-    async with serving_master(master) as addr, slave() as copy:
-        copy.follow(addr)
-        await until(lambda: copy.sync.rounds >= 2)
-        assert copy.meta.metadata.delay_offsets.table.offset_table == {}
-        copy.log_end = master.desk.store.log.end
-        await until(lambda: copy.meta.metadata.delay_offsets.table.offset_table == {1: 5})
