@@ -49,7 +49,7 @@ OFFSETS_FACTOR = 10
 # Normally only changed consumer offsets are copied; all of them are when this time has passed.
 WHOLE_S = 60
 # How long to wait for the log after a copy of the delay offsets; then again after the next copy.
-LOG_WAIT_S = 0.5
+LOG_WAIT_S = 0.1
 
 T = TypeVar("T")
 

@@ -50,22 +50,20 @@ class StoredProperties:
         cut = len(self.suffix)
         return [(flag, body, self._of_row(properties)[:-cut]) for flag, body, properties in rows]
 
-    def of(self, properties: bytes) -> bytes | None:
-        """A producer's properties, with those that the broker adds; None for a message that is not a plain one."""
+    def of(self, properties: bytes, *, seen_to: bool = False) -> bytes | None:
+        """A producer's properties, with those that the broker adds; None for a message that is not a plain one.
+
+        ``seen_to``: what makes a message special has been dealt with.
+        """
         if properties.startswith(_UNIQ_KEY) and properties.find(b"\x02", 0, SECTOR_BYTES) == len(properties) - 1:
             # A short unique key and nothing else.
             return properties + self.suffix
         # find is several times faster than "in" for bytes.
         has = properties.find
-        if has(b"DELAY") >= 0 or has(b"TRAN_MSG") >= 0 or has(b"DELIVER") >= 0:
+        if (has(b"DELAY") >= 0 or has(b"TRAN_MSG") >= 0 or has(b"DELIVER") >= 0) and not seen_to:
             _check_supported(properties, self._clock.now_ms())
             if _has_level(properties):
                 return None
-        return self.completed(properties)
-
-    def completed(self, properties: bytes) -> bytes:
-        """As `of`, whatever the message asks for: it has been seen to."""
-        has = properties.find
         if has(b"CLUSTER\x01") >= 0:
             properties = _without_brokers_own(properties)
             has = properties.find
@@ -77,6 +75,12 @@ class StoredProperties:
         if len(properties) > SECTOR_BYTES and has(SECTOR_OF_ZEROS) >= 0:
             properties = sealed(properties)
         return properties + self.suffix
+
+    def completed(self, properties: bytes) -> bytes:
+        """As `of`, for a message that has been seen to, whatever it asks for."""
+        stored = self.of(properties, seen_to=True)
+        assert stored is not None
+        return stored
 
     def _of_row(self, properties: bytes) -> bytes:
         stored = self.of(properties)

@@ -1,6 +1,7 @@
 """Messages are delivered when they are due: in their order, once, by the master only, whatever fails meanwhile."""
 
 import logging
+import threading
 from random import Random
 
 import pytest
@@ -15,6 +16,7 @@ from mqcommon.names import SCHEDULE_TOPIC
 from remoting.protocol.bodies.offsets import DelayOffsetTable
 from tests.broker.delivery.delay.support import Delays
 from tests.broker.store.support import BORN_HOST, put
+from tests.support.waiting import until
 
 LATE_S = POLL_S + 0.01
 
@@ -235,3 +237,23 @@ async def test_a_power_loss_never_leaves_an_offset_without_its_message(seed: int
     async with delays.running():
         await trio.sleep(2)
         assert set(delays.bodies()) == {b"a"}
+
+
+async def test_a_backlog_that_is_on_disk_only_is_read_in_threads() -> None:
+    delays = Delays()
+    async with delays.running():
+        for number in range(10):
+            delays.send(b"%d" % number, 1)
+    readers: set[int] = set()
+    delays.fs.cold.before_read = lambda path: readers.add(threading.get_ident())
+    # Opening the store reads it on this thread, so its bytes are cold only from then on.
+    delays.is_master = False
+    async with delays.running():
+        for path in delays.fs.paths():
+            delays.fs.cold.mark(path)
+        readers.clear()
+        delays.clock.set_by_ms += 2_000
+        delays.is_master = True
+        await until(lambda: len(delays.bodies()) >= 10, "all is delivered")
+        assert readers - {threading.get_ident()}
+        assert delays.bodies() == [b"%d" % number for number in range(10)]

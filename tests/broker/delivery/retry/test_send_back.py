@@ -1,5 +1,6 @@
 """36 and sends to retry topics, over the network: what is stored where, and who is refused with which code."""
 
+import threading
 from typing import Any
 
 import pytest
@@ -14,7 +15,9 @@ from remoting.protocol.command import Command
 from sdk import broker_api
 from sdk.admin import broker_admin_api as admin
 from sdk.endpoint import Endpoint
+from tests.broker.delivery.test_cold import LOG, SMALL_FILES, fill
 from tests.broker.running import pull_request, running, send_request
+from tests.support.memory_files import MemoryFiles
 from tests.support.waiting import until
 
 RETRY, DEAD, LEVELS = "%RETRY%g", "%DLQ%g", "SCHEDULE_TOPIC_XXXX"
@@ -208,3 +211,17 @@ async def test_a_send_to_the_retry_topic_of_an_unknown_group_is_refused() -> Non
         assert answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
         answer = await client.invoke(addr, send_request(RETRY, b"", l="x"))
         assert answer.code in (ResponseCode.SYSTEM_ERROR, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST)
+
+
+async def test_a_message_that_is_on_disk_only_is_read_in_a_thread_and_given_back_once() -> None:
+    fs = MemoryFiles()
+    fill(fs, [b"%d" % number for number in range(12)])
+    readers: set[int] = set()
+    fs.cold.before_read = lambda path: readers.add(threading.get_ident())
+    async with running(fs, **SMALL_FILES, **LATER) as (client, addr):
+        fs.cold.mark(LOG)
+        request = Command(RequestCode.CONSUMER_SEND_MSG_BACK, {"offset": 0, "group": "g", "delayLevel": 1})
+        assert (await client.invoke(addr, request)).code == 0
+        (waiting,) = await stored(client, addr, LEVELS)
+        assert waiting.body == b"0"
+    assert readers and threading.get_ident() not in readers
