@@ -28,9 +28,12 @@ from remoting.protocol.codes import ResponseCode
 from sdk import broker_api, namesrv_api
 from sdk.admin import broker_admin_api as api
 from sdk.admin.asking import Asking
+from sdk.admin.given_names import takes_plain_names
 from sdk.admin.merge import merge_consume_stats, merge_consumers, merge_producers, merge_topic_stats
 from sdk.checked import Count, Milliseconds, NotNegative, Offset, checked_methods
 from sdk.fanout import ask_all
+from sdk.nameserver_source import NameServerSource
+from sdk.namespaces import Namespace
 from sdk.routes import master_of
 from sdk.shared import Client, ClientHandle
 
@@ -41,15 +44,25 @@ _NO_SUCH_GROUP = (ResponseCode.CONSUMER_NOT_ONLINE, ResponseCode.SUBSCRIPTION_GR
 
 
 @checked_methods
+@takes_plain_names
 class Admin:
     """Asks NameServers and brokers; ``async with Admin("127.0.0.1:9876") as admin: ...``.
 
-    ``nameserver`` is ``host:port;host:port`` or a shared `Client`, by default $NAMESRV_ADDR. Without NameServers,
-    methods that take a broker's address work; the others raise UserError. ``timeout_ms`` is for each request.
+    ``nameserver`` says where the NameServers are, or is a shared `Client`; by default $NAMESRV_ADDR. Without
+    NameServers, methods that take a broker's address work; the others raise UserError. ``timeout_ms`` is for each
+    request. Topics and groups that are given are names in ``namespace``, by default that of the `Client`; results have
+    the names that brokers know, which may be given, too.
     """
 
-    def __init__(self, nameserver: str | Client | None = None, *, timeout_ms: Milliseconds = 5000) -> None:
-        self._client = ClientHandle(nameserver, timeout_ms=timeout_ms, needs_nameserver=False)
+    def __init__(
+        self,
+        nameserver: NameServerSource | Client | None = None,
+        *,
+        timeout_ms: Milliseconds = 5000,
+        namespace: Namespace = "",
+    ) -> None:
+        self._client = ClientHandle(nameserver, timeout_ms=timeout_ms, needs_nameserver=False, namespace=namespace)
+        self.names = self._client.names
         self._ask = Asking(self._client)
 
     async def __aenter__(self) -> Self:
@@ -233,7 +246,8 @@ class Admin:
     ) -> ConsumeMessageDirectlyResult:
         """Send a message through its broker to one push consumer of the group, even if it has consumed it before."""
         at = self._ask.at(message.store_host)
-        return await api.consume_message_directly(at, group, client_id, message.topic, message.offset_msg_id)
+        topic = self.names.topic(message.topic)
+        return await api.consume_message_directly(at, group, client_id, topic, message.offset_msg_id)
 
     async def max_offset(self, mq: MessageQueue) -> int:
         """The offset that the queue's next message will get."""

@@ -20,17 +20,29 @@ from sdk.admin.client import Admin as AsyncAdmin
 from sdk.blocking.client import Client
 from sdk.blocking.facade import Facade, loop_of
 from sdk.checked import Count, Milliseconds, NotNegative, Offset
+from sdk.nameserver_source import NameServerSource
+from sdk.namespaces import Namespace
 
 
 class Admin(Facade[AsyncAdmin]):
     """Asks NameServers and brokers; ``with Admin("127.0.0.1:9876") as admin: ...``.
 
-    ``nameserver`` is ``host:port;host:port`` or a shared `Client`, by default $NAMESRV_ADDR. Without NameServers,
-    methods that take a broker's address work; the others raise UserError. ``timeout_ms`` is for each request.
+    ``nameserver`` says where the NameServers are, or is a shared `Client`; by default $NAMESRV_ADDR. Without
+    NameServers, methods that take a broker's address work; the others raise UserError. ``timeout_ms`` is for each
+    request. Topics and groups that are given are names in ``namespace``, by default that of the `Client`; results have
+    the names that brokers know, which may be given, too.
     """
 
-    def __init__(self, nameserver: str | Client | None = None, *, timeout_ms: Milliseconds = 5000) -> None:
-        super().__init__(loop_of(nameserver, lambda client: AsyncAdmin(client, timeout_ms=timeout_ms)))
+    def __init__(
+        self,
+        nameserver: NameServerSource | Client | None = None,
+        *,
+        timeout_ms: Milliseconds = 5000,
+        namespace: Namespace = "",
+    ) -> None:
+        super().__init__(
+            loop_of(nameserver, lambda client: AsyncAdmin(client, timeout_ms=timeout_ms, namespace=namespace))
+        )
 
     # --- routes and clusters
 

@@ -4,6 +4,8 @@ from sdk.blocking.facade import Facade
 from sdk.blocking.loop import ClientLoop
 from sdk.checked import Milliseconds
 from sdk.endpoint import DEFAULT_TIMEOUT_MS
+from sdk.nameserver_source import NameServerSource
+from sdk.namespaces import Namespace
 from sdk.shared import Client as AsyncClient
 
 
@@ -12,15 +14,23 @@ class Client(Facade[AsyncClient]):
 
     ``with Client("127.0.0.1:9876") as client, Producer(client) as producer, Admin(client) as admin: ...``
 
-    ``nameserver`` is ``host:port;host:port``, by default $NAMESRV_ADDR. ``timeout_ms`` is the timeout of each request
-    for a route. The objects that share the client have groups, options and timeouts of their own, and may be opened and
-    closed at any time. After the client is closed, using one of them raises SkylarkError.
+    ``nameserver`` is ``host:port;host:port``, a sequence of addresses, the Path of a conf file with ``namesrvAddr``, or
+    the URL of an address server (``http://host:port/rocketmq/nsaddr``), which is asked every two minutes; by default
+    $NAMESRV_ADDR. ``timeout_ms`` is the timeout of each request for a route. ``namespace`` is that of all objects that
+    share the client, unless they give their own. They have groups, options and timeouts of their own, and may be opened
+    and closed at any time. After the client is closed, using one of them raises SkylarkError.
 
     It has one thread, which runs the event loop of all of them.
     """
 
-    def __init__(self, nameserver: str | None = None, *, timeout_ms: Milliseconds = DEFAULT_TIMEOUT_MS) -> None:
-        super().__init__(ClientLoop(lambda: AsyncClient(nameserver, timeout_ms=timeout_ms)))
+    def __init__(
+        self,
+        nameserver: NameServerSource | None = None,
+        *,
+        timeout_ms: Milliseconds = DEFAULT_TIMEOUT_MS,
+        namespace: Namespace = "",
+    ) -> None:
+        super().__init__(ClientLoop(lambda: AsyncClient(nameserver, timeout_ms=timeout_ms, namespace=namespace)))
 
     @property
     def client_id(self) -> str:

@@ -1,6 +1,6 @@
 """A pull consumer as brokers see it: its part of heartbeats, and what it answers to their requests."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from mqcommon.errors import RequestRefused
 from mqcommon.message.message import MessageExt
@@ -14,10 +14,11 @@ from remoting.protocol.codes import ResponseCode
 class PullMember:
     """One `PullConsumer` as a member of ``group``; see `sdk.membership.Consumer`."""
 
-    def __init__(self, group: str, nameserver: str, started_ms: int) -> None:
+    def __init__(self, group: str, consume_from: str, nameserver: Callable[[], str], started_ms: int) -> None:
         self._group = group
+        self._consume_from = consume_from
+        self._nameserver = nameserver
         self._properties = {
-            "PROP_NAMESERVER_ADDR": nameserver,
             "PROP_CONSUME_TYPE": "CONSUME_ACTIVELY",
             "PROP_CONSUMEORDERLY": "false",
             "PROP_CLIENT_VERSION": "V5_3_3",
@@ -43,14 +44,15 @@ class PullMember:
             group_name=self._group,
             consume_type="CONSUME_ACTIVELY",
             message_model="CLUSTERING",
-            consume_from_where="CONSUME_FROM_LAST_OFFSET",
+            consume_from_where=self._consume_from,
             subscription_data_set=list(self._subscriptions.values()),
         )
 
     def running_info(self) -> ConsumerRunningInfo:
         """The status of this member. It lists no queues: the caller chooses them at each pull."""
         return ConsumerRunningInfo(
-            properties=dict(self._properties), subscription_set=list(self._subscriptions.values())
+            properties={"PROP_NAMESERVER_ADDR": self._nameserver(), **self._properties},
+            subscription_set=list(self._subscriptions.values()),
         )
 
     def members_changed(self) -> None:

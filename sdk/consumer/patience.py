@@ -1,7 +1,9 @@
-"""Pulls that wait for servers that are down, as readers without an end want it."""
+"""Pulls and other reads that wait for servers that are down, as readers without an end want it."""
 
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TypeVar
 
 import trio
 
@@ -18,6 +20,8 @@ IDLE_S = 0.1
 REFUSED_S = 3.0
 
 PullAt = Callable[[int], Awaitable[PullResult]]
+GivesUp = Callable[[SkylarkError], bool]
+T = TypeVar("T")
 
 
 def gives_up_when_refused(error: SkylarkError) -> bool:
@@ -25,29 +29,36 @@ def gives_up_when_refused(error: SkylarkError) -> bool:
     return not is_transient(error)
 
 
-async def pull_patiently(
-    pull: PullAt, offset: int, backoff: Backoff, what: str, gives_up: Callable[[SkylarkError], bool]
-) -> PullResult:
-    """The result of a pull at ``offset``. Errors are retried until a server answers, unless ``gives_up``.
+async def patiently(ask: Callable[[], Awaitable[T]], backoff: Backoff, what: str, where: str, gives_up: GivesUp) -> T:
+    """The result of ``ask``. Errors are retried until a server answers, unless ``gives_up``.
 
-    An answer without progress takes at least IDLE_S, so that a loop of pulls never spins. ``what`` names the reader in
-    the log.
+    ``what`` names the reader in the log, and ``where`` its place.
     """
-    asked_at, failures = trio.current_time(), 0
+    failures = 0
     while True:
         try:
-            result = await pull(offset)
+            result = await ask()
         except SkylarkError as error:
             if gives_up(error):
                 raise
             failures += 1
             if failures == 1:
-                logger.warning("%s is waiting at offset %d: %s", what, offset, error)
+                logger.warning("%s is waiting at %s: %s", what, where, error)
             await trio.sleep(backoff.pause_s(failures) if is_transient(error) else REFUSED_S)
         else:
             break
     if failures:
-        logger.warning("%s continues at offset %d", what, offset)
+        logger.warning("%s continues at %s", what, where)
+    return result
+
+
+async def pull_patiently(pull: PullAt, offset: int, backoff: Backoff, what: str, gives_up: GivesUp) -> PullResult:
+    """The result of a pull at ``offset``, as `patiently` gets it.
+
+    An answer without progress takes at least IDLE_S, so that a loop of pulls never spins.
+    """
+    asked_at = trio.current_time()
+    result = await patiently(partial(pull, offset), backoff, what, f"offset {offset}", gives_up)
     if result.status is PullStatus.OFFSET_ILLEGAL:
         logger.warning("offset %d is not in the queue, %s continues at %d", offset, what, result.next_offset)
     if result.next_offset == offset and trio.current_time() < asked_at + IDLE_S:

@@ -1,48 +1,26 @@
 """`PushConsumer`: a member of a consumer group, whose handler is called with the messages of its share of the queues.
 
-The parts: rebalance.py decides which queues are this member's, owning.py takes and gives them up, intake.py pulls them,
-ready.py holds what waits for a handler, workers.py calls handlers, failures.py and returns.py care for messages that
-were not consumed, offsets.py keeps what was. They run as tasks of the client, which outlives the cancellation of the
-``async with`` block, so that a stop is graceful also then.
+machinery.py has the parts that do the work.
 """
 
-import logging
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
 import trio
 
-from mqcommon.clock import SystemClock
 from mqcommon.errors import InvalidArgument
-from mqcommon.files import OsFiles
 from mqcommon.message.queue import MessageQueue
 from remoting.protocol.bodies.heartbeat import SUB_ALL
 from sdk.checked import Count, GroupName, Milliseconds, NotNegative, TopicName, check_topic_name, checked_methods
 from sdk.consumer.allocate import Strategy
-from sdk.consumer.commits import Commits
-from sdk.consumer.elsewhere import make_workers
-from sdk.consumer.failures import Counters, Failures
-from sdk.consumer.intake import Intake
-from sdk.consumer.local_offsets import LocalOffsets
-from sdk.consumer.offsets import GroupOffsets, OffsetStore
-from sdk.consumer.orderly import Orderly
+from sdk.consumer.machinery import Machinery
 from sdk.consumer.outcome import BatchHandler, ConsumeFrom, Handler
-from sdk.consumer.owned import Room
-from sdk.consumer.owning import Owning
-from sdk.consumer.push_member import PushMember
-from sdk.consumer.reader import Reader
-from sdk.consumer.ready import Ready
-from sdk.consumer.rebalance import Rebalance
-from sdk.consumer.replicas import Replicas
-from sdk.consumer.returns import Returns
 from sdk.consumer.settings import Settings
 from sdk.consumer.stream_message import StreamMessage
 from sdk.endpoint import DEFAULT_TIMEOUT_MS
 from sdk.runtime import FORKS, survived
 from sdk.shared import Client, ClientHandle
-
-logger = logging.getLogger(__name__)
 
 MAX_QUEUE_MESSAGES = 16_384
 MAX_QUEUE_BYTES = 8 * 1024 * 1024
@@ -51,8 +29,6 @@ MAX_CACHED_BYTES = 64 * 1024 * 1024
 PULL_COUNT = 8_192
 PULL_BYTES = 1024 * 1024
 WAIT_MS = 15_000
-# How long the last commits may take.
-LAST_COMMITS_S = 5.0
 # A stream lets other tasks run after so many messages.
 YIELD_EVERY = 64
 
@@ -123,44 +99,10 @@ class PushConsumer:
             instance_name=instance_name,
             local_offsets_dir=local_offsets_dir,
         )
-        settings, clock = self._settings, SystemClock()
         self._client = ClientHandle(nameserver, timeout_ms=timeout_ms)
-        self._instance = self._client.instance
-        replicas = Replicas(self._client)
-        self._reader = Reader(self._client, replicas, group)
-        self._subscriptions: dict[str, str] = {}
+        self._machinery = Machinery(self._client, self._settings)
         for topic, expression in subscriptions.items():
-            self._check_subscription(topic, expression)
-            self._subscriptions[topic] = expression
-        if not broadcast:
-            self._subscriptions[settings.retry_topic] = SUB_ALL
-        self._counters = Counters()
-        self._ready = Ready()
-        self._room = Room(settings)
-        self._commits = Commits(self._client, replicas, group)
-        self._local = LocalOffsets(settings, OsFiles()) if broadcast else None
-        offsets: OffsetStore = self._local or GroupOffsets(replicas, self._commits, group)
-        returns = Returns(self._client, replicas, settings, clock)
-        self._failures = Failures(settings, self._ready, returns, self._counters)
-        self._workers = make_workers(settings, self._ready, self._failures, self._counters)
-        ordered = Orderly(settings, self._room, returns, self._counters, clock)
-        put = ordered.put if orderly else self._ready.put
-        intake = Intake(settings, self._instance, self._reader, self._room, self._counters, clock, put)
-        serve = [intake.pull, ordered.serve] if orderly else [intake.pull]
-        self._owning = Owning(
-            self._client, settings, replicas, offsets, self._room, self._ready, serve, lambda: self._rebalance.soon()
-        )
-        self._rebalance = Rebalance(
-            self._client, settings, self._subscriptions, self._owning.owned, self._owning.change
-        )
-        nameservers = ";".join(self._instance.nameserver_addrs)
-        self._member = PushMember(
-            settings, nameservers, clock.now_ms(), self._subscriptions, self._owning.owned, self._rebalance.soon,
-            self._owning.reset,
-        )  # fmt: skip
-        self._rebalancing = trio.CancelScope()
-        self._handled = trio.Event()
-        self._is_stopping = False
+            self._note(topic, expression)
         self._yield_in = YIELD_EVERY
 
     # --- life
@@ -168,19 +110,10 @@ class PushConsumer:
     async def __aenter__(self) -> Self:
         await self._client.__aenter__()
         try:
-            if self._local is not None:
-                await self._local.open()
-            self._client.join_consumer(self.group, self._member)
+            await self._machinery.start()
         except InvalidArgument:
             await self._client.__aexit__(None, None, None)
             raise
-        self._instance.tell_brokers()
-        nursery = self._client.nursery
-        await nursery.start(self._owning.run)
-        nursery.start_soon(self._ready.run)
-        nursery.start_soon(self._run_handlers)
-        nursery.start_soon(self._run_rebalance)
-        nursery.start_soon(self._commit_often)
         return self
 
     async def __aexit__(
@@ -189,41 +122,8 @@ class PushConsumer:
         """Let running handlers finish, commit, and leave the group."""
         if self._client.forks == FORKS.count:
             with survived("stopping the consumer"), trio.CancelScope(shield=True):
-                await self._stop()
+                await self._machinery.stop()
         await self._client.__aexit__(kind, error, trace)
-
-    async def _stop(self) -> None:
-        self._is_stopping = True
-        self._rebalancing.cancel()
-        self._ready.clear()
-        self._workers.stop()
-        with trio.move_on_after(self._settings.stop_timeout_ms / 1000) as finishing:
-            await self._handled.wait()
-            await self._owning.give_up_all()
-        if finishing.cancelled_caught:
-            logger.warning("handlers still run after %d ms: cancelling them", self._settings.stop_timeout_ms)
-        with trio.move_on_after(LAST_COMMITS_S):
-            await self._owning.commit_leaving()
-            await self._commits.close()
-        if self._local is not None:
-            await self._local.close()
-
-    async def _run_handlers(self) -> None:
-        try:
-            if not self._settings.is_stream and not self._settings.orderly:
-                await self._workers.run()
-        finally:
-            self._handled.set()
-
-    async def _run_rebalance(self) -> None:
-        with self._rebalancing:
-            await self._rebalance.run()
-
-    async def _commit_often(self) -> None:
-        while True:
-            await trio.sleep(self._settings.commit_interval_ms / 1000)
-            with survived("committing offsets"):
-                await self._owning.commit()
 
     # --- messages of a consumer without a handler
 
@@ -238,23 +138,14 @@ class PushConsumer:
             self._yield_in = YIELD_EVERY
             await trio.lowlevel.checkpoint()
         self._yield_in -= 1
-        while not (batches := self._ready.batches):
-            if self._is_stopping:
-                raise StopAsyncIteration
-            await self._ready.wait()
-        batch = batches[0]
-        number = batch.taken
-        batch.taken = number + 1
-        if batch.taken == len(batch.done):
-            batches.popleft()
-        return StreamMessage(batch, number, self._failures, self._counters)
+        return await self._machinery.next_message()
 
     # --- used by streams in other threads and loops
 
     async def take(self, most: Count) -> list[StreamMessage]:
         """Wait for the next message; with it those that can be had without waiting. None at the end."""
         taken: list[StreamMessage] = []
-        while not taken or (self._ready.batches and len(taken) < most):
+        while not taken or (self._machinery.ready.batches and len(taken) < most):
             message = await anext(self, None)
             if message is None:
                 break
@@ -265,60 +156,55 @@ class PushConsumer:
 
     async def subscribe(self, topic: TopicName, expression: str = SUB_ALL) -> None:
         """Read ``topic`` too, or read it with another expression."""
-        self._check_subscription(topic, expression)
         self._client.check_open()
-        self._subscriptions[topic] = expression
-        self._subscriptions_changed()
+        self._note(topic, expression)
+        self._machinery.subscriptions_changed()
 
     async def unsubscribe(self, topic: TopicName) -> None:
         """Do not read ``topic`` any more; messages that no handler has taken yet are left to others."""
         self._client.check_open()
-        if topic != self._settings.retry_topic and self._subscriptions.pop(topic, None) is not None:
-            self._subscriptions_changed()
+        if topic != self._settings.retry_topic and self._machinery.subscriptions.pop(topic, None) is not None:
+            self._machinery.subscriptions_changed()
 
     async def pause(self, what: str | Sequence[MessageQueue]) -> None:
         """Do not pull a topic, or some queues, until `resume`. Messages in memory still go to the handler."""
-        self._owning.set_paused(_listed(what), paused=True)
+        self._machinery.owning.set_paused(_listed(what), paused=True)
 
     async def resume(self, what: str | Sequence[MessageQueue]) -> None:
         """Pull a topic, or some queues, again."""
-        self._owning.set_paused(_listed(what), paused=False)
+        self._machinery.owning.set_paused(_listed(what), paused=False)
 
-    def _subscriptions_changed(self) -> None:
-        self._instance.membership.subscription_changed()
-        self._instance.tell_brokers()
-        self._rebalance.soon()
-
-    def _check_subscription(self, topic: str, expression: str) -> None:
+    def _note(self, topic: str, expression: str) -> None:
         check_topic_name("a topic of subscriptions", topic)
-        self._reader.tags_of(expression)
+        self._machinery.reader.tags_of(expression)  # raises if the expression is invalid
+        self._machinery.subscriptions[topic] = expression
 
     # --- what users look at
 
     @property
     def queues(self) -> list[MessageQueue]:
         """The queues that are this member's now, sorted."""
-        return sorted(self._owning.owned)
+        return sorted(self._machinery.owning.owned)
 
     @property
     def pulled(self) -> int:
         """How many messages were pulled."""
-        return self._counters.pulled
+        return self._machinery.counters.pulled
 
     @property
     def consumed(self) -> int:
         """How many messages were consumed."""
-        return self._counters.consumed
+        return self._machinery.counters.consumed
 
     @property
     def failed(self) -> int:
         """How many messages were not consumed and must be delivered again; one that failed twice counts twice."""
-        return self._counters.failed
+        return self._machinery.counters.failed
 
     @property
     def cached(self) -> int:
         """How many messages are in memory: pulled, and not consumed yet."""
-        return self._room.messages
+        return self._machinery.room.messages
 
 
 def _listed(what: str | Sequence[MessageQueue]) -> Sequence[str | MessageQueue]:

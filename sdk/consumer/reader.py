@@ -15,7 +15,6 @@ from functools import partial
 import trio
 
 from mqcommon.errors import BrokerError, InvalidArgument, RemotingError, SkylarkError
-from mqcommon.message.message import decode_messages
 from mqcommon.message.queue import MessageQueue
 from mqcommon.names import MASTER_ID
 from remoting.protocol.bodies.heartbeat import parse_subscription
@@ -59,7 +58,7 @@ class Reader:
         tags = self.tags_of(expression)
         answer = await self._pull(mq, offset, max_count, max_bytes, expression, wait_ms)
         status = _STATUS[answer.code]
-        messages = decode_messages(answer.data, mq.broker_name)
+        messages = self._client.names.messages(answer.data, mq.broker_name)
         if tags and messages:
             # The broker compares only hashes of tags, and two tags may have the same hash.
             messages = [message for message in messages if message.tags in tags]

@@ -8,6 +8,7 @@ from mqcommon.errors import InvalidArgument
 from mqcommon.message.queue import MessageQueue
 from mqcommon.names import retry_topic
 from sdk.consumer.allocate import STRATEGIES, Strategy, fixed
+from sdk.consumer.beginning import check_timestamp
 from sdk.consumer.outcome import BatchHandler, ConsumeFrom, Handler
 
 DEFAULT_OFFSETS_DIR = "~/.rocketmq_offsets"
@@ -49,8 +50,7 @@ class Settings:
             raise InvalidArgument("orderly consumption needs a handler: a stream hands out messages side by side")
         if self.orderly and self.broadcast:
             raise InvalidArgument("orderly and broadcast exclude each other: broadcasting takes no locks")
-        if (self.consume_timestamp_ms is not None) != (self.consume_from is ConsumeFrom.TIMESTAMP):
-            raise InvalidArgument("consume_timestamp_ms goes with consume_from=ConsumeFrom.TIMESTAMP, and only with it")
+        check_timestamp(self.consume_from, self.consume_timestamp_ms)
         if isinstance(self.strategy, str) and self.strategy not in STRATEGIES:
             known = ", ".join(map(repr, STRATEGIES))
             raise InvalidArgument(f"strategy must be one of {known}, queues or a function, not {self.strategy!r}")

@@ -6,7 +6,7 @@ process ends, but nothing is skipped.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 from mqcommon.message.message import MessageExt
 from mqcommon.message.queue import MessageQueue
@@ -92,12 +92,6 @@ class Window:
             return self.next_offset
         first = self._batches[0]
         return first.messages[first.first_left].queue_offset
-
-    def unfinished(self) -> Iterator[MessageExt]:
-        """The messages that are not consumed, in order."""
-        for batch in self._batches:
-            if batch.left:
-                yield from (message for message, done in zip(batch.messages, batch.done, strict=True) if not done)
 
 
 class Again:

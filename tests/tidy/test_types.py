@@ -44,7 +44,9 @@ def main() -> None:
         Producer(AsyncClient())
 """
 SENT_BYTES = 'error: Argument 1 to "send" of "Producer" has incompatible type "bytes"; expected "Message"'
-OTHER_SORT = 'error: Argument 1 to "Producer" has incompatible type "{}"; expected "str | {} | None"'
+OTHER_SORT = (
+    'error: Argument 1 to "Producer" has incompatible type "{}"; expected "str | Path | Sequence[str] | {} | None"'
+)
 
 
 def test_mypy_follows_an_installed_sdk(tmp_path: Path) -> None:
