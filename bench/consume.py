@@ -2,13 +2,17 @@
 
 One process consumes what is stored already: 128 bytes, four queues, no-op handlers. The broker has its own process. The
 limit is a `PullConsumer` that streams the same queues, one after another, without groups, handlers or commits.
+The limits of the last two figures are targets.
 
     python -m bench.consume [--messages 400000] [--rounds 5] [--json]
 """
 
 import argparse
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
+from contextlib import AsyncExitStack
 from functools import partial
 from itertools import count
 from statistics import median
@@ -25,6 +29,10 @@ from sdk import Admin, ConsumeFrom, Producer, PullConsumer, PushConsumer
 
 TOPIC = "bench"
 LATENCY_TOPIC = "latency"
+KILLED_TOPIC = "killed"
+KILLED_GROUP = "killed"
+KILLED_QUEUES = 64
+MEMBERS = 8
 BODY = b"x" * 128
 QUEUES = 4
 LATENCY_MESSAGES = 300
@@ -53,8 +61,8 @@ class Bench:
     async def fill(self) -> None:
         """Store the messages."""
         async with Admin(self.nameserver) as admin:
-            for topic in (TOPIC, LATENCY_TOPIC):
-                await admin.create_topic(self.broker, TopicConfig(topic, QUEUES, QUEUES))
+            for topic, queues in ((TOPIC, QUEUES), (LATENCY_TOPIC, QUEUES), (KILLED_TOPIC, KILLED_QUEUES)):
+                await admin.create_topic(self.broker, TopicConfig(topic, queues, queues))
                 with trio.fail_after(10):
                     while not await _has_route(admin, topic):  # noqa: ASYNC110
                         await trio.sleep(0.02)
@@ -106,6 +114,44 @@ class Bench:
         return median(took) * 1000
 
 
+def victim(nameserver: str) -> None:
+    """A member of the group that is killed; run in a process of its own."""
+
+    async def consume() -> None:
+        async with PushConsumer(
+            nameserver, group=KILLED_GROUP, subscriptions={KILLED_TOPIC: "*"}, batch_handler=handle_batch
+        ):
+            await trio.sleep_forever()
+
+    trio.run(consume)
+
+
+async def rebalanced(nameserver: str) -> float:
+    """Seconds from the kill of one of eight members until the others own all 64 queues."""
+    async with AsyncExitStack() as stack:
+        members = [
+            await stack.enter_async_context(
+                PushConsumer(
+                    nameserver, group=KILLED_GROUP, subscriptions={KILLED_TOPIC: "*"}, batch_handler=handle_batch
+                )
+            )
+            for _ in range(MEMBERS - 1)
+        ]
+
+        async def own(count: int) -> None:
+            while sum(mq.topic == KILLED_TOPIC for each in members for mq in each.queues) != count:  # noqa: ASYNC110
+                await trio.sleep(0.002)
+
+        await own(KILLED_QUEUES)
+        process = subprocess.Popen([sys.executable, "-m", "bench.consume", "--victim", nameserver])  # noqa: ASYNC220
+        await own(KILLED_QUEUES - KILLED_QUEUES // MEMBERS)
+        process.kill()
+        began = time.perf_counter()
+        process.wait()
+        await own(KILLED_QUEUES)
+        return time.perf_counter() - began
+
+
 async def _has_route(admin: Admin, topic: str) -> bool:
     try:
         await admin.topic_route(topic)
@@ -128,6 +174,15 @@ def rows(messages: int, rounds: int) -> Iterator[Row]:
             yield row(f"{name}, 128 B", "messages/s", ours, limit, messages)
         took = [trio.run(bench.latency) for _ in range(rounds)]
         yield row("send to handler, 100 messages/s", "ms", took, [1.0], LATENCY_MESSAGES, smaller_is_better=True)
+        took = [trio.run(rebalanced, at.nameserver) for _ in range(rounds)]
+        yield row(
+            f"{MEMBERS} members, {KILLED_QUEUES} queues: all owned after a kill",
+            "s",
+            took,
+            [2.0],
+            KILLED_QUEUES,
+            smaller_is_better=True,
+        )
 
 
 def main() -> None:
@@ -135,7 +190,10 @@ def main() -> None:
     parser.add_argument("--messages", type=int, default=400_000)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--victim", help=argparse.SUPPRESS)
     args = parser.parse_args()
+    if args.victim:
+        victim(args.victim)
     show(rows(args.messages, args.rounds), args.json)
 
 

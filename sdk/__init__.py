@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from sdk.consumer.pull import PullConsumer
     from sdk.consumer.push import PushConsumer
     from sdk.consumer.result import PullBytes, PullResult, PullStatus
+    from sdk.consumer.stream_message import StreamMessage
     from sdk.producer.producer import Producer
     from sdk.producer.result import BulkResult, SendResult, SendStatus
     from sdk.shared import Client
@@ -64,6 +65,7 @@ __all__ = [
     "SendResult",
     "SendStatus",
     "SkylarkError",
+    "StreamMessage",
     "SubscriptionGroupConfig",
     "TopicConfig",
     "UserError",
@@ -83,6 +85,7 @@ _HOMES = {
     "sdk.consumer.pull": ("PullConsumer",),
     "sdk.consumer.push": ("PushConsumer",),
     "sdk.consumer.result": ("PullBytes", "PullResult", "PullStatus"),
+    "sdk.consumer.stream_message": ("StreamMessage",),
     "sdk.producer.producer": ("Producer",),
     "sdk.producer.result": ("BulkResult", "SendResult", "SendStatus"),
     "sdk.shared": ("Client",),

@@ -116,7 +116,7 @@ class ClientInstance:
         self.forks = self._home.forks
         # Made here and not in the constructor: processes that were forked in between must not share an id.
         self.membership.client_id = make_client_id()
-        remoting = open_client(self._broker_requests.handlers(), on_lost=self.membership.lost)
+        remoting = open_client(self._broker_requests.handlers(), on_lost=self._lost)
         self._remoting = await self._stack.enter_async_context(remoting)
         known = self.given_nameservers
         self._name_servers = NameServers(self._remoting, known, self.random)
@@ -318,6 +318,12 @@ class ClientInstance:
         with survived("leaving groups"), trio.CancelScope(shield=True) as scope:
             scope.deadline = trio.current_time() + LEAVE_TIMEOUT_S
             yield
+
+    def _lost(self, addr: str) -> None:
+        """A connection is lost. The broker takes this client's consumers for gone, until it gets a heartbeat."""
+        self.membership.lost(addr)
+        if self.membership.has_consumers and addr in self.routes.addrs():
+            self._heartbeat_due.set()
 
     def _members_addrs(self) -> list[str]:
         return self.membership.wanted_addrs(self.routes.masters(), self.routes.addrs())

@@ -97,6 +97,11 @@ class Membership:
         """Whether this client is in any group."""
         return bool(self._producers or self._consumers)
 
+    @property
+    def has_consumers(self) -> bool:
+        """Whether this client has a consumer that heartbeats announce."""
+        return bool(self._consumers)
+
     def new_among(self, addrs: list[str]) -> bool:
         """Whether one of ``addrs`` has not been sent the current state of the groups."""
         return self.any and any(self._sent.get(addr) != self._version for addr in addrs)

@@ -1,6 +1,5 @@
 """One task for each queue of this member pulls it, as long as there is room, and gives the messages to handlers."""
 
-import logging
 from collections.abc import Callable
 from functools import partial
 
@@ -18,8 +17,6 @@ from sdk.consumer.result import PullResult
 from sdk.consumer.settings import Settings
 from sdk.consumer.window import Batch
 from sdk.runtime import survived
-
-logger = logging.getLogger(__name__)
 
 # The pause after an error that nobody expected, such as an answer that cannot be decoded.
 ERROR_PAUSE_S = 1.0
@@ -68,7 +65,7 @@ class Intake:
             )
             result = await pull_patiently(pull, window.next_offset, self._instance.backoff, str(queue.mq), _goes_on)
             queue.pulled_ms = self._clock.now_ms()
-            if window.is_closed:
+            if window.is_closed or queue.is_given_up:
                 return
             if result.messages:
                 self._take(queue, result)

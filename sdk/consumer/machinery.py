@@ -50,7 +50,7 @@ class Machinery:
         self.subscriptions = {} if settings.broadcast else {settings.retry_topic: SUB_ALL}
         self.counters = Counters()
         self.ready = Ready()
-        self.room = Room(settings)
+        self.room = Room(settings, clock)
         self.reader = Reader(client, replicas, settings.group)
         self._commits = Commits(client, replicas, settings.group)
         self._local = LocalOffsets(settings, OsFiles()) if settings.broadcast else None
@@ -67,7 +67,7 @@ class Machinery:
         )
         self._rebalance = Rebalance(client, settings, self.subscriptions, self.owning.owned, self.owning.change)
         self.member = PushMember(
-            settings, ";".join(client.instance.nameserver_addrs), clock.now_ms(), self.subscriptions,
+            settings, ";".join(client.instance.nameserver_addrs), clock, self.subscriptions,
             self.owning.owned, self._rebalance.soon, self.owning.reset,
         )  # fmt: skip
         self._rebalancing = trio.CancelScope()
@@ -76,9 +76,9 @@ class Machinery:
 
     async def start(self) -> None:
         """Join the group. InvalidArgument when the client or, with ``broadcast``, the machine has such a member."""
+        self._client.join_consumer(self._settings.group, self.member)
         if self._local is not None:
             await self._local.open()
-        self._client.join_consumer(self._settings.group, self.member)
         self._client.instance.tell_brokers()
         nursery = self._client.nursery
         await nursery.start(self.owning.run)

@@ -5,6 +5,7 @@ from math import inf
 
 import trio
 
+from mqcommon.clock import Clock
 from mqcommon.message.queue import MessageQueue
 from mqcommon.signal import Signal
 from sdk.consumer.settings import Settings
@@ -49,8 +50,9 @@ class OwnedQueue:
 class Room:
     """Counts the messages in memory of all queues, and says which queue may be pulled."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, clock: Clock) -> None:
         self._settings = settings
+        self._clock = clock
         self._queues: dict[MessageQueue, OwnedQueue] = {}
         self.messages = 0
         self.size_bytes = 0
@@ -103,13 +105,15 @@ class Room:
     def _emptied(self, batch: Batch) -> None:
         if batch.window.is_closed:
             return
+        queue = self._queues[batch.window.mq]
+        queue.consumed_ms = self._clock.now_ms()
         was_full = self._is_full()
         self.messages -= len(batch.done)
         self.size_bytes -= batch.size_bytes
         if was_full:
             self._wake_all()
         else:
-            self._queues[batch.window.mq].wake.set()
+            queue.wake.set()
 
     def _wake_all(self) -> None:
         for queue in self._queues.values():

@@ -111,7 +111,7 @@ class PushConsumer:
         await self._client.__aenter__()
         try:
             await self._machinery.start()
-        except InvalidArgument:
+        except BaseException:
             await self._client.__aexit__(None, None, None)
             raise
         return self

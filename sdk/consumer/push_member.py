@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 
 import trio
 
+from mqcommon.clock import Clock
 from mqcommon.errors import RequestRefused
 from mqcommon.message.message import MessageExt
 from mqcommon.message.queue import MessageQueue
@@ -25,14 +26,16 @@ class PushMember:
         self,
         settings: Settings,
         nameserver: str,
-        started_ms: int,
+        clock: Clock,
         subscriptions: Mapping[str, str],
         owned: Mapping[MessageQueue, OwnedQueue],
         members_changed: Callable[[], None],
         reset: Callable[[Mapping[MessageQueue, int]], None],
     ) -> None:
         self._settings = settings
-        self._started_ms = started_ms
+        self._clock = clock
+        # (topic, expression) → what heartbeats carry. Its version is the time when it was made: brokers ignore older.
+        self._data: dict[tuple[str, str], SubscriptionData] = {}
         self._subscriptions = subscriptions
         self._owned = owned
         self._members_changed = members_changed
@@ -43,7 +46,7 @@ class PushMember:
             "PROP_CONSUMEORDERLY": str(settings.orderly).lower(),
             "PROP_THREADPOOL_CORE_SIZE": str(settings.concurrency),
             "PROP_CLIENT_VERSION": "V5_3_3",
-            "PROP_CONSUMER_START_TIMESTAMP": str(started_ms),
+            "PROP_CONSUMER_START_TIMESTAMP": str(clock.now_ms()),
             "consumeConcurrentlyMaxSpan": str(settings.max_queue_messages),
             "consumeMessageBatchMaxSize": str(settings.batch_size),
             "maxReconsumeTimes": str(settings.max_reconsume_times),
@@ -92,10 +95,12 @@ class PushMember:
         return answer
 
     def _subscription_data(self) -> list[SubscriptionData]:
-        return [
-            parse_subscription(topic, expression, sub_version=self._started_ms)
-            for topic, expression in self._subscriptions.items()
-        ]
+        known, now_ms = self._data, self._clock.now_ms()
+        self._data = {
+            pair: known.get(pair) or parse_subscription(*pair, sub_version=now_ms)
+            for pair in self._subscriptions.items()
+        }
+        return list(self._data.values())
 
 
 def _queue_info(queue: OwnedQueue) -> ProcessQueueInfo:
@@ -108,4 +113,5 @@ def _queue_info(queue: OwnedQueue) -> ProcessQueueInfo:
         cached_msg_size_in_mib=window.size_bytes // _MIB,
         last_pull_timestamp=queue.pulled_ms,
         last_consume_timestamp=queue.consumed_ms,
+        locked=queue.locked_until > trio.current_time(),
     )

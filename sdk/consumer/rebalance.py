@@ -98,6 +98,8 @@ class Rebalance:
             return route.readable
         members = await self._members(route, asked)
         if members is None or instance.client_id not in members:
+            # Perhaps a broker has restarted: it gets a heartbeat now, unless it was sent one on this connection.
+            instance.tell_brokers()
             return None
         return self._settings.allocate(route.readable, sorted(members), instance.client_id)
 
