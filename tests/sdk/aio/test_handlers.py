@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sdk import Message, MessageExt, blocking
+from sdk import Message, MessageExt, MessageQueue, blocking
 from sdk.aio import Client, PushConsumer
 from sdk.consumer.outcome import ConsumeFrom, ConsumeResult, Later
 from sdk.testing import Cluster, cluster_fixture
@@ -77,6 +77,30 @@ def test_all_messages_are_handled_and_committed(cluster: Cluster, kind: str) -> 
 
     asyncio.run(use())
     assert committed(cluster, topic) == 700
+
+
+def test_orderly_handlers_get_each_queue_in_order(cluster: Cluster) -> None:
+    fill(cluster, "orderly", 60)
+
+    async def use() -> None:
+        seen, queues = Counted(62), dict[MessageQueue, list[int]]()
+        suspended = {b"7": 2}
+
+        async def handle(message: MessageExt) -> ConsumeResult | None:
+            await asyncio.sleep(0)
+            seen.add(message)
+            if suspended.get(message.body):
+                suspended[message.body] -= 1
+                return ConsumeResult.SUSPEND
+            queues.setdefault(message.queue, []).append(message.queue_offset)
+            return None
+
+        async with consumer_of(cluster.nameserver, "orderly", handler=handle, orderly=True, suspend_ms=1):
+            await seen.all.wait()
+        assert queues and all(offsets == list(range(len(offsets))) for offsets in queues.values())
+
+    asyncio.run(use())
+    assert committed(cluster, "orderly") == 60
 
 
 def test_as_many_handlers_run_at_once_as_it_says(cluster: Cluster) -> None:

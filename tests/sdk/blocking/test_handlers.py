@@ -63,6 +63,15 @@ def test_all_messages_are_handled_and_committed(cluster: Cluster) -> None:
     assert sorted(one.bodies) == sorted(batches.bodies) == sorted(b"%d" % number for number in range(700))
 
 
+def test_orderly_handlers_get_each_queue_in_order(cluster: Cluster) -> None:
+    fill(cluster, "orderly", 60, queues=1)
+    seen = Counted(60)
+    with consumer_of(cluster.nameserver, "orderly", handler=seen.add, orderly=True):
+        assert seen.all.wait(WAIT_S)
+    assert seen.bodies == [b"%d" % number for number in range(60)]
+    assert committed(cluster, "orderly") == 60 and not handler_threads()
+
+
 def test_handlers_run_side_by_side(cluster: Cluster) -> None:
     fill(cluster, "side", 3)
     together, seen = threading.Barrier(3), Counted(3)
