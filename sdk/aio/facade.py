@@ -23,7 +23,11 @@ class Facade(Generic[C]):
     async def __aenter__(self) -> Self:
         for handler in self._handlers:
             handler.bind()
-        await self._loop.open()
+        try:
+            await self._loop.open()
+        except BaseException:
+            await self._close_handlers()
+            raise
         return self
 
     async def __aexit__(
@@ -32,8 +36,11 @@ class Facade(Generic[C]):
         try:
             await self._loop.close()
         finally:
-            for handler in self._handlers:
-                await handler.close()
+            await self._close_handlers()
+
+    async def _close_handlers(self) -> None:
+        for handler in self._handlers:
+            await handler.close()
 
 
 def loop_of(nameserver: N | Facade[Client], make: Callable[[N | Client], AbstractAsyncContextManager[C]]) -> Portal[C]:

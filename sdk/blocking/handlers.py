@@ -130,7 +130,7 @@ class _Pool:
                 running[job] = None
                 try:
                     job.result = handler(job.calls[0])
-                except Exception as error:
+                except BaseException as error:  # also SystemExit: the thread goes on, and the message is not lost
                     job.error = error
                 job.was_called = True
                 del running[job]

@@ -6,6 +6,7 @@ both: reader.py replicas.py patience.py (pulls), commits.py offsets.py beginning
   member.py push_member.py (what brokers are told)
 PullConsumer: stream.py, batches of one queue; assigned.py share.py, what `poll` returns
 PushConsumer: rebalance.py allocate.py owning.py owned.py locks.py, which queues are this member's; local_offsets.py;
-  intake.py window.py ready.py, from pull to handler; calling.py workers.py orderly.py elsewhere.py stream_message.py,
-  handlers; outcome.py, their results; failures.py returns.py, what was not consumed; settings.py
+  intake.py window.py ready.py, from pull to handler; calling.py workers.py orderly.py elsewhere.py, handlers;
+  stream_message.py stream_elsewhere.py; outcome.py, their results; failures.py returns.py, what was not consumed;
+  settings.py
 """

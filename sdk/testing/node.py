@@ -85,8 +85,9 @@ class Node:
         copy = self.directory.with_name(f"{self.directory.name}.killed")
         life.die(lambda: shutil.copytree(self.directory, copy))
         self._join(life)
-        shutil.rmtree(self.directory)
-        copy.rename(self.directory)
+        if life.is_dead:  # else the copy failed, and `_end` raises why
+            shutil.rmtree(self.directory)
+            copy.rename(self.directory)
         self._end(life)
 
     def freeze(self) -> None:

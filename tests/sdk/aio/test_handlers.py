@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sdk import Message, MessageExt, blocking
+from sdk import Message, MessageExt, MessageQueue, blocking
 from sdk.aio import Client, PushConsumer
 from sdk.consumer.outcome import ConsumeFrom, ConsumeResult, Later
 from sdk.testing import Cluster, cluster_fixture
@@ -77,6 +77,30 @@ def test_all_messages_are_handled_and_committed(cluster: Cluster, kind: str) -> 
 
     asyncio.run(use())
     assert committed(cluster, topic) == 700
+
+
+def test_orderly_handlers_get_each_queue_in_order(cluster: Cluster) -> None:
+    fill(cluster, "orderly", 60)
+
+    async def use() -> None:
+        seen, queues = Counted(62), dict[MessageQueue, list[int]]()
+        suspended = {b"7": 2}
+
+        async def handle(message: MessageExt) -> ConsumeResult | None:
+            await asyncio.sleep(0)
+            seen.add(message)
+            if suspended.get(message.body):
+                suspended[message.body] -= 1
+                return ConsumeResult.SUSPEND
+            queues.setdefault(message.queue, []).append(message.queue_offset)
+            return None
+
+        async with consumer_of(cluster.nameserver, "orderly", handler=handle, orderly=True, suspend_ms=1):
+            await seen.all.wait()
+        assert queues and all(offsets == list(range(len(offsets))) for offsets in queues.values())
+
+    asyncio.run(use())
+    assert committed(cluster, "orderly") == 60
 
 
 def test_as_many_handlers_run_at_once_as_it_says(cluster: Cluster) -> None:
@@ -186,6 +210,35 @@ def test_a_handler_that_takes_too_long_is_cancelled(cluster: Cluster, caplog: py
     assert "has worked on message" in caplog.text
 
 
+@pytest.mark.parametrize("tasks", [False, True])
+def test_handlers_may_use_timeouts_groups_and_futures(cluster: Cluster, tasks: bool) -> None:
+    topic = f"rich-{tasks}"
+    fill(cluster, topic, 5, queues=1)
+
+    async def use() -> None:
+        loop, seen, raised = asyncio.get_running_loop(), Counted(5), []
+
+        def plain(message: MessageExt) -> "asyncio.Future[None]":
+            return loop.create_task(handle(message))
+
+        async def handle(message: MessageExt) -> None:
+            try:
+                async with asyncio.timeout(0.001):
+                    await loop.create_future()
+            except TimeoutError:
+                raised.append(message.body)
+            async with asyncio.TaskGroup() as group:
+                done = group.create_task(asyncio.sleep(0, message))
+            await asyncio.sleep(0)
+            seen.add(await done)
+
+        async with consumer_of(cluster.nameserver, topic, handler=plain if tasks else handle):
+            await seen.all.wait()
+        assert sorted(raised) == sorted(seen.bodies) == [b"%d" % number for number in range(5)]
+
+    asyncio.run(use())
+
+
 def test_handlers_have_the_context_of_the_program(cluster: Cluster) -> None:
     fill(cluster, "context", 1)
     tenant = contextvars.ContextVar("tenant", default="nobody")
@@ -222,6 +275,20 @@ def test_a_handler_may_send_with_the_same_client(cluster: Cluster) -> None:
             ):
                 await seen.all.wait()
             assert sorted(seen.bodies) == [b"0", b"1", b"2"]
+
+    asyncio.run(use())
+
+
+def test_a_cancelled_opening_leaves_no_task(cluster: Cluster) -> None:
+    async def use() -> None:
+        consumer = consumer_of(cluster.nameserver, "unopened", handler=lambda message: None)
+        before = asyncio.all_tasks()
+        opening = asyncio.create_task(consumer.__aenter__())
+        await asyncio.sleep(0)
+        opening.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+        assert asyncio.all_tasks() == before
 
     asyncio.run(use())
 

@@ -63,6 +63,15 @@ def test_all_messages_are_handled_and_committed(cluster: Cluster) -> None:
     assert sorted(one.bodies) == sorted(batches.bodies) == sorted(b"%d" % number for number in range(700))
 
 
+def test_orderly_handlers_get_each_queue_in_order(cluster: Cluster) -> None:
+    fill(cluster, "orderly", 60, queues=1)
+    seen = Counted(60)
+    with consumer_of(cluster.nameserver, "orderly", handler=seen.add, orderly=True):
+        assert seen.all.wait(WAIT_S)
+    assert seen.bodies == [b"%d" % number for number in range(60)]
+    assert committed(cluster, "orderly") == 60 and not handler_threads()
+
+
 def test_handlers_run_side_by_side(cluster: Cluster) -> None:
     fill(cluster, "side", 3)
     together, seen = threading.Barrier(3), Counted(3)
@@ -118,11 +127,12 @@ def test_a_handler_that_raises_is_logged(cluster: Cluster, caplog: pytest.LogCap
 
     def handle(message: MessageExt) -> None:
         seen.add(message)
-        raise ZeroDivisionError
+        raise SystemExit if message.body == b"0" else ZeroDivisionError
 
     with consumer_of(cluster.nameserver, "raising", handler=handle):
         assert seen.all.wait(WAIT_S)
-    assert caplog.text.count("the handler failed with message") >= 2 and "ZeroDivisionError" in caplog.text
+    assert caplog.text.count("the handler failed with message") >= 2
+    assert "ZeroDivisionError" in caplog.text and "SystemExit" in caplog.text
 
 
 def test_mistakes_are_told(cluster: Cluster) -> None:

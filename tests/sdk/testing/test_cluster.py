@@ -119,6 +119,19 @@ def test_a_kill_flushes_nothing_and_a_stop_does(caplog: pytest.LogCaptureFixture
         assert "recovered after a crash" in caplog.text
 
 
+def test_a_kill_that_fails_keeps_the_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError("no space left")
+
+    with Cluster() as cluster:
+        (broker,) = cluster.brokers
+        with monkeypatch.context() as patch, pytest.raises(OSError, match="no space left"):
+            patch.setattr("shutil.copytree", full)
+            broker.kill()
+        assert (broker.directory / "commitlog").exists() or (broker.directory / "config").exists()
+        broker.start()
+
+
 def test_a_frozen_broker_answers_nothing_until_it_thaws() -> None:
     with Cluster() as cluster, blocking.Producer(cluster.nameserver, send_timeout_ms=60_000) as producer:
         cluster.create_topic("orders")
