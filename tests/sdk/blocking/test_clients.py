@@ -128,7 +128,11 @@ def test_a_bad_address_is_told_where_it_was_given() -> None:
 
 
 # Under a heading "used by ...": not for users.
-INSIDE = {"Producer": ("now_ms", "new_keys", "route_of"), "PushConsumer": ("take",)}
+INSIDE = {
+    "Producer": ("now_ms", "new_keys", "route_of"),
+    "PullConsumer": ("wait_for_poll", "finish_poll"),
+    "PushConsumer": ("take",),
+}
 
 
 @pytest.mark.parametrize("name", blocking.__all__)
