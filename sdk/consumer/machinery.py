@@ -112,11 +112,17 @@ class Machinery:
 
     async def next_message(self) -> StreamMessage:
         """The next message of a stream; StopAsyncIteration when the consumer stops."""
-        ready = self.ready
-        while not ready.batches:
+        while (message := self.ready_message()) is None:
             if self._is_stopping:
                 raise StopAsyncIteration
-            await ready.wait()
+            await self.ready.wait()
+        return message
+
+    def ready_message(self) -> StreamMessage | None:
+        """The next message of a stream, if there is one already."""
+        ready = self.ready
+        if not ready.batches:
+            return None
         batch = ready.batches[0]
         number = batch.taken
         batch.taken = number + 1

@@ -145,11 +145,11 @@ class PushConsumer:
     async def take(self, most: Count) -> list[StreamMessage]:
         """Wait for the next message; with it those that can be had without waiting. None at the end."""
         taken: list[StreamMessage] = []
-        while not taken or (self._machinery.ready.batches and len(taken) < most):
-            message = await anext(self, None)
-            if message is None:
-                break
+        message = await anext(self, None)
+        while message is not None:
             taken.append(message)
+            # Not by another wait: somebody else may take the last message meanwhile, and these would wait for the next.
+            message = self._machinery.ready_message() if len(taken) < most else None
         return taken
 
     # --- subscriptions
