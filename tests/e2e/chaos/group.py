@@ -29,6 +29,7 @@ class Group:
         self._processes: list[subprocess.Popen[bytes]] = []
         self._started_ns: list[int] = []
         self._killed: set[int] = set()
+        self._told: set[int] = set()
 
     # --- processes
 
@@ -67,7 +68,9 @@ class Group:
 
     async def stop(self, numbers: Iterable[int] = ()) -> None:
         """SIGTERM; they finish what they have begun, commit and leave. Without ``numbers`` all of them."""
-        processes = [self._processes[number] for number in numbers or self.running]
+        told = list(numbers) or self.running
+        self._told.update(told)
+        processes = [self._processes[number] for number in told]
         for process in processes:
             process.send_signal(signal.SIGTERM)
         await until(lambda: all(p.poll() is not None for p in processes), "consumers stop", STOP_TIMEOUT_S)
@@ -77,8 +80,12 @@ class Group:
         return [
             f"consumer {number} of {self.name} ended with {process.returncode}:\n{self.log(number)[-3000:]}"
             for number, process in enumerate(self._processes)
-            if number not in self._killed and process.poll()
+            if number not in self._killed and process.poll() and not self._was_early(number)
         ]
+
+    def _was_early(self, number: int) -> bool:
+        """Whether it was stopped before it handled signals."""
+        return number in self._told and self._processes[number].returncode == -signal.SIGTERM
 
     def log(self, number: int) -> str:
         return self._path(number).with_suffix(".log").read_text("utf-8", errors="replace")
