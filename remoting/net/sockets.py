@@ -32,7 +32,7 @@ class OpenSockets:
     def __init__(self) -> None:
         self._connections: weakref.WeakSet[trio.socket.SocketType] = weakref.WeakSet()
         self._listeners: weakref.WeakSet[trio.socket.SocketType] = weakref.WeakSet()
-        self._far: socket.socket | None = None
+        self._far: list[socket.socket] = []
         _OPEN_SOCKETS.set(self)
 
     def add(self, opened: trio.socket.SocketType, *, listens: bool) -> None:
@@ -46,7 +46,8 @@ class OpenSockets:
         the end of the process would, and no task sees an error that a killed process could not have seen.
         """
         # The far end stays open: else the near one would read the end of a stream.
-        near, self._far = socket.socketpair()
+        near, far = socket.socketpair()
+        self._far.append(far)
         with near, socket.socket() as nobody:
             nobody.bind(("127.0.0.1", 0))
             nobody.listen()
@@ -58,8 +59,8 @@ class OpenSockets:
 
     def close(self) -> None:
         """Call it when the loop has ended."""
-        if self._far is not None:
-            self._far.close()
+        for far in self._far:
+            far.close()
 
 
 _OPEN_SOCKETS: "trio.lowlevel.RunVar[OpenSockets | None]" = trio.lowlevel.RunVar("open sockets", None)
