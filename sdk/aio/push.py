@@ -60,7 +60,7 @@ class PushConsumer(Facade[TrioPushConsumer]):
         pull_count: Count = PULL_COUNT,
         pull_bytes: Count = PULL_BYTES,
         wait_ms: NotNegative = WAIT_MS,
-        commit_interval_ms: Milliseconds = 5000,
+        commit_interval_ms: Milliseconds = 1000,
         stop_timeout_ms: Milliseconds = 30000,
         instance_name: str = "DEFAULT",
         local_offsets_dir: str | None = None,

@@ -25,6 +25,9 @@ logger = logging.getLogger(__name__)
 
 # How many queues are taken or given up side by side.
 AT_ONCE = 16
+# How long a queue's former owner is given to commit its last offset, before that is read. What it has not committed by
+# then comes again.
+TAKE_OVER_S = 0.2
 
 
 class Owning:
@@ -69,8 +72,11 @@ class Owning:
                 await self._locks.renew_often(lambda: [*self.owned.values(), *self._leaving.values()])
             await trio.sleep_forever()
 
-    async def change(self, wanted: Mapping[MessageQueue, str]) -> bool:
-        """Own exactly the queues ``wanted``. Returns whether that is so now; a queue may be unreadable or locked."""
+    async def change(self, wanted: Mapping[MessageQueue, str], is_shared: bool) -> bool:
+        """Own exactly the queues ``wanted``. Returns whether that is so now; a queue may be unreadable or locked.
+
+        ``is_shared``: another member may have had them until now. It hears of the change when this one does.
+        """
         self._forget_absent(wanted)
         given_up = [mq for mq in self.owned if mq not in wanted]
         taken = [mq for mq in wanted if mq not in self.owned]
@@ -81,6 +87,8 @@ class Owning:
             for mq in given_up:
                 # The handler of an orderly queue may need long to finish.
                 (self._nursery if self._settings.orderly else nursery).start_soon(self._give_up, self.owned.pop(mq))
+        if taken and is_shared and self._locks is None:
+            await trio.sleep(TAKE_OVER_S)
         async with trio.open_nursery() as nursery:
             for mq in taken:
                 nursery.start_soon(self._take, mq, wanted[mq])

@@ -66,7 +66,7 @@ class PushConsumer:
         pull_count: Count = PULL_COUNT,
         pull_bytes: Count = PULL_BYTES,
         wait_ms: NotNegative = WAIT_MS,
-        commit_interval_ms: Milliseconds = 5_000,
+        commit_interval_ms: Milliseconds = 1_000,
         stop_timeout_ms: Milliseconds = 30_000,
         instance_name: str = "DEFAULT",
         local_offsets_dir: str | None = None,

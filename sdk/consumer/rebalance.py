@@ -27,13 +27,14 @@ INTERVAL_S = 20.0
 AGAIN_S = 0.25
 LONGEST_AGAIN_S = 4.0
 
-Change = Callable[[Mapping[MessageQueue, str]], Awaitable[bool]]
+Change = Callable[[Mapping[MessageQueue, str], bool], Awaitable[bool]]
 
 
 class Rebalance:
     """Decides which queues are this member's and calls ``change`` with them: queue → expression.
 
-    ``change`` returns whether everything is as wanted. ``owned`` are the present queues, ``subscriptions`` the topics.
+    Its second argument says whether the group has other members. ``change`` returns whether everything is as wanted.
+    ``owned`` are the present queues, ``subscriptions`` the topics.
     """
 
     def __init__(
@@ -80,7 +81,8 @@ class Rebalance:
                 is_settled = False
                 queues = [mq for mq in self._owned if mq.topic == topic]
             wanted.update(dict.fromkeys(queues, expression))
-        return await self._change(wanted) and is_settled
+        is_shared = any(members is not None and len(members) > 1 for members in asked.values())
+        return await self._change(wanted, is_shared) and is_settled
 
     async def _queues(self, topic: str, asked: dict[str, list[str] | None]) -> Sequence[MessageQueue] | None:
         """This member's queues of the topic; None when that cannot be found out now."""

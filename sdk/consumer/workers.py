@@ -1,7 +1,8 @@
 """Concurrent consumption: a number of tasks, each with one handler that runs at a time.
 
 A task goes on to the next message without a switch of tasks when its handler did not wait, which is most of the speed
-of short handlers. It lets others run every TURN_S. When a handler waits, another task takes the next message.
+of short handlers. It lets others run every TURN_S. When a handler waits, another task takes the next message. Only then:
+if all tasks took turns, everything else in the event loop would wait for all of them.
 """
 
 import logging
@@ -28,11 +29,13 @@ _SUCCESS = ConsumeResult.SUCCESS
 class _Worker:
     """One task. ``batch`` and the numbers say what its handler works on; ``served`` counts its calls."""
 
-    __slots__ = ("batch", "end", "scope", "seen", "seen_at", "served", "start")
+    __slots__ = ("batch", "end", "is_in_turn", "scope", "seen", "seen_at", "served", "start")
 
     def __init__(self) -> None:
         self.scope = trio.CancelScope()
         self.batch: Takable | None = None
+        # To others that means that its handler waits.
+        self.is_in_turn = False
         self.start = 0
         self.end = 0
         self.served = 0
@@ -54,6 +57,8 @@ class Workers:
         self._failures = failures
         self._counters = counters
         self._stopping = False
+        # The task that goes on with the next message; another one takes its place when its handler waits.
+        self._leader: _Worker | None = None
         self._workers = [_Worker() for _ in range(settings.concurrency)]
         self._is_single = settings.handler is not None
         self._handler: Callable[[Any], Any] = settings.handler or settings.batch_handler or _no_handler
@@ -79,13 +84,25 @@ class Workers:
             # Cancelled when a handler takes too long; the task goes on with the next message.
             with trio.CancelScope() as worker.scope:
                 while not self._stopping:
-                    if ready.batches:
-                        # If a handler waits, there should be somebody for the next message.
+                    if ready.batches and self._may_lead(worker):
+                        # It looks whether the handler waits, when this task stops for whatever reason.
                         ready.wake()
-                        await self._turn(worker)
+                        worker.is_in_turn = True
+                        try:
+                            await self._turn(worker)
+                        finally:
+                            worker.is_in_turn = False
                         await trio.lowlevel.checkpoint()
                     else:
+                        if self._leader is worker:
+                            self._leader = None
                         await ready.wait()
+
+    def _may_lead(self, worker: _Worker) -> bool:
+        leader = self._leader
+        if leader is None or leader.is_in_turn:
+            self._leader = worker
+        return self._leader is worker
 
     async def _turn(self, worker: _Worker) -> None:
         """Handle messages until there are no more, or the turn is over."""

@@ -84,8 +84,8 @@ def unexplained(members: Sequence[Member], looks: Iterable[Look], kills_ns: dict
 def out_of_order(members: Sequence[Member], kills_ns: dict[str, list[int]]) -> list[str]:
     """Deliveries of an orderly group that skip a message of their queue, or go back without a reason.
 
-    A queue may go back with a new consumer or after a kill of its broker, which forgets locks; the message that came
-    last may come again.
+    A queue may go back with a new consumer or after a kill of its broker, which forgets locks and perhaps the last
+    commit; the message that came last may come again.
     """
     rows = sorted((got, number) for number, member in enumerate(members) for got in member.deliveries)
     reached: dict[Queue, int] = {}
@@ -98,7 +98,7 @@ def out_of_order(members: Sequence[Member], kills_ns: dict[str, list[int]]) -> l
         if got.queue_offset > end:
             found.append(f"{got}: the queue's message {end} has not come yet")
         who, before = last.get(got.queue, (number, got))
-        killed = any(before.at_ns < kill < got.at_ns for kill in kills_ns.get(got.broker_name, ()))
+        killed = any(before.at_ns - LOSS_NS < kill < got.at_ns for kill in kills_ns.get(got.broker_name, ()))
         if who == number and not killed and got.queue_offset < before.queue_offset:
             found.append(f"{got}: it came after {before}, to the same consumer")
         reached[got.queue] = max(end, got.queue_offset + 1)

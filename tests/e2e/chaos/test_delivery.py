@@ -37,3 +37,4 @@ def test_a_skipped_message_and_a_step_back_are_found() -> None:
     back = Member(0, [got(1, 0), got(2, 1), got(4, 0)])
     assert len(out_of_order([back], {})) == 1
     assert out_of_order([back], {"b": [3]}) == []
+    assert len(out_of_order([back], {"b": [2 - LOSS_NS]})) == 1
