@@ -38,6 +38,7 @@ PURE = (
     *("broker/replication/admission.py", "broker/replication/frames.py", "broker/replication/session.py"),
     *("broker/replication/hello.py", "broker/replication/role.py"),
     *("broker/replication/link.py", "broker/replication/members.py"),
+    *("sdk/consumer/allocate.py", "sdk/consumer/window.py"),
 )
 PURE_OURS = (
     "mqcommon.addresses",
