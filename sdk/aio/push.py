@@ -23,13 +23,16 @@ from sdk.consumer.push import (
 )
 from sdk.consumer.push import PushConsumer as TrioPushConsumer
 from sdk.endpoint import DEFAULT_TIMEOUT_MS
+from sdk.nameserver_source import NameServerSource
+from sdk.namespaces import Namespace
 
 
 class PushConsumer(Facade[TrioPushConsumer]):
     """``async with PushConsumer("127.0.0.1:9876", group="g", subscriptions={"orders": "*"}, handler=handle): ...``
 
-    ``nameserver`` is ``host:port;host:port`` or a shared `Client`, by default $NAMESRV_ADDR. ``subscriptions`` maps
-    topics to the tags to read: ``"*"`` or ``"A || B"``. See docs/consumers.md for the other arguments.
+    ``nameserver`` says where the NameServers are, or is a shared `Client`; by default $NAMESRV_ADDR. ``subscriptions``
+    maps topics to the tags to read: ``"*"`` or ``"A || B"``. Names are in ``namespace``, by default that of the
+    `Client`. See docs/consumers.md for the other arguments.
 
     Handlers are coroutine functions, or plain ones that do not block; they run in the loop that opens the consumer. A
     ``strategy`` that is a function is called in the client's thread.
@@ -37,7 +40,7 @@ class PushConsumer(Facade[TrioPushConsumer]):
 
     def __init__(
         self,
-        nameserver: str | Client | None = None,
+        nameserver: NameServerSource | Client | None = None,
         *,
         group: GroupName,
         subscriptions: Mapping[str, str],
@@ -65,6 +68,7 @@ class PushConsumer(Facade[TrioPushConsumer]):
         instance_name: str = "DEFAULT",
         local_offsets_dir: str | None = None,
         timeout_ms: Milliseconds = DEFAULT_TIMEOUT_MS,
+        namespace: Namespace = "",
     ) -> None:
         handler_elsewhere = elsewhere(handler)
         batch_handler_elsewhere = elsewhere(batch_handler)
@@ -99,6 +103,7 @@ class PushConsumer(Facade[TrioPushConsumer]):
                     instance_name=instance_name,
                     local_offsets_dir=local_offsets_dir,
                     timeout_ms=timeout_ms,
+                    namespace=namespace,
                 ),
             ),
             handler_elsewhere,

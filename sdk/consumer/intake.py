@@ -8,7 +8,6 @@ import trio
 from mqcommon.clock import Clock
 from mqcommon.message.message import MessageExt
 from mqcommon.message.properties import RETRY_TOPIC
-from sdk.client import ClientInstance
 from sdk.consumer.failures import Counters
 from sdk.consumer.owned import OwnedQueue, Room
 from sdk.consumer.patience import pull_patiently
@@ -17,6 +16,7 @@ from sdk.consumer.result import PullResult
 from sdk.consumer.settings import Settings
 from sdk.consumer.window import Batch
 from sdk.runtime import survived
+from sdk.shared import ClientHandle
 
 # The pause after an error that nobody expected, such as an answer that cannot be decoded.
 ERROR_PAUSE_S = 1.0
@@ -28,7 +28,7 @@ class Intake:
     def __init__(
         self,
         settings: Settings,
-        instance: ClientInstance,
+        client: ClientHandle,
         reader: Reader,
         room: Room,
         counters: Counters,
@@ -36,7 +36,8 @@ class Intake:
         put: Callable[[Batch], None],
     ) -> None:
         self._settings = settings
-        self._instance = instance
+        self._instance = client.instance
+        self._names = client.names
         self._reader = reader
         self._room = room
         self._counters = counters
@@ -77,6 +78,9 @@ class Intake:
         if queue.mq.topic == self._settings.retry_topic:
             for message in messages:
                 _show_real_topic(message)
+        if self._names.namespace:
+            for message in messages:
+                message.show_topic(self._names.plain(message.topic))
         batch = queue.window.add(messages, result.next_offset, messages[0].held_bytes)
         self._room.added(batch)
         self._counters.pulled += len(messages)

@@ -16,9 +16,11 @@ from sdk.checked import Count, GroupName, Milliseconds, NotNegative, TopicName, 
 from sdk.consumer.allocate import Strategy
 from sdk.consumer.machinery import Machinery
 from sdk.consumer.outcome import BatchHandler, ConsumeFrom, Handler
-from sdk.consumer.settings import Settings
+from sdk.consumer.settings import Settings, in_namespace
 from sdk.consumer.stream_message import StreamMessage
 from sdk.endpoint import DEFAULT_TIMEOUT_MS
+from sdk.nameserver_source import NameServerSource
+from sdk.namespaces import Namespace
 from sdk.runtime import FORKS, survived
 from sdk.shared import Client, ClientHandle
 
@@ -37,13 +39,14 @@ YIELD_EVERY = 64
 class PushConsumer:
     """``async with PushConsumer("127.0.0.1:9876", group="g", subscriptions={"orders": "*"}, handler=handle): ...``
 
-    ``nameserver`` is ``host:port;host:port`` or a shared `Client`, by default $NAMESRV_ADDR. ``subscriptions`` maps
-    topics to the tags to read: ``"*"`` or ``"A || B"``. See docs/consumers.md for the other arguments.
+    ``nameserver`` says where the NameServers are, or is a shared `Client`; by default $NAMESRV_ADDR. ``subscriptions``
+    maps topics to the tags to read: ``"*"`` or ``"A || B"``. Names are in ``namespace``, by default that of the
+    `Client`. See docs/consumers.md for the other arguments.
     """
 
     def __init__(
         self,
-        nameserver: str | Client | None = None,
+        nameserver: NameServerSource | Client | None = None,
         *,
         group: GroupName,
         subscriptions: Mapping[str, str],
@@ -71,10 +74,13 @@ class PushConsumer:
         instance_name: str = "DEFAULT",
         local_offsets_dir: str | None = None,
         timeout_ms: Milliseconds = DEFAULT_TIMEOUT_MS,
+        namespace: Namespace = "",
     ) -> None:
         self.group = group
+        self._client = ClientHandle(nameserver, timeout_ms=timeout_ms, namespace=namespace)
+        self._names = names = self._client.names
         self._settings = Settings(
-            group=group,
+            group=names.group(group),
             handler=handler,
             batch_handler=batch_handler,
             batch_size=batch_size,
@@ -83,7 +89,7 @@ class PushConsumer:
             broadcast=broadcast,
             consume_from=consume_from,
             consume_timestamp_ms=consume_timestamp_ms,
-            strategy=strategy,
+            strategy=in_namespace(strategy, names),
             max_reconsume_times=max_reconsume_times,
             consume_timeout_ms=consume_timeout_ms,
             suspend_ms=suspend_ms,
@@ -99,7 +105,6 @@ class PushConsumer:
             instance_name=instance_name,
             local_offsets_dir=local_offsets_dir,
         )
-        self._client = ClientHandle(nameserver, timeout_ms=timeout_ms)
         self._machinery = Machinery(self._client, self._settings)
         for topic, expression in subscriptions.items():
             self._note(topic, expression)
@@ -163,28 +168,32 @@ class PushConsumer:
     async def unsubscribe(self, topic: TopicName) -> None:
         """Do not read ``topic`` any more; messages that no handler has taken yet are left to others."""
         self._client.check_open()
+        topic = self._names.topic(topic)
         if topic != self._settings.retry_topic and self._machinery.subscriptions.pop(topic, None) is not None:
             self._machinery.subscriptions_changed()
 
     async def pause(self, what: str | Sequence[MessageQueue]) -> None:
         """Do not pull a topic, or some queues, until `resume`. Messages in memory still go to the handler."""
-        self._machinery.owning.set_paused(_listed(what), paused=True)
+        self._machinery.owning.set_paused(self._listed(what), paused=True)
 
     async def resume(self, what: str | Sequence[MessageQueue]) -> None:
         """Pull a topic, or some queues, again."""
-        self._machinery.owning.set_paused(_listed(what), paused=False)
+        self._machinery.owning.set_paused(self._listed(what), paused=False)
 
     def _note(self, topic: str, expression: str) -> None:
         check_topic_name("a topic of subscriptions", topic)
         self._machinery.reader.tags_of(expression)  # raises if the expression is invalid
-        self._machinery.subscriptions[topic] = expression
+        self._machinery.subscriptions[self._names.topic(topic)] = expression
+
+    def _listed(self, what: str | Sequence[MessageQueue]) -> list[str | MessageQueue]:
+        return [self._names.topic(what)] if isinstance(what, str) else [self._names.queue(mq) for mq in what]
 
     # --- what users look at
 
     @property
     def queues(self) -> list[MessageQueue]:
         """The queues that are this member's now, sorted."""
-        return sorted(self._machinery.owning.owned)
+        return sorted(map(self._names.plain_queue, self._machinery.owning.owned))
 
     @property
     def pulled(self) -> int:
@@ -205,7 +214,3 @@ class PushConsumer:
     def cached(self) -> int:
         """How many messages are in memory: pulled, and not consumed yet."""
         return self._machinery.room.messages
-
-
-def _listed(what: str | Sequence[MessageQueue]) -> Sequence[str | MessageQueue]:
-    return [what] if isinstance(what, str) else what

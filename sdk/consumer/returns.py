@@ -49,7 +49,7 @@ class Returns:
             await self._replicas.ask_master(
                 mq,
                 lambda at: broker_api.send_back(
-                    at, self._group, message.physical_offset, message.msg_id, message.topic, delay_level,
+                    at, self._group, message.physical_offset, message.msg_id, self._topic_of(message), delay_level,
                     self._max_reconsume_times,
                 ),
             )  # fmt: skip
@@ -64,6 +64,9 @@ class Returns:
             return False
         return True
 
+    def _topic_of(self, message: MessageExt) -> str:
+        return self._client.names.topic(message.topic)
+
     async def _resend(self, message: MessageExt, delay_level: int) -> None:
         """Send the message to the retry topic. The broker makes a dead letter of it after too many failures."""
         times = message.reconsume_times
@@ -71,7 +74,7 @@ class Returns:
         level = delay_level if delay_level > 0 else min(FIRST_RETRY_LEVEL + times, DELAY_LEVELS)
         properties = dict(message.properties)
         properties.setdefault(ORIGIN_MESSAGE_ID, message.msg_id)
-        properties[RETRY_TOPIC] = message.topic
+        properties[RETRY_TOPIC] = self._topic_of(message)
         properties[DELAY] = str(level)
         header = SendMessageRequestHeader(
             INNER_PRODUCER, self._retry_topic, DEFAULT_TOPIC, AUTO_CREATE_TOPIC_QUEUES, 0, 0, self._clock.now_ms(),

@@ -10,6 +10,7 @@ from mqcommon.names import retry_topic
 from sdk.consumer.allocate import STRATEGIES, Strategy, fixed
 from sdk.consumer.beginning import check_timestamp
 from sdk.consumer.outcome import BatchHandler, ConsumeFrom, Handler
+from sdk.namespaces import Names
 
 DEFAULT_OFFSETS_DIR = "~/.rocketmq_offsets"
 
@@ -78,3 +79,18 @@ class Settings:
     def offsets_dir(self) -> Path:
         """Where broadcasting keeps its offsets."""
         return Path(self.local_offsets_dir or DEFAULT_OFFSETS_DIR).expanduser()
+
+
+def in_namespace(
+    strategy: str | Sequence[MessageQueue] | Strategy, names: Names
+) -> str | Sequence[MessageQueue] | Strategy:
+    """``strategy``, which knows plain names, for queues with the names of servers."""
+    if not names.namespace or isinstance(strategy, str):
+        return strategy
+    if not callable(strategy):
+        return [names.queue(mq) for mq in strategy]
+
+    def share(queues: Sequence[MessageQueue], clients: Sequence[str], client: str) -> list[MessageQueue]:
+        return [names.queue(mq) for mq in strategy([names.plain_queue(mq) for mq in queues], clients, client)]
+
+    return share

@@ -1,8 +1,8 @@
 """Concurrent consumption: a number of tasks, each with one handler that runs at a time.
 
 A task goes on to the next message without a switch of tasks when its handler did not wait, which is most of the speed
-of short handlers. It lets others run every TURN_S. When a handler waits, another task takes the next message. Only then:
-if all tasks took turns, everything else in the event loop would wait for all of them.
+of short handlers. It lets others run every TURN_S. Another task takes the next message when a handler waits, and only
+then: if all tasks took turns, everything else in the event loop would wait for all of them.
 """
 
 import logging

@@ -1,4 +1,4 @@
-"""PullConsumer against a NameServer and a broker of ours, in this process, over real sockets."""
+"""Consumers against a NameServer and a broker of ours, in this process, over real sockets."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -14,7 +14,7 @@ from mqcommon.message.message import Message, MessageExt, decode_messages
 from mqcommon.message.queue import MessageQueue
 from remoting.protocol.bodies.connections import Connection
 from remoting.protocol.bodies.topic import TopicConfig
-from sdk import Admin, Client, ConsumeFrom, Producer, PullConsumer, PullStatus, blocking
+from sdk import Admin, Client, ConsumeFrom, ConsumeResult, Producer, PullConsumer, PullStatus, PushConsumer, blocking
 from tests.namesrv.peer import serve
 
 
@@ -33,6 +33,7 @@ async def nameserver(nursery: trio.Nursery, tmp_path: Path) -> AsyncIterator[str
         mapped_file_size_consume_queue=20 * 1000,
         max_hash_slot_num=1000,
         max_index_num=4000,
+        message_delay_level="1s",
     )
     broker = Broker(options)
     addr = await nursery.start(broker.run)
@@ -291,3 +292,35 @@ async def test_a_namespace_keeps_its_topics_and_groups_apart(nameserver: str) ->
         assert (await admin.query_by_unique_key("t", result.msg_id))[0].topic == "prod%t"
         assert list((await admin.consume_stats("shop")).offset_table) == [raw.queue]
         assert await connections(admin, "shop")
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_member_of_a_group_in_a_namespace(nameserver: str, fails: bool) -> None:
+    topic, seen = f"pushed-{fails}".lower(), []
+    done = trio.Event()
+
+    def handle(message: MessageExt) -> ConsumeResult:
+        seen.append((message.topic, message.queue.topic, message.reconsume_times))
+        if fails and message.reconsume_times == 0:
+            return ConsumeResult.LATER
+        done.set()
+        return ConsumeResult.SUCCESS
+
+    async with Client(nameserver, namespace="dev") as client, Producer(client) as producer, Admin(client) as admin:
+        (addr,) = await admin.brokers_of_cluster("DefaultCluster")
+        await admin.create_topic(addr, TopicConfig(topic, 1, 1))
+        with trio.fail_after(10):
+            while not await known(admin, topic):
+                pass
+        await producer.send(Message(topic, b"x"))
+        async with PushConsumer(
+            client, group="pushed", subscriptions={topic: "*"}, handler=handle, consume_from=ConsumeFrom.FIRST_OFFSET
+        ) as consumer:
+            with trio.fail_after(60):
+                await done.wait()
+            assert MessageQueue(topic, "broker-a", 0) in consumer.queues
+            await consumer.pause(topic)
+            await consumer.unsubscribe(topic)
+        groups = await admin.all_groups(addr)
+    assert [each[0] for each in seen] == [topic] * (1 + fails)
+    assert "dev%pushed" in groups.subscription_group_table
