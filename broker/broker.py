@@ -179,4 +179,5 @@ def store_options(options: BrokerOptions) -> StoreOptions:
         index_slots=options.max_hash_slot_num,
         index_capacity=options.max_index_num,
         index_enabled=options.message_index_enable,
+        delay_levels=options.delay_levels,
     )

@@ -63,7 +63,7 @@ _KEYS = """
     maxConsumeQueueScan maxDelayTime maxErrorRateOfBloomFilter maxFilterMessageSize
     maxLmqConsumeQueueNum maxMsgsNumBatch maxOffsetMapSize maxPopPollingSize maxReconnectIntervalTimeSeconds
     maxRecoveryCommitlogFiles maxSlaveResendLength maxStatsIdleTimeInMinutes maxTopicLength
-    memTableFlushIntervalMs messageDelayLevel messageIndexSafe messageStorePlugIn
+    memTableFlushIntervalMs messageIndexSafe messageStorePlugIn
     metricGrpcExporterIntervalInMills metricGrpcExporterTimeOutInMills metricLoggingExporterIntervalInMills
     metricsExporterType metricsGrpcExporterHeader metricsGrpcExporterTarget metricsInDelta metricsLabel
     metricsOtelCardinalityLimit metricsPromExporterHost metricsPromExporterPort migrateAuthFromV1Enabled
@@ -101,7 +101,7 @@ _KEYS = """
     transactionCheckInterval transactionCheckMax transactionMetricFlushInterval transactionOpBatchInterval
     transactionOpMsgMaxSize transactionTimeOut transferMsgByHeap transientStorePoolEnable
     transientStorePoolSize travelCqFileNumWhenGetMessage updateNameServerAddrPeriod useABSLock
-    useEpollNativeSelector usePIDColdCtrStrategy useReentrantLockWhenPutMessage useServerSideResetOffset
+    useEpollNativeSelector usePIDColdCtrStrategy useReentrantLockWhenPutMessage
     useStaticSubscription validateSystemTopicWhenUpdateTopic waitTimeMillsInAckQueue
     waitTimeMillsInAdminBrokerQueue waitTimeMillsInHeartbeatQueue waitTimeMillsInLitePullQueue
     waitTimeMillsInPullQueue waitTimeMillsInSendQueue waitTimeMillsInTransactionQueue wakeCommitWhenPutMessage

@@ -12,9 +12,10 @@ from typing import ClassVar
 
 from broker.ignored_keys import IGNORED_KEYS
 from broker.missing_features import CONFIG_VERSION, STORE_TYPE, refuse_missing
+from broker.option_checks import check_texts
+from broker.store.queue.delay_levels import DEFAULT_LEVELS, DelayLevels
 from broker.store.queue.entry import ENTRY_BYTES
 from broker.store.retention import HOUR_MS, RetentionRules, delete_hours
-from mqcommon.addresses import is_address
 from mqcommon.errors import ConfigError
 from mqcommon.options import option
 
@@ -106,6 +107,7 @@ class BrokerOptions:
     forward_timeout: int = option(
         3_000, "how long a client may take to answer a forwarded request", unit="ms", minimum=1, mutable=True
     )
+    use_server_side_reset_offset: bool = option(True, "resets offsets here; else clients are told to", mutable=True)
 
     # --- store
     store_path_root_dir: str = option("~/store", "directory of messages and metadata")
@@ -285,6 +287,11 @@ class BrokerOptions:
     )
     default_query_max_num: int = option(32, "most messages that a query by unique key returns", minimum=1, mutable=True)
 
+    # --- delayed messages
+    message_delay_level: str = option(
+        DEFAULT_LEVELS, "how long messages of each delay level wait, level 1 first; units: s, m, h, d"
+    )
+
     # --- not yet: refused when switched on
     acl_enable: bool = option(False, "not supported yet: must be false")
     authentication_enabled: bool = option(False, "not supported yet: must be false")
@@ -315,19 +322,12 @@ class BrokerOptions:
             )
         if self.listen_port == 65535 and not self.ha_listen_port and not self.is_slave:
             raise ConfigError("haListenPort: listenPort + 1 is not a port; set another one")
-        if self.ha_master_address and not is_address(self.ha_master_address):
-            raise ConfigError(
-                f"haMasterAddress: {self.ha_master_address!r} is not an address; give host:port of the master's HA port"
-            )
-        for addr in self.namesrv_addrs:
-            if not is_address(addr):
-                raise ConfigError(f"namesrvAddr: {addr!r} is not an address; give host:port, several separated by ;")
-        try:
-            delete_hours(self.delete_when)
-        except ValueError:
-            raise ConfigError(
-                f"deleteWhen: {self.delete_when!r} are not hours; give 00 to 23, several separated by ;"
-            ) from None
+        check_texts(self)
+
+    @property
+    def delay_levels(self) -> DelayLevels:
+        """``messageDelayLevel``, parsed."""
+        return DelayLevels.parse(self.message_delay_level)
 
     @property
     def is_slave(self) -> bool:

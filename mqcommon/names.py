@@ -160,6 +160,11 @@ def retry_topic(group: str) -> str:
     return RETRY_PREFIX + group
 
 
+def dlq_topic(group: str) -> str:
+    """The topic of the group's dead letters: messages that it could not consume in all their deliveries."""
+    return DLQ_PREFIX + group
+
+
 def can_have_retry_topic(group: str) -> bool:
     """Whether a record can hold the name of the group's retry topic, which is longer by a prefix."""
     return len(retry_topic(group).encode()) <= RETRY_TOPIC_MAX_LENGTH

@@ -1,14 +1,16 @@
-"""The modules of `sdk.blocking` that are made from the async classes, so that every method is written once.
+"""The modules of `sdk.blocking` and `sdk.aio` that are made from the trio classes: every method is written once.
 
-Each async method becomes a blocking one with the same name, parameters and docstring, written out in full: editors,
-mypy and readers see plain functions. ``scripts/docs`` writes the files; tests/tidy checks that they are current.
+Each method becomes one with the same name, parameters and docstring, written out in full: editors, mypy and readers
+see plain functions. In sdk.blocking none is async; in sdk.aio those are that are async in trio. Methods and properties
+under a heading ``# --- used by ...`` are not for users and are left out. ``scripts/docs`` writes the files; tests/tidy
+checks that they are current.
 """
 
 import ast
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,64 +19,192 @@ ROOT = Path(__file__).parent.parent
 
 @dataclass(frozen=True)
 class Source:
-    """An async class. ``attributes`` that change while it is open become properties: name -> (type, docstring)."""
+    """A trio class. ``attributes`` that change while it is open become properties: name -> (type, docstring)."""
 
     module: str
     name: str
-    #: The name of the async object in the blocking method.
+    #: The name of the trio object in the methods.
     variable: str
-    #: A paragraph that only the blocking class has.
-    note: str = ""
     attributes: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    #: Modules and names of the classes that it inherits public methods from.
+    bases: tuple[tuple[str, str], ...] = ()
+    #: Methods that are called in two halves, so that a call that is cancelled or interrupted between the threads loses
+    #: nothing: name -> (what waits, what takes without waiting). The first argument is of what waits.
+    halves: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+
+    @property
+    def homes(self) -> tuple[str, ...]:
+        """Its module and those of its bases."""
+        return self.module, *(module for module, _ in self.bases)
+
+
+@dataclass(frozen=True)
+class Flavour:
+    """A package of classes that are made from the trio classes."""
+
+    package: str
+    #: What it is, for the first line of a module.
+    adjective: str
+    #: The prefix of a trio class where it has the same name as the class made from it.
+    prefix: str
+    #: The class between an object and its trio thread.
+    loop: str
+    loop_module: str
+    is_async: bool
+    #: What methods that return streams return here, and the function that makes it.
+    streams: Mapping[str, tuple[str, str]]
+    #: Where names are defined that the trio classes do not have.
+    homes: Mapping[str, str]
+    #: Types of handlers, which run outside of trio, by their types in the trio classes.
+    handlers: Mapping[str, str]
+    #: The methods that iterate over a consumer.
+    iteration: str
+    #: A paragraph that only these classes have, by class.
+    notes: Mapping[str, str]
 
 
 SOURCES = {
-    "sdk/blocking/admin.py": Source("sdk.admin.client", "Admin", "admin"),
-    "sdk/blocking/consumer.py": Source("sdk.consumer.pull", "PullConsumer", "consumer"),
-    "sdk/blocking/producer.py": Source(
+    "admin.py": Source(
+        "sdk.admin.client",
+        "Admin",
+        "admin",
+        bases=(("sdk.admin.offset_client", "OffsetAdmin"), ("sdk.admin.namesrv_client", "NamesrvAdmin")),
+    ),
+    "client.py": Source("sdk.shared", "Client", "client"),
+    "consumer.py": Source(
+        "sdk.consumer.pull", "PullConsumer", "consumer", halves={"poll": ("wait_for_poll", "finish_poll")}
+    ),
+    "push.py": Source("sdk.consumer.push", "PushConsumer", "consumer"),
+    "producer.py": Source(
         "sdk.producer.producer",
         "Producer",
         "producer",
-        note="Each `send` waits for its answer, so one thread sends one message per round trip: use `send_many`, "
-        "or several threads, whose sends are batched. `send_many` consumes its argument in the client's thread.",
         attributes={"retried": ("int", "The number of retries of all sends so far.")},
     ),
 }
+BLOCKING = Flavour(
+    package="sdk/blocking",
+    adjective="blocking",
+    prefix="Async",
+    loop="ClientLoop",
+    loop_module="sdk.blocking.loop",
+    is_async=False,
+    streams={
+        "MessageStream": ("Iterator[list[MessageExt]]", "batches_of"),
+        "AsyncIterator[MessageExt]": ("Iterator[MessageExt]", "messages_of"),
+    },
+    handlers={"Handler": "PlainHandler", "BatchHandler": "PlainBatchHandler"},
+    homes={
+        "Iterator": "collections.abc",
+        "PlainBatchHandler": "sdk.blocking.handlers",
+        "PlainHandler": "sdk.blocking.handlers",
+        "ConsumerStream": "sdk.blocking.messages",
+        "Self": "typing",
+        "StreamMessage": "sdk.blocking.messages",
+        "batches_of": "sdk.blocking.facade",
+        "elsewhere": "sdk.blocking.handlers",
+        "messages_of": "sdk.blocking.facade",
+    },
+    iteration="""\
+    # --- messages of a consumer without a handler
 
-# Names that differ in the blocking classes.
-_HOMES = {
-    "Client": "sdk.blocking.client",
-    "Facade": "sdk.blocking.facade",
-    "Iterator": "collections.abc",
-    "MessageExt": "mqcommon.message.message",
-    "batches_of": "sdk.blocking.facade",
-    "loop_of": "sdk.blocking.client",
-    "messages_of": "sdk.blocking.facade",
+    def __iter__(self) -> Self:
+        self._stream.start()
+        return self
+
+    def __next__(self) -> StreamMessage:
+        return self._stream.next()
+""",
+    notes={
+        "Client": "It has one thread, which runs the event loop of all of them.",
+        "Producer": "Each `send` waits for its answer, so one thread sends one message per round trip: use "
+        "`send_many`, or several threads, whose sends are batched. `send_many` consumes its argument in the client's "
+        "thread.",
+        "PushConsumer": "Handlers are plain functions, which may block: they run in ``concurrency`` threads. A handler "
+        "that takes longer than the timeout goes on, but its message is delivered again.",
+    },
+)
+AIO = Flavour(
+    package="sdk/aio",
+    adjective="for asyncio",
+    prefix="Trio",
+    loop="Portal",
+    loop_module="sdk.aio.portal",
+    is_async=True,
+    streams={
+        "MessageStream": ("BatchStream", "batches_of"),
+        "AsyncIterator[MessageExt]": ("AsyncIterator[MessageExt]", "messages_of"),
+    },
+    handlers={"Handler": "Handler", "BatchHandler": "BatchHandler"},
+    homes={
+        "BatchStream": "sdk.aio.stream",
+        "ConsumerStream": "sdk.aio.messages",
+        "Self": "typing",
+        "StreamMessage": "sdk.aio.messages",
+        "batches_of": "sdk.aio.stream",
+        "elsewhere": "sdk.aio.handlers",
+        "messages_of": "sdk.aio.stream",
+    },
+    iteration="""\
+    # --- messages of a consumer without a handler
+
+    def __aiter__(self) -> Self:
+        self._stream.start()
+        return self
+
+    async def __anext__(self) -> StreamMessage:
+        return await self._stream.next()
+""",
+    notes={
+        "Client": "It has one thread, which runs the trio loop of all of them.",
+        "PushConsumer": "Handlers are coroutine functions, or plain ones that do not block; they run in the loop that "
+        "opens the consumer. A ``strategy`` that is a function is called in the client's thread.",
+        "Producer": "`selector` is called, and the argument of `send_many` consumed, in the client's thread.",
+    },
+)
+PATHS = {
+    f"{flavour.package}/{name}": (flavour, source) for flavour in (BLOCKING, AIO) for name, source in SOURCES.items()
 }
-_STREAMS = {
-    "MessageStream": ("Iterator[list[MessageExt]]", "batches_of"),
-    "AsyncIterator[MessageExt]": ("Iterator[MessageExt]", "messages_of"),
-}
 
 
-def facade(source: Source, text: str) -> str:
-    """The blocking module of an async class; ``text`` is its module."""
-    module = ast.parse(text)
-    cls = next(node for node in module.body if isinstance(node, ast.ClassDef) and node.name == source.name)
-    lines = text.splitlines()
-    body = [_constructor(source, cls)]
-    body += [_property(source, *attribute) for attribute in source.attributes.items()]
-    for method in _functions(cls):
-        if not method.name.startswith("_") and (made := _method(source, method)):
-            body.append(_heading(lines, method) + made)
-    doc = _docstring(cls).replace("async with", "with")
-    if source.note:
-        note = textwrap.fill(source.note, 120, initial_indent="    ", subsequent_indent="    ")
+def facade(flavour: Flavour, source: Source, texts: Sequence[str]) -> str:
+    """The module made from a trio class; ``texts`` are those of its module and of the modules of its bases."""
+    modules = {name: ast.parse(text) for name, text in zip(source.homes, texts, strict=True)}
+    cls = _class(modules[source.module], source.name)
+    body = [_constructor(flavour, source, cls)]
+    body += [_attribute(flavour, source, *attribute) for attribute in source.attributes.items()]
+    if any(method.name == "__anext__" for method in _functions(cls)):
+        body.append(flavour.iteration)
+    names = [source.name, *(name for _, name in source.bases)]
+    for name, module, text in zip(names, modules.values(), texts, strict=True):
+        body += _methods(flavour, source, _class(module, name), text)
+    doc = _docstring(cls)
+    if not flavour.is_async:
+        doc = doc.replace("async with", "with")
+    if note := flavour.notes.get(source.name):
+        note = textwrap.fill(note, 120, initial_indent="    ", subsequent_indent="    ")
         doc = f"{doc.rstrip()}\n\n{note}\n    "
-    code = f'class {source.name}(Facade[Async{source.name}]):\n    """{doc}"""\n\n' + "\n".join(body)
-    head = f'"""`{source.name}`, blocking. Generated by scripts/docs from {source.module}: edit that module."""\n\n'
-    imports = [f"from {source.module} import {source.name} as Async{source.name}", *_imports(source, module, code)]
-    return head + "\n".join(imports) + "\n\n\n" + code
+    trio_name = f"{flavour.prefix}{source.name}"
+    code = f'class {source.name}(Facade[{trio_name}]):\n    """{doc}"""\n\n' + "\n".join(body)
+    origin = f"Generated by scripts/docs from {source.module}: edit that module."
+    head = f'"""`{source.name}`, {flavour.adjective}. {origin}"""'
+    imports = [f"from {source.module} import {source.name} as {trio_name}", *_imports(flavour, source, modules, code)]
+    return head + "\n\n" + "\n".join(imports) + "\n\n\n" + code
+
+
+def _class(module: ast.Module, name: str) -> ast.ClassDef:
+    return next(node for node in module.body if isinstance(node, ast.ClassDef) and node.name == name)
+
+
+def _methods(flavour: Flavour, source: Source, cls: ast.ClassDef, text: str) -> Iterator[str]:
+    """The methods for those of ``cls`` that are for users."""
+    lines = text.splitlines()
+    is_ours = False
+    for method in _functions(cls):
+        if heading := _heading(lines, method):
+            is_ours = heading.startswith("    # --- used by ")
+        if not is_ours and not method.name.startswith("_"):
+            yield heading + _method(flavour, source, method)
 
 
 def _functions(cls: ast.ClassDef) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
@@ -95,60 +225,105 @@ def _heading(lines: list[str], method: ast.FunctionDef | ast.AsyncFunctionDef) -
     return f"{above[0]}\n\n" if above and above[0].startswith("    # --- ") else ""
 
 
-def _constructor(source: Source, cls: ast.ClassDef) -> str:
+def _constructor(flavour: Flavour, source: Source, cls: ast.ClassDef) -> str:
     init = next(function for function in _functions(cls) if function.name == "__init__")
-    nameserver, *others = _arguments(init)
-    made = f"Async{source.name}({', '.join(['client', *others])})"
+    handlers = _handlers(flavour, init)
+    nameserver, *others = [f"{name}={name}_elsewhere" if (name := argument.partition("=")[0]) in handlers else argument
+                           for argument in _arguments(init)]  # fmt: skip
+    takes_client = "Client" in ast.unparse(init.args.args[1].annotation or ast.Constant(""))
+    made = f"{flavour.prefix}{source.name}({', '.join(['client' if takes_client else nameserver, *others])})"
+    loop = f"loop_of({nameserver}, lambda client: {made})" if takes_client else f"{flavour.loop}(lambda: {made})"
     text = f"    def __init__({ast.unparse(init.args)}) -> None:\n"
-    text += f"        super().__init__(loop_of({nameserver}, lambda client: {made}))\n"
+    text += "".join(f"        {name}_elsewhere = elsewhere({name})\n" for name in handlers)
+    text += f"        super().__init__({', '.join([loop, *(f'{name}_elsewhere' for name in handlers)])})\n"
+    if any(function.name == "__anext__" for function in _functions(cls)):
+        text += "        self._stream = ConsumerStream(self._loop)\n"
     return text + ("        self.group = group\n" if "group=group" in others else "")
 
 
-def _property(source: Source, name: str, of: tuple[str, str]) -> str:
+def _handlers(flavour: Flavour, init: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
+    """The names of arguments that are handlers; their annotations become the flavour's."""
+    found = []
+    for arg in init.args.kwonlyargs:
+        for node in ast.walk(arg.annotation or ast.Constant("")):
+            if isinstance(node, ast.Name) and node.id in flavour.handlers:
+                node.id = flavour.handlers[node.id]
+                found.append(arg.arg)
+    return found
+
+
+def _attribute(flavour: Flavour, source: Source, name: str, of: tuple[str, str]) -> str:
     kind, doc = of
-    return f'''\
-    @property
-    def {name}(self) -> {kind}:
-        """{doc}"""
-
-        async def read({source.variable}: Async{source.name}) -> {kind}:
-            return {source.variable}.{name}
-
-        return self._loop.call(read)
-'''
+    call = f"self._loop.call_sync(lambda {source.variable}: {source.variable}.{name})"
+    return f'    @property\n    def {name}(self) -> {kind}:\n        """{doc}"""\n        return {call}\n'
 
 
-def _method(source: Source, method: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
-    """The blocking method; empty for a method that only the SDK itself calls, on the loop."""
+def _method(flavour: Flavour, source: Source, method: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
     returns = ast.unparse(method.returns) if method.returns is not None else "None"
     arguments, variable = ", ".join(_arguments(method)), source.variable
-    if returns in _STREAMS:
-        returns, helper = _STREAMS[returns]
+    if any(isinstance(each, ast.Name) and each.id == "property" for each in method.decorator_list):
+        return _attribute(flavour, source, method.name, (returns, _docstring(method)))
+    keyword = "def"
+    if returns in flavour.streams:
+        returns, helper = flavour.streams[returns]
         # Messages, too, come through `stream`, a batch at a time: a call of the loop for each would be slow.
         body = f"return {helper}(self._loop, lambda {variable}: {variable}.stream({arguments}))"
-    elif isinstance(method, ast.AsyncFunctionDef):
-        body = f"self._loop.call(lambda {variable}: {variable}.{method.name}({arguments}))"
-        body = body if returns == "None" else f"return {body}"
     else:
-        return ""
-    signature = f"    def {method.name}({ast.unparse(method.args)}) -> {returns}:\n"
+        if method.name in source.halves:
+            return _halves(flavour, source, method)
+        is_async = isinstance(method, ast.AsyncFunctionDef)
+        call = "call" if is_async else "call_sync"
+        body = f"self._loop.{call}(lambda {variable}: {variable}.{method.name}({arguments}))"
+        if is_async and flavour.is_async:
+            keyword, body = "async def", f"await {body}"
+        body = body if returns == "None" else f"return {body}"
+    signature = f"    {keyword} {method.name}({ast.unparse(method.args)}) -> {returns}:\n"
     return f'{signature}        """{_docstring(method)}"""\n        {body}\n'
 
 
+def _halves(flavour: Flavour, source: Source, method: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
+    """A method that waits first, and then takes: the first argument is of the wait, the others are of the rest."""
+    waits, takes = source.halves[method.name]
+    first, *others = _arguments(method)
+    variable, keyword, wait = source.variable, *(("async def", "await ") if flavour.is_async else ("def", ""))
+    returns = ast.unparse(method.returns or ast.Constant(None))
+    lines = [
+        f"    {keyword} {method.name}({ast.unparse(method.args)}) -> {returns}:",
+        f'        """{_docstring(method)}"""',
+        f"        {wait}self._loop.call(lambda {variable}: {variable}.{waits}({first}))",
+        f"        return self._loop.call_sync(lambda {variable}: {variable}.{takes}({', '.join(others)}))",
+    ]
+    return "\n".join(lines) + "\n"
+
+
 def _arguments(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
-    """The arguments as the blocking method passes them on."""
+    """The arguments as the method passes them on."""
     args = function.args
     return [arg.arg for arg in args.args[1:]] + [f"{arg.arg}={arg.arg}" for arg in args.kwonlyargs]
 
 
-def _imports(source: Source, module: ast.Module, code: str) -> list[str]:
-    """The imports for the names in ``code``: those of the async module, and from it for its own names."""
-    homes = {
-        alias.name: node.module for node in module.body if isinstance(node, ast.ImportFrom) for alias in node.names
-    } | _HOMES
-    own = [target.id for node in module.body if isinstance(node, ast.Assign) for target in node.targets
-           if isinstance(target, ast.Name)]  # fmt: skip
-    homes |= {name: source.module for name in own}
+def _homes_in(home: str, module: ast.Module) -> dict[str, str | None]:
+    """Where the names of a module can be imported from: its own and those that it imports."""
+    homes: dict[str, str | None] = {}
+    for node in module.body:
+        if isinstance(node, ast.ImportFrom):
+            homes |= {alias.name: node.module for alias in node.names}
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        homes |= {target.id: home for target in targets if isinstance(target, ast.Name)}
+        if isinstance(node, ast.ClassDef):
+            homes[node.name] = home
+    return homes
+
+
+def _imports(flavour: Flavour, source: Source, modules: Mapping[str, ast.Module], code: str) -> list[str]:
+    """The imports for the names in ``code``."""
+    homes: dict[str, str | None] = {}
+    for home, module in modules.items():
+        homes |= _homes_in(home, module)
+    dotted = flavour.package.replace("/", ".")
+    homes |= {"Client": f"{dotted}.client", flavour.loop: flavour.loop_module}
+    homes |= {"Facade": f"{dotted}.facade", "loop_of": f"{dotted}.facade"} | flavour.homes
+    homes.pop(source.name, None)
     used = {node.id for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Name)}
     return [f"from {homes[name]} import {name}" for name in sorted(used & homes.keys())]
 
@@ -163,12 +338,12 @@ def formatted(text: str, path: str) -> str:
 
 def content_of(path: str) -> str:
     """The content that the file at ``path`` must have."""
-    source = SOURCES[path]
-    text = (ROOT / source.module.replace(".", "/")).with_suffix(".py").read_text(encoding="utf-8")
-    return formatted(facade(source, text), path)
+    flavour, source = PATHS[path]
+    texts = [(ROOT / home.replace(".", "/")).with_suffix(".py").read_text(encoding="utf-8") for home in source.homes]
+    return formatted(facade(flavour, source, texts), path)
 
 
 if __name__ == "__main__":
-    for path in SOURCES:
+    for path in PATHS:
         (ROOT / path).write_text(content_of(path), encoding="utf-8")
         print(f"wrote {path}")

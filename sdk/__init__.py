@@ -3,13 +3,14 @@
     async with Client("127.0.0.1:9876") as client, Producer(client) as producer, PullConsumer(client) as consumer: ...
 
 endpoint.py     one request to one server; broker_api.py, namesrv_api.py: one function per request
-nameservers.py  which NameServer to ask; routes.py: what routes mean (pure)
+nameservers.py  which NameServer to ask; nameserver_source.py, address_server.py: where their addresses come from
+routes.py       what routes mean (pure); namespaces.py: topics and groups of several tenants (pure)
 retry.py        which failures are worth a retry (pure); waiting.py: reads that are retried until their timeout
 suspects.py     brokers that did not answer, and probes of them
 client.py       ClientInstance: connections, route cache, heartbeats; shared.py: Client, a shared ClientInstance
 checked.py      checks of arguments; runtime.py: checks for trio and forks, and logging of unexpected errors
-producer/  consumer/  admin/      Producer, PullConsumer, Admin; admin/ also has the mqadmin command
-blocking/       the same classes for threads, scripts and Spark tasks
+producer/  consumer/  admin/  testing/   Producer, PullConsumer, Admin and mqadmin; a cluster inside of a test process
+blocking/  aio/  the same classes for threads and for asyncio; loop_thread.py: the threads in which their clients run
 Names are imported on first use, so that `mqadmin --help` does not load the event loop.
 """
 
@@ -31,8 +32,11 @@ if TYPE_CHECKING:
     from remoting.protocol.bodies.group import SubscriptionGroupConfig
     from remoting.protocol.bodies.topic import TopicConfig
     from sdk.admin.client import Admin
+    from sdk.consumer.outcome import ConsumeFrom, ConsumeResult, Later
     from sdk.consumer.pull import PullConsumer
+    from sdk.consumer.push import PushConsumer
     from sdk.consumer.result import PullBytes, PullResult, PullStatus
+    from sdk.consumer.stream_message import StreamMessage
     from sdk.producer.producer import Producer
     from sdk.producer.result import BulkResult, SendResult, SendStatus
     from sdk.shared import Client
@@ -42,7 +46,10 @@ __all__ = [
     "BrokerError",
     "BulkResult",
     "Client",
+    "ConsumeFrom",
+    "ConsumeResult",
     "InvalidArgument",
+    "Later",
     "Message",
     "MessageExt",
     "MessageQueue",
@@ -51,12 +58,14 @@ __all__ = [
     "PullConsumer",
     "PullResult",
     "PullStatus",
+    "PushConsumer",
     "RemotingError",
     "RouteNotFound",
     "SendFailed",
     "SendResult",
     "SendStatus",
     "SkylarkError",
+    "StreamMessage",
     "SubscriptionGroupConfig",
     "TopicConfig",
     "UserError",
@@ -72,8 +81,11 @@ _HOMES = {
     "remoting.protocol.bodies.group": ("SubscriptionGroupConfig",),
     "remoting.protocol.bodies.topic": ("TopicConfig",),
     "sdk.admin.client": ("Admin",),
+    "sdk.consumer.outcome": ("ConsumeFrom", "ConsumeResult", "Later"),
     "sdk.consumer.pull": ("PullConsumer",),
+    "sdk.consumer.push": ("PushConsumer",),
     "sdk.consumer.result": ("PullBytes", "PullResult", "PullStatus"),
+    "sdk.consumer.stream_message": ("StreamMessage",),
     "sdk.producer.producer": ("Producer",),
     "sdk.producer.result": ("BulkResult", "SendResult", "SendStatus"),
     "sdk.shared": ("Client",),

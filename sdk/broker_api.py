@@ -5,15 +5,19 @@ field. The caller chooses the broker and decides what to do when it does not ans
 remoting/protocol/requests; those that only admin tools use are in `sdk.admin.broker_admin_api`.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mqcommon.errors import BrokerError
 from mqcommon.message.message import MessageExt, decode_messages
+from mqcommon.message.queue import MessageQueue
 from mqcommon.names import MASTER_ID
 from remoting.net.call import call
 from remoting.protocol.bodies.heartbeat import TAG, HeartbeatData
+from remoting.protocol.bodies.lock import LockBatchRequestBody, UnlockBatchRequestBody
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.headers.client import UnregisterClientRequestHeader
+from remoting.protocol.headers.groups import ConsumerGroupRequestHeader
 from remoting.protocol.headers.offsets import (
     GetMaxOffsetRequestHeader,
     QueryConsumerOffsetRequestHeader,
@@ -28,8 +32,9 @@ from remoting.protocol.headers.pull import (
     PullMessageRequestHeader,
 )
 from remoting.protocol.headers.query import QueryMessageRequestHeader, ViewMessageRequestHeader
-from remoting.protocol.requests import offsets, query
-from remoting.protocol.requests.clients import HEART_BEAT, UNREGISTER_CLIENT
+from remoting.protocol.headers.send_back import ConsumerSendMsgBackRequestHeader
+from remoting.protocol.requests import consuming, offsets, query
+from remoting.protocol.requests.clients import GET_CONSUMER_LIST_BY_GROUP, HEART_BEAT, UNREGISTER_CLIENT
 from remoting.protocol.requests.pulls import PULL_MESSAGE
 from sdk.endpoint import Endpoint
 
@@ -112,9 +117,14 @@ async def earliest_store_time(broker: Endpoint, topic: str, queue_id: int) -> in
     return timestamp if timestamp >= 0 else None
 
 
-async def committed_offset(broker: Endpoint, group: str, topic: str, queue_id: int) -> int | None:
-    """The offset that the group has committed for the queue; None when there is none."""
-    header = QueryConsumerOffsetRequestHeader(group, topic, queue_id, set_zero_if_not_found=False)
+async def committed_offset(
+    broker: Endpoint, group: str, topic: str, queue_id: int, *, zero_if_new: bool = False
+) -> int | None:
+    """The offset that the group has committed for the queue; None when there is none.
+
+    ``zero_if_new``: 0 instead, when the queue still has its first message in memory.
+    """
+    header = QueryConsumerOffsetRequestHeader(group, topic, queue_id, set_zero_if_not_found=zero_if_new)
     answer = await call(broker, offsets.QUERY_CONSUMER_OFFSET, header)
     return None if answer.code == ResponseCode.QUERY_NOT_FOUND else answer.header().offset
 
@@ -150,12 +160,52 @@ async def view_message(broker: Endpoint, physical_offset: int) -> MessageExt:
     return messages[0]
 
 
+# --- messages that were not consumed, and queues with one owner
+
+
+async def send_back(
+    at: Endpoint,
+    group: str,
+    message_physical_offset: int,
+    message_id: str,
+    topic: str,
+    delay_level: int,
+    max_reconsume_times: int,
+) -> None:
+    """Let the broker that stores a message deliver it to the group again later.
+
+    ``delay_level`` 0 lets the broker choose; below 0, or after ``max_reconsume_times``, the message becomes a dead
+    letter. ``message_id`` and ``topic`` are those that the consumer knows, for traces.
+    """
+    header = ConsumerSendMsgBackRequestHeader(
+        message_physical_offset, group, delay_level, message_id, topic, False, max_reconsume_times
+    )
+    await call(at, consuming.CONSUMER_SEND_MSG_BACK, header)
+
+
+async def lock_queues(at: Endpoint, group: str, client_id: str, queues: Sequence[MessageQueue]) -> list[MessageQueue]:
+    """Lock ``queues`` for 60 s, or renew the locks; returns those that the client owns now."""
+    body = LockBatchRequestBody(group, client_id, False, list(queues))
+    return (await call(at, consuming.LOCK_BATCH_MQ, None, body)).body().lock_ok_mq_set
+
+
+async def unlock_queues(at: Endpoint, group: str, client_id: str, queues: Sequence[MessageQueue]) -> None:
+    """Give up the client's locks of ``queues``."""
+    await call(at, consuming.UNLOCK_BATCH_MQ, None, UnlockBatchRequestBody(group, client_id, False, list(queues)))
+
+
 # --- membership
 
 
 async def heartbeat(broker: Endpoint, data: HeartbeatData) -> None:
     """Tell the broker which groups this client is in."""
     await call(broker, HEART_BEAT, None, data)
+
+
+async def consumer_ids(broker: Endpoint, group: str) -> list[str]:
+    """The client ids of the group's consumers that this broker knows. BrokerError when it knows none."""
+    header = ConsumerGroupRequestHeader(group)
+    return (await call(broker, GET_CONSUMER_LIST_BY_GROUP, header)).body().consumer_id_list
 
 
 async def unregister_client(

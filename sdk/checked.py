@@ -7,7 +7,7 @@ a queue's topic. `Producer.send` is not wrapped, since it is the hot path: it ma
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import wraps
+from functools import partial, wraps
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
@@ -147,6 +147,8 @@ def _check_of(hint: Any) -> Check | None:
         return lambda name, value: _check_one_of(args, name, value)
     if origin is Sequence and args == (str,):
         return _check_texts
+    if origin is Sequence and isinstance(args[0], type):
+        return partial(_check_sequence, args[0])
     if origin is Mapping and args == (str, str):
         return _check_text_map
     if origin is Callable:
@@ -173,6 +175,13 @@ def _check_texts(name: str, value: object) -> None:
         raise wrong_type(name, "a sequence of str", value)
     for number, each in enumerate(value):
         check_text(f"{name}[{number}]", each)
+
+
+def _check_sequence(cls: type, name: str, value: object) -> None:
+    if isinstance(value, str | bytes) or not isinstance(value, Sequence):
+        raise wrong_type(name, f"a sequence of {cls.__name__}", value)
+    for number, each in enumerate(value):
+        _check_instance(cls, f"{name}[{number}]", each)
 
 
 def _check_text_map(name: str, value: object) -> None:

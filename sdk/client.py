@@ -23,16 +23,20 @@ from mqcommon.errors import (
     RouteNotFound,
     SkylarkError,
 )
+from mqcommon.outliving import outliving_nursery
 from mqcommon.signal import Signal
 from remoting.net.client import RemotingClient, open_client
 from remoting.protocol.bodies.route import TopicRouteData
 from remoting.protocol.codes import ResponseCode
 from sdk import namesrv_api
+from sdk.address_server import AddressServer
+from sdk.broker_requests import BrokerRequests
 from sdk.endpoint import DEFAULT_TIMEOUT_MS, Endpoint
 from sdk.fanout import ask_all
 from sdk.identity import make_client_id
 from sdk.membership import Membership
-from sdk.nameservers import NameServers, parse_nameservers
+from sdk.nameserver_source import NameServerSource, find_nameservers
+from sdk.nameservers import NameServers
 from sdk.routes import RouteCache, TopicRoute, make_route
 from sdk.runtime import Home, check_trio, survived
 
@@ -72,13 +76,16 @@ class ClientInstance:
 
     def __init__(
         self,
-        nameserver: str | None = None,
+        nameserver: NameServerSource | None = None,
         *,
         request_timeout_ms: float = DEFAULT_TIMEOUT_MS,
         random: Random | None = None,
         needs_nameserver: bool = True,
+        namespace: str = "",
     ) -> None:
-        self.nameserver_addrs = parse_nameservers(nameserver, required=needs_nameserver)
+        # What the caller said; an address server may list others later.
+        self.given_nameservers = find_nameservers(nameserver, required=needs_nameserver)
+        self.namespace = namespace
         self.random = random or Random()
         self.backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S, self.random)
         self.timeout_ms = request_timeout_ms
@@ -95,6 +102,7 @@ class ClientInstance:
         self._heartbeat_due = Signal()
         self.routes = RouteCache()
         self.membership = Membership()
+        self._broker_requests = BrokerRequests(self.membership)
         # A copy of `Home.forks` while the client is open, for the hot path; see `check_open`.
         self.forks = -1
 
@@ -108,12 +116,16 @@ class ClientInstance:
         self.forks = self._home.forks
         # Made here and not in the constructor: processes that were forked in between must not share an id.
         self.membership.client_id = make_client_id()
-        remoting = open_client(self.membership.handlers(), on_lost=self.membership.lost)
+        remoting = open_client(self._broker_requests.handlers(), on_lost=self._lost)
         self._remoting = await self._stack.enter_async_context(remoting)
-        self._name_servers = NameServers(self._remoting, self.nameserver_addrs, self.random)
-        self._nursery = await self._stack.enter_async_context(trio.open_nursery())
+        known = self.given_nameservers
+        self._name_servers = NameServers(self._remoting, known, self.random)
+        self._nursery = await self._stack.enter_async_context(outliving_nursery())
+        if known.url:
+            self._nursery.start_soon(AddressServer(known.url).follow, self._name_servers.replace, self.backoff)
         self._nursery.start_soon(self._poll_routes)
         self._nursery.start_soon(self._beat)
+        self._broker_requests.nursery = self._nursery
         return self
 
     async def __aexit__(
@@ -155,6 +167,12 @@ class ClientInstance:
         self.check_open()
         assert self._remoting is not None
         return self._remoting
+
+    @property
+    def nameserver_addrs(self) -> tuple[str, ...]:
+        """The addresses of the NameServers, as far as they are known now."""
+        servers = self._name_servers
+        return self.given_nameservers.addrs if servers is None else servers.addrs
 
     @property
     def name_servers(self) -> NameServers:
@@ -239,6 +257,8 @@ class ClientInstance:
             # A NameServer that is not ready yet answers with SYSTEM_ERROR.
             is_starting = error.code == ResponseCode.SYSTEM_ERROR
             request.error = RouteNotFound(topic, str(error), is_passing=True) if is_starting else error
+        except NoNameServer as error:
+            request.error = error
         except RemotingError as error:
             self._settled_at = trio.current_time() + REGISTERING_S
             request.error = NoNameServer(self.name_servers.text, str(error))
@@ -298,6 +318,12 @@ class ClientInstance:
         with survived("leaving groups"), trio.CancelScope(shield=True) as scope:
             scope.deadline = trio.current_time() + LEAVE_TIMEOUT_S
             yield
+
+    def _lost(self, addr: str) -> None:
+        """A connection is lost. The broker takes this client's consumers for gone, until it gets a heartbeat."""
+        self.membership.lost(addr)
+        if self.membership.has_consumers and addr in self.routes.addrs():
+            self._heartbeat_due.set()
 
     def _members_addrs(self) -> list[str]:
         return self.membership.wanted_addrs(self.routes.masters(), self.routes.addrs())

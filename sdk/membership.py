@@ -1,23 +1,19 @@
-"""The groups that this client is in: the content of its heartbeats, and its answers to requests of brokers.
+"""The groups that this client is in, and the content of its heartbeats.
 
 A broker knows a producer or consumer by its heartbeats (34). It forgets one after 120 s without a heartbeat, or at once
-when the client unregisters (35). Brokers send requests to clients on the same connections: 40 (the group's members
-changed), 307 (report what the consumer is doing), 220 (reset offsets).
+when the client unregisters (35). What brokers ask of consumers on the same connections is in broker_requests.py.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from mqcommon.errors import InvalidArgument
-from remoting.net.answers import answer_with
-from remoting.net.channel import Channel
-from remoting.net.server import Handler
+from mqcommon.message.message import MessageExt
+from mqcommon.message.queue import MessageQueue
+from remoting.protocol.bodies.consume_result import ConsumeMessageDirectlyResult
 from remoting.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, ProducerData
 from remoting.protocol.bodies.running_info import ConsumerRunningInfo
-from remoting.protocol.codes import RequestCode, ResponseCode
-from remoting.protocol.command import Command
-from remoting.protocol.requests.clients import GET_CONSUMER_RUNNING_INFO, NOTIFY_CONSUMER_IDS_CHANGED
 from sdk import broker_api
 from sdk.endpoint import Endpoint
 from sdk.fanout import ask_all
@@ -26,13 +22,24 @@ logger = logging.getLogger(__name__)
 
 
 class Consumer(Protocol):
-    """A consumer as its group's brokers see it."""
+    """A consumer as its group's brokers see it. A method may raise RequestRefused, which the broker gets as answer."""
 
     def heartbeat_data(self) -> ConsumerData: ...
 
-    def running_info(self) -> ConsumerRunningInfo: ...
+    def running_info(self) -> ConsumerRunningInfo:
+        """What it is doing (307)."""
 
-    def members_changed(self) -> None: ...
+    def members_changed(self) -> None:
+        """Members of its group came or left (40)."""
+
+    def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
+        """Go on from these offsets (220). The queues are all those of ``topic`` on one broker."""
+
+    def queue_offsets(self, topic: str) -> dict[MessageQueue, int]:
+        """How far it has consumed the queues of ``topic`` (221)."""
+
+    async def consume_directly(self, message: MessageExt) -> ConsumeMessageDirectlyResult:
+        """Give one message to the handler now, whatever the group's offset is (309)."""
 
 
 class Membership:
@@ -68,6 +75,10 @@ class Membership:
         self._consumers[group] = consumer
         self._version += 1
 
+    def consumer(self, group: str) -> Consumer | None:
+        """This client's member of ``group``."""
+        return self._consumers.get(group)
+
     def leave_consumer(self, group: str) -> None:
         """The member of ``group`` has stopped."""
         self._consumers.pop(group, None)
@@ -85,6 +96,11 @@ class Membership:
     def any(self) -> bool:
         """Whether this client is in any group."""
         return bool(self._producers or self._consumers)
+
+    @property
+    def has_consumers(self) -> bool:
+        """Whether this client has a consumer that heartbeats announce."""
+        return bool(self._consumers)
 
     def new_among(self, addrs: list[str]) -> bool:
         """Whether one of ``addrs`` has not been sent the current state of the groups."""
@@ -139,32 +155,3 @@ class Membership:
         answers = await ask_all([addr for addr in addrs if addr in self._answered], leave)
         for error in answers.errors.values():
             logger.info("unregistering failed: %s", error)
-
-    # --- requests of brokers
-
-    def handlers(self) -> dict[int, Handler]:
-        """Request code → handler, for the remoting client."""
-        return {
-            RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._members_changed,
-            RequestCode.GET_CONSUMER_RUNNING_INFO: self._running_info,
-            RequestCode.RESET_CONSUMER_CLIENT_OFFSET: self._reset_offset,
-        }
-
-    def _members_changed(self, channel: Channel, request: Command) -> Command:
-        consumer = self._consumers.get(NOTIFY_CONSUMER_IDS_CHANGED.header(request).consumer_group or "")
-        if consumer is not None:
-            consumer.members_changed()
-        return request.respond()
-
-    def _running_info(self, channel: Channel, request: Command) -> Command:
-        group = GET_CONSUMER_RUNNING_INFO.header(request).consumer_group
-        consumer = self._consumers.get(group)
-        if consumer is None:
-            return request.respond(
-                ResponseCode.SYSTEM_ERROR, f"The Consumer Group <{group}> not exist in this consumer"
-            )
-        return answer_with(GET_CONSUMER_RUNNING_INFO, request, consumer.running_info())
-
-    def _reset_offset(self, channel: Channel, request: Command) -> Command:
-        logger.info("refused to reset offsets for %s: a pull consumer chooses its own offsets", channel.remote)
-        return request.respond(ResponseCode.SYSTEM_ERROR, "a pull consumer chooses its own offsets")

@@ -63,9 +63,9 @@ def check_trio() -> None:
     except sniffio.AsyncLibraryNotFoundError:
         library = "no event loop"
     if library != "trio":
+        others = "sdk.aio" if library == "asyncio" else "sdk.blocking"
         raise RuntimeError(
-            f"the classes of sdk need trio, but this is {library}: use those of sdk.blocking, which have the same "
-            "methods; in asyncio call them in threads, as in `await asyncio.to_thread(producer.send, message)`"
+            f"the classes of sdk need trio, but this is {library}: use those of {others}, which have the same methods"
         )
 
 

@@ -19,7 +19,9 @@ from sdk.checked import Milliseconds, checked_methods
 from sdk.client import ClientInstance
 from sdk.endpoint import DEFAULT_TIMEOUT_MS, Endpoint
 from sdk.membership import Consumer
-from sdk.nameservers import NameServers, none_given
+from sdk.nameserver_source import NameServerSource, none_given
+from sdk.nameservers import NameServers
+from sdk.namespaces import Names, Namespace
 from sdk.runtime import FORKS, check_trio
 
 T = TypeVar("T")
@@ -31,13 +33,23 @@ class Client:
 
     ``async with Client("127.0.0.1:9876") as client, Producer(client) as producer, Admin(client) as admin: ...``
 
-    ``nameserver`` is ``host:port;host:port``, by default $NAMESRV_ADDR. ``timeout_ms`` is the timeout of each request
-    for a route. The objects that share the client have groups, options and timeouts of their own, and may be opened and
-    closed at any time. After the client is closed, using one of them raises SkylarkError.
+    ``nameserver`` is ``host:port;host:port``, a sequence of addresses, the Path of a conf file with ``namesrvAddr``, or
+    the URL of an address server (``http://host:port/rocketmq/nsaddr``), which is asked every two minutes; by default
+    $NAMESRV_ADDR. ``timeout_ms`` is the timeout of each request for a route. ``namespace`` is that of all objects that
+    share the client, unless they give their own. They have groups, options and timeouts of their own, and may be opened
+    and closed at any time. After the client is closed, using one of them raises SkylarkError.
     """
 
-    def __init__(self, nameserver: str | None = None, *, timeout_ms: Milliseconds = DEFAULT_TIMEOUT_MS) -> None:
-        self._instance = ClientInstance(nameserver, request_timeout_ms=timeout_ms, needs_nameserver=False)
+    def __init__(
+        self,
+        nameserver: NameServerSource | None = None,
+        *,
+        timeout_ms: Milliseconds = DEFAULT_TIMEOUT_MS,
+        namespace: Namespace = "",
+    ) -> None:
+        self._instance = ClientInstance(
+            nameserver, request_timeout_ms=timeout_ms, needs_nameserver=False, namespace=namespace
+        )
 
     async def __aenter__(self) -> Self:
         await self._instance.__aenter__()
@@ -55,22 +67,27 @@ class Client:
 
 
 class ClientHandle:
-    """One user of a `ClientInstance`: its own one, or that of the `Client` given as ``nameserver``."""
+    """One user of a `ClientInstance`: its own one, or that of the `Client` given as ``nameserver``.
+
+    ``names`` converts topics and groups; groups that join are converted here.
+    """
 
     def __init__(
         self,
-        nameserver: str | Client | None,
+        nameserver: NameServerSource | Client | None,
         *,
         timeout_ms: float = DEFAULT_TIMEOUT_MS,
         needs_nameserver: bool = True,
+        namespace: str = "",
     ) -> None:
         self._owns_instance = not isinstance(nameserver, Client)
         if isinstance(nameserver, Client):
             self.instance = nameserver._instance
-            if needs_nameserver and not self.instance.nameserver_addrs:
+            if needs_nameserver and not self.instance.given_nameservers:
                 raise none_given()
         else:
             self.instance = ClientInstance(nameserver, request_timeout_ms=timeout_ms, needs_nameserver=needs_nameserver)
+        self.names = Names(namespace or self.instance.namespace)
         self.timeout_ms = timeout_ms
         self._stack = AsyncExitStack()
         self._nursery: trio.Nursery | None = None
@@ -118,11 +135,13 @@ class ClientHandle:
 
     def join_producer(self, group: str) -> None:
         """Announce a producer of ``group`` in heartbeats until the handle is closed."""
+        group = self.names.group(group)
         self.instance.membership.join_producer(group)
         self._leave = lambda: self.instance.leave_producer(group)
 
     def join_consumer(self, group: str, consumer: Consumer) -> None:
         """Announce ``consumer`` in heartbeats until the handle is closed; InvalidArgument when the group has one."""
+        group = self.names.group(group)
         self.instance.membership.join_consumer(group, consumer)
         self._leave = lambda: self.instance.leave_consumer(group)
 

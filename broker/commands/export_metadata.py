@@ -31,7 +31,9 @@ def export(fs: FileSystem, clock: Clock, store_dir: str, to: str | None = None) 
     root = absolute(store_dir)
     target = absolute(to) if to else f"{root}/config"
     with stopped_metadata(fs, clock, root) as metadata:
-        files = json_files(metadata.topics, metadata.groups, metadata.consumer_offsets, metadata.delay_offsets)
+        files = json_files(
+            metadata.topics, metadata.groups, metadata.consumer_offsets, metadata.delay_offsets, metadata.request_modes
+        )
         if metadata.fresh:
             raise UserError(f"{root} has nothing to export: it holds no topic, group or offset")
         fs.mkdirs(target)

@@ -1,7 +1,10 @@
-"""Delivering messages to consumers: everything that the pull handler needs besides the store.
+"""Delivering messages to consumers: what the pull handler needs besides the store, and delivery later, again, in order.
 
 hold.py         pulls that wait for messages (long polling)
 cold.py         requests that wait for bytes which are only on disk
 tag_filters.py  filters of subscriptions, parsed once
 pulled.py       how far connected consumers have pulled
+delay/          messages with a delay level
+retry/          messages that consumers gave back, and dead letters
+locks/          queues with one reader
 """

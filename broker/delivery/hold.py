@@ -199,6 +199,13 @@ class HeldPulls:
         for pull in list(self._by_channel.get(channel, ())):
             self._remove(pull)
 
+    def release_group(self, queue: QueueName, group: str) -> None:
+        """Answer the pulls of ``group`` that wait for ``queue``."""
+        waiting = self._by_queue.get(queue)
+        for pull in [*waiting.untagged, *waiting.tagged()] if waiting is not None else ():
+            if pull.group.group_name == group:
+                self._later(pull, True)
+
     def release(self) -> None:
         """Answer all pulls, some in each turn of the event loop: the broker stops, or its master is back."""
         for pulls in list(self._by_channel.values()):

@@ -1,4 +1,4 @@
-"""Subscription groups, as administrators see them: 200, 201, 207, 352.
+"""Subscription groups, as administrators see them: 200, 201, 207, 225, 352.
 
 A change is answered when it is on disk. Neighbours: meta/groups.py; client.py knows who is connected.
 """
@@ -19,7 +19,7 @@ from remoting.net.answers import answer_with
 from remoting.net.channel import Channel
 from remoting.net.server import Handler, SlowHandler
 from remoting.net.steps import StepHandler, Steps, run_slices
-from remoting.protocol.bodies.group import SubscriptionGroupTable
+from remoting.protocol.bodies.group import SubscriptionGroupConfig, SubscriptionGroupTable
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
 from remoting.protocol.headers.groups import GetAllSubscriptionGroupResponseHeader
@@ -28,6 +28,7 @@ from remoting.protocol.requests.groups import (
     GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
     GET_SUBSCRIPTIONGROUP_CONFIG,
     UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+    UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
 )
 
 logger = logging.getLogger(__name__)
@@ -54,24 +55,39 @@ class GroupHandlers(Part):
     def slow_handlers(self) -> dict[int, SlowHandler]:
         return {
             RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self.update,
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: self.update_list,
             RequestCode.DELETE_SUBSCRIPTIONGROUP: self.delete,
         }
 
     async def update(self, channel: Channel, request: Command) -> Command:
         """200: create a group or change it."""
-        config = UPDATE_AND_CREATE_SUBSCRIPTIONGROUP.body(request)
+        return await self._put(channel, request, [UPDATE_AND_CREATE_SUBSCRIPTIONGROUP.body(request)])
+
+    async def update_list(self, channel: Channel, request: Command) -> Command:
+        """225: create or change several groups: all of them, or none when one is refused."""
+        sent = UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST.body(request).group_config_list
+        if not sent:
+            raise RequestRefused(ResponseCode.INVALID_PARAMETER, "groupConfigList names no group")
+        return await self._put(channel, request, sent)
+
+    async def _put(self, channel: Channel, request: Command, sent: list[SubscriptionGroupConfig]) -> Command:
+        configs = [self._checked(config) for config in sent]
+        with refused_when_not_stored():
+            for config in configs:
+                if config != self._groups.get(config.group_name):
+                    self._groups.put(config)
+                    logger.info("group %s set by %s: %s", config.group_name, channel.remote, config)
+            await self._durable()
+        return request.respond()
+
+    def _checked(self, config: SubscriptionGroupConfig) -> SubscriptionGroupConfig:
+        """The group as it is stored: the attributes that were sent are changes of the present ones."""
         check_group(config.group_name)
         known = self._groups.get(config.group_name)
         if known is None and not can_have_retry_topic(config.group_name):
             text = f"the name of a group with {len(config.group_name)} characters is too long for its retry topic"
             raise RequestRefused(ResponseCode.INVALID_PARAMETER, text)
-        config = replace(config, attributes=_attributes(known.attributes if known else {}, config.attributes))
-        with refused_when_not_stored():
-            if config != known:
-                self._groups.put(config)
-                logger.info("group %s set by %s: %s", config.group_name, channel.remote, config)
-            await self._durable()
-        return request.respond()
+        return replace(config, attributes=_attributes(known.attributes if known else {}, config.attributes))
 
     async def delete(self, channel: Channel, request: Command) -> Command:
         """207: delete the group, and its offsets if the request says so."""

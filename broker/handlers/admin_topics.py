@@ -1,17 +1,18 @@
-"""Topics of this broker, as administrators see them: 17, 21, 215, 305, 351.
+"""Topics of this broker, as administrators see them: 17, 18, 21, 215, 305, 351.
 
 A change is answered when it is on disk.
 Neighbours: meta/topics.py; stats.py has the offsets of the queues.
 """
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from itertools import islice
 
 import trio
 
 from broker.handlers.pages import Cursor, answer_whole_or_page
-from broker.meta.attributes import changed, parse_changes
+from broker.meta.attributes import changed, changes_of, parse_changes
 from broker.meta.consumer_offsets import ConsumerOffsets
 from broker.meta.topics import Topics
 from broker.observe.stats import BrokerStats
@@ -36,6 +37,7 @@ from remoting.protocol.requests.topics import (
     GET_SYSTEM_TOPIC_LIST_FROM_BROKER,
     GET_TOPIC_CONFIG,
     UPDATE_AND_CREATE_TOPIC,
+    UPDATE_AND_CREATE_TOPIC_LIST,
 )
 
 logger = logging.getLogger(__name__)
@@ -74,20 +76,32 @@ class TopicHandlers(Part):
     def slow_handlers(self) -> dict[int, SlowHandler]:
         return {
             RequestCode.UPDATE_AND_CREATE_TOPIC: self.update,
+            RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: self.update_list,
             RequestCode.DELETE_TOPIC_IN_BROKER: self.delete,
         }
 
     async def update(self, channel: Channel, request: Command) -> Command:
         """17: create a topic or change it."""
         header = UPDATE_AND_CREATE_TOPIC.header(request)
-        check_topic(header.topic)
-        check_topic_is_users(header.topic)
+        return await self._put(channel, request, lambda: [self._checked(*_sent(header))])
+
+    async def update_list(self, channel: Channel, request: Command) -> Command:
+        """18: create or change several topics: all of them, or none when one is refused."""
+        sent = UPDATE_AND_CREATE_TOPIC_LIST.body(request).topic_config_list
+        if not sent:
+            raise _bad("topicConfigList names no topic")
+        return await self._put(
+            channel, request, lambda: [self._checked(config, changes_of(config.attributes)) for config in sent]
+        )
+
+    async def _put(self, channel: Channel, request: Command, configs: Callable[[], list[TopicConfig]]) -> Command:
+        """Put topics that ``configs`` makes, which looks at the present ones and refuses."""
         with refused_when_not_stored():
             async with self._deleting:  # not between the parts of a deletion
-                config = self._config(header)
-                if config != self._topics.get(config.topic_name):
-                    self._topics.put(config)
-                    logger.info("topic %s set to %s by %s", config.topic_name, config, channel.remote)
+                for config in configs():
+                    if config != self._topics.get(config.topic_name):
+                        self._topics.put(config)
+                        logger.info("topic %s set to %s by %s", config.topic_name, config, channel.remote)
             await self._durable()
         return request.respond()
 
@@ -153,26 +167,36 @@ class TopicHandlers(Part):
             yield None
         return answer_with(GET_SYSTEM_TOPIC_LIST_FROM_BROKER, request, TopicList(found))
 
-    def _config(self, header: CreateTopicRequestHeader) -> TopicConfig:
-        for number in (header.read_queue_nums, header.write_queue_nums):
+    def _checked(self, sent: TopicConfig, changes: Mapping[str, str | None]) -> TopicConfig:
+        """The topic as it is stored: ``sent``, with the present attributes and ``changes`` of them."""
+        name = sent.topic_name
+        check_topic(name)
+        check_topic_is_users(name)
+        for number in (sent.read_queue_nums, sent.write_queue_nums):
             if not 0 <= number <= MAX_QUEUE_NUMS:
                 raise _bad(f"a topic has 0 to {MAX_QUEUE_NUMS} queues, not {number}")
-        if not 0 <= header.perm <= MAX_PERM:
-            raise _bad(f"perm is 0 to {MAX_PERM}, not {header.perm}")
-        known = self._topics.get(header.topic)
+        if not 0 <= sent.perm <= MAX_PERM:
+            raise _bad(f"perm is 0 to {MAX_PERM}, not {sent.perm}")
+        known = self._topics.get(name)
         try:
-            return TopicConfig(
-                header.topic,
-                header.read_queue_nums,
-                header.write_queue_nums,
-                header.perm,
-                TOPIC_FILTER_TYPE.read(header.topic_filter_type),
-                header.topic_sys_flag or 0,
-                header.order,
-                changed(known.attributes if known else None, parse_changes(header.attributes)),
-            )
+            attributes = changed(known.attributes if known else None, changes)
         except ValueError as error:
             raise _bad(str(error)) from None
+        return replace(sent, attributes=attributes)
+
+
+def _sent(header: CreateTopicRequestHeader) -> tuple[TopicConfig, dict[str, str | None]]:
+    """The topic, and the changes of its attributes."""
+    try:
+        filter_type = TOPIC_FILTER_TYPE.read(header.topic_filter_type)
+        changes = parse_changes(header.attributes)
+    except ValueError as error:
+        raise _bad(str(error)) from None
+    config = TopicConfig(
+        header.topic, header.read_queue_nums, header.write_queue_nums, header.perm, filter_type,
+        header.topic_sys_flag or 0, header.order,
+    )  # fmt: skip
+    return config, changes
 
 
 def _bad(reason: str) -> RequestRefused:

@@ -23,6 +23,7 @@ NAME_THE_BROKER = (
     RequestCode.GET_MAX_OFFSET,
     RequestCode.GET_MIN_OFFSET,
     RequestCode.GET_EARLIEST_MSG_STORETIME,
+    RequestCode.CONSUMER_SEND_MSG_BACK,
 )
 # RocketMQ's clients use this name for the broker of a logical queue, which may be on any broker.
 _MOCK_PREFIX = "__syslo__"

@@ -1,14 +1,12 @@
-"""Clients: heartbeats (34), leaving (35), members of a group (38, 203, 204), requests forwarded to a client (307, 309).
+"""Clients: heartbeats (34), leaving (35), members of a group (38, 203, 204, 328).
 
 When the members of a consumer group change, the others get a notice (member_notices.py).
-Neighbours: meta/clients.py; member_notices.py.
+Neighbours: meta/clients.py; member_notices.py; forwarded.py (what clients are asked).
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import replace
-from typing import Any, TypeVar
 
 import trio
 
@@ -20,40 +18,38 @@ from broker.options import BrokerOptions
 from broker.part import Part
 from broker.stored_changes import refused_when_not_stored
 from mqcommon.clock import Clock
-from mqcommon.errors import DiskFull, ProtocolError, RemotingError, RequestRefused, RequestTimeout
-from mqcommon.message.ids import split_offset_msg_id
+from mqcommon.errors import DiskFull, RequestRefused
 from remoting.net.answers import answer_steps, answer_with
 from remoting.net.channel import Channel
-from remoting.net.server import Handler, SlowHandler
+from remoting.net.server import Handler
 from remoting.net.steps import StepHandler, Steps, slices
-from remoting.protocol.bodies import Body
-from remoting.protocol.bodies.connections import Connection, ConsumerConnection, ProducerConnection
+from remoting.protocol.bodies.connections import (
+    Connection,
+    ConsumerConnection,
+    ProducerConnection,
+    ProducerInfo,
+    ProducerTableInfo,
+)
 from remoting.protocol.bodies.group import ConsumerIdList, SubscriptionGroupConfig
 from remoting.protocol.bodies.heartbeat import ConsumerData, HeartbeatData
 from remoting.protocol.bodies.limited import BodyLimits
 from remoting.protocol.bodies.topic import TOPIC_UNIT_SUB
 from remoting.protocol.codes import RequestCode, ResponseCode
-from remoting.protocol.command import CBOR, LANGUAGES, OTHER_LANGUAGE, Command
+from remoting.protocol.command import LANGUAGES, OTHER_LANGUAGE, Command
 from remoting.protocol.headers.client import (
     HeartbeatResponseHeader,
 )
 from remoting.protocol.requests.clients import (
-    CONSUME_MESSAGE_DIRECTLY,
+    GET_ALL_PRODUCER_INFO,
     GET_CONSUMER_CONNECTION_LIST,
     GET_CONSUMER_LIST_BY_GROUP,
-    GET_CONSUMER_RUNNING_INFO,
     GET_PRODUCER_CONNECTION_LIST,
     HEART_BEAT,
     UNREGISTER_CLIENT,
 )
-from remoting.protocol.requests.request import Answer, Request
 
 logger = logging.getLogger(__name__)
 
-B = TypeVar("B", bound=Body)
-
-# V3_1_8_SNAPSHOT: older clients do not know the forwarded requests.
-OLDEST_FORWARD_VERSION = 62
 # Limits of one heartbeat, which is handled in one piece: about 20 ms at most.
 HEARTBEAT = BodyLimits(max_bytes=512 * 1024, max_entries=20_000)
 MAX_GROUPS = 1_000
@@ -65,7 +61,7 @@ MEMBERS = 1_000
 
 
 class ClientHandlers(Part):
-    """See the module. ``find_record``: the stored message at a physical offset."""
+    """See the module."""
 
     tick_interval_ms = 10_000
 
@@ -76,14 +72,12 @@ class ClientHandlers(Part):
         groups: Groups,
         options: BrokerOptions,
         clock: Clock,
-        find_record: Callable[[int], bytes | None],
     ) -> None:
         self._clients = clients
         self._topics = topics
         self._groups = groups
         self._options = options
         self._clock = clock
-        self._find_record = find_record
         self.notices = MemberNotices(clients, groups, options)
 
     def handlers(self) -> dict[int, Handler]:
@@ -97,12 +91,7 @@ class ClientHandlers(Part):
         return {
             RequestCode.GET_CONSUMER_CONNECTION_LIST: self.consumer_connections,
             RequestCode.GET_PRODUCER_CONNECTION_LIST: self.producer_connections,
-        }
-
-    def slow_handlers(self) -> dict[int, SlowHandler]:
-        return {
-            RequestCode.GET_CONSUMER_RUNNING_INFO: self.running_info,
-            RequestCode.CONSUME_MESSAGE_DIRECTLY: self.consume_directly,
+            RequestCode.GET_ALL_PRODUCER_INFO: self.all_producers,
         }
 
     # --- coming and going
@@ -196,52 +185,17 @@ class ClientHandlers(Part):
         body = ProducerConnection((yield from _connections(members)))
         return (yield from answer_steps(GET_PRODUCER_CONNECTION_LIST, request, body, channel.max_frame_bytes))
 
-    async def running_info(self, channel: Channel, request: Command) -> Command:
-        """307: forwarded to the consumer, whose answer is returned."""
-        what = GET_CONSUMER_RUNNING_INFO
-        header = what.header(request)
-        handed_on = Command(what.code, dict(request.ext or {}), request.body)
-        return await self._hand_on(what, request, handed_on, header.consumer_group, header.client_id)
-
-    async def consume_directly(self, channel: Channel, request: Command) -> Command:
-        """309: give a consumer one message, whatever its group's offset is, and return its result."""
-        what = CONSUME_MESSAGE_DIRECTLY
-        header = what.header(request)
-        body = request.body or self._message(header.msg_id or "")
-        named = replace(header, broker_name=self._options.broker_name)
-        handed_on = Command(what.code, {**(request.ext or {}), **named.to_ext()}, body)
-        return await self._hand_on(what, request, handed_on, header.consumer_group, header.client_id)
-
-    def _message(self, msg_id: str) -> bytes:
-        try:
-            _, offset = split_offset_msg_id(msg_id)
-        except ValueError as error:
-            raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from None
-        record = self._find_record(offset)
-        if record is None:
-            raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}")
-        return record
-
-    async def _hand_on(
-        self, what: Request[Any, Any, None, B], request: Command, handed_on: Command, group: str, client_id: str
-    ) -> Command:
-        member = self._clients.find(group, client_id)
-        if member is None:
-            raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client_id}> not online")
-        if member.version < OLDEST_FORWARD_VERSION:
-            text = f"The Consumer <{client_id}> Version <{member.version}> too low to finish, please upgrade it"
-            raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"{text} to V3_1_8_SNAPSHOT")
-        try:
-            answer = await member.channel.invoke(handed_on, self._options.forward_timeout)
-        except RequestTimeout as error:
-            text = f"consumer <{group}> <{client_id}> Timeout: {error}"
-            raise RequestRefused(ResponseCode.CONSUME_MSG_TIMEOUT, text) from None
-        except RemotingError as error:
-            text = f"invoke consumer <{group}> <{client_id}> Exception: {error}"
-            raise RequestRefused(ResponseCode.SYSTEM_ERROR, text) from None
-        if request.codec == CBOR and answer.code == ResponseCode.SUCCESS:
-            return answer_with(what, request, _readable(Answer(what, answer)))
-        return request.respond(answer.code, answer.remark, answer.ext, answer.body)
+    def all_producers(self, channel: Channel, request: Command) -> Steps[Command]:
+        """328: the producers of all groups."""
+        behind_ms = self._clock.now_ms() - self._clock.monotonic_ms()
+        table: dict[str, list[ProducerInfo]] = {}
+        for part in slices(self._clients.all_producers(), MEMBERS):
+            for group, one, heard_ms in part:
+                info = ProducerInfo(one.client_id, one.channel.remote, one.language, one.version, heard_ms + behind_ms)
+                table.setdefault(group, []).append(info)
+            yield None
+        body = ProducerTableInfo(table)
+        return (yield from answer_steps(GET_ALL_PRODUCER_INFO, request, body, channel.max_frame_bytes))
 
     # --- inside
 
@@ -269,13 +223,6 @@ def _check_heartbeat(data: HeartbeatData) -> None:
     if length > MAX_EXPRESSIONS:
         text = f"the heartbeat's subscriptions have {length} characters, at most {MAX_EXPRESSIONS} are allowed"
         raise RequestRefused(ResponseCode.INVALID_PARAMETER, text)
-
-
-def _readable(answer: Answer[None, B]) -> B:
-    try:
-        return answer.body()
-    except ProtocolError as error:
-        raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"the consumer's answer cannot be read: {error}") from None
 
 
 def _connections(members: Iterable[Member]) -> Steps[list[Connection]]:

@@ -1,5 +1,6 @@
 """Offsets of groups (14, 15; 43 all of them), of queues (29 - 32) and of delay levels (45)."""
 
+from broker.delivery.resets import OffsetResets
 from broker.handlers.pages import Cursor, answer_whole_or_page
 from broker.meta.consumer_offsets import ConsumerOffsets
 from broker.meta.delay_offsets import DelayOffsets
@@ -19,6 +20,7 @@ from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import CBOR, Command
 from remoting.protocol.headers.offsets import (
     GetAllConsumerOffsetResponseHeader,
+    GetAllDelayOffsetResponseHeader,
     OffsetResponseHeader,
     TimestampResponseHeader,
 )
@@ -53,6 +55,7 @@ class OffsetHandlers(Part):
         groups: Groups,
         offsets: ConsumerOffsets,
         delay_offsets: DelayOffsets,
+        resets: OffsetResets,
         in_memory_bytes: int,
     ) -> None:
         self._store = store
@@ -60,6 +63,7 @@ class OffsetHandlers(Part):
         self._groups = groups
         self._offsets = offsets
         self._delay_offsets = delay_offsets
+        self._resets = resets
         self._in_memory_bytes = in_memory_bytes
         self._cursor = Cursor()
 
@@ -99,6 +103,8 @@ class OffsetHandlers(Part):
             raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
         if not 0 <= header.queue_id < MAX_QUEUE_NUMS:
             raise RequestRefused(ResponseCode.INVALID_PARAMETER, f"QueueId {header.queue_id} is illegal")
+        if self._resets.pending and self._resets.covers(group, topic, header.queue_id):
+            return request.respond(remark="Offset has been previously reset", ext={})
         self._offsets.commit(group, topic, header.queue_id, header.commit_offset)
         return request.respond(ext={})
 
@@ -155,8 +161,11 @@ class OffsetHandlers(Part):
         return answer
 
     def get_all_delay(self, channel: Channel, request: Command) -> Command:
-        """45: all delay offsets."""
-        return answer_with(GET_ALL_DELAY_OFFSET, request, self._delay_offsets.table)
+        """45: all delay offsets. The copies of the messages before them are in the log before its present end."""
+        answer = answer_with(GET_ALL_DELAY_OFFSET, request, self._delay_offsets.table)
+        if request.codec == CBOR:
+            answer.ext = {**(answer.ext or {}), **GetAllDelayOffsetResponseHeader(self._store.log.end).to_ext()}
+        return answer
 
     def _all_in_memory(self, topic: str, queue_id: int) -> bool:
         queue = self._store.queues.find(topic, queue_id)

@@ -12,13 +12,14 @@ import trio
 from broker.delivery.cold import ColdReads
 from broker.delivery.hold import HeldPull, HeldPulls
 from broker.delivery.pulled import note_pulled
+from broker.delivery.resets import OffsetResets
 from broker.delivery.tag_filters import TagFilters
 from broker.handlers.send import FAQ
 from broker.meta.clients import Clients
 from broker.meta.consumer_offsets import ConsumerOffsets
 from broker.meta.groups import Groups
 from broker.meta.topics import Topics
-from broker.observe.stats import BrokerStats
+from broker.observe.stats import GET_FROM_DISK, BrokerStats
 from broker.options import BrokerOptions
 from broker.part import Part
 from broker.replication.known_master import KnownMaster
@@ -75,6 +76,7 @@ class PullHandlers(Part):
         offsets: ConsumerOffsets,
         clients: Clients,
         held: HeldPulls,
+        resets: OffsetResets,
         cold: ColdReads,
         stats: BrokerStats,
         options: BrokerOptions,
@@ -88,6 +90,7 @@ class PullHandlers(Part):
         self._offsets = offsets
         self._clients = clients
         self._held = held
+        self._resets = resets
         self._cold = cold
         self._stats = stats
         self._options = options
@@ -129,7 +132,12 @@ class PullHandlers(Part):
         group = self._check(header.consumer_group, topic, queue_id, channel)
         wanted = self._filter(header)
         max_count, max_bytes = self._limits(request, header.max_msg_nums, header.max_msg_bytes or 0)
-        if header.sys_flag & PULL_COMMIT_OFFSET and header.commit_offset >= 0 and self._role.now.takes_commits:
+        pending = self._resets.pending
+        moved = self._resets.take(channel, group.group_name, topic, queue_id) if pending else None
+        if moved is not None:
+            if moved != offset:
+                return self._moved(request, topic, queue_id, moved)
+        elif header.sys_flag & PULL_COMMIT_OFFSET and header.commit_offset >= 0 and self._role.now.takes_commits:
             self._offsets.commit(group.group_name, topic, queue_id, header.commit_offset)
         suspend_ms = header.suspend_timeout_millis if header.sys_flag & PULL_SUSPEND else 0
 
@@ -149,6 +157,8 @@ class PullHandlers(Part):
                 if self._hold(pull, queue):
                     return None
             note_pulled(channel, group.group_name, topic, queue_id, result.next_offset)
+            if waited_for_disk and result.count:
+                self._stats.count(GET_FROM_DISK, group.group_name, topic, result.count, len(result.records))
             return self._answer(request, group.group_name, topic, code, suggested, result)
 
         return self._cold.handle(channel, request, attempt)
@@ -164,6 +174,9 @@ class PullHandlers(Part):
             )
         if not config.consume_enable:
             raise RequestRefused(ResponseCode.NO_PERMISSION, f"subscription group no permission, {group}")
+        if not config.consume_broadcast_enable and self._broadcasts(group):
+            text = f"the consumer group[{group}] can not consume by broadcast way"
+            raise RequestRefused(ResponseCode.NO_PERMISSION, text)
         topic_config = self._topics.get(topic)
         if topic_config is None:
             raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!{FAQ}")
@@ -176,6 +189,20 @@ class PullHandlers(Part):
                 f"[{topic_config.read_queue_nums}] consumer:[{channel.remote}]",
             )
         return config
+
+    def _broadcasts(self, group: str) -> bool:
+        members = self._clients.consumer_group(group)
+        return members is not None and members.message_model == "BROADCASTING"
+
+    def _moved(self, request: Command, topic: str, queue_id: int, offset: int) -> Command:
+        """The answer that sends a consumer on to an offset that an administrator has set."""
+        fields = {
+            "suggestWhichBrokerId": MASTER_ID,
+            "nextBeginOffset": offset,
+            "maxOffset": self._store.max_offset(topic, queue_id),
+            "minOffset": self._store.min_offset(topic, queue_id),
+        }
+        return request.respond(ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET", fields)
 
     def _filter(self, header: PullMessageRequestHeader) -> Filter:
         """The consumer's filter: from the request, else from the group's heartbeats."""

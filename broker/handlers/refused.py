@@ -25,21 +25,10 @@ MAX_NAME = 255
 _BODY_BYTES = 4_096
 _GROUP = re.compile(rb'"consumerGroup"\s*:\s*"([^"]*)"')
 
-_GIVEN_BACK = (
-    "messages that this consumer fails on are not delivered again by the broker: C++ clients drop them, Java clients"
-    " try again until they stop"
-)
-_ORDERLY = "an orderly consumer cannot lock its queues: it gets no messages, and C++ clients ask again without a pause"
 _POP = "a consumer that takes messages by pop gets none"
-_ASSIGNED = "a consumer that lets the broker assign its queues may get none; set clientRebalance=true in it"
 _REPLY = "answers of request and reply do not arrive"
 _TRANSACTION = "the broker takes no transactional messages, so there is none to end"
 _MEANINGS = (
-    (RequestCode.CONSUMER_SEND_MSG_BACK, _GIVEN_BACK),
-    (RequestCode.LOCK_BATCH_MQ, _ORDERLY),
-    (RequestCode.UNLOCK_BATCH_MQ, _ORDERLY),
-    (RequestCode.QUERY_ASSIGNMENT, _ASSIGNED),
-    (RequestCode.SET_MESSAGE_REQUEST_MODE, _POP),
     (RequestCode.SEND_REPLY_MESSAGE, _REPLY),
     (RequestCode.SEND_REPLY_MESSAGE_V2, _REPLY),
     (RequestCode.END_TRANSACTION, _TRANSACTION),
@@ -57,7 +46,6 @@ _POP_CODES = {
     200151: "BATCH_ACK_MESSAGE",
 }
 _OTHER_CODES = {
-    18: "UPDATE_AND_CREATE_TOPIC_LIST",
     50: "UPDATE_AND_CREATE_ACL_CONFIG",
     51: "DELETE_ACL_CONFIG",
     52: "GET_BROKER_CLUSTER_ACL_INFO",
@@ -65,7 +53,6 @@ _OTHER_CODES = {
     54: "GET_BROKER_CLUSTER_ACL_CONFIG",
     60: "GET_TIMER_CHECK_POINT",
     61: "GET_TIMER_METRICS",
-    225: "UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST",
     354: "CHECK_ROCKSDB_CQ_WRITE_PROGRESS",
     355: "EXPORT_ROCKSDB_CONFIG_TO_JSON",
     370: "RECALL_MESSAGE",

@@ -11,6 +11,7 @@ from typing import Any
 
 import trio
 
+from broker.delivery.retry.resent import Resent
 from broker.handlers.broker_name import check_broker_name
 from broker.meta.topics import Topics
 from broker.observe.put_times import PutTimes
@@ -27,6 +28,7 @@ from mqcommon.message.batch import MAX_MESSAGES, decode_batch, encode_offsets
 from mqcommon.message.flags import COMPRESSED, COMPRESSION_MASK
 from mqcommon.message.ids import encode_host, offset_msg_id
 from mqcommon.message.message import inflated
+from mqcommon.message.properties import replace_properties
 from mqcommon.names import check_topic, check_topic_is_sendable, is_retry_topic
 from mqcommon.polling import poll_until
 from remoting.net.channel import Channel
@@ -60,8 +62,9 @@ class SendHandlers(Part):
         store_host: bytes,
         stepper: Stepper,
         turned: Callable[[], None],
+        resent: Resent,
     ) -> None:
-        """``turned`` is called after messages were stored outside of a turn."""
+        """``turned`` is called after messages were stored outside of a turn. ``resent``: the rule for retry topics."""
         self._writer = writer
         self._durability = durability
         self._topics = topics
@@ -73,6 +76,7 @@ class SendHandlers(Part):
         self._region, self._trace_on = options.region_id, "true" if options.trace_on else "false"
         self._stepper = stepper
         self._turned = turned
+        self._resent = resent
 
     def handlers(self) -> dict[int, Handler]:
         send = self._send
@@ -117,6 +121,11 @@ class SendHandlers(Part):
         if config is None:
             self._writer.admit(raw_properties)
             config = self._create_topic(channel, topic, ext, names)
+        if topic[0] == "%" and is_retry_topic(topic):
+            dead = self._resent.dead_letter_topic(topic, reconsume_times, _max_times(ext, names))
+            if dead is not None:
+                config, topic, queue_id = dead, dead.topic_name, 0
+                raw_properties = replace_properties(raw_properties, {b"DELAY": None})
         if not 0 <= queue_id < config.write_queue_nums:
             queue_id = self._checked_queue_id(channel, config, queue_id)
         born_host = channel.attachments.get(_BORN_HOST) or _remember_born_host(channel)
@@ -258,6 +267,14 @@ class SendHandlers(Part):
         if config is None:
             raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!{FAQ}")
         return config
+
+
+def _max_times(ext: Mapping[str, Any], names: SendFields) -> int | None:
+    value = ext.get(names.max_reconsume_times)
+    try:
+        return None if value is None else read_int(value)
+    except ValueError as error:
+        raise bad_fields(error) from None
 
 
 def _remember_born_host(channel: Channel) -> bytes:

@@ -1,9 +1,8 @@
-"""The offsets of queues, the progress of groups, and rates: 202, 208, 300, 315, 343."""
+"""The offsets of queues, topics of groups and groups of topics, and rates: 202, 300, 315, 343."""
 
 from functools import partial
 
 from broker.delivery.cold import reading
-from broker.delivery.pulled import furthest_pulled
 from broker.meta.clients import Clients
 from broker.meta.consumer_offsets import ConsumerOffsets
 from broker.meta.topics import Topics
@@ -16,23 +15,19 @@ from remoting.net.answers import answer_steps, answer_with
 from remoting.net.channel import Channel
 from remoting.net.server import Handler
 from remoting.net.steps import StepHandler, Steps
-from remoting.protocol.bodies.stats import ConsumeOffset, ConsumeStats
 from remoting.protocol.bodies.topic import GroupList, TopicList, TopicOffset, TopicStatsTable
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
 from remoting.protocol.requests.admin import VIEW_BROKER_STATS_DATA
-from remoting.protocol.requests.groups import GET_CONSUME_STATS, QUERY_TOPICS_BY_CONSUMER
+from remoting.protocol.requests.groups import QUERY_TOPICS_BY_CONSUMER
 from remoting.protocol.requests.topics import GET_TOPIC_STATS_INFO, QUERY_TOPIC_CONSUME_BY_WHO
 
-# Queues, or topics, that one step handles: each costs about 10 µs.
+# Queues that one step handles: each costs about 10 µs.
 QUEUES = 100
-TOPICS = 100
 
 
 class StatsHandlers(Part):
     """See the module."""
-
-    tick_interval_ms = 1_000
 
     def __init__(
         self,
@@ -60,14 +55,9 @@ class StatsHandlers(Part):
     def step_handlers(self) -> dict[int, StepHandler]:
         return {
             RequestCode.GET_TOPIC_STATS_INFO: self.topic_stats,
-            RequestCode.GET_CONSUME_STATS: self.consume_stats,
             RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self.groups_of_topic,
             RequestCode.QUERY_TOPICS_BY_CONSUMER: self.topics_of_group,
         }
-
-    def tick(self) -> None:
-        """Take samples for the rates."""
-        self._stats.sample()
 
     def topic_stats(self, channel: Channel, request: Command) -> Steps[Command]:
         """202: the first and the next offset of each queue."""
@@ -83,24 +73,6 @@ class StatsHandlers(Part):
             table[MessageQueue(topic, self._broker_name, queue_id)] = row
         body = TopicStatsTable(table, self._stats.topic_put_tps(topic))
         return (yield from answer_steps(GET_TOPIC_STATS_INFO, request, body, channel.max_frame_bytes))
-
-    def consume_stats(self, channel: Channel, request: Command) -> Steps[Command]:
-        """208: the progress of a group, in one topic or in all that it has consumed."""
-        header = GET_CONSUME_STATS.header(request)
-        group = header.consumer_group
-        topics = [topic for topic in (header.topic_list or "").split(";") if topic.strip()]
-        if header.topic and header.topic.strip():
-            topics.append(header.topic)
-        wanted = list(dict.fromkeys(topics)) or (yield from self._offsets.topics_of(group))
-        answer = ConsumeStats()
-        for number, topic in enumerate(wanted, 1):
-            if number % TOPICS == 0:
-                yield None
-            if self._is_unsubscribed(group, topic):
-                continue
-            yield from self._progress(group, topic, answer.offset_table)
-            answer.consume_tps += self._stats.group_get_tps(group, topic)
-        return (yield from answer_steps(GET_CONSUME_STATS, request, answer, channel.max_frame_bytes))
 
     def groups_of_topic(self, channel: Channel, request: Command) -> Steps[Command]:
         """300: groups that subscribe to a topic now, or have consumed it."""
@@ -124,28 +96,7 @@ class StatsHandlers(Part):
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, text)
         return answer_with(VIEW_BROKER_STATS_DATA, request, data)
 
-    def _is_unsubscribed(self, group: str, topic: str) -> bool:
-        """Whether members of the group are connected, and none subscribes to this topic now."""
-        connected = self._clients.consumer_group(group)
-        return connected is not None and bool(connected.subscriptions) and topic not in connected.subscriptions
-
-    def _progress(self, group: str, topic: str, rows: dict[MessageQueue, ConsumeOffset]) -> Steps[None]:
-        """Add the topic's queues to ``rows``."""
-        config = self._topics.get(topic)
-        members = self._clients.consumer_group(group)
-        pulled = furthest_pulled(members.members, group, topic) if members else {}
-        for queue_id in range(config.read_queue_nums if config else 0):
-            if len(rows) % QUEUES == QUEUES - 1:
-                yield None
-            row = yield from reading(partial(self._consume_offset, group, topic, queue_id, pulled.get(queue_id, 0)))
-            rows[MessageQueue(topic, self._broker_name, queue_id)] = row
-
     def _topic_offset(self, topic: str, queue_id: int) -> TopicOffset:
         end = self._store.max_offset(topic, queue_id)
         last_ms = self._store.store_time(topic, queue_id, end - 1) if end > 0 else 0
         return TopicOffset(self._store.min_offset(topic, queue_id), end, max(last_ms, 0))
-
-    def _consume_offset(self, group: str, topic: str, queue_id: int, pulled: int) -> ConsumeOffset:
-        consumed = max(self._offsets.query(group, topic, queue_id), 0)
-        last_ms = self._store.store_time(topic, queue_id, consumed - 1) if consumed > 0 else 0
-        return ConsumeOffset(self._store.max_offset(topic, queue_id), consumed, max(consumed, pulled), max(last_ms, 0))

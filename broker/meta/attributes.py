@@ -30,6 +30,15 @@ def parse_changes(text: str | None) -> dict[str, str | None]:
     return changes
 
 
+def changes_of(attributes: Mapping[str, str]) -> dict[str, str | None]:
+    """``{"+a": "1", "-b": ""}`` -> ``{"a": "1", "b": None}``. A plain name sets the attribute.
+
+    Older tools send back all attributes that they have read.
+    """
+    gone = {name[1:]: None for name in attributes if name.startswith("-")}
+    return gone | {name.removeprefix("+"): value for name, value in attributes.items() if not name.startswith("-")}
+
+
 def changed(current: Mapping[str, str] | None, changes: Mapping[str, str | None]) -> dict[str, str]:
     """A topic's attributes with ``changes``; ``current`` is None for a topic that is being made.
 

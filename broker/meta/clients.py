@@ -107,6 +107,19 @@ class Clients:
     def producers(self, group: str) -> list[Member]:
         return list(self._producers.get(group, {}).values())
 
+    def all_producers(self) -> list[tuple[str, Member, int]]:
+        """The members of all producer groups: group, member, time of the last heartbeat."""
+        return [
+            (group, member, self._heard_ms[channel])
+            for group, members in self._producers.items()
+            for channel, member in members.items()
+        ]
+
+    def has_left(self, group: str, topic: str) -> bool:
+        """Whether members of the group are connected, and none subscribes to this topic now."""
+        connected = self._consumers.get(group)
+        return connected is not None and bool(connected.subscriptions) and topic not in connected.subscriptions
+
     def subscription(self, group: str, topic: str) -> SubscriptionData | None:
         """The group's latest subscription to a topic."""
         members = self._consumers.get(group)

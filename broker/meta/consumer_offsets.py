@@ -58,6 +58,10 @@ class ConsumerOffsets:
         queues = self._table.get(f"{topic}@{group}")
         return -1 if queues is None else queues.get(queue_id, -1)
 
+    def queues_of(self, group: str, topic: str) -> Mapping[int, int]:
+        """Queue → committed offset."""
+        return self._table.get(f"{topic}@{group}", {})
+
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Set an offset, forward or back. Some clients send negative ones, which are ignored."""
         if offset < 0:
@@ -83,6 +87,16 @@ class ConsumerOffsets:
             # endswith first: it rejects most keys at the least cost.
             parts = [key.partition("@") for key in keys if key.endswith(end)]
             found += [topic for topic, _, name in parts if name == group]
+            yield
+        return found
+
+    def topics_by_group(self) -> Generator[None, None, dict[str, list[str]]]:
+        """Group → topics that it has committed offsets of."""
+        found: dict[str, list[str]] = {}
+        for keys in self._slices():
+            for key in keys:
+                topic, _, group = key.partition("@")
+                found.setdefault(group, []).append(topic)
             yield
         return found
 

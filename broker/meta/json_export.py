@@ -5,13 +5,19 @@ from typing import Any
 from broker.meta.consumer_offsets import ConsumerOffsets
 from broker.meta.delay_offsets import DelayOffsets
 from broker.meta.groups import Groups
-from broker.meta.json_files import CONSUMER_OFFSETS, DELAY_OFFSETS, GROUPS, TOPICS
+from broker.meta.json_files import CONSUMER_OFFSETS, DELAY_OFFSETS, GROUPS, REQUEST_MODES, TOPICS
+from broker.meta.request_modes import RequestModes
 from broker.meta.topics import Topics
 from mqcommon.fastjson import pretty
+from remoting.protocol.bodies.assignment import MessageRequestModes
 
 
 def json_files(
-    topics: Topics, groups: Groups, consumer_offsets: ConsumerOffsets, delay_offsets: DelayOffsets
+    topics: Topics,
+    groups: Groups,
+    consumer_offsets: ConsumerOffsets,
+    delay_offsets: DelayOffsets,
+    request_modes: RequestModes,
 ) -> dict[str, bytes]:
     """Each file's name and content."""
     topics_of: dict[str, dict[str, None]] = {}
@@ -35,4 +41,6 @@ def json_files(
         },
         DELAY_OFFSETS: delay_offsets.table.to_wire(),
     }
+    if request_modes.all():  # as a Java broker, which makes the file with the first mode
+        tables[REQUEST_MODES] = MessageRequestModes(request_modes.by_topic()).to_wire()
     return {name: pretty(table).encode() for name, table in tables.items()}

@@ -1,8 +1,8 @@
 """RocketMQ's own metadata files in ``store/config``: read with their backups, written as a Java broker writes them.
 
-topics.json subscriptionGroup.json consumerOffset.json delayOffset.json, of 4.9 and 5.x, in fastjson's dialect. Only
-`write_files` changes them. ``JsonFiles`` keeps their sizes and CRCs in the journal, as they were last read or written
-here: a file that differs was changed by another program.
+topics.json subscriptionGroup.json consumerOffset.json delayOffset.json messageRequestMode.json, of 4.9 and 5.x, in
+fastjson's dialect. Only `write_files` changes them. ``JsonFiles`` keeps their sizes and CRCs in the journal, as they
+were last read or written here: a file that differs was changed by another program.
 Neighbours: json_import.py, json_export.py, metadata.py.
 """
 
@@ -17,6 +17,7 @@ from mqcommon.atomic import read_or_backup, write_atomic
 from mqcommon.errors import ProtocolError, StoreCorrupt
 from mqcommon.files import FileSystem
 from remoting.protocol.bodies import Body, loads
+from remoting.protocol.bodies.assignment import MessageRequestModes
 from remoting.protocol.bodies.group import SubscriptionGroupTable
 from remoting.protocol.bodies.offsets import ConsumerOffsetTable, DelayOffsetTable
 from remoting.protocol.bodies.topic import TopicConfigTable
@@ -25,7 +26,8 @@ TOPICS = "topics.json"
 GROUPS = "subscriptionGroup.json"
 CONSUMER_OFFSETS = "consumerOffset.json"
 DELAY_OFFSETS = "delayOffset.json"
-NAMES = (TOPICS, GROUPS, CONSUMER_OFFSETS, DELAY_OFFSETS)
+REQUEST_MODES = "messageRequestMode.json"
+NAMES = (TOPICS, GROUPS, CONSUMER_OFFSETS, DELAY_OFFSETS, REQUEST_MODES)
 
 SEEN = "json-files"
 
@@ -42,6 +44,7 @@ class JsonTables:
     groups: SubscriptionGroupTable
     consumer_offsets: ConsumerOffsetTable
     delay_offsets: DelayOffsetTable
+    request_modes: MessageRequestModes
     from_backup: list[str] = field(default_factory=list)
 
 
@@ -59,6 +62,7 @@ def read_tables(fs: FileSystem, directory: str) -> JsonTables | None:
         table(SubscriptionGroupTable, GROUPS),
         table(ConsumerOffsetTable, CONSUMER_OFFSETS),
         table(DelayOffsetTable, DELAY_OFFSETS),
+        table(MessageRequestModes, REQUEST_MODES),
         from_backup,
     )
 

@@ -4,13 +4,14 @@ import posixpath
 from collections.abc import Iterator
 from dataclasses import replace
 
-from broker.meta import consumer_offsets, delay_offsets, groups, topics
+from broker.meta import consumer_offsets, delay_offsets, groups, request_modes, topics
 from broker.meta.attributes import TOPIC_ATTRIBUTES
 from broker.meta.journalled import Change
 from broker.meta.json_files import TOPICS, JsonTables, holds_something
 from mqcommon.errors import UserError
 from mqcommon.files import FileSystem
 from mqcommon.names import SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC
+from remoting.protocol.bodies.assignment import POP
 
 # File, the member that is not imported, and what it holds.
 _NOT_READ = (
@@ -18,7 +19,6 @@ _NOT_READ = (
     ("consumerOrderInfo.json", "table", "ordered pop consumption under way"),
     ("topicQueueMapping.json", "topicQueueMappingInfoMap", "static topics"),
     ("lmqConsumerOffset.json", "offsetTable", "offsets of light message queues"),
-    ("messageRequestMode.json", "messageRequestModeMap", "groups in pop mode"),
 )
 # Topics in which messages may wait for features that this version does not have.
 _WAITING = ((SCHEDULE_TOPIC, "delayed messages"), (TIMER_TOPIC, "timed messages"), (TRANS_HALF_TOPIC, "transactions"))
@@ -39,6 +39,8 @@ def records(tables: JsonTables) -> Iterator[Change]:
         yield consumer_offsets.PUT, {key: {queue_id: offset for queue_id, offset in queues.items() if offset >= 0}}
     yield consumer_offsets.VERSION, tables.consumer_offsets.data_version.to_wire()
     yield delay_offsets.KIND, tables.delay_offsets.to_wire()
+    for mode in request_modes.rows_of(tables.request_modes.message_request_mode_map):
+        yield request_modes.FORMAT.put, mode.to_wire()
 
 
 def summary(tables: JsonTables) -> str:
@@ -72,6 +74,12 @@ def warnings(fs: FileSystem, directory: str, tables: JsonTables) -> list[str]:
             found.append(f"{what} that wait in {topic} are kept, but this version does not deliver them")
     if tables.groups.forbidden_table:
         found.append("the table of groups that may not read a topic is kept but has no effect")
+    pops = [mode for mode in request_modes.rows_of(tables.request_modes.message_request_mode_map) if mode.mode == POP]
+    if pops:
+        found.append(
+            f"{len(pops)} groups consume a topic by pop ({pops[0].consumer_group}, ...): that is kept, but this version"
+            " serves them by pull"
+        )
     for name, config in tables.topics.topic_config_table.items():
         for key, value in config.attributes.items():
             known = TOPIC_ATTRIBUTES.get(key.removeprefix("+"), frozenset())

@@ -17,6 +17,7 @@ from broker.meta.groups import Groups
 from broker.meta.journal import Journal, JournalReport
 from broker.meta.journalled import Change, Tables
 from broker.meta.json_files import JsonFiles, JsonTables, read_tables
+from broker.meta.request_modes import RequestModes
 from broker.meta.topics import Topics
 from broker.options import BrokerOptions
 from mqcommon.clock import Clock
@@ -45,9 +46,13 @@ class Metadata:
         self.groups = Groups(self.journal, clock, options)
         self.consumer_offsets = ConsumerOffsets(self.journal, clock.now_ms())
         self.delay_offsets = DelayOffsets(self.journal)
+        self.request_modes = RequestModes(self.journal, clock)
         self.json_files = JsonFiles(fs, directory, self.journal)
         # Add a new table here; it declares its kinds of records itself.
-        self._tables = Tables(self.topics, self.groups, self.consumer_offsets, self.delay_offsets, self.json_files.seen)
+        self._tables = Tables(
+            self.topics, self.groups, self.consumer_offsets, self.delay_offsets, self.request_modes,
+            self.json_files.seen,
+        )  # fmt: skip
 
     def open(self) -> MetadataReport:
         """Recover, then make the system topics and groups. Blocks; runs before the broker serves."""

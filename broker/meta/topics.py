@@ -21,6 +21,7 @@ from mqcommon.names import (
     PERM_INHERIT,
     PERM_READ_WRITE,
     can_have_retry_topic,
+    dlq_topic,
     is_retry_topic,
     retry_topic,
     system_topics,
@@ -81,7 +82,13 @@ class Topics(JournalledTable[TopicConfig]):
 
         None while it is being removed, if its name would be too long, and on a slave, whose master makes it.
         """
-        name = retry_topic(group)
+        return self._create_of_group(retry_topic(group), group, queue_nums, sys_flag)
+
+    def create_dlq_topic(self, group: str) -> TopicConfig | None:
+        """The dead letter topic of a consumer group, made if missing; None as for its retry topic."""
+        return self._create_of_group(dlq_topic(group), group, 1, 0)
+
+    def _create_of_group(self, name: str, group: str, queue_nums: int, sys_flag: int) -> TopicConfig | None:
         config = self.get(name)
         makes = name not in self._leaving and not self.is_mirror and can_have_retry_topic(group)
         if config is None and makes:

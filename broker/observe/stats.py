@@ -1,10 +1,10 @@
 """The broker's counters: by topic, by topic and group, and in all.
 
-Handlers call `put`, `get` and `miss` for each request; a task calls `sample` each second; admin requests read.
-Counters have the names of RocketMQ's BrokerStatsManager, as statsAll and exporters request them (code 315).
+Handlers call `put`, `get` and `miss` for each request, and `count` for what is rare; sampler.py samples; admin requests
+read. Counters have the names of RocketMQ's BrokerStatsManager, as statsAll and exporters request them (code 315).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import date, datetime
 from typing import NamedTuple
 
@@ -12,12 +12,18 @@ import trio
 
 from broker.observe.meter import MINUTE_MS, SECOND_MS, Meter, Window
 from broker.observe.put_times import PutTimes
+from broker.observe.rows import SLICE, Exists, GroupRows
 from mqcommon.clock import Clock
 from remoting.protocol.bodies.stats import BrokerStatsData
 
 TEN_SECONDS_MS = 10 * SECOND_MS
 TEN_MINUTES_MS = 10 * MINUTE_MS
 RATE_SPANS_MS = (TEN_SECONDS_MS, MINUTE_MS, TEN_MINUTES_MS)
+
+#: Families of counters by topic and group, besides GROUP_GET: messages that had to be read from the disk first, and
+#: messages that consumers sent back.
+GET_FROM_DISK = "GROUP_GET_FROM_DISK"
+SEND_BACK = "SNDBCK_PUT"
 
 
 class Rates(NamedTuple):
@@ -50,13 +56,14 @@ class BrokerStats:
         self._day_of = day_of or _local_day
         now_ms = clock.now_ms()
         self._topics: dict[str, Meter] = {}
-        self._groups: dict[str, Meter] = {}
+        self._groups = GroupRows(clock.now_ms)
+        self._rare = {GET_FROM_DISK: GroupRows(clock.now_ms), SEND_BACK: GroupRows(clock.now_ms)}
         self.puts = Meter(now_ms)
         self.put_times = PutTimes(self.puts, now)
         self.gets = Meter(now_ms)
+        self._disk_gets = Meter(now_ms)
         self.misses = 0
         self._rates = Window(TEN_MINUTES_MS, SECOND_MS, now_ms, self._totals())
-        self._last_sample_ms = now_ms
         self._today = self._day_of(now_ms)
         self._mornings = ((0, 0), (0, 0))
 
@@ -77,10 +84,7 @@ class BrokerStats:
 
     def get(self, group: str, topic: str, count: int, size: int) -> None:
         """``count`` messages of ``size`` stored bytes went to ``group`` with one answer."""
-        key = f"{topic}@{group}"
-        meter = self._groups.get(key)
-        if meter is None:
-            meter = self._groups[key] = Meter(self._clock.now_ms())
+        meter = self._groups.meter(topic, group)
         meter.nums += count
         meter.size += size
         meter.calls += 1
@@ -89,6 +93,16 @@ class BrokerStats:
         gets.size += size
         gets.calls += 1
 
+    def count(self, family: str, group: str, topic: str, count: int, size: int) -> None:
+        """``count`` messages of ``size`` stored bytes for one of the families above."""
+        meters = [self._rare[family].meter(topic, group)]
+        if family == GET_FROM_DISK:
+            meters.append(self._disk_gets)
+        for meter in meters:
+            meter.nums += count
+            meter.size += size
+            meter.calls += 1
+
     def miss(self) -> None:
         """Count a pull that found nothing."""
         self.misses += 1
@@ -96,18 +110,16 @@ class BrokerStats:
     def drop_topic(self, topic: str) -> None:
         """Forget the counters of a deleted topic."""
         self._topics.pop(topic, None)
-        start = f"{topic}@"
-        for key in [key for key in self._groups if key.startswith(start)]:
-            del self._groups[key]
+        for rows in self._group_rows():
+            rows.drop_topic(topic)
 
     def drop_group(self, group: str) -> None:
         """Forget the counters of a deleted group."""
-        end = f"@{group}"
-        for key in [key for key in self._groups if key.endswith(end) and key.partition("@")[2] == group]:
-            del self._groups[key]
+        for rows in self._group_rows():
+            rows.drop_group(group)
 
     def sample(self) -> None:
-        """Call this once a second: sample the counters."""
+        """Call this once a second: sample the counters of the whole broker, for its rates."""
         now_ms = self._clock.now_ms()
         self.put_times.sample(now_ms)
         self._rates.sample(now_ms, self._totals())
@@ -115,23 +127,29 @@ class BrokerStats:
         if today != self._today:
             self._today = today
             self._mornings = (self._mornings[1], (self.puts.nums, self.gets.nums))
-        if now_ms - self._last_sample_ms >= TEN_SECONDS_MS:
-            self._last_sample_ms = now_ms
-            for meter in (self.puts, self.gets, *self._topics.values(), *self._groups.values()):
-                meter.sample(now_ms)
+
+    def sample_rows(self, topic_exists: Exists, group_exists: Exists) -> Iterator[None]:
+        """Call this every ten seconds: sample each counter, and forget idle ones whose topic or group is gone.
+
+        Yields after each SLICE of them, as there may be very many.
+        """
+        now_ms = self._clock.now_ms()
+        for meter in (self.puts, self.gets, self._disk_gets):
+            meter.sample(now_ms)
+        for number, (topic, meter) in enumerate(list(self._topics.items()), 1):
+            if not meter.sample(now_ms) and not topic_exists(topic):
+                self._topics.pop(topic, None)
+            if number % SLICE == 0:
+                yield
+        for rows in self._group_rows():
+            yield from rows.sample(now_ms, topic_exists, group_exists)
 
     # --- reading
 
     def view(self, name: str, key: str) -> BrokerStatsData | None:
         """A counter by RocketMQ's name and key; None if it has counted nothing."""
-        tables = {
-            "TOPIC_PUT": self._topics,
-            "GROUP_GET": self._groups,
-            "BROKER_PUT": {key: self.puts},
-            "BROKER_GET": {key: self.gets},
-        }
-        what, _, unit = name.rpartition("_")
-        meter = tables.get(what, {}).get(key)
+        family, _, unit = name.rpartition("_")
+        meter = self._find(family, key)
         if meter is None or unit not in ("NUMS", "SIZE"):
             return None
         return meter.view(self._clock.now_ms(), of_size=unit == "SIZE")
@@ -159,6 +177,19 @@ class BrokerStats:
 
     def get_totals(self) -> DayTotals:
         return DayTotals(self._mornings[0][1], self._mornings[1][1], self.gets.nums)
+
+    def _find(self, family: str, key: str) -> Meter | None:
+        # The key of a broker's counters is its cluster; there is only one of each.
+        totals = {"BROKER_PUT": self.puts, "BROKER_GET": self.gets, "BROKER_GET_FROM_DISK": self._disk_gets}
+        if family == "TOPIC_PUT":
+            return self._topics.get(key)
+        if family == "GROUP_GET":
+            return self._groups.find(key)
+        rows = self._rare.get(family)
+        return rows.find(key) if rows is not None else totals.get(family)
+
+    def _group_rows(self) -> tuple[GroupRows, ...]:
+        return (self._groups, *self._rare.values())
 
     def _totals(self) -> tuple[int, int, int, int]:
         return self.puts.nums, self.gets.calls, self.misses, self.gets.nums

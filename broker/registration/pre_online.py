@@ -133,7 +133,7 @@ class PreOnline:
             offsets.advance(got.table.offset_table)
             page = got.next_page
         try:
-            self._metadata.delay_offsets.advance(await slave.delay_offsets())
+            self._metadata.delay_offsets.advance((await slave.delay_offsets()).table)
         except BrokerError as error:
             if error.code != ResponseCode.SYSTEM_ERROR:
                 raise  # a Java slave that never saw a delayed message has none

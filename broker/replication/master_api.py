@@ -1,4 +1,4 @@
-"""Requests of a slave to its master besides the log: tables (21, 201, 43, 45), the end of its log (28), changes (7100).
+"""Requests of a slave to its master besides the log: tables (21, 201, 43, 45, 402), its log's end (28), changes (7100).
 
 With acting masters, a master also asks its slaves (43, 45, 906), and a slave that acted commits offsets (15). The
 bodies are RocketMQ's, so a Java master answers all but 7100. A RemotingError means no answer, a BrokerError an answer
@@ -12,6 +12,7 @@ import trio
 from remoting.net.call import Remote, call
 from remoting.net.client import RemotingClient
 from remoting.protocol.bodies import Body
+from remoting.protocol.bodies.assignment import MessageRequestModes
 from remoting.protocol.bodies.data_version import DataVersion
 from remoting.protocol.bodies.group import SubscriptionGroupTable
 from remoting.protocol.bodies.metadata_versions import MetadataVersions
@@ -25,7 +26,7 @@ from remoting.protocol.headers.watch import WatchMetadataRequestHeader
 from remoting.protocol.requests.admin import GET_BROKER_RUNTIME_INFO
 from remoting.protocol.requests.groups import GET_ALL_SUBSCRIPTIONGROUP_CONFIG
 from remoting.protocol.requests.offsets import GET_ALL_CONSUMER_OFFSET, GET_ALL_DELAY_OFFSET, UPDATE_CONSUMER_OFFSET
-from remoting.protocol.requests.replication import EXCHANGE_BROKER_HA_INFO, WATCH_METADATA
+from remoting.protocol.requests.replication import EXCHANGE_BROKER_HA_INFO, GET_ALL_MESSAGE_REQUEST_MODE, WATCH_METADATA
 from remoting.protocol.requests.request import Answer, Request
 from remoting.protocol.requests.topics import GET_ALL_TOPIC_CONFIG
 
@@ -44,6 +45,13 @@ class Offsets(NamedTuple):
     #: Whether they are only those that have changed.
     is_part: bool
     next_page: PageRequestHeader | None
+
+
+class LevelOffsets(NamedTuple):
+    """Offsets of delay levels. They hold in a log that reaches ``log_end``: what was delivered is before it."""
+
+    table: DelayOffsetTable
+    log_end: int
 
 
 class Master:
@@ -92,9 +100,14 @@ class Master:
             version = DataVersion(0, response.run, response.changes)
         return Offsets(await _body(answer), version, response.is_part, _next_page(answer))
 
-    async def delay_offsets(self) -> DelayOffsetTable:
+    async def delay_offsets(self) -> LevelOffsets:
         """45."""
-        return await _body(await call(self._at, GET_ALL_DELAY_OFFSET))
+        answer = await call(self._at, GET_ALL_DELAY_OFFSET)
+        return LevelOffsets(await _body(answer), answer.header().log_end or 0)
+
+    async def request_modes(self) -> MessageRequestModes:
+        """402."""
+        return await _body(await call(self._at, GET_ALL_MESSAGE_REQUEST_MODE))
 
     async def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """15: an offset that a group committed here while the master was away."""

@@ -30,15 +30,21 @@ _NO_CHANGE = (
     ResponseCode.SYSTEM_ERROR,
     "Can't modify topic or subscription group from slave broker, please execute it from master broker.",
 )
+_NO_RESET = (ResponseCode.SYSTEM_ERROR, "Can not reset offset in slave broker")
 _NO_CHANGES = (
     RequestCode.UPDATE_AND_CREATE_TOPIC,
+    RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
     RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
     RequestCode.DELETE_SUBSCRIPTIONGROUP,
+    RequestCode.SET_MESSAGE_REQUEST_MODE,
 )
 _REFUSALS = dict(
     [
         (RequestCode.CONSUMER_SEND_MSG_BACK, NO_MESSAGES),
         (RequestCode.END_TRANSACTION, _NO_END_OF_TRANSACTION),
+        (RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, _NO_RESET),
+        (RequestCode.CLONE_GROUP_OFFSET, _NO_RESET),
         *[(code, _NO_CHANGE) for code in _NO_CHANGES],
     ]
 )

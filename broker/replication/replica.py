@@ -14,7 +14,6 @@ from broker.store.log.residency import Span, check_resident
 from broker.store.log.sound import is_storable
 from broker.store.queue.consumequeue import ConsumeQueue
 from broker.store.queue.rebuild import is_queued
-from broker.store.queue.tags import TagCodes
 from broker.store.store import MAX_ENTRIES_WAITING, QUEUES, MessageStore
 from mqcommon.errors import DiskFull, ProtocolError, StoreCorrupt
 from mqcommon.message.columns import MIN_RUN
@@ -32,6 +31,7 @@ from mqcommon.message.layout import (
     TOPIC_LENGTH_V1,
 )
 from mqcommon.message.record import decode_record
+from mqcommon.names import SCHEDULE_TOPIC
 
 _HEAD = HEAD_V4.reader(
     *("size", "magic", "body_crc", "queue_id", "queue_offset", "physical_offset", "sys_flag"),
@@ -52,7 +52,7 @@ class Replica:
         self._store = store
         self.log = store.log
         self._queues = store.queues
-        self._tag_codes = TagCodes()
+        self._tag_codes = store.tag_codes
         self._runs = ReplicaRuns(self._tag_codes)
         self._next_try = 0
         # The next record moves a queue: `build` stops before it until it is called with ``guarded``.
@@ -181,12 +181,8 @@ class Replica:
         at, done, total = 0, 0, len(data)
         self._next_try = 0
         latest = 0
-        unpack, unpack_length, topics, queues = (
-            _HEAD.unpack_from,
-            PROPERTIES_LENGTH.unpack_from,
-            self._topics,
-            self._queues,
-        )
+        unpack, unpack_length = _HEAD.unpack_from, PROPERTIES_LENGTH.unpack_from
+        topics, queues, codes = self._topics, self._queues, self._tag_codes
         try:
             while done < limit and total - at >= MIN_RECORD:
                 size, magic, crc, queue_id, queue_offset, physical, sys_flag, stored_ms, body_bytes = unpack(data, at)
@@ -232,7 +228,8 @@ class Replica:
                             self.wants_guard = True
                             break
                         self._move(queue, queue_offset, physical)
-                    queue.append(physical, size, self._tag_codes.of(properties))
+                    code = codes.of_delayed(properties, stored_ms) if queue.is_delayed else codes.of(properties)
+                    queue.append(physical, size, code)
                     self._written(queue)
                 latest = stored_ms if stored_ms > latest else latest
                 at += size
@@ -247,6 +244,8 @@ class Replica:
     def _queue_run(self, run: RunEntries, physical: int) -> bool:
         """Add the run's entries to their queues; False when the records must be read one by one."""
         topic = self._topics.get(run.topic) or self._topic(run.topic, physical)
+        if topic == SCHEDULE_TOPIC:
+            return False  # the entries of its queues hold a time for each message
         queues = [(self._queues.get(topic, one.queue_id), one) for one in run.queues]
         if any(queue.next_offset != one.first for queue, one in queues):
             return False

@@ -1,8 +1,10 @@
-"""A slave's metadata: topics, groups, consumer offsets and delay offsets, copied from its master.
+"""A slave's metadata: topics, groups, consumer offsets, delay offsets and modes of consumption, copied from its master.
 
 They are copied as soon as the master is known, and again after each change: a Skylark master holds the question until
 then (watch_metadata.py), a Java master is asked for all tables every INTERVAL_MS, as RocketMQ's slaves do.
 Changes are written to the slave's own journal, with the master's versions.
+Offsets of delay levels are taken when this slave's log has all that the master's had when it sent them. Otherwise a
+promoted slave would lack delivered messages that its offsets say it has.
 Invariant: nothing is copied from a master whose log ends before this slave's. It has lost its disk, or belongs to
 another set, and its empty tables would make the messages here unreadable.
 Neighbours: known_master.py (the address), master_api.py (the requests), meta/ (the tables), handlers/ of the master.
@@ -19,10 +21,11 @@ import trio
 
 from broker.meta.metadata import Metadata
 from broker.replication.known_master import KnownMaster
-from broker.replication.master_api import Master, Offsets
+from broker.replication.master_api import LevelOffsets, Master, Offsets
 from broker.tasks.persist import Persister
 from mqcommon.backoff import Backoff
 from mqcommon.errors import BrokerError, ProtocolError, RemotingError, ReplicationRefused, RequestTimeout, StoreError
+from mqcommon.polling import poll_until
 from mqcommon.signal import Signal
 from remoting.net.client import RemotingClient, open_client
 from remoting.net.steps import run_slices
@@ -45,6 +48,8 @@ PAUSE_FACTOR = 10
 OFFSETS_FACTOR = 10
 # Normally only changed consumer offsets are copied; all of them are when this time has passed.
 WHOLE_S = 60
+# How long to wait for the log after a copy of the delay offsets; then again after the next copy.
+LOG_WAIT_S = 0.1
 
 T = TypeVar("T")
 
@@ -74,7 +79,11 @@ class SlaveSync:
         self._backoff = Backoff(FIRST_RETRY_S, RETRY_S, random or Random())
         self._moved = Signal()
         self._failures = 0
+        # RocketMQ 4 has no modes of consumption, and would log an error for each question.
+        self._has_request_modes = True
         self._whole_at = self._offsets_from = -math.inf
+        # Copied, but the log is not there yet.
+        self._level_offsets: LevelOffsets | None = None
         #: How many copies were completed.
         self.rounds = 0
 
@@ -96,7 +105,7 @@ class SlaveSync:
     async def _follow(self, client: RemotingClient, addr: str) -> None:
         master = Master(client, addr)
         copied: MetadataVersions | None = None
-        self._failures, is_first = 0, True
+        self._failures, is_first, self._level_offsets, self._has_request_modes = 0, True, None, True
         while True:
             try:
                 await self._online()
@@ -143,7 +152,10 @@ class SlaveSync:
             await self._copy_groups(master)
         if known is None or versions.delay_offsets != known.delay_offsets:
             await self._copy_delay_offsets(master)
+        if self._has_request_modes and (known is None or versions.request_modes != known.request_modes):
+            await self._copy_request_modes(master)
         took = trio.current_time() - started
+        await self._take_delay_offsets()
         if known is None or versions.consumer_offsets != known.consumer_offsets:
             versions.consumer_offsets = await self._copy_offsets_at_times(master, known) or versions.consumer_offsets
         if master.is_skylark:
@@ -191,12 +203,27 @@ class SlaveSync:
 
     async def _copy_delay_offsets(self, master: Master) -> None:
         try:
-            table = await master.delay_offsets()
+            self._level_offsets = await master.delay_offsets()
         except BrokerError as error:
             if error.code != ResponseCode.SYSTEM_ERROR or master.is_skylark:
                 raise
-            return  # a Java master that never delayed a message has no such file
-        self._metadata.delay_offsets.put(table)
+            # A Java master that never delayed a message has no such file.
+
+    async def _take_delay_offsets(self) -> None:
+        copied = self._level_offsets
+        if copied is not None and await poll_until(lambda: self._log_end() >= copied.log_end, LOG_WAIT_S):
+            self._metadata.delay_offsets.put(copied.table)
+            self._level_offsets = None
+
+    async def _copy_request_modes(self, master: Master) -> None:
+        try:
+            table = await master.request_modes()
+        except BrokerError as error:
+            if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                raise
+            self._has_request_modes = False
+            return
+        await run_slices(self._metadata.request_modes.mirror(table.message_request_mode_map))
 
     def _failed(self, addr: str, error: Exception) -> None:
         """A copy failed. Whatever the master answers, only that copy is lost."""

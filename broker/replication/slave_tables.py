@@ -1,17 +1,20 @@
-"""Tables that RocketMQ's slaves and masters ask for besides topics and offsets: 60, 61, 402. They are empty here.
+"""Tables that slaves and masters ask for besides topics, groups and offsets: 60, 61, 402.
 
-This broker has no timers and no modes of consumption. The requests are answered all the same: without an answer, a
-RocketMQ slave logs an error every few seconds, and a master with acting masters does not come online.
+This broker has no timers. Requests about them are answered all the same: without an answer, a RocketMQ slave logs an
+error every few seconds, and a master with acting masters does not come online.
 """
 
 import struct
 
+from broker.meta.request_modes import RequestModes
 from broker.part import Part
 from mqcommon.clock import Clock
-from remoting.net.answers import answer_with
+from remoting.net.answers import answer_steps, answer_with
 from remoting.net.channel import Channel
 from remoting.net.server import Handler
-from remoting.protocol.bodies.slave_tables import MessageRequestModes, TimerMetrics
+from remoting.net.steps import StepHandler, Steps
+from remoting.protocol.bodies.assignment import MessageRequestModes
+from remoting.protocol.bodies.slave_tables import TimerMetrics
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import Command
 from remoting.protocol.requests.replication import GET_ALL_MESSAGE_REQUEST_MODE, GET_TIMER_METRICS
@@ -24,15 +27,18 @@ _TIMER_CHECKPOINT = struct.Struct(">7q")
 class SlaveTableHandlers(Part):
     """See the module."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, modes: RequestModes) -> None:
         self._clock = clock
+        self._modes = modes
 
     def handlers(self) -> dict[int, Handler]:
         return {
             RequestCode.GET_TIMER_CHECK_POINT: self.timer_checkpoint,
             RequestCode.GET_TIMER_METRICS: self.timer_metrics,
-            RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: self.request_modes,
         }
+
+    def step_handlers(self) -> dict[int, StepHandler]:
+        return {RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: self.request_modes}
 
     def timer_checkpoint(self, channel: Channel, request: Command) -> Command:
         """60: everything that was due until now is delivered.
@@ -47,6 +53,11 @@ class SlaveTableHandlers(Part):
         """61."""
         return answer_with(GET_TIMER_METRICS, request, TimerMetrics())
 
-    def request_modes(self, channel: Channel, request: Command) -> Command:
+    def request_modes(self, channel: Channel, request: Command) -> Steps[Command]:
         """402."""
-        return answer_with(GET_ALL_MESSAGE_REQUEST_MODE, request, MessageRequestModes())
+        modes = MessageRequestModes(self._modes.by_topic())
+        return (
+            yield from answer_steps(
+                GET_ALL_MESSAGE_REQUEST_MODE, request, modes, channel.max_frame_bytes, remedy="raise frameMaxLength"
+            )
+        )

@@ -1,8 +1,9 @@
 """7100, which only Skylark's slaves send: it asks whether the master's metadata has changed, and is held until then.
 
 So a slave has a new topic some milliseconds after its master, and sends few requests while nothing changes. A change of
-topics, groups or delay offsets is answered at once. Consumer offsets change all the time, so they are answered once a
-second. A notice on the HA link instead would couple the two protocols, and the link may be down or lagging.
+topics, groups, delay offsets or modes of consumption is answered at once. Consumer offsets change all the time, so they
+are answered once a second. A notice on the HA link instead would couple the two protocols, and the link may be down or
+lagging.
 Neighbours: slave_sync.py (asks), meta/ (the tables).
 """
 
@@ -58,6 +59,7 @@ class MetadataWatch(Part):
             metadata.groups.data_version,
             metadata.consumer_offsets.live_version,
             metadata.delay_offsets.table.data_version,
+            metadata.request_modes.data_version,
         )
 
     def watch(self, channel: Channel, request: Command) -> Command | None:
@@ -88,7 +90,7 @@ class MetadataWatch(Part):
         self.changed()
 
     def changed(self) -> None:
-        """Topics, groups or delay offsets have changed: answer all held requests."""
+        """Anything but consumer offsets has changed: answer all held requests."""
         self._answer(lambda held: True)
 
     def _answer(self, wanted: Callable[[_Held], bool]) -> None:

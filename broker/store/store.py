@@ -20,6 +20,7 @@ from broker.store.put_result import BatchPutResult, PutResult
 from broker.store.query import KeyQuery, QueryResult, first_store_time, offset_by_time, store_time
 from broker.store.queue.batch_records import make_batch_records
 from broker.store.queue.consumequeue import ConsumeQueue
+from broker.store.queue.delay_levels import DEFAULT, DelayLevels
 from broker.store.queue.ends import read_queue_ends, write_queue_ends
 from broker.store.queue.entry import ENTRY_BYTES
 from broker.store.queue.queues import Queues
@@ -53,6 +54,7 @@ class StoreOptions:
     index_slots: int = 5_000_000
     index_capacity: int = 20_000_000
     index_enabled: bool = True
+    delay_levels: DelayLevels = DEFAULT
 
 
 class MessageStore(DurableStore):
@@ -70,7 +72,8 @@ class MessageStore(DurableStore):
         self._options = options
         self._clock = clock
         self._host = store_host
-        self._tag_codes = TagCodes()
+        #: The tags codes of queue entries.
+        self.tag_codes = TagCodes(options.delay_levels)
         # Queues for which held pulls may wait and that got messages since the owner of the pulls last looked.
         self.arrived: set[ConsumeQueue] = set()
         self.put_bytes = 0
@@ -113,7 +116,7 @@ class MessageStore(DurableStore):
             last_stop = LastStop.POWER_LOSS
         note_ends = partial(write_queue_ends, fs, directory)
         recovery = Recovery(
-            self.log, self.queues, self.index, self._tag_codes, self._clock, progress, note_ends, self._write_all_queues
+            self.log, self.queues, self.index, self.tag_codes, self._clock, progress, note_ends, self._write_all_queues
         )
         report = recovery.run(self._checkpoint.state, last_stop, read_queue_ends(fs, directory))
         self._last_timestamp = self._flushed_timestamp = recovery.last_timestamp
@@ -218,7 +221,8 @@ class MessageStore(DurableStore):
                 prepared_transaction_offset,
             ),
         )
-        queue.append(physical, size, self._tag_codes.of(properties))
+        codes = self.tag_codes
+        queue.append(physical, size, codes.of_delayed(properties, now) if queue.is_delayed else codes.of(properties))
         self._written(queue, 1, size)
         return PutResult(physical, queue_offset, physical + size, now)
 
@@ -254,7 +258,7 @@ class MessageStore(DurableStore):
         queue_offset = queue.next_offset
         head = BatchHead(queue.magic, queue_id, sys_flag, born_timestamp, born_host, now, self._host, reconsume_times)
         made = make_batch_records(
-            head, queue.topic_tail, messages, sizes, lengths, suffix, start, queue_offset, self._tag_codes.of
+            head, queue.topic_tail, messages, sizes, lengths, suffix, start, queue_offset, self.tag_codes.of
         )
         log.write_batch(start, made.records)
         queue.append_many(made.entries)

@@ -91,11 +91,11 @@ def wire_replication(
     role.observe(role_changed)
     role.observe(log.role_changed)
     known.on_change += [finder.changed, sync.master_moved]
-    for table in (metadata.topics, metadata.groups, metadata.delay_offsets):
+    for table in (metadata.topics, metadata.groups, metadata.delay_offsets, metadata.request_modes):
         table.on_change.append(watch.changed)
     others = (
-        watch, HaHandlers(role, store, stats, progress, clock), SlaveTableHandlers(clock), SlaveRefusals(role),
-        *acting.parts,
+        watch, HaHandlers(role, store, stats, progress, clock), SlaveTableHandlers(clock, metadata.request_modes),
+        SlaveRefusals(role), *acting.parts,
     )  # fmt: skip
     return Replicated(log, others, known, members, stats, acting.heartbeats, acting.prepare)
 

@@ -10,23 +10,34 @@ from dataclasses import dataclass
 
 from broker.assembly import closed_of, handlers_of
 from broker.client_port import ClientPort, OpenConnections
+from broker.delivery.delay.part import DelayedDelivery
 from broker.delivery.hold import HeldPulls
+from broker.delivery.locks.part import QueueLocks
+from broker.delivery.resets import OffsetResets
+from broker.delivery.retry.resent import Resent
+from broker.delivery.retry.send_back import SendBack
 from broker.handlers.admin_clean import CleanHandlers
 from broker.handlers.admin_config import ConfigHandlers
 from broker.handlers.admin_groups import GroupHandlers
 from broker.handlers.admin_topics import TopicHandlers
+from broker.handlers.assignment import AssignmentHandlers
 from broker.handlers.broker_name import BrokerNames
 from broker.handlers.client import ClientHandlers
+from broker.handlers.consume_stats import ConsumeStatsHandlers
+from broker.handlers.forwarded import ForwardedHandlers
 from broker.handlers.offsets import OffsetHandlers
 from broker.handlers.pull import PullHandlers
 from broker.handlers.query import QueryHandlers
 from broker.handlers.refused import RefusedHandlers
+from broker.handlers.reset_offsets import ResetOffsetHandlers
 from broker.handlers.runtime import NO_LIMIT, RuntimeInfo, Waiting
 from broker.handlers.send import SendHandlers
 from broker.handlers.stats import StatsHandlers
 from broker.identity import memory_bytes
+from broker.observe.sampler import StatsSampler
 from broker.part import Part
 from broker.registration.registrar import Registrar
+from broker.registration.topic_queues import TopicQueues
 from broker.replication.role import Role
 from broker.store.removal import Removal
 from broker.tasks.clean import Cleaner
@@ -62,6 +73,10 @@ def wire(
     replicated = wire_replication(core, ha_listeners, listen_ha)
     cleaner = Cleaner(store, Removal(core.fs, options.store_path_root_dir, store), core.flusher, options, core.clock)
     answering = (core.cold, *_answering(core, replicated, cleaner), *replicated.others)
+    delayed = DelayedDelivery(
+        store, core.writer, options.delay_levels, core.metadata.delay_offsets, core.clock,
+        lambda: core.role.now.is_master and replicated.members.is_lowest, core.flusher.flush, core.turn_end,
+    )  # fmt: skip
     quick, slow = handlers_of(answering, core.stepper, core.cold.guarded)
     server = Server(
         quick,
@@ -76,8 +91,8 @@ def wire(
         connections=connection_budget(options.max_connections, OTHER_DESCRIPTORS),
     )
     parts = (
-        replicated.log, core.flusher, core.persister, cleaner, PagesAhead(store.log), OpenConnections(server),
-        *answering, ClientPort(server, listeners), _registrar(core, replicated),
+        replicated.log, core.flusher, core.persister, cleaner, PagesAhead(store.log), delayed,
+        OpenConnections(server), *answering, ClientPort(server, listeners), _registrar(core, replicated),
     )  # fmt: skip
     core.turn_end.serve(parts)
     return Wiring(parts, core.identity.addr)
@@ -91,32 +106,52 @@ def _answering(core: Core, replicated: Replicated, cleaner: Cleaner) -> list[Par
     held = HeldPulls()
     # Held readers go back to their master as soon as it returns, not at the end of their hold time.
     replicated.known.on_return.append(held.release)
+    resets = wire_resets(core, held)
     runtime = RuntimeInfo(
         options.store_path_root_dir, core.fs, store, stats, replicated.stats, core.clock,
         is_active=lambda: replicated.members.is_lowest, waiting=lambda: _waiting(core),
     )  # fmt: skip
+    locks = QueueLocks(core.clock)
     topic_handlers = TopicHandlers(topics, offsets, stats, core.persister.wait, core.flusher.delete_topic)
     parts: list[Part] = [
         SendHandlers(
             core.writer, core.durability, topics, stats.put_times, options, core.store_host, core.stepper,
-            core.turn_end,
+            core.turn_end, Resent(groups, topics, locks.is_ordered),
         ),
+        SendBack(store, core.writer, core.durability, topics, groups, options, stats, core.turn_end),
+        locks,
         PullHandlers(
-            store, topics, groups, offsets, clients, held, core.cold, stats, options, in_memory_bytes, core.role,
-            replicated.known,
+            store, topics, groups, offsets, clients, held, resets, core.cold, stats, options, in_memory_bytes,
+            core.role, replicated.known,
         ),
-        ClientHandlers(clients, topics, groups, options, core.clock, store.record_at),
+        ClientHandlers(clients, topics, groups, options, core.clock),
+        ForwardedHandlers(clients, options, store.record_at),
         topic_handlers,
         GroupHandlers(groups, offsets, stats, core.persister.wait),
         CleanHandlers(store, topics, cleaner, topic_handlers.delete_queues),
         ConfigHandlers(options, topics, core.fs, core.clock, runtime),
-        OffsetHandlers(store, topics, groups, offsets, core.metadata.delay_offsets, in_memory_bytes),
+        OffsetHandlers(store, topics, groups, offsets, core.metadata.delay_offsets, resets, in_memory_bytes),
+        ResetOffsetHandlers(store, topics, groups, offsets, clients, resets, options),
         StatsHandlers(options.broker_name, core.identity.addr, store, topics, offsets, clients, stats),
+        ConsumeStatsHandlers(
+            options.broker_name, core.identity.addr, store, topics, groups, offsets, clients, stats, core.clock
+        ),
+        StatsSampler(stats, topics, groups),
+        AssignmentHandlers(
+            core.metadata.request_modes, clients, TopicQueues(core.identity, topics, options), core.persister.wait
+        ),
         QueryHandlers(store, clients, options),
         BrokerNames(options.broker_name),
     ]  # fmt: skip
     answered = {code for part in (*parts, *replicated.others) for code in _codes(part)}
     return [*parts, RefusedHandlers(clients, answered)]
+
+
+def wire_resets(core: Core, held: HeldPulls) -> OffsetResets:
+    """Offsets that were set wait for consumers, as long as this broker is the master."""
+    resets = OffsetResets(core.metadata.consumer_offsets, core.clients, held)
+    core.role.observe(lambda before, now: None if now.is_master else resets.clear())
+    return resets
 
 
 def _codes(part: Part) -> list[int]:

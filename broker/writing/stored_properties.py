@@ -1,11 +1,13 @@
 """The properties with which a producer's messages are stored: its own, and those that the broker sets.
 
-Delayed and transactional messages, which this broker does not have yet, are refused here.
+Messages with a delay level are told from plain ones here; the writer's interceptors see them. Other delayed messages
+and transactional ones, which this broker does not have yet, are refused.
 Neighbours: writer.py (uses this), store/log/sound.py (why many NULs in a row are sealed).
 """
 
 from broker.store.log.sound import SECTOR_BYTES, SECTOR_OF_ZEROS, sealed
-from broker.writing.refusals import unsupported
+from broker.store.queue.delay_levels import level_in
+from broker.writing.refusals import illegal, unsupported
 from mqcommon.clock import Clock
 from mqcommon.message.ids import UniqueKeys
 from mqcommon.message.properties import find_property
@@ -14,7 +16,6 @@ _UNIQ_KEY = b"UNIQ_KEY\x01"
 _DELAYED = "delayed messages"
 # Messages that need a missing feature must be refused: stored as plain messages they would be delivered at once.
 _UNSUPPORTED = {
-    b"DELAY": _DELAYED,
     b"TIMER_DELAY_SEC": _DELAYED,
     b"TIMER_DELAY_MS": _DELAYED,
     b"TRAN_MSG": "transactional messages",
@@ -42,22 +43,27 @@ class StoredProperties:
         self._clock = clock
 
     def of_rows(self, rows: list[Row]) -> list[Row]:
-        """The rows, their properties completed and ready for `suffix` to be appended."""
+        """The rows, their properties completed and ready for `suffix` to be appended; a delayed one is refused."""
         if all([p.startswith(_UNIQ_KEY) and p.find(b"\x02", 0, SECTOR_BYTES) == len(p) - 1 for _, _, p in rows]):
             # The usual case: a short unique key and nothing else.
             return rows
         cut = len(self.suffix)
-        return [(flag, body, self.of(properties)[:-cut]) for flag, body, properties in rows]
+        return [(flag, body, self._of_row(properties)[:-cut]) for flag, body, properties in rows]
 
-    def of(self, properties: bytes) -> bytes:
-        """A producer's properties, with those that the broker adds."""
+    def of(self, properties: bytes, *, seen_to: bool = False) -> bytes | None:
+        """A producer's properties, with those that the broker adds; None for a message that is not a plain one.
+
+        ``seen_to``: what makes a message special has been dealt with.
+        """
         if properties.startswith(_UNIQ_KEY) and properties.find(b"\x02", 0, SECTOR_BYTES) == len(properties) - 1:
             # A short unique key and nothing else.
             return properties + self.suffix
         # find is several times faster than "in" for bytes.
         has = properties.find
-        if has(b"DELAY") >= 0 or has(b"TRAN_MSG") >= 0 or has(b"DELIVER") >= 0:
+        if (has(b"DELAY") >= 0 or has(b"TRAN_MSG") >= 0 or has(b"DELIVER") >= 0) and not seen_to:
             _check_supported(properties, self._clock.now_ms())
+            if _has_level(properties):
+                return None
         if has(b"CLUSTER\x01") >= 0:
             properties = _without_brokers_own(properties)
             has = properties.find
@@ -69,6 +75,26 @@ class StoredProperties:
         if len(properties) > SECTOR_BYTES and has(SECTOR_OF_ZEROS) >= 0:
             properties = sealed(properties)
         return properties + self.suffix
+
+    def completed(self, properties: bytes) -> bytes:
+        """As `of`, for a message that has been seen to, whatever it asks for."""
+        stored = self.of(properties, seen_to=True)
+        assert stored is not None
+        return stored
+
+    def _of_row(self, properties: bytes) -> bytes:
+        stored = self.of(properties)
+        if stored is None:
+            raise illegal("a message in a batch has a delay level; send delayed messages one by one")
+        return stored
+
+
+def _has_level(properties: bytes) -> bool:
+    value = find_property(properties, b"DELAY")
+    try:
+        return level_in(value) > 0
+    except ValueError:
+        raise illegal(f"the property DELAY is {value!r}, which is not the number of a delay level") from None
 
 
 def _check_supported(properties: bytes, now_ms: int) -> None:

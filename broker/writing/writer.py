@@ -36,8 +36,8 @@ class Incoming:
     reconsume_times: int
 
 
-#: Called with each message before it is stored: returns the message to store instead, or raises RequestRefused. Not
-#: called for batches.
+#: Called with each message that asks for more than to be stored (a delay level): returns the message to store instead,
+#: or raises RequestRefused. Plain messages do not wait for that.
 Interceptor = Callable[[Incoming], Incoming]
 
 
@@ -71,6 +71,7 @@ class Writer:
         self._stats = stats
         self._times = stats.put_times
         self._stamped = properties.of
+        self._completed = properties.completed
         self._stamped_rows = properties.of_rows
         self._suffix = properties.suffix
         self._v6_flag = STORE_HOST_V6 if store_host_is_v6 else 0
@@ -115,13 +116,10 @@ class Writer:
         if self._is_guarded:
             self.admit(properties)
         self.check(sys_flag, len(body))
-        if self._interceptors:
-            topic, queue_id, body, properties, flag, sys_flag, born_timestamp, born_host, reconsume_times = (
-                self._intercepted(
-                    Incoming(
-                        topic, queue_id, body, properties, flag, sys_flag, born_timestamp, born_host, reconsume_times
-                    )
-                )
+        stamped = self._stamped(properties)
+        if stamped is None:
+            return self._put_special(
+                Incoming(topic, queue_id, body, properties, flag, sys_flag, born_timestamp, born_host, reconsume_times)
             )
         if self._times.turn is None:
             self._times.begin()
@@ -130,7 +128,7 @@ class Writer:
                 topic,
                 queue_id,
                 body,
-                self._stamped(properties),
+                stamped,
                 flag=flag,
                 sys_flag=sys_flag & _NOT_HOSTS | self._v6_flag | (BORN_HOST_V6 if len(born_host) > 8 else 0),
                 born_timestamp=born_timestamp,
@@ -143,6 +141,33 @@ class Writer:
         except struct.error as error:
             raise _number_too_large(error) from None
         self._stats.put(topic, 1, put.end - put.physical_offset)
+        return put
+
+    def put_again(self, message: Incoming) -> PutResult:
+        """Store a message that this broker has stored before, for another queue. RequestRefused when that cannot be.
+
+        It was admitted then, so neither its size nor the number of slaves in sync matters now.
+        """
+        if self.refusal is not None:
+            raise RequestRefused(*self.refusal)
+        born_host = message.born_host
+        try:
+            put = self._store.put(
+                message.topic,
+                message.queue_id,
+                message.body,
+                self._completed(message.properties),
+                flag=message.flag,
+                sys_flag=message.sys_flag & _NOT_HOSTS | self._v6_flag | (BORN_HOST_V6 if len(born_host) > 8 else 0),
+                born_timestamp=message.born_timestamp,
+                born_host=born_host,
+                reconsume_times=message.reconsume_times,
+            )
+        except DiskFull as error:
+            raise no_space(error) from None
+        except struct.error as error:
+            raise _number_too_large(error) from None
+        self._stats.put(message.topic, 1, put.end - put.physical_offset)
         return put
 
     def admit(self, properties: bytes) -> None:
@@ -159,13 +184,14 @@ class Writer:
         if body_bytes > self._max_message_bytes:
             raise illegal(f"the body has {body_bytes} bytes, at most {self._max_message_bytes} are allowed")
 
-    def _intercepted(self, message: Incoming) -> tuple[str, int, bytes, bytes, int, int, int, bytes, int]:
+    def _put_special(self, message: Incoming) -> PutResult:
+        if not self._interceptors:
+            raise unsupported("delayed messages")
         for interceptor in self._interceptors:
             message = interceptor(message)
-        return (
-            message.topic, message.queue_id, message.body, message.properties, message.flag, message.sys_flag,
-            message.born_timestamp, message.born_host, message.reconsume_times,
-        )  # fmt: skip
+        if self._times.turn is None:
+            self._times.begin()
+        return self.put_again(message)
 
     # --- batches
 
@@ -177,6 +203,8 @@ class Writer:
         """Store the `stamped` rows in one queue, all or none. ``properties`` are those of the batch as a whole."""
         if self._is_guarded:
             self.admit(properties)
+        if properties.find(b"DELAY") >= 0 and self._stamped(properties) is None:
+            raise illegal("a batch cannot have a delay level; send delayed messages one by one")
         if self._times.turn is None:
             self._times.begin()
         born_host = fields.born_host

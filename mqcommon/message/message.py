@@ -287,6 +287,19 @@ class MessageExt:
         """Bytes of the stored record."""
         return self.record.size
 
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of the pull's buffer that this message keeps in memory."""
+        return len(self._data)
+
+    def show_topic(self, topic: str) -> None:
+        """Let ``topic`` be the topic of this message, whatever the record says: retry topics hold those of others."""
+        self._record = self.record._replace(topic=topic)
+
+    def count_failure(self) -> None:
+        """Count a failure that the broker does not know of."""
+        self._record = self.record._replace(reconsume_times=self.record.reconsume_times + 1)
+
     def __repr__(self) -> str:
         return (
             f"MessageExt(topic={self.topic!r}, broker_name={self.broker_name!r}, queue_id={self.queue_id}, "

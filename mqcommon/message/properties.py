@@ -105,6 +105,13 @@ def decode_properties(text: str) -> dict[str, str]:
     return found
 
 
+def replace_properties(raw: bytes, values: Mapping[bytes, bytes | None]) -> bytes:
+    """The encoded properties with these values, at their end; a property whose value is None is left out."""
+    pairs = [pair for pair in raw.split(b"\x02") if pair and pair.partition(b"\x01")[0] not in values]
+    pairs += [b"%s\x01%s" % (name, value) for name, value in values.items() if value is not None]
+    return b"".join([b"%s\x02" % pair for pair in pairs])
+
+
 def find_property(raw: bytes, name: bytes) -> bytes | None:
     """The value of ``name`` in an encoded properties string, without decoding the others; of two, the last one."""
     mark = name + b"\x01"

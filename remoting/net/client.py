@@ -13,6 +13,7 @@ import trio
 
 from mqcommon.addresses import split_address
 from mqcommon.errors import ConnectFailed, RemotingError, RequestTimeout
+from mqcommon.outliving import outliving_nursery
 from remoting.net import sockets
 from remoting.net.channel import Answered, Channel
 from remoting.net.server import Handler, failure
@@ -268,7 +269,7 @@ async def open_client(
 
     ``handlers`` answer what servers ask of their clients; ``on_lost(addr)`` is called for every connection that ended.
     """
-    async with trio.open_nursery() as nursery:
+    async with outliving_nursery() as nursery:
         client = RemotingClient(nursery, handlers or {}, on_lost, max_frame_bytes, connect)
         nursery.start_soon(client.sweep)
         try:
@@ -276,4 +277,3 @@ async def open_client(
         finally:
             with trio.CancelScope(shield=True):
                 await client.drain(500)
-            nursery.cancel_scope.cancel()

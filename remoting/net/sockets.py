@@ -5,6 +5,8 @@ This is the only module of daemons and clients that touches sockets and their fi
 
 import errno
 import os
+import socket
+import weakref
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -21,6 +23,49 @@ A = TypeVar("A")
 R = TypeVar("R")
 
 
+class OpenSockets:
+    """The open sockets of this event loop from now on, so that all can be cut as the end of a process would.
+
+    For clusters inside a test process (`sdk.testing`); no other loop keeps such a list.
+    """
+
+    def __init__(self) -> None:
+        self._connections: weakref.WeakSet[trio.socket.SocketType] = weakref.WeakSet()
+        self._listeners: weakref.WeakSet[trio.socket.SocketType] = weakref.WeakSet()
+        self._far: list[socket.socket] = []
+        _OPEN_SOCKETS.set(self)
+
+    def add(self, opened: trio.socket.SocketType, *, listens: bool) -> None:
+        """A socket was opened."""
+        (self._listeners if listens else self._connections).add(opened)
+
+    def cut(self) -> None:
+        """Close all of them for their peers, while this loop finds them silent.
+
+        Each descriptor becomes that of another socket, to which nobody connects or writes. That closes the first one as
+        the end of the process would, and no task sees an error that a killed process could not have seen.
+        """
+        # The far end stays open: else the near one would read the end of a stream.
+        near, far = socket.socketpair()
+        self._far.append(far)
+        with near, socket.socket() as nobody:
+            nobody.bind(("127.0.0.1", 0))
+            nobody.listen()
+            for silent, replaced in ((near, self._connections), (nobody, self._listeners)):
+                silent.setblocking(False)
+                for opened in list(replaced):
+                    if opened.fileno() >= 0:
+                        os.dup2(silent.fileno(), opened.fileno(), inheritable=False)
+
+    def close(self) -> None:
+        """Call it when the loop has ended."""
+        for far in self._far:
+            far.close()
+
+
+_OPEN_SOCKETS: "trio.lowlevel.RunVar[OpenSockets | None]" = trio.lowlevel.RunVar("open sockets", None)
+
+
 class SocketTransport(Transport):
     """Reads and writes the descriptor directly, which saves several calls per turn compared to trio's sockets."""
 
@@ -33,6 +78,8 @@ class SocketTransport(Transport):
         self._stream = stream
         # -1 after `aclose`, as the number may then belong to another file.
         self._fd = stream.socket.fileno()
+        if (opened := _OPEN_SOCKETS.get()) is not None:
+            opened.add(stream.socket, listens=False)
 
     # Plain functions that return `_read`'s coroutine: an ``async def`` would add another one around it.
 
@@ -97,6 +144,8 @@ class SocketListener(Listener):
     def __init__(self, listener: trio.SocketListener) -> None:
         self._listener = listener
         self.address = _address(listener.socket.getsockname())
+        if (opened := _OPEN_SOCKETS.get()) is not None:
+            opened.add(listener.socket, listens=True)
 
     async def accept(self) -> Transport:
         while True:
@@ -118,6 +167,23 @@ async def listen(host: str, port: int, key: str = "listenPort") -> list[Listener
     except OSError as error:
         raise UserError(_cannot_listen(host, port, key, error)) from None
     return [SocketListener(listener) for listener in listeners]
+
+
+class HeldPort:
+    """A free port that nobody else gets until `release`, while a server that listens there stops and starts again.
+
+    A socket is bound to it and does not listen: connections are refused, and the system gives the port to no other.
+    """
+
+    def __init__(self, host: str) -> None:
+        self._socket = socket.socket()
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._socket.bind((host, 0))
+        self.port: int = self._socket.getsockname()[1]
+
+    def release(self) -> None:
+        """Give the port back."""
+        self._socket.close()
 
 
 async def connect(host: str, port: int) -> Transport:

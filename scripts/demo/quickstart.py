@@ -1,4 +1,7 @@
-"""The five stages of the quickstart; the exit code is 0 only when no send failed and Spark agrees with the CSV."""
+"""The six stages of the quickstart.
+
+The exit code is 0 only when no send failed, and the consumers and Spark agree with the CSV.
+"""
 
 import json
 import os
@@ -15,6 +18,7 @@ from pathlib import Path
 import trio
 
 from scripts.daemons import BIN, POLL_S, ROOT, DaemonFailed, broker_daemon, namesrv_daemon, stop, wait_ready
+from scripts.demo.consuming import Consuming
 from scripts.demo.flights import FLIGHTS, airline_names, carriers_of_csv, flight_messages
 from scripts.demo.options import Options, parse
 from scripts.demo.progress import wait_shown
@@ -61,14 +65,16 @@ class Quickstart:
                 self._create_topic()
             with self._stage("3. publish, with a master killed meanwhile"):
                 self._publish()
+            with self._stage("4. consume, with one of three consumers killed"):
+                self._consume()
             if self._options.spark:
-                with self._stage("4. Spark"):
+                with self._stage("5. Spark"):
                     self._spark()
             else:
-                print("\n4. Spark: left out")
+                print("\n5. Spark: left out")
         finally:
             try:
-                with self._stage("5. graceful stop"):
+                with self._stage("6. graceful stop"):
                     self._stop()
             finally:
                 # Also when the reader of the output has gone.
@@ -114,6 +120,15 @@ class Quickstart:
         if published.failures:
             raise Differs(f"{len(published.failures):,} sends failed; the first: {published.failures[0]}")
 
+    def _consume(self) -> None:
+        with Consuming(self.nameserver, TOPIC, self._home, FLIGHTS) as group:
+            consumed = group.run()
+            for member in group.members:
+                print(f"  {member.name} consumed {member.rows:,}")
+        duplicates = compare("the group consumed", consumed.rows, consumed.carriers, carriers_of_csv())
+        print(f"  consumed again, as the killed consumer had not committed them: {duplicates:,}")
+        print("  flights, departures and delays of all carriers agree with the CSV")
+
     def _spark(self) -> None:
         result = self._home / "spark-result.json"
         job = [sys.executable, "-m", "scripts.demo.spark_job", "--nameserver", self.nameserver, "--topic", TOPIC]
@@ -125,7 +140,8 @@ class Quickstart:
             raise DaemonFailed(f"the Spark job failed:\n{(self._home / 'spark.log').read_text('utf-8')[-4000:]}")
         found = json.loads(result.read_text("utf-8"))
         carriers = show_carriers(found, airline_names())
-        print(f"  duplicates that the retries made: {compare(found['rows'], carriers, carriers_of_csv()):,}")
+        duplicates = compare("Spark found", found["rows"], carriers, carriers_of_csv())
+        print(f"  duplicates that the retries made: {duplicates:,}")
         print("  flights, departures and delays of all carriers agree with the CSV")
 
     def _stop(self) -> None:

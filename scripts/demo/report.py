@@ -1,4 +1,4 @@
-"""Shows Spark's results as a table, and compares them with the CSV."""
+"""Shows Spark's results as a table, and compares results with the CSV."""
 
 from typing import Any
 
@@ -21,9 +21,9 @@ def show_carriers(found: dict[str, Any], names: dict[str, str]) -> dict[str, Car
     return carriers
 
 
-def compare(rows: int, found: dict[str, Carrier], expected: dict[str, Carrier]) -> int:
-    """How many of the rows are duplicates. Raises Differs when the other rows do not agree with the CSV."""
+def compare(who: str, rows: int, found: dict[str, Carrier], expected: dict[str, Carrier]) -> int:
+    """How many rows are duplicates. Raises Differs, naming ``who``, when the rest does not agree with the CSV."""
     for code in sorted({*found, *expected}):
         if found.get(code) != expected.get(code):
-            raise Differs(f"carrier {code}: Spark found {found.get(code)}, the CSV has {expected.get(code)}")
+            raise Differs(f"carrier {code}: {who} {found.get(code)}, the CSV has {expected.get(code)}")
     return rows - sum(carrier.flights for carrier in expected.values())

@@ -9,7 +9,7 @@ from remoting.protocol.bodies.route import BrokerData
 from sdk import namesrv_api
 from sdk.endpoint import Endpoint
 from sdk.fanout import Answers, ask_all
-from sdk.nameservers import check_nameservers
+from sdk.nameserver_source import check_nameservers
 from sdk.routes import reader_of
 from sdk.shared import ClientHandle
 
@@ -32,7 +32,8 @@ class Asking:
         self, call: Callable[[Endpoint], Awaitable[T]], addrs: Sequence[str] | None = None
     ) -> Answers[T]:
         given = check_nameservers(addrs or ())
-        return await self.each(given or self._client.name_servers.addrs, call)
+        known = given or await self._client.name_servers.wait_known(self._client.timeout_ms)
+        return await self.each(known, call)
 
     async def each(self, addrs: Iterable[str], call: Callable[[Endpoint], Awaitable[T]]) -> Answers[T]:
         return await ask_all(addrs, lambda addr: call(self.at(addr)))

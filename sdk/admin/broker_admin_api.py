@@ -1,18 +1,26 @@
 """Requests to a broker that only admin tools use, one function per request, as in `sdk.broker_api`."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from mqcommon.errors import BrokerError
 from mqcommon.names import AUTO_CREATE_TOPIC
 from remoting.net.call import call
+from remoting.protocol.bodies.assignment import MessageRequestMode
 from remoting.protocol.bodies.connections import ConsumerConnection, ProducerConnection
 from remoting.protocol.bodies.consume_queue import ConsumeQueueEntries
 from remoting.protocol.bodies.consume_result import ConsumeMessageDirectlyResult
-from remoting.protocol.bodies.group import SubscriptionGroupConfig, SubscriptionGroupTable
+from remoting.protocol.bodies.group import SubscriptionGroupConfig, SubscriptionGroupList, SubscriptionGroupTable
 from remoting.protocol.bodies.ha import HARuntimeInfo
 from remoting.protocol.bodies.running_info import ConsumerRunningInfo
 from remoting.protocol.bodies.stats import BrokerStatsData, ConsumeStats
-from remoting.protocol.bodies.topic import GroupList, TopicConfig, TopicConfigTable, TopicList, TopicStatsTable
+from remoting.protocol.bodies.topic import (
+    GroupList,
+    TopicConfig,
+    TopicConfigList,
+    TopicConfigTable,
+    TopicList,
+    TopicStatsTable,
+)
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.headers.admin import ResetMasterFlushOffsetHeader, ViewBrokerStatsDataRequestHeader
 from remoting.protocol.headers.client import ConsumeMessageDirectlyRequestHeader, GetConsumerRunningInfoRequestHeader
@@ -27,6 +35,9 @@ from remoting.protocol.headers.topics import CreateTopicRequestHeader, GetTopicC
 from remoting.protocol.requests import admin, clients, groups, query, topics
 from sdk.config_text import decode_config, encode_config
 from sdk.endpoint import Endpoint
+
+# How many topics or groups one request lists: brokers limit the size of a request.
+LIST_PART = 50
 
 # --- topics and groups
 
@@ -53,6 +64,13 @@ async def create_topic(broker: Endpoint, config: TopicConfig) -> None:
         force=False,
     )
     await call(broker, topics.UPDATE_AND_CREATE_TOPIC, header)
+
+
+async def create_topics(broker: Endpoint, configs: Sequence[TopicConfig]) -> None:
+    """Create or change the topics, LIST_PART at a time. Their attributes are ``+name``: value, ``-name``: ""."""
+    for first in range(0, len(configs), LIST_PART):
+        part = TopicConfigList(list(configs[first : first + LIST_PART]))
+        await call(broker, topics.UPDATE_AND_CREATE_TOPIC_LIST, None, part)
 
 
 async def delete_topic(broker: Endpoint, topic: str) -> None:
@@ -97,6 +115,18 @@ async def groups_of_topic(broker: Endpoint, topic: str) -> GroupList:
 async def create_group(broker: Endpoint, config: SubscriptionGroupConfig) -> None:
     """Create the subscription group, or change it to ``config``."""
     await call(broker, groups.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, config)
+
+
+async def create_groups(broker: Endpoint, configs: Sequence[SubscriptionGroupConfig]) -> None:
+    """Create or change the groups, LIST_PART at a time."""
+    for first in range(0, len(configs), LIST_PART):
+        part = SubscriptionGroupList(list(configs[first : first + LIST_PART]))
+        await call(broker, groups.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, None, part)
+
+
+async def set_consume_mode(broker: Endpoint, mode: MessageRequestMode) -> None:
+    """Set how a group consumes a topic."""
+    await call(broker, groups.SET_MESSAGE_REQUEST_MODE, None, mode)
 
 
 async def delete_group(broker: Endpoint, group: str, *, clean_offset: bool) -> None:

@@ -14,6 +14,7 @@ from mqcommon.errors import InvalidArgument, UserError
 from mqcommon.message.ids import parse_offset_msg_id
 from mqcommon.message.message import MessageExt
 from mqcommon.message.queue import MessageQueue
+from remoting.protocol.bodies.assignment import MessageRequestMode
 from remoting.protocol.bodies.cluster import ClusterInfo
 from remoting.protocol.bodies.connections import ConsumerConnection, ProducerConnection
 from remoting.protocol.bodies.consume_queue import ConsumeQueueEntries
@@ -28,9 +29,14 @@ from remoting.protocol.codes import ResponseCode
 from sdk import broker_api, namesrv_api
 from sdk.admin import broker_admin_api as api
 from sdk.admin.asking import Asking
+from sdk.admin.given_names import takes_plain_names
 from sdk.admin.merge import merge_consume_stats, merge_consumers, merge_producers, merge_topic_stats
+from sdk.admin.namesrv_client import NamesrvAdmin
+from sdk.admin.offset_client import OffsetAdmin
 from sdk.checked import Count, Milliseconds, NotNegative, Offset, checked_methods
 from sdk.fanout import ask_all
+from sdk.nameserver_source import NameServerSource
+from sdk.namespaces import Namespace
 from sdk.routes import master_of
 from sdk.shared import Client, ClientHandle
 
@@ -41,15 +47,25 @@ _NO_SUCH_GROUP = (ResponseCode.CONSUMER_NOT_ONLINE, ResponseCode.SUBSCRIPTION_GR
 
 
 @checked_methods
-class Admin:
+@takes_plain_names
+class Admin(OffsetAdmin, NamesrvAdmin):
     """Asks NameServers and brokers; ``async with Admin("127.0.0.1:9876") as admin: ...``.
 
-    ``nameserver`` is ``host:port;host:port`` or a shared `Client`, by default $NAMESRV_ADDR. Without NameServers,
-    methods that take a broker's address work; the others raise UserError. ``timeout_ms`` is for each request.
+    ``nameserver`` says where the NameServers are, or is a shared `Client`; by default $NAMESRV_ADDR. Without
+    NameServers, methods that take a broker's address work; the others raise UserError. ``timeout_ms`` is for each
+    request. Topics and groups that are given are names in ``namespace``, by default that of the `Client`; results have
+    the names that brokers know, which may be given, too.
     """
 
-    def __init__(self, nameserver: str | Client | None = None, *, timeout_ms: Milliseconds = 5000) -> None:
-        self._client = ClientHandle(nameserver, timeout_ms=timeout_ms, needs_nameserver=False)
+    def __init__(
+        self,
+        nameserver: NameServerSource | Client | None = None,
+        *,
+        timeout_ms: Milliseconds = 5000,
+        namespace: Namespace = "",
+    ) -> None:
+        self._client = ClientHandle(nameserver, timeout_ms=timeout_ms, needs_nameserver=False, namespace=namespace)
+        self.names = self._client.names
         self._ask = Asking(self._client)
 
     async def __aenter__(self) -> Self:
@@ -98,6 +114,10 @@ class Admin:
     async def create_topic(self, addr: str, config: TopicConfig) -> None:
         """Create the topic on the broker, or change it to ``config``."""
         await api.create_topic(self._ask.at(addr), config)
+
+    async def create_topics(self, addr: str, configs: Sequence[TopicConfig]) -> None:
+        """Create or change several topics on the broker, which must be RocketMQ 5.3 or newer, or Skylark."""
+        await api.create_topics(self._ask.at(addr), configs)
 
     async def delete_topic_in_broker(self, addr: str, topic: str) -> None:
         """Delete the topic and its messages from the broker."""
@@ -152,6 +172,16 @@ class Admin:
     async def create_group(self, addr: str, config: SubscriptionGroupConfig) -> None:
         """Create the subscription group on the broker, or change it to ``config``."""
         await api.create_group(self._ask.at(addr), config)
+
+    async def create_groups(self, addr: str, configs: Sequence[SubscriptionGroupConfig]) -> None:
+        """Create or change several subscription groups on the broker; see `create_topics`."""
+        await api.create_groups(self._ask.at(addr), configs)
+
+    async def set_consume_mode(
+        self, addr: str, topic: str, group: str, mode: Literal["PULL", "POP"], pop_share_queue_num: int = 0
+    ) -> None:
+        """Set how the group consumes the topic from the broker. Skylark's brokers refuse POP for now."""
+        await api.set_consume_mode(self._ask.at(addr), MessageRequestMode(group, topic, mode, pop_share_queue_num))
 
     async def delete_group(self, addr: str, group: str, clean_offset: bool = False) -> None:
         """Delete the subscription group from the broker, and its offsets if ``clean_offset``."""
@@ -233,7 +263,8 @@ class Admin:
     ) -> ConsumeMessageDirectlyResult:
         """Send a message through its broker to one push consumer of the group, even if it has consumed it before."""
         at = self._ask.at(message.store_host)
-        return await api.consume_message_directly(at, group, client_id, message.topic, message.offset_msg_id)
+        topic = self.names.topic(message.topic)
+        return await api.consume_message_directly(at, group, client_id, topic, message.offset_msg_id)
 
     async def max_offset(self, mq: MessageQueue) -> int:
         """The offset that the queue's next message will get."""
@@ -316,34 +347,6 @@ class Admin:
         answers = await self._ask.each_namesrv(lambda at: namesrv_api.add_write_perm(at, broker_name))
         answers.all()
         return answers.values
-
-    # --- NameServers
-
-    async def namesrv_config(self, addrs: Sequence[str] | None = None) -> dict[str, dict[str, str]]:
-        """NameServer address → its options; of all NameServers when ``addrs`` is None."""
-        answers = await self._ask.each_namesrv(namesrv_api.namesrv_config, addrs)
-        answers.all()
-        return answers.values
-
-    async def update_namesrv_config(self, values: Mapping[str, str], addrs: Sequence[str] | None = None) -> None:
-        """Change options of the NameServers at ``addrs``, or of all."""
-        (await self._ask.each_namesrv(lambda at: namesrv_api.update_namesrv_config(at, values), addrs)).all()
-
-    async def put_kv(self, namespace: str, key: str, value: str) -> None:
-        """Set a value in every NameServer's key-value store."""
-        (await self._ask.each_namesrv(lambda at: namesrv_api.put_kv(at, namespace, key, value))).all()
-
-    async def delete_kv(self, namespace: str, key: str) -> None:
-        """Remove a value from every NameServer's key-value store."""
-        (await self._ask.each_namesrv(lambda at: namesrv_api.delete_kv(at, namespace, key))).all()
-
-    async def get_kv(self, namespace: str, key: str) -> str | None:
-        """A value of the key-value store; None when there is none."""
-        return await self._ask.namesrv(lambda at: namesrv_api.get_kv(at, namespace, key))
-
-    async def kv_list(self, namespace: str) -> dict[str, str]:
-        """All values of a namespace."""
-        return await self._ask.namesrv(lambda at: namesrv_api.kv_list(at, namespace))
 
     # --- internals
 

@@ -1,16 +1,14 @@
 """RocketMQ's commands (4.9 and 5.3) that are not implemented here yet, for error messages and docs."""
 
 _NAMES = """
-    addBroker allocateMQ brokerConsumeStats checkMsgSendRT checkRocksdbCqWriteProgress cleanBrokerMetadata
-    cloneGroupOffset clusterAclConfigVersion clusterRT consumer consumerStatus copyAcl copyUser createAcl
-    createUser DecodeMessageId deleteAccessConfig deleteAcl deleteAclConfig deleteUser dumpCompactionLog
-    electMaster exportConfigs exportMetadataInRocksDB exportMetrics exportPopRecord getAccessConfigSubCommand
-    getAcl getAclConfig getBrokerEpoch getColdDataFlowCtrInfo getConsumerConfig getConsumerStatus
-    getControllerConfig getControllerMetaData getSyncStateSet getUser listAcl listUser producer queryMsgTraceById
-    remappingStaticTopic removeBroker removeColdDataFlowCtrGroupConfig resetOffsetByTime resetOffsetByTimeOld
-    rocksDBConfigToJson sendMsgStatus setCommitLogReadAheadMode setConsumeMode skipAccumulatedMessage
-    startMonitoring statsAll updateAcl updateAclConfig updateColdDataFlowCtrGroupConfig updateControllerConfig
-    updateGlobalWhiteAddr updateOrderConf updateStaticTopic updateSubGroupList updateTopicList updateUser
+    addBroker checkRocksdbCqWriteProgress cleanBrokerMetadata clusterAclConfigVersion consumer copyAcl copyUser
+    createAcl createUser DecodeMessageId deleteAccessConfig deleteAcl deleteAclConfig deleteUser
+    dumpCompactionLog electMaster exportConfigs exportMetadataInRocksDB exportMetrics exportPopRecord
+    getAccessConfigSubCommand getAcl getAclConfig getBrokerEpoch getColdDataFlowCtrInfo getControllerConfig
+    getControllerMetaData getSyncStateSet getUser listAcl listUser queryMsgTraceById remappingStaticTopic
+    removeBroker removeColdDataFlowCtrGroupConfig rocksDBConfigToJson setCommitLogReadAheadMode updateAcl
+    updateAclConfig updateColdDataFlowCtrGroupConfig updateControllerConfig updateGlobalWhiteAddr
+    updateStaticTopic updateUser
 """
 NOT_YET = tuple(sorted(_NAMES.split(), key=str.lower))
 

@@ -103,6 +103,13 @@ class Timestamp(click.ParamType):  # type: ignore[type-arg]  # generic in newer 
         )
 
 
+class ResetTime(Timestamp):
+    """A time, or -1 for the end of the queues."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        return -1 if str(value).strip() == "-1" else super().convert(value, param, ctx)
+
+
 def _rocketmq_time(text: str) -> datetime:
     return datetime.strptime(text, "%Y-%m-%d#%H:%M:%S:%f")
 

@@ -21,19 +21,50 @@ _QUEUE = (
     ("#Consumer Offset", "consumerOffset"),
 )
 _REST = (("#Diff", "diff"), ("#Inflight", "inflight"), ("#LastTime", "lastTime"))
-PROGRESS = Table(
-    (*_QUEUE, *_REST),
-    "%-64s  %-32s  %-4d  %-20d  %-20d  %-20d %-20d %s",
-    "%-64s  %-32s  %-4s  %-20s  %-20s  %-20s %-20s%s",
-)
-PROGRESS_WITH_CLIENT = Table(
-    (*_QUEUE, ("#Client IP", "client"), *_REST),
-    "%-64s  %-32s  %-4d  %-20d  %-20d  %-20s %-20d %-20d %s",
-    "%-64s  %-32s  %-4s  %-20s  %-20s  %-20s %-20s %-20s%s",
-)
 
 
-def queue_rows(stats: "ConsumeStats", client_ips: Mapping[MessageQueue, str]) -> list[dict[str, Any]]:
+def progress_table(*, clients: bool, lag: bool) -> Table:
+    """The table of one group, with the column of clients' IPs if asked, and at the end that of the lag in time."""
+    columns = (*_QUEUE, ("#Client IP", "client"), *_REST) if clients else (*_QUEUE, *_REST)
+    client = "%-20s  " if clients else ""
+    row = f"%-64s  %-32s  %-4d  %-20d  %-20d  {client}%-20d %-20d %s"
+    head = f"%-64s  %-32s  %-4s  %-20s  %-20s  {client}%-20s %-20s%s"
+    if lag:
+        return Table((*columns, ("#Lag", "lag")), f"{row[:-2]}%-19s  %s", f"{head[:-2]}%-20s  %s")
+    return Table(columns, row, head)
+
+
+def lag_text(lag_ms: int | None) -> str:
+    """How long a message has been waiting, for people: ``850ms``, ``12.3s``, ``5m03s``, ``2h05m``, ``3d04h``."""
+    if lag_ms is None:
+        return "N/A"
+    seconds = lag_ms // 1000
+    if seconds < 1:
+        return f"{lag_ms}ms"
+    if seconds < 60:
+        return f"{lag_ms / 1000:.1f}s"
+    for limit, unit, size, smaller, small_size in (
+        (3_600, "m", 60, "s", 1),
+        (86_400, "h", 3_600, "m", 60),
+    ):
+        if seconds < limit:
+            return f"{seconds // size}{unit}{seconds % size // small_size:02d}{smaller}"
+    return f"{seconds // 86_400}d{seconds % 86_400 // 3_600:02d}h"
+
+
+async def lags_ms(session: Session, group: str, stats: "ConsumeStats") -> dict[MessageQueue, int]:
+    """Queue → how long the group's next message there has been waiting. Unknown ones are left out, with a warning."""
+    topics = sorted({mq.topic for mq in stats.offset_table})
+    answers = await session.each(topics, lambda topic: session.admin.consume_time_spans(group, topic))
+    for topic, error in answers.errors.items():
+        session.warn(f"the lag in topic {topic} is not known: {error}")
+    spans = [span for found in answers.values.values() for span in found]
+    return {span.message_queue: span.delay_time for span in spans if span.message_queue is not None}
+
+
+def queue_rows(
+    stats: "ConsumeStats", client_ips: Mapping[MessageQueue, str], lags_ms: Mapping[MessageQueue, int]
+) -> list[dict[str, Any]]:
     """One row per queue, sorted."""
     return [
         {
@@ -46,6 +77,7 @@ def queue_rows(stats: "ConsumeStats", client_ips: Mapping[MessageQueue, str]) ->
             "diff": offsets.broker_offset - offsets.consumer_offset,
             "inflight": offsets.pull_offset - offsets.consumer_offset,
             "lastTimestamp": offsets.last_timestamp,
+            "lagMs": lags_ms.get(queue),
         }
         for queue, offsets in sorted(stats.offset_table.items(), key=lambda item: item[0])
     ]

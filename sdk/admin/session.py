@@ -136,6 +136,10 @@ class Session:
         """An Admin for one of the NameServers only, for changes that must be made at each of them."""
         return self._clients.admin(replace(self.settings, namesrv=namesrv_addr))
 
+    def admin_within(self, timeout_ms: int) -> AbstractAsyncContextManager["Admin"]:
+        """An Admin whose requests have another timeout."""
+        return self._clients.admin(replace(self.settings, timeout_ms=timeout_ms))
+
     async def each(self, keys: Iterable[str], ask: Callable[[str], Awaitable[T]]) -> "Answers[T]":
         """Await ``ask`` for each key, several at a time, and show the progress."""
         from sdk.fanout import ask_all

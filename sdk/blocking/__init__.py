@@ -1,4 +1,4 @@
-"""Blocking Producer, PullConsumer, Admin and Client, for scripts, notebooks and Spark tasks.
+"""Blocking Producer, PushConsumer, PullConsumer, Admin and Client, for scripts, notebooks and Spark tasks.
 
     with PullConsumer("127.0.0.1:9876") as consumer:
         for queue in consumer.message_queues("flights"): ...
@@ -7,8 +7,8 @@ The methods are those of the async classes, and may be called from any thread. E
 with an event loop, or shares that of a `Client`.
 
 loop.py      event loop threads and the clients in them; facade.py: the base class of the blocking classes
-client.py    Client, which the other classes may share
-admin.py, consumer.py, producer.py: generated from the async classes by scripts/docs
+handlers.py  handlers of PushConsumer; messages.py: iterating over one
+admin.py, client.py, consumer.py, producer.py, push.py: generated from the async classes by scripts/docs
 """
 
 from importlib import import_module
@@ -19,10 +19,17 @@ if TYPE_CHECKING:
     from sdk.blocking.client import Client
     from sdk.blocking.consumer import PullConsumer
     from sdk.blocking.producer import Producer
+    from sdk.blocking.push import PushConsumer
 
-__all__ = ["Admin", "Client", "Producer", "PullConsumer"]
+__all__ = ["Admin", "Client", "Producer", "PullConsumer", "PushConsumer"]
 
-_HOMES = {"Admin": "admin", "Client": "client", "Producer": "producer", "PullConsumer": "consumer"}
+_HOMES = {
+    "Admin": "admin",
+    "Client": "client",
+    "Producer": "producer",
+    "PullConsumer": "consumer",
+    "PushConsumer": "push",
+}
 
 
 def __getattr__(name: str) -> Any:

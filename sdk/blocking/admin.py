@@ -6,31 +6,44 @@ from typing import Literal
 from mqcommon.message.message import MessageExt
 from mqcommon.message.queue import MessageQueue
 from remoting.protocol.bodies.cluster import ClusterInfo
-from remoting.protocol.bodies.connections import ConsumerConnection, ProducerConnection
+from remoting.protocol.bodies.connections import ConsumerConnection, ProducerConnection, ProducerTableInfo
 from remoting.protocol.bodies.consume_queue import ConsumeQueueEntries
 from remoting.protocol.bodies.consume_result import ConsumeMessageDirectlyResult
 from remoting.protocol.bodies.group import SubscriptionGroupConfig, SubscriptionGroupTable
 from remoting.protocol.bodies.ha import HARuntimeInfo
 from remoting.protocol.bodies.route import TopicRouteData
 from remoting.protocol.bodies.running_info import ConsumerRunningInfo
-from remoting.protocol.bodies.stats import BrokerStatsData, ConsumeStats
+from remoting.protocol.bodies.stats import BrokerStatsData, ConsumeStats, ConsumeStatsList, QueueTimeSpan
 from remoting.protocol.bodies.topic import TopicConfig, TopicConfigTable, TopicStatsTable
 from sdk.admin.client import LONG_MAX
 from sdk.admin.client import Admin as AsyncAdmin
-from sdk.blocking.client import Client, loop_of
-from sdk.blocking.facade import Facade
-from sdk.checked import Count, Milliseconds, NotNegative, Offset
+from sdk.admin.rollback import Rollback
+from sdk.blocking.client import Client
+from sdk.blocking.facade import Facade, loop_of
+from sdk.checked import Count, GroupName, Milliseconds, NotNegative, Offset, TopicName
+from sdk.nameserver_source import NameServerSource
+from sdk.namespaces import Namespace
 
 
 class Admin(Facade[AsyncAdmin]):
     """Asks NameServers and brokers; ``with Admin("127.0.0.1:9876") as admin: ...``.
 
-    ``nameserver`` is ``host:port;host:port`` or a shared `Client`, by default $NAMESRV_ADDR. Without NameServers,
-    methods that take a broker's address work; the others raise UserError. ``timeout_ms`` is for each request.
+    ``nameserver`` says where the NameServers are, or is a shared `Client`; by default $NAMESRV_ADDR. Without
+    NameServers, methods that take a broker's address work; the others raise UserError. ``timeout_ms`` is for each
+    request. Topics and groups that are given are names in ``namespace``, by default that of the `Client`; results have
+    the names that brokers know, which may be given, too.
     """
 
-    def __init__(self, nameserver: str | Client | None = None, *, timeout_ms: Milliseconds = 5000) -> None:
-        super().__init__(loop_of(nameserver, lambda client: AsyncAdmin(client, timeout_ms=timeout_ms)))
+    def __init__(
+        self,
+        nameserver: NameServerSource | Client | None = None,
+        *,
+        timeout_ms: Milliseconds = 5000,
+        namespace: Namespace = "",
+    ) -> None:
+        super().__init__(
+            loop_of(nameserver, lambda client: AsyncAdmin(client, timeout_ms=timeout_ms, namespace=namespace))
+        )
 
     # --- routes and clusters
 
@@ -55,6 +68,10 @@ class Admin(Facade[AsyncAdmin]):
     def create_topic(self, addr: str, config: TopicConfig) -> None:
         """Create the topic on the broker, or change it to ``config``."""
         self._loop.call(lambda admin: admin.create_topic(addr, config))
+
+    def create_topics(self, addr: str, configs: Sequence[TopicConfig]) -> None:
+        """Create or change several topics on the broker, which must be RocketMQ 5.3 or newer, or Skylark."""
+        self._loop.call(lambda admin: admin.create_topics(addr, configs))
 
     def delete_topic_in_broker(self, addr: str, topic: str) -> None:
         """Delete the topic and its messages from the broker."""
@@ -101,6 +118,16 @@ class Admin(Facade[AsyncAdmin]):
     def create_group(self, addr: str, config: SubscriptionGroupConfig) -> None:
         """Create the subscription group on the broker, or change it to ``config``."""
         self._loop.call(lambda admin: admin.create_group(addr, config))
+
+    def create_groups(self, addr: str, configs: Sequence[SubscriptionGroupConfig]) -> None:
+        """Create or change several subscription groups on the broker; see `create_topics`."""
+        self._loop.call(lambda admin: admin.create_groups(addr, configs))
+
+    def set_consume_mode(
+        self, addr: str, topic: str, group: str, mode: Literal["PULL", "POP"], pop_share_queue_num: int = 0
+    ) -> None:
+        """Set how the group consumes the topic from the broker. Skylark's brokers refuse POP for now."""
+        self._loop.call(lambda admin: admin.set_consume_mode(addr, topic, group, mode, pop_share_queue_num))
 
     def delete_group(self, addr: str, group: str, clean_offset: bool = False) -> None:
         """Delete the subscription group from the broker, and its offsets if ``clean_offset``."""
@@ -229,6 +256,84 @@ class Admin(Facade[AsyncAdmin]):
     def add_write_perm(self, broker_name: str) -> dict[str, int]:
         """Give the write permission back to the broker's topics; returns NameServer address → topics changed."""
         return self._loop.call(lambda admin: admin.add_write_perm(broker_name))
+
+    # --- offsets of groups
+
+    def reset_offsets(
+        self, group: GroupName, topic: TopicName, timestamp_ms: int, *, force: bool = True, cluster: str | None = None
+    ) -> dict[MessageQueue, int]:
+        """Let the group go on at the first message stored at or after a time; -1 is the end of each queue.
+
+        Connected consumers follow; without any, the offsets are set all the same. Without ``force`` offsets are only
+        moved back. Returns the offset of each queue. ``cluster`` chooses other brokers than the topic's route.
+        """
+        return self._loop.call(
+            lambda admin: admin.reset_offsets(group, topic, timestamp_ms, force=force, cluster=cluster)
+        )
+
+    def reset_queue(
+        self,
+        addr: str,
+        group: GroupName,
+        topic: TopicName,
+        queue_id: NotNegative,
+        timestamp_ms: int,
+        offset: Offset | None = None,
+        *,
+        force: bool = True,
+    ) -> dict[MessageQueue, int]:
+        """As `reset_offsets`, for one queue of the broker. With ``offset`` the time is not used.
+
+        UserError unless the broker has useServerSideResetOffset=true: others would reset the whole topic.
+        """
+        return self._loop.call(
+            lambda admin: admin.reset_queue(addr, group, topic, queue_id, timestamp_ms, offset, force=force)
+        )
+
+    def roll_back_offsets(
+        self, group: GroupName, topic: TopicName, timestamp_ms: int, *, force: bool = True
+    ) -> list[Rollback]:
+        """Set the group's offsets as `reset_offsets` does, but by commits: connected consumers do not follow.
+
+        Any broker can do this; consumers of the group must not run.
+        """
+        return self._loop.call(lambda admin: admin.roll_back_offsets(group, topic, timestamp_ms, force=force))
+
+    def clone_group_offsets(
+        self, source: GroupName, target: GroupName, topic: TopicName, *, offline: bool = False
+    ) -> None:
+        """Give ``target`` the offsets of ``source`` in a topic.
+
+        ``offline``: also when connected consumers of ``source`` no longer subscribe to it.
+        """
+        self._loop.call(lambda admin: admin.clone_group_offsets(source, target, topic, offline=offline))
+
+    def consume_time_spans(self, group: GroupName, topic: TopicName) -> list[QueueTimeSpan]:
+        """How far the group is in time in each queue of a topic; ``delay_time``: how long its next message waits."""
+        return self._loop.call(lambda admin: admin.consume_time_spans(group, topic))
+
+    def broker_consume_stats(self, addr: str, *, only_ordered: bool = False) -> ConsumeStatsList:
+        """The progress of all groups of the broker, or of those with ordered topics."""
+        return self._loop.call(lambda admin: admin.broker_consume_stats(addr, only_ordered=only_ordered))
+
+    # --- groups and clients of a broker
+
+    def consumer_status(
+        self, group: GroupName, topic: TopicName, client_id: str | None = None
+    ) -> dict[str, dict[MessageQueue, int]]:
+        """Client id → how far that consumer of the group is in its queues; of one consumer if ``client_id`` is given.
+
+        The brokers ask the consumers; those that do not answer are left out.
+        """
+        return self._loop.call(lambda admin: admin.consumer_status(group, topic, client_id))
+
+    def group_config(self, addr: str, group: GroupName) -> SubscriptionGroupConfig:
+        """One group of the broker; BrokerError 26 when it has no such group."""
+        return self._loop.call(lambda admin: admin.group_config(addr, group))
+
+    def all_producers(self, addr: str) -> ProducerTableInfo:
+        """The producers that are connected to the broker, by group."""
+        return self._loop.call(lambda admin: admin.all_producers(addr))
 
     # --- NameServers
 

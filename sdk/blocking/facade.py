@@ -1,21 +1,27 @@
-"""The base class of the blocking classes, and iterators over streams."""
+"""The base class of the blocking classes, their loops, and iterators over streams."""
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager
 from types import TracebackType
-from typing import Generic, Self, TypeVar
+from typing import Generic, Self, TypeVar, cast
 
 from mqcommon.message.message import MessageExt
-from sdk.blocking.loop import ClientLoop, OpenClient
+from sdk.blocking.handlers import ThreadHandlers
+from sdk.blocking.loop import ClientLoop
 from sdk.consumer.stream import MessageStream
+from sdk.loop_thread import OpenClient
+from sdk.shared import Client
 
 C = TypeVar("C")
+N = TypeVar("N")
 
 
 class Facade(Generic[C]):
     """A client of type ``C`` whose methods block. They may be called from any thread."""
 
-    def __init__(self, loop: ClientLoop[C]) -> None:
+    def __init__(self, loop: ClientLoop[C], *handlers: ThreadHandlers | None) -> None:
         self._loop = loop
+        self._handlers = [handler for handler in handlers if handler is not None]
 
     def open(self) -> Self:
         """Open the client; ``with`` calls it."""
@@ -24,7 +30,11 @@ class Facade(Generic[C]):
 
     def close(self) -> None:
         """Leave the group, and close the connections unless they are shared; ``with`` calls it."""
+        for handler in self._handlers:
+            handler.check_close()
         self._loop.close()
+        for handler in self._handlers:
+            handler.join()
 
     def __enter__(self) -> Self:
         return self.open()
@@ -33,6 +43,22 @@ class Facade(Generic[C]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def loop_of(
+    nameserver: N | Facade[Client], make: Callable[[N | Client], AbstractAsyncContextManager[C]]
+) -> ClientLoop[C]:
+    """A loop for the client that ``make`` returns: the loop of the shared `Client` if one is given, else its own."""
+    if not (isinstance(nameserver, Facade) and isinstance(nameserver._loop.made, Client)):
+        own = cast(N, nameserver)
+        return ClientLoop(lambda: make(own))
+    host = nameserver._loop
+
+    def make_guest() -> AbstractAsyncContextManager[C]:
+        assert isinstance(host.made, Client)
+        return make(host.made)
+
+    return ClientLoop(make_guest, host)
 
 
 def batches_of(loop: ClientLoop[C], stream_of: Callable[[C], MessageStream]) -> Iterator[list[MessageExt]]:

@@ -5,9 +5,10 @@ from collections.abc import Iterable
 from mqcommon.clock import Clock
 from mqcommon.message.message import Message
 from mqcommon.message.queue import MessageQueue
-from sdk.blocking.client import Client, loop_of
-from sdk.blocking.facade import Facade
+from sdk.blocking.client import Client
+from sdk.blocking.facade import Facade, loop_of
 from sdk.checked import TopicName
+from sdk.nameserver_source import NameServerSource
 from sdk.producer.producer import DEFAULT_GROUP, MAX_MESSAGE_BYTES, Selector
 from sdk.producer.producer import Producer as AsyncProducer
 from sdk.producer.result import BulkResult, SendResult
@@ -16,8 +17,9 @@ from sdk.producer.result import BulkResult, SendResult
 class Producer(Facade[AsyncProducer]):
     """``with Producer("127.0.0.1:9876") as producer: ...``
 
-    ``nameserver`` is ``host:port;host:port`` or a shared `Client`, by default $NAMESRV_ADDR. ``send_timeout_ms`` is the
-    time for all tries of a send together. ``retries`` limits the tries that may have stored the message; each gets an
+    ``nameserver`` says where the NameServers are, or is a shared `Client`; by default $NAMESRV_ADDR. Topics and the
+    group are names in ``namespace``, by default that of the `Client`. ``send_timeout_ms`` is the time for all tries of
+    a send together. ``retries`` limits the tries that may have stored the message; each gets an
     equal share of the time, so that a broker that does not answer costs at most ``send_timeout_ms / (retries + 1)``.
     Tries that stored nothing, because no broker was reachable or it was busy, are repeated until the timeout. With
     ``batching``, sends that wait while others are in flight become one request; each still gets its own result. With
@@ -30,7 +32,7 @@ class Producer(Facade[AsyncProducer]):
 
     def __init__(
         self,
-        nameserver: str | Client | None = None,
+        nameserver: NameServerSource | Client | None = None,
         *,
         group: str = DEFAULT_GROUP,
         send_timeout_ms: float = 3000,
@@ -39,6 +41,7 @@ class Producer(Facade[AsyncProducer]):
         accept_weaker: bool = False,
         max_message_bytes: int = MAX_MESSAGE_BYTES,
         clock: Clock | None = None,
+        namespace: str = "",
     ) -> None:
         super().__init__(
             loop_of(
@@ -52,6 +55,7 @@ class Producer(Facade[AsyncProducer]):
                     accept_weaker=accept_weaker,
                     max_message_bytes=max_message_bytes,
                     clock=clock,
+                    namespace=namespace,
                 ),
             )
         )
@@ -60,11 +64,7 @@ class Producer(Facade[AsyncProducer]):
     @property
     def retried(self) -> int:
         """The number of retries of all sends so far."""
-
-        async def read(producer: AsyncProducer) -> int:
-            return producer.retried
-
-        return self._loop.call(read)
+        return self._loop.call_sync(lambda producer: producer.retried)
 
     # --- public methods
 

@@ -1,9 +1,12 @@
 """Reading messages.
 
-pull.py    PullConsumer: the caller chooses queues and offsets
-replicas.py  the choice of the broker of a set to ask
-commits.py  committed offsets, kept and retried while the master is down
-stream.py  batches of one queue, pulled one ahead of the caller
-result.py  results of pulls
-member.py  the heartbeats of a pull consumer
+pull.py    PullConsumer: the caller chooses queues and offsets, or assigns queues and polls
+push.py    PushConsumer: a member of a group, whose handlers get messages; machinery.py: its parts
+both: reader.py replicas.py patience.py (pulls), commits.py offsets.py beginning.py (offsets), result.py (of pulls),
+  member.py push_member.py (what brokers are told)
+PullConsumer: stream.py, batches of one queue; assigned.py share.py, what `poll` returns
+PushConsumer: rebalance.py allocate.py owning.py owned.py locks.py, which queues are this member's; local_offsets.py;
+  intake.py window.py ready.py, from pull to handler; calling.py workers.py orderly.py elsewhere.py, handlers;
+  stream_message.py stream_elsewhere.py; outcome.py, their results; failures.py returns.py, what was not consumed;
+  settings.py
 """

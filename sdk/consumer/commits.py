@@ -2,6 +2,9 @@
 
 The newest offset of each queue is committed when the master is back, or when the consumer closes. If the process ends
 before that, the group reads some messages again, but never skips one.
+
+Commits of one queue are sent one after another: two on their way could arrive in the wrong order. When a queue becomes
+another member's, what is kept for it is dropped (`forget`), since that member has committed later offsets meanwhile.
 """
 
 import logging
@@ -29,6 +32,9 @@ class Commits:
         self._replicas = replicas
         self._group = group
         self._kept: dict[MessageQueue, int] = {}
+        # For each queue: the lock of the commit that is on its way; how often the queue was forgotten.
+        self._locks: dict[MessageQueue, trio.Lock] = {}
+        self._forgotten: dict[MessageQueue, int] = {}
         # (topic, broker name) of broker sets that were in a route once. When all brokers of a set are down it leaves
         # the route, but its offsets are still kept.
         self._sets: dict[tuple[str, str], None] = {}
@@ -40,16 +46,27 @@ class Commits:
 
     async def commit(self, mq: MessageQueue, offset: int) -> None:
         """Commit the offset, or keep it. RouteNotFound for an unknown broker set; BrokerError when refused."""
+        forgotten = self._forgotten.get(mq, 0)
+        async with self._lock(mq):
+            self._kept.pop(mq, None)
+            route = await self._client.instance.route(mq.topic)
+            if mq.broker_name in route.brokers:
+                self._sets[mq.topic, mq.broker_name] = None
+            try:
+                await self._send(mq, offset)
+            except (RemotingError, RouteNotFound) as error:
+                if (mq.topic, mq.broker_name) not in self._sets:
+                    raise
+                if self._forgotten.get(mq, 0) == forgotten:
+                    self._keep(mq, offset, error)
+
+    def forget(self, mq: MessageQueue) -> None:
+        """The queue is another member's now: drop its kept offset, and do not keep one that is on its way."""
         self._kept.pop(mq, None)
-        route = await self._client.instance.route(mq.topic)
-        if mq.broker_name in route.brokers:
-            self._sets[mq.topic, mq.broker_name] = None
-        try:
-            await self._send(mq, offset)
-        except (RemotingError, RouteNotFound) as error:
-            if (mq.topic, mq.broker_name) not in self._sets:
-                raise
-            self._keep(mq, offset, error)
+        self._forgotten[mq] = self._forgotten.get(mq, 0) + 1
+
+    def _lock(self, mq: MessageQueue) -> trio.Lock:
+        return self._locks.setdefault(mq, trio.Lock())
 
     async def close(self) -> None:
         """Try once more to commit the kept offsets."""
@@ -79,17 +96,17 @@ class Commits:
         self._is_retrying = False
 
     async def _retry(self, mq: MessageQueue) -> None:
-        offset = self._kept.get(mq)
-        if offset is None:
-            return
-        try:
-            await self._send(mq, offset)
-        except (RemotingError, RouteNotFound):
-            return
-        except BrokerError as error:
-            logger.warning("offset %d of %s is not committed: %s", offset, mq, error)
-        if self._kept.get(mq) == offset:
-            del self._kept[mq]
+        async with self._lock(mq):
+            offset = self._kept.get(mq)
+            if offset is None:
+                return
+            try:
+                await self._send(mq, offset)
+            except (RemotingError, RouteNotFound):
+                return
+            except BrokerError as error:
+                logger.warning("offset %d of %s is not committed: %s", offset, mq, error)
+            self._kept.pop(mq, None)
 
     async def _send(self, mq: MessageQueue, offset: int) -> None:
         await self._replicas.ask_master(

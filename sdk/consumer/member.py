@@ -1,22 +1,31 @@
-"""A pull consumer as brokers see it: its part of heartbeats, and its answer to code 307 (consumer status)."""
+"""A pull consumer as brokers see it: its part of heartbeats, and what it answers to their requests."""
 
+from collections.abc import Callable, Mapping
+
+from mqcommon.errors import RequestRefused
+from mqcommon.message.message import MessageExt
+from mqcommon.message.queue import MessageQueue
+from remoting.protocol.bodies.consume_result import ConsumeMessageDirectlyResult
 from remoting.protocol.bodies.heartbeat import ConsumerData, SubscriptionData, parse_subscription
 from remoting.protocol.bodies.running_info import ConsumerRunningInfo
+from remoting.protocol.codes import ResponseCode
 
 
 class PullMember:
     """One `PullConsumer` as a member of ``group``; see `sdk.membership.Consumer`."""
 
-    def __init__(self, group: str, nameserver: str, started_ms: int) -> None:
+    def __init__(self, group: str, consume_from: str, nameserver: Callable[[], str], started_ms: int) -> None:
         self._group = group
+        self._consume_from = consume_from
+        self._nameserver = nameserver
         self._properties = {
-            "PROP_NAMESERVER_ADDR": nameserver,
             "PROP_CONSUME_TYPE": "CONSUME_ACTIVELY",
             "PROP_CONSUMEORDERLY": "false",
             "PROP_CLIENT_VERSION": "V5_3_3",
             "PROP_CONSUMER_START_TIMESTAMP": str(started_ms),
         }
         self._subscriptions: dict[str, SubscriptionData] = {}
+        self._committed: dict[MessageQueue, int] = {}
 
     def listen_to(self, topic: str, expression: str) -> bool:
         """Note that ``topic`` is read; returns whether it is new. Of several expressions the first one is kept."""
@@ -25,21 +34,38 @@ class PullMember:
         self._subscriptions[topic] = parse_subscription(topic, expression)
         return True
 
+    def committed(self, mq: MessageQueue, offset: int) -> None:
+        """Note that the caller has committed ``offset``."""
+        self._committed[mq] = offset
+
     def heartbeat_data(self) -> ConsumerData:
         """This member's part of a heartbeat."""
         return ConsumerData(
             group_name=self._group,
             consume_type="CONSUME_ACTIVELY",
             message_model="CLUSTERING",
-            consume_from_where="CONSUME_FROM_LAST_OFFSET",
+            consume_from_where=self._consume_from,
             subscription_data_set=list(self._subscriptions.values()),
         )
 
     def running_info(self) -> ConsumerRunningInfo:
         """The status of this member. It lists no queues: the caller chooses them at each pull."""
         return ConsumerRunningInfo(
-            properties=dict(self._properties), subscription_set=list(self._subscriptions.values())
+            properties={"PROP_NAMESERVER_ADDR": self._nameserver(), **self._properties},
+            subscription_set=list(self._subscriptions.values()),
         )
 
     def members_changed(self) -> None:
         """Does nothing: a pull consumer does not share queues with other members."""
+
+    def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
+        """Refused: only the caller knows where it reads."""
+        raise RequestRefused(ResponseCode.SYSTEM_ERROR, "a pull consumer chooses its own offsets")
+
+    def queue_offsets(self, topic: str) -> dict[MessageQueue, int]:
+        """The offsets that the caller has committed."""
+        return {mq: offset for mq, offset in self._committed.items() if mq.topic == topic}
+
+    async def consume_directly(self, message: MessageExt) -> ConsumeMessageDirectlyResult:
+        """Refused: there is no handler."""
+        raise RequestRefused(ResponseCode.SYSTEM_ERROR, "a pull consumer has no handler to give a message to")

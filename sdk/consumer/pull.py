@@ -1,91 +1,86 @@
-"""`PullConsumer`: reads queues at offsets of the caller's choice.
-
-A pull goes to the master, or to the replica that the broker suggested in its last answer. When that one does not
-answer, the other replicas are asked, and all of them again until the timeout.
-
-A slave may be behind, or lack the oldest messages. So when it does not have the asked offset, that says nothing about
-the queue: the other replicas are asked, and while none of them answers the result is NO_NEW_MESSAGE. Only the master
-can say that an offset does not exist. If a slave could, a reader would skip messages that only the master has.
+"""`PullConsumer`: reads queues at offsets of the caller's choice, or queues that were assigned to it, in turn.
 
 A message's fields are decoded when they are read, so a pull has little cost per message.
+Neighbours: reader.py (one pull, and which broker it asks), assigned.py (`assign` and `poll`), stream.py.
 """
 
-import logging
-from collections.abc import AsyncIterator
-from dataclasses import replace
+from collections.abc import AsyncIterator, Iterable
 from functools import partial
 from types import TracebackType
 from typing import Literal, Self
 
 import trio
 
+from mqcommon.arguments import wrong_type
 from mqcommon.clock import SystemClock
-from mqcommon.errors import BrokerError, InvalidArgument, RemotingError, SkylarkError
-from mqcommon.message.message import MessageExt, decode_messages
+from mqcommon.errors import InvalidArgument, RemotingError
+from mqcommon.message.message import MessageExt
 from mqcommon.message.queue import MessageQueue
-from mqcommon.names import MASTER_ID
-from remoting.protocol.bodies.heartbeat import SUB_ALL, parse_subscription
-from remoting.protocol.codes import ResponseCode
+from remoting.protocol.bodies.heartbeat import SUB_ALL
 from sdk import broker_api
-from sdk.broker_api import PullAnswer
-from sdk.checked import Count, GroupName, Milliseconds, NotNegative, Offset, TopicName, checked_methods
+from sdk.checked import Count, GroupName, Milliseconds, NotNegative, Offset, TopicName, check_queue, checked_methods
+from sdk.consumer.assigned import STREAM_BYTES, STREAM_COUNT, STREAM_WAIT_MS, AssignedQueues
+from sdk.consumer.beginning import Beginning, first_offset
 from sdk.consumer.commits import Commits
 from sdk.consumer.member import PullMember
+from sdk.consumer.offsets import GroupOffsets
+from sdk.consumer.outcome import ConsumeFrom
+from sdk.consumer.reader import Reader
 from sdk.consumer.replicas import Replicas
-from sdk.consumer.result import PullBytes, PullResult, PullStatus
+from sdk.consumer.result import PullBytes, PullResult
 from sdk.consumer.stream import MessageStream
 from sdk.endpoint import DEFAULT_TIMEOUT_MS
+from sdk.nameserver_source import NameServerSource
+from sdk.namespaces import Namespace
 from sdk.runtime import FORKS, survived
 from sdk.shared import Client, ClientHandle
 from sdk.waiting import until_answered
 
-logger = logging.getLogger(__name__)
-
 MAX_COUNT = 32
 MAX_BYTES = 4 * 1024 * 1024
-# Large enough to make the fixed cost of a pull negligible. RocketMQ's brokers have lower limits of their own (32
-# messages, 256 KiB).
-STREAM_COUNT = 32_768
-STREAM_BYTES = 1024 * 1024
-STREAM_WAIT_MS = 15_000
-# The pause before a slave that lacks the asked offset is asked again.
-BEHIND_S = 0.1
-
-_STATUS = {
-    ResponseCode.SUCCESS: PullStatus.FOUND,
-    ResponseCode.PULL_NOT_FOUND: PullStatus.NO_NEW_MESSAGE,
-    ResponseCode.PULL_RETRY_IMMEDIATELY: PullStatus.NO_MATCHED_MESSAGE,
-    ResponseCode.PULL_OFFSET_MOVED: PullStatus.OFFSET_ILLEGAL,
-}
+POLL_COUNT = 1_000
+POLL_TIMEOUT_MS = 5_000
 
 
 @checked_methods
 class PullConsumer:
     """``async with PullConsumer("127.0.0.1:9876", group="g") as consumer: ...``
 
-    ``nameserver`` is ``host:port;host:port`` or a shared `Client`, by default $NAMESRV_ADDR. Offsets are committed for
-    ``group``. ``timeout_ms`` is the timeout of each request; a pull's ``wait_ms`` is added to it. With ``heartbeat``
-    brokers list this consumer in its group; without, it only reads.
+    ``nameserver`` says where the NameServers are, or is a shared `Client`; by default $NAMESRV_ADDR. Offsets are
+    committed for ``group``. ``timeout_ms`` is the timeout of each request; a pull's ``wait_ms`` is added to it. With
+    ``heartbeat`` brokers list this consumer in its group; without, it only reads. ``consume_from`` is where `poll`
+    begins in queues for which the group has committed no offset; ``consume_timestamp_ms`` goes with TIMESTAMP.
+    Topics and the group are names in ``namespace``, by default that of the `Client`.
     """
 
     def __init__(
         self,
-        nameserver: str | Client | None = None,
+        nameserver: NameServerSource | Client | None = None,
         *,
         group: GroupName = "DEFAULT_CONSUMER",
         timeout_ms: Milliseconds = DEFAULT_TIMEOUT_MS,
         heartbeat: bool = True,
+        consume_from: ConsumeFrom = ConsumeFrom.LAST_OFFSET,
+        consume_timestamp_ms: Offset | None = None,
+        namespace: Namespace = "",
     ) -> None:
+        beginning = Beginning(consume_from, consume_timestamp_ms)
         self.group = group
-        self._client = ClientHandle(nameserver, timeout_ms=timeout_ms)
-        self._instance = self._client.instance
-        self._member = PullMember(group, ";".join(self._instance.nameserver_addrs), SystemClock().now_ms())
+        self._client = client = ClientHandle(nameserver, timeout_ms=timeout_ms, namespace=namespace)
+        self._instance = client.instance
+        self._names = client.names
+        wire_group = self._names.group(group)
+        self._member = PullMember(
+            wire_group, consume_from.value, lambda: ";".join(self._instance.nameserver_addrs), SystemClock().now_ms()
+        )
         self._heartbeat = heartbeat
-        self._replicas = Replicas(self._client)
-        self._commits = Commits(self._client, self._replicas, group)
-        # Queues whose reader waits for the master: that is logged once.
-        self._waiting: dict[MessageQueue, None] = {}
-        self._tags: dict[str, frozenset[str]] = {}
+        self._replicas = Replicas(client)
+        self._commits = Commits(client, self._replicas, wire_group)
+        self._offsets = offsets = GroupOffsets(self._replicas, self._commits, wire_group)
+        self._reader = Reader(client, self._replicas, wire_group)
+        self._assigned = AssignedQueues(
+            client, self._reader, lambda mq: first_offset(mq, beginning, offsets, self._replicas), self._commit
+        )
 
     async def __aenter__(self) -> Self:
         await self._client.__aenter__()
@@ -111,11 +106,11 @@ class PullConsumer:
 
         The route is refreshed first; while no NameServer answers, the last known route is used.
         """
-        instance = self._instance
+        instance, topic = self._instance, self._names.topic(topic)
         self._client.check_open()
         if instance.routes.get(topic) is None:
             route = await until_answered(lambda: instance.refresh(topic), self._client.timeout_ms, instance.backoff)
-            return list(route.readable)
+            return list(self._names.plain_queues(route.readable))
         try:
             route = await instance.refresh(topic)
         except RemotingError:
@@ -123,14 +118,16 @@ class PullConsumer:
             if known is None:
                 raise
             route = known
-        return list(route.readable)
+        return list(self._names.plain_queues(route.readable))
 
     async def max_offset(self, mq: MessageQueue) -> int:
         """The offset that the queue's next message will get; while the master is unreachable, as a slave knows it."""
+        mq = self._names.queue(mq)
         return await self._replicas.ask(mq, lambda at: broker_api.max_offset(at, mq.topic, mq.queue_id))
 
     async def min_offset(self, mq: MessageQueue) -> int:
         """The offset of the queue's oldest message."""
+        mq = self._names.queue(mq)
         return await self._replicas.ask(mq, lambda at: broker_api.min_offset(at, mq.topic, mq.queue_id))
 
     async def search_offset(
@@ -140,12 +137,14 @@ class PullConsumer:
 
         With ``boundary`` UPPER: of its last message stored at or before it.
         """
+        mq = self._names.queue(mq)
         return await self._replicas.ask(
             mq, lambda at: broker_api.search_offset(at, mq.topic, mq.queue_id, timestamp_ms, boundary=boundary)
         )
 
     async def earliest_store_time(self, mq: MessageQueue) -> int | None:
         """The store time of the queue's oldest message (ms); None when the queue is empty."""
+        mq = self._names.queue(mq)
         return await self._replicas.ask(mq, lambda at: broker_api.earliest_store_time(at, mq.topic, mq.queue_id))
 
     async def committed_offset(self, mq: MessageQueue) -> int | None:
@@ -153,19 +152,14 @@ class PullConsumer:
 
         While the master is unreachable: the last one that this consumer committed, else the one that a slave has.
         """
-        kept = self._commits.kept(mq)
-        if kept is not None:
-            return kept
-        return await self._replicas.ask(
-            mq, lambda at: broker_api.committed_offset(at, self.group, mq.topic, mq.queue_id)
-        )
+        return await self._offsets.read(self._names.queue(mq), zero_if_new=False)
 
     async def commit_offset(self, mq: MessageQueue, offset: Offset) -> None:
         """Set this group's offset for the queue: the offset of the first message that is not consumed yet.
 
         While the master is unreachable the offset is kept in the consumer, and committed when the master is back.
         """
-        await self._commits.commit(mq, offset)
+        await self._commit(self._names.queue(mq), offset)
 
     # --- messages
 
@@ -185,16 +179,11 @@ class PullConsumer:
         when there is none yet. The broker may return less than asked for. Whatever the status, the next pull should be
         at ``next_offset``.
         """
-        tags = self._tags_of(expression)
-        answer = await self._pull(mq, offset, max_count, max_bytes, expression, wait_ms)
-        status = _STATUS[answer.code]
-        messages = decode_messages(answer.data, mq.broker_name)
-        if tags and messages:
-            # The broker compares only hashes of tags, and two tags may have the same hash.
-            messages = [message for message in messages if message.tags in tags]
-            if not messages:
-                status = PullStatus.NO_MATCHED_MESSAGE
-        return PullResult(status, messages, answer.next_offset, answer.min_offset, answer.max_offset, answer.broker_id)
+        mq = self._names.queue(mq)
+        self._listen_to(mq.topic, expression)
+        return await self._reader.pull(
+            mq, offset, max_count=max_count, max_bytes=max_bytes, expression=expression, wait_ms=wait_ms
+        )
 
     async def pull_bytes(
         self,
@@ -207,14 +196,10 @@ class PullConsumer:
         wait_ms: NotNegative = 0,
     ) -> PullBytes:
         """Like `pull`, but returns the stored records as bytes. The caller filters by tag when it decodes them."""
-        answer = await self._pull(mq, offset, max_count, max_bytes, expression, wait_ms)
-        return PullBytes(
-            _STATUS[answer.code],
-            answer.data,
-            answer.next_offset,
-            answer.min_offset,
-            answer.max_offset,
-            answer.broker_id,
+        mq = self._names.queue(mq)
+        self._listen_to(mq.topic, expression)
+        return await self._reader.pull_bytes(
+            mq, offset, max_count=max_count, max_bytes=max_bytes, expression=expression, wait_ms=wait_ms
         )
 
     def stream(
@@ -233,7 +218,7 @@ class PullConsumer:
         The next pull runs while the caller works on a list: this is the fastest way to read a queue. `MessageStream`
         documents what ends it.
         """
-        self._tags_of(expression)  # raises if the expression is invalid
+        self._reader.tags_of(expression)  # raises if the expression is invalid
         pull = partial(self.pull, mq, max_count=max_count, max_bytes=max_bytes, expression=expression, wait_ms=wait_ms)
         return MessageStream(pull, self._client.nursery, start, end, self._instance.backoff)
 
@@ -255,95 +240,102 @@ class PullConsumer:
                         self._client.check_open()
                     yield message
 
-    # --- which broker to ask
+    # --- assigned queues
 
-    async def _pull(
-        self, mq: MessageQueue, offset: int, max_count: int, max_bytes: int, expression: str, wait_ms: int
-    ) -> PullAnswer:
-        self._tags_of(expression)  # raises if the expression is invalid
-        self._client.check_open()
-        self._listen_to(mq.topic, expression)
-        started = trio.current_time()
+    def assign(self, queues: Iterable[MessageQueue], *, expression: str = SUB_ALL) -> None:
+        """Let `poll` read these queues and no others, from now on.
 
-        async def ask_each() -> PullAnswer:
-            waited_ms = (trio.current_time() - started) * 1000
-            left_ms = max(wait_ms - int(waited_ms), 0)
-            return await self._pull_once(mq, offset, max_count, max_bytes, expression, left_ms)
+        A queue begins at the group's committed offset, else where ``consume_from`` says. One that was assigned already
+        goes on. What is not assigned any more is not committed: call `commit` before. ``expression`` is as in `pull`.
+        """
+        listed = self._queues(queues)
+        for topic in dict.fromkeys(mq.topic for mq in listed):
+            self._listen_to(topic, expression)
+        self._assigned.assign(listed, expression)
 
-        return await until_answered(ask_each, self._client.timeout_ms + wait_ms, self._instance.backoff)
+    def assignment(self) -> list[MessageQueue]:
+        """The assigned queues, sorted."""
+        return list(self._names.plain_queues(self._assigned.queues()))
 
-    async def _pull_once(
-        self, mq: MessageQueue, offset: int, max_count: int, max_bytes: int, expression: str, wait_ms: int
-    ) -> PullAnswer:
-        """The answer of the first broker of the set that has one."""
-        ask = partial(
-            broker_api.pull,
-            group=self.group,
-            topic=mq.topic,
-            queue_id=mq.queue_id,
-            offset=offset,
-            max_count=max_count,
-            max_bytes=max_bytes,
-            expression=expression,
-            wait_ms=wait_ms,
-        )
-        asked: dict[str, None] = {}
-        failed: dict[str, SkylarkError] = {}
-        behind: PullAnswer | None = None
-        started = trio.current_time()
-        while (replica := await self._replicas.reader(mq, asked)) is not None:
-            asked[replica.addr] = None
-            try:
-                answer = replace(await ask(self._replicas.at(mq, replica)), broker_id=replica.broker_id)
-            except (RemotingError, BrokerError) as error:
-                self._replicas.failed(mq, replica, error)
-                failed[replica.addr] = error
-            else:
-                self._replicas.suggest(mq, answer.suggested_broker_id)
-                if not _lacks(answer, offset):
-                    self._waiting.pop(mq, None)
-                    return answer
-                behind = answer
-                self._replicas.suggest(mq, MASTER_ID)
-            if behind is not None and not self._replicas.has_other(mq, asked):
-                return await self._wait_for_master(mq, behind, offset, wait_ms, started)
-        raise self._replicas.unavailable(mq, failed)
+    async def poll(
+        self, *, timeout_ms: NotNegative = POLL_TIMEOUT_MS, max_count: Count = POLL_COUNT
+    ) -> list[MessageExt]:
+        """Messages of the assigned queues, at most ``max_count``; none when there is none within ``timeout_ms``.
 
-    async def _wait_for_master(
-        self, mq: MessageQueue, behind: PullAnswer, offset: int, wait_ms: int, started: float
-    ) -> PullAnswer:
-        """NO_NEW_MESSAGE, the result while only slaves answer and none of them has the asked offset."""
-        if mq not in self._waiting:
-            self._waiting[mq] = None
-            logger.warning(
-                "%s: broker id %d has offsets %d to %d only; reading at offset %d waits for the master",
-                mq, behind.broker_id, behind.min_offset, behind.max_offset, offset,
-            )  # fmt: skip
-        if wait_ms and trio.current_time() < started + BEHIND_S:
-            await trio.sleep(BEHIND_S)
-        return replace(behind, code=ResponseCode.PULL_NOT_FOUND, next_offset=offset)
+        Each queue's messages come in order, each once, and queues take turns. More are fetched meanwhile. Brokers that
+        are down are waited for; a permanent error of a queue is raised, names the queue in a note, and that queue is
+        tried again by the next call: the others go on.
+        """
+        await self._assigned.wait(timeout_ms)
+        return self._assigned.take(max_count)
+
+    def position(self, mq: MessageQueue) -> int | None:
+        """The offset of the assigned queue's next message that `poll` will return; None before that is known."""
+        return self._assigned.position(self._names.queue(mq))
+
+    async def commit(self) -> None:
+        """Commit the positions of the assigned queues: of what `poll` has returned, and not of what was fetched ahead.
+
+        While a master is unreachable its offsets are kept, as with `commit_offset`.
+        """
+        await self._assigned.commit()
+
+    def seek(self, mq: MessageQueue, offset: Offset) -> None:
+        """Go on at ``offset`` of an assigned queue; what was fetched of it is dropped."""
+        self._assigned.seek(self._names.queue(mq), offset)
+
+    async def seek_to_begin(self, mq: MessageQueue) -> None:
+        """Go on at the oldest message of an assigned queue."""
+        self._assigned.check(self._names.queue(mq))
+        self.seek(mq, await self.min_offset(mq))
+
+    async def seek_to_end(self, mq: MessageQueue) -> None:
+        """Go on at the next message that an assigned queue will get."""
+        self._assigned.check(self._names.queue(mq))
+        self.seek(mq, await self.max_offset(mq))
+
+    async def seek_to_time(self, mq: MessageQueue, timestamp_ms: Offset) -> None:
+        """Go on at the first message of an assigned queue that was stored at or after ``timestamp_ms``."""
+        self._assigned.check(self._names.queue(mq))
+        self.seek(mq, await self.search_offset(mq, timestamp_ms))
+
+    def pause(self, queues: Iterable[MessageQueue]) -> None:
+        """Return no messages of these assigned queues until `resume`; their positions stay."""
+        self._assigned.pause(self._queues(queues), True)
+
+    def resume(self, queues: Iterable[MessageQueue]) -> None:
+        """Return messages of these assigned queues again."""
+        self._assigned.pause(self._queues(queues), False)
+
+    # --- used by sdk.blocking and sdk.aio
+
+    async def wait_for_poll(self, *, timeout_ms: NotNegative) -> None:
+        """The first half of `poll`. It may be cancelled: it takes no messages."""
+        await self._assigned.wait(timeout_ms)
+
+    def finish_poll(self, *, max_count: Count) -> list[MessageExt]:
+        """The second half of `poll`, which does not wait."""
+        return self._assigned.take(max_count)
+
+    # --- internals
+
+    async def _commit(self, mq: MessageQueue, offset: int) -> None:
+        await self._commits.commit(mq, offset)
+        self._member.committed(mq, offset)
 
     def _listen_to(self, topic: str, expression: str) -> None:
-        """Add the topic to this consumer's heartbeats."""
+        """Add the topic to this consumer's heartbeats. Raises if the expression is invalid, or this is not open."""
+        self._reader.tags_of(expression)
+        self._client.check_open()
         if self._member.listen_to(topic, expression) and self._heartbeat:
             self._instance.membership.subscription_changed()
             self._instance.tell_brokers()
 
-    def _tags_of(self, expression: str) -> frozenset[str]:
-        """The tags in an expression; empty when it matches all. InvalidArgument when it is invalid."""
-        tags = self._tags.get(expression)
-        if tags is None:
-            try:
-                tags = frozenset(parse_subscription("", expression).tags_set)
-            except ValueError as error:
-                raise InvalidArgument(f"{error}: use '*', or tags separated by '||'") from None
-            self._tags[expression] = tags
-        return tags
-
-
-def _lacks(answer: PullAnswer, offset: int) -> bool:
-    """Whether a slave answered that it has no message at ``offset``, which the master may have."""
-    if answer.broker_id == MASTER_ID:
-        return False
-    is_stuck = answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY and answer.next_offset <= offset
-    return is_stuck or answer.code == ResponseCode.PULL_OFFSET_MOVED
+    def _queues(self, queues: Iterable[MessageQueue]) -> list[MessageQueue]:
+        """Checked, and as servers know them."""
+        if isinstance(queues, str | bytes | MessageQueue) or not isinstance(queues, Iterable):
+            raise wrong_type("queues", "an iterable of MessageQueues", queues)
+        listed = list(queues)
+        for number, mq in enumerate(listed):
+            check_queue(f"queues[{number}]", mq)
+        return [self._names.queue(mq) for mq in listed]

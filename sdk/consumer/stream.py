@@ -1,10 +1,9 @@
-"""Batches of one queue, pulled one ahead of the caller.
+"""Batches of one queue, pulled one ahead of the caller; `assigned.py` merges those of several queues.
 
 The next pull runs in a task of the client's nursery, so that an async generator on top needs no nursery of its own.
 At most one batch is ready while the caller works on another.
 """
 
-import logging
 from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Self
@@ -14,15 +13,9 @@ import trio
 from mqcommon.backoff import Backoff
 from mqcommon.errors import SkylarkError
 from mqcommon.message.message import MessageExt
-from sdk.consumer.result import PullResult, PullStatus
-from sdk.retry import is_transient
+from sdk.consumer.patience import PullAt, gives_up_when_refused, patiently, pull_patiently
 
-logger = logging.getLogger(__name__)
-
-# The pause after an answer that came at once and did not advance the offset.
-IDLE_S = 0.1
-
-PullAt = Callable[[int], Awaitable[PullResult]]
+FindStart = Callable[[], Awaitable[int]]
 
 
 class _Ahead:
@@ -49,15 +42,26 @@ class MessageStream:
     ``next_offset`` follows the last batch that was returned: it is the offset to commit, and to start again from.
     """
 
-    def __init__(self, pull: PullAt, nursery: trio.Nursery, start: int, end: int | None, backoff: Backoff) -> None:
+    def __init__(
+        self,
+        pull: PullAt,
+        nursery: trio.Nursery,
+        start: int | FindStart,
+        end: int | None,
+        backoff: Backoff,
+        on_ready: Callable[[], object] = lambda: None,
+    ) -> None:
+        """``start`` may be a function that finds the offset; ``on_ready`` is called for each batch or error."""
         self._pull = pull
         self._nursery = nursery
+        self._find_start = None if isinstance(start, int) else start
         self._end = end
         self._backoff = backoff
+        self._on_ready = on_ready
         self._closed = False
         self._scope = trio.CancelScope()
         self._ahead: _Ahead | None = None
-        self.next_offset = start
+        self.next_offset = start if isinstance(start, int) else 0
 
     def __aiter__(self) -> Self:
         return self
@@ -65,16 +69,34 @@ class MessageStream:
     async def __anext__(self) -> list[MessageExt]:
         if self._closed or self._at_end(self.next_offset):
             raise StopAsyncIteration
-        ahead = self._ahead or self._look_ahead(self.next_offset)
+        ahead = self.look_ahead()
         await ahead.done.wait()
+        batch = self._take(ahead)
+        if not batch:
+            raise StopAsyncIteration
+        return batch
+
+    def poll(self) -> list[MessageExt]:
+        """The next batch if it is there, else an empty list; the pull goes on. Raises its error, once."""
+        ahead = self.look_ahead()
+        return self._take(ahead) if ahead.done.is_set() else []
+
+    @property
+    def position(self) -> int | None:
+        """The offset of the next message, after those that do not match; None until ``start`` has been found."""
+        if self._find_start is not None:
+            return None
+        ahead = self._ahead
+        return self.next_offset if ahead is None or ahead.messages else ahead.next_offset
+
+    def _take(self, ahead: _Ahead) -> list[MessageExt]:
+        """The batch, after the next pull was started."""
         self._ahead = None
         if ahead.error is not None:
             raise ahead.error
         self.next_offset = ahead.next_offset
         if not self._at_end(self.next_offset):
-            self._look_ahead(self.next_offset)
-        if not ahead.messages:
-            raise StopAsyncIteration
+            self.look_ahead()
         return ahead.messages
 
     def close(self) -> None:
@@ -93,50 +115,43 @@ class MessageStream:
     def _at_end(self, offset: int) -> bool:
         return self._end is not None and offset >= self._end
 
-    def _look_ahead(self, offset: int) -> _Ahead:
-        ahead = self._ahead = _Ahead(offset)
-        self._nursery.start_soon(self._fill, ahead)
+    def look_ahead(self) -> _Ahead:
+        """Start to fetch the next batch, unless that has been done."""
+        ahead = self._ahead
+        if ahead is None:
+            ahead = self._ahead = _Ahead(self.next_offset)
+            self._nursery.start_soon(self._fill, ahead)
         return ahead
 
     async def _fill(self, ahead: _Ahead) -> None:
         """Pull until there is a batch or the end is reached."""
         try:
             with trio.CancelScope() as self._scope:
+                if self._closed:
+                    return
+                if self._find_start is not None:
+                    ahead.next_offset = self.next_offset = await self._patiently(self._find_start)
+                    self._find_start = None
                 await self._pull_batch(ahead)
                 ahead.error = None
         except Exception as error:  # raised in the reader; it must not end the client
             ahead.error = error
         finally:
             ahead.done.set()
+            self._on_ready()
 
     async def _pull_batch(self, ahead: _Ahead) -> None:
         while not ahead.messages and not self._at_end(ahead.next_offset):
-            asked_at, asked = trio.current_time(), ahead.next_offset
-            result = await self._pull_patiently(asked)
-            if result.status is PullStatus.OFFSET_ILLEGAL:
-                logger.warning("offset %d is not in the queue, continuing at %d", asked, result.next_offset)
+            result = await pull_patiently(self._pull, ahead.next_offset, self._backoff, "the stream", self._gives_up)
             ahead.next_offset = result.next_offset
             ahead.messages = result.messages
             if self._end is not None and result.next_offset > self._end:
                 ahead.messages = [message for message in result.messages if message.queue_offset < self._end]
                 ahead.next_offset = self._end
-            if ahead.next_offset == asked and trio.current_time() < asked_at + IDLE_S:
-                await trio.sleep(IDLE_S)
 
-    async def _pull_patiently(self, offset: int) -> PullResult:
-        """Pull once; without an ``end`` transient errors are retried until a server answers."""
-        failures = 0
-        while True:
-            try:
-                result = await self._pull(offset)
-            except SkylarkError as error:
-                if self._end is not None or not is_transient(error):
-                    raise
-                failures += 1
-                if failures == 1:
-                    logger.warning("the stream is waiting at offset %d: %s", offset, error)
-            else:
-                if failures:
-                    logger.warning("the stream continues at offset %d", offset)
-                return result
-            await trio.sleep(self._backoff.pause_s(failures))
+    async def _patiently(self, find_start: FindStart) -> int:
+        return await patiently(find_start, self._backoff, "the stream", "its first offset", self._gives_up)
+
+    def _gives_up(self, error: SkylarkError) -> bool:
+        """Without an ``end`` transient errors are retried until a server answers."""
+        return self._end is not None or gives_up_when_refused(error)

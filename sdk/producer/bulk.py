@@ -9,6 +9,7 @@ from mqcommon.clock import Clock
 from mqcommon.errors import InvalidArgument
 from mqcommon.message.ids import UniqueKeys
 from mqcommon.message.message import Message, own_properties
+from mqcommon.message.properties import SHARDING_KEY
 from sdk.producer.wire import Row
 
 BATCH_COUNT = 1_000
@@ -51,7 +52,8 @@ def check(topic: str, chunk: Sequence[bytes | Message], max_bytes: int, first: i
     if kinds == {Message}:
         messages = cast(Sequence[Message], chunk)
         bodies = [message.body for message in messages]
-        kinds = set(map(type, bodies)) if {message.topic for message in messages} == {topic} else set()
+        is_plain = {message.topic for message in messages} == {topic} and not any(map(_is_keyed, messages))
+        kinds = set(map(type, bodies)) if is_plain else set()
     if kinds == {bytes} and max(map(len, bodies)) <= max_bytes:
         return
     for number, each in enumerate(chunk, first):
@@ -66,7 +68,13 @@ def _check_one(topic: str, name: str, each: bytes | Message, max_bytes: int) -> 
         return
     if each.topic != topic:
         raise InvalidArgument(f"{name} must be of topic {topic!r}, not of {each.topic!r}")
+    if _is_keyed(each):
+        raise InvalidArgument(f"{name} has a sharding key, and batches go to all queues: send it with `send`")
     check_body(f"{name}.body", each.body, max_bytes)
+
+
+def _is_keyed(message: Message) -> bool:
+    return message.properties is not None and SHARDING_KEY in message.properties
 
 
 def check_body(name: str, body: bytes, max_bytes: int) -> None:

@@ -47,7 +47,7 @@ EXPIRE_INTERVAL_S = 0.02
 
 
 class Lane:
-    """The sends of ``topic``, or of ``queue`` alone."""
+    """The sends of ``topic``, or of ``queue`` alone. Results name the topic ``plain_topic``, without a namespace."""
 
     def __init__(
         self,
@@ -57,10 +57,11 @@ class Lane:
         queue: MessageQueue | None,
         batching: bool,
         turns: Turns,
+        plain_topic: str,
     ) -> None:
         self._owner = owner
         self._nursery = nursery
-        self._topic = topic
+        self._topic, self._plain_topic = topic, plain_topic
         self._queue = queue
         self._batching = batching
         self._slots = SLOTS_PER_BROKER if queue is None and batching else 1 if queue is not None else 1_000_000
@@ -273,7 +274,7 @@ class Lane:
             raise WrongBroker(addr, queue.broker_name, found)
         started = trio.current_time()
         rows = rows_of(sends, owner.new_keys)
-        command = send_request(owner.group, queue, rows, owner.now_ms())
+        command = send_request(owner.wire_group, queue, rows, owner.now_ms())
 
         def answered(result: Command | RemotingError) -> None:
             self._release(addr)
@@ -315,8 +316,8 @@ class Lane:
         self._owner.brokers.stored(addr)
         self._last_error = None
         where = stored(answer, len(rows))
-        if where.queue_id != queue.queue_id:
-            queue = queue._replace(queue_id=where.queue_id)
+        if where.queue_id != queue.queue_id or queue.topic != self._plain_topic:
+            queue = queue._replace(topic=self._plain_topic, queue_id=where.queue_id)
         failed = sends[0].failed
         batch = StoredBatch(where, status, queue, rows, 1 if failed is None else failed.count + 1)
         if status is not SendStatus.SEND_OK and not self._owner.accept_weaker:

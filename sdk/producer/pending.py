@@ -101,7 +101,7 @@ def not_stored(topic: str, error: SkylarkError) -> SendFailed:
 class LaneOwner(Protocol):
     """The producer as its lanes see it."""
 
-    group: str
+    wire_group: str
     retries: int
     accept_weaker: bool
     retried: int

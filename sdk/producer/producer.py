@@ -19,6 +19,8 @@ from mqcommon.message.queue import MessageQueue
 from remoting.net.client import RemotingClient
 from sdk.checked import TopicName, check_group_name, check_queue, check_topic_name, checked
 from sdk.identity import local_ip
+from sdk.nameserver_source import NameServerSource
+from sdk.namespaces import check_namespace
 from sdk.producer.brokers import Brokers
 from sdk.producer.bulk import check, check_body, cut
 from sdk.producer.lane import SLOTS_PER_BROKER, Lane
@@ -44,8 +46,9 @@ Selector = Callable[[Sequence[MessageQueue], Message], MessageQueue]
 class Producer:
     """``async with Producer("127.0.0.1:9876") as producer: ...``
 
-    ``nameserver`` is ``host:port;host:port`` or a shared `Client`, by default $NAMESRV_ADDR. ``send_timeout_ms`` is the
-    time for all tries of a send together. ``retries`` limits the tries that may have stored the message; each gets an
+    ``nameserver`` says where the NameServers are, or is a shared `Client`; by default $NAMESRV_ADDR. Topics and the
+    group are names in ``namespace``, by default that of the `Client`. ``send_timeout_ms`` is the time for all tries of
+    a send together. ``retries`` limits the tries that may have stored the message; each gets an
     equal share of the time, so that a broker that does not answer costs at most ``send_timeout_ms / (retries + 1)``.
     Tries that stored nothing, because no broker was reachable or it was busy, are repeated until the timeout. With
     ``batching``, sends that wait while others are in flight become one request; each still gets its own result. With
@@ -55,7 +58,7 @@ class Producer:
 
     def __init__(
         self,
-        nameserver: str | Client | None = None,
+        nameserver: NameServerSource | Client | None = None,
         *,
         group: str = DEFAULT_GROUP,
         send_timeout_ms: float = 3_000,
@@ -64,6 +67,7 @@ class Producer:
         accept_weaker: bool = False,
         max_message_bytes: int = MAX_MESSAGE_BYTES,
         clock: Clock | None = None,
+        namespace: str = "",
     ) -> None:
         check_group_name("group", group)
         check_milliseconds("send_timeout_ms", send_timeout_ms)
@@ -71,7 +75,9 @@ class Producer:
         check_flag("batching", batching)
         check_flag("accept_weaker", accept_weaker)
         check_int("max_message_bytes", max_message_bytes, 0, INT_MAX)
-        self._client = ClientHandle(nameserver)
+        check_namespace("namespace", namespace)
+        self._client = ClientHandle(nameserver, namespace=namespace)
+        self._names = self._client.names
         self._routes = self._client.instance.routes
         self._timeout_s = send_timeout_ms / 1000
         self._batching = batching
@@ -82,6 +88,8 @@ class Producer:
         self._unique_keys = UniqueKeys("127.0.0.1", 0, 0)
         self._oneway_turns = Turns(self._random)
         self.group = group
+        # As brokers know it.
+        self.wire_group = self._names.group(group)
         self.retries = retries
         self.accept_weaker = accept_weaker
         self.brokers = Brokers(self._client, self._wake_lanes)
@@ -161,7 +169,7 @@ class Producer:
                 check(topic, messages[start : start + CHECKED_AT_ONCE], self._max_message_bytes, start)
                 await trio.lowlevel.checkpoint()
         lane = self._lanes.get(topic) or await self._lane(Message(topic), None, None, self._timeout_s)
-        route = self.route_of(topic)
+        route = self.route_of(self._names.topic(topic))
         queues = len(route.writable) if route else 1
         batches = enumerate(cut(topic, messages, queues, self._max_message_bytes, self._unique_keys, self._clock))
         results: dict[int, StoredBatch] = {}
@@ -195,31 +203,33 @@ class Producer:
         self._client.check_open()
         properties = wire_properties(message, self._unique_keys.next(self._clock.now_ms()))
         row = (message.flag, message.body, properties)
+        topic = self._names.topic(message.topic)
 
         async def try_once() -> None:
-            route = await self._writable_route(message.topic)
-            target = self._oneway_turns.next(route.writable_at, self._usable)
+            route = await self._writable_route(topic)
+            target = self._oneway_target(route, message.sharding_key)
             if target is None:
-                raise _no_writable(message.topic)
+                raise _no_writable(topic)
             addr, queue = target
             try:
                 found = self.remoting.broker_name_at(addr)
                 if found and found != queue.broker_name:
                     raise WrongBroker(addr, queue.broker_name, found)
-                await self.remoting.oneway(addr, send_request(self.group, queue, [row], self._clock.now_ms()))
+                await self.remoting.oneway(addr, send_request(self.wire_group, queue, [row], self._clock.now_ms()))
             except RemotingError as error:
                 self.brokers.failed(addr, error)
-                self.brokers.want_route(message.topic)
+                self.brokers.want_route(topic)
                 raise
 
-        await self._in_time(try_once, message.topic, self._timeout_s)
+        await self._in_time(try_once, topic, self._timeout_s)
 
     @checked
     async def queues(self, topic: TopicName) -> tuple[MessageQueue, ...]:
         """The topic's writable queues, sorted."""
         self._client.check_open()
+        topic = self._names.topic(topic)
         route = await until_answered(lambda: self._route(topic), self._timeout_s * 1000, self.backoff)
-        return route.writable
+        return self._names.plain_queues(route.writable)
 
     # --- used by lanes
 
@@ -239,6 +249,14 @@ class Producer:
 
     # --- internals
 
+    def _oneway_target(self, route: TopicRoute, sharding_key: str | None) -> tuple[str, MessageQueue] | None:
+        """The address and queue for one message; None while that queue has no master."""
+        if not sharding_key:
+            return self._oneway_turns.next(route.writable_at, self._usable)
+        queue = queue_of_key(route.writable, sharding_key)
+        addr = route.master(queue.broker_name)
+        return None if addr is None else (addr, queue)
+
     def _usable(self, addr: str) -> bool:
         return self.brokers.faults.usable(addr, trio.current_time() * 1000)
 
@@ -249,23 +267,26 @@ class Producer:
     async def _lane(
         self, message: Message, queue: MessageQueue | None, selector: Selector | None, timeout_s: float
     ) -> Lane:
-        topic = message.topic
+        topic = self._names.topic(message.topic)
         if queue is None and (selector is not None or message.sharding_key):
             route = self.route_of(topic)
             if route is None or not route.writable:
                 route = await self._in_time(lambda: self._writable_route(topic), topic, timeout_s)
             if selector is not None:
-                queue = selector(route.writable, message)
-                check_queue("the result of selector", queue, topic)
+                queue = selector(self._names.plain_queues(route.writable), message)
+                check_queue("the result of selector", queue, message.topic)
             else:
                 queue = queue_of_key(route.writable, message.sharding_key or "")
         elif self.route_of(topic) is None:
             await self._in_time(lambda: self._route(topic), topic, timeout_s)
-        key: str | MessageQueue = topic if queue is None else queue
+        queue = None if queue is None else self._names.queue(queue)
+        # `send` looks for the name in the message.
+        key: str | MessageQueue = message.topic if queue is None else queue
         lane = self._lanes.get(key)
         if lane is None:
-            nursery = self._client.nursery
-            lane = self._lanes[key] = Lane(self, nursery, topic, queue, self._batching, Turns(self._random))
+            nursery, turns = self._client.nursery, Turns(self._random)
+            plain = self._names.plain(topic)
+            lane = self._lanes[key] = Lane(self, nursery, topic, queue, self._batching, turns, plain)
             nursery.start_soon(lane.run)
         return lane
 

@@ -78,7 +78,11 @@ async def test_a_json_client_gets_the_ids_of_a_batch_as_text() -> None:
         ),
         (send_request("t", bytes(70_000)), ResponseCode.MESSAGE_ILLEGAL, "the message is illegal"),
         (send_request("t", b"", f=4), ResponseCode.MESSAGE_ILLEGAL, "transactional messages"),
-        (send_request("t", b"", properties="DELAY\x013\x02"), ResponseCode.MESSAGE_ILLEGAL, "delayed messages"),
+        (
+            send_request("t", b"", properties="TIMER_DELAY_MS\x013\x02"),
+            ResponseCode.MESSAGE_ILLEGAL,
+            "delayed messages",
+        ),
         (send_request("t", b"", e="x"), ResponseCode.SYSTEM_ERROR, "invalid literal"),
         (send_request("t", b"", b=None), ResponseCode.SYSTEM_ERROR, "the custom field <b> is null"),
         (send_request("t", b"junk", m=True), ResponseCode.MESSAGE_ILLEGAL, "the batch ends within message 0"),

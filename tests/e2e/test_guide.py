@@ -1,4 +1,4 @@
-"""The programs of docs/sdk.md and README.md run as they stand there, and docs name files that exist."""
+"""The programs of README.md and the guides run as they stand there, and docs name files that exist."""
 
 import os
 import re
@@ -13,7 +13,8 @@ from remoting.protocol.bodies.topic import TopicConfig
 from scripts.daemons import ROOT
 from tests.support.cluster import make_topic, running
 
-PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("*.md")])
+GUIDES = [page for folder in ("docs", "examples") for page in (ROOT / folder).rglob("*.md")]
+PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *GUIDES])
 
 
 def programs(page: str) -> list[str]:
@@ -26,7 +27,8 @@ async def test_the_programs_of_the_guide_run(tmp_path: Path) -> None:
         await make_topic(cluster, TopicConfig("hello", 4, 4))
         env = {**os.environ, "NAMESRV_ADDR": cluster.nameserver}
         # In this order: README.md commits each message by itself, and those of docs/sdk.md send thousands.
-        found = [*programs("README.md"), *programs("docs/sdk.md")]
+        pages = ("README.md", "docs/sdk.md", "docs/asyncio.md", "docs/testing.md")
+        found = [program for page in pages for program in programs(page)]
         assert len(found) > 5
         for program in found:
             text = program.replace('"127.0.0.1:9876"', f'"{cluster.nameserver}"')
@@ -37,12 +39,12 @@ async def test_the_programs_of_the_guide_run(tmp_path: Path) -> None:
             assert run.returncode == 0, f"{program}\n{run.stderr.decode()}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_and_file_names_lead_somewhere(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     links = [link for link in re.findall(r"\]\(([^)#]+)[^)]*\)", text) if "://" not in link]
     assert [link for link in links if not (page.parent / link).exists()] == []
-    folders = "mqcommon|remoting|namesrv|broker|sdk|spark_connector|tests|bench|conf|scripts|docs"
+    folders = "mqcommon|remoting|namesrv|broker|sdk|spark_connector|tests|bench|conf|scripts|docs|examples"
     named = re.findall(rf"`((?:{folders})/[\w./-]+)`", text)
     assert [name for name in named if not (ROOT / name).exists()] == []
 

@@ -2,11 +2,13 @@
 
 from pathlib import Path
 
+import pytest
+
 from mqcommon.errors import BrokerError
 from remoting.protocol.bodies.topic import TopicConfig
 from sdk import Admin, Message, Producer, PullConsumer
 from tests.interop import cpp
-from tests.support.cluster import Cluster, make_topic, running
+from tests.support.cluster import SMALL, Cluster, make_topic, running
 from tests.support.waiting import until
 
 TOPIC = "pushed"
@@ -80,3 +82,47 @@ async def test_messages_that_come_while_it_waits_and_its_place_in_the_group(tmp_
             return not await is_member()
 
         await until(has_left, "the broker forgets a consumer that unregistered")
+
+
+async def test_a_callback_that_fails_three_times_gets_each_message_in_the_end(tmp_path: Path) -> None:
+    bodies = [f"{number:03}" for number in range(102)]
+    async with running(tmp_path, options=[*SMALL, "--message-delay-level", "1s"]) as cluster:
+        await make_topic(cluster, CONFIG)
+        ends = await send(cluster, bodies, "TagA")
+        async with cpp.pushing(cluster, GROUP, TOPIC, failures=3) as consumer:
+
+            def consumed() -> list[str]:
+                return sorted(message["body"] for message in consumer.messages if message["reconsume_times"] == 3)
+
+            await until(lambda: consumed() == bodies, "the C++ consumer gets what it failed on three times")
+            await until_committed(cluster, ends)
+        assert consumed() == bodies, "nothing twice"
+        assert {message["reconsume_times"] for message in consumer.messages} == {0, 1, 2, 3}
+        assert {message["topic"] for message in consumer.messages} == {TOPIC}
+
+
+async def test_an_orderly_consumer_gets_each_queue_in_its_order(tmp_path: Path) -> None:
+    bodies = [f"{number:03}" for number in range(102)]
+    async with running(tmp_path) as cluster:
+        await make_topic(cluster, CONFIG)
+        ends = await send(cluster, bodies, "TagA")
+        async with cpp.pushing(cluster, GROUP, TOPIC, orderly=True) as consumer:
+            await until(lambda: consumer.bodies == bodies, "the orderly C++ consumer gets each message once")
+            await until_committed(cluster, ends)
+        for queue_id in range(CONFIG.write_queue_nums):
+            offsets = [message["queue_offset"] for message in consumer.messages if message["queue_id"] == queue_id]
+            assert offsets == list(range(len(offsets)))
+
+
+@pytest.mark.parametrize("by_broker", ["true", "false"])
+async def test_a_reset_reaches_a_running_consumer(tmp_path: Path, by_broker: str) -> None:
+    bodies = [f"{number:03}" for number in range(20)]
+    options = (*SMALL, "--use-server-side-reset-offset", by_broker)
+    async with running(tmp_path, options=options) as cluster, Admin(cluster.nameserver) as admin:
+        await make_topic(cluster, CONFIG)
+        ends = await send(cluster, bodies, "TagA")
+        async with cpp.pushing(cluster, GROUP, TOPIC, expression="TagA") as consumer:
+            await until(lambda: consumer.bodies == bodies, "the C++ consumer gets the messages")
+            await until_committed(cluster, ends)
+            await admin.reset_offsets(GROUP, TOPIC, 0)
+            await until(lambda: sorted(consumer.bodies) == sorted(bodies * 2), "it gets all of them again")

@@ -9,6 +9,7 @@ import orjson
 import pytest
 
 from scripts.daemons import ROOT, Daemon, stop
+from scripts.demo.consuming import Consumed
 from scripts.demo.flights import FLIGHTS, Carrier, airline_names, carriers_of_csv, flight_messages
 from scripts.demo.options import parse
 from scripts.demo.progress import REWRITE, Progress
@@ -41,13 +42,21 @@ def test_a_message_names_flight_and_date() -> None:
 
 def test_duplicates_are_what_the_rows_have_more() -> None:
     carriers = {"UA": Carrier(3, 2, 10), "AA": Carrier(1, 1, -4)}
-    assert compare(6, carriers, dict(carriers)) == 2
+    assert compare("Spark found", 6, carriers, dict(carriers)) == 2
 
 
 @pytest.mark.parametrize("found", [{}, {"UA": Carrier(2, 2, 10)}, {"UA": Carrier(3, 2, 11)}])
 def test_numbers_that_differ_are_named(found: dict[str, Carrier]) -> None:
     with pytest.raises(Differs, match="carrier UA: Spark found"):
-        compare(3, found, {"UA": Carrier(3, 2, 10)})
+        compare("Spark found", 3, found, {"UA": Carrier(3, 2, 10)})
+
+
+def test_a_message_that_is_consumed_twice_counts_once() -> None:
+    consumed = Consumed()
+    consumed.count(["a,UA,5", "b,UA,", "c,AA,-2"])
+    consumed.count(["a,UA,5"])
+    assert consumed.carriers == {"UA": Carrier(2, 1, 5), "AA": Carrier(1, 1, -2)}
+    assert (len(consumed.ids), consumed.rows) == (3, 4)
 
 
 def test_options_come_from_flags_and_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,5 +121,7 @@ def test_the_quickstart_runs(tmp_path: Path) -> None:
     run = subprocess.run([*QUICKSTART, "--dir", str(tmp_path)], capture_output=True, text=True, cwd=ROOT, timeout=300)
     assert run.returncode == 0, run.stdout + run.stderr
     assert "failed sends: 0" in run.stdout and "kill -9 broker-b" in run.stdout
+    assert "kill -9 consumer-" in run.stdout
+    assert "all carriers agree with the CSV" in run.stdout
     assert "brokers and NameServers stopped" in run.stdout
     assert list(tmp_path.iterdir()) == []

@@ -7,13 +7,16 @@ from typing import Any
 import pytest
 
 from mqcommon.errors import SkylarkError
+from mqcommon.message.queue import MessageQueue
 from remoting.protocol.bodies import Body, encode_body, loads
 from remoting.protocol.bodies.group import SubscriptionGroupConfig
 from remoting.protocol.bodies.heartbeat import HeartbeatData, ProducerData
+from remoting.protocol.bodies.lock import LockBatchRequestBody
 from remoting.protocol.bodies.topic import TopicConfig
 from remoting.protocol.command import Command
 from sdk import broker_api, namesrv_api
 from sdk.admin import broker_admin_api as admin
+from sdk.admin import offset_admin_api as offsets
 from sdk.endpoint import Endpoint
 
 QUEUE = {"topic": "T", "queueId": 3}
@@ -27,6 +30,7 @@ TOPIC = {
 }  # fmt: skip
 CONFIG = TopicConfig("T", 4, 5, 6, order=True, topic_sys_flag=1, attributes={"a": "1", "-b": "", "+c": "2"})
 
+LOCK = LockBatchRequestBody("g", "id", False, [MessageQueue("T", "b", 3)])
 HEARTBEAT = HeartbeatData("id", [ProducerData("p")])
 
 Ask = Callable[[Endpoint], Awaitable[Any]]
@@ -61,6 +65,14 @@ MESSAGES: list[tuple[Ask, int, dict[str, Any] | None]] = [
         },
     ),
     (lambda at: broker_api.view_message(at, 77), 33, {"offset": 77}),
+    (
+        lambda at: broker_api.send_back(at, "g", 77, "ID", "T", 3, 16),
+        36,
+        {
+            "offset": 77, "group": "g", "delayLevel": 3, "originMsgId": "ID", "originTopic": "T", "unitMode": False,
+            "maxReconsumeTimes": 16,
+        },
+    ),
     (lambda at: broker_api.unregister_client(at, "id"), 35, {"clientID": "id"}),
     (
         lambda at: broker_api.unregister_client(at, "id", producer_group="p", consumer_group="c"),
@@ -123,8 +135,28 @@ ADMIN: list[tuple[Ask, int, dict[str, Any] | None]] = [
         {"consumerGroup": "g", "clientId": "id", "topic": "T", "msgId": "ID"},
     ),
 ]
+OFFSETS: list[tuple[Ask, int, dict[str, Any] | None]] = [
+    (
+        lambda at: offsets.reset_offsets(at, "g", "T", -1, force=False),
+        222,
+        {"group": "g", "topic": "T", "timestamp": -1, "isForce": False, "queueId": -1, "offset": -1},
+    ),
+    (
+        lambda at: offsets.clone_offsets(at, "g", "h", "T", offline=True),
+        314,
+        {"srcGroup": "g", "destGroup": "h", "topic": "T", "offline": True},
+    ),
+    (lambda at: offsets.time_spans(at, "g", "T"), 303, {"topic": "T", "group": "g"}),
+    (lambda at: offsets.broker_consume_stats(at, is_order=True), 317, {"isOrder": True}),
+    (lambda at: offsets.consumer_status(at, "g", "T", None), 223, {"topic": "T", "group": "g"}),
+    (lambda at: offsets.consumer_status(at, "g", "T", "c"), 223, {"topic": "T", "group": "g", "clientAddr": "c"}),
+    (lambda at: offsets.group_config(at, "g"), 201, None),
+    (lambda at: offsets.all_producers(at), 328, None),
+]
 WITH_BODY: list[tuple[Ask, int, bytes]] = [
     (lambda at: broker_api.heartbeat(at, HEARTBEAT), 34, encode_body(HEARTBEAT)),
+    (lambda at: broker_api.lock_queues(at, "g", "id", [MessageQueue("T", "b", 3)]), 41, encode_body(LOCK)),
+    (lambda at: broker_api.unlock_queues(at, "g", "id", [MessageQueue("T", "b", 3)]), 42, encode_body(LOCK)),
     (lambda at: admin.create_group(at, SubscriptionGroupConfig("g")), 200, encode_body(SubscriptionGroupConfig("g"))),
     (lambda at: admin.update_broker_config(at, {"a": "b\\"}), 25, b"a=b\\\\\n"),
     (lambda at: namesrv_api.update_namesrv_config(at, {"a": "b"}), 318, b"a=b\n"),
@@ -156,7 +188,7 @@ async def asked(ask: Ask, broker_name: str = "") -> tuple[int, dict[str, Any] | 
     return found
 
 
-@pytest.mark.parametrize(("ask", "code", "ext"), [*MESSAGES, *NAMESRV, *ADMIN])
+@pytest.mark.parametrize(("ask", "code", "ext"), [*MESSAGES, *NAMESRV, *ADMIN, *OFFSETS])
 async def test_fields(ask: Ask, code: int, ext: dict[str, Any] | None) -> None:
     assert await asked(ask) == (code, ext, b"")
 

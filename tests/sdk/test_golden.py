@@ -77,6 +77,7 @@ CALLS: dict[int, Callable[[Endpoint], Awaitable[Any]]] = {
     29: lambda at: broker_api.search_offset(at, TOPIC, 3, 1795229895086),
     30: lambda at: broker_api.max_offset(at, TOPIC, 3),
     31: lambda at: broker_api.min_offset(at, TOPIC, 3),
+    36: lambda at: broker_api.send_back(at, "wire_push_cg", 0, "ID", TOPIC, 0, 16),
     35: lambda at: broker_api.unregister_client(at, "id", consumer_group="g"),
     105: lambda at: namesrv_api.topic_route(at, TOPIC),
     106: lambda at: namesrv_api.cluster_info(at),
@@ -93,6 +94,8 @@ CALLS: dict[int, Callable[[Endpoint], Awaitable[Any]]] = {
     315: lambda at: api.broker_stats(at, "TOPIC_PUT_NUMS", TOPIC),
     319: lambda at: namesrv_api.namesrv_config(at),
     327: lambda at: namesrv_api.add_write_perm(at, "broker-a"),
+    41: lambda at: broker_api.lock_queues(at, "wire_order_cg", "192.0.2.2@order", [QUEUE]),
+    42: lambda at: broker_api.unlock_queues(at, "wire_order_cg", "192.0.2.2@order", [QUEUE]),
     100: lambda at: namesrv_api.put_kv(at, "ns1", "k1", "v1"),
     102: lambda at: namesrv_api.delete_kv(at, "ns1", "k1"),
 }
@@ -116,6 +119,7 @@ async def test_every_recorded_answer_is_understood(release: str) -> None:
     assert QUEUE in route.writable and route.master("broker-a")
     assert answers[106].cluster_addr_table == {"DefaultCluster": ["broker-a"]}
     assert answers[201].subscription_group_table["SELF_TEST_C_GROUP"].retry_max_times == 16
+    assert answers[41] == [QUEUE]
     assert answers[202].offset_table[QUEUE].max_offset > 0
     assert answers[205] == answers[327] > 10
     assert TOPIC in answers[206].topic_list

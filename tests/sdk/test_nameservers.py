@@ -3,42 +3,16 @@ from collections.abc import Iterator
 from random import Random
 
 import pytest
+import trio
+from trio.testing import MockClock
 
-from mqcommon.errors import BrokerError, ConnectFailed, InvalidArgument, RequestTimeout, UserError
+from mqcommon.errors import BrokerError, ConnectFailed, NoNameServer, RequestTimeout, UserError
 from remoting.net.client import RemotingClient, open_client
+from remoting.protocol.command import Command
 from sdk import namesrv_api
-from sdk.nameservers import NameServers, parse_nameservers
+from sdk.nameserver_source import Known
+from sdk.nameservers import NameServers
 from tests.sdk.fakes import FakeBroker, FakeNamesrv, serving
-
-
-def test_lists_of_addresses() -> None:
-    assert parse_nameservers("a:1;b:2") == ("a:1", "b:2")
-    assert parse_nameservers(" a:1 , b:2;;a:1") == ("a:1", "b:2")
-    assert parse_nameservers("[::1]:9876") == ("[::1]:9876",)
-
-
-def test_the_environment_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NAMESRV_ADDR", "e:1")
-    assert parse_nameservers(None) == ("e:1",)
-    assert parse_nameservers("") == ("e:1",)
-    assert parse_nameservers("a:1") == ("a:1",)
-
-
-@pytest.mark.parametrize("text", ["localhost", "h:port", "h:0", "h:65536", "http://h:9876/x", ":9876"])
-def test_what_is_no_address_is_named(text: str) -> None:
-    with pytest.raises(InvalidArgument) as caught:
-        parse_nameservers(f"good:9876;{text}")
-    assert repr(text) in str(caught.value) and "host:port" in str(caught.value) and "\n" not in str(caught.value)
-
-
-def test_no_address_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
-    for text in (None, "", " ; "):
-        with pytest.raises(UserError, match="NAMESRV_ADDR"):
-            parse_nameservers(text)
-        assert parse_nameservers(text, required=False) == ()
-    with pytest.raises(UserError, match="host:port"):
-        parse_nameservers("nonsense", required=False)
 
 
 @pytest.fixture
@@ -52,7 +26,7 @@ def nobody() -> Iterator[str]:
 def starting_at(client: RemotingClient, *addrs: str) -> NameServers:
     """NameServers whose first choice is the first."""
     seed = next(seed for seed in range(100) if Random(seed).randrange(len(addrs)) == 0)
-    return NameServers(client, addrs, Random(seed))
+    return NameServers(client, Known(addrs), Random(seed))
 
 
 async def route_brokers(servers: NameServers, topic: str = "t", timeout_ms: int = 2000) -> list[str]:
@@ -115,5 +89,54 @@ async def test_other_errors_are_answers() -> None:
 
 async def test_clients_do_not_all_start_at_the_same() -> None:
     async with open_client() as client:
-        firsts = {NameServers(client, ("a:1", "b:2", "c:3"), Random(seed))._good for seed in range(50)}
-    assert firsts == {0, 1, 2}
+        firsts = {NameServers(client, Known(("a:1", "b:2", "c:3")), Random(seed))._good for seed in range(50)}
+    assert firsts == {"a:1", "b:2", "c:3"}
+
+
+async def test_a_new_list_takes_effect_at_once() -> None:
+    async with serving(FakeNamesrv()) as old, serving(FakeNamesrv()) as new, open_client() as client:
+        assert isinstance(old, FakeNamesrv) and isinstance(new, FakeNamesrv)
+        old.add("t", FakeBroker("old"))
+        new.add("t", FakeBroker("new"))
+        servers = starting_at(client, old.addr)
+        assert await route_brokers(servers) == ["old"]
+        assert servers.replace((new.addr,))
+        assert not servers.replace((new.addr,))
+        assert (servers.addrs, servers.text) == ((new.addr,), new.addr)
+        assert await route_brokers(servers) == ["new"]
+
+
+async def test_a_list_that_changes_while_one_is_asked() -> None:
+    async with serving(FakeNamesrv()) as first, serving(FakeNamesrv()) as second, open_client() as client:
+        servers = starting_at(client, first.addr, second.addr)
+        assert isinstance(second, FakeNamesrv)
+        second.add("t", FakeBroker("b"))
+
+        def change(request: Command) -> Command:
+            servers.replace(("127.0.0.1:1",))
+            return request.respond(17, "unknown")
+
+        first.on(105, change)
+        assert await route_brokers(servers) == ["b"]
+        assert servers.addrs == ("127.0.0.1:1",)
+
+
+async def test_an_address_server_is_waited_for(autojump_clock: MockClock) -> None:
+    async with open_client() as client, trio.open_nursery() as nursery:
+        servers = NameServers(client, Known(url="http://h/x"), Random(0))
+        with pytest.raises(NoNameServer, match="http://h/x"):
+            await servers.ask(namesrv_api.topic_list, 1000)
+        assert trio.current_time() >= 1
+
+        @nursery.start_soon
+        async def list_later() -> None:
+            await trio.sleep(1)
+            servers.replace(("a:1",))
+
+        assert await servers.wait_known(5000) == ("a:1",)
+
+
+async def test_without_any_the_caller_is_told() -> None:
+    async with open_client() as client:
+        with pytest.raises(UserError, match="NAMESRV_ADDR"):
+            await NameServers(client, Known(), Random(0)).ask(namesrv_api.topic_list, 1000)

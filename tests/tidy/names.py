@@ -193,6 +193,8 @@ class Names:
             args = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
         name = self.named(module, node)
         last = name.split(".")[-1]
+        if last == "Literal":
+            return None  # its strings are values, not names of types
         if last == "Callable" and args:
             return Type("function", "", (self.type_of(module, args[-1], depth + 1),))
         if last in PASSED_THROUGH and args:

@@ -1,13 +1,14 @@
-"""The modules of `sdk.blocking` that are made from the async classes are current, and as complete as those."""
+"""The modules of `sdk.blocking` and `sdk.aio` that are made from the trio classes are current and complete."""
 
 import ast
 import inspect
+from types import ModuleType
 
 import pytest
 
 import sdk
-from scripts.facades import SOURCES, Source, content_of, facade
-from sdk import blocking
+from scripts.facades import AIO, BLOCKING, PATHS, Flavour, Source, content_of, facade
+from sdk import aio, blocking
 from tests.tidy.tree import ROOT
 
 SOURCE = '''
@@ -18,6 +19,9 @@ from sdk.checked import Count
 
 LIMIT = 10
 _OWN = 3
+
+class Own:
+    """A class of that module."""
 
 class Thing:
     """``async with Thing() as thing: ...``"""
@@ -43,10 +47,29 @@ class Thing:
     async def each(self, start: int) -> AsyncIterator[MessageExt]:
         """One by one."""
 
+    def note(self, what: Own) -> None:
+        """At once."""
+
+    @property
+    def size(self) -> int:
+        """How many."""
+        return 1
+
+    # --- used by lanes
+
+    @property
     def inside(self) -> int:
         return 1
+
+    async def also_inside(self) -> int:
+        return 1
+
+    # --- internals
+
+    def _within(self) -> int:
+        return 1
 '''
-MADE = '''
+BLOCKING_METHODS = '''
     def __init__(self, nameserver: str | Client | None=None, *, group: str='g') -> None:
         super().__init__(loop_of(nameserver, lambda client: AsyncThing(client, group=group)))
         self.group = group
@@ -68,35 +91,89 @@ MADE = '''
     def each(self, start: int) -> Iterator[MessageExt]:
         """One by one."""
         return messages_of(self._loop, lambda thing: thing.stream(start))
+
+    def note(self, what: Own) -> None:
+        """At once."""
+        self._loop.call_sync(lambda thing: thing.note(what))
+
+    @property
+    def size(self) -> int:
+        """How many."""
+        return self._loop.call_sync(lambda thing: thing.size)
 '''
+AIO_METHODS = '''
+    def __init__(self, nameserver: str | Client | None=None, *, group: str='g') -> None:
+        super().__init__(loop_of(nameserver, lambda client: TrioThing(client, group=group)))
+        self.group = group
+
+    # --- section
+
+    async def ask(self, name: str, count: Count=LIMIT, *, deep: bool=False) -> Sequence[str]:
+        """What it says."""
+        return await self._loop.call(lambda thing: thing.ask(name, count, deep=deep))
+
+    async def tell(self) -> None:
+        """Say it."""
+        await self._loop.call(lambda thing: thing.tell())
+
+    def read(self, start: int, *, wait_ms: int=0) -> BatchStream:
+        """Batches."""
+        return batches_of(self._loop, lambda thing: thing.stream(start, wait_ms=wait_ms))
+
+    def each(self, start: int) -> AsyncIterator[MessageExt]:
+        """One by one."""
+        return messages_of(self._loop, lambda thing: thing.stream(start))
+
+    def note(self, what: Own) -> None:
+        """At once."""
+        self._loop.call_sync(lambda thing: thing.note(what))
+
+    @property
+    def size(self) -> int:
+        """How many."""
+        return self._loop.call_sync(lambda thing: thing.size)
+'''
+THING = Source("sdk.thing", "Thing", "thing")
 
 
-@pytest.mark.parametrize("path", SOURCES)
+@pytest.mark.parametrize("path", PATHS)
 def test_module_is_current(path: str) -> None:
     assert (ROOT / path).read_text(encoding="utf-8") == content_of(path), "stale: run scripts/docs"
 
 
-def test_each_method_is_written_out() -> None:
-    made = facade(Source("sdk.thing", "Thing", "thing"), SOURCE)
-    assert made.endswith(MADE)
-    assert '    """``with Thing() as thing: ...``"""\n' in made
+@pytest.mark.parametrize(("flavour", "methods"), [(BLOCKING, BLOCKING_METHODS), (AIO, AIO_METHODS)])
+def test_each_method_is_written_out(flavour: Flavour, methods: str) -> None:
+    made = facade(flavour, THING, [SOURCE])
+    assert made.endswith(methods)
+    assert f'    """``{"async " if flavour is AIO else ""}with Thing() as thing: ...``"""\n' in made
     imported = [line for line in made.splitlines() if line.startswith("from ")]
     assert "from sdk.thing import LIMIT" in imported
-    assert "from sdk.blocking.client import Client" in imported
+    assert "from sdk.thing import Own" in imported
+    assert f"from {flavour.package.replace('/', '.')}.client import Client" in imported
     assert "from sdk.checked import Count" in imported
     assert not any("_OWN" in line or "MASTER_ID" in line for line in imported)
     ast.parse(made)
 
 
+def test_a_class_that_shares_no_client_has_a_loop_of_its_own() -> None:
+    made = facade(AIO, THING, [SOURCE.replace("str | Client | None = None", "str")])
+    assert "super().__init__(Portal(lambda: TrioThing(nameserver, group=group)))" in made
+    assert "from sdk.aio.portal import Portal" in made and "Client" not in made
+
+
 def test_a_method_without_a_docstring_is_refused() -> None:
     with pytest.raises(ValueError, match="ask needs a docstring"):
-        facade(Source("sdk.thing", "Thing", "thing"), SOURCE.replace('"""What it says."""', ""))
+        facade(BLOCKING, THING, [SOURCE.replace('"""What it says."""', "")])
 
 
-@pytest.mark.parametrize("name", ["Admin", "Producer", "PullConsumer"])
-def test_help_says_what_it_says_of_the_async_class(name: str) -> None:
-    waiting, ready = getattr(sdk, name), getattr(blocking, name)
-    methods = [key for key, value in vars(ready).items() if inspect.isfunction(value) and not key.startswith("_")]
-    assert methods
-    for key in methods:
-        assert inspect.getdoc(getattr(ready, key)) == inspect.getdoc(getattr(waiting, key))
+@pytest.mark.parametrize("package", [aio, blocking])
+@pytest.mark.parametrize("name", ["Admin", "Client", "Producer", "PullConsumer"])
+def test_help_says_what_it_says_of_the_trio_class(package: ModuleType, name: str) -> None:
+    trio_class, made = getattr(sdk, name), getattr(package, name)
+    public = {key: value for key, value in vars(made).items() if not key.startswith("_")}
+    assert public
+    for key, value in public.items():
+        if key != "retried":  # an attribute of the trio class
+            assert inspect.getdoc(value) == inspect.getdoc(getattr(trio_class, key))
+        is_async = inspect.iscoroutinefunction(getattr(trio_class, key, None))
+        assert inspect.iscoroutinefunction(value) == (is_async and package is aio)

@@ -15,8 +15,10 @@ CODES = {name: code for name, code in vars(RequestCode).items() if name.isupper(
 
 NAMESRV = {*range(100, 107), 205, 206, 216, 217, 219, 224, 304, 318, 319, 322, 327, 901, 904}
 BROKER = {
-    *(10, 310, 320, 11, 361, 12, 14, 15, 17, 21, 25, 26, *range(28, 36), 38, 60, 61, 402),
-    *(200, 201, 202, 203, 204, 207, 208, 215, 300, 305, 306, 307, 309, 315, 316, 321, 329, 343, 351, 352),
+    *(10, 310, 320, 11, 361, 12, 14, 15, 17, 18, 21, 25, 26, *range(28, 37), 38, 41, 42, 60, 61, 402),
+    *(200, 201, 202, 203, 204, 207, 208, 215, 222, 223, 300, 303, *range(305, 310), 314, 315, 316, 317),
+    *(225, 321, 328, 329, 343, 351, 352),
+    *(400, 401),
     *range(905, 909),
 }
 
@@ -33,22 +35,10 @@ TO_CLIENTS = {
 
 # Refused until the feature behind them comes.
 REFUSED = {
-    "retries, dead letters": {"CONSUMER_SEND_MSG_BACK"},
     "transactions": {"END_TRANSACTION", "RESUME_CHECK_HALF_MESSAGE"},
-    "ordered consumption": {"LOCK_BATCH_MQ", "UNLOCK_BATCH_MQ"},
     "filters": {"CHECK_CLIENT_CONFIG"},
     "request and reply": {"SEND_REPLY_MESSAGE", "SEND_REPLY_MESSAGE_V2"},
-    "pop consumption": {"QUERY_ASSIGNMENT", "SET_MESSAGE_REQUEST_MODE"},
-    "offsets set from outside": {
-        "CLONE_GROUP_OFFSET",
-        "INVOKE_BROKER_TO_GET_CONSUMER_STATUS",
-        "INVOKE_BROKER_TO_RESET_OFFSET",
-        "QUERY_CORRECTION_OFFSET",
-    },
     "further administration": {
-        "GET_ALL_PRODUCER_INFO",
-        "GET_BROKER_CONSUME_STATS",
-        "QUERY_CONSUME_TIME_SPAN",
         "QUERY_SUBSCRIPTION_BY_CONSUMER",
         "UPDATE_AND_GET_GROUP_FORBIDDEN",
     },

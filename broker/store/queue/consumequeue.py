@@ -21,6 +21,7 @@ from broker.store.queue.entry import BLANK_SIZE, ENTRY, ENTRY_BYTES
 from broker.store.queue.start_search import StartSearch, first_in_log
 from broker.store.queue.write import QueueWrite
 from mqcommon.files import FileSystem
+from mqcommon.names import SCHEDULE_TOPIC
 
 # A read of entries that are on disk only brings in this many bytes around them: some 13,000 entries.
 NEIGHBOUR_BYTES = 256 * 1024
@@ -43,6 +44,7 @@ class ConsumeQueue:
         "_tail",
         "dirty",
         "is_awaited",
+        "is_delayed",
         "magic",
         "min_offset",
         "next_offset",
@@ -75,6 +77,7 @@ class ConsumeQueue:
         self._tail = bytearray()
         self.topic = topic
         self.queue_id = queue_id
+        self.is_delayed = topic == SCHEDULE_TOPIC  # the tags code of a message is then the time when it is due
         self.magic = magic
         # What all records of this queue share. The overhead is all but the sender's host, body and properties.
         self.topic_tail = topic_tail
@@ -82,8 +85,7 @@ class ConsumeQueue:
         self.next_offset = 0
         self.min_offset = 0
         self.dirty = False
-        # Whether held pulls may wait for the next message. A pull may wait for a queue that does not exist yet, so this
-        # starts as True; HeldPulls clears it when nobody waits.
+        # Whether held pulls may wait for the next message; HeldPulls clears it. A pull may wait for a queue to be made.
         self.is_awaited = True
 
     @property

@@ -1,10 +1,10 @@
-"""Who is connected: members of consumer groups (203) and producer groups (204)."""
+"""Who is connected: members of consumer groups (203) and producer groups (204), all producers (328)."""
 
 from dataclasses import dataclass
 
 from remoting.protocol.bodies.body import Body, member
 from remoting.protocol.bodies.heartbeat import CONSUME_FROM_WHERE, CONSUME_TYPE, MESSAGE_MODEL, SubscriptionData
-from remoting.protocol.bodies.kinds import INT, TEXT, body_of, choice, list_of, map_of
+from remoting.protocol.bodies.kinds import INT, LONG, TEXT, body_of, choice, list_of, map_of
 from remoting.protocol.command import LANGUAGES
 
 
@@ -34,3 +34,21 @@ class ProducerConnection(Body):
     """The members of a producer group."""
 
     connection_set: list[Connection] = member(list_of(body_of(Connection)))
+
+
+@dataclass(slots=True)
+class ProducerInfo(Body):
+    """One producer's connection, and when it last sent a heartbeat."""
+
+    client_id: str = member(TEXT, "")
+    remote_ip: str = member(TEXT, "", wire="remoteIP")
+    language: str = member(choice(*LANGUAGES), "OTHER")
+    version: int = member(INT, 0)
+    last_update_timestamp: int = member(LONG, 0)
+
+
+@dataclass(slots=True)
+class ProducerTableInfo(Body):
+    """All connected producers by group (328)."""
+
+    data: dict[str, list[ProducerInfo]] = member(map_of(list_of(body_of(ProducerInfo))))

@@ -64,6 +64,13 @@ class SubscriptionGroupConfig(Body):
 
 
 @dataclass(slots=True)
+class SubscriptionGroupList(Body):
+    """Groups to create or change (225)."""
+
+    group_config_list: list[SubscriptionGroupConfig] = member(list_of(body_of(SubscriptionGroupConfig)))
+
+
+@dataclass(slots=True)
 class SubscriptionGroupTable(Body):
     """All groups of a broker (201)."""
 

@@ -15,3 +15,4 @@ class MetadataVersions(Body):
     groups: DataVersion = member(body_of(DataVersion))
     consumer_offsets: DataVersion = member(body_of(DataVersion))
     delay_offsets: DataVersion = member(body_of(DataVersion))
+    request_modes: DataVersion = member(body_of(DataVersion))

@@ -1,4 +1,4 @@
-"""Offsets that a broker keeps: of consumers (43), and of the delay levels (45). RocketMQ's files look the same."""
+"""Offsets that a broker keeps: of consumers (43, 308), and of the delay levels (45). RocketMQ's files look the same."""
 
 from dataclasses import dataclass
 
@@ -22,3 +22,10 @@ class DelayOffsetTable(Body):
 
     offset_table: dict[int, int] = member(map_by_int(LONG))
     data_version: DataVersion = member(body_of(DataVersion))
+
+
+@dataclass(slots=True)
+class CorrectionOffsets(Body):
+    """The lowest offset of all groups in each queue of a topic (308)."""
+
+    correction_offsets: dict[int, int] = member(map_by_int(LONG))

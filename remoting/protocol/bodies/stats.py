@@ -1,10 +1,21 @@
-"""The progress of consumers (208) and a broker's counters (315)."""
+"""The progress of consumers (208, 303, 317) and a broker's counters (315)."""
 
 from dataclasses import dataclass
 
 from mqcommon.message.queue import MessageQueue
 from remoting.protocol.bodies.body import Body, member
-from remoting.protocol.bodies.kinds import LONG, REAL, body_of, map_by_queue
+from remoting.protocol.bodies.kinds import (
+    LONG,
+    REAL,
+    TEXT,
+    Kind,
+    body_of,
+    list_of,
+    map_by_queue,
+    map_of,
+    read_queue,
+    write_queue,
+)
 
 
 @dataclass(slots=True)
@@ -23,6 +34,37 @@ class ConsumeStats(Body):
 
     offset_table: dict[MessageQueue, ConsumeOffset] = member(map_by_queue(body_of(ConsumeOffset)))
     consume_tps: float = member(REAL, 0.0)
+
+
+@dataclass(slots=True)
+class ConsumeStatsList(Body):
+    """All groups of a broker (317): for each a map with one key, the group, to its progress in each topic."""
+
+    consume_stats_list: list[dict[str, list[ConsumeStats]]] = member(list_of(map_of(list_of(body_of(ConsumeStats)))))
+    broker_addr: str = member(TEXT, "")
+    total_diff: int = member(LONG, 0)
+    total_inflight_diff: int = member(LONG, 0)
+
+
+@dataclass(slots=True)
+class QueueTimeSpan(Body):
+    """Store times in one queue: of its first and last message, and of the last one that the group has consumed.
+
+    ``delay_time``: how long the group's next message has been waiting.
+    """
+
+    message_queue: MessageQueue | None = member(Kind(read_queue, write_queue), None)
+    min_time_stamp: int = member(LONG, 0)
+    max_time_stamp: int = member(LONG, 0)
+    consume_time_stamp: int = member(LONG, 0)
+    delay_time: int = member(LONG, 0)
+
+
+@dataclass(slots=True)
+class QueryConsumeTimeSpanBody(Body):
+    """A group's progress in time, in each queue of a topic (303)."""
+
+    consume_time_span_set: list[QueueTimeSpan] = member(list_of(body_of(QueueTimeSpan)))
 
 
 @dataclass(slots=True)

@@ -53,6 +53,13 @@ class TopicConfig(Body):
 
 
 @dataclass(slots=True)
+class TopicConfigList(Body):
+    """Topics to create or change (18). Their attributes are changes: ``+name``: value, ``-name``: ""."""
+
+    topic_config_list: list[TopicConfig] = member(list_of(body_of(TopicConfig)))
+
+
+@dataclass(slots=True)
 class TopicConfigTable(Body):
     """All topics of a broker (21, and within 103). The mapping members are of 5.x and stay empty."""
 

@@ -1,4 +1,4 @@
-"""Clients: 34, 35, 220, 307, 309."""
+"""Clients: 34, 35, 220 - 223, 307, 309."""
 
 from dataclasses import dataclass
 
@@ -25,7 +25,11 @@ class UnregisterClientRequestHeader(Header):
 
 @dataclass(slots=True)
 class ResetOffsetRequestHeader(Header):
-    """220: a broker tells a consumer from which offset to go on."""
+    """222 asks a broker to reset a group's offsets; with 220 it tells the group's consumers.
+
+    ``timestamp`` -1 is the end of each queue. Without ``is_force`` offsets are only moved back. ``offset`` is for one
+    queue.
+    """
 
     group: str = required(read_text)
     topic: str = required(read_text)
@@ -33,6 +37,15 @@ class ResetOffsetRequestHeader(Header):
     is_force: bool = required(read_flag)
     queue_id: int | None = optional(read_int)
     offset: int | None = optional(read_long)
+
+
+@dataclass(slots=True)
+class GetConsumerStatusRequestHeader(Header):
+    """223 asks a broker for the offsets of a group's consumers, or of the one that is named; it asks them with 221."""
+
+    topic: str = required(read_text)
+    group: str = required(read_text)
+    client_addr: str | None = optional(read_text)
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""Groups of a broker: 38, 40, 201, 203, 204, 207, 208, 343, 352."""
+"""Groups of a broker: 38, 40, 201, 203, 204, 207, 208, 303, 317, 343, 352."""
 
 from dataclasses import dataclass
 
@@ -66,3 +66,18 @@ class GroupRequestHeader(Header):
     """343 and 352: about one group."""
 
     group: str = required(read_text)
+
+
+@dataclass(slots=True)
+class QueryConsumeTimeSpanRequestHeader(Header):
+    """303."""
+
+    topic: str = required(read_text)
+    group: str = required(read_text)
+
+
+@dataclass(slots=True)
+class GetBrokerConsumeStatsRequestHeader(Header):
+    """317. ``is_order``: only ordered topics."""
+
+    is_order: bool = required(read_flag)

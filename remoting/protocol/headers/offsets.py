@@ -1,4 +1,4 @@
-"""Offsets of groups (14, 15) and of queues (29 - 32)."""
+"""Offsets of groups (14, 15, 314) and of queues (29 - 32)."""
 
 from dataclasses import dataclass
 
@@ -82,3 +82,29 @@ class TimestampResponseHeader(Header):
     """The answer to 32; -1 for an empty queue."""
 
     timestamp: int = required(read_long)
+
+
+@dataclass(slots=True)
+class GetAllDelayOffsetResponseHeader(Header):
+    """The answer to 45, from a Skylark master: where its log ends. RocketMQ's says nothing."""
+
+    log_end: int | None = optional(read_long)
+
+
+@dataclass(slots=True)
+class CloneGroupOffsetRequestHeader(Header):
+    """314. Without a topic: all. ``offline``: also topics that connected consumers no longer subscribe to."""
+
+    src_group: str = required(read_text)
+    dest_group: str = required(read_text)
+    topic: str | None = optional(read_text)
+    offline: bool = optional(read_flag, False)
+
+
+@dataclass(slots=True)
+class QueryCorrectionOffsetHeader(Header):
+    """308. ``filter_groups``: groups that are left out, separated by commas."""
+
+    topic: str = required(read_text)
+    compare_group: str = required(read_text)
+    filter_groups: str | None = optional(read_text)

@@ -63,6 +63,7 @@ class SendFields(NamedTuple):
     flag: str
     properties: str
     reconsume_times: str
+    max_reconsume_times: str
     batch: str
     broker_name: str
 

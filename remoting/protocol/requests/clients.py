@@ -1,14 +1,18 @@
-"""Clients: heartbeats (34, 35), members of groups (38, 203, 204), requests of brokers (40, 220, 307, 309)."""
+"""Clients: heartbeats (34, 35), members of groups (38, 203, 204, 328) and their offsets (223), requests of brokers (40,
+220, 221, 307, 309).
+"""
 
-from remoting.protocol.bodies.connections import ConsumerConnection, ProducerConnection
+from remoting.protocol.bodies.connections import ConsumerConnection, ProducerConnection, ProducerTableInfo
 from remoting.protocol.bodies.consume_result import ConsumeMessageDirectlyResult
 from remoting.protocol.bodies.group import ConsumerIdList
 from remoting.protocol.bodies.heartbeat import HeartbeatData
+from remoting.protocol.bodies.reset_offset import GetConsumerStatusBody, ResetOffsetBody
 from remoting.protocol.bodies.running_info import ConsumerRunningInfo
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.headers.client import (
     ConsumeMessageDirectlyRequestHeader,
     GetConsumerRunningInfoRequestHeader,
+    GetConsumerStatusRequestHeader,
     HeartbeatResponseHeader,
     ResetOffsetRequestHeader,
     UnregisterClientRequestHeader,
@@ -35,10 +39,20 @@ GET_CONSUMER_CONNECTION_LIST = Request(
 GET_PRODUCER_CONNECTION_LIST = Request(
     RequestCode.GET_PRODUCER_CONNECTION_LIST, ProducerGroupRequestHeader, NOTHING, NOTHING, ProducerConnection
 )
-# The body lists offsets by queue, in another form for C++ clients. Skylark's client does not read it.
+GET_ALL_PRODUCER_INFO = Request(RequestCode.GET_ALL_PRODUCER_INFO, NOTHING, NOTHING, NOTHING, ProducerTableInfo)
+# C++ clients get a ResetOffsetBodyForC.
 RESET_CONSUMER_CLIENT_OFFSET = Request(
-    RequestCode.RESET_CONSUMER_CLIENT_OFFSET, ResetOffsetRequestHeader, bytes, NOTHING, NOTHING, may_be_oneway=True
-)
+    RequestCode.RESET_CONSUMER_CLIENT_OFFSET, ResetOffsetRequestHeader, ResetOffsetBody, NOTHING, NOTHING,
+    may_be_oneway=True,
+)  # fmt: skip
+GET_CONSUMER_STATUS_FROM_CLIENT = Request(
+    RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, GetConsumerStatusRequestHeader, NOTHING,
+    NOTHING, GetConsumerStatusBody,
+)  # fmt: skip
+INVOKE_BROKER_TO_GET_CONSUMER_STATUS = Request(
+    RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, GetConsumerStatusRequestHeader, NOTHING,
+    NOTHING, GetConsumerStatusBody,
+)  # fmt: skip
 GET_CONSUMER_RUNNING_INFO = Request(
     RequestCode.GET_CONSUMER_RUNNING_INFO, GetConsumerRunningInfoRequestHeader, NOTHING, NOTHING, ConsumerRunningInfo
 )

@@ -1,13 +1,18 @@
-"""Offsets of groups (14, 15, 43), of queues (29 - 32) and of delay levels (45)."""
+"""Offsets of groups (14, 15, 43; set from outside: 222, 314; 308), of queues (29 - 32) and of delay levels (45)."""
 
-from remoting.protocol.bodies.offsets import ConsumerOffsetTable, DelayOffsetTable
+from remoting.protocol.bodies.offsets import ConsumerOffsetTable, CorrectionOffsets, DelayOffsetTable
+from remoting.protocol.bodies.reset_offset import ResetOffsetBody
 from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.headers.client import ResetOffsetRequestHeader
 from remoting.protocol.headers.offsets import (
+    CloneGroupOffsetRequestHeader,
     GetAllConsumerOffsetRequestHeader,
     GetAllConsumerOffsetResponseHeader,
+    GetAllDelayOffsetResponseHeader,
     GetMaxOffsetRequestHeader,
     OffsetResponseHeader,
     QueryConsumerOffsetRequestHeader,
+    QueryCorrectionOffsetHeader,
     QueueRequestHeader,
     SearchOffsetRequestHeader,
     TimestampResponseHeader,
@@ -37,4 +42,13 @@ GET_ALL_CONSUMER_OFFSET = Request(
     RequestCode.GET_ALL_CONSUMER_OFFSET, GetAllConsumerOffsetRequestHeader, NOTHING,
     GetAllConsumerOffsetResponseHeader, ConsumerOffsetTable,
 )  # fmt: skip
-GET_ALL_DELAY_OFFSET = Request(RequestCode.GET_ALL_DELAY_OFFSET, NOTHING, NOTHING, NOTHING, DelayOffsetTable)
+GET_ALL_DELAY_OFFSET = Request(
+    RequestCode.GET_ALL_DELAY_OFFSET, NOTHING, NOTHING, GetAllDelayOffsetResponseHeader, DelayOffsetTable
+)
+INVOKE_BROKER_TO_RESET_OFFSET = Request(
+    RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, ResetOffsetRequestHeader, NOTHING, NOTHING, ResetOffsetBody
+)
+CLONE_GROUP_OFFSET = Request(RequestCode.CLONE_GROUP_OFFSET, CloneGroupOffsetRequestHeader, NOTHING, NOTHING, NOTHING)
+QUERY_CORRECTION_OFFSET = Request(
+    RequestCode.QUERY_CORRECTION_OFFSET, QueryCorrectionOffsetHeader, NOTHING, NOTHING, CorrectionOffsets
+)

@@ -1,9 +1,11 @@
-"""Masters and slaves: the address of the master (906), tables of features that Skylark does not have (60, 61, 402),
-Skylark's own 7100. Other tables are in topics.py, groups.py and offsets.py; the state of replication is in admin.py.
+"""Masters and slaves: the address of the master (906), tables of features that Skylark does not have (60, 61),
+modes of consumption (402), Skylark's own 7100. Other tables are in topics.py, groups.py and offsets.py; the state of
+replication is in admin.py.
 """
 
+from remoting.protocol.bodies.assignment import MessageRequestModes
 from remoting.protocol.bodies.metadata_versions import MetadataVersions
-from remoting.protocol.bodies.slave_tables import MessageRequestModes, TimerMetrics
+from remoting.protocol.bodies.slave_tables import TimerMetrics
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.headers.members import ExchangeHAInfoHeader
 from remoting.protocol.headers.watch import WatchMetadataRequestHeader

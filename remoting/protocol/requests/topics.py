@@ -1,6 +1,13 @@
-"""Topics of a broker: 17, 21, 202, 215, 300, 305, 351."""
+"""Topics of a broker: 17, 18, 21, 202, 215, 300, 305, 351."""
 
-from remoting.protocol.bodies.topic import GroupList, TopicConfig, TopicConfigTable, TopicList, TopicStatsTable
+from remoting.protocol.bodies.topic import (
+    GroupList,
+    TopicConfig,
+    TopicConfigList,
+    TopicConfigTable,
+    TopicList,
+    TopicStatsTable,
+)
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.headers.topics import (
     CreateTopicRequestHeader,
@@ -13,6 +20,9 @@ from remoting.protocol.requests.request import NOTHING, Request
 
 UPDATE_AND_CREATE_TOPIC = Request(
     RequestCode.UPDATE_AND_CREATE_TOPIC, CreateTopicRequestHeader, NOTHING, NOTHING, NOTHING
+)
+UPDATE_AND_CREATE_TOPIC_LIST = Request(
+    RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, NOTHING, TopicConfigList, NOTHING, NOTHING
 )
 GET_ALL_TOPIC_CONFIG = Request(
     RequestCode.GET_ALL_TOPIC_CONFIG, GetAllTopicConfigRequestHeader, NOTHING,

@@ -1,12 +1,13 @@
-"""mqadmin's commands, one family per file; each file has the name of its FAMILY and the list of its COMMANDS.
+"""mqadmin's commands; each file has the name of its FAMILY in the help and the list of its COMMANDS.
 
-topics.py       create, change, delete, list, route and offsets of topics
-cluster.py      all brokers with their load
-brokers.py      state and options of brokers
-groups.py       consumer groups and their progress
-connections.py  connected producers and consumers
-messages.py     finding messages by id, key, unique key and queue offset
-consume.py      sending one message, printing messages of queues
-namesrvs.py     options and key-value store of NameServers; write permission of brokers
-export.py       topics and groups of brokers, written to files
+topics, topic_plans       single topics; lists of topics, ordered topics, shares of queues
+cluster, brokers          all brokers with their load; state and options of a broker
+groups, group_plans       single groups and their progress; lists of groups, modes of consumption
+connections               connected producers and consumers
+messages, queues          finding messages by id, key, unique key, offset and time
+consume, printing         sending one message, printing messages of queues
+stats, probes, monitoring counters of topics and groups, test messages, what is not consumed
+namesrvs                  options and key-value store of NameServers; write permission of brokers
+replication, cleaning     slaves; files that are not needed any more
+export                    topics and groups of brokers, written to files
 """

@@ -2,12 +2,13 @@
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from sdk.admin.command import command
 from sdk.admin.params import cluster_name, option
 from sdk.admin.render import Row, Table
-from sdk.admin.rounds import in_rounds, interval_option
+from sdk.admin.rounds import in_rounds, interval_option, watch_option
 from sdk.admin.session import Session
 from sdk.admin.targets import MASTER_ID, Target, all_targets
 
@@ -185,21 +186,28 @@ async def _rows(session: Session, cluster: str | None, more_stats: bool) -> list
     option("m", "moreStats", "Print more stats", type=bool, is_flag=True),
     option("l", "lag", "also print how far each slave is behind its master", type=bool, is_flag=True),
     interval_option(),
+    watch_option(),
     cluster_name("which cluster", default=None),
 )
 async def cluster_list(
-    session: Session, more_stats: bool, lag: bool, interval: float | None, cluster_name: str | None
+    session: Session,
+    more_stats: bool,
+    lag: bool,
+    interval: float | None,
+    watch: float | None,
+    cluster_name: str | None,
 ) -> list[dict[str, Any]] | None:
     """List the brokers of all clusters, with version and load.
 
     With -l two more columns show how far each slave is behind, in bytes, and in seconds if its master is a Skylark
-    broker. With -i and --output json each round is one line.
+    broker. With -i or --watch and --output json each round is one line.
     """
 
     def lines(rows: list[dict[str, Any]]) -> Iterable[str]:
         return _MORE.lines(rows) if more_stats else _base_lines(rows, _LAG if lag else _BASE)
 
-    return await in_rounds(session, interval, lambda: _rows(session, cluster_name, more_stats), lines)
+    look = partial(_rows, session, cluster_name, more_stats)
+    return await in_rounds(session, watch or interval, look, lines, clears=watch is not None)
 
 
 COMMANDS = (cluster_list,)

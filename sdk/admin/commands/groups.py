@@ -8,8 +8,9 @@ import click
 from mqcommon.errors import BrokerError, RouteNotFound, UserError
 from sdk.admin.command import command
 from sdk.admin.params import RetryPolicy, attributes_option, broker_addr, cluster_name, option, route_cluster
-from sdk.admin.progress import PROGRESS, PROGRESS_WITH_CLIENT, client_ips, group_row, queue_rows
+from sdk.admin.progress import client_ips, group_row, lag_text, lags_ms, progress_table, queue_rows
 from sdk.admin.render import Row, Table, java_object, seconds_text
+from sdk.admin.rounds import in_rounds, watch_option
 from sdk.admin.session import Session
 from sdk.admin.targets import at_each, chosen_addrs
 
@@ -157,11 +158,15 @@ def _progress_lines(result: Mapping[str, Any] | Sequence[Row]) -> Iterator[str]:
             text = {"versionText": row["version"] if online else "OFFLINE", "modelText": model}
             yield _GROUPS.row({**row, **text, "tps": int(row["consumeTps"])})
         return
-    table = PROGRESS_WITH_CLIENT if result["showClientIP"] else PROGRESS
+    table = progress_table(clients=result["showClientIP"], lag=result["showLagTime"])
     yield table.head()
     for row in result["queues"]:
         last = row["lastTimestamp"]
-        shown = {"lastTime": seconds_text(last) if last > 0 else "N/A", "client": row["clientIP"] or "N/A"}
+        shown = {
+            "lastTime": seconds_text(last) if last > 0 else "N/A",
+            "client": row["clientIP"] or "N/A",
+            "lag": lag_text(row["lagMs"]),
+        }
         yield table.row({**row, **shown})
     yield ""
     yield f"Consume TPS: {result['consumeTps']:.2f}"
@@ -174,15 +179,39 @@ def _progress_lines(result: Mapping[str, Any] | Sequence[Row]) -> Iterator[str]:
     option("g", "groupName", "consumer group name", default=None),
     option("t", "topicName", "topic name", default=None),
     option("s", "showClientIP", "Show Client IP per Queue", type=bool, default=False),
+    option("l", "showLagTime", "also print how long the next message of each queue waits", type=bool, is_flag=True),
+    watch_option(),
     route_cluster(),
-    show=_progress_lines,
 )
 async def consumer_progress(
-    session: Session, group_name: str | None, topic_name: str | None, show_client_ip: bool, cluster: str | None
+    session: Session,
+    group_name: str | None,
+    topic_name: str | None,
+    show_client_ip: bool,
+    show_lag_time: bool,
+    watch: float | None,
+    cluster: str | None,
 ) -> Any:
     """Show how far a group has consumed each queue; without -g, show the progress of all groups."""
-    if group_name is None:
-        return await _all_groups(session)
+    if group_name is None and show_lag_time:
+        raise click.UsageError("-l/--showLagTime needs -g/--groupName: the lag is that of a queue.")
+
+    async def look() -> Any:
+        if group_name is None:
+            return await _all_groups(session)
+        return await _one_group(session, group_name, topic_name, show_client_ip, show_lag_time, cluster)
+
+    return await in_rounds(session, watch, look, _progress_lines, clears=True)
+
+
+async def _one_group(
+    session: Session,
+    group_name: str,
+    topic_name: str | None,
+    show_client_ip: bool,
+    show_lag_time: bool,
+    cluster: str | None,
+) -> dict[str, Any]:
     stats = await session.admin.consume_stats(group_name, topic_name, cluster)
     has_consumed = any(one.consumer_offset > 0 for one in stats.offset_table.values())
     if not has_consumed and not await session.admin.group_exists(group_name):
@@ -191,10 +220,12 @@ async def consumer_progress(
             " or create it with mqadmin updateSubGroup"
         )
     ips = await client_ips(session, group_name) if show_client_ip else {}
-    queues = queue_rows(stats, ips)
+    lags = await lags_ms(session, group_name, stats) if show_lag_time else {}
+    queues = queue_rows(stats, ips, lags)
     return {
         "group": group_name,
         "showClientIP": show_client_ip,
+        "showLagTime": show_lag_time,
         "queues": queues,
         "consumeTps": stats.consume_tps,
         "diffTotal": sum(row["diff"] for row in queues),

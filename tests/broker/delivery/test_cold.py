@@ -19,6 +19,8 @@ from broker.store.reader import GetStatus, read_queue
 from broker.store.store import MessageStore
 from mqcommon.errors import OutOfDescriptors
 from mqcommon.files import MappedFile
+from remoting.protocol.bodies import decode_body
+from remoting.protocol.bodies.stats import BrokerStatsData
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import CBOR, FLAG_RESPONSE, Command
 from remoting.protocol.frame import encode
@@ -151,6 +153,24 @@ async def test_rocketmqs_clients_get_less_of_what_was_on_disk() -> None:
         fs.cold.mark(LOG)
         pull.codec = 0
         assert len(messages(await channel.invoke(pull, 5_000))) == 3, "400 bytes"
+
+
+async def test_messages_that_came_from_the_disk_are_counted() -> None:
+    fs = MemoryFiles()
+    fill(fs, [b"%02d" % n for n in range(5)])
+    async with running(fs, **SMALL_FILES) as (client, addr):
+        await client.invoke(addr, send_request("t", b"makes the topic"))
+        channel = await client.channel(addr, 1_000)
+        fs.cold.mark(LOG)
+        for _ in range(3):  # only the first has to wait
+            assert len(messages(await channel.invoke(pull_request("t", 0), 5_000))) == 6
+        counted = {}
+        for name, key in (("GROUP_GET_FROM_DISK_NUMS", "t@group"), ("BROKER_GET_FROM_DISK_NUMS", "DefaultCluster")):
+            answer = await client.invoke(
+                addr, Command(RequestCode.VIEW_BROKER_STATS_DATA, {"statsName": name, "statsKey": key})
+            )
+            counted[name] = decode_body(BrokerStatsData, answer.body, answer.codec).stats_day.sum
+        assert set(counted.values()) == {6}
 
 
 async def test_a_disk_that_cannot_be_read_is_an_answer(caplog: pytest.LogCaptureFixture) -> None:

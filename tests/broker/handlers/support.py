@@ -2,12 +2,17 @@
 
 from typing import Any
 
+from broker.delivery.hold import HeldPulls
+from broker.delivery.resets import OffsetResets
 from broker.handlers.admin_config import ConfigHandlers
 from broker.handlers.admin_groups import GroupHandlers
 from broker.handlers.admin_topics import TopicHandlers
 from broker.handlers.client import ClientHandlers
+from broker.handlers.consume_stats import ConsumeStatsHandlers
+from broker.handlers.forwarded import ForwardedHandlers
 from broker.handlers.offsets import OffsetHandlers
 from broker.handlers.query import QueryHandlers
+from broker.handlers.reset_offsets import ResetOffsetHandlers
 from broker.handlers.runtime import RuntimeInfo, Waiting
 from broker.handlers.stats import StatsHandlers
 from broker.meta.clients import Clients
@@ -43,6 +48,8 @@ class Desk:
         self.store = open_store(meta.fs, meta.clock)
         self.stats = BrokerStats(meta.clock)
         self.clients = Clients()
+        self.held = HeldPulls()
+        self.resets = OffsetResets(meta.offsets, self.clients, self.held)
         self.deleted: list[str] = []
         self.syncs = 0
         self.acks = AckLedger(meta.options.ha_max_gap_not_in_sync)
@@ -68,17 +75,32 @@ class Desk:
             GroupHandlers(meta.groups, meta.offsets, self.stats, self.durable),
             ConfigHandlers(meta.options, meta.topics, meta.fs, meta.clock, self.runtime),
             self.ha,
-            SlaveTableHandlers(meta.clock),
+            SlaveTableHandlers(meta.clock, meta.metadata.request_modes),
             QueryHandlers(self.store, self.clients, meta.options),
-            OffsetHandlers(self.store, meta.topics, meta.groups, meta.offsets, meta.metadata.delay_offsets, 4_000),
+            OffsetHandlers(
+                self.store, meta.topics, meta.groups, meta.offsets, meta.metadata.delay_offsets, self.resets, 4_000
+            ),
+            ResetOffsetHandlers(
+                self.store, meta.topics, meta.groups, meta.offsets, self.clients, self.resets, meta.options
+            ),
+            ConsumeStatsHandlers(
+                "broker-a",
+                "127.0.0.1:10911",
+                self.store,
+                meta.topics,
+                meta.groups,
+                meta.offsets,
+                self.clients,
+                self.stats,
+                meta.clock,
+            ),
             StatsHandlers(
                 "broker-a", "127.0.0.1:10911", self.store, meta.topics, meta.offsets, self.clients, self.stats
             ),
         ]
-        self.client_handlers = ClientHandlers(
-            self.clients, meta.topics, meta.groups, meta.options, meta.clock, self.store.record_at
-        )
+        self.client_handlers = ClientHandlers(self.clients, meta.topics, meta.groups, meta.options, meta.clock)
         families.append(self.client_handlers)
+        families.append(ForwardedHandlers(self.clients, meta.options, self.store.record_at))
         self.handlers: dict[int, Any] = {}
         self.step_handlers: dict[int, Any] = {}
         self.slow_handlers: dict[int, Any] = {}

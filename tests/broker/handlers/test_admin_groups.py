@@ -113,3 +113,31 @@ async def test_a_group_that_has_no_retry_topic_can_still_be_changed() -> None:
     desk.meta.groups.put(SubscriptionGroupConfig("g" * 255))
     config = SubscriptionGroupConfig("g" * 255, retry_max_times=3)
     assert (await desk.ask(UPDATE, body=config, codec=CBOR)).code == ResponseCode.SUCCESS
+
+
+async def test_a_list_of_groups() -> None:
+    desk = Desk()
+    await desk.ask(UPDATE, body=GOLDEN)
+    body = b'{"groupConfigList":[{"groupName":"admin_group","attributes":{"+a":"1"}},{"groupName":"g2"}]}'
+    assert (await desk.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, body=body)).code == 0
+    desk.meta.power_loss()
+    first, second = desk.meta.groups.get("admin_group"), desk.meta.groups.get("g2")
+    assert first is not None and second is not None
+    assert first.attributes == {"a": "1"}
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "text"),
+    [
+        (b"{}", 29, "groupConfigList names no group"),
+        (b'{"groupConfigList":[{"groupName":"g2"},{"groupName":"a b"}]}', 29, "illegal characters"),
+        (b'{"groupConfigList":{}}', 1, "not an array"),
+        (b'{"groupConfigList":[' + b",".join([b'{"groupName":"g"}'] * 6000) + b"]}", 1, "at most 65536"),
+    ],
+)
+async def test_a_list_of_groups_with_a_mistake_changes_nothing(body: bytes, code: int, text: str) -> None:
+    desk = Desk()
+    answer = await desk.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, body=body)
+    assert answer.code == code
+    assert text in (answer.remark or "")
+    assert desk.meta.groups.get("g2") is None

@@ -232,3 +232,35 @@ async def test_system_topics() -> None:
     assert "TBW102" in names
     assert "broker-a" in names
     assert "AdminT" not in names
+
+
+async def test_a_list_of_topics() -> None:
+    desk = Desk()
+    await desk.ask(UPDATE, create(attributes="+message.type=FIFO"))
+    body = (
+        b'{"topicConfigList":[{"topicName":"AdminT","perm":4,"attributes":{"-message.type":""}},'
+        b'{"topicName":"B","readQueueNums":2,"writeQueueNums":2,"attributes":{"+message.type":"DELAY"}}]}'
+    )
+    assert (await desk.ask(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, body=body)).code == 0
+    desk.meta.power_loss()
+    assert desk.meta.topics.get("AdminT") == TopicConfig("AdminT", 16, 16, 4)
+    assert desk.meta.topics.get("B") == TopicConfig("B", 2, 2, 6, attributes={"message.type": "DELAY"})
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "text"),
+    [
+        (b"{}", 29, "topicConfigList names no topic"),
+        (b"", 1, "cannot be read"),
+        (b'{"topicConfigList":[{"topicName":"B"},{"topicName":"a b"}]}', 29, "illegal characters"),
+        (b'{"topicConfigList":[{"topicName":"B"},{"topicName":"TBW102"}]}', 29, "TBW102"),
+        (b'{"topicConfigList":[{"topicName":"B"},{"topicName":"C","perm":9}]}', 29, "perm is 0 to 7, not 9"),
+        (b'{"topicConfigList":[{"topicName":"B","attributes":{"a":"1"}}]}', 29, "unsupported key: a"),
+    ],
+)
+async def test_a_list_of_topics_with_a_mistake_changes_nothing(body: bytes, code: int, text: str) -> None:
+    desk = Desk()
+    answer = await desk.ask(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, body=body)
+    assert answer.code == code
+    assert text in (answer.remark or "")
+    assert desk.meta.topics.get("B") is None

@@ -1,7 +1,5 @@
-"""34, 35, 38, 40, 203, 204, 307, 309."""
+"""34, 35, 38, 40, 203, 204."""
 
-from collections.abc import Callable
-from math import inf
 from typing import Any
 
 import orjson
@@ -11,25 +9,19 @@ import trio.testing
 
 from broker.handlers.client import MAX_EXPRESSIONS, MAX_GROUPS, MAX_NEW_GROUPS
 from broker.handlers.member_notices import WINDOW_S
-from mqcommon.message.ids import offset_msg_id
-from mqcommon.message.message import decode_messages
-from remoting.net.channel import Channel
-from remoting.protocol.bodies import decode_body, encode_body
-from remoting.protocol.bodies.connections import ConsumerConnection, ProducerConnection
-from remoting.protocol.bodies.consume_result import ConsumeMessageDirectlyResult
+from remoting.protocol.bodies import decode_body
+from remoting.protocol.bodies.connections import ConsumerConnection, ProducerConnection, ProducerTableInfo
 from remoting.protocol.bodies.heartbeat import (
     ConsumerData,
     HeartbeatData,
     ProducerData,
     SubscriptionData,
 )
-from remoting.protocol.bodies.running_info import ConsumerRunningInfo
 from remoting.protocol.codes import RequestCode, ResponseCode
-from remoting.protocol.command import CBOR, Command
+from remoting.protocol.command import CBOR
 from tests.broker.handlers.support import Desk
 from tests.broker.meta.support import options
-from tests.broker.store.support import HOST, put
-from tests.support.caller import Answers, Caller
+from tests.support.caller import Caller
 
 HEART_BEAT = RequestCode.HEART_BEAT
 RUNNING_INFO = RequestCode.GET_CONSUMER_RUNNING_INFO
@@ -241,87 +233,6 @@ async def test_a_language_that_we_do_not_know_is_other() -> None:
     assert (connection.language, connection.version) == ("OTHER", 63)
 
 
-async def test_running_info_is_handed_on() -> None:
-    desk, caller = Desk(), Caller()
-    await desk.ask(HEART_BEAT, body=beat(), channel=caller.channel)
-    client = Answers(b'{"properties":{"a":"b"}}')
-    ext = {"consumerGroup": "g", "clientId": "c", "jstackEnable": "false"}
-    async with caller.answering(client.answer):
-        answer = await desk.ask(RUNNING_INFO, ext)
-        assert (answer.code, answer.body) == (0, client.body)
-        forwarded = client.asked[-1]
-        assert (forwarded.code, forwarded.ext, forwarded.is_oneway) == (307, ext, False)
-        answer = await desk.ask(RUNNING_INFO, ext, codec=CBOR)
-        assert decode_body(ConsumerRunningInfo, answer.body, CBOR).properties == {"a": "b"}
-        client.body = b"nonsense"
-        answer = await desk.ask(RUNNING_INFO, ext, codec=CBOR)
-        assert answer.code == ResponseCode.SYSTEM_ERROR
-
-
-async def test_a_message_is_handed_on_to_be_consumed_directly() -> None:
-    desk, caller = Desk(), Caller()
-    await desk.ask(HEART_BEAT, body=beat(), channel=caller.channel)
-    put(desk.store, "t", 0, b"before")
-    offset = desk.store.log.end
-    put(desk.store, "t", 0, b"x")
-    result = ConsumeMessageDirectlyResult(consume_result="CR_LATER", remark="why", spent_time_mills=5)
-    client = Answers(encode_body(result))
-    ext = {"consumerGroup": "g", "clientId": "c", "msgId": offset_msg_id(HOST, offset), "brokerName": "wrong"}
-    async with caller.answering(client.answer):
-        answer = await desk.ask(CONSUME_DIRECTLY, ext)
-        assert (answer.code, answer.body) == (0, client.body)
-        handed_on = client.asked[-1]
-        assert (handed_on.code, handed_on.ext) == (309, {**ext, "brokerName": desk.meta.options.broker_name})
-        [message] = decode_messages(handed_on.body)
-        assert message.body == b"x"
-        answer = await desk.ask(CONSUME_DIRECTLY, ext, codec=CBOR)
-        assert decode_body(ConsumeMessageDirectlyResult, answer.body, CBOR) == result
-        # whoever asks may bring the message
-        await desk.ask(CONSUME_DIRECTLY, {"consumerGroup": "g", "clientId": "c"}, b"brought")
-        assert client.asked[-1].body == b"brought"
-
-
-@pytest.mark.parametrize("msg_id", ["", "nonsense", offset_msg_id(HOST, 1 << 40)])
-async def test_no_message_to_be_consumed_directly(msg_id: str) -> None:
-    desk, caller = Desk(), Caller()
-    await desk.ask(HEART_BEAT, body=beat(), channel=caller.channel)
-    answer = await desk.ask(CONSUME_DIRECTLY, {"consumerGroup": "g", "clientId": "c", "msgId": msg_id})
-    assert answer.code == ResponseCode.SYSTEM_ERROR and answer.remark
-    assert [command.code for command in caller.received()] == [40]
-
-
-@pytest.mark.parametrize(
-    ("end", "code", "remark"),
-    [
-        (lambda one: one.expire_requests(inf), ResponseCode.CONSUME_MSG_TIMEOUT, "consumer <g> <c> Timeout: "),
-        (lambda one: one.close("x"), ResponseCode.SYSTEM_ERROR, "invoke consumer <g> <c> Exception: "),
-    ],
-)
-async def test_a_client_that_does_not_answer(end: Callable[[Channel], None], code: int, remark: str) -> None:
-    desk, caller = Desk(), Caller()
-    await desk.ask(HEART_BEAT, body=beat(), channel=caller.channel)
-    answers: list[Command] = []
-
-    async def ask() -> None:
-        answers.append(await desk.ask(RUNNING_INFO, {"consumerGroup": "g", "clientId": "c"}))
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(ask)
-        await trio.testing.wait_all_tasks_blocked()
-        end(caller.channel)
-    assert answers[0].code == code
-    assert (answers[0].remark or "").startswith(remark)
-
-
-async def test_a_client_that_is_not_there_or_too_old() -> None:
-    desk = Desk()
-    ext = {"consumerGroup": "g", "clientId": "c"}
-    answer = await desk.ask(RUNNING_INFO, ext)
-    assert (answer.code, answer.remark) == (1, "The Consumer <g> <c> not online")
-    await desk.ask(HEART_BEAT, body=beat(), version=37)
-    assert "too low to finish" in ((await desk.ask(RUNNING_INFO, ext)).remark or "")
-
-
 async def test_a_full_disk_is_no_reason_to_forget_who_came(autojump_clock: Any) -> None:
     desk, caller = Desk(), Caller()
     await desk.ask(HEART_BEAT, body=beat(group="known"), channel=caller.channel)
@@ -392,3 +303,16 @@ async def test_many_new_groups_are_made_by_several_heartbeats() -> None:
         await desk.ask(HEART_BEAT, body=data, channel=caller.channel)
         counts.append(sum(desk.clients.consumer_group(f"g{n}") is not None for n in range(2 * MAX_NEW_GROUPS + 1)))
     assert counts == [MAX_NEW_GROUPS, 2 * MAX_NEW_GROUPS, 2 * MAX_NEW_GROUPS + 1]
+
+
+async def test_all_producers() -> None:
+    desk, caller = Desk(), Caller()
+    producers = [ProducerData("p"), ProducerData("q")]
+    await desk.ask(HEART_BEAT, body=HeartbeatData("c", producers), channel=caller.channel)
+    desk.clock.advance(1_000)
+    answer = await desk.ask(RequestCode.GET_ALL_PRODUCER_INFO)
+    table = decode_body(ProducerTableInfo, answer.body).data
+    assert sorted(table) == ["p", "q"]
+    [info] = table["p"]
+    assert (info.client_id, info.remote_ip, info.language) == ("c", caller.channel.remote, "JAVA")
+    assert info.last_update_timestamp == desk.clock.now_ms() - 1_000

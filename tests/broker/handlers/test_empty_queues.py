@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.delivery.cold import ColdReads
-from broker.delivery.hold import HeldPulls
 from broker.handlers.pull import PullHandlers
 from broker.replication.known_master import KnownMaster
 from remoting.protocol.bodies.topic import TopicConfig
@@ -58,11 +57,11 @@ class PullDesk(Desk):
 
     def __init__(self, queues: int = 1) -> None:
         super().__init__()
-        meta, self.held = self.meta, HeldPulls()
+        meta = self.meta
         meta.topics.put(TopicConfig("T", queues, 1))
         pulls = PullHandlers(
-            self.store, meta.topics, meta.groups, meta.offsets, self.clients, self.held, ColdReads(), self.stats,
-            meta.options, 4_000, self.role, KnownMaster(),
+            self.store, meta.topics, meta.groups, meta.offsets, self.clients, self.held, self.resets, ColdReads(),
+            self.stats, meta.options, 4_000, self.role, KnownMaster(),
         )  # fmt: skip
         self.handlers |= pulls.handlers()
 

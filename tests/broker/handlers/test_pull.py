@@ -5,15 +5,19 @@ import weakref
 from typing import Any
 
 import pytest
+import trio
 
 from broker.delivery.cold import ColdReads
 from broker.delivery.hold import HeldPulls
+from broker.delivery.resets import OffsetResets
 from broker.handlers.pull import PullHandlers
 from broker.meta.clients import Clients
 from broker.observe.stats import BrokerStats
 from broker.replication.known_master import KnownMaster, MasterAddress
 from broker.replication.role import RoleMachine
+from mqcommon.errors import RequestRefused
 from remoting.protocol.bodies.group import SubscriptionGroupConfig
+from remoting.protocol.bodies.heartbeat import ConsumerData, HeartbeatData
 from remoting.protocol.bodies.topic import TopicConfig
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
@@ -38,8 +42,10 @@ class Desk:
         self.known.on_return.append(self.held.release)
         self.meta.metadata.topics.put(TopicConfig("T", 1, 1))
         self.caller = Caller()
+        self.clients = Clients()
+        self.resets = OffsetResets(self.meta.offsets, self.clients, self.held)
         self.handlers = PullHandlers(
-            self.store, self.meta.topics, self.meta.groups, self.meta.offsets, Clients(), self.held,
+            self.store, self.meta.topics, self.meta.groups, self.meta.offsets, self.clients, self.held, self.resets,
             ColdReads(), BrokerStats(self.meta.clock), self.meta.options, 300,
             RoleMachine(self.meta.options.broker_id), self.known,
         )  # fmt: skip
@@ -244,3 +250,55 @@ async def test_a_held_pull_is_few_objects_and_all_are_gone_with_its_peer() -> No
         assert len(gc.get_objects()) - before < 100
     finally:
         gc.enable()
+
+
+# --- offsets that an administrator has set
+
+
+def member(desk: Desk, **changes: Any) -> None:
+    data = ConsumerData("group", **changes)
+    desk.clients.consume(desk.caller.channel, HeartbeatData("c"), data, "JAVA", 479, 0)
+
+
+async def test_a_reset_reaches_the_next_pull_only() -> None:
+    desk = Desk()
+    desk.group()
+    member(desk)
+    desk.resets.set("group", "T", 0, 3)
+    moved = desk.pull(8, sysFlag=5, commitOffset=8)
+    assert moved is not None
+    assert (moved.code, moved.remark) == (ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET")
+    assert moved.ext is not None and (moved.ext["nextBeginOffset"], moved.ext["maxOffset"]) == (3, 10)
+    assert desk.meta.offsets.query("group", "T", 0) == 3
+    assert desk.told(3)[:2] == (ResponseCode.SUCCESS, 4)
+    desk.resets.set("group", "T", 0, 5)
+    there = desk.pull(5, sysFlag=5, commitOffset=9)
+    assert there is not None and there.code == ResponseCode.SUCCESS
+    assert desk.meta.offsets.query("group", "T", 0) == 5
+    assert not desk.resets.pending
+
+
+async def test_a_held_pull_hears_of_a_reset_at_once() -> None:
+    desk = Desk()
+    desk.group()
+    member(desk)
+    assert desk.pull(10, wait_ms=10_000) is None
+    desk.resets.set("other", "T", 0, 3)
+    desk.held.expire(trio.current_time())
+    assert desk.caller.received() == []
+    desk.resets.set("group", "T", 0, 3)
+    desk.held.expire(trio.current_time())
+    [answer] = desk.caller.received()
+    assert answer.code == ResponseCode.PULL_NOT_FOUND
+    assert desk.told(10)[:2] == (ResponseCode.PULL_OFFSET_MOVED, 3)
+
+
+async def test_a_group_that_may_not_broadcast() -> None:
+    desk = Desk()
+    desk.group(consume_broadcast_enable=False)
+    assert desk.told(0)[0] == ResponseCode.SUCCESS
+    member(desk, message_model="BROADCASTING")
+    with pytest.raises(RequestRefused, match="can not consume by broadcast way"):
+        desk.pull(0)
+    desk.group()
+    assert desk.told(0)[0] == ResponseCode.SUCCESS

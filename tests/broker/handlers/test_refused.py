@@ -10,13 +10,12 @@ from broker.handlers.refused import MAX_CLIENTS, MAX_LINES_OF_A_CLIENT, RefusedH
 from broker.meta.clients import Clients
 from remoting.net.channel import Channel
 from remoting.protocol.bodies.heartbeat import ConsumerData, HeartbeatData
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
 from tests.broker.running import running
 from tests.support.caller import Caller
 
-SEND_BACK = RequestCode.CONSUMER_SEND_MSG_BACK
-LOCK = b'{"clientId":"ip@1","consumerGroup":"orderly","mqSet":[]}'
+POP = 200050
 
 
 @pytest.fixture(autouse=True)
@@ -41,10 +40,6 @@ class Refused:
 @pytest.mark.parametrize(
     ("code", "ext", "body", "group", "meaning"),
     [
-        (36, {"group": "failing", "offset": "1"}, b"", "failing", "are not delivered again by the broker"),
-        (41, None, LOCK, "orderly", "cannot lock its queues"),
-        (42, None, LOCK, "orderly", "cannot lock its queues"),
-        (400, None, b'{"consumerGroup" : "pop5"}', "pop5", "clientRebalance=true"),
         (200050, {"consumerGroup": "pop5"}, b"", "pop5", "by pop gets none"),
     ],
 )
@@ -67,8 +62,8 @@ async def test_once_for_each_client_group_and_code(caplog: pytest.LogCaptureFixt
     for _ in range(3):
         for channel in (one, other):
             for group in ("a", "b"):
-                refused.ask(channel, SEND_BACK, {"group": group})
-                refused.ask(channel, 41, body=b'{"consumerGroup":"%s"}' % group.encode())
+                refused.ask(channel, POP, {"group": group})
+                refused.ask(channel, 400, body=b'{"consumerGroup":"%s"}' % group.encode())
     assert len(caplog.records) == 8
     refused.ask(Caller("10.0.0.1:3").channel, 345)
     assert "QUERY_SUBSCRIPTION_BY_CONSUMER (345) of client '10.0.0.1' refused" in caplog.text
@@ -77,19 +72,19 @@ async def test_once_for_each_client_group_and_code(caplog: pytest.LogCaptureFixt
 async def test_what_was_said_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
     refused, channel = Refused(), Caller().channel
     for number in range(MAX_LINES_OF_A_CLIENT + 5):
-        refused.ask(channel, SEND_BACK, {"group": f"{number}" + "x" * 10_000})
+        refused.ask(channel, POP, {"group": f"{number}" + "x" * 10_000})
     assert len(caplog.records) == MAX_LINES_OF_A_CLIENT
     assert max(len(record.getMessage()) for record in caplog.records) < 1_000
     caplog.clear()
     for number in range(MAX_CLIENTS):
-        refused.ask(Caller(f"10.0.{number // 256}.{number % 256}:1").channel, SEND_BACK)
+        refused.ask(Caller(f"10.0.{number // 256}.{number % 256}:1").channel, POP)
     assert len(caplog.records) == MAX_CLIENTS
-    refused.ask(channel, SEND_BACK, {"group": "0"})
+    refused.ask(channel, POP, {"group": "0"})
     assert len(caplog.records) == MAX_CLIENTS + 1, "the client that was refused first is forgotten"
 
 
 async def test_a_line_stays_one_line(caplog: pytest.LogCaptureFixture) -> None:
     refused = Refused()
-    refused.ask(Caller().channel, SEND_BACK, {"group": "a\nWARNING forged"})
-    refused.ask(Caller().channel, 41, body=b'{"consumerGroup":"\xff\n"}')
+    refused.ask(Caller().channel, POP, {"group": "a\nWARNING forged"})
+    refused.ask(Caller().channel, 400, body=b'{"consumerGroup":"\xff\n"}')
     assert all("\n" not in record.getMessage() for record in caplog.records)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.handlers.stats import QUEUES, TOPICS
+from broker.handlers.consume_stats import QUEUES, TOPICS
 from broker.meta import consumer_offsets
 from mqcommon.message.queue import MessageQueue
 from remoting.net.channel import Channel

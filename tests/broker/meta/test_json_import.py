@@ -2,32 +2,30 @@
 
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from broker.meta.json_export import json_files
-from broker.meta.json_files import NAMES, parse
+from broker.meta.json_files import CONSUMER_OFFSETS, DELAY_OFFSETS, GROUPS, TOPICS, parse
 from broker.meta.metadata import Metadata
 from mqcommon.errors import DiskFull, StoreCorrupt, UserError
 from remoting.protocol.bodies.group import (
     CustomizedRetryPolicy,
-    ExponentialRetryPolicy,
     GroupRetryPolicy,
     SimpleSubscriptionData,
     SubscriptionGroupConfig,
     SubscriptionGroupTable,
 )
-from remoting.protocol.bodies.offsets import ConsumerOffsetTable, DelayOffsetTable
+from remoting.protocol.bodies.offsets import ConsumerOffsetTable
 from remoting.protocol.bodies.topic import TopicConfig, TopicConfigTable
 from tests.broker.meta.support import DIRECTORY, MetadataDir, options
 from tests.support.golden_store import VERSIONS, unpack
 from tests.support.memory_files import MemoryFiles
+
+# A broker writes messageRequestMode.json with the first mode only.
+NAMES = (TOPICS, GROUPS, CONSUMER_OFFSETS, DELAY_OFFSETS)
 
 
 class PowerLoss(Exception):
@@ -50,7 +48,9 @@ def with_files(**files: str) -> MemoryFiles:
 
 
 def exported(metadata: Metadata) -> dict[str, bytes]:
-    return json_files(metadata.topics, metadata.groups, metadata.consumer_offsets, metadata.delay_offsets)
+    return json_files(
+        metadata.topics, metadata.groups, metadata.consumer_offsets, metadata.delay_offsets, metadata.request_modes
+    )
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -125,6 +125,11 @@ def test_every_field_survives_import_restart_and_export() -> None:
             "offsetTable": {"T@g": {"0": 5}, "%RETRY%g@g": {"0": 1}},
         },
         "delayOffset.json": {"dataVersion": version, "offsetTable": {"1": 100, "18": 7}},
+        "messageRequestMode.json": {
+            "messageRequestModeMap": {
+                "T": {"g": {"consumerGroup": "g", "mode": "POP", "popShareQueueNum": -1, "topic": "T"}}
+            }
+        },
     }
     fs = MemoryFiles()
     for name, content in files.items():
@@ -146,6 +151,7 @@ def test_every_field_survives_import_restart_and_export() -> None:
     assert b'"retryMaxTimes":3' in after["subscriptionGroup.json"]
     assert json.loads(after["subscriptionGroup.json"]) == files["subscriptionGroup.json"]
     assert json.loads(after["topics.json"]) == files["topics.json"]
+    assert json.loads(after["messageRequestMode.json"]) == files["messageRequestMode.json"]
     assert after["delayOffset.json"].decode().endswith('"offsetTable":{1:100,18:7\n\t}\n}')
     assert '"groupTopicMap":{\n\t\t"g":["T","%RETRY%g"]\n\t}' in after["consumerOffset.json"].decode()
 
@@ -297,7 +303,7 @@ def test_the_look_of_the_files_survives_a_compaction() -> None:
         ("consumerOrderInfo.json", '{"table":{"T@g":{0:{}}}}', "consumerOrderInfo.json is not imported"),
         ("topicQueueMapping.json", '{"topicQueueMappingInfoMap":{"T":{}}}', "static topics"),
         ("lmqConsumerOffset.json", '{"offsetTable":{"%LMQ%a@g":1}}', "light message queues"),
-        ("messageRequestMode.json", '{"messageRequestModeMap":{"T":{}}}', "pop mode"),
+        ("messageRequestMode.json", '{"messageRequestModeMap":{"T":{"g":{"mode":"POP"}}}}', "1 groups.*by pop.*g, "),
         ("subscriptionGroup.json", '{"forbiddenTable":{"g":{"T":1}}}', "has no effect"),
         ("topics.json", '{"topicConfigTable":{"T":{"attributes":{"queue.type":"BatchCQ"}}}}', "topic T: queue.type=Ba"),
         ("topics.json", '{"topicConfigTable":{"T":{"attributes":{"lite.x":"1"}}}}', "topic T: lite.x=1 is kept"),
@@ -316,70 +322,6 @@ def test_messages_that_wait_for_what_is_not_there_are_told(topic: str) -> None:
     fs.mkdirs(f"/store/consumequeue/{topic}/0")
     (warning,) = MetadataDir(fs=fs).report.warnings
     assert f"that wait in {topic} are kept, but this version does not deliver them" in warning
-
-
-NAMES_OF = st.text('abcXYZ019_-%|é\U0001f600"\\\n', min_size=1, max_size=12)
-COUNTS = st.integers(0, 1 << 40)
-TABLES = st.fixed_dictionaries(
-    {
-        "topics": st.dictionaries(
-            NAMES_OF,
-            st.builds(
-                TopicConfig,
-                read_queue_nums=st.integers(0, 65536),
-                perm=st.integers(0, 7),
-                order=st.booleans(),
-                attributes=st.dictionaries(NAMES_OF, NAMES_OF, max_size=2),
-            ),
-            max_size=5,
-        ),
-        "groups": st.dictionaries(
-            NAMES_OF,
-            st.builds(
-                SubscriptionGroupConfig,
-                consume_enable=st.booleans(),
-                retry_max_times=st.integers(-1, 99),
-                group_retry_policy=st.builds(
-                    GroupRetryPolicy,
-                    st.sampled_from(["EXPONENTIAL", "CUSTOMIZED"]),
-                    st.none() | st.builds(ExponentialRetryPolicy, COUNTS, COUNTS, COUNTS),
-                    st.none() | st.builds(CustomizedRetryPolicy, st.lists(COUNTS, max_size=3)),
-                ),
-                subscription_data_set=st.none() | st.lists(st.builds(SimpleSubscriptionData, NAMES_OF), max_size=2),
-            ),
-            max_size=5,
-        ),
-        "offsets": st.dictionaries(
-            st.tuples(NAMES_OF, NAMES_OF),
-            st.dictionaries(st.integers(0, 1 << 31 - 1), COUNTS, min_size=1, max_size=4),
-            max_size=5,
-        ),
-        "delays": st.dictionaries(st.integers(1, 18), COUNTS, max_size=3),
-    }
-)
-
-
-@given(TABLES)
-def test_any_tables_survive_export_and_import(tables: dict[str, Any]) -> None:
-    meta = MetadataDir()
-    for name, topic in tables["topics"].items():
-        meta.topics.put(replace(topic, topic_name=name))
-    for name, group in tables["groups"].items():
-        meta.groups.put(replace(group, group_name=name))
-    for (topic_name, group_name), queues in tables["offsets"].items():
-        for queue_id, offset in queues.items():
-            meta.offsets.commit(group_name, topic_name, queue_id, offset)
-    meta.offsets.append_changed(meta.offsets.take_changed())
-    meta.metadata.delay_offsets.put(DelayOffsetTable(tables["delays"]))
-    other = MemoryFiles()
-    for name, data in exported(meta.metadata).items():
-        other.overwrite(f"{DIRECTORY}/{name}", data)
-    there = MetadataDir(fs=other)
-    assert there.topics.all() == meta.topics.all()
-    assert there.groups.all() == meta.groups.all()
-    assert there.offsets.table() == meta.offsets.table()
-    assert there.metadata.delay_offsets.table.offset_table == tables["delays"]
-    assert exported(there.metadata)["consumerOffset.json"] == exported(meta.metadata)["consumerOffset.json"]
 
 
 def test_negative_offsets_of_a_java_broker_mean_nothing() -> None:

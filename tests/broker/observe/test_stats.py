@@ -1,23 +1,33 @@
 """Counters over time; the clock is moved by hand."""
 
+from collections.abc import Collection
 from datetime import date, timedelta
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.observe.meter import Meter, Window
-from broker.observe.stats import BrokerStats
+from broker.observe.rows import SLICE
+from broker.observe.stats import GET_FROM_DISK, SEND_BACK, BrokerStats
+from remoting.protocol.bodies.stats import BrokerStatsItem
 from tests.support.clock import ManualClock
 
 START_MS = 1_700_000_000_000
 
 
+def sample_rows(stats: BrokerStats, gone: Collection[str] = ()) -> int:
+    """Returns in how many turns of the loop."""
+    return 1 + len(list(stats.sample_rows(lambda topic: topic not in gone, lambda group: group not in gone)))
+
+
 def run_for(stats: BrokerStats, clock: ManualClock, seconds: int, puts_a_second: int = 0) -> None:
-    for _ in range(seconds):
+    for second in range(1, seconds + 1):
         for _ in range(puts_a_second):
             stats.put("T", 1, 100)
         clock.advance(1000)
         stats.sample()
+        if second % 10 == 0:
+            sample_rows(stats)
 
 
 def test_nothing_counted_does_not_exist() -> None:
@@ -133,3 +143,113 @@ def test_a_meter_keeps_a_bounded_number_of_samples() -> None:
         meter.nums += 1
         meter.sample(START_MS + second * 1000)
     assert all(len(window._samples) <= 26 for window in meter._windows)
+
+
+def test_rare_counters_by_topic_and_group() -> None:
+    stats = BrokerStats(ManualClock())
+    stats.count(GET_FROM_DISK, "g", "T", 5, 500)
+    stats.count(GET_FROM_DISK, "h", "T", 1, 100)
+    stats.count(SEND_BACK, "g", "T", 2, 0)
+    seen = {
+        name: data.stats_day.sum
+        for name, key in (
+            ("GROUP_GET_FROM_DISK_NUMS", "T@g"),
+            ("GROUP_GET_FROM_DISK_SIZE", "T@g"),
+            ("BROKER_GET_FROM_DISK_NUMS", "DefaultCluster"),
+            ("SNDBCK_PUT_NUMS", "T@g"),
+        )
+        if (data := stats.view(name, key)) is not None
+    }
+    assert list(seen.values()) == [5, 500, 6, 2]
+    assert stats.view("SNDBCK_PUT_NUMS", "T@h") is None
+
+
+def test_idle_rows_of_what_is_gone_vanish() -> None:
+    stats = BrokerStats(ManualClock())
+    stats.put("T", 1, 1)
+    stats.put("U", 1, 1)
+    for group in "gh":
+        stats.get(group, "T", 1, 1)
+        stats.get(group, "U", 1, 1)
+        stats.count(SEND_BACK, group, "U", 1, 0)
+    gone = ("T", "h")
+    sample_rows(stats, gone)
+    assert stats.view("TOPIC_PUT_NUMS", "T") is not None  # it was used since the last sampling
+    stats.get("h", "U", 1, 1)
+    sample_rows(stats, gone)
+    rows = (
+        ("TOPIC_PUT_NUMS", ("T", "U")),
+        *((f"{name}_NUMS", ("T@g", "U@g", "U@h")) for name in ("GROUP_GET", SEND_BACK)),
+    )
+    left = [(name, key) for name, keys in rows for key in keys if stats.view(name, key) is not None]
+    assert left == [
+        ("TOPIC_PUT_NUMS", "U"), ("GROUP_GET_NUMS", "U@g"), ("GROUP_GET_NUMS", "U@h"), ("SNDBCK_PUT_NUMS", "U@g"),
+    ]  # fmt: skip
+    sample_rows(stats, gone)
+    assert stats.view("GROUP_GET_NUMS", "U@h") is None
+
+
+def test_many_rows_are_sampled_in_many_turns() -> None:
+    stats = BrokerStats(ManualClock())
+    for number in range(2 * SLICE):
+        stats.put(f"T{number}", 1, 1)
+        stats.get("g", f"T{number}", 1, 1)
+    assert sample_rows(stats) == 5
+
+
+def test_rows_may_come_and_go_between_two_turns_of_a_sampling() -> None:
+    stats = BrokerStats(ManualClock())
+    for number in range(SLICE + 1):
+        stats.get("g", f"T{number}", 1, 1)
+    steps = stats.sample_rows(lambda topic: True, lambda group: True)
+    next(steps)
+    stats.drop_group("g")
+    stats.get("g", "new", 1, 1)
+    assert list(steps) == []
+    assert stats.view("GROUP_GET_NUMS", "new@g") is not None
+
+
+SPANS = {"stats_minute": (60, 10), "stats_hour": (3600, 600), "stats_day": (86_400, 3600)}
+events = st.tuples(st.sampled_from(["put", "get", "disk", "back", "drop topic", "drop group"]), st.integers(1, 9))
+idle = st.tuples(st.just("wait"), st.sampled_from([1, 7, 10, 55, 600, 3600, 40_000]))
+
+
+@given(st.lists(events | idle, max_size=40))
+def test_counters_agree_with_a_list_of_all_events(steps: list[tuple[str, int]]) -> None:
+    """A sum is that of the span, or of up to a step (and the time between two samplings) more before it."""
+    clock = ManualClock()
+    stats = BrokerStats(clock)
+    history: dict[str, list[tuple[int, int]]] = {}
+    second = 0
+    for what, number in steps:
+        if what == "wait":
+            for _ in range(number):
+                second += 1
+                clock.advance(1000)
+                if second % 10 == 0:
+                    sample_rows(stats)
+        elif what == "drop topic":
+            stats.drop_topic("T")
+            history = {}
+        elif what == "drop group":
+            stats.drop_group("g")
+            history = {name: all_of for name, all_of in history.items() if name == "TOPIC_PUT"}
+        else:
+            name = {"put": "TOPIC_PUT", "get": "GROUP_GET", "disk": GET_FROM_DISK, "back": SEND_BACK}[what]
+            if what == "put":
+                stats.put("T", number, number * 10)
+            elif what == "get":
+                stats.get("g", "T", number, number * 10)
+            else:
+                stats.count(name, "g", "T", number, number * 10)
+            history.setdefault(name, []).append((second, number))
+    for name in ("TOPIC_PUT", "GROUP_GET", GET_FROM_DISK, SEND_BACK):
+        data = stats.view(f"{name}_NUMS", "T" if name == "TOPIC_PUT" else "T@g")
+        assert (data is not None) == (name in history)
+        for member, (span, step) in SPANS.items() if data else ():
+            item: BrokerStatsItem = getattr(data, member)
+            least = sum(number for at, number in history[name] if at > second - span)
+            most = sum(number for at, number in history[name] if at > second - span - step - 10)
+            assert least <= item.sum <= most
+            assert item.sum == 0 or item.sum / span <= item.tps <= item.sum / step
+            assert item.sum == 0 or item.avgpt >= 1

@@ -24,7 +24,10 @@ CHANGE = (ResponseCode.SYSTEM_ERROR, "Can't modify topic or subscription group f
         (Command(RequestCode.CONSUMER_SEND_MSG_BACK, {}), TO_SLAVE),
         (Command(RequestCode.END_TRANSACTION, {}), (ResponseCode.SLAVE_NOT_AVAILABLE, "end transaction is forbidden")),
         (Command(RequestCode.UPDATE_AND_CREATE_TOPIC, {"topic": "t"}), CHANGE),
+        (Command(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, {}), CHANGE),
         (Command(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}), CHANGE),
+        (Command(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, {}), CHANGE),
+        (Command(RequestCode.SET_MESSAGE_REQUEST_MODE, {}), CHANGE),
         (Command(RequestCode.DELETE_SUBSCRIPTIONGROUP, {"groupName": "g"}), CHANGE),
     ],
 )

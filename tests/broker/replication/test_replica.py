@@ -12,7 +12,9 @@ from broker.store.store import QUEUES, MessageStore
 from mqcommon.errors import DiskFull, ProtocolError, StoreCorrupt
 from mqcommon.message.flags import COMPRESSED
 from mqcommon.message.layout import BLANK_MAGIC, SIZE_MAGIC
+from mqcommon.names import SCHEDULE_TOPIC
 from tests.broker.store.support import BORN_HOST, SMALL, bodies, new_store, open_store, put, put_batch
+from tests.support.clock import ManualClock
 from tests.support.memory_files import MemoryFiles
 
 BORN_HOST_V6 = bytes(range(16)) + BORN_HOST[4:]
@@ -21,8 +23,10 @@ LONG_TOPIC = "L" * 130
 
 def master(random: Random, count: int = 120) -> MessageStore:
     """A store with all kinds of messages."""
-    store = open_store(MemoryFiles())
+    clock = ManualClock()
+    store = open_store(MemoryFiles(), clock)
     for number in range(count):
+        clock.advance(random.randrange(3))
         topic = random.choice(["A", "B", LONG_TOPIC])
         kind = random.random()
         body = b"%d:" % number + bytes(random.randrange(300))
@@ -37,6 +41,11 @@ def master(random: Random, count: int = 120) -> MessageStore:
             burst(store, topic, random)
         elif kind < 0.33:
             store.delete_topic(topic)
+        elif kind < 0.37:
+            # delayed messages, alike but for the time when they are due
+            for _ in range(random.randrange(1, 20)):
+                clock.advance(random.randrange(3))
+                put(store, SCHEDULE_TOPIC, 2, b"later", b"DELAY\x013\x02TAGS\x01one\x02")
         else:
             properties = random.choice([b"", b"TAGS\x01one\x02", b"KEYS\x01k\x02TAGS\x01two"])
             put(store, topic, random.randrange(3), body, properties)

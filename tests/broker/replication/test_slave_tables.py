@@ -5,7 +5,8 @@ import struct
 import pytest
 
 from remoting.protocol.bodies import decode_body
-from remoting.protocol.bodies.slave_tables import MessageRequestModes, TimerMetrics
+from remoting.protocol.bodies.assignment import MessageRequestModes
+from remoting.protocol.bodies.slave_tables import TimerMetrics
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import CBOR, JSON
 from tests.broker.handlers.support import Desk

@@ -12,6 +12,7 @@ from broker.replication.watch_metadata import MAX_HOLD_MS, MetadataWatch
 from mqcommon.errors import RequestRefused
 from remoting.net.steps import finish
 from remoting.protocol.bodies import Dialect, decode_body, encode_body
+from remoting.protocol.bodies.assignment import MessageRequestMode
 from remoting.protocol.bodies.data_version import DataVersion
 from remoting.protocol.bodies.group import SubscriptionGroupConfig
 from remoting.protocol.bodies.metadata_versions import MetadataVersions
@@ -29,7 +30,7 @@ from tests.support.caller import Caller
 def watch_of(metadata: Metadata) -> MetadataWatch:
     """As a broker wires it."""
     watch = MetadataWatch(metadata)
-    for table in (metadata.topics, metadata.groups, metadata.delay_offsets):
+    for table in (metadata.topics, metadata.groups, metadata.delay_offsets, metadata.request_modes):
         table.on_change.append(watch.changed)
     return watch
 
@@ -73,8 +74,9 @@ async def test_who_knows_nothing_is_told_at_once() -> None:
         lambda meta: meta.topics.put(TopicConfig("T")),
         lambda meta: meta.groups.put(SubscriptionGroupConfig("g")),
         lambda meta: meta.metadata.delay_offsets.put(DelayOffsetTable({1: 1}, DataVersion(0, 1, 1))),
+        lambda meta: meta.metadata.request_modes.put(MessageRequestMode("g", "T")),
     ],
-    ids=["topic", "group", "delay offset"],
+    ids=["topic", "group", "delay offset", "mode of consumption"],
 )
 async def test_a_change_answers_at_once(change: Callable[[MetadataDir], None]) -> None:
     watching = Watching()

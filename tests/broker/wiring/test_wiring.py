@@ -1,12 +1,18 @@
 """The parts of a whole broker: their order at the start, at the stop, and after a start that failed."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from broker import broker as broker_module
+from broker.delivery.hold import HeldPulls
+from broker.meta.clients import Clients
 from broker.part import Part
-from broker.wiring.wiring import Wiring, wire
+from broker.replication.role import RoleMachine
+from broker.wiring.wiring import Wiring, wire, wire_resets
+from remoting.protocol.bodies.heartbeat import ConsumerData, HeartbeatData
+from tests.broker.meta.support import MetadataDir
 from tests.broker.running import running, send_request
 
 
@@ -63,3 +69,15 @@ async def test_after_a_start_that_failed_all_parts_are_closed(
             pass
     assert names(events, "stop") == []
     assert "Persister" in names(events, "close") and "ClientPort" in names(events, "close")
+
+
+def test_a_broker_that_is_no_longer_the_master_forgets_pending_resets() -> None:
+    meta, clients, role = MetadataDir(), Clients(), RoleMachine(0)
+    channel: Any = object()  # only a key here
+    clients.consume(channel, HeartbeatData("c"), ConsumerData("g"), "JAVA", 479, 0)
+    core: Any = SimpleNamespace(metadata=meta.metadata, clients=clients, role=role)
+    resets = wire_resets(core, HeldPulls())
+    resets.set("g", "T", 0, 7)
+    assert resets.pending
+    role.demoted(1)
+    assert not resets.pending

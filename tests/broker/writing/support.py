@@ -3,7 +3,9 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
+from broker.delivery.retry.resent import Resent
 from broker.handlers.send import SendHandlers
+from broker.meta.groups import Groups
 from broker.meta.topics import Topics
 from broker.observe.stats import BrokerStats
 from broker.options import BrokerOptions
@@ -37,6 +39,7 @@ def make_sends(
     max_waiting: int = 100,
     turned: Callable[[], None] = lambda: None,
     interceptors: tuple[Interceptor, ...] = (),
+    resent: Resent | None = None,
 ) -> Sends:
     stats = stats or BrokerStats(clock)
     durability = Durability(
@@ -51,5 +54,8 @@ def make_sends(
         store, durability, stats, properties,
         store_host_is_v6=False, max_message_bytes=options.max_message_size, interceptors=interceptors,
     )  # fmt: skip
-    handlers = SendHandlers(writer, durability, topics, stats.put_times, options, HOST, Stepper(), turned)
+    handlers = SendHandlers(
+        writer, durability, topics, stats.put_times, options, HOST, Stepper(), turned,
+        resent or Resent(Groups(topics._journal, clock, options), topics, lambda group: False),
+    )  # fmt: skip
     return Sends(writer, durability, handlers)

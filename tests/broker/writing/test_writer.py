@@ -100,7 +100,7 @@ def test_who_waits_for_slaves_is_told_when_this_broker_is_no_master_any_more() -
     desk.store.close()
 
 
-def test_interceptors_change_a_message_or_refuse_it_in_their_order() -> None:
+def test_interceptors_change_a_delayed_message_or_refuse_it_in_their_order() -> None:
     def elsewhere(message: Incoming) -> Incoming:
         if message.properties.startswith(b"DELAY"):
             message.topic, message.queue_id, message.properties = "later", 2, b"REAL\x01t\x02"
@@ -113,9 +113,40 @@ def test_interceptors_change_a_message_or_refuse_it_in_their_order() -> None:
         return message
 
     desk = Desk(elsewhere, shouting)
-    assert desk.record(desk.put(b"a")).body == b"At"
+    assert desk.record(desk.put(b"a")).body == b"a"  # a plain message is not looked at
     delayed = desk.record(desk.put(b"b", b"DELAY\x013\x02"))
     assert (delayed.topic, delayed.queue_id, delayed.body) == ("later", 2, b"Blater")
     with pytest.raises(RequestRefused):
-        desk.put(b"no")
+        desk.put(b"no", b"DELAY\x013\x02")
+    assert desk.record(desk.put(b"no", b"DELAY\x010\x02")).topic == "t"
+    desk.store.close()
+
+
+@pytest.mark.parametrize("level", [b"x", b"3s", b"1.5"])
+def test_a_level_that_is_no_number_is_refused(desk: Desk, level: bytes) -> None:
+    with pytest.raises(RequestRefused, match="not the number of a delay level"):
+        desk.put(properties=b"DELAY\x01%s\x02" % level)
+
+
+def test_a_batch_has_no_delay() -> None:
+    desk = Desk(lambda message: message)
+    with pytest.raises(RequestRefused, match="one by one"):
+        desk.writer.stamped([(0, b"a", b""), (0, b"b", b"DELAY\x012\x02")])
+    with pytest.raises(RequestRefused, match="one by one"):
+        desk.writer.put_batch(BatchFields("t", 0, 0, 1, HOST, 0), [(0, b"a", b"")], b"DELAY\x012\x02")
+    assert desk.store.log.end == 0
+    desk.store.close()
+
+
+def test_what_was_stored_before_is_stored_again_although_it_would_be_refused_today() -> None:
+    desk = Desk(
+        broker_role="SYNC_MASTER", in_sync_replicas=2, total_replicas=2, min_in_sync_replicas=2, max_message_size=100
+    )
+    message = Incoming("t", 1, b"x" * 500, b"UNIQ_KEY\x01K\x02", 0, 0, 1, HOST, 3)
+    record = desk.record(desk.writer.put_again(message))
+    assert (record.topic, record.queue_id, record.reconsume_times) == ("t", 1, 3)
+    assert find_property(record.properties, b"UNIQ_KEY") == b"K"
+    desk.writer.refuse(14, "not the master")
+    with pytest.raises(RequestRefused, match="not the master"):
+        desk.writer.put_again(message)
     desk.store.close()

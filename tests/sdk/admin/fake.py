@@ -8,7 +8,7 @@ from typing import Any
 
 from click.testing import CliRunner, Result
 
-from mqcommon.errors import RouteNotFound, SkylarkError
+from mqcommon.errors import BrokerError, RouteNotFound, SkylarkError
 from mqcommon.message.queue import MessageQueue
 from remoting.protocol.bodies.cluster import ClusterInfo
 from remoting.protocol.bodies.connections import ConsumerConnection, ProducerConnection
@@ -19,10 +19,11 @@ from remoting.protocol.bodies.group import SubscriptionGroupConfig, Subscription
 from remoting.protocol.bodies.ha import HARuntimeInfo
 from remoting.protocol.bodies.route import BrokerData, QueueData, TopicRouteData
 from remoting.protocol.bodies.running_info import ConsumerRunningInfo
-from remoting.protocol.bodies.stats import ConsumeStats
+from remoting.protocol.bodies.stats import BrokerStatsData, ConsumeStats, QueueTimeSpan
 from remoting.protocol.bodies.topic import TopicConfig, TopicConfigTable, TopicStatsTable
 from sdk.admin.cli import mqadmin
 from sdk.admin.session import Settings
+from tests.sdk.admin.fake_offsets import FakeOffsets
 
 NAMESRV = "127.0.0.1:29877"
 MASTER = "127.0.0.1:30921"
@@ -48,9 +49,12 @@ class World:
     consumers: dict[str, ConsumerConnection] = field(default_factory=dict)
     producers: dict[str, ProducerConnection] = field(default_factory=dict)
     running: dict[str, ConsumerRunningInfo] = field(default_factory=dict)
+    offsets: dict[MessageQueue, int] = field(default_factory=dict)
+    spans: list[QueueTimeSpan] = field(default_factory=list)
     infos: dict[str, dict[str, str]] = field(default_factory=dict)
     ha_statuses: dict[str, HARuntimeInfo] = field(default_factory=dict)
     configs: dict[str, dict[str, str]] = field(default_factory=dict)
+    counters: dict[tuple[str, str], BrokerStatsData] = field(default_factory=dict)
     kv: dict[tuple[str, str], str] = field(default_factory=dict)
     messages: list[Any] = field(default_factory=list)
     entries: dict[str, ConsumeQueueEntries] = field(default_factory=dict)
@@ -72,7 +76,7 @@ class World:
         return [call[1:] for call in self.calls if call[0] == method]
 
 
-class FakeAdmin:
+class FakeAdmin(FakeOffsets):
     """Answers from the World; each method as in `sdk.admin.client.Admin`."""
 
     def __init__(self, world: World, settings: Settings) -> None:
@@ -92,6 +96,21 @@ class FakeAdmin:
 
     async def create_topic(self, addr: str, config: TopicConfig) -> None:
         self.world.asked("create_topic", addr, config)
+
+    async def create_topics(self, addr: str, configs: Sequence[TopicConfig]) -> None:
+        self.world.asked("create_topics", addr, list(configs))
+
+    async def create_groups(self, addr: str, configs: Sequence[SubscriptionGroupConfig]) -> None:
+        self.world.asked("create_groups", addr, list(configs))
+
+    async def set_consume_mode(self, addr: str, *arguments: Any) -> None:
+        self.world.asked("set_consume_mode", addr, *arguments)
+
+    async def broker_stats(self, addr: str, name: str, key: str) -> BrokerStatsData:
+        self.world.asked("broker_stats", addr, name, key)
+        if (name, key) not in self.world.counters:
+            raise BrokerError(1, f"The stats <{name}> <{key}> not exist", addr)
+        return self.world.counters[name, key]
 
     async def delete_topic_in_broker(self, addr: str, topic: str) -> None:
         self.world.asked("delete_topic_in_broker", addr, topic)

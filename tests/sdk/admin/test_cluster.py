@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from broker.broker import Broker
 from broker.options import BrokerOptions
-from sdk import Admin, Message, Producer
+from sdk import Admin, Message, Producer, PullConsumer, PullStatus
 from sdk.admin.cli import mqadmin
 from tests.namesrv.peer import serve
 
@@ -214,3 +214,78 @@ async def test_write_permission(cluster: Cluster) -> None:
     unknown = await cluster.run("wipeWritePerm", "-b", "nobody")
     assert unknown.exit_code == 0
     assert "no topic of broker nobody was changed" in unknown.stderr
+
+
+async def test_offsets_of_a_group_without_consumers(cluster: Cluster) -> None:
+    await cluster.topic("t", "-r", "1", "-w", "1")
+    async with Producer(cluster.namesrv) as producer:
+        for _ in range(3):
+            await producer.send(Message("t", b"x"))
+    async with PullConsumer(cluster.namesrv, group="g", heartbeat=False) as consumer:
+        (mq,) = await consumer.message_queues("t")
+        await consumer.commit_offset(mq, 1)
+
+        async def moved(*arguments: str) -> int | None:
+            await cluster.text(*arguments)
+            return await consumer.committed_offset(mq)
+
+        group = ("-g", "g", "-t", "t")
+        assert await moved("skipAccumulatedMessage", *group) == 3
+        assert await moved("resetOffsetByTime", *group, "-s", "0") == 0
+        assert await moved("resetOffsetByTime", *group, "-b", cluster.broker, "-q", "0", "-o", "2") == 2
+        assert await moved("resetOffsetByTime", *group, "-s", "-1", "-f", "false") == 2
+        assert await moved("resetOffsetByTimeOld", *group, "-s", "0") == 0
+        assert await moved("resetOffsetByTimeOld", *group, "-s", "-1") == 3
+        assert await moved("resetOffsetByTimeOld", *group, "-s", "now", "-f", "false") == 3
+        await consumer.commit_offset(mq, 1)
+    await cluster.text("updateSubGroup", "-b", cluster.broker, "-g", "h")
+    assert "clone group offset success" in await cluster.text("cloneGroupOffset", "-s", "g", "-d", "h", "-t", "t")
+    for group_name in ("g", "h"):
+        progress = await cluster.json("consumerProgress", "-g", group_name, "-t", "t", "-l")
+        assert [row["consumerOffset"] for row in progress["queues"]] == [1]
+        assert progress["queues"][0]["lagMs"] is not None
+    rows = (await cluster.json("brokerConsumeStats", "-b", cluster.broker, "-l", "1"))["queues"]
+    assert sorted((row["group"], row["diff"]) for row in rows) == [("g", 2), ("h", 2)]
+    [config] = (await cluster.json("getConsumerConfig", "-g", "h"))["configs"]
+    assert (config["brokerName"], config["config"]["groupName"]) == ("broker-a", "h")
+
+
+async def test_offsets_of_a_running_consumer(cluster: Cluster) -> None:
+    await cluster.topic("t", "-r", "1", "-w", "1")
+    async with Producer(cluster.namesrv) as producer, PullConsumer(cluster.namesrv, group="g") as consumer:
+        for _ in range(3):
+            await producer.send(Message("t", b"x"))
+        (mq,) = await consumer.message_queues("t")
+        await consumer.pull(mq, 0)
+        await cluster.until_it_works("consumerConnection", "-g", "g")
+        await consumer.commit_offset(mq, 3)
+        assert [row["offset"] for row in await cluster.json("getConsumerStatus", "-g", "g", "-t", "t")] == [3]
+        status = await cluster.json("consumerStatus", "-g", "g")
+        assert [one["subscriptions"][0]["topic"] for one in status["consumers"]] == ["t"]
+        producers = await cluster.json("producer", "-b", cluster.broker)
+        assert sum(map(len, producers.values())) == 1
+        await cluster.text("resetOffsetByTime", "-g", "g", "-t", "t", "-s", "0")
+        await consumer.commit_offset(mq, 3)
+        assert await consumer.committed_offset(mq) == 0
+        moved = await consumer.pull(mq, 3)
+        assert (moved.status, moved.next_offset) == (PullStatus.OFFSET_ILLEGAL, 0)
+        assert len((await consumer.pull(mq, 0)).messages) == 3
+
+
+async def test_mistakes_about_offsets(cluster: Cluster) -> None:
+    await cluster.topic("t")
+    await cluster.text("updateSubGroup", "-b", cluster.broker, "-g", "g")
+    for arguments, words in (
+        (["resetOffsetByTime", "-g", "nobody", "-t", "t", "-s", "0"], "code 26"),
+        (["skipAccumulatedMessage", "-g", "g", "-t", "nowhere"], "no NameServer knows topic nowhere"),
+        (["cloneGroupOffset", "-s", "g", "-d", "nobody", "-t", "t"], "code 26"),
+        (["cloneGroupOffset", "-s", "nobody", "-d", "g", "-t", "t"], "code 26"),
+        (["getConsumerStatus", "-g", "g", "-t", "t"], "No Any Consumer online"),
+        (["consumerStatus", "-g", "g"], "code 206"),
+        (["getConsumerConfig", "-g", "nobody"], "no broker knows group nobody"),
+        (["resetOffsetByTime", "-g", "g g", "-t", "t", "-s", "0"], "g g"),
+    ):
+        result = await cluster.run(*arguments)
+        assert result.exit_code == 1, arguments
+        assert words in result.stderr, result.stderr
+        assert result.stderr.count("\n") == 1, result.stderr

@@ -53,3 +53,18 @@ async def test_each_round_is_a_line_of_json(
 ) -> None:
     await in_rounds(session("json"), 1, Looks([1], [2, 3]), lines)
     assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == [[1], [2, 3]]
+
+
+async def test_a_watched_terminal_is_cleared(
+    capsys: pytest.CaptureFixture[str], autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cleared: list[str] = []
+    monkeypatch.setattr("click.clear", lambda: cleared.append(capsys.readouterr().out))
+    await in_rounds(session("table"), 1, Looks([1], [2]), lines, clears=True)
+    assert cleared == []
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    capsys.readouterr()
+    await in_rounds(session("table"), 1, Looks([1], [2]), lines, clears=True)
+    assert cleared == ["", "line 1\n"]
+    await in_rounds(session("json"), 1, Looks([1], [2]), lines, clears=True)
+    assert len(cleared) == 2

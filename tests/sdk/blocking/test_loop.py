@@ -139,12 +139,12 @@ def test_an_interrupt_cancels_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
     loop.open()
     real = trio.from_thread.run
 
-    def interrupted(function: object, trio_token: trio.lowlevel.TrioToken) -> None:
+    def interrupted(function: object, *args: object, trio_token: trio.lowlevel.TrioToken) -> None:
         started = threading.Event()
 
         async def run() -> None:
             started.set()
-            await function()  # type: ignore[operator]
+            await function(*args)  # type: ignore[operator]
 
         def in_thread() -> None:
             with pytest.raises(SkylarkError):

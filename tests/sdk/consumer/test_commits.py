@@ -1,6 +1,8 @@
 """Offsets are the master's; while it is away they wait here."""
 
 import pytest
+import trio
+import trio.testing
 
 from mqcommon.errors import BrokerError, RouteNotFound
 from sdk.consumer import commits, replicas
@@ -83,3 +85,49 @@ async def test_what_the_master_refuses_when_it_is_back_is_given_up(caplog: pytes
         await brokers.start(0)
         await until(lambda: brokers.consumer._commits.kept(queue()) is None)
         assert "offset 2" in caplog.text and "not exist" in caplog.text
+
+
+async def test_commits_of_one_queue_are_sent_one_after_another() -> None:
+    """A slow one must not arrive after the next."""
+    async with broker_set() as brokers:
+        consumer, master = brokers.consumer, brokers.master
+        await consumer.commit_offset(queue(0), 1)
+        master.on(15, lambda request: None)  # takes them, and does not answer
+        async with trio.open_nursery() as nursery:
+            for offset in (2, 3):
+                nursery.start_soon(consumer.commit_offset, queue(0), offset)
+            nursery.start_soon(consumer.commit_offset, queue(1), 9)
+            asked = await master.wait_asked(15, 3)
+            await trio.testing.wait_all_tasks_blocked(0.01)
+            sent = [int((request.ext or {})["commitOffset"]) for request in master.asked(15)]
+            assert len(asked) == 3 and len({2, 3} & set(sent)) == 1 and 9 in sent
+            nursery.cancel_scope.cancel()
+
+
+async def test_a_forgotten_queue_is_not_committed_any_more() -> None:
+    """Another member has it now, and has committed later offsets."""
+    async with broker_set() as brokers:
+        commits_of = brokers.consumer._commits
+        await brokers.consumer.commit_offset(queue(), 1)
+        brokers.master.stop()
+        await brokers.consumer.commit_offset(queue(), 2)
+        assert commits_of.kept(queue()) == 2
+        commits_of.forget(queue())
+        assert commits_of.kept(queue()) is None
+        await brokers.start(0)
+        await until(lambda: not brokers.consumer._replicas._suspects.addrs)
+        await commits_of.close()
+        assert brokers.master.committed == {("g", "t", 0): 1}
+
+
+async def test_a_commit_on_its_way_is_not_kept_for_a_queue_that_was_forgotten() -> None:
+    async with broker_set() as brokers:
+        commits_of = brokers.consumer._commits
+        await brokers.consumer.commit_offset(queue(), 1)
+        brokers.master.on(15, lambda request: None)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(commits_of.commit, queue(), 2)
+            await brokers.master.wait_asked(15, 2)
+            commits_of.forget(queue())
+            brokers.master.stop()
+        assert commits_of.kept(queue()) is None

@@ -1,4 +1,4 @@
-"""PullConsumer against a NameServer and a broker of ours, in this process, over real sockets."""
+"""Consumers against a NameServer and a broker of ours, in this process, over real sockets."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -9,12 +9,12 @@ from trio.testing import wait_all_tasks_blocked
 
 from broker.broker import Broker
 from broker.options import BrokerOptions
-from mqcommon.errors import BrokerError, RouteNotFound
+from mqcommon.errors import BrokerError, InvalidArgument, RouteNotFound
 from mqcommon.message.message import Message, MessageExt, decode_messages
 from mqcommon.message.queue import MessageQueue
 from remoting.protocol.bodies.connections import Connection
 from remoting.protocol.bodies.topic import TopicConfig
-from sdk import Admin, Producer, PullConsumer, PullStatus, blocking
+from sdk import Admin, Client, ConsumeFrom, ConsumeResult, Producer, PullConsumer, PullStatus, PushConsumer, blocking
 from tests.namesrv.peer import serve
 
 
@@ -33,6 +33,7 @@ async def nameserver(nursery: trio.Nursery, tmp_path: Path) -> AsyncIterator[str
         mapped_file_size_consume_queue=20 * 1000,
         max_hash_slot_num=1000,
         max_index_num=4000,
+        message_delay_level="1s",
     )
     broker = Broker(options)
     addr = await nursery.start(broker.run)
@@ -172,6 +173,57 @@ async def connections(admin: Admin, group: str) -> list[Connection]:
         return []
 
 
+async def test_assigned_queues_are_polled_committed_and_sought(nameserver: str) -> None:
+    async with Producer(nameserver) as producer:
+        await producer.send_many("t", [b"%d" % number for number in range(1000)])
+        queues = await producer.queues("t")
+        async with PullConsumer(nameserver, group="g", consume_from=ConsumeFrom.FIRST_OFFSET) as consumer:
+            consumer.assign(queues)
+            found = await polled(consumer, 700)
+            positions = {mq: consumer.position(mq) for mq in consumer.assignment()}
+            await consumer.commit()
+        async with PullConsumer(nameserver, group="g") as consumer:
+            consumer.assign(queues)
+            rest = await polled(consumer, 1000 - len(found))
+            assert sorted(int(message.body) for message in found + rest) == list(range(1000))
+            assert all(message.queue_offset >= (positions[message.queue] or 0) for message in rest)
+            await consumer.seek_to_begin(queues[0])
+            assert consumer.position(queues[0]) == 0
+            consumer.pause([queues[1]])
+            (again,) = await polled(consumer, 1, most=1)
+            assert (again.queue, again.queue_offset) == (queues[0], 0)
+            await consumer.seek_to_time(queues[0], again.store_timestamp)
+            assert consumer.position(queues[0]) == 0
+            await consumer.seek_to_end(queues[0])
+            consumer.resume(consumer.assignment())
+            late = await producer.send(Message("t", b"late"), queue=queues[0])
+            (message,) = await polled(consumer, 1)
+            assert (message.body, message.queue_offset) == (b"late", late.queue_offset)
+        async with PullConsumer(
+            nameserver,
+            group="late",
+            consume_from=ConsumeFrom.TIMESTAMP,
+            consume_timestamp_ms=message.store_timestamp + 60_000,
+        ) as consumer:
+            consumer.assign(queues)
+            assert await consumer.poll(timeout_ms=50) == []
+            assert consumer.position(queues[0]) == late.queue_offset + 1
+        async with PullConsumer(nameserver, group="new") as consumer:
+            consumer.assign(queues)
+            assert (await polled(consumer, 1))[0].queue_offset == 0, "the first message is still in memory"
+        with pytest.raises(InvalidArgument, match="consume_timestamp_ms"):
+            PullConsumer(nameserver, consume_from=ConsumeFrom.TIMESTAMP)
+
+
+async def polled(consumer: PullConsumer, count: int, *, most: int = 100) -> list[MessageExt]:
+    """At least ``count`` messages."""
+    found: list[MessageExt] = []
+    with trio.fail_after(10):
+        while len(found) < count:
+            found += await consumer.poll(max_count=most)
+    return found
+
+
 async def test_threads(nameserver: str) -> None:
     def work() -> None:
         with blocking.Producer(nameserver) as producer, blocking.PullConsumer(nameserver) as consumer:
@@ -182,5 +234,93 @@ async def test_threads(nameserver: str) -> None:
                 end = consumer.max_offset(mq)
                 found += [message.body for message in consumer.messages(mq, 0, end)]
             assert sorted(found) == [b"a", b"b", b"c", b"d"]
+            queues = consumer.message_queues("t")
+            consumer.assign(queues)
+            for mq in queues:
+                consumer.seek_to_begin(mq)
+            polled: list[bytes] = []
+            while len(polled) < 4:
+                polled += [message.body for message in consumer.poll(max_count=3)]
+            assert sorted(polled) == sorted(found)
+            assert [consumer.position(mq) for mq in queues] == [consumer.max_offset(mq) for mq in queues]
+            consumer.commit()
+            assert [consumer.committed_offset(mq) for mq in consumer.assignment()] == [
+                consumer.max_offset(mq) for mq in queues
+            ]
 
     await trio.to_thread.run_sync(work)
+
+
+async def test_a_namespace_keeps_its_topics_and_groups_apart(nameserver: str) -> None:
+    async with (
+        Client(nameserver, namespace="prod") as client,
+        Producer(client, group="shop") as producer,
+        Producer(nameserver) as outside,
+        PullConsumer(client, group="shop") as consumer,
+        PullConsumer(nameserver, group="prod%shop", heartbeat=False) as whole,
+        Admin(client) as admin,
+    ):
+        (addr,) = await admin.brokers_of_cluster("DefaultCluster")
+        await admin.create_topic(addr, TopicConfig("t", 1, 1))
+        assert (await admin.topic_config(addr, "t")).topic_name == "prod%t"
+        with trio.fail_after(10):
+            while not await known(admin, "t"):
+                pass
+        await outside.send(Message("t", b"outside"))
+        result = await producer.send(Message("t", b"plain"))
+        mq = MessageQueue("t", "broker-a", 0)
+        assert result.queue == mq and await producer.queues("t") == (mq,)
+        for send in (
+            producer.send(Message("t", b"chosen"), queue=mq),
+            producer.send(Message("t", b"selected"), selector=lambda queues, message: queues[0]),
+            producer.send(Message("t", b"keyed", sharding_key="k")),
+        ):
+            assert (await send).queue == mq
+        assert (await producer.send_many("t", [b"bulk", Message("t", b"bulk")]))[1].queue == mq
+        assert await consumer.message_queues("t") == [mq]
+        assert await consumer.max_offset(mq) == 6
+        (first, *_) = (await consumer.pull(mq, 0)).messages
+        assert (first.topic, first.queue, first.body) == ("t", mq, b"plain")
+        consumer.assign([mq])
+        await consumer.seek_to_begin(mq)
+        assert [message.queue for message in await polled(consumer, 6)] == [mq] * 6
+        await consumer.commit()
+        assert await consumer.committed_offset(mq) == 6
+        (raw, *_) = (await whole.pull(mq._replace(topic="prod%t"), 0)).messages
+        assert raw.topic == "prod%t"
+        assert await whole.committed_offset(raw.queue) == 6
+        assert (await admin.query_by_unique_key("t", result.msg_id))[0].topic == "prod%t"
+        assert list((await admin.consume_stats("shop")).offset_table) == [raw.queue]
+        assert await connections(admin, "shop")
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_member_of_a_group_in_a_namespace(nameserver: str, fails: bool) -> None:
+    topic, seen = f"pushed-{fails}".lower(), []
+    done = trio.Event()
+
+    def handle(message: MessageExt) -> ConsumeResult:
+        seen.append((message.topic, message.queue.topic, message.reconsume_times))
+        if fails and message.reconsume_times == 0:
+            return ConsumeResult.LATER
+        done.set()
+        return ConsumeResult.SUCCESS
+
+    async with Client(nameserver, namespace="dev") as client, Producer(client) as producer, Admin(client) as admin:
+        (addr,) = await admin.brokers_of_cluster("DefaultCluster")
+        await admin.create_topic(addr, TopicConfig(topic, 1, 1))
+        with trio.fail_after(10):
+            while not await known(admin, topic):
+                pass
+        await producer.send(Message(topic, b"x"))
+        async with PushConsumer(
+            client, group="pushed", subscriptions={topic: "*"}, handler=handle, consume_from=ConsumeFrom.FIRST_OFFSET
+        ) as consumer:
+            with trio.fail_after(60):
+                await done.wait()
+            assert MessageQueue(topic, "broker-a", 0) in consumer.queues
+            await consumer.pause(topic)
+            await consumer.unsubscribe(topic)
+        groups = await admin.all_groups(addr)
+    assert [each[0] for each in seen] == [topic] * (1 + fails)
+    assert "dev%pushed" in groups.subscription_group_table

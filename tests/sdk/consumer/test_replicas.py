@@ -8,8 +8,7 @@ import trio
 from mqcommon.errors import ConnectFailed
 from remoting.protocol.command import Command
 from sdk import suspects
-from sdk.consumer import pull as pull_module
-from sdk.consumer import replicas
+from sdk.consumer import reader, replicas
 from sdk.consumer.result import PullStatus
 from tests.sdk.consumer.sets import broker_set, until
 from tests.sdk.fakes import FakeBroker, queue, serving
@@ -19,7 +18,7 @@ from tests.sdk.fakes import FakeBroker, queue, serving
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replicas, "PROBE_INTERVAL_S", 0.005)
     monkeypatch.setattr(replicas, "MAX_PAUSE_S", 0.005)
-    monkeypatch.setattr(pull_module, "BEHIND_S", 0.005)
+    monkeypatch.setattr(reader, "BEHIND_S", 0.005)
 
 
 async def test_reads_go_on_at_the_slave_and_come_back(caplog: pytest.LogCaptureFixture) -> None:
@@ -208,7 +207,7 @@ async def test_an_idle_slave_is_not_asked_in_a_rush(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    monkeypatch.setattr(pull_module, "BEHIND_S", 0.05)
+    monkeypatch.setattr(reader, "BEHIND_S", 0.05)
     async with broker_set() as brokers:
         brokers.put(b"a")
         brokers.master.stop()

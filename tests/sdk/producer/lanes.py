@@ -132,7 +132,7 @@ def addr_of(name: str) -> str:
 class Owner:
     """What a producer is to its lanes."""
 
-    group = "g"
+    wire_group = "g"
     accept_weaker = False
 
     def __init__(self, cluster: Cluster, retries: int) -> None:
@@ -184,7 +184,7 @@ async def a_lane(*names: str, queue: MessageQueue | None = None, retries: int = 
         cluster = Cluster(nursery, *names)
         cluster.list_again()
         owner = Owner(cluster, retries)
-        lane = Lane(owner, nursery, "t", queue, True, Turns(Random(0)))
+        lane = Lane(owner, nursery, "t", queue, True, Turns(Random(0)), "t")
         owner.lanes.append(lane)
         nursery.start_soon(lane.run)
         yield Sender(cluster, lane, owner)

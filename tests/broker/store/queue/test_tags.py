@@ -3,7 +3,8 @@
 import pytest
 
 from broker.commands.verify_store import verify
-from broker.store.queue.tags import DELAY_SECONDS, TagCodes
+from broker.store.queue.delay_levels import DEFAULT
+from broker.store.queue.tags import TagCodes
 from mqcommon.message.javahash import java_hash
 from mqcommon.message.record import Record, decode_record, encode_record, topic_field
 from mqcommon.names import SCHEDULE_TOPIC
@@ -58,4 +59,4 @@ def test_a_java_brokers_delay_queues_are_made_anew_and_are_no_damage() -> None:
             fs.remove(path)
     store = open_store(fs, ManualClock(STORED_MS))
     found = [store.queues.get(SCHEDULE_TOPIC, number).entry(0)[2] for number in range(18)]
-    assert found == [STORED_MS + seconds * 1000 for seconds in DELAY_SECONDS]
+    assert found == [STORED_MS + delay_ms for delay_ms in DEFAULT.delays_ms]

@@ -17,7 +17,7 @@ from tests.remoting.protocol.golden import Recorded, recorded
 NEW = ["java_5.3.3", "admin_5.3.3"]
 OLD = ["java_json", "java_rocketmq", "cpp", "broker_namesrv", "admin_4.9.8"]
 #: Codes that no daemon of ours handles yet.
-OTHER_CODES = {36, 41, 42, 222, 317}
+OTHER_CODES = {222, 317}
 
 
 def body_type(each: Recorded) -> Any:

@@ -1,0 +1,194 @@
+"""Messages a second through a `PushConsumer` of sdk.aio and of sdk.blocking; the limit is that of sdk, in trio.
+
+One process consumes what is stored already: 128 bytes, four queues, no-op handlers. The broker has its own process.
+
+    python -m bench.consume_elsewhere [--messages 400000] [--rounds 5] [--json]
+"""
+
+import argparse
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import count
+from typing import Any
+
+import trio
+
+from bench.harness import Row, cluster, in_turn, row, show
+from mqcommon.errors import RouteNotFound
+from mqcommon.message.message import MessageExt
+from remoting.protocol.bodies.topic import TopicConfig
+from sdk import ConsumeFrom, Message, Producer, PushConsumer, aio, blocking
+
+TOPIC = "bench"
+ANSWERS = "answers"
+BODY = b"x" * 128
+QUEUES = 4
+SENDS = 20_000
+SENDERS = 64
+
+
+class Counter:
+    """Counts what its handlers get, from the first message to the last."""
+
+    def __init__(self, messages: int, done: Callable[[], object]) -> None:
+        self._left = messages
+        self._messages = messages
+        self._done = done
+        self._lock = threading.Lock()
+        self._began = 0.0
+        self.rate = 0.0
+
+    def take(self, messages: int) -> None:
+        """So many were handled."""
+        if not self._began:
+            self._began = time.perf_counter()
+        self._left -= messages
+        if not self._left:
+            self.rate = self._messages / (time.perf_counter() - self._began)
+            self._done()
+
+    async def handle(self, message: MessageExt) -> None:
+        """One message, in a loop."""
+        self.take(1)
+
+    async def handle_batch(self, messages: list[MessageExt]) -> None:
+        """Many messages, in a loop."""
+        self.take(len(messages))
+
+    def handle_in_thread(self, message: MessageExt) -> None:
+        """One message, in one of several threads."""
+        with self._lock:
+            self.take(1)
+
+    def handle_batch_in_thread(self, messages: list[MessageExt]) -> None:
+        """Many messages, in one of several threads."""
+        with self._lock:
+            self.take(len(messages))
+
+
+class Bench:
+    """Runs against one cluster; each consumer is a new group."""
+
+    def __init__(self, nameserver: str, broker: str, messages: int) -> None:
+        self._nameserver = nameserver
+        self._messages = messages
+        self._groups = (f"group{number}" for number in count())
+        with blocking.Admin(nameserver) as admin:
+            for topic in (TOPIC, ANSWERS):
+                admin.create_topic(broker, TopicConfig(topic, QUEUES, QUEUES))
+                while not _has_route(admin, topic):
+                    time.sleep(0.02)
+        with blocking.Producer(nameserver) as producer:
+            producer.send_many(TOPIC, [BODY] * messages)
+
+    def _options(self, **handlers: Any) -> dict[str, Any]:
+        return {
+            "group": next(self._groups), "subscriptions": {TOPIC: "*"}, "consume_from": ConsumeFrom.FIRST_OFFSET,
+            "batch_size": 1024, **handlers,
+        }  # fmt: skip
+
+    def in_trio(self, of_batches: bool) -> float:
+        """The limit."""
+
+        async def run() -> float:
+            done = trio.Event()
+            counter = Counter(self._messages, done.set)
+            handlers = {"batch_handler": counter.handle_batch} if of_batches else {"handler": counter.handle}
+            async with PushConsumer(self._nameserver, **self._options(**handlers)):
+                await done.wait()
+            return counter.rate
+
+        return trio.run(run)
+
+    def in_asyncio(self, of_batches: bool) -> float:
+        """Messages a second with handlers in asyncio."""
+
+        async def run() -> float:
+            done = asyncio.Event()
+            counter = Counter(self._messages, done.set)
+            handlers = {"batch_handler": counter.handle_batch} if of_batches else {"handler": counter.handle}
+            async with aio.PushConsumer(self._nameserver, **self._options(**handlers)):
+                await done.wait()
+            return counter.rate
+
+        return asyncio.run(run())
+
+    def in_threads(self, of_batches: bool) -> float:
+        """Messages a second with handlers in threads."""
+        done = threading.Event()
+        counter = Counter(self._messages, done.set)
+        one, many = counter.handle_in_thread, counter.handle_batch_in_thread
+        handlers: dict[str, Any] = {"batch_handler": many} if of_batches else {"handler": one}
+        with blocking.PushConsumer(self._nameserver, **self._options(**handlers)):
+            done.wait()
+        return counter.rate
+
+    def sends_in_asyncio(self) -> float:
+        """Awaited sends a second, 64 at a time."""
+
+        async def run() -> float:
+            async with aio.Producer(self._nameserver) as producer:
+
+                async def send() -> None:
+                    for _ in range(SENDS // SENDERS):
+                        await producer.send(Message(ANSWERS, BODY))
+
+                began = time.perf_counter()
+                await asyncio.gather(*[send() for _ in range(SENDERS)])
+                return SENDS / (time.perf_counter() - began)
+
+        return asyncio.run(run())
+
+    def sends_in_trio(self) -> float:
+        """The limit of `sends_in_asyncio`."""
+
+        async def run() -> float:
+            async with Producer(self._nameserver) as producer:
+
+                async def send() -> None:
+                    for _ in range(SENDS // SENDERS):
+                        await producer.send(Message(ANSWERS, BODY))
+
+                began = time.perf_counter()
+                async with trio.open_nursery() as nursery:
+                    for _ in range(SENDERS):
+                        nursery.start_soon(send)
+                return SENDS / (time.perf_counter() - began)
+
+        return trio.run(run)
+
+
+def _has_route(admin: blocking.Admin, topic: str) -> bool:
+    try:
+        admin.topic_route(topic)
+    except RouteNotFound:
+        return False
+    return True
+
+
+def rows(messages: int, rounds: int) -> Iterator[Row]:
+    """All figures."""
+    with cluster() as at:
+        bench = Bench(at.nameserver, at.broker, messages)
+        for of_batches, name in ((True, "batch handler of 1,024"), (False, "handler of one message")):
+            for where, run in (("sdk.aio", bench.in_asyncio), ("sdk.blocking", bench.in_threads)):
+                ours, limit = in_turn(rounds, partial(run, of_batches), partial(bench.in_trio, of_batches))
+                yield row(f"{where}: {name}, 128 B", "messages/s", ours, limit, messages)
+        ours, limit = in_turn(rounds, bench.sends_in_asyncio, bench.sends_in_trio)
+        yield row(f"sdk.aio: awaited sends, {SENDERS} at a time, 128 B", "messages/s", ours, limit, SENDS)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--messages", type=int, default=400_000)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args()
+    show(rows(args.messages, args.rounds), args.json)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,172 @@
+"""Request 36: a consumer gives back a message that it could not handle.
+
+The broker reads the message at its physical offset, and stores a copy for the group's retry topic (in a delay level) or
+for its dead letter topic. The consumer is answered when the copy is safe, so it may commit the offset of the message.
+Checks, codes and texts are RocketMQ's. A slave refuses the request (replication/refusals.py).
+Neighbours: policy.py, messages.py, resent.py; delivery/delay/ delivers from the levels.
+"""
+
+import logging
+import random
+from collections.abc import Callable
+
+import trio
+
+from broker.delivery.delay.waiting import to_level
+from broker.delivery.retry.messages import given_back
+from broker.delivery.retry.policy import next_level
+from broker.meta.groups import Groups
+from broker.meta.topics import Topics
+from broker.observe.stats import SEND_BACK, BrokerStats
+from broker.options import BrokerOptions
+from broker.part import Part
+from broker.store.store import MessageStore
+from broker.writing.durability import Durability
+from broker.writing.refusals import no_space
+from broker.writing.writer import Writer
+from mqcommon.errors import DiskFull, ProtocolError, RequestRefused
+from mqcommon.message.record import Record, decode_record
+from mqcommon.names import PERM_WRITE, dlq_topic, retry_topic
+from remoting.net.channel import Channel
+from remoting.net.server import Handler
+from remoting.protocol.bodies.group import SubscriptionGroupConfig
+from remoting.protocol.bodies.topic import TopicConfig
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.command import Command
+from remoting.protocol.headers.send_back import ConsumerSendMsgBackRequestHeader
+from remoting.protocol.requests.consuming import CONSUMER_SEND_MSG_BACK
+
+logger = logging.getLogger(__name__)
+
+FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
+
+
+class SendBack(Part):
+    """See the module."""
+
+    # The message may be old.
+    reads_disk = (RequestCode.CONSUMER_SEND_MSG_BACK,)
+
+    def __init__(
+        self,
+        store: MessageStore,
+        writer: Writer,
+        durability: Durability,
+        topics: Topics,
+        groups: Groups,
+        options: BrokerOptions,
+        stats: BrokerStats,
+        turned: Callable[[], None],
+    ) -> None:
+        """``turned`` is called when a message was stored, as that may be outside of a turn."""
+        self._store = store
+        self._writer = writer
+        self._durability = durability
+        self._topics = topics
+        self._groups = groups
+        self._options = options
+        self._stats = stats
+        self._levels = options.delay_levels
+        self._to_level = to_level(self._levels)
+        self._turned = turned
+
+    def handlers(self) -> dict[int, Handler]:
+        return {RequestCode.CONSUMER_SEND_MSG_BACK: self.give_back}
+
+    def give_back(self, channel: Channel, request: Command) -> Command | None:
+        """36. Reads before it changes anything, since it runs again when the message was on disk only."""
+        header = CONSUMER_SEND_MSG_BACK.header(request)
+        group = known_group(self._groups, header.group)
+        if not self._options.broker_permission & PERM_WRITE:
+            raise RequestRefused(
+                ResponseCode.NO_PERMISSION, f"the broker[{self._options.broker_ip1}] sending message is forbidden"
+            )
+        if group.retry_queue_nums <= 0:
+            return request.respond()  # the group wants no second delivery
+        record = self._find(header.offset)
+        self._writer.admit(b"")
+        return self._store_copy(channel, request, header, group, record)
+
+    def _find(self, offset: int) -> Record:
+        raw = self._store.record_at(offset)
+        try:
+            if raw is not None:
+                return decode_record(raw)
+        except ProtocolError as error:
+            logger.error("message at offset %d was given back, and cannot be read: %s", offset, error)
+        raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {offset}")
+
+    def _store_copy(
+        self,
+        channel: Channel,
+        request: Command,
+        header: ConsumerSendMsgBackRequestHeader,
+        group: SubscriptionGroupConfig,
+        record: Record,
+    ) -> Command | None:
+        times = header.max_reconsume_times
+        max_times = group.retry_max_times if times is None or times < 0 else times
+        level = next_level(
+            header.delay_level, record.reconsume_times, max_times, group.group_retry_policy, self._levels
+        )
+        config = self._retry_topic(header, group) if level is not None else made_dlq_topic(self._topics, header.group)
+        message = given_back(record, config.topic_name, random.randrange(max(config.write_queue_nums, 1)), level)
+        put = self._writer.put_again(self._to_level(message))
+        self._stats.count(SEND_BACK, header.group, record.topic, 1, 0)
+        if level is None:
+            logger.warning(
+                "message %d of %s became a dead letter of group %s after %d deliveries",
+                record.queue_offset, record.topic, header.group, record.reconsume_times + 1,
+            )  # fmt: skip
+        response = request.respond()
+        if not self._durability.waits or request.is_oneway:
+            self._turned()
+            return response
+
+        def done(code: int) -> None:
+            if code != ResponseCode.SUCCESS:
+                # The consumer sends the message to the retry topic then, so that one copy at least is safe.
+                response.code = ResponseCode.SYSTEM_ERROR
+                response.remark = f"the message was stored, but not safely in time: code {code}"
+            channel.reply(request, response)
+
+        self._durability.when_safe(put.end, trio.current_time(), done)
+        self._turned()
+        return None
+
+    def _retry_topic(self, header: ConsumerSendMsgBackRequestHeader, group: SubscriptionGroupConfig) -> TopicConfig:
+        name = retry_topic(header.group)
+        unit_flag = 2 if header.unit_mode else 0
+        try:
+            config = self._topics.create_retry_topic(header.group, group.retry_queue_nums, unit_flag)
+        except DiskFull as error:
+            raise no_space(error) from None
+        return writable(config, name)
+
+
+def known_group(groups: Groups, name: str) -> SubscriptionGroupConfig:
+    """The group, created where that is allowed; RequestRefused otherwise."""
+    group = groups.get_or_create(name)
+    if group is None:
+        raise RequestRefused(
+            ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {name} {FAQ.strip()}"
+        )
+    return group
+
+
+def made_dlq_topic(topics: Topics, group: str) -> TopicConfig:
+    """The dead letter topic of the group, created on first need; RequestRefused when that is not possible."""
+    try:
+        config = topics.create_dlq_topic(group)
+    except DiskFull as error:
+        raise no_space(error) from None
+    return writable(config, dlq_topic(group))
+
+
+def writable(config: TopicConfig | None, name: str) -> TopicConfig:
+    """``config`` of the topic ``name``; RequestRefused when there is none, or it takes no messages."""
+    if config is None:
+        raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"topic[{name}] not exist")
+    if not config.perm & PERM_WRITE:
+        raise RequestRefused(ResponseCode.NO_PERMISSION, f"the topic[{name}] sending message is forbidden")
+    return config

@@ -1,0 +1,107 @@
+"""How groups consume topics (401), and which queues a member of a group gets when it asks the broker (400).
+
+Java's consumers with clientRebalance=false ask, every 20 s and after each change of their group. Every broker gives the
+same answer, as long as all members are connected to it. Groups are served by pull; pop is refused.
+Neighbours: delivery/allocation.py (the strategies), meta/request_modes.py, registration/topic_queues.py.
+"""
+
+import logging
+
+import trio
+
+from broker.delivery.allocation import STRATEGIES, allocate
+from broker.meta.clients import Clients
+from broker.meta.request_modes import RequestModes
+from broker.part import Part
+from broker.registration.topic_queues import TopicQueues
+from broker.stored_changes import Durable, refused_when_not_stored
+from mqcommon.errors import RequestRefused
+from mqcommon.message.queue import MessageQueue
+from mqcommon.names import check_group, check_topic, is_retry_topic
+from remoting.net.answers import answer_with
+from remoting.net.channel import Channel
+from remoting.net.client import RemotingClient, open_client
+from remoting.net.server import SlowHandler
+from remoting.protocol.bodies.assignment import (
+    BROADCASTING,
+    POP,
+    PULL,
+    MessageQueueAssignment,
+    QueryAssignmentRequestBody,
+    QueryAssignmentResponseBody,
+)
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.command import Command
+from remoting.protocol.requests.groups import QUERY_ASSIGNMENT, SET_MESSAGE_REQUEST_MODE
+
+logger = logging.getLogger(__name__)
+
+
+class AssignmentHandlers(Part):
+    """See the module."""
+
+    def __init__(self, modes: RequestModes, clients: Clients, queues: TopicQueues, durable: Durable) -> None:
+        self._modes = modes
+        self._clients = clients
+        self._queues = queues
+        self._durable = durable
+        # Made in `run`, before there are requests.
+        self._client: RemotingClient | None = None
+
+    def slow_handlers(self) -> dict[int, SlowHandler]:
+        return {
+            RequestCode.QUERY_ASSIGNMENT: self.assigned,
+            RequestCode.SET_MESSAGE_REQUEST_MODE: self.set_mode,
+        }
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Keep a client for NameServers open, until cancelled."""
+        async with open_client() as self._client:
+            task_status.started()
+            await trio.sleep_forever()
+
+    async def set_mode(self, channel: Channel, request: Command) -> Command:
+        """401: answered when it is on disk."""
+        mode = SET_MESSAGE_REQUEST_MODE.body(request)
+        check_topic(mode.topic)
+        check_group(mode.consumer_group)
+        if is_retry_topic(mode.topic):
+            raise RequestRefused(ResponseCode.NO_PERMISSION, "retry topic is not allowed to set mode")
+        if mode.mode == POP:
+            text = "this broker does not support consuming by pop yet, which comes with the next release; set mode PULL"
+            raise _bad(text)
+        if mode.mode != PULL:
+            raise _bad(f"mode is PULL or POP, not {mode.mode!r}")
+        with refused_when_not_stored():
+            if self._modes.mode_of(mode.topic, mode.consumer_group) != mode:
+                self._modes.put(mode)
+                logger.info("group %s consumes topic %s by %s, set by %s",
+                            mode.consumer_group, mode.topic, mode.mode, channel.remote)  # fmt: skip
+            await self._durable()
+        return request.respond()
+
+    async def assigned(self, channel: Channel, request: Command) -> Command:
+        """400. A strategy that is not known here is refused: the member then allocates queues itself."""
+        asked = QUERY_ASSIGNMENT.body(request)
+        check_topic(asked.topic)
+        check_group(asked.consumer_group)
+        if asked.strategy_name not in STRATEGIES:
+            raise _bad(f"strategyName is one of {', '.join(STRATEGIES)}, not {asked.strategy_name!r}")
+        assert self._client is not None
+        queues = await self._queues.readable(self._client, asked.topic)
+        answer = QueryAssignmentResponseBody()
+        if queues:
+            chosen = self._of_member(asked, queues)
+            answer.message_queue_assignments = [MessageQueueAssignment(queue, PULL) for queue in chosen]
+        return answer_with(QUERY_ASSIGNMENT, request, answer, channel.max_frame_bytes)
+
+    def _of_member(self, asked: QueryAssignmentRequestBody, queues: list[MessageQueue]) -> list[MessageQueue]:
+        if asked.message_model == BROADCASTING:
+            return sorted(queues)
+        group = self._clients.consumer_group(asked.consumer_group)
+        members = group.client_ids() if group is not None else []
+        return list(allocate(asked.strategy_name, queues, members, asked.client_id))
+
+
+def _bad(reason: str) -> RequestRefused:
+    return RequestRefused(ResponseCode.INVALID_PARAMETER, reason)

@@ -1,0 +1,64 @@
+"""How groups consume topics: PULL or POP, as administrators have set it by group and topic.
+
+RocketMQ's messageRequestMode.json: imported from a Java broker, exported to one, and copied by slaves. Groups that are
+not here consume by pull. This version serves all by pull, so a mode POP can only come from a Java broker, and is kept.
+The journal has no record of this table before the first change, so an earlier Skylark opens such a store.
+Neighbours: table.py, handlers/assignment.py (400, 401), replication/slave_tables.py (402).
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from broker.meta.journal import Journal
+from broker.meta.journalled import Change
+from broker.meta.table import JournalledTable, TableFormat
+from mqcommon.clock import Clock
+from remoting.protocol.bodies.assignment import MessageRequestMode
+
+#: By topic, then by group.
+Modes = Mapping[str, Mapping[str, MessageRequestMode]]
+
+
+def _key(topic: str, group: str) -> str:
+    return f"{topic}@{group}"
+
+
+FORMAT = TableFormat(
+    "request-mode", "request-mode-gone", "request-modes-version",
+    lambda mode: _key(mode.topic, mode.consumer_group), MessageRequestMode.to_wire, MessageRequestMode.from_wire,
+)  # fmt: skip
+
+
+class RequestModes(JournalledTable[MessageRequestMode]):
+    """See the module."""
+
+    def __init__(self, journal: Journal, clock: Clock) -> None:
+        super().__init__(journal, clock, FORMAT)
+
+    def mode_of(self, topic: str, group: str) -> MessageRequestMode | None:
+        """What was set for the group and topic."""
+        return self.get(_key(topic, group))
+
+    def by_topic(self) -> dict[str, dict[str, MessageRequestMode]]:
+        """The table as RocketMQ writes it."""
+        found: dict[str, dict[str, MessageRequestMode]] = {}
+        for mode in self.all().values():
+            found.setdefault(mode.topic, {})[mode.consumer_group] = mode
+        return found
+
+    def mirror(self, modes: Modes) -> Iterator[None]:
+        """Make this table equal to the master's, see `mirror_rows`."""
+        table = {_key(mode.topic, mode.consumer_group): mode for mode in rows_of(modes)}
+        if table != self.all():
+            yield from self.mirror_rows(table)
+            self._changed()
+
+    def state(self) -> Iterator[Change]:
+        """See Journalled."""
+        return super().state() if self.data_version.counter else iter(())
+
+
+def rows_of(modes: Modes) -> Iterable[MessageRequestMode]:
+    """The rows of RocketMQ's table; their names are those under which they stand there."""
+    for topic, groups in modes.items():
+        for group, mode in groups.items():
+            yield MessageRequestMode(group, topic, mode.mode, mode.pop_share_queue_num)

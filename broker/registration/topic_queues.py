@@ -1,0 +1,111 @@
+"""The queues of topics on all brokers, as NameServers know them; asked for when somebody needs them, and kept a while.
+
+A broker without NameServers knows only its own queues. When no NameServer answers, the last answer goes on to be used.
+Neighbour: handlers/assignment.py.
+"""
+
+from dataclasses import dataclass
+
+import trio
+
+from broker.identity import Identity
+from broker.meta.topics import Topics
+from broker.options import BrokerOptions
+from mqcommon.errors import BrokerError, ProtocolError, RemotingError
+from mqcommon.message.queue import MessageQueue
+from mqcommon.names import PERM_READ
+from remoting.net.call import Remote, call
+from remoting.net.client import RemotingClient
+from remoting.protocol.bodies.route import QueueData, TopicRouteData
+from remoting.protocol.codes import ResponseCode
+from remoting.protocol.headers.namesrv import GetRouteInfoRequestHeader
+from remoting.protocol.requests.namesrv import GET_ROUTEINFO_BY_TOPIC
+
+# RocketMQ's loadBalancePollNameServerInterval.
+FRESH_S = 30.0
+# After no NameServer answered.
+RETRY_S = 5.0
+# A client that asks waits as long.
+TIMEOUT_MS = 2_000
+MAX_TOPICS = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    #: None: no NameServer has said anything about the topic.
+    queues: list[MessageQueue] | None
+    fresh_until: float
+
+
+class TopicQueues:
+    """See the module."""
+
+    def __init__(self, identity: Identity, topics: Topics, options: BrokerOptions) -> None:
+        self._identity = identity
+        self._topics = topics
+        self._addrs = options.namesrv_addrs
+        # The topic that was asked for first is forgotten first.
+        self._known: dict[str, _Known] = {}
+        self._asking: dict[str, trio.Event] = {}
+
+    async def readable(self, client: RemotingClient, topic: str) -> list[MessageQueue] | None:
+        """The queues that can be read; None when that cannot be found out now."""
+        if not self._addrs:
+            return self._own(topic)
+        known = self._known.get(topic)
+        if known is None or known.fresh_until <= trio.current_time():
+            known = await self._asked(client, topic)
+        return None if known is None else known.queues
+
+    async def _asked(self, client: RemotingClient, topic: str) -> _Known | None:
+        """Ask, or wait for the answer to whoever asks already."""
+        answered = self._asking.get(topic)
+        if answered is not None:
+            await answered.wait()
+            return self._known.get(topic)
+        answered = self._asking[topic] = trio.Event()
+        try:
+            found = await self._fetch(client, topic)
+        finally:
+            del self._asking[topic]
+            answered.set()
+        now = trio.current_time()
+        before = self._known.pop(topic, None)
+        if found is None:
+            known = _Known(before.queues if before is not None else None, now + RETRY_S)
+        else:
+            known = _Known(found, now + FRESH_S)
+        while len(self._known) >= MAX_TOPICS:
+            del self._known[next(iter(self._known))]
+        self._known[topic] = known
+        return known
+
+    async def _fetch(self, client: RemotingClient, topic: str) -> list[MessageQueue] | None:
+        header = GetRouteInfoRequestHeader(topic, accept_standard_json_only=True)
+        for addr in self._addrs:
+            try:
+                route = (await call(Remote(client, addr, TIMEOUT_MS), GET_ROUTEINFO_BY_TOPIC, header)).body()
+            except BrokerError as error:
+                if error.code == ResponseCode.TOPIC_NOT_EXIST:
+                    return []
+            except (RemotingError, ProtocolError):
+                continue
+            else:
+                return _readable_queues(topic, route)
+        return None
+
+    def _own(self, topic: str) -> list[MessageQueue]:
+        config = self._topics.get(topic)
+        if config is None:
+            return []
+        own = QueueData(self._identity.broker_name, config.read_queue_nums, config.write_queue_nums, config.perm)
+        return _readable_queues(topic, TopicRouteData([own]))
+
+
+def _readable_queues(topic: str, route: TopicRouteData) -> list[MessageQueue]:
+    return [
+        MessageQueue(topic, data.broker_name, queue_id)
+        for data in route.queue_datas
+        if data.perm & PERM_READ
+        for queue_id in range(data.read_queue_nums)
+    ]

@@ -1,0 +1,1 @@
+"""A shop that publishes its orders, and a warehouse that reserves what was ordered."""

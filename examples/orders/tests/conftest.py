@@ -1,0 +1,3 @@
+from sdk.testing import cluster
+
+__all__ = ["cluster"]

@@ -1,0 +1,39 @@
+"""Producer, PushConsumer, PullConsumer, Admin and Client for asyncio applications.
+
+    async with Producer("127.0.0.1:9876") as producer:
+        await producer.send(Message("orders", b"a cup of tea"))
+
+The methods are those of the trio classes. Each object has one background thread with a trio loop, or shares that of a
+`Client`. Calls and results cross between the two loops in batches. See docs/asyncio.md.
+
+crossing.py  work that crosses between the loops; portal.py: a client in its thread, called from asyncio
+facade.py    the base class of the asyncio classes; stream.py: batches of messages
+handlers.py  handlers of PushConsumer; messages.py: iterating over one
+admin.py, client.py, consumer.py, producer.py, push.py: generated from the trio classes by scripts/docs
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sdk.aio.admin import Admin
+    from sdk.aio.client import Client
+    from sdk.aio.consumer import PullConsumer
+    from sdk.aio.producer import Producer
+    from sdk.aio.push import PushConsumer
+
+__all__ = ["Admin", "Client", "Producer", "PullConsumer", "PushConsumer"]
+
+_HOMES = {
+    "Admin": "admin",
+    "Client": "client",
+    "Producer": "producer",
+    "PullConsumer": "consumer",
+    "PushConsumer": "push",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(f"sdk.aio.{_HOMES[name]}"), name)
+    raise AttributeError(f"module 'sdk.aio' has no attribute {name!r}")

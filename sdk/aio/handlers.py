@@ -1,0 +1,223 @@
+"""Handlers of an asyncio application: coroutine functions, or plain functions that do not block.
+
+As many tasks as handlers may run at once live in the loop that opened the consumer. A task goes on to the next message
+without a switch of tasks when its handler did not wait; it lets the application run every TURN_S.
+"""
+
+import asyncio
+import contextvars
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from functools import partial
+from types import CoroutineType
+from typing import Any
+
+from sdk.consumer.elsewhere import HandlersElsewhere, Job
+from sdk.inbox import Inbox, call_each
+
+TURN_S = 0.002
+# How many handlers are called between two looks at the clock.
+LOOK_EVERY = 16
+
+
+class AsyncioHandlers(HandlersElsewhere):
+    """`bind` is called in the loop that opens the consumer, `close` there when it is closed."""
+
+    def __init__(self, handler: Callable[[Any], object]) -> None:
+        super().__init__(handler)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._context = contextvars.Context()
+        self._works: Inbox[Callable[[], object]] | None = None
+        self._jobs: deque[Job] = deque()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._idle: list[asyncio.Future[None]] = []
+        self._is_stopping = False
+
+    def bind(self) -> None:
+        """Handlers run in this loop and context."""
+        loop = self._loop = asyncio.get_running_loop()
+        self._context = contextvars.copy_context()
+
+        def wake(run: Callable[[], None]) -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(run)
+
+        self._works = Inbox(wake, call_each)
+
+    async def close(self) -> None:
+        """End the tasks."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # --- called in trio
+
+    def _start(self) -> None:
+        self._to_asyncio(self._make_tasks)
+
+    def begin(self, jobs: Sequence[Job]) -> None:
+        self._to_asyncio(lambda: self._add(jobs))
+
+    def cancel(self, job: Job) -> None:
+        self._to_asyncio(lambda: self._cancel(job))
+
+    def stop(self) -> None:
+        self._is_stopping = True
+        self._to_asyncio(self._wake_one)
+
+    def _to_asyncio(self, work: Callable[[], object]) -> None:
+        assert self._works is not None
+        self._works.put(work)
+
+    # --- in asyncio
+
+    def _make_tasks(self) -> None:
+        assert self._loop is not None
+        make = self._loop.create_task
+        self._tasks = [make(self._run(), context=self._context) for _ in range(self.concurrency)]
+
+    def _add(self, jobs: Sequence[Job]) -> None:
+        self._jobs.extend(jobs)
+        self._wake_one()
+
+    def _cancel(self, job: Job) -> None:
+        if job.runner is not None:
+            job.runner.cancel()
+
+    def _wake_one(self) -> None:
+        while self._idle:
+            idle = self._idle.pop()
+            if not idle.done():
+                idle.set_result(None)
+                return
+
+    async def _run(self) -> None:
+        assert self._loop is not None
+        jobs, me = self._jobs, asyncio.current_task()
+        assert me is not None
+        while True:
+            if jobs:
+                if len(jobs) > 1:
+                    # If a handler waits, there should be somebody for the next message.
+                    self._wake_one()
+                await self._turn(me)
+                await asyncio.sleep(0)
+            else:
+                idle = self._loop.create_future()
+                self._idle.append(idle)
+                await idle
+
+    async def _turn(self, me: "asyncio.Task[Any]") -> None:
+        """Call the handler until there is nothing to do, or the turn is over."""
+        assert self._loop is not None
+        jobs, now = self._jobs, self._loop.time
+        ends_at = now() + TURN_S
+        while jobs and now() < ends_at:
+            job = jobs.popleft()
+            if self._is_stopping or not job.is_wanted:
+                job.ended(job)
+            else:
+                await self._call_each(job, me, ends_at)
+
+    async def _call_each(self, job: Job, me: "asyncio.Task[Any]", ends_at: float) -> None:
+        """Make the calls of ``job``, as long as they succeed without waiting. The others are jobs of their own then."""
+        assert self._loop is not None
+        handler, calls, now = self.handler, job.calls, self._loop.time
+        for number, what in enumerate(calls):
+            if self._is_stopping:
+                break
+            if number % LOOK_EVERY == LOOK_EVERY - 1 and now() > ends_at:
+                self._end(job.part(0, number))
+                self._jobs.appendleft(job.part(number, len(calls)))
+                return
+            waiting: Awaitable[object] | None = None
+            result: object = None
+            failed: BaseException | None = None
+            try:
+                result = handler(what)
+                if result is not None:
+                    if type(result) is CoroutineType:
+                        waiting = _Started(result, result.send(None))
+                    elif isinstance(result, Awaitable):
+                        waiting = result
+            except StopIteration as end:
+                result = end.value
+            except (Exception, asyncio.CancelledError) as error:
+                failed = error
+            if result is None and waiting is None and failed is None:
+                continue
+            one = self._split(job, number)
+            if waiting is not None:
+                await self._wait(one, waiting, me)
+            else:
+                one.result, one.error = result, failed
+            one.was_called = True
+            one.ended(one)
+            return
+        else:
+            number = len(calls)
+        self._end(job.part(0, number), job.part(number, len(calls)))
+
+    def _split(self, job: Job, number: int) -> Job:
+        """The job of one call. Those before it are done; whoever is free makes those after it."""
+        if len(job.calls) == 1:
+            return job
+        self._end(job.part(0, number))
+        if number + 1 < len(job.calls):
+            self._jobs.appendleft(job.part(number + 1, len(job.calls)))
+            self._wake_one()
+        return job.part(number, number + 1)
+
+    def _end(self, done: Job, left: Job | None = None) -> None:
+        if done.calls:
+            done.was_called = True
+            done.ended(done)
+        if left is not None and left.calls and left is not done:
+            left.ended(left)
+
+    async def _wait(self, job: Job, waiting: Awaitable[object], me: "asyncio.Task[Any]") -> None:
+        """Wait for the result of a handler."""
+        job.runner = me
+        self.running[job] = None
+        try:
+            job.result = await waiting
+        except Exception as error:
+            job.error = error
+        except asyncio.CancelledError as error:
+            # Raised by the handler, or its time is over, or the consumer closes.
+            job.error = error
+            if me.cancelling():
+                if not job.is_over:
+                    job.ended(job)
+                    raise
+                me.uncancel()
+        finally:
+            job.runner = None
+            del self.running[job]
+
+
+class _Started:
+    """Waits for a coroutine that was started and did not finish: it has yielded ``first`` to its task."""
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Any], first: object) -> None:
+        self._coroutine = coroutine
+        self._first = first
+
+    def __await__(self) -> Generator[Any, Any, object]:
+        coroutine, wanted = self._coroutine, self._first
+        while True:
+            try:
+                sent = yield wanted
+            except BaseException as error:  # of the task: it is the coroutine's
+                step = partial(coroutine.throw, error)
+            else:
+                step = partial(coroutine.send, sent)
+            try:
+                wanted = step()
+            except StopIteration as end:
+                return end.value
+
+
+def elsewhere(handler: Callable[[Any], object] | None) -> AsyncioHandlers | None:
+    """``handler`` for a consumer in trio."""
+    return None if handler is None else AsyncioHandlers(handler)

@@ -1,0 +1,190 @@
+"""A client in a trio thread, called from asyncio.
+
+A call is a trio task. When the asyncio task that waits for it is cancelled, the call is cancelled, and the asyncio task
+goes on when it has ended: so nothing happens behind the back of a caller. A second cancellation does not wait.
+Neighbours: crossing.py (between the loops), sdk/loop_thread.py (the thread).
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
+from contextlib import AbstractAsyncContextManager
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+import trio
+
+from sdk.aio.crossing import Crossing
+from sdk.loop_thread import OpenClient, closed
+
+C = TypeVar("C")
+T = TypeVar("T")
+
+
+class _Call(Generic[T]):
+    """A call in progress: ``answer`` for its caller, ``ended`` for one that was cancelled."""
+
+    __slots__ = ("answer", "ended", "has_ended", "scope")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.answer: asyncio.Future[T] = loop.create_future()
+        self.ended: asyncio.Future[None] | None = None
+        # Also when the call ends after its caller was cancelled, and before that runs again.
+        self.has_ended = False
+        self.scope = trio.CancelScope()
+
+    def finish(self, result: T | None, error: BaseException | None) -> None:
+        """In asyncio: the call has ended."""
+        self.has_ended = True
+        if self.ended is not None and not self.ended.done():
+            self.ended.set_result(None)
+        if self.answer.done():
+            return
+        if error is None:
+            self.answer.set_result(result)  # type: ignore[arg-type]
+        else:
+            self.answer.set_exception(error)
+
+
+class Portal(Generic[C]):
+    """One client of type ``C`` for the asyncio loop that opens it.
+
+    ``make`` is called at once, so that its errors are raised in the caller. With ``host`` the client is a guest there.
+    """
+
+    def __init__(self, make: Callable[[], AbstractAsyncContextManager[C]], host: "Portal[Any] | None" = None) -> None:
+        self.made = make()
+        self._host = host
+        self._open: OpenClient[C] | None = None
+        self._crossing: Crossing | None = None
+
+    async def open(self) -> None:
+        """Open the client; raises the errors of opening it."""
+        if self._open is not None:
+            raise RuntimeError("this client was opened before; make another")
+        loop = asyncio.get_running_loop()
+        if self._host is None:
+            opening = OpenClient(self.made)
+            crossing = Crossing(loop, opening)
+        else:
+            opening = OpenClient(self.made, self._host.opened())
+            crossing = self._host.crossing
+        self._open, self._crossing = opening, crossing
+        opened = loop.create_future()
+        opening.begin(lambda: crossing.to_asyncio(partial(_set, opened)))
+        try:
+            await asyncio.shield(opened)
+        except asyncio.CancelledError:
+            opening.is_closing = True
+            await opened
+            await self.close()
+            raise
+        if not opening.was_opened:
+            opening.join()
+        opening.check_opened()
+
+    async def close(self) -> None:
+        """Close the client and wait until it is closed. Does nothing in a child process, and when it was closed."""
+        client, crossing = self._open, self._crossing
+        if client is None or crossing is None or not client.home.is_here or not client.was_opened:
+            return
+        ended = crossing.loop.create_future()
+        client.begin_close(lambda: crossing.to_asyncio(partial(_set, ended)))
+        if not client.has_ended:
+            try:
+                await asyncio.shield(ended)
+            except asyncio.CancelledError:
+                # Leaving a group has a deadline of its own, so this ends soon.
+                await ended
+                client.join()
+                raise
+        client.join()
+
+    def opened(self) -> OpenClient[C]:
+        """The client. RuntimeError unless it is open in this process and this event loop."""
+        client, crossing = self._open, self._crossing
+        if client is None or crossing is None or not client.was_opened:
+            raise RuntimeError("open the client with 'async with' first")
+        client.home.check()
+        if asyncio.get_running_loop() is not crossing.loop:
+            raise RuntimeError("this client was opened in another event loop: open one in each loop that uses it")
+        return client
+
+    @property
+    def crossing(self) -> Crossing:
+        """The way to the client."""
+        assert self._crossing is not None
+        return self._crossing
+
+    async def call(self, work: Callable[[C], Awaitable[T]]) -> T:
+        """Run ``work`` with the client in trio, and return its result or raise its error."""
+        client, crossing = self.opened(), self._crossing
+        assert crossing is not None
+        call: _Call[T] = _Call(crossing.loop)
+
+        async def run() -> None:
+            result: T | None = None
+            failed: BaseException | None = None
+            try:
+                result = await client.run(work, call.scope)
+            except Exception as error:
+                failed = error
+            except BaseException:
+                failed = closed()
+                raise
+            finally:
+                crossing.to_asyncio(partial(call.finish, result, failed))
+
+        def begin() -> None:
+            try:
+                trio.lowlevel.spawn_system_task(run)
+            except RuntimeError:  # the loop is ending
+                crossing.to_asyncio(partial(call.finish, None, closed()))
+
+        try:
+            crossing.to_trio(begin)
+        except trio.RunFinishedError:
+            raise closed() from None
+        try:
+            return await call.answer
+        except asyncio.CancelledError:
+            if call.answer.cancelled() and not call.has_ended:
+                call.ended = crossing.loop.create_future()
+                client.soon(call.scope.cancel)
+                await call.ended
+            raise
+
+    def call_sync(self, work: Callable[[C], T]) -> T:
+        """Run ``work``, which does not wait, with the client in trio, and return its result or raise its error.
+
+        It blocks until the other thread has done it, which is soon, since nothing blocks that loop.
+        """
+        client = self.opened()
+        result: Future[T] = Future()
+
+        async def run(it: C) -> T:
+            return work(it)
+
+        async def answer() -> None:
+            try:
+                result.set_result(await client.run(run, trio.CancelScope()))
+            except Exception as error:
+                result.set_exception(error)
+            except BaseException:
+                result.set_exception(closed())
+                raise
+
+        def begin() -> None:
+            try:
+                trio.lowlevel.spawn_system_task(answer)
+            except RuntimeError:  # the loop is ending
+                result.set_exception(closed())
+
+        if not client.soon(begin):
+            raise closed()
+        return result.result()
+
+
+def _set(future: "asyncio.Future[None]") -> None:
+    if not future.done():
+        future.set_result(None)

@@ -1,0 +1,116 @@
+"""What brokers ask of this client's consumers, on the client's own connections.
+
+40 (members of the group changed), 220 (go on from these offsets), 221 (offsets), 307 (what the consumer is doing), 309
+(consume one message). 309 runs the user's handler, so it gets a task of the client's nursery; their number is bounded.
+"""
+
+import logging
+
+import trio
+
+from mqcommon.errors import RequestRefused
+from mqcommon.message.message import decode_messages
+from remoting.net.answers import answer_with
+from remoting.net.channel import Channel
+from remoting.net.server import Handler, failure
+from remoting.protocol.bodies.limited import BodyLimits
+from remoting.protocol.bodies.reset_offset import GetConsumerStatusBody
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.command import Command
+from remoting.protocol.requests.clients import (
+    CONSUME_MESSAGE_DIRECTLY,
+    GET_CONSUMER_RUNNING_INFO,
+    GET_CONSUMER_STATUS_FROM_CLIENT,
+    NOTIFY_CONSUMER_IDS_CHANGED,
+    RESET_CONSUMER_CLIENT_OFFSET,
+)
+from sdk.membership import Consumer, Membership
+
+logger = logging.getLogger(__name__)
+
+# Messages that are consumed directly at the same time; administrators send them one by one.
+MAX_DIRECT = 16
+# The broker has given up long before. This bounds how long a stuck handler occupies a place.
+DIRECT_TIMEOUT_S = 900
+# The offsets of all queues of a topic on one broker, in the JSON that Java brokers write.
+OFFSETS = BodyLimits(max_bytes=2 * 1024 * 1024, max_entries=None, relaxed_bytes=2 * 1024 * 1024)
+
+
+class BrokerRequests:
+    """Answers for the consumers in ``membership``."""
+
+    def __init__(self, membership: Membership) -> None:
+        self._membership = membership
+        self._direct = 0
+        #: Set when the client is opened.
+        self.nursery: trio.Nursery | None = None
+
+    def handlers(self) -> dict[int, Handler]:
+        """Request code → handler, for the remoting client."""
+        return {
+            RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._members_changed,
+            RequestCode.RESET_CONSUMER_CLIENT_OFFSET: self._reset_offsets,
+            RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT: self._queue_offsets,
+            RequestCode.GET_CONSUMER_RUNNING_INFO: self._running_info,
+            RequestCode.CONSUME_MESSAGE_DIRECTLY: self._consume_directly,
+        }
+
+    def _members_changed(self, channel: Channel, request: Command) -> Command:
+        group = NOTIFY_CONSUMER_IDS_CHANGED.header(request).consumer_group or ""
+        consumer = self._membership.consumer(group)
+        if consumer is not None:
+            consumer.members_changed()
+        return request.respond()
+
+    def _reset_offsets(self, channel: Channel, request: Command) -> Command:
+        """220. It is mostly oneway, so the log is the only place that shows a refusal."""
+        header = RESET_CONSUMER_CLIENT_OFFSET.header(request)
+        offsets = RESET_CONSUMER_CLIENT_OFFSET.body(request, OFFSETS).offset_table
+        logger.info(
+            "%s resets offsets of %d queues: %s, group %s", channel.remote, len(offsets), header.topic, header.group
+        )
+        try:
+            self._consumer(header.group).reset_offsets(header.topic, offsets)
+        except RequestRefused as refusal:
+            logger.warning("offsets of group %s are not reset: %s", header.group, refusal.remark)
+            raise
+        return request.respond()
+
+    def _queue_offsets(self, channel: Channel, request: Command) -> Command:
+        header = GET_CONSUMER_STATUS_FROM_CLIENT.header(request)
+        offsets = self._consumer(header.group).queue_offsets(header.topic)
+        return answer_with(GET_CONSUMER_STATUS_FROM_CLIENT, request, GetConsumerStatusBody(offsets))
+
+    def _running_info(self, channel: Channel, request: Command) -> Command:
+        consumer = self._consumer(GET_CONSUMER_RUNNING_INFO.header(request).consumer_group)
+        return answer_with(GET_CONSUMER_RUNNING_INFO, request, consumer.running_info())
+
+    def _consume_directly(self, channel: Channel, request: Command) -> None:
+        header = CONSUME_MESSAGE_DIRECTLY.header(request)
+        consumer = self._consumer(header.consumer_group)
+        if self._direct >= MAX_DIRECT:
+            raise RequestRefused(ResponseCode.SYSTEM_BUSY, f"{MAX_DIRECT} messages are being consumed directly already")
+        assert self.nursery is not None
+        self._direct += 1
+        self.nursery.start_soon(self._run_directly, consumer, channel, request)
+
+    async def _run_directly(self, consumer: Consumer, channel: Channel, request: Command) -> None:
+        try:
+            messages = decode_messages(request.body, CONSUME_MESSAGE_DIRECTLY.header(request).broker_name or "")
+            if len(messages) != 1:
+                raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"{len(messages)} messages instead of one")
+            with trio.fail_after(DIRECT_TIMEOUT_S):
+                result = await consumer.consume_directly(messages[0])
+            answer = answer_with(CONSUME_MESSAGE_DIRECTLY, request, result)
+        except Exception as error:
+            answer = failure(request, error)
+        finally:
+            self._direct -= 1
+        channel.reply(request, answer)
+
+    def _consumer(self, group: str) -> Consumer:
+        consumer = self._membership.consumer(group)
+        if consumer is None:
+            text = f"The Consumer Group <{group}> not exist in this consumer"
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, text)
+        return consumer

@@ -1,0 +1,201 @@
+"""The queues that a consumer was assigned, and what `poll` returns of them.
+
+Each queue has a `MessageStream`: at most one batch is ready while another is returned. A queue's pulls are limited
+to its share of CACHED_BYTES, which bounds the memory of all (a single message may be larger than that share).
+Positions are exact: a message was returned by `poll`, or its offset is at or past its queue's position. A seek drops
+the stream with all that it has fetched, and starts another; so nothing of the time before it can follow.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
+
+import trio
+
+from mqcommon.errors import InvalidArgument, UserError
+from mqcommon.message.message import MessageExt
+from mqcommon.message.queue import MessageQueue
+from sdk.consumer.reader import Reader
+from sdk.consumer.result import PullResult
+from sdk.consumer.share import share_out
+from sdk.consumer.stream import FindStart, MessageStream
+from sdk.fanout import ask_all
+from sdk.shared import ClientHandle
+
+# Large enough to make the fixed cost of a pull negligible. RocketMQ's brokers have lower limits of their own (32
+# messages, 256 KiB).
+STREAM_COUNT = 32_768
+STREAM_BYTES = 1024 * 1024
+STREAM_WAIT_MS = 15_000
+# Bytes of messages that are fetched ahead, of all queues together: two batches of each.
+CACHED_BYTES = 64 * 1024 * 1024
+
+
+class _Row:
+    """One queue: its stream, the last batch that was taken from it, and how many messages of that were returned."""
+
+    __slots__ = ("batch", "committed", "expression", "is_paused", "returned", "stream")
+
+    def __init__(self, stream: MessageStream, expression: str) -> None:
+        self.stream = stream
+        self.expression = expression
+        self.batch: list[MessageExt] = []
+        self.returned = 0
+        self.is_paused = False
+        # The last offset that `commit` has committed.
+        self.committed: int | None = None
+
+    @property
+    def position(self) -> int | None:
+        """The offset of the next message to return; None while it is not known."""
+        return self.batch[self.returned].queue_offset if self.batch else self.stream.position
+
+    def waiting(self) -> int:
+        """How many messages can be returned now; raises the stream's error."""
+        if self.is_paused:
+            return 0
+        if not self.batch:
+            self.batch = self.stream.poll()
+        return len(self.batch) - self.returned
+
+    def take(self, count: int) -> list[MessageExt]:
+        """The next ``count`` messages."""
+        end = self.returned + count
+        taken = self.batch[self.returned : end]
+        if end < len(self.batch):
+            self.returned = end
+        else:
+            self.batch, self.returned = [], 0
+        return taken
+
+
+class AssignedQueues:
+    """The assignment of one consumer. Queues are given and compared as servers know them."""
+
+    def __init__(
+        self,
+        client: ClientHandle,
+        reader: Reader,
+        first_offset: Callable[[MessageQueue], Awaitable[int]],
+        commit: Callable[[MessageQueue, int], Awaitable[None]],
+    ) -> None:
+        self._client = client
+        self._reader = reader
+        self._first_offset = first_offset
+        self._commit = commit
+        # In the order of turns: those served last are last. None until `assign` was called.
+        self._rows: dict[MessageQueue, _Row] | None = None
+        self._changed = trio.lowlevel.ParkingLot()
+
+    def assign(self, queues: Iterable[MessageQueue], expression: str) -> None:
+        """Read these queues and no others. One that is assigned already, with this expression, goes on."""
+        self._reader.tags_of(expression)  # raises if the expression is invalid
+        self._client.check_open()
+        old = self._rows or {}
+        self._rows = {}
+        for mq in queues:
+            known = old.get(mq)
+            if known is not None and known.expression == expression:
+                self._rows[mq] = old.pop(mq)
+            elif mq not in self._rows:
+                self._rows[mq] = _Row(self._stream(mq, partial(self._first_offset, mq), expression), expression)
+        for row in old.values():
+            row.stream.close()
+        for row in self._rows.values():
+            row.stream.look_ahead()
+        self._changed.unpark_all()
+
+    def queues(self) -> tuple[MessageQueue, ...]:
+        """The assigned queues, sorted."""
+        return tuple(sorted(self._rows or {}))
+
+    def seek(self, mq: MessageQueue, offset: int) -> None:
+        """Go on at ``offset``."""
+        row = self._row(mq)
+        row.stream.close()
+        row.batch, row.returned = [], 0
+        row.stream = self._stream(mq, offset, row.expression)
+        row.stream.look_ahead()
+
+    def pause(self, queues: Iterable[MessageQueue], is_paused: bool) -> None:
+        """Return no messages of these queues, or return them again."""
+        for row in [self._row(mq) for mq in queues]:
+            row.is_paused = is_paused
+        self._changed.unpark_all()
+
+    def position(self, mq: MessageQueue) -> int | None:
+        """The offset of the next message to return; None while it is not known."""
+        return self._row(mq).position
+
+    def check(self, mq: MessageQueue) -> None:
+        """Raise InvalidArgument unless ``mq`` is assigned."""
+        self._row(mq)
+
+    async def wait(self, timeout_ms: int) -> None:
+        """Return when there is a message to take, or after the timeout; raises the error of a queue.
+
+        Between the last look and the return there is no checkpoint: what was seen can be taken.
+        """
+        self._client.check_open()
+        if self._rows is None:
+            raise UserError("this consumer has no queues: call assign first")
+        await trio.lowlevel.checkpoint()
+        with trio.move_on_after(timeout_ms / 1000):
+            while not any(self._waiting().values()):
+                await self._changed.park()
+
+    def take(self, max_count: int) -> list[MessageExt]:
+        """What there is now: equal numbers of each queue, as far as they have them."""
+        self._client.check_open()
+        waiting, rows = self._waiting(), self._rows or {}
+        shares = dict(zip(waiting, share_out(list(waiting.values()), max_count), strict=True))
+        found: list[MessageExt] = []
+        for mq in sorted((mq for mq, share in shares.items() if share), key=shares.__getitem__):
+            found += rows[mq].take(shares[mq])
+            # Whoever got the most comes last the next time.
+            rows[mq] = rows.pop(mq)
+        return found
+
+    async def commit(self) -> None:
+        """Commit the positions that have changed; raises the first error after all were tried."""
+        self._client.check_open()
+        due = {
+            str(mq): (mq, row, offset)
+            for mq, row in (self._rows or {}).items()
+            if (offset := row.position) is not None and offset != row.committed
+        }
+
+        async def commit_one(name: str) -> None:
+            mq, row, offset = due[name]
+            await self._commit(mq, offset)
+            row.committed = offset
+
+        (await ask_all(due, commit_one)).all()
+
+    def _row(self, mq: MessageQueue) -> _Row:
+        self._client.check_open()
+        row = (self._rows or {}).get(mq)
+        if row is None:
+            raise InvalidArgument(f"{mq} is not assigned to this consumer: pass it to assign first")
+        return row
+
+    def _stream(self, mq: MessageQueue, start: int | FindStart, expression: str) -> MessageStream:
+        client = self._client
+        pull = partial(self._pull, mq, expression)
+        return MessageStream(pull, client.nursery, start, None, client.instance.backoff, self._changed.unpark_all)
+
+    async def _pull(self, mq: MessageQueue, expression: str, offset: int) -> PullResult:
+        share = min(max(CACHED_BYTES // (2 * max(len(self._rows or {}), 1)), 1), STREAM_BYTES)
+        return await self._reader.pull(
+            mq, offset, max_count=STREAM_COUNT, max_bytes=share, expression=expression, wait_ms=STREAM_WAIT_MS
+        )
+
+    def _waiting(self) -> dict[MessageQueue, int]:
+        """How many messages of each queue can be taken now, in the order of turns."""
+        waiting = {}
+        for mq, row in (self._rows or {}).items():
+            try:
+                waiting[mq] = row.waiting()
+            except Exception as error:
+                error.add_note(f"while reading {mq}")
+                raise
+        return waiting

@@ -1,0 +1,98 @@
+"""One task for each queue of this member pulls it, as long as there is room, and gives the messages to handlers."""
+
+from collections.abc import Callable
+from functools import partial
+
+import trio
+
+from mqcommon.clock import Clock
+from mqcommon.message.message import MessageExt
+from mqcommon.message.properties import RETRY_TOPIC
+from sdk.consumer.failures import Counters
+from sdk.consumer.owned import OwnedQueue, Room
+from sdk.consumer.patience import pull_patiently
+from sdk.consumer.reader import Reader
+from sdk.consumer.result import PullResult
+from sdk.consumer.settings import Settings
+from sdk.consumer.window import Batch
+from sdk.runtime import survived
+from sdk.shared import ClientHandle
+
+# The pause after an error that nobody expected, such as an answer that cannot be decoded.
+ERROR_PAUSE_S = 1.0
+
+
+class Intake:
+    """Pulls queues of one consumer; ``put`` gets each batch."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        client: ClientHandle,
+        reader: Reader,
+        room: Room,
+        counters: Counters,
+        clock: Clock,
+        put: Callable[[Batch], None],
+    ) -> None:
+        self._settings = settings
+        self._instance = client.instance
+        self._names = client.names
+        self._reader = reader
+        self._room = room
+        self._counters = counters
+        self._clock = clock
+        self._put = put
+
+    async def pull(self, queue: OwnedQueue) -> None:
+        """Pull the queue until its scope is cancelled."""
+        with queue.scope:
+            while True:
+                with survived(f"pulling {queue.mq}"):
+                    await self._pull_all(queue)
+                await trio.sleep(ERROR_PAUSE_S)
+
+    async def _pull_all(self, queue: OwnedQueue) -> None:
+        settings, window = self._settings, queue.window
+        while True:
+            count = await self._room.wait(queue)
+            pull = partial(
+                self._reader.pull,
+                queue.mq,
+                max_count=count,
+                max_bytes=settings.pull_bytes,
+                expression=queue.expression,
+                wait_ms=settings.wait_ms,
+            )
+            result = await pull_patiently(pull, window.next_offset, self._instance.backoff, str(queue.mq), _goes_on)
+            queue.pulled_ms = self._clock.now_ms()
+            if window.is_closed or queue.is_given_up:
+                return
+            if result.messages:
+                self._take(queue, result)
+            else:
+                window.next_offset = result.next_offset
+
+    def _take(self, queue: OwnedQueue, result: PullResult) -> None:
+        messages = result.messages
+        if queue.mq.topic == self._settings.retry_topic:
+            for message in messages:
+                _show_real_topic(message)
+        if self._names.namespace:
+            for message in messages:
+                message.show_topic(self._names.plain(message.topic))
+        batch = queue.window.add(messages, result.next_offset, messages[0].held_bytes)
+        self._room.added(batch)
+        self._counters.pulled += len(messages)
+        self._put(batch)
+
+
+def _goes_on(_: Exception) -> bool:
+    return False
+
+
+def _show_real_topic(message: MessageExt) -> None:
+    """A message that came back has the topic that it was sent to first."""
+    topic = message.properties.get(RETRY_TOPIC)
+    if topic:
+        message.show_topic(topic)

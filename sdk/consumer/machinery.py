@@ -1,0 +1,148 @@
+"""What a `PushConsumer` consists of, how it is put together, and how it starts and stops.
+
+rebalance.py decides which queues are this member's, owning.py takes and gives them up, intake.py pulls them, ready.py
+holds what waits for a handler, workers.py or orderly.py call handlers, failures.py and returns.py care for messages
+that were not consumed, offsets.py and local_offsets.py keep how far it came. Their tasks are the client's, which
+outlive the cancellation of the ``async with`` block: so a stop is graceful also then.
+"""
+
+import logging
+
+import trio
+
+from mqcommon.clock import SystemClock
+from mqcommon.files import OsFiles
+from remoting.protocol.bodies.heartbeat import SUB_ALL
+from sdk.consumer.commits import Commits
+from sdk.consumer.elsewhere import make_workers
+from sdk.consumer.failures import Counters, Failures
+from sdk.consumer.intake import Intake
+from sdk.consumer.local_offsets import LocalOffsets
+from sdk.consumer.offsets import GroupOffsets, OffsetStore
+from sdk.consumer.orderly import Orderly
+from sdk.consumer.owned import Room
+from sdk.consumer.owning import Owning
+from sdk.consumer.push_member import PushMember
+from sdk.consumer.reader import Reader
+from sdk.consumer.ready import Ready
+from sdk.consumer.rebalance import Rebalance
+from sdk.consumer.replicas import Replicas
+from sdk.consumer.returns import Returns
+from sdk.consumer.settings import Settings
+from sdk.consumer.stream_message import StreamMessage
+from sdk.runtime import survived
+from sdk.shared import ClientHandle
+
+logger = logging.getLogger(__name__)
+
+# How long the last commits may take.
+LAST_COMMITS_S = 5.0
+
+
+class Machinery:
+    """The parts of one consumer. ``subscriptions`` are topic → expression."""
+
+    def __init__(self, client: ClientHandle, settings: Settings) -> None:
+        clock = SystemClock()
+        replicas = Replicas(client)
+        self._client = client
+        self._settings = settings
+        self.subscriptions = {} if settings.broadcast else {settings.retry_topic: SUB_ALL}
+        self.counters = Counters()
+        self.ready = Ready()
+        self.room = Room(settings, clock)
+        self.reader = Reader(client, replicas, settings.group)
+        self._commits = Commits(client, replicas, settings.group)
+        self._local = LocalOffsets(settings, OsFiles()) if settings.broadcast else None
+        offsets: OffsetStore = self._local or GroupOffsets(replicas, self._commits, settings.group)
+        returns = Returns(client, replicas, settings, clock)
+        self.failures = Failures(settings, self.ready, returns, self.counters)
+        self._workers = make_workers(settings, self.ready, self.failures, self.counters)
+        ordered = Orderly(settings, self.room, returns, self.counters, clock)
+        put = ordered.put if settings.orderly else self.ready.put
+        intake = Intake(settings, client, self.reader, self.room, self.counters, clock, put)
+        serve = [intake.pull, ordered.serve] if settings.orderly else [intake.pull]
+        self.owning = Owning(
+            client, settings, replicas, offsets, self.room, self.ready, serve, lambda: self._rebalance.soon()
+        )
+        self._rebalance = Rebalance(client, settings, self.subscriptions, self.owning.owned, self.owning.change)
+        self.member = PushMember(
+            settings, ";".join(client.instance.nameserver_addrs), clock, self.subscriptions,
+            self.owning.owned, self._rebalance.soon, self.owning.reset,
+        )  # fmt: skip
+        self._rebalancing = trio.CancelScope()
+        self._handled = trio.Event()
+        self._is_stopping = False
+
+    async def start(self) -> None:
+        """Join the group. InvalidArgument when the client or, with ``broadcast``, the machine has such a member."""
+        self._client.join_consumer(self._settings.group, self.member)
+        if self._local is not None:
+            await self._local.open()
+        self._client.instance.tell_brokers()
+        nursery = self._client.nursery
+        await nursery.start(self.owning.run)
+        nursery.start_soon(self.ready.run)
+        nursery.start_soon(self._run_handlers)
+        nursery.start_soon(self._run_rebalance)
+        nursery.start_soon(self._commit_often)
+
+    async def stop(self) -> None:
+        """Let running handlers finish, and commit."""
+        self._is_stopping = True
+        self._rebalancing.cancel()
+        self.ready.clear()
+        self._workers.stop()
+        with trio.move_on_after(self._settings.stop_timeout_ms / 1000) as finishing:
+            await self._handled.wait()
+            await self.owning.give_up_all()
+        if finishing.cancelled_caught:
+            logger.warning("handlers still run after %d ms: cancelling them", self._settings.stop_timeout_ms)
+        with trio.move_on_after(LAST_COMMITS_S):
+            await self.owning.commit_leaving()
+            await self._commits.close()
+        if self._local is not None:
+            await self._local.close()
+
+    def subscriptions_changed(self) -> None:
+        """Tell the brokers, and share the queues again."""
+        self._client.instance.membership.subscription_changed()
+        self._client.instance.tell_brokers()
+        self._rebalance.soon()
+
+    async def next_message(self) -> StreamMessage:
+        """The next message of a stream; StopAsyncIteration when the consumer stops."""
+        while (message := self.ready_message()) is None:
+            if self._is_stopping:
+                raise StopAsyncIteration
+            await self.ready.wait()
+        return message
+
+    def ready_message(self) -> StreamMessage | None:
+        """The next message of a stream, if there is one already."""
+        ready = self.ready
+        if not ready.batches:
+            return None
+        batch = ready.batches[0]
+        number = batch.taken
+        batch.taken = number + 1
+        if batch.taken == len(batch.done):
+            ready.batches.popleft()
+        return StreamMessage(batch, number, self.failures, self.counters)
+
+    async def _run_handlers(self) -> None:
+        try:
+            if not self._settings.is_stream and not self._settings.orderly:
+                await self._workers.run()
+        finally:
+            self._handled.set()
+
+    async def _run_rebalance(self) -> None:
+        with self._rebalancing:
+            await self._rebalance.run()
+
+    async def _commit_often(self) -> None:
+        while True:
+            await trio.sleep(self._settings.commit_interval_ms / 1000)
+            with survived("committing offsets"):
+                await self.owning.commit()

@@ -1,0 +1,105 @@
+"""Orderly consumption: one task for each queue, which handles its messages one after another.
+
+A message that fails is tried again after ``suspend_ms``, and nothing behind it meanwhile. After
+``max_reconsume_times`` failures it becomes a dead letter, and the queue goes on. The handler is called only while the
+lock of the queue is certain.
+"""
+
+import logging
+from collections.abc import Sequence
+
+import trio
+
+from mqcommon.clock import Clock
+from mqcommon.message.message import MessageExt
+from sdk.consumer.calling import call_handler
+from sdk.consumer.failures import KEPT_S, Counters
+from sdk.consumer.outcome import ConsumeResult, Later, Result
+from sdk.consumer.owned import OwnedQueue, Room
+from sdk.consumer.returns import DEAD, Returns
+from sdk.consumer.settings import Settings
+from sdk.consumer.window import Batch
+
+logger = logging.getLogger(__name__)
+
+
+class Orderly:
+    """Handles the messages of all queues of one consumer, of ``concurrency`` queues at a time."""
+
+    def __init__(self, settings: Settings, room: Room, returns: Returns, counters: Counters, clock: Clock) -> None:
+        self._settings = settings
+        self._room = room
+        self._returns = returns
+        self._counters = counters
+        self._clock = clock
+        self._limiter = trio.CapacityLimiter(settings.concurrency)
+        self._most = 1 if settings.handler is not None else settings.batch_size
+
+    def put(self, batch: Batch) -> None:
+        """A queue has more messages."""
+        queue = self._room.queue_of(batch.window)
+        queue.batches.append(batch)
+        queue.work.set()
+
+    async def serve(self, queue: OwnedQueue) -> None:
+        """Handle the messages of ``queue`` until it is given up."""
+        while not queue.is_given_up:
+            if not queue.batches:
+                await queue.work.wait()
+                continue
+            async with queue.working:
+                pause_s = await self._handle_next(queue)
+            if pause_s:
+                with trio.move_on_after(pause_s):
+                    await self._given_up(queue)
+            else:
+                await trio.lowlevel.checkpoint()
+
+    async def _given_up(self, queue: OwnedQueue) -> None:
+        while not queue.is_given_up:
+            await queue.work.wait()
+
+    async def _handle_next(self, queue: OwnedQueue) -> float:
+        """Handle the next messages. Returns how long to wait before the same ones are tried again, 0 to go on."""
+        suspend_s = self._settings.suspend_ms / 1000
+        async with self._limiter:
+            if queue.is_given_up or trio.current_time() >= queue.locked_until:
+                return suspend_s
+            batch = queue.batches[0]
+            start = batch.taken
+            end = min(start + self._most, len(batch.done))
+            messages = batch.messages[start:end]
+            result = await self._call(messages)
+        queue.consumed_ms = self._clock.now_ms()
+        if result is ConsumeResult.SUSPEND:
+            return suspend_s
+        if result is ConsumeResult.LATER or isinstance(result, Later):
+            self._counters.failed += len(messages)
+            if messages[0].reconsume_times < self._settings.max_reconsume_times:
+                for message in messages:
+                    message.count_failure()
+                return suspend_s
+            for number, message in enumerate(messages, start):
+                if not await self._returns.send_back(queue.mq, message, DEAD):
+                    return KEPT_S
+                batch.finish(number, number + 1)
+                batch.taken = number + 1
+        else:
+            self._counters.consumed += len(messages)
+            batch.finish(start, end)
+            batch.taken = end
+        if batch.taken == len(batch.done):
+            queue.batches.popleft()
+        return 0.0
+
+    async def _call(self, messages: Sequence[MessageExt]) -> Result:
+        first = messages[0]
+        result: Result = ConsumeResult.LATER
+        try:
+            with trio.move_on_after(self._settings.consume_timeout_ms / 1000) as scope:
+                result = await call_handler(self._settings, messages)
+        except Exception as error:
+            logger.error("the handler failed with message %s of %s", first.msg_id, first.queue, exc_info=error)
+        if scope.cancelled_caught:
+            logger.error("the handler took too long for message %s of %s", first.msg_id, first.queue)
+        return result

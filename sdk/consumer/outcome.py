@@ -1,0 +1,54 @@
+"""What a handler says about its messages, and where a new group begins."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from enum import Enum
+
+from mqcommon.arguments import check_int
+from mqcommon.errors import InvalidArgument
+from mqcommon.message.message import MessageExt
+from mqcommon.names import DELAY_LEVELS
+
+
+class ConsumeResult(Enum):
+    """The result of a handler; None counts as SUCCESS."""
+
+    #: The messages are consumed.
+    SUCCESS = "SUCCESS"
+    #: Deliver again later: by the retry levels, or with ``orderly`` after ``suspend_ms``, counted as a failure.
+    LATER = "LATER"
+    #: Only with ``orderly``: wait for ``suspend_ms`` and try the same messages again. This does not count as a failure.
+    SUSPEND = "SUSPEND"
+
+
+@dataclass(frozen=True, slots=True)
+class Later:
+    """Deliver again after the delay of this level (1: 1 s ... 18: 2 h); 0: by the number of failures so far."""
+
+    delay_level: int = 0
+
+    def __post_init__(self) -> None:
+        check_int("delay_level", self.delay_level, 0, DELAY_LEVELS)
+
+
+class ConsumeFrom(Enum):
+    """Where a group begins in a queue for which it has committed no offset. Retry topics are read from the first."""
+
+    #: At the end; but a queue that still has its first message in memory is read from that one, as RocketMQ does, so
+    #: that a new group misses nothing of a new topic.
+    LAST_OFFSET = "CONSUME_FROM_LAST_OFFSET"
+    FIRST_OFFSET = "CONSUME_FROM_FIRST_OFFSET"
+    #: At the first message stored at or after ``consume_timestamp_ms``.
+    TIMESTAMP = "CONSUME_FROM_TIMESTAMP"
+
+
+Result = ConsumeResult | Later | None
+Handler = Callable[[MessageExt], Result | Awaitable[Result]]
+BatchHandler = Callable[[list[MessageExt]], Result | Awaitable[Result]]
+
+
+def check_result(result: object) -> Result:
+    """``result`` if it is what a handler may return, else InvalidArgument."""
+    if result is None or isinstance(result, ConsumeResult | Later):
+        return result
+    raise InvalidArgument(f"a handler returns None, a ConsumeResult or Later(...), not {result!r}")

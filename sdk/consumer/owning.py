@@ -1,0 +1,211 @@
+"""`Owning`: the queues that are this member's now; taking and giving up queues, and committing their offsets.
+
+An orderly queue is locked before its offset is read, and unlocked after its offset is committed, so that the next
+member goes on where this one stopped. Its handler finishes first; the other queues need not wait for that.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+
+import trio
+
+from mqcommon.errors import SkylarkError
+from mqcommon.message.queue import MessageQueue
+from sdk.consumer.beginning import first_offset
+from sdk.consumer.locks import Locks
+from sdk.consumer.offsets import OffsetStore
+from sdk.consumer.owned import OwnedQueue, Room
+from sdk.consumer.ready import Ready
+from sdk.consumer.replicas import Replicas
+from sdk.consumer.settings import Settings
+from sdk.runtime import survived
+from sdk.shared import ClientHandle
+
+logger = logging.getLogger(__name__)
+
+# How many queues are taken or given up side by side.
+AT_ONCE = 16
+# How long a queue's former owner is given to commit its last offset, before that is read. What it has not committed by
+# then comes again.
+TAKE_OVER_S = 0.2
+
+
+class Owning:
+    """``owned`` are this member's queues. ``serve`` are run as tasks for each, until it is given up."""
+
+    def __init__(
+        self,
+        client: ClientHandle,
+        settings: Settings,
+        replicas: Replicas,
+        offsets: OffsetStore,
+        room: Room,
+        ready: Ready,
+        serve: Sequence[Callable[[OwnedQueue], Awaitable[None]]],
+        rebalance_soon: Callable[[], None],
+    ) -> None:
+        self._client = client
+        self._settings = settings
+        self._replicas = replicas
+        self._offsets = offsets
+        self._room = room
+        self._ready = ready
+        self._serve = serve
+        self._rebalance_soon = rebalance_soon
+        self._locks = Locks(client, replicas, settings.group, self._lost) if settings.orderly else None
+        self._limiter = trio.CapacityLimiter(AT_ONCE)
+        # Queues that were given up while their broker was in no route: their kept offsets are dropped when they are
+        # back and another member's.
+        self._absent: dict[MessageQueue, None] = {}
+        # Queues that are being given up: their handlers still run, or their offsets are being committed.
+        self._leaving: dict[MessageQueue, OwnedQueue] = {}
+        self._nursery: trio.Nursery | None = None
+        self.owned: dict[MessageQueue, OwnedQueue] = {}
+        # Topics and queues that are paused, also while they are another member's.
+        self.paused: dict[str | MessageQueue, None] = {}
+
+    async def run(self, task_status: trio.TaskStatus[None]) -> None:
+        """Own the tasks of queues, and renew their locks."""
+        async with trio.open_nursery() as self._nursery:
+            task_status.started()
+            if self._locks is not None:
+                await self._locks.renew_often(lambda: [*self.owned.values(), *self._leaving.values()])
+            await trio.sleep_forever()
+
+    async def change(self, wanted: Mapping[MessageQueue, str], is_shared: bool) -> bool:
+        """Own exactly the queues ``wanted``. Returns whether that is so now; a queue may be unreadable or locked.
+
+        ``is_shared``: another member may have had them until now. It hears of the change when this one does.
+        """
+        self._forget_absent(wanted)
+        given_up = [mq for mq in self.owned if mq not in wanted]
+        taken = [mq for mq in wanted if mq not in self.owned]
+        for mq, queue in self.owned.items():
+            queue.expression = wanted.get(mq, queue.expression)
+        assert self._nursery is not None
+        async with trio.open_nursery() as nursery:
+            for mq in given_up:
+                # The handler of an orderly queue may need long to finish.
+                (self._nursery if self._settings.orderly else nursery).start_soon(self._give_up, self.owned.pop(mq))
+        if taken and is_shared and self._locks is None:
+            await trio.sleep(TAKE_OVER_S)
+        async with trio.open_nursery() as nursery:
+            for mq in taken:
+                nursery.start_soon(self._take, mq, wanted[mq])
+        if given_up or taken:
+            logger.info("group %s: owning %d queues", self._settings.group, len(self.owned))
+        await self.commit(repeat=True)
+        return all(mq in self.owned for mq in wanted)
+
+    async def commit(self, *, repeat: bool = False) -> None:
+        """Commit the offsets that have changed; ``repeat``: all of them.
+
+        They are repeated after each change of the group: a commit of the former owner may arrive after the first one of
+        this member, and would stay while this queue gets no message.
+        """
+        offsets: dict[MessageQueue, int] = {}
+        for mq, queue in self.owned.items():
+            offset = queue.window.offset
+            if repeat or offset != queue.committed:
+                offsets[mq] = queue.committed = offset
+        await self._offsets.save(offsets)
+
+    def reset(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Go on with these queues at these offsets, if they are this member's."""
+        assert self._nursery is not None
+        for mq, offset in offsets.items():
+            queue = self.owned.pop(mq, None)
+            if queue is not None:
+                self._nursery.start_soon(self._give_up, queue, offset)
+
+    async def commit_leaving(self) -> None:
+        """Commit the offsets of queues whose handlers did not finish in time."""
+        await self._offsets.save({mq: queue.window.offset for mq, queue in self._leaving.items()})
+
+    async def give_up_all(self) -> None:
+        """Commit the offsets of all queues and give them up, when their handlers have finished."""
+        queues = list(self.owned.values())
+        self.owned.clear()
+        async with trio.open_nursery() as nursery:
+            for queue in queues:
+                nursery.start_soon(self._give_up, queue)
+
+    def set_paused(self, what: Iterable[str | MessageQueue], *, paused: bool) -> None:
+        """Pause topics and queues, or let them be pulled again."""
+        for each in what:
+            if paused:
+                self.paused[each] = None
+            else:
+                self.paused.pop(each, None)
+        for queue in self.owned.values():
+            queue.is_paused = self._is_paused(queue.mq)
+            queue.wake.set()
+
+    def _is_paused(self, mq: MessageQueue) -> bool:
+        return mq.topic in self.paused or mq in self.paused
+
+    async def _take(self, mq: MessageQueue, expression: str) -> None:
+        if mq in self._leaving:
+            return
+        locked_until = 0.0
+        async with self._limiter:
+            try:
+                if self._locks is not None:
+                    locked_until, locked = await self._locks.lock([mq])
+                    if mq not in locked:
+                        return
+                offset = await first_offset(mq, self._settings, self._offsets, self._replicas)
+            except SkylarkError as error:
+                logger.warning("%s cannot be read now: %s", mq, error)
+                return
+        queue = self.owned[mq] = self._room.own(mq, expression, offset)
+        queue.locked_until = locked_until
+        queue.is_paused = self._is_paused(mq)
+        assert self._nursery is not None
+        for serve in self._serve:
+            self._nursery.start_soon(serve, queue)
+
+    async def _give_up(self, queue: OwnedQueue, reset_to: int | None = None, is_lost: bool = False) -> None:
+        """Stop with the queue; then commit its offset, or ``reset_to``, unless another member has it (``is_lost``)."""
+        mq = queue.mq
+        self._leaving[mq] = queue
+        queue.is_given_up = True
+        queue.scope.cancel()
+        queue.work.set()
+        self._ready.drop(queue.window)
+        async with queue.working:
+            offset = queue.window.offset if reset_to is None else reset_to
+            self._room.drop(queue)
+        if not is_lost:
+            async with self._limiter:
+                with survived("committing offsets"):
+                    await self._offsets.save({mq: offset})
+        if reset_to is None:
+            if is_lost or self._is_in_route(mq):
+                self._offsets.forget(mq)
+            else:
+                self._absent[mq] = None
+        if self._locks is not None and not is_lost:
+            await self._locks.unlock(mq)
+        del self._leaving[mq]
+        if self._locks is not None or reset_to is not None:
+            self._rebalance_soon()
+
+    def _lost(self, queue: OwnedQueue) -> None:
+        """The lock of the queue is another's, or too old."""
+        if self.owned.get(queue.mq) is queue:
+            logger.warning("the lock of %s is lost", queue.mq)
+            assert self._nursery is not None
+            self._nursery.start_soon(self._give_up, self.owned.pop(queue.mq), None, True)
+
+    def _is_in_route(self, mq: MessageQueue) -> bool:
+        route = self._client.instance.routes.get(mq.topic)
+        return route is not None and mq in route.readable
+
+    def _forget_absent(self, wanted: Mapping[MessageQueue, str]) -> None:
+        for mq in list(self._absent):
+            if mq in wanted:
+                del self._absent[mq]
+            elif self._is_in_route(mq):
+                del self._absent[mq]
+                self._offsets.forget(mq)

@@ -1,0 +1,66 @@
+"""Pulls and other reads that wait for servers that are down, as readers without an end want it."""
+
+import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TypeVar
+
+import trio
+
+from mqcommon.backoff import Backoff
+from mqcommon.errors import SkylarkError
+from sdk.consumer.result import PullResult, PullStatus
+from sdk.retry import is_transient
+
+logger = logging.getLogger(__name__)
+
+# The pause after an answer that came at once and did not advance the offset.
+IDLE_S = 0.1
+# The pause after a refusal: the topic was deleted, or reading is not permitted. An administrator may change that.
+REFUSED_S = 3.0
+
+PullAt = Callable[[int], Awaitable[PullResult]]
+GivesUp = Callable[[SkylarkError], bool]
+T = TypeVar("T")
+
+
+def gives_up_when_refused(error: SkylarkError) -> bool:
+    """For readers that wait for servers, but not for administrators."""
+    return not is_transient(error)
+
+
+async def patiently(ask: Callable[[], Awaitable[T]], backoff: Backoff, what: str, where: str, gives_up: GivesUp) -> T:
+    """The result of ``ask``. Errors are retried until a server answers, unless ``gives_up``.
+
+    ``what`` names the reader in the log, and ``where`` its place.
+    """
+    failures = 0
+    while True:
+        try:
+            result = await ask()
+        except SkylarkError as error:
+            if gives_up(error):
+                raise
+            failures += 1
+            if failures == 1:
+                logger.warning("%s is waiting at %s: %s", what, where, error)
+            await trio.sleep(backoff.pause_s(failures) if is_transient(error) else REFUSED_S)
+        else:
+            break
+    if failures:
+        logger.warning("%s continues at %s", what, where)
+    return result
+
+
+async def pull_patiently(pull: PullAt, offset: int, backoff: Backoff, what: str, gives_up: GivesUp) -> PullResult:
+    """The result of a pull at ``offset``, as `patiently` gets it.
+
+    An answer without progress takes at least IDLE_S, so that a loop of pulls never spins.
+    """
+    asked_at = trio.current_time()
+    result = await patiently(partial(pull, offset), backoff, what, f"offset {offset}", gives_up)
+    if result.status is PullStatus.OFFSET_ILLEGAL:
+        logger.warning("offset %d is not in the queue, %s continues at %d", offset, what, result.next_offset)
+    if result.next_offset == offset and trio.current_time() < asked_at + IDLE_S:
+        await trio.sleep(IDLE_S)
+    return result

@@ -1,0 +1,164 @@
+"""`Reader`: pulls of one consumer, each from the broker of the queue's set that should answer it.
+
+A pull goes to the master, or to the replica that the broker suggested in its last answer. When that one does not
+answer, the other replicas are asked, and all of them again until the timeout.
+
+A slave may be behind, or lack the oldest messages. So when it does not have the asked offset, that says nothing about
+the queue: the other replicas are asked, and while none of them answers the result is NO_NEW_MESSAGE. Only the master
+can say that an offset does not exist. If a slave could, a reader would skip messages that only the master has.
+"""
+
+import logging
+from dataclasses import replace
+from functools import partial
+
+import trio
+
+from mqcommon.errors import BrokerError, InvalidArgument, RemotingError, SkylarkError
+from mqcommon.message.queue import MessageQueue
+from mqcommon.names import MASTER_ID
+from remoting.protocol.bodies.heartbeat import parse_subscription
+from remoting.protocol.codes import ResponseCode
+from sdk import broker_api
+from sdk.broker_api import PullAnswer
+from sdk.consumer.replicas import Replicas
+from sdk.consumer.result import PullBytes, PullResult, PullStatus
+from sdk.shared import ClientHandle
+from sdk.waiting import until_answered
+
+logger = logging.getLogger(__name__)
+
+# The pause before a slave that lacks the asked offset is asked again.
+BEHIND_S = 0.1
+
+_STATUS = {
+    ResponseCode.SUCCESS: PullStatus.FOUND,
+    ResponseCode.PULL_NOT_FOUND: PullStatus.NO_NEW_MESSAGE,
+    ResponseCode.PULL_RETRY_IMMEDIATELY: PullStatus.NO_MATCHED_MESSAGE,
+    ResponseCode.PULL_OFFSET_MOVED: PullStatus.OFFSET_ILLEGAL,
+}
+
+
+class Reader:
+    """The pulls of one consumer of ``group``."""
+
+    def __init__(self, client: ClientHandle, replicas: Replicas, group: str) -> None:
+        self._client = client
+        self._instance = client.instance
+        self._replicas = replicas
+        self._group = group
+        # Queues whose reader waits for the master: that is logged once.
+        self._waiting: dict[MessageQueue, None] = {}
+        self._tags: dict[str, frozenset[str]] = {}
+
+    async def pull(
+        self, mq: MessageQueue, offset: int, *, max_count: int, max_bytes: int, expression: str, wait_ms: int
+    ) -> PullResult:
+        """Messages from ``offset`` on; see `PullConsumer.pull`."""
+        tags = self.tags_of(expression)
+        answer = await self._pull(mq, offset, max_count, max_bytes, expression, wait_ms)
+        status = _STATUS[answer.code]
+        messages = self._client.names.messages(answer.data, mq.broker_name)
+        if tags and messages:
+            # The broker compares only hashes of tags, and two tags may have the same hash.
+            messages = [message for message in messages if message.tags in tags]
+            if not messages:
+                status = PullStatus.NO_MATCHED_MESSAGE
+        return PullResult(status, messages, answer.next_offset, answer.min_offset, answer.max_offset, answer.broker_id)
+
+    async def pull_bytes(
+        self, mq: MessageQueue, offset: int, *, max_count: int, max_bytes: int, expression: str, wait_ms: int
+    ) -> PullBytes:
+        """Stored records from ``offset`` on; see `PullConsumer.pull_bytes`."""
+        self.tags_of(expression)  # raises if the expression is invalid
+        answer = await self._pull(mq, offset, max_count, max_bytes, expression, wait_ms)
+        return PullBytes(
+            _STATUS[answer.code],
+            answer.data,
+            answer.next_offset,
+            answer.min_offset,
+            answer.max_offset,
+            answer.broker_id,
+        )
+
+    async def _pull(
+        self, mq: MessageQueue, offset: int, max_count: int, max_bytes: int, expression: str, wait_ms: int
+    ) -> PullAnswer:
+        started = trio.current_time()
+
+        async def ask_each() -> PullAnswer:
+            waited_ms = (trio.current_time() - started) * 1000
+            left_ms = max(wait_ms - int(waited_ms), 0)
+            return await self._pull_once(mq, offset, max_count, max_bytes, expression, left_ms)
+
+        return await until_answered(ask_each, self._client.timeout_ms + wait_ms, self._instance.backoff)
+
+    async def _pull_once(
+        self, mq: MessageQueue, offset: int, max_count: int, max_bytes: int, expression: str, wait_ms: int
+    ) -> PullAnswer:
+        """The answer of the first broker of the set that has one."""
+        ask = partial(
+            broker_api.pull,
+            group=self._group,
+            topic=mq.topic,
+            queue_id=mq.queue_id,
+            offset=offset,
+            max_count=max_count,
+            max_bytes=max_bytes,
+            expression=expression,
+            wait_ms=wait_ms,
+        )
+        asked: dict[str, None] = {}
+        failed: dict[str, SkylarkError] = {}
+        behind: PullAnswer | None = None
+        started = trio.current_time()
+        while (replica := await self._replicas.reader(mq, asked)) is not None:
+            asked[replica.addr] = None
+            try:
+                answer = replace(await ask(self._replicas.at(mq, replica)), broker_id=replica.broker_id)
+            except (RemotingError, BrokerError) as error:
+                self._replicas.failed(mq, replica, error)
+                failed[replica.addr] = error
+            else:
+                self._replicas.suggest(mq, answer.suggested_broker_id)
+                if not _lacks(answer, offset):
+                    self._waiting.pop(mq, None)
+                    return answer
+                behind = answer
+                self._replicas.suggest(mq, MASTER_ID)
+            if behind is not None and not self._replicas.has_other(mq, asked):
+                return await self._wait_for_master(mq, behind, offset, wait_ms, started)
+        raise self._replicas.unavailable(mq, failed)
+
+    async def _wait_for_master(
+        self, mq: MessageQueue, behind: PullAnswer, offset: int, wait_ms: int, started: float
+    ) -> PullAnswer:
+        """NO_NEW_MESSAGE, the result while only slaves answer and none of them has the asked offset."""
+        if mq not in self._waiting:
+            self._waiting[mq] = None
+            logger.warning(
+                "%s: broker id %d has offsets %d to %d only; reading at offset %d waits for the master",
+                mq, behind.broker_id, behind.min_offset, behind.max_offset, offset,
+            )  # fmt: skip
+        if wait_ms and trio.current_time() < started + BEHIND_S:
+            await trio.sleep(BEHIND_S)
+        return replace(behind, code=ResponseCode.PULL_NOT_FOUND, next_offset=offset)
+
+    def tags_of(self, expression: str) -> frozenset[str]:
+        """The tags in an expression; empty when it matches all. InvalidArgument when it is invalid."""
+        tags = self._tags.get(expression)
+        if tags is None:
+            try:
+                tags = frozenset(parse_subscription("", expression).tags_set)
+            except ValueError as error:
+                raise InvalidArgument(f"{error}: use '*', or tags separated by '||'") from None
+            self._tags[expression] = tags
+        return tags
+
+
+def _lacks(answer: PullAnswer, offset: int) -> bool:
+    """Whether a slave answered that it has no message at ``offset``, which the master may have."""
+    if answer.broker_id == MASTER_ID:
+        return False
+    is_stuck = answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY and answer.next_offset <= offset
+    return is_stuck or answer.code == ResponseCode.PULL_OFFSET_MOVED

@@ -1,0 +1,123 @@
+"""The queues of this member of a group: computed again whenever the members or the queues change.
+
+Every member asks a broker who is in the group, and computes its own share. So there is a short time in which two
+members have a queue, or none has it; ordered consumption takes locks at the broker as well. When a broker cannot be
+asked, the queues of its topics stay as they are.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+import trio
+
+from mqcommon.errors import BrokerError, RemotingError, RouteNotFound, SkylarkError
+from mqcommon.message.queue import MessageQueue
+from mqcommon.signal import Signal
+from sdk import broker_api
+from sdk.consumer.settings import Settings
+from sdk.routes import TopicRoute
+from sdk.runtime import survived
+from sdk.shared import ClientHandle
+
+logger = logging.getLogger(__name__)
+
+INTERVAL_S = 20.0
+# The pauses before the next rounds after one that could not decide everything: a topic or broker is missing, a queue is
+# locked. They double, up to the longest.
+AGAIN_S = 0.25
+LONGEST_AGAIN_S = 4.0
+
+Change = Callable[[Mapping[MessageQueue, str], bool], Awaitable[bool]]
+
+
+class Rebalance:
+    """Decides which queues are this member's and calls ``change`` with them: queue → expression.
+
+    Its second argument says whether the group has other members. ``change`` returns whether everything is as wanted.
+    ``owned`` are the present queues, ``subscriptions`` the topics.
+    """
+
+    def __init__(
+        self,
+        client: ClientHandle,
+        settings: Settings,
+        subscriptions: Mapping[str, str],
+        owned: Mapping[MessageQueue, object],
+        change: Change,
+    ) -> None:
+        self._client = client
+        self._settings = settings
+        self._subscriptions = subscriptions
+        self._owned = owned
+        self._change = change
+        self._due = Signal()
+        # What was logged, so that it is logged once.
+        self._missing: dict[str, None] = {}
+
+    def soon(self) -> None:
+        """Decide again now: members, topics or queues have changed."""
+        self._due.set()
+
+    async def run(self) -> None:
+        """Decide every 20 s and when told so."""
+        again_s = AGAIN_S
+        while True:
+            is_settled = False
+            self._due.clear()
+            with survived("rebalancing"):
+                is_settled = await self._round()
+            again_s = AGAIN_S if is_settled else min(2 * again_s, LONGEST_AGAIN_S)
+            with trio.move_on_after(INTERVAL_S if is_settled else again_s):
+                await self._due.wait()
+                again_s = AGAIN_S
+
+    async def _round(self) -> bool:
+        wanted: dict[MessageQueue, str] = {}
+        is_settled = True
+        asked: dict[str, list[str] | None] = {}
+        for topic, expression in list(self._subscriptions.items()):
+            queues = await self._queues(topic, asked)
+            if queues is None:
+                is_settled = False
+                queues = [mq for mq in self._owned if mq.topic == topic]
+            wanted.update(dict.fromkeys(queues, expression))
+        is_shared = any(members is not None and len(members) > 1 for members in asked.values())
+        return await self._change(wanted, is_shared) and is_settled
+
+    async def _queues(self, topic: str, asked: dict[str, list[str] | None]) -> Sequence[MessageQueue] | None:
+        """This member's queues of the topic; None when that cannot be found out now."""
+        instance = self._client.instance
+        try:
+            route = await instance.route(topic)
+        except (RouteNotFound, RemotingError, BrokerError) as error:
+            if topic not in self._missing and topic != self._settings.retry_topic:
+                self._missing[topic] = None
+                logger.warning("waiting for topic %s: %s", topic, error)
+            return None
+        if self._missing.pop(topic, self) is None:
+            logger.warning("topic %s is there", topic)
+        if self._settings.broadcast:
+            return route.readable
+        members = await self._members(route, asked)
+        if members is None or instance.client_id not in members:
+            # Perhaps a broker has restarted: it gets a heartbeat now, unless it was sent one on this connection.
+            instance.tell_brokers()
+            return None
+        return self._settings.allocate(route.readable, sorted(members), instance.client_id)
+
+    async def _members(self, route: TopicRoute, asked: dict[str, list[str] | None]) -> list[str] | None:
+        """The client ids of the group: from the first broker of the route that answers, masters first."""
+        found = [(number, addr) for addrs in route.brokers.values() for number, addr in addrs.items()]
+        for _, addr in sorted(found):
+            if addr not in asked:
+                asked[addr] = await self._ask(addr)
+            if (members := asked[addr]) is not None:
+                return members
+        return None
+
+    async def _ask(self, addr: str) -> list[str] | None:
+        try:
+            return await broker_api.consumer_ids(self._client.at(addr), self._settings.group)
+        except SkylarkError as error:
+            logger.info("members of group %s: %s", self._settings.group, error)
+            return None

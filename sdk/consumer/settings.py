@@ -1,0 +1,96 @@
+"""`Settings`: what a `PushConsumer` was told, checked, for its parts."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from mqcommon.errors import InvalidArgument
+from mqcommon.message.queue import MessageQueue
+from mqcommon.names import retry_topic
+from sdk.consumer.allocate import STRATEGIES, Strategy, fixed
+from sdk.consumer.beginning import check_timestamp
+from sdk.consumer.outcome import BatchHandler, ConsumeFrom, Handler
+from sdk.namespaces import Names
+
+DEFAULT_OFFSETS_DIR = "~/.rocketmq_offsets"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """The arguments of `PushConsumer`."""
+
+    group: str
+    handler: Handler | None
+    batch_handler: BatchHandler | None
+    batch_size: int
+    concurrency: int
+    orderly: bool
+    broadcast: bool
+    consume_from: ConsumeFrom
+    consume_timestamp_ms: int | None
+    strategy: str | Sequence[MessageQueue] | Strategy
+    max_reconsume_times: int
+    consume_timeout_ms: float
+    suspend_ms: float
+    max_queue_messages: int
+    max_queue_bytes: int
+    max_cached_messages: int
+    max_cached_bytes: int
+    pull_count: int
+    pull_bytes: int
+    wait_ms: int
+    commit_interval_ms: float
+    stop_timeout_ms: float
+    instance_name: str
+    local_offsets_dir: str | None
+
+    def __post_init__(self) -> None:
+        if self.handler is not None and self.batch_handler is not None:
+            raise InvalidArgument("give a handler or a batch_handler, not both")
+        if self.orderly and self.is_stream:
+            raise InvalidArgument("orderly consumption needs a handler: a stream hands out messages side by side")
+        if self.orderly and self.broadcast:
+            raise InvalidArgument("orderly and broadcast exclude each other: broadcasting takes no locks")
+        check_timestamp(self.consume_from, self.consume_timestamp_ms)
+        if isinstance(self.strategy, str) and self.strategy not in STRATEGIES:
+            known = ", ".join(map(repr, STRATEGIES))
+            raise InvalidArgument(f"strategy must be one of {known}, queues or a function, not {self.strategy!r}")
+        if not self.instance_name or "/" in self.instance_name:
+            raise InvalidArgument(f"instance_name names a folder, {self.instance_name!r} cannot")
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether messages are iterated over instead of handled."""
+        return self.handler is None and self.batch_handler is None
+
+    @property
+    def retry_topic(self) -> str:
+        """The topic of messages that were sent back."""
+        return retry_topic(self.group)
+
+    @property
+    def allocate(self) -> Strategy:
+        """The function of ``strategy``."""
+        if isinstance(self.strategy, str):
+            return STRATEGIES[self.strategy]
+        return self.strategy if callable(self.strategy) else fixed(list(self.strategy))
+
+    @property
+    def offsets_dir(self) -> Path:
+        """Where broadcasting keeps its offsets."""
+        return Path(self.local_offsets_dir or DEFAULT_OFFSETS_DIR).expanduser()
+
+
+def in_namespace(
+    strategy: str | Sequence[MessageQueue] | Strategy, names: Names
+) -> str | Sequence[MessageQueue] | Strategy:
+    """``strategy``, which knows plain names, for queues with the names of servers."""
+    if not names.namespace or isinstance(strategy, str):
+        return strategy
+    if not callable(strategy):
+        return [names.queue(mq) for mq in strategy]
+
+    def share(queues: Sequence[MessageQueue], clients: Sequence[str], client: str) -> list[MessageQueue]:
+        return [names.queue(mq) for mq in strategy([names.plain_queue(mq) for mq in queues], clients, client)]
+
+    return share

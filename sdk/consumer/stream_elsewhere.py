@@ -1,0 +1,58 @@
+"""What streams of a `PushConsumer` in other threads and loops have in common: messages cross many at a time."""
+
+from collections import deque
+
+import trio
+
+from sdk.consumer.push import PushConsumer
+from sdk.consumer.stream_message import StreamMessage
+from sdk.inbox import Inbox
+from sdk.loop_thread import OpenClient
+
+# Messages that cross at a time. More are in memory anyway; those that were not iterated over are never acknowledged.
+TAKEN_AT_ONCE = 256
+
+
+class Taken:
+    """Messages that were taken from one open consumer, and acknowledgements on their way back to it.
+
+    Messages are added in trio, so that none is lost when the caller is cancelled while they cross.
+    """
+
+    def __init__(self, client: OpenClient[PushConsumer]) -> None:
+        self.client = client
+        self._messages: deque[StreamMessage] = deque()
+        self._acks: Inbox[StreamMessage] = Inbox(client.soon, _ack_soon)
+
+    def pop(self) -> StreamMessage | None:
+        """The next message, if there is one here that no other member of the group gets."""
+        while self._messages:
+            message = self._messages.popleft()
+            if message.is_ours:
+                return message
+        return None
+
+    async def fill(self, consumer: PushConsumer) -> bool:
+        """In trio: wait for messages. False at the end."""
+        taken = await consumer.take(TAKEN_AT_ONCE)
+        self._messages.extend(taken)
+        return bool(taken)
+
+    def ack(self, message: StreamMessage) -> None:
+        """Let trio acknowledge the message, without waiting: it only notes that, and cannot fail."""
+        self._acks.put(message)
+
+
+def _ack_soon(messages: deque[StreamMessage]) -> None:
+    taken = []
+    while messages:
+        taken.append(messages.popleft())
+    try:
+        trio.lowlevel.spawn_system_task(_ack_all, taken)
+    except RuntimeError:  # the loop is ending; what is not acknowledged is delivered again
+        return
+
+
+async def _ack_all(messages: list[StreamMessage]) -> None:
+    for message in messages:
+        await message.ack()

@@ -1,0 +1,42 @@
+"""`StreamMessage`: a message of ``async for message in consumer``, which the caller acknowledges."""
+
+from mqcommon.arguments import check_int
+from mqcommon.message.message import MessageExt
+from mqcommon.names import DELAY_LEVELS
+from sdk.consumer.failures import Counters, Failures
+from sdk.consumer.ready import Takable
+
+
+class StreamMessage(MessageExt):
+    """A message that stays its consumer's until `ack` or `nack`. The later of two calls does nothing."""
+
+    __slots__ = ("_batch", "_counters", "_failures", "_is_settled", "_number")
+
+    def __init__(self, batch: Takable, number: int, failures: Failures, counters: Counters) -> None:
+        message = batch.messages[number]
+        super().__init__(message._data, message._at, message.broker_name)
+        self._record = message._record
+        self._batch = batch
+        self._number = number
+        self._failures = failures
+        self._counters = counters
+        self._is_settled = False
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether its queue is still this member's. Else another member gets the message, too."""
+        return not self._batch.window.is_closed
+
+    async def ack(self) -> None:
+        """The message is consumed."""
+        if not self._is_settled:
+            self._is_settled = True
+            self._batch.finish(self._number, self._number + 1)
+            self._counters.consumed += 1
+
+    async def nack(self, delay_level: int = 0) -> None:
+        """Deliver the message again: after the delay of this level, or by the number of failures so far (0)."""
+        check_int("delay_level", delay_level, 0, DELAY_LEVELS)
+        if not self._is_settled:
+            self._is_settled = True
+            await self._failures.later(self._batch, self._number, self._number + 1, delay_level)

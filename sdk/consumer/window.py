@@ -1,0 +1,112 @@
+"""The messages of one queue between pulling and committing. Pure.
+
+They stay in the batches in which they were pulled, since a message keeps the bytes of its whole batch in memory. The
+offset to commit is that of the first message that is not consumed: what was consumed after it is delivered again if the
+process ends, but nothing is skipped.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from mqcommon.message.message import MessageExt
+from mqcommon.message.queue import MessageQueue
+
+
+class Batch:
+    """The messages of one pull. ``taken`` were given to handlers, in order; ``left`` are not consumed yet."""
+
+    __slots__ = ("done", "left", "messages", "next_offset", "size_bytes", "taken", "window")
+
+    def __init__(self, window: "Window", messages: Sequence[MessageExt], next_offset: int, size_bytes: int) -> None:
+        self.window = window
+        self.messages = messages
+        self.next_offset = next_offset
+        self.size_bytes = size_bytes
+        self.taken = 0
+        self.left = len(messages)
+        self.done = bytearray(len(messages))
+
+    def finish(self, start: int, end: int) -> None:
+        """The messages from number ``start`` up to, not including, ``end`` are consumed. May be told again."""
+        done = self.done
+        if end == start + 1:
+            if done[start]:
+                return
+            done[start] = 1
+            self.left -= 1
+        else:
+            self.left -= done.count(0, start, end)
+            done[start:end] = b"\x01" * (end - start)
+        if not self.left:
+            self.window.emptied(self)
+
+    @property
+    def first_left(self) -> int:
+        """The number of the first message that is not consumed."""
+        return self.done.find(0)
+
+
+class Window:
+    """What is between the offset to commit and the offset to pull at.
+
+    ``messages`` and ``size_bytes`` count batches in which a message is not consumed; ``emptied`` is called when a batch
+    no longer counts. ``is_closed``: the queue is another member's now, or is read again from another offset. What
+    handlers say later about these messages is ignored.
+    """
+
+    __slots__ = ("_batches", "_emptied", "is_closed", "messages", "mq", "next_offset", "size_bytes")
+
+    def __init__(self, mq: MessageQueue, offset: int, emptied: Callable[[Batch], None] | None = None) -> None:
+        self._batches: deque[Batch] = deque()
+        self._emptied = emptied
+        self.mq = mq
+        self.is_closed = False
+        self.next_offset = offset
+        self.messages = 0
+        self.size_bytes = 0
+
+    def add(self, messages: Sequence[MessageExt], next_offset: int, size_bytes: int) -> Batch:
+        """A pull has found ``messages``; the next one is at ``next_offset``."""
+        batch = Batch(self, messages, next_offset, size_bytes)
+        self._batches.append(batch)
+        self.next_offset = next_offset
+        self.messages += len(messages)
+        self.size_bytes += size_bytes
+        return batch
+
+    def emptied(self, batch: Batch) -> None:
+        """All messages of ``batch`` are consumed."""
+        self.messages -= len(batch.done)
+        self.size_bytes -= batch.size_bytes
+        batch.messages = ()
+        batches = self._batches
+        while batches and not batches[0].left:
+            batches.popleft()
+        if self._emptied is not None:
+            self._emptied(batch)
+
+    @property
+    def offset(self) -> int:
+        """The offset to commit: that of the first message that is not consumed."""
+        if not self._batches:
+            return self.next_offset
+        first = self._batches[0]
+        return first.messages[first.first_left].queue_offset
+
+
+class Again:
+    """One message of a batch that a handler takes again; it looks like a batch of one."""
+
+    __slots__ = ("_batch", "_number", "done", "messages", "taken", "window")
+
+    def __init__(self, batch: "Batch | Again", number: int) -> None:
+        self._batch = batch
+        self._number = number
+        self.window: Window = batch.window
+        self.messages: Sequence[MessageExt] = (batch.messages[number],)
+        self.done = bytearray(1)
+        self.taken = 0
+
+    def finish(self, start: int, end: int) -> None:
+        """The message is consumed."""
+        self._batch.finish(self._number, self._number + 1)

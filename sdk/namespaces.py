@@ -1,0 +1,125 @@
+"""Namespaces: topics and groups of several tenants in one cluster, by RocketMQ's convention of names. Pure.
+
+In namespace ``prod`` the topic ``orders`` is ``prod%orders`` for brokers and NameServers, the retry topic of a group
+``%RETRY%prod%group``. System topics belong to all. A name that is in the namespace already stays as it is.
+Users of the SDK give and see plain names; `Names` converts them where they enter and leave it.
+"""
+
+import re
+from typing import Annotated
+
+from mqcommon.arguments import check_text, shown
+from mqcommon.errors import InvalidArgument
+from mqcommon.message.columns import record_starts
+from mqcommon.message.message import MessageExt, decode_messages
+from mqcommon.message.queue import MessageQueue
+from mqcommon.names import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_TOPIC_PREFIX, is_system_topic
+from sdk.checked import check_group_name, check_topic_name
+
+SEPARATOR = "%"
+# Groups that brokers make for themselves.
+SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
+_LEGAL = re.compile(r"[a-zA-Z0-9_-]+")
+
+
+def wrap(namespace: str, name: str) -> str:
+    """The topic or group ``name`` as servers know it."""
+    if not namespace or not name or _is_system(name):
+        return name
+    prefix, rest = _split(name)
+    return name if rest.startswith(namespace + SEPARATOR) else f"{prefix}{namespace}{SEPARATOR}{rest}"
+
+
+def unwrap(namespace: str, name: str) -> str:
+    """The plain name of what servers know as ``name``; a name of another namespace stays as it is."""
+    if not namespace or _is_system(name):
+        return name
+    prefix, rest = _split(name)
+    return prefix + rest.removeprefix(namespace + SEPARATOR)
+
+
+def check_namespace(name: str, value: object) -> None:
+    """Check that ``value`` is a namespace, or empty for none."""
+    check_text(name, value)
+    assert isinstance(value, str)
+    if value and not _LEGAL.fullmatch(value):
+        raise InvalidArgument(f"{name} must consist of letters, digits, '_' and '-', not be {shown(value)}")
+    if value.startswith((SYSTEM_TOPIC_PREFIX, SYSTEM_GROUP_PREFIX)):
+        raise InvalidArgument(f"{name} is {shown(value)}: names that begin so belong to RocketMQ's brokers")
+
+
+#: For `sdk.checked`: a namespace as an argument.
+Namespace = Annotated[str, check_namespace]
+
+
+def _is_system(name: str) -> bool:
+    return is_system_topic(name) or name.startswith(SYSTEM_GROUP_PREFIX)
+
+
+def _split(name: str) -> tuple[str, str]:
+    """(%RETRY% or %DLQ% or "", the rest)."""
+    for prefix in (RETRY_PREFIX, DLQ_PREFIX):
+        if name.startswith(prefix) and name != prefix:
+            return prefix, name.removeprefix(prefix)
+    return "", name
+
+
+class NamedMessage(MessageExt):
+    """A message whose topic is shown without its namespace."""
+
+    __slots__ = ("_namespace",)
+
+    def __init__(self, data: bytes, at: int, broker_name: str, namespace: str) -> None:
+        super().__init__(data, at, broker_name)
+        self._namespace = namespace
+
+    @property
+    def topic(self) -> str:
+        return unwrap(self._namespace, self.record.topic)
+
+
+class Names:
+    """Plain names to those of servers and back, for one user of ``namespace``; empty: names stay as they are."""
+
+    __slots__ = ("namespace",)
+
+    def __init__(self, namespace: str) -> None:
+        self.namespace = namespace
+
+    def topic(self, name: str) -> str:
+        """The topic as servers know it; InvalidArgument when that is too long for a topic."""
+        if not self.namespace:
+            return name
+        wrapped = wrap(self.namespace, name)
+        check_topic_name(f"topic {name!r} in namespace {self.namespace!r}", wrapped)
+        return wrapped
+
+    def plain(self, name: str) -> str:
+        """The topic or group as users know it."""
+        return unwrap(self.namespace, name)
+
+    def group(self, name: str) -> str:
+        """The group as servers know it; InvalidArgument when that is too long for a group."""
+        if not self.namespace:
+            return name
+        wrapped = wrap(self.namespace, name)
+        check_group_name(f"group {name!r} in namespace {self.namespace!r}", wrapped)
+        return wrapped
+
+    def queue(self, mq: MessageQueue) -> MessageQueue:
+        """The queue as servers know it."""
+        return mq._replace(topic=self.topic(mq.topic)) if self.namespace else mq
+
+    def plain_queue(self, mq: MessageQueue) -> MessageQueue:
+        """The queue as users know it."""
+        return mq._replace(topic=unwrap(self.namespace, mq.topic)) if self.namespace else mq
+
+    def plain_queues(self, queues: tuple[MessageQueue, ...]) -> tuple[MessageQueue, ...]:
+        """The queues as users know them."""
+        return tuple([self.plain_queue(mq) for mq in queues]) if self.namespace else queues
+
+    def messages(self, data: bytes, broker_name: str) -> list[MessageExt]:
+        """The messages of a pull's body, with plain topics."""
+        if not self.namespace:
+            return decode_messages(data, broker_name)
+        return [NamedMessage(data, at, broker_name, self.namespace) for at in record_starts(data)]

@@ -1,0 +1,88 @@
+"""The daemons that nodes run, with options for tests: small files, loopback, no rules about the disk or the hour.
+
+This is the only module of `sdk` that imports the daemons.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import trio
+
+from broker.broker import Broker
+from broker.file_sizes import check_file_size
+from broker.options import BrokerOptions
+from mqcommon.options import load_conf
+from namesrv.namesrv import Namesrv
+from namesrv.options import NamesrvOptions
+
+HOST = "127.0.0.1"
+# Small files are made at once on any disk. The log's must be larger than the largest message (4 MiB).
+SMALL = {
+    "mappedFileSizeCommitLog": str(8 * 1024 * 1024),
+    "mappedFileSizeConsumeQueue": str(3_000 * 20),
+    "maxHashSlotNum": "5000",
+    "maxIndexNum": "20000",
+}
+# A test must not depend on how full this machine's disk is, nor on the hour.
+ANY_DISK = {
+    "diskSpaceWarningLevelRatio": "100",
+    "cleanFileForciblyEnable": "false",
+    "fileReservedTime": "1000000",
+}
+
+
+def broker_options(
+    name: str, directory: Path, nameserver: str, port: int, ha_port: int, given: Mapping[str, object]
+) -> BrokerOptions:
+    """The options of one broker; ``given`` has keys of broker.conf. Raises ConfigError for what cannot be used."""
+    own = {
+        "brokerName": name,
+        "brokerIP1": HOST,
+        "bindAddress": HOST,
+        "listenPort": str(port),
+        "haListenPort": str(ha_port),
+        "fastListenPort": "0",
+        "namesrvAddr": nameserver,
+        "storePathRootDir": str(directory),
+    }
+    texts = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in given.items()}
+    options = load_conf(BrokerOptions, None, SMALL | ANY_DISK | texts | own, environ={})
+    check_file_size(options)
+    return options
+
+
+class BrokerDaemon:
+    """A broker."""
+
+    def __init__(self, options: BrokerOptions) -> None:
+        self._broker = Broker(options)
+        self._ended = trio.Event()
+
+    async def run(self, *, task_status: trio.TaskStatus[str]) -> None:
+        """Serve until `stop`."""
+        try:
+            await self._broker.run(task_status=task_status)
+        finally:
+            self._ended.set()
+
+    async def stop(self) -> None:
+        """Stop gracefully."""
+        self._broker.stop()
+        await self._ended.wait()
+
+
+class NamesrvDaemon:
+    """A NameServer."""
+
+    def __init__(self, directory: Path, port: int) -> None:
+        self._namesrv = Namesrv(
+            NamesrvOptions(listen_port=port, bind_address=HOST, kv_config_path=str(directory / "kvConfig.json"))
+        )
+
+    async def run(self, *, task_status: trio.TaskStatus[str]) -> None:
+        """Serve until cancelled."""
+        await self._namesrv.run(task_status=task_status)
+
+    async def stop(self) -> None:
+        """Answer what is in flight."""
+        await self._namesrv.stop()

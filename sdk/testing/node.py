@@ -1,0 +1,268 @@
+"""One NameServer or broker of a test cluster, in a thread of its own with its own event loop.
+
+The threads make the faults independent: a frozen node is a blocked loop, and the other nodes go on. The methods block
+until what they do is done, and may be called from any thread, also inside trio and asyncio.
+
+`kill` is as hard as it can be inside of a process. All sockets are cut at once, then the files are copied as they are,
+and the next start uses the copy. So whatever the daemon does while it is torn down reaches no peer and no disk: no
+message in memory is flushed, no checkpoint is written, no NameServer is told. A thread that is writing a file may
+finish first, as if the process had died a moment later.
+"""
+
+import shutil
+import threading
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+import trio
+
+from mqcommon.errors import SkylarkError
+from mqcommon.polling import poll_until
+from remoting.net.sockets import OpenSockets
+from sdk.runtime import Home
+
+T = TypeVar("T")
+
+# A node that has not done what it was told after this time never will.
+PATIENCE_S = 20.0
+# How long a kill waits for threads that are writing.
+WRITERS_S = 2.0
+
+
+class Daemon(Protocol):
+    """What a node runs, made anew for each start."""
+
+    async def run(self, *, task_status: trio.TaskStatus[str]) -> None: ...
+
+    async def stop(self) -> None: ...
+
+
+class Node:
+    """A NameServer or a broker: ``node.kill()``, ``node.start()``, ``node.freeze()``, ``node.thaw()``.
+
+    ``address`` is ``ip:port`` and stays the same after a restart. ``directory`` has the files. ``peers`` of a broker
+    are the NameServers: starting waits until these know it, stopping until they have forgotten it.
+    """
+
+    def __init__(self, name: str, address: str, directory: Path, make: Callable[[], Daemon]) -> None:
+        self.name = name
+        self.address = address
+        self.directory = directory
+        self._make = make
+        self._life: _Life | None = None
+        #: Called after a start and after an end.
+        self.changed: Callable[[], None] = lambda: None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it was started and not stopped or killed since; a frozen node runs."""
+        return self._life is not None
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether it is frozen."""
+        return self._life is not None and not self._life.thawed.is_set()
+
+    def start(self) -> None:
+        """Start it, on the same port and the same files; returns when it serves, and a broker is registered."""
+        self.begin()
+        self.wait_started()
+        self.changed()
+
+    def stop(self) -> None:
+        """Stop it as SIGTERM does: it says goodbye, answers what it has, and writes all to disk."""
+        life = self._running()
+        if self.is_frozen:
+            raise RuntimeError(f"{self.name} is frozen and cannot stop gracefully: thaw() it first, or kill() it")
+        life.post(life.stopping.set)
+        self._end(life)
+
+    def kill(self) -> None:
+        """End it as kill -9 does: connections end, nothing is flushed. A frozen node can be killed, too."""
+        life = self._running()
+        copy = self.directory.with_name(f"{self.directory.name}.killed")
+        life.die(lambda: shutil.copytree(self.directory, copy))
+        self._join(life)
+        if life.is_dead:  # else the copy failed, and `_end` raises why
+            shutil.rmtree(self.directory)
+            copy.rename(self.directory)
+        self._end(life)
+
+    def freeze(self) -> None:
+        """Stop its event loop as SIGSTOP does: connections stay open, new ones are accepted, nothing is answered."""
+        self._running().freeze()
+
+    def thaw(self) -> None:
+        """Let a frozen node go on."""
+        self._running().thaw()
+
+    # --- used by the cluster
+
+    def begin(self) -> None:
+        """Start it without waiting."""
+        if self._life is not None:
+            raise RuntimeError(f"{self.name} runs already")
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self._life = _Life(self.name, self._make())
+
+    def wait_started(self) -> None:
+        """Wait for `begin`; raises what went wrong."""
+        life = self._running()
+        if not life.ready.wait(PATIENCE_S):
+            raise SkylarkError(f"{self.name} did not start within {PATIENCE_S:.0f} s")
+        if life.failure is not None:
+            self._life = None
+            life.join()
+            raise life.failure
+
+    def discard(self) -> None:
+        """Begin to end it, in whatever state it is: its files will be deleted."""
+        if self._life is not None:
+            self._life.die(lambda: None)
+
+    def wait_ended(self) -> None:
+        """Wait for the end that `discard` began."""
+        if self._life is not None:
+            self._join(self._life)
+            self._life = None
+
+    def call(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Run ``work`` in its event loop, and wait for the result."""
+        if self.is_frozen:
+            raise RuntimeError(f"{self.name} is frozen: thaw() it first")
+        return self._running().call(work)
+
+    def _running(self) -> "_Life":
+        if self._life is None:
+            raise RuntimeError(f"{self.name} does not run: start() it first")
+        self._life.home.check(f"{self.name}, which")
+        return self._life
+
+    def _join(self, life: "_Life") -> None:
+        if not life.join():
+            raise SkylarkError(f"{self.name} did not end within {PATIENCE_S:.0f} s")
+
+    def _end(self, life: "_Life") -> None:
+        self._join(life)
+        self._life = None
+        self.changed()
+        if life.failure is not None and not life.is_dead:
+            raise life.failure
+
+
+class _Life:
+    """A node from a start to its end."""
+
+    def __init__(self, name: str, daemon: Daemon) -> None:
+        self.home = Home()
+        self.ready = threading.Event()
+        self.thawed = threading.Event()
+        self.thawed.set()
+        self.failure: BaseException | None = None
+        #: Whether it was killed: errors of what is torn down then are nobody's.
+        self.is_dead = False
+        self.stopping = trio.Event()
+        self._daemon = daemon
+        self._dying = trio.Event()
+        self._last_work: Callable[[], object] | None = None
+        self._token: trio.lowlevel.TrioToken | None = None
+        self._nursery: trio.Nursery | None = None
+        self._sockets: OpenSockets | None = None
+        self._thread = threading.Thread(target=self._run, name=f"skylark-{name}", daemon=True)
+        self._thread.start()
+
+    # --- from outside
+
+    def post(self, work: Callable[[], object]) -> None:
+        """Let the loop run ``work`` soon."""
+        self.ready.wait(PATIENCE_S)
+        assert self._token is not None
+        try:
+            self._token.run_sync_soon(work)
+        except trio.RunFinishedError:
+            return
+
+    def call(self, work: Callable[[], Awaitable[T]]) -> T:
+        result: Future[T] = Future()
+
+        async def run() -> None:
+            try:
+                result.set_result(await work())
+            except Exception as error:
+                result.set_exception(error)
+
+        def begin() -> None:
+            assert self._nursery is not None
+            self._nursery.start_soon(run)
+
+        self.post(begin)
+        return result.result(PATIENCE_S)
+
+    def freeze(self) -> None:
+        if self.thawed.is_set():
+            self.thawed.clear()
+            frozen = threading.Event()
+
+            def block() -> None:
+                frozen.set()
+                self.thawed.wait()
+                if self._last_work is not None:
+                    self._cut()
+
+            self.post(block)
+            frozen.wait(PATIENCE_S)
+
+    def thaw(self) -> None:
+        self.thawed.set()
+
+    def die(self, last_work: Callable[[], object]) -> None:
+        """Cut the sockets, call ``last_work`` when no thread writes, and end."""
+        self._last_work = last_work
+        self.post(self._cut)
+        self.thaw()
+
+    def join(self) -> bool:
+        """Wait for the end; False when it does not come."""
+        self._thread.join(PATIENCE_S)
+        return not self._thread.is_alive()
+
+    # --- in the thread
+
+    def _run(self) -> None:
+        try:
+            trio.run(self._serve)
+        except BaseException as error:  # raised where the node is started, stopped or killed
+            while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+                error = error.exceptions[0]
+            self.failure = error
+        finally:
+            if self._sockets is not None:
+                self._sockets.close()
+            self.ready.set()
+
+    async def _serve(self) -> None:
+        self._sockets = OpenSockets()
+        self._token = trio.lowlevel.current_trio_token()
+        async with trio.open_nursery() as self._nursery:
+            self._nursery.start_soon(self._wait_to_die, self._nursery.cancel_scope)
+            await self._nursery.start(self._daemon.run)
+            self.ready.set()
+            await self.stopping.wait()
+            await self._daemon.stop()
+            self._nursery.cancel_scope.cancel()
+
+    def _cut(self) -> None:
+        assert self._sockets is not None
+        self._sockets.cut()
+        self._dying.set()
+
+    async def _wait_to_die(self, everything: trio.CancelScope) -> None:
+        await self._dying.wait()
+        threads = trio.to_thread.current_default_thread_limiter()
+        await poll_until(lambda: not threads.borrowed_tokens, WRITERS_S)
+        assert self._last_work is not None
+        self._last_work()
+        self.is_dead = True
+        everything.cancel()

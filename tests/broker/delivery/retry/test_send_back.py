@@ -1,0 +1,227 @@
+"""36 and sends to retry topics, over the network: what is stored where, and who is refused with which code."""
+
+import threading
+from typing import Any
+
+import pytest
+import trio
+
+from mqcommon.message.message import MessageExt, decode_messages
+from mqcommon.message.queue import MessageQueue
+from remoting.net.client import RemotingClient
+from remoting.protocol.bodies.group import CustomizedRetryPolicy, GroupRetryPolicy, SubscriptionGroupConfig
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.command import Command
+from sdk import broker_api
+from sdk.admin import broker_admin_api as admin
+from sdk.endpoint import Endpoint
+from tests.broker.delivery.test_cold import LOG, SMALL_FILES, fill
+from tests.broker.running import pull_request, running, send_request
+from tests.support.memory_files import MemoryFiles
+from tests.support.waiting import until
+
+RETRY, DEAD, LEVELS = "%RETRY%g", "%DLQ%g", "SCHEDULE_TOPIC_XXXX"
+READER = "TOOLS_CONSUMER"  # a group that every broker has
+SOON = {"message_delay_level": "0s"}
+LATER = {"message_delay_level": "1h 2h 3h 4h 5h 6h"}
+
+
+async def sent(client: RemotingClient, addr: str, topic: str = "t", **ext: Any) -> MessageExt:
+    """A message that a consumer of topic ``t`` has got."""
+    answer = await client.invoke(addr, send_request(topic, b"body", properties="TAGS\x01a\x02KEYS\x01k\x02", **ext))
+    assert answer.code == 0, answer
+    (message,) = await stored(client, addr, topic)
+    return message
+
+
+async def stored(client: RemotingClient, addr: str, topic: str, queue_id: int = 0) -> list[MessageExt]:
+    """What the queue has; nothing when there is no such topic."""
+    answer = await client.invoke(addr, pull_request(topic, 0, queue_id=queue_id, consumerGroup=READER))
+    return decode_messages(answer.body) if answer.code == 0 else []
+
+
+async def arrived(client: RemotingClient, addr: str, topic: str, count: int = 1) -> list[MessageExt]:
+    found: list[MessageExt] = []
+
+    async def enough() -> bool:
+        found[:] = await stored(client, addr, topic)
+        return len(found) >= count
+
+    await until(enough, f"{count} messages in {topic}")
+    return found
+
+
+async def give_back(at: Endpoint, message: MessageExt, level: int = 0, most: int = 16) -> None:
+    await broker_api.send_back(at, "g", message.physical_offset, message.msg_id, message.topic, level, most)
+
+
+async def set_group(client: RemotingClient, addr: str, config: SubscriptionGroupConfig) -> None:
+    request = Command(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None)
+    answer = await client.invoke(addr, request, body=config)
+    assert answer.code == 0, answer
+
+
+async def test_it_comes_again_in_the_retry_topic_until_it_is_a_dead_letter() -> None:
+    async with running(**SOON) as (client, addr):
+        at = Endpoint(client, addr)
+        first = message = await sent(client, addr)
+        for times in (1, 2):
+            await give_back(at, message, most=2)
+            message = (await arrived(client, addr, RETRY, times))[-1]
+            assert (message.body, message.tags, message.keys) == (b"body", "a", "k")
+            assert message.reconsume_times == times
+            assert message.properties["RETRY_TOPIC"] == "t"
+            assert message.properties["ORIGIN_MESSAGE_ID"] == first.offset_msg_id
+            assert "DELAY" not in message.properties
+        assert await stored(client, addr, DEAD) == []
+        await give_back(at, message, most=2)
+        (dead,) = await stored(client, addr, DEAD)
+        assert (dead.body, dead.reconsume_times, dead.properties["RETRY_TOPIC"]) == (b"body", 3, "t")
+        assert dead.properties["DLQ_ORIGIN_TOPIC"] == "t"
+        assert dead.properties["DLQ_ORIGIN_MESSAGE_ID"] == first.offset_msg_id
+        assert len(await stored(client, addr, RETRY)) == 2
+
+
+@pytest.mark.parametrize(
+    ("level", "policy", "queue"),
+    [
+        (0, None, 2),
+        (1, None, 0),
+        (99, None, 5),
+        (0, GroupRetryPolicy("CUSTOMIZED", None, CustomizedRetryPolicy([5 * 3_600_000])), 4),
+    ],
+)
+async def test_the_level_in_which_it_waits(level: int, policy: GroupRetryPolicy | None, queue: int) -> None:
+    async with running(**LATER) as (client, addr):
+        config = SubscriptionGroupConfig("g")
+        if policy is not None:
+            config.group_retry_policy = policy
+        await set_group(client, addr, config)
+        await give_back(Endpoint(client, addr), await sent(client, addr), level)
+        (waiting,) = await stored(client, addr, LEVELS, queue)
+        assert (waiting.properties["REAL_TOPIC"], waiting.properties["DELAY"]) == (RETRY, str(queue + 1))
+
+
+async def test_dead_at_once() -> None:
+    async with running(**LATER) as (client, addr):
+        at = Endpoint(client, addr)
+        message = await sent(client, addr)
+        await give_back(at, message, level=-1)
+        await give_back(at, message, most=0)
+        await set_group(client, addr, SubscriptionGroupConfig("g", retry_max_times=0))
+        await give_back(at, message, most=-1)
+        assert [dead.reconsume_times for dead in await stored(client, addr, DEAD)] == [1, 1, 1]
+
+
+async def test_a_group_without_retry_queues_wants_no_second_delivery() -> None:
+    async with running(**SOON) as (client, addr):
+        await set_group(client, addr, SubscriptionGroupConfig("g", retry_queue_nums=0))
+        await give_back(Endpoint(client, addr), await sent(client, addr))
+        assert await stored(client, addr, LEVELS) == []
+
+
+async def test_the_topics_are_made_as_the_group_says() -> None:
+    async with running(**LATER) as (client, addr):
+        await set_group(client, addr, SubscriptionGroupConfig("g", retry_queue_nums=3))
+        at = Endpoint(client, addr)
+        message = await sent(client, addr)
+        await give_back(at, message)
+        await give_back(at, message, level=-1)
+        topics = (await admin.all_topic_config(at)).topic_config_table
+        assert (topics[RETRY].read_queue_nums, topics[RETRY].perm) == (3, 6)
+        assert (topics[DEAD].read_queue_nums, topics[DEAD].perm) == (1, 6)
+
+
+@pytest.mark.parametrize(
+    ("ext", "options", "code", "text"),
+    [
+        ({"delayLevel": None}, {}, ResponseCode.SYSTEM_ERROR, "the custom field <delayLevel> is null"),
+        ({"offset": "x"}, {}, ResponseCode.SYSTEM_ERROR, "<offset> is not an integer"),
+        ({"offset": 1_000_000}, {}, ResponseCode.SYSTEM_ERROR, "look message by offset failed, 1000000"),
+        ({"offset": 1}, {}, ResponseCode.SYSTEM_ERROR, "look message by offset failed, 1"),
+        ({"offset": -1}, {}, ResponseCode.SYSTEM_ERROR, "look message by offset failed, -1"),
+        ({"bname": "broker-b"}, {}, ResponseCode.NOT_LEADER_FOR_QUEUE, "the request is for broker broker-b"),
+        (
+            {}, {"auto_create_subscription_group": False}, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+            "subscription group not exist, g",
+        ),
+        ({}, {"broker_permission": 4}, ResponseCode.NO_PERMISSION, "sending message is forbidden"),
+        ({"group": "x" * 250}, {}, ResponseCode.SYSTEM_ERROR, "not exist"),
+    ],
+)  # fmt: skip
+async def test_refusals(ext: dict[str, Any], options: dict[str, Any], code: int, text: str) -> None:
+    async with running(**options) as (client, addr):
+        message = await sent(client, addr)
+        fields = {"offset": message.physical_offset, "group": "g", "delayLevel": 0, **ext}
+        request = Command(RequestCode.CONSUMER_SEND_MSG_BACK, {k: v for k, v in fields.items() if v is not None})
+        answer = await client.invoke(addr, request)
+        assert (answer.code, text in (answer.remark or "")) == (code, True), answer
+
+
+async def test_a_slave_refuses_it() -> None:
+    async with running(broker_role="SLAVE", broker_id=1) as (client, addr):
+        request = Command(RequestCode.CONSUMER_SEND_MSG_BACK, {"offset": 0, "group": "g", "delayLevel": 0})
+        assert (await client.invoke(addr, request)).code == ResponseCode.SERVICE_NOT_AVAILABLE
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "text"),
+    [
+        ({"flush_disk_type": "SYNC_FLUSH"}, 0, ""),
+        ({"broker_role": "SYNC_MASTER", "total_replicas": 2}, ResponseCode.SYSTEM_ERROR, "not safely in time: code 11"),
+    ],
+    ids=["the disk is in time", "no slave is in sync"],
+)
+async def test_it_is_answered_when_the_copy_is_safe(options: dict[str, Any], code: int, text: str) -> None:
+    async with running(**options, **LATER) as (client, addr):
+        # What the producer said of its own wait does not matter.
+        await client.invoke(addr, send_request("t", b"body", properties="WAIT\x01false\x02"))
+        (message,) = await stored(client, addr, "t")
+        fields = {"offset": message.physical_offset, "group": "g", "delayLevel": 0}
+        with trio.fail_after(60):
+            answer = await client.invoke(addr, Command(RequestCode.CONSUMER_SEND_MSG_BACK, fields), 50_000)
+        assert (answer.code, text in (answer.remark or "")) == (code, True), answer
+
+
+@pytest.mark.parametrize(
+    ("reconsumed", "most", "ordered", "dead"),
+    [
+        (3, 3, False, False),
+        (4, 3, False, True),
+        (17, None, False, True),
+        (0, None, False, False),
+        (0, None, True, True),
+    ],
+)
+async def test_sends_to_the_retry_topic(reconsumed: int, most: int | None, ordered: bool, dead: bool) -> None:
+    async with running(**SOON) as (client, addr):
+        if ordered:
+            await broker_api.lock_queues(Endpoint(client, addr), "g", "a", [MessageQueue("t", "broker-a", 0)])
+        properties = "TAGS\x01a\x02RETRY_TOPIC\x01t\x02DELAY\x013\x02"
+        request = send_request(RETRY, b"body", properties=properties, j=reconsumed, l=most)
+        answer = await client.invoke(addr, request)
+        assert answer.code == 0, answer
+        (message,) = await arrived(client, addr, DEAD if dead else RETRY)
+        assert (message.reconsume_times, message.tags, "DELAY" in message.properties) == (reconsumed, "a", False)
+
+
+async def test_a_send_to_the_retry_topic_of_an_unknown_group_is_refused() -> None:
+    async with running(auto_create_subscription_group=False) as (client, addr):
+        answer = await client.invoke(addr, send_request(RETRY, b"", j=1))
+        assert answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+        answer = await client.invoke(addr, send_request(RETRY, b"", l="x"))
+        assert answer.code in (ResponseCode.SYSTEM_ERROR, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST)
+
+
+async def test_a_message_that_is_on_disk_only_is_read_in_a_thread_and_given_back_once() -> None:
+    fs = MemoryFiles()
+    fill(fs, [b"%d" % number for number in range(12)])
+    readers: set[int] = set()
+    fs.cold.before_read = lambda path: readers.add(threading.get_ident())
+    async with running(fs, **SMALL_FILES, **LATER) as (client, addr):
+        fs.cold.mark(LOG)
+        request = Command(RequestCode.CONSUMER_SEND_MSG_BACK, {"offset": 0, "group": "g", "delayLevel": 1})
+        assert (await client.invoke(addr, request)).code == 0
+        (waiting,) = await stored(client, addr, LEVELS)
+        assert waiting.body == b"0"
+    assert readers and threading.get_ident() not in readers

@@ -1,0 +1,142 @@
+"""400, 401: queues that the broker assigns, and modes of consumption."""
+
+from typing import Any
+
+import pytest
+import trio.testing
+
+from broker.registration.topic_queues import FRESH_S, RETRY_S
+from mqcommon.message.queue import MessageQueue
+from remoting.net.client import RemotingClient
+from remoting.protocol.bodies import Dialect, decode_body, encode_body
+from remoting.protocol.bodies.assignment import (
+    MessageQueueAssignment,
+    MessageRequestMode,
+    MessageRequestModes,
+    QueryAssignmentRequestBody,
+    QueryAssignmentResponseBody,
+)
+from remoting.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, SubscriptionData
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.command import Command
+from tests.broker.running import running, send_request
+from tests.sdk.fakes import FakeBroker, FakeNamesrv, serving
+from tests.support.memory_files import MemoryFiles
+
+
+async def assigned(client: RemotingClient, addr: str, member: str, **changes: Any) -> list[MessageQueue] | None:
+    """The queues of a member."""
+    asked = QueryAssignmentRequestBody(
+        **{"topic": "T", "consumer_group": "g", "client_id": member, "strategy_name": "AVG", **changes}
+    )
+    answer = await client.invoke(addr, Command(RequestCode.QUERY_ASSIGNMENT), body=asked)
+    assert answer.code == 0, answer.remark
+    found = decode_body(QueryAssignmentResponseBody, answer.body, answer.codec).message_queue_assignments
+    assert found is None or {one.mode for one in found} <= {"PULL"}
+    return None if found is None else [one.message_queue for one in found]
+
+
+def own(*ids: int) -> list[MessageQueue]:
+    return [MessageQueue("T", "broker-a", number) for number in ids]
+
+
+async def join(client: RemotingClient, addr: str, member: str) -> None:
+    data = ConsumerData("g", subscription_data_set=[SubscriptionData("T")])
+    beat = HeartbeatData(member, consumer_data_set=[data])
+    assert (await client.invoke(addr, Command(RequestCode.HEART_BEAT), body=beat)).code == 0
+
+
+async def test_queues_are_shared_among_the_members() -> None:
+    async with running() as (client, addr):
+        await client.invoke(addr, send_request("T", b"x"))
+        await join(client, addr, "b")
+        assert await assigned(client, addr, "b") == own(0, 1, 2, 3)
+        assert await assigned(client, addr, "b", strategy_name="AVG_BY_CIRCLE") == own(0, 1, 2, 3)
+        assert await assigned(client, addr, "stranger") == []
+        assert await assigned(client, addr, "stranger", message_model="BROADCASTING") == own(0, 1, 2, 3)
+        assert await assigned(client, addr, "b", topic="unknown") is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"strategy_name": "MACHINE_ROOM"}, "strategyName is one of AVG, AVG_BY_CIRCLE, not 'MACHINE_ROOM'"),
+        ({"topic": ""}, "topic is blank"),
+        ({"consumer_group": "a b"}, "illegal characters"),
+    ],
+)
+async def test_a_question_with_a_mistake(changes: dict[str, str], text: str) -> None:
+    body = QueryAssignmentRequestBody(**{"topic": "T", "consumer_group": "g", "strategy_name": "AVG", **changes})
+    async with running() as (client, addr):
+        answer = await client.invoke(addr, Command(RequestCode.QUERY_ASSIGNMENT), body=body)
+        assert (answer.code, text in (answer.remark or "")) == (ResponseCode.INVALID_PARAMETER, True), answer.remark
+        channel = await client.channel(addr, 1_000)
+        answer = await channel.invoke(Command(RequestCode.QUERY_ASSIGNMENT, {}, b'{"messageModel":"SOME"}'), 5_000)
+        assert (answer.code, "messageModel" in (answer.remark or "")) == (ResponseCode.SYSTEM_ERROR, True)
+
+
+async def test_the_queues_are_those_of_all_brokers() -> None:
+    namesrv = FakeNamesrv()
+    namesrv.on(103, lambda asked: {})
+    async with serving(namesrv), running(namesrv_addr=f"127.0.0.1:1;{namesrv.addr}") as (client, addr):
+        namesrv.add("T", FakeBroker("broker-b"), queues=2)
+        namesrv.add("T", FakeBroker("broker-w"), queues=2, perm=2)
+        await join(client, addr, "b")
+        for _ in range(2):
+            assert await assigned(client, addr, "b") == [MessageQueue("T", "broker-b", number) for number in (0, 1)]
+        assert len([asked for asked in namesrv.asked(105) if (asked.ext or {})["topic"] == "T"]) == 1
+
+
+async def test_a_nameserver_that_goes_is_not_asked_all_the_time(mock_clock: trio.testing.MockClock) -> None:
+    namesrv = FakeNamesrv()
+    namesrv.on(103, lambda asked: {})
+    answers = []
+    async with serving(namesrv), running(namesrv_addr=namesrv.addr) as (client, addr):
+        namesrv.add("T", FakeBroker("broker-b"), queues=1)
+        await join(client, addr, "b")
+        answers.append(await assigned(client, addr, "b"))
+        namesrv.on(105, lambda asked: asked.respond(1, "busy"))
+        for pause_s in (0, FRESH_S, 0, RETRY_S, 0):
+            mock_clock.jump(pause_s)
+            await join(client, addr, "b")
+            answers.append(await assigned(client, addr, "b"))
+        assert answers == [[MessageQueue("T", "broker-b", 0)]] * 6
+        assert await assigned(client, addr, "b", topic="U") is None
+        assert [(asked.ext or {})["topic"] for asked in namesrv.asked(105)] == ["T", "T", "T", "U"]
+
+
+async def test_a_mode_is_kept_and_told() -> None:
+    fs = MemoryFiles()
+    mode = MessageRequestMode("g", "T", "PULL", 5)
+    async with running(fs) as (client, addr):
+        for _ in range(2):
+            assert (await client.invoke(addr, Command(RequestCode.SET_MESSAGE_REQUEST_MODE), body=mode)).code == 0
+    async with running(fs) as (client, addr):
+        answer = await client.invoke(addr, Command(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE))
+        modes = decode_body(MessageRequestModes, answer.body, answer.codec)
+        assert modes.message_request_mode_map == {"T": {"g": mode}}
+
+
+@pytest.mark.parametrize(
+    ("mode", "code", "text"),
+    [
+        (MessageRequestMode("g", "T", "POP", 8), ResponseCode.INVALID_PARAMETER, "does not support consuming by pop"),
+        (MessageRequestMode("g", "T", "PUSH"), ResponseCode.INVALID_PARAMETER, "mode is PULL or POP, not 'PUSH'"),
+        (MessageRequestMode("g", "%RETRY%g"), ResponseCode.NO_PERMISSION, "retry topic is not allowed to set mode"),
+        (MessageRequestMode("", "T"), ResponseCode.INVALID_PARAMETER, "group is blank"),
+        (MessageRequestMode("g", "a b"), ResponseCode.INVALID_PARAMETER, "illegal characters"),
+    ],
+)
+async def test_a_mode_that_is_refused(mode: MessageRequestMode, code: int, text: str) -> None:
+    async with running() as (client, addr):
+        answer = await client.invoke(addr, Command(RequestCode.SET_MESSAGE_REQUEST_MODE), body=mode)
+        assert (answer.code, text in (answer.remark or "")) == (code, True), answer.remark
+        told = await client.invoke(addr, Command(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE))
+        assert decode_body(MessageRequestModes, told.body, told.codec) == MessageRequestModes()
+
+
+def test_an_answer_is_what_java_reads() -> None:
+    body = QueryAssignmentResponseBody([MessageQueueAssignment(MessageQueue("T", "broker-a", 1))])
+    assert encode_body(body, Dialect.STANDARD) == (
+        b'{"messageQueueAssignments":[{"messageQueue":{"brokerName":"broker-a","queueId":1,"topic":"T"},"mode":"PULL"}]}'
+    )

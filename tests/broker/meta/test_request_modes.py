@@ -1,0 +1,45 @@
+"""How groups consume topics: kept by the journal, and by slaves."""
+
+from remoting.protocol.bodies.assignment import POP, PULL, MessageRequestMode
+from tests.broker.meta.support import MetadataDir
+
+
+def modes(meta: MetadataDir) -> dict[str, dict[str, MessageRequestMode]]:
+    return meta.metadata.request_modes.by_topic()
+
+
+def test_they_survive_a_restart_and_a_compaction() -> None:
+    meta = MetadataDir()
+    for topic, group in (("T", "g"), ("T", "h"), ("U", "g")):
+        meta.metadata.request_modes.put(MessageRequestMode(group, topic, PULL, 3))
+    before = modes(meta)
+    meta.kill()
+    assert modes(meta) == before
+    compaction = meta.journal.begin_compaction()
+    compaction.write(meta.metadata.state())
+    meta.journal.end_compaction(compaction)
+    version = meta.metadata.request_modes.data_version
+    meta.power_loss()
+    assert modes(meta) == before
+    assert meta.metadata.request_modes.data_version.counter == version.counter
+    assert meta.metadata.request_modes.mode_of("T", "h") == MessageRequestMode("h", "T", PULL, 3)
+    assert meta.metadata.request_modes.mode_of("U", "h") is None
+
+
+def test_a_store_without_them_has_no_record_of_them() -> None:
+    meta = MetadataDir()
+    assert not [kind for kind, _ in meta.metadata.state() if kind.startswith("request")]
+
+
+def test_a_slave_has_its_masters() -> None:
+    master, slave = MetadataDir(), MetadataDir()
+    master.metadata.request_modes.put(MessageRequestMode("g", "T", POP, 3))
+    changes: list[int] = []
+    slave.metadata.request_modes.put(MessageRequestMode("h", "T", PULL))
+    slave.metadata.request_modes.on_change.append(lambda: changes.append(1))
+    for _ in range(2):
+        assert list(slave.metadata.request_modes.mirror(modes(master))) == []
+    assert modes(slave) == modes(master)
+    assert changes == [1], "the second time nothing was different"
+    slave.kill()
+    assert modes(slave) == modes(master)

@@ -1,0 +1,55 @@
+"""Sockets that are cut as the end of a process would cut them, and ports that stay with their server."""
+
+import pytest
+import trio
+import trio.testing
+
+from mqcommon.addresses import split_address
+from remoting.net.sockets import HeldPort, OpenSockets, connect, listen
+
+HOST = "127.0.0.1"
+
+
+async def test_peers_see_the_end_and_this_side_sees_nothing() -> None:
+    opened = OpenSockets()
+    (listener,) = await listen(HOST, 0)
+    address = split_address(listener.address)
+    received: list[bytes] = []
+
+    async def receive() -> None:
+        received.append(await server.receive(100))
+
+    async with trio.open_nursery() as nursery:
+        # The peer is in another loop, as clients of a killed process are elsewhere.
+        client = await trio.open_tcp_stream(*address)
+        server = await listener.accept()
+        nursery.start_soon(receive)
+        nursery.start_soon(listener.accept)
+        await trio.testing.wait_all_tasks_blocked()
+        opened.cut()
+        assert await client.receive_some() == b""
+        with pytest.raises(OSError, match="all attempts to connect"):
+            await connect(*address)
+        with pytest.raises(trio.BrokenResourceError):
+            while True:
+                await client.send_all(b"x" * 65536)
+        await trio.testing.wait_all_tasks_blocked()
+        assert received == []
+        assert server.try_send([b"into the void"]) == 13
+        nursery.cancel_scope.cancel()
+    await server.aclose()
+    await listener.aclose()
+    opened.cut()
+    opened.close()
+    OpenSockets().close()
+
+
+async def test_a_held_port_is_free_for_its_server_only() -> None:
+    held = HeldPort(HOST)
+    with pytest.raises(OSError, match="all attempts to connect"):
+        await connect(HOST, held.port)
+    for _ in range(2):
+        (listener,) = await listen(HOST, held.port)
+        await (await connect(HOST, held.port)).aclose()
+        await listener.aclose()
+    held.release()
