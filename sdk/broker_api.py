@@ -129,9 +129,11 @@ async def committed_offset(
     return None if answer.code == ResponseCode.QUERY_NOT_FOUND else answer.header().offset
 
 
-async def commit_offset(broker: Endpoint, group: str, topic: str, queue_id: int, offset: int) -> None:
-    """Set the group's offset for the queue."""
-    header = UpdateConsumerOffsetRequestHeader(group, topic, queue_id, offset)
+async def commit_offset(
+    broker: Endpoint, group: str, topic: str, queue_id: int, offset: int, *, forward_only: bool = False
+) -> None:
+    """Set the group's offset for the queue. ``forward_only``: a Skylark broker ignores it when the group is further."""
+    header = UpdateConsumerOffsetRequestHeader(group, topic, queue_id, offset, forward_only or None)
     await call(broker, offsets.UPDATE_CONSUMER_OFFSET, header)
 
 

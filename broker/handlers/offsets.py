@@ -23,6 +23,7 @@ from remoting.protocol.headers.offsets import (
     GetAllDelayOffsetResponseHeader,
     OffsetResponseHeader,
     TimestampResponseHeader,
+    UpdateConsumerOffsetRequestHeader,
 )
 from remoting.protocol.requests.offsets import (
     GET_ALL_CONSUMER_OFFSET,
@@ -105,8 +106,14 @@ class OffsetHandlers(Part):
             raise RequestRefused(ResponseCode.INVALID_PARAMETER, f"QueueId {header.queue_id} is illegal")
         if self._resets.pending and self._resets.covers(group, topic, header.queue_id):
             return request.respond(remark="Offset has been previously reset", ext={})
-        self._offsets.commit(group, topic, header.queue_id, header.commit_offset)
+        if not (header.forward_only and self._goes_back(header)):
+            self._offsets.commit(group, topic, header.queue_id, header.commit_offset)
         return request.respond(ext={})
+
+    def _goes_back(self, header: UpdateConsumerOffsetRequestHeader) -> bool:
+        """Whether the group is further already. An offset that the queue does not have says nothing about that."""
+        present = self._offsets.query(header.consumer_group, header.topic, header.queue_id)
+        return header.commit_offset < present <= self._store.max_offset(header.topic, header.queue_id)
 
     def search(self, channel: Channel, request: Command) -> Command:
         """29."""

@@ -31,7 +31,8 @@ class Commits:
         self._client = client
         self._replicas = replicas
         self._group = group
-        self._kept: dict[MessageQueue, int] = {}
+        # (offset, whether it may not go back).
+        self._kept: dict[MessageQueue, tuple[int, bool]] = {}
         # For each queue: the lock of the commit that is on its way; how often the queue was forgotten.
         self._locks: dict[MessageQueue, trio.Lock] = {}
         self._forgotten: dict[MessageQueue, int] = {}
@@ -42,10 +43,14 @@ class Commits:
 
     def kept(self, mq: MessageQueue) -> int | None:
         """The kept offset of the queue, which the master has not accepted yet."""
-        return self._kept.get(mq)
+        kept = self._kept.get(mq)
+        return None if kept is None else kept[0]
 
-    async def commit(self, mq: MessageQueue, offset: int) -> None:
-        """Commit the offset, or keep it. RouteNotFound for an unknown broker set; BrokerError when refused."""
+    async def commit(self, mq: MessageQueue, offset: int, *, forward_only: bool = False) -> None:
+        """Commit the offset, or keep it. RouteNotFound for an unknown broker set; BrokerError when refused.
+
+        ``forward_only``: a Skylark broker ignores an offset that the group is past already.
+        """
         forgotten = self._forgotten.get(mq, 0)
         async with self._lock(mq):
             self._kept.pop(mq, None)
@@ -53,12 +58,12 @@ class Commits:
             if mq.broker_name in route.brokers:
                 self._sets[mq.topic, mq.broker_name] = None
             try:
-                await self._send(mq, offset)
+                await self._send(mq, offset, forward_only)
             except (RemotingError, RouteNotFound) as error:
                 if (mq.topic, mq.broker_name) not in self._sets:
                     raise
                 if self._forgotten.get(mq, 0) == forgotten:
-                    self._keep(mq, offset, error)
+                    self._keep(mq, offset, forward_only, error)
 
     def forget(self, mq: MessageQueue) -> None:
         """The queue is another member's now: drop its kept offset, and do not keep one that is on its way."""
@@ -79,10 +84,10 @@ class Commits:
                 len(self._kept), self._group,
             )  # fmt: skip
 
-    def _keep(self, mq: MessageQueue, offset: int, error: SkylarkError) -> None:
+    def _keep(self, mq: MessageQueue, offset: int, forward_only: bool, error: SkylarkError) -> None:
         if not self._kept:
             logger.warning("keeping offsets until the master of broker %s is back: %s", mq.broker_name, error)
-        self._kept[mq] = offset
+        self._kept[mq] = offset, forward_only
         if not self._is_retrying:
             self._is_retrying = True
             self._client.nursery.start_soon(self._retry_often)
@@ -97,18 +102,22 @@ class Commits:
 
     async def _retry(self, mq: MessageQueue) -> None:
         async with self._lock(mq):
-            offset = self._kept.get(mq)
-            if offset is None:
+            kept = self._kept.get(mq)
+            if kept is None:
                 return
+            offset, forward_only = kept
             try:
-                await self._send(mq, offset)
+                await self._send(mq, offset, forward_only)
             except (RemotingError, RouteNotFound):
                 return
             except BrokerError as error:
                 logger.warning("offset %d of %s is not committed: %s", offset, mq, error)
             self._kept.pop(mq, None)
 
-    async def _send(self, mq: MessageQueue, offset: int) -> None:
+    async def _send(self, mq: MessageQueue, offset: int, forward_only: bool) -> None:
         await self._replicas.ask_master(
-            mq, lambda at: broker_api.commit_offset(at, self._group, mq.topic, mq.queue_id, offset)
+            mq,
+            lambda at: broker_api.commit_offset(
+                at, self._group, mq.topic, mq.queue_id, offset, forward_only=forward_only
+            ),
         )

@@ -62,7 +62,7 @@ class LocalOffsets:
     async def read(self, mq: MessageQueue, *, zero_if_new: bool) -> int | None:
         return self._offsets.get(mq)
 
-    async def save(self, offsets: Mapping[MessageQueue, int]) -> None:
+    async def save(self, offsets: Mapping[MessageQueue, int], *, is_reset: bool = False) -> None:
         async with self._writing:
             if any(self._offsets.get(mq) != offset for mq, offset in offsets.items()):
                 self._offsets.update(offsets)

@@ -24,8 +24,12 @@ class OffsetStore(Protocol):
         ``zero_if_new``: 0 instead, when the queue still has its first message in memory.
         """
 
-    async def save(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Keep these offsets; what cannot be kept now is logged."""
+    async def save(self, offsets: Mapping[MessageQueue, int], *, is_reset: bool = False) -> None:
+        """Keep these offsets; what cannot be kept now is logged.
+
+        An offset that the group is past already is not taken unless ``is_reset``: it may be that of a former owner of
+        the queue, which hears late of the change.
+        """
 
     def forget(self, mq: MessageQueue) -> None:
         """The queue is another member's now."""
@@ -48,21 +52,21 @@ class GroupOffsets:
             lambda at: broker_api.committed_offset(at, self._group, mq.topic, mq.queue_id, zero_if_new=zero_if_new),
         )
 
-    async def save(self, offsets: Mapping[MessageQueue, int]) -> None:
+    async def save(self, offsets: Mapping[MessageQueue, int], *, is_reset: bool = False) -> None:
         """Commit them: side by side to different brokers, so that one that does not answer delays no other."""
         by_broker: dict[str, list[MessageQueue]] = {}
         for mq in offsets:
             by_broker.setdefault(mq.broker_name, []).append(mq)
         async with trio.open_nursery() as nursery:
             for queues in by_broker.values():
-                nursery.start_soon(self._save, {mq: offsets[mq] for mq in queues})
+                nursery.start_soon(self._save, {mq: offsets[mq] for mq in queues}, is_reset)
 
     def forget(self, mq: MessageQueue) -> None:
         self._commits.forget(mq)
 
-    async def _save(self, offsets: Mapping[MessageQueue, int]) -> None:
+    async def _save(self, offsets: Mapping[MessageQueue, int], is_reset: bool) -> None:
         for mq, offset in offsets.items():
             try:
-                await self._commits.commit(mq, offset)
+                await self._commits.commit(mq, offset, forward_only=not is_reset)
             except SkylarkError as error:
                 logger.warning("offset %d of %s is not committed: %s", offset, mq, error)

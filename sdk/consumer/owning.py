@@ -179,7 +179,7 @@ class Owning:
         if not is_lost:
             async with self._limiter:
                 with survived("committing offsets"):
-                    await self._offsets.save({mq: offset})
+                    await self._offsets.save({mq: offset}, is_reset=reset_to is not None)
         if reset_to is None:
             if is_lost or self._is_in_route(mq):
                 self._offsets.forget(mq)

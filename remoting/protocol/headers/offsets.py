@@ -18,12 +18,16 @@ class QueryConsumerOffsetRequestHeader(Header):
 
 @dataclass(slots=True)
 class UpdateConsumerOffsetRequestHeader(Header):
-    """15: commits a group's offset. Clients do send -1, which must not be stored."""
+    """15: commits a group's offset. Clients do send -1, which must not be stored.
+
+    ``forward_only``, from Skylark's clients to Skylark's brokers: a lower offset than the present one is not stored.
+    """
 
     consumer_group: str = required(read_text)
     topic: str = required(read_text)
     queue_id: int = required(read_int)
     commit_offset: int = required(read_long)
+    forward_only: bool | None = optional(read_flag)
 
 
 @dataclass(slots=True)

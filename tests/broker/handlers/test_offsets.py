@@ -38,6 +38,28 @@ async def test_minus_one_is_not_stored() -> None:
     assert desk.meta.offsets.table() == {}
 
 
+async def test_a_late_commit_of_a_former_owner_does_not_set_the_group_back() -> None:
+    desk = desk_with_topic()
+    for _ in range(20):
+        put(desk.store, "T", 0, b"x")
+    await desk.ask(COMMIT, at(commitOffset="17", forwardOnly="true"))
+    assert (await desk.ask(COMMIT, at(commitOffset="9", forwardOnly="true"))).code == 0
+    assert (await desk.ask(QUERY, at())).ext == {"offset": 17}
+    await desk.ask(COMMIT, at(commitOffset="18", forwardOnly="true"))
+    assert (await desk.ask(QUERY, at())).ext == {"offset": 18}
+    await desk.ask(COMMIT, at(commitOffset="3"))
+    assert (await desk.ask(QUERY, at())).ext == {"offset": 3}
+
+
+async def test_an_offset_that_the_queue_does_not_have_is_set_back() -> None:
+    """The topic was deleted and made again: its queue begins at 0."""
+    desk = desk_with_topic()
+    put(desk.store, "T", 0, b"x")
+    await desk.ask(COMMIT, at(commitOffset="17"))
+    await desk.ask(COMMIT, at(commitOffset="1", forwardOnly="true"))
+    assert (await desk.ask(QUERY, at())).ext == {"offset": 1}
+
+
 async def test_what_may_not_be_committed() -> None:
     desk = desk_with_topic(auto_create_subscription_group=False)
     answer = await desk.ask(COMMIT, at(commitOffset=1))

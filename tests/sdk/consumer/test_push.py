@@ -218,6 +218,26 @@ async def test_all_members_of_a_broadcast_get_everything_and_go_on_after_a_resta
     assert (tmp_path / f"{local_ip()}@x" / "g" / "offsets.json").is_file()
 
 
+async def test_who_hears_late_of_a_change_does_not_set_the_group_back(cluster: PushCluster) -> None:
+    """Another member has had the queue meanwhile, and has committed what it consumed."""
+    release = trio.Event()
+
+    async def handle(message: MessageExt) -> None:
+        await release.wait()
+
+    await send(cluster, b"1", b"2", b"3", topic="one")
+    async with PullConsumer(cluster.nameserver, group="g", heartbeat=False) as other:
+        (mq,) = await other.message_queues("one")
+        async with PushConsumer(
+            cluster.nameserver, group="g", subscriptions={"one": "*"}, handler=handle, concurrency=1
+        ) as consumer:
+            await until(lambda: consumer.cached == 3)
+            await other.commit_offset(mq, 3)
+            release.set()
+        assert consumer.consumed < 3
+        assert await other.committed_offset(mq) == 3
+
+
 async def test_a_cancelled_block_lets_handlers_finish_and_commits(cluster: PushCluster) -> None:
     started, finished = trio.Event(), trio.Event()
 
