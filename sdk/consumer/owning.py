@@ -18,12 +18,13 @@ from sdk.consumer.owned import OwnedQueue, Room
 from sdk.consumer.ready import Ready
 from sdk.consumer.replicas import Replicas
 from sdk.consumer.settings import Settings
+from sdk.retry import is_transient
 from sdk.runtime import survived
 from sdk.shared import ClientHandle
 
 logger = logging.getLogger(__name__)
 
-# How many queues are taken or given up side by side.
+# How many queues of one broker are taken or given up side by side.
 AT_ONCE = 16
 # How long a queue's former owner is given to commit its last offset, before that is read. What it has not committed by
 # then comes again.
@@ -53,7 +54,8 @@ class Owning:
         self._serve = serve
         self._rebalance_soon = rebalance_soon
         self._locks = Locks(client, replicas, settings.group, self._lost) if settings.orderly else None
-        self._limiter = trio.CapacityLimiter(AT_ONCE)
+        # By the name of the broker, so that one that does not answer delays no queue of the others.
+        self._limiters: dict[str, trio.CapacityLimiter] = {}
         # Queues that were given up while their broker was in no route: their kept offsets are dropped when they are
         # back and another member's.
         self._absent: dict[MessageQueue, None] = {}
@@ -89,9 +91,10 @@ class Owning:
                 (self._nursery if self._settings.orderly else nursery).start_soon(self._give_up, self.owned.pop(mq))
         if taken and is_shared and self._locks is None:
             await trio.sleep(TAKE_OVER_S)
+        silent: dict[str, None] = {}
         async with trio.open_nursery() as nursery:
             for mq in taken:
-                nursery.start_soon(self._take, mq, wanted[mq])
+                nursery.start_soon(self._take, mq, wanted[mq], silent)
         if given_up or taken:
             logger.info("group %s: owning %d queues", self._settings.group, len(self.owned))
         await self.commit(repeat=True)
@@ -118,9 +121,10 @@ class Owning:
             if queue is not None:
                 self._nursery.start_soon(self._give_up, queue, offset)
 
-    async def commit_leaving(self) -> None:
-        """Commit the offsets of queues whose handlers did not finish in time."""
-        await self._offsets.save({mq: queue.window.offset for mq, queue in self._leaving.items()})
+    async def commit_left(self) -> None:
+        """Commit the offsets of queues that were not given up, as their handlers did not finish in time."""
+        left = self.owned | self._leaving
+        await self._offsets.save({mq: queue.window.offset for mq, queue in left.items()})
 
     async def give_up_all(self) -> None:
         """Commit the offsets of all queues and give them up, when their handlers have finished."""
@@ -144,11 +148,14 @@ class Owning:
     def _is_paused(self, mq: MessageQueue) -> bool:
         return mq.topic in self.paused or mq in self.paused
 
-    async def _take(self, mq: MessageQueue, expression: str) -> None:
+    async def _take(self, mq: MessageQueue, expression: str, silent: dict[str, None]) -> None:
+        """``silent`` are the brokers that did not answer: their other queues are left to the next change."""
         if mq in self._leaving:
             return
         locked_until = 0.0
-        async with self._limiter:
+        async with self._limiter(mq):
+            if mq.broker_name in silent:
+                return
             try:
                 if self._locks is not None:
                     locked_until, locked = await self._locks.lock([mq])
@@ -157,6 +164,8 @@ class Owning:
                 offset = await first_offset(mq, self._settings, self._offsets, self._replicas)
             except SkylarkError as error:
                 logger.warning("%s cannot be read now: %s", mq, error)
+                if is_transient(error):
+                    silent[mq.broker_name] = None
                 return
         queue = self.owned[mq] = self._room.own(mq, expression, offset)
         queue.locked_until = locked_until
@@ -177,7 +186,7 @@ class Owning:
             offset = queue.window.offset if reset_to is None else reset_to
             self._room.drop(queue)
         if not is_lost:
-            async with self._limiter:
+            async with self._limiter(mq):
                 with survived("committing offsets"):
                     await self._offsets.save({mq: offset})
         if reset_to is None:
@@ -197,6 +206,9 @@ class Owning:
             logger.warning("the lock of %s is lost", queue.mq)
             assert self._nursery is not None
             self._nursery.start_soon(self._give_up, self.owned.pop(queue.mq), None, True)
+
+    def _limiter(self, mq: MessageQueue) -> trio.CapacityLimiter:
+        return self._limiters.setdefault(mq.broker_name, trio.CapacityLimiter(AT_ONCE))
 
     def _is_in_route(self, mq: MessageQueue) -> bool:
         route = self._client.instance.routes.get(mq.topic)
