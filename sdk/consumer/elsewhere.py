@@ -41,11 +41,11 @@ class Job:
 
     With a handler of single messages there is a call for each message from number ``start`` up to, not including,
     ``end``; else one call for all of them. The other side sets ``was_called``, and ``result`` or ``error``.
-    ``is_over``: it took too long, and nobody waits for its result any more.
+    ``is_over``: it took too long, and nobody waits for its result any more. ``was_cancelled`` is for the other side.
     """
 
     # Most jobs keep most of these, so they are the class's until they are set.
-    was_called = is_over = False
+    was_called = is_over = was_cancelled = False
     result: object = None
     error: BaseException | None = None
     #: What the other side needs to cancel it.
