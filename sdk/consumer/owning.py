@@ -71,7 +71,7 @@ class Owning:
         async with trio.open_nursery() as self._nursery:
             task_status.started()
             if self._locks is not None:
-                await self._locks.renew_often(lambda: [*self.owned.values(), *self._leaving.values()])
+                await self._locks.renew_often(lambda: self._kept().values())
             await trio.sleep_forever()
 
     async def change(self, wanted: Mapping[MessageQueue, str], is_shared: bool) -> bool:
@@ -123,8 +123,11 @@ class Owning:
 
     async def commit_left(self) -> None:
         """Commit the offsets of queues that were not given up, as their handlers did not finish in time."""
-        left = self.owned | self._leaving
-        await self._offsets.save({mq: queue.window.offset for mq, queue in left.items()})
+        await self._offsets.save({mq: queue.window.offset for mq, queue in self._kept().items()})
+
+    def _kept(self) -> dict[MessageQueue, OwnedQueue]:
+        """The queues that no other member has yet."""
+        return {mq: queue for mq, queue in (self.owned | self._leaving).items() if not queue.is_lost}
 
     async def give_up_all(self) -> None:
         """Commit the offsets of all queues and give them up, when their handlers have finished."""
@@ -174,8 +177,8 @@ class Owning:
         for serve in self._serve:
             self._nursery.start_soon(serve, queue)
 
-    async def _give_up(self, queue: OwnedQueue, reset_to: int | None = None, is_lost: bool = False) -> None:
-        """Stop with the queue; then commit its offset, or ``reset_to``, unless another member has it (``is_lost``)."""
+    async def _give_up(self, queue: OwnedQueue, reset_to: int | None = None) -> None:
+        """Stop with the queue; then commit its offset, or ``reset_to``, unless the queue is lost."""
         mq = queue.mq
         self._leaving[mq] = queue
         queue.is_given_up = True
@@ -185,16 +188,16 @@ class Owning:
         async with queue.working:
             offset = queue.window.offset if reset_to is None else reset_to
             self._room.drop(queue)
-        if not is_lost:
+        if not queue.is_lost:
             async with self._limiter(mq):
                 with survived("committing offsets"):
                     await self._offsets.save({mq: offset})
         if reset_to is None:
-            if is_lost or self._is_in_route(mq):
+            if queue.is_lost or self._is_in_route(mq):
                 self._offsets.forget(mq)
             else:
                 self._absent[mq] = None
-        if self._locks is not None and not is_lost:
+        if self._locks is not None and not queue.is_lost:
             await self._locks.unlock(mq)
         del self._leaving[mq]
         if self._locks is not None or reset_to is not None:
@@ -205,7 +208,8 @@ class Owning:
         if self.owned.get(queue.mq) is queue:
             logger.warning("the lock of %s is lost", queue.mq)
             assert self._nursery is not None
-            self._nursery.start_soon(self._give_up, self.owned.pop(queue.mq), None, True)
+            queue.is_lost = True
+            self._nursery.start_soon(self._give_up, self.owned.pop(queue.mq))
 
     def _limiter(self, mq: MessageQueue) -> trio.CapacityLimiter:
         return self._limiters.setdefault(mq.broker_name, trio.CapacityLimiter(AT_ONCE))

@@ -1,4 +1,4 @@
-"""Taking queues whose brokers do not answer."""
+"""Taking queues whose brokers do not answer, and what is committed of those that are left."""
 
 from collections.abc import Mapping
 from types import SimpleNamespace
@@ -21,6 +21,9 @@ TIMEOUT_S = 3.0
 class FakeOffsets:
     """Those of broker ``dead`` cannot be read."""
 
+    def __init__(self) -> None:
+        self.saved: dict[MessageQueue, int] = {}
+
     async def read(self, mq: MessageQueue, *, zero_if_new: bool) -> int | None:
         if mq.broker_name == "dead":
             await trio.sleep(TIMEOUT_S)
@@ -28,9 +31,28 @@ class FakeOffsets:
         return 7
 
     async def save(self, offsets: Mapping[MessageQueue, int]) -> None:
+        self.saved.update(offsets)
         await trio.lowlevel.checkpoint()
 
     def forget(self, mq: MessageQueue) -> None: ...
+
+
+async def test_the_offset_of_a_queue_whose_lock_is_lost_is_not_committed_at_the_end() -> None:
+    """Its handler still runs; the queue is another member's, whose offset is further perhaps."""
+    settings, offsets = settings_of(lambda _: None, orderly=True), FakeOffsets()
+    room = Room(settings, SystemClock())
+    owning = Owning(cast(Any, None), settings, cast(Any, None), offsets, room, Ready(), [], lambda: None)
+    lost, kept = MessageQueue("t", "live", 0), MessageQueue("t", "live", 1)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(owning.run)
+        for mq in (lost, kept):
+            owning.owned[mq] = room.own(mq, "*", 5)
+        async with owning.owned[lost].working:
+            owning._lost(owning.owned[lost])
+            await trio.testing.wait_all_tasks_blocked()
+            await owning.commit_left()
+            nursery.cancel_scope.cancel()
+    assert offsets.saved == {kept: 5}
 
 
 async def test_a_broker_that_does_not_answer_delays_no_other_queue(autojump_clock: trio.testing.MockClock) -> None:
