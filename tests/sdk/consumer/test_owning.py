@@ -30,7 +30,7 @@ class FakeOffsets:
             raise RemotingError("no answer")
         return 7
 
-    async def save(self, offsets: Mapping[MessageQueue, int]) -> None:
+    async def save(self, offsets: Mapping[MessageQueue, int], *, is_reset: bool = False) -> None:
         self.saved.update(offsets)
         await trio.lowlevel.checkpoint()
 
