@@ -28,7 +28,11 @@ class Inbox(Generic[T]):
         self._items.append(item)
         if not self._is_waking:
             self._is_waking = True
-            self._wake(self._run)
+            try:
+                self._wake(self._run)
+            except BaseException:  # the loop has ended; whoever puts the next item is told, too
+                self._is_waking = False
+                raise
 
     def _run(self) -> None:
         self._is_waking = False

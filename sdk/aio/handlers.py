@@ -82,6 +82,7 @@ class AsyncioHandlers(HandlersElsewhere):
 
     def _cancel(self, job: Job) -> None:
         if job.runner is not None:
+            job.was_cancelled = True
             job.runner.cancel()
 
     def _wake_one(self) -> None:
@@ -95,7 +96,8 @@ class AsyncioHandlers(HandlersElsewhere):
         assert self._loop is not None
         jobs, me = self._jobs, asyncio.current_task()
         assert me is not None
-        while True:
+        # A handler may swallow a cancellation that is meant for the task.
+        while not me.cancelling():
             if jobs:
                 if len(jobs) > 1:
                     # If a handler waits, there should be somebody for the next message.
@@ -186,14 +188,14 @@ class AsyncioHandlers(HandlersElsewhere):
         except asyncio.CancelledError as error:
             # Raised by the handler, or its time is over, or the consumer closes.
             job.error = error
-            if me.cancelling():
-                if not job.is_over:
-                    job.ended(job)
-                    raise
-                me.uncancel()
+            if me.cancelling() > job.was_cancelled:
+                job.ended(job)
+                raise
         finally:
             job.runner = None
             del self.running[job]
+            if job.was_cancelled:
+                me.uncancel()
 
 
 class _Started:

@@ -10,6 +10,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import trio
@@ -40,11 +41,11 @@ class Job:
 
     With a handler of single messages there is a call for each message from number ``start`` up to, not including,
     ``end``; else one call for all of them. The other side sets ``was_called``, and ``result`` or ``error``.
-    ``is_over``: it took too long, and nobody waits for its result any more.
+    ``is_over``: it took too long, and nobody waits for its result any more. ``was_cancelled`` is for the other side.
     """
 
     # Most jobs keep most of these, so they are the class's until they are set.
-    was_called = is_over = False
+    was_called = is_over = was_cancelled = False
     result: object = None
     error: BaseException | None = None
     #: What the other side needs to cancel it.
@@ -115,7 +116,7 @@ class HandlersElsewhere(ABC):
         """Call the handler for one message, or a list of them, and wait for its result."""
         self.start()
         ended = trio.Event()
-        inbox: Inbox[Job] = Inbox(trio.lowlevel.current_trio_token().run_sync_soon, lambda jobs: ended.set())
+        inbox: Inbox[Job] = Inbox(_waking(), lambda jobs: ended.set())
         job = Job(None, 0, 1, [what], inbox.put)
         self.begin([job])
         try:
@@ -129,6 +130,17 @@ class HandlersElsewhere(ABC):
         if not job.was_called:
             raise SkylarkError("the consumer stops; the handler was not called")
         return check_result(job.result)
+
+
+def _waking() -> Callable[[Callable[[], None]], None]:
+    """Lets this loop call a function soon; nothing when it has ended, which a handler need not know."""
+    token = trio.lowlevel.current_trio_token()
+
+    def wake(work: Callable[[], None]) -> None:
+        with suppress(trio.RunFinishedError):
+            token.run_sync_soon(work)
+
+    return wake
 
 
 class WorkersElsewhere:
@@ -154,11 +166,18 @@ class WorkersElsewhere:
 
     async def run(self) -> None:
         """Hand out messages until `stop`."""
+        try:
+            await self._run()
+        finally:
+            # A handler may still end after that, if nobody waits for it any longer.
+            self._nursery = None
+
+    async def _run(self) -> None:
         async with trio.open_nursery() as watching:
             watching.start_soon(self._look_at_ready)
             watching.start_soon(self._watch)
             async with trio.open_nursery() as self._nursery:
-                self._inbox = Inbox(trio.lowlevel.current_trio_token().run_sync_soon, self._take_back)
+                self._inbox = Inbox(_waking(), self._take_back)
                 self._handlers.start()
                 while not self._stopping:
                     if self._away <= self._limit // 2 and self._ready.batches:
@@ -200,6 +219,9 @@ class WorkersElsewhere:
 
     def _take_back(self, jobs: deque[Job]) -> None:
         """Jobs have ended. Neighbours that succeeded are told to their batch together."""
+        if self._nursery is None:
+            jobs.clear()
+            return
         batch: Takable | None = None
         start = end = 0
         while jobs:

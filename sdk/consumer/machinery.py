@@ -99,7 +99,7 @@ class Machinery:
         if finishing.cancelled_caught:
             logger.warning("handlers still run after %d ms: cancelling them", self._settings.stop_timeout_ms)
         with trio.move_on_after(LAST_COMMITS_S):
-            await self.owning.commit_leaving()
+            await self.owning.commit_left()
             await self._commits.close()
         if self._local is not None:
             await self._local.close()

@@ -21,13 +21,13 @@ class OwnedQueue:
 
     ``scope`` ends that task, ``wake`` lets it look again whether it may pull. ``committed`` is the offset that was
     committed last. The rest is for orderly consumption: ``locked_until`` is the time until which the broker's lock is
-    certain, ``batches`` have messages that were not handled, ``work`` tells that there are some or that the queue was
-    given up, ``working`` is held while the handler runs.
+    certain, ``is_lost`` says that it is another member's now, ``batches`` have messages that were not handled, ``work``
+    tells that there are some or that the queue was given up, ``working`` is held while the handler runs.
     """
 
     __slots__ = (
         *("committed", "consumed_ms", "expression", "is_paused", "locked_until", "mq", "pulled_ms", "scope", "wake"),
-        *("batches", "is_given_up", "window", "work", "working"),
+        *("batches", "is_given_up", "is_lost", "window", "work", "working"),
     )
 
     def __init__(self, mq: MessageQueue, expression: str, window: Window) -> None:
@@ -43,6 +43,7 @@ class OwnedQueue:
         self.work = Signal()
         self.working = trio.Lock()
         self.is_given_up = False
+        self.is_lost = False
         self.pulled_ms = 0
         self.consumed_ms = 0
 

@@ -18,12 +18,13 @@ from sdk.consumer.owned import OwnedQueue, Room
 from sdk.consumer.ready import Ready
 from sdk.consumer.replicas import Replicas
 from sdk.consumer.settings import Settings
+from sdk.retry import is_transient
 from sdk.runtime import survived
 from sdk.shared import ClientHandle
 
 logger = logging.getLogger(__name__)
 
-# How many queues are taken or given up side by side.
+# How many queues of one broker are taken or given up side by side.
 AT_ONCE = 16
 # How long a queue's former owner is given to commit its last offset, before that is read. What it has not committed by
 # then comes again.
@@ -53,7 +54,8 @@ class Owning:
         self._serve = serve
         self._rebalance_soon = rebalance_soon
         self._locks = Locks(client, replicas, settings.group, self._lost) if settings.orderly else None
-        self._limiter = trio.CapacityLimiter(AT_ONCE)
+        # By the name of the broker, so that one that does not answer delays no queue of the others.
+        self._limiters: dict[str, trio.CapacityLimiter] = {}
         # Queues that were given up while their broker was in no route: their kept offsets are dropped when they are
         # back and another member's.
         self._absent: dict[MessageQueue, None] = {}
@@ -69,7 +71,7 @@ class Owning:
         async with trio.open_nursery() as self._nursery:
             task_status.started()
             if self._locks is not None:
-                await self._locks.renew_often(lambda: [*self.owned.values(), *self._leaving.values()])
+                await self._locks.renew_often(lambda: self._kept().values())
             await trio.sleep_forever()
 
     async def change(self, wanted: Mapping[MessageQueue, str], is_shared: bool) -> bool:
@@ -89,9 +91,10 @@ class Owning:
                 (self._nursery if self._settings.orderly else nursery).start_soon(self._give_up, self.owned.pop(mq))
         if taken and is_shared and self._locks is None:
             await trio.sleep(TAKE_OVER_S)
+        silent: dict[str, None] = {}
         async with trio.open_nursery() as nursery:
             for mq in taken:
-                nursery.start_soon(self._take, mq, wanted[mq])
+                nursery.start_soon(self._take, mq, wanted[mq], silent)
         if given_up or taken:
             logger.info("group %s: owning %d queues", self._settings.group, len(self.owned))
         await self.commit(repeat=True)
@@ -118,9 +121,13 @@ class Owning:
             if queue is not None:
                 self._nursery.start_soon(self._give_up, queue, offset)
 
-    async def commit_leaving(self) -> None:
-        """Commit the offsets of queues whose handlers did not finish in time."""
-        await self._offsets.save({mq: queue.window.offset for mq, queue in self._leaving.items()})
+    async def commit_left(self) -> None:
+        """Commit the offsets of queues that were not given up, as their handlers did not finish in time."""
+        await self._offsets.save({mq: queue.window.offset for mq, queue in self._kept().items()})
+
+    def _kept(self) -> dict[MessageQueue, OwnedQueue]:
+        """The queues that no other member has yet."""
+        return {mq: queue for mq, queue in (self.owned | self._leaving).items() if not queue.is_lost}
 
     async def give_up_all(self) -> None:
         """Commit the offsets of all queues and give them up, when their handlers have finished."""
@@ -144,11 +151,14 @@ class Owning:
     def _is_paused(self, mq: MessageQueue) -> bool:
         return mq.topic in self.paused or mq in self.paused
 
-    async def _take(self, mq: MessageQueue, expression: str) -> None:
+    async def _take(self, mq: MessageQueue, expression: str, silent: dict[str, None]) -> None:
+        """``silent`` are the brokers that did not answer: their other queues are left to the next change."""
         if mq in self._leaving:
             return
         locked_until = 0.0
-        async with self._limiter:
+        async with self._limiter(mq):
+            if mq.broker_name in silent:
+                return
             try:
                 if self._locks is not None:
                     locked_until, locked = await self._locks.lock([mq])
@@ -157,6 +167,8 @@ class Owning:
                 offset = await first_offset(mq, self._settings, self._offsets, self._replicas)
             except SkylarkError as error:
                 logger.warning("%s cannot be read now: %s", mq, error)
+                if is_transient(error):
+                    silent[mq.broker_name] = None
                 return
         queue = self.owned[mq] = self._room.own(mq, expression, offset)
         queue.locked_until = locked_until
@@ -165,8 +177,8 @@ class Owning:
         for serve in self._serve:
             self._nursery.start_soon(serve, queue)
 
-    async def _give_up(self, queue: OwnedQueue, reset_to: int | None = None, is_lost: bool = False) -> None:
-        """Stop with the queue; then commit its offset, or ``reset_to``, unless another member has it (``is_lost``)."""
+    async def _give_up(self, queue: OwnedQueue, reset_to: int | None = None) -> None:
+        """Stop with the queue; then commit its offset, or ``reset_to``, unless the queue is lost."""
         mq = queue.mq
         self._leaving[mq] = queue
         queue.is_given_up = True
@@ -176,16 +188,16 @@ class Owning:
         async with queue.working:
             offset = queue.window.offset if reset_to is None else reset_to
             self._room.drop(queue)
-        if not is_lost:
-            async with self._limiter:
+        if not queue.is_lost:
+            async with self._limiter(mq):
                 with survived("committing offsets"):
                     await self._offsets.save({mq: offset}, is_reset=reset_to is not None)
         if reset_to is None:
-            if is_lost or self._is_in_route(mq):
+            if queue.is_lost or self._is_in_route(mq):
                 self._offsets.forget(mq)
             else:
                 self._absent[mq] = None
-        if self._locks is not None and not is_lost:
+        if self._locks is not None and not queue.is_lost:
             await self._locks.unlock(mq)
         del self._leaving[mq]
         if self._locks is not None or reset_to is not None:
@@ -196,7 +208,11 @@ class Owning:
         if self.owned.get(queue.mq) is queue:
             logger.warning("the lock of %s is lost", queue.mq)
             assert self._nursery is not None
-            self._nursery.start_soon(self._give_up, self.owned.pop(queue.mq), None, True)
+            queue.is_lost = True
+            self._nursery.start_soon(self._give_up, self.owned.pop(queue.mq))
+
+    def _limiter(self, mq: MessageQueue) -> trio.CapacityLimiter:
+        return self._limiters.setdefault(mq.broker_name, trio.CapacityLimiter(AT_ONCE))
 
     def _is_in_route(self, mq: MessageQueue) -> bool:
         route = self._client.instance.routes.get(mq.topic)

@@ -125,7 +125,9 @@ class Workers:
             except Exception as error:
                 result = self._raised(batch, start, end, error)
             if worker.batch is None:
-                continue  # the handler took too long, and somebody else gets the messages
+                # The handler took too long, and the broker has its messages. This scope is cancelled: another handler
+                # that is called in it would be cancelled, too.
+                return
             worker.batch = None
             if result is None or result is _SUCCESS:
                 batch.finish(start, end)

@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Callable
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -39,3 +40,15 @@ def test_what_is_put_while_items_are_taken_is_not_lost() -> None:
     while soon:
         soon.pop()()
     assert done == ["second"]
+
+
+def test_a_loop_that_has_ended_is_told_each_time() -> None:
+    """Else the second caller would wait for an answer that never comes."""
+
+    def wake(run: Callable[[], None]) -> None:
+        raise EOFError
+
+    inbox: Inbox[int] = Inbox(wake, deque.clear)
+    for number in range(2):
+        with pytest.raises(EOFError):
+            inbox.put(number)

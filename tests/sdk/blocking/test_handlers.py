@@ -116,7 +116,7 @@ def test_a_handler_that_hangs_does_not_keep_others_waiting(cluster: Cluster, cap
 
     with consumer_of(cluster.nameserver, "hanging", handler=handle, concurrency=1, consume_timeout_ms=40) as consumer:
         assert other.wait(WAIT_S)
-        assert consumer.failed == 1
+        assert consumer.failed
         end.set()
     assert "has worked on message" in caplog.text
 

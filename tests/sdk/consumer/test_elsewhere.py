@@ -178,6 +178,32 @@ async def test_a_handler_that_takes_too_long_is_cancelled_once(autojump_clock: t
         bench.workers.stop()
 
 
+async def test_a_handler_may_end_after_its_consumer(autojump_clock: trio.testing.MockClock) -> None:
+    """Its consumer has not waited any longer; the loop may be that of others, too."""
+    bench = Bench()
+    with trio.move_on_after(1):
+        bench.put(2)
+        await bench.workers.run()
+    late, later = bench.handlers.jobs
+    bench.handlers.end(late, ConsumeResult.LATER)
+    bench.handlers.end(later, error=ZeroDivisionError())
+    await trio.testing.wait_all_tasks_blocked()
+    assert bench.window.offset == 0 and not bench.failures.seen
+
+
+def test_a_handler_may_end_after_the_loop() -> None:
+    bench = Bench()
+
+    async def run() -> None:
+        with trio.move_on_after(1):
+            bench.put(1)
+            await bench.workers.run()
+
+    trio.run(run, clock=trio.testing.MockClock(autojump_threshold=0))
+    bench.handlers.end(bench.handlers.jobs.popleft())
+    assert bench.window.offset == 0
+
+
 @given(st.integers(0, 1 << 32), st.integers(0, 30), st.integers(0, 30))
 def test_every_message_is_consumed_or_failed_or_left(seed: int, first: int, second: int) -> None:
     """Whatever the other side does in whatever order, and whenever the consumer stops."""

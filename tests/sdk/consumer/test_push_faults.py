@@ -175,3 +175,16 @@ async def test_flow_control_bounds_what_is_in_memory(group: Group) -> None:
         release.set()
         await until(lambda: consumer.consumed == PUSHED)
     assert group.broker.committed["g", "t", 0] == PUSHED
+
+
+async def test_a_handler_that_does_not_end_does_not_keep_a_stopping_consumer_from_committing(group: Group) -> None:
+    async def handle(message: MessageExt) -> None:
+        if message.body == b"stuck":
+            await trio.sleep_forever()
+
+    group.broker.put("t", 0, b"a", b"b", b"stuck")
+    async with group.consumer(handler=handle, commit_interval_ms=60_000, stop_timeout_ms=20) as consumer:
+        await until(lambda: consumer.consumed == 2)
+        # The first round has committed where it began.
+        await until(lambda: group.broker.committed.get(("g", "t", 0)) is not None)
+    assert group.broker.committed["g", "t", 0] == 2

@@ -1,0 +1,75 @@
+"""Taking queues whose brokers do not answer, and what is committed of those that are left."""
+
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any, cast
+
+import trio
+import trio.testing
+
+from mqcommon.clock import SystemClock
+from mqcommon.errors import RemotingError
+from mqcommon.message.queue import MessageQueue
+from sdk.consumer.owned import Room
+from sdk.consumer.owning import Owning
+from sdk.consumer.ready import Ready
+from tests.sdk.consumer.test_elsewhere import settings_of
+
+TIMEOUT_S = 3.0
+
+
+class FakeOffsets:
+    """Those of broker ``dead`` cannot be read."""
+
+    def __init__(self) -> None:
+        self.saved: dict[MessageQueue, int] = {}
+
+    async def read(self, mq: MessageQueue, *, zero_if_new: bool) -> int | None:
+        if mq.broker_name == "dead":
+            await trio.sleep(TIMEOUT_S)
+            raise RemotingError("no answer")
+        return 7
+
+    async def save(self, offsets: Mapping[MessageQueue, int], *, is_reset: bool = False) -> None:
+        self.saved.update(offsets)
+        await trio.lowlevel.checkpoint()
+
+    def forget(self, mq: MessageQueue) -> None: ...
+
+
+async def test_the_offset_of_a_queue_whose_lock_is_lost_is_not_committed_at_the_end() -> None:
+    """Its handler still runs; the queue is another member's, whose offset is further perhaps."""
+    settings, offsets = settings_of(lambda _: None, orderly=True), FakeOffsets()
+    room = Room(settings, SystemClock())
+    owning = Owning(cast(Any, None), settings, cast(Any, None), offsets, room, Ready(), [], lambda: None)
+    lost, kept = MessageQueue("t", "live", 0), MessageQueue("t", "live", 1)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(owning.run)
+        for mq in (lost, kept):
+            owning.owned[mq] = room.own(mq, "*", 5)
+        async with owning.owned[lost].working:
+            owning._lost(owning.owned[lost])
+            await trio.testing.wait_all_tasks_blocked()
+            await owning.commit_left()
+            nursery.cancel_scope.cancel()
+    assert offsets.saved == {kept: 5}
+
+
+async def test_a_broker_that_does_not_answer_delays_no_other_queue(autojump_clock: trio.testing.MockClock) -> None:
+    """And the next change waits for about one timeout, not for one of each queue."""
+    settings = settings_of(lambda _: None)
+    owning = Owning(
+        cast(Any, SimpleNamespace()), settings, cast(Any, None), FakeOffsets(), Room(settings, SystemClock()), Ready(),
+        [], lambda: None,
+    )  # fmt: skip
+    wanted = {MessageQueue("t", name, number): "*" for name in ("dead", "live") for number in range(400)}
+    async with trio.open_nursery() as nursery:
+        await nursery.start(owning.run)
+        begun = trio.current_time()
+        nursery.start_soon(owning.change, wanted, False)
+        with trio.move_on_after(TIMEOUT_S / 2):
+            await trio.sleep_forever()
+        assert {mq.broker_name for mq in owning.owned} == {"live"} and len(owning.owned) == 400
+        await owning.change(wanted, False)
+        assert trio.current_time() - begun <= 4 * TIMEOUT_S
+        nursery.cancel_scope.cancel()
