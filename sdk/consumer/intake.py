@@ -1,6 +1,6 @@
 """One task for each queue of this member pulls it, as long as there is room, and gives the messages to handlers."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import trio
@@ -8,6 +8,7 @@ import trio
 from mqcommon.clock import Clock
 from mqcommon.message.message import MessageExt
 from mqcommon.message.properties import RETRY_TOPIC
+from mqcommon.message.queue import MessageQueue
 from sdk.consumer.failures import Counters
 from sdk.consumer.owned import OwnedQueue, Room
 from sdk.consumer.patience import pull_patiently
@@ -23,7 +24,7 @@ ERROR_PAUSE_S = 1.0
 
 
 class Intake:
-    """Pulls queues of one consumer; ``put`` gets each batch."""
+    """Pulls queues of one consumer; ``put`` gets each batch. ``reset`` lets it go on at other offsets."""
 
     def __init__(
         self,
@@ -34,6 +35,7 @@ class Intake:
         counters: Counters,
         clock: Clock,
         put: Callable[[Batch], None],
+        reset: Callable[[Mapping[MessageQueue, int]], None],
     ) -> None:
         self._settings = settings
         self._instance = client.instance
@@ -43,6 +45,7 @@ class Intake:
         self._counters = counters
         self._clock = clock
         self._put = put
+        self._reset = reset
 
     async def pull(self, queue: OwnedQueue) -> None:
         """Pull the queue until its scope is cancelled."""
@@ -70,6 +73,10 @@ class Intake:
                 return
             if result.messages:
                 self._take(queue, result)
+            elif result.next_offset < window.next_offset:
+                # The group was set back. What is in memory would be committed as consumed and hide that.
+                self._reset({queue.mq: result.next_offset})
+                return
             else:
                 window.next_offset = result.next_offset
 

@@ -60,7 +60,16 @@ class Machinery:
         self._workers = make_workers(settings, self.ready, self.failures, self.counters)
         ordered = Orderly(settings, self.room, returns, self.counters, clock)
         put = ordered.put if settings.orderly else self.ready.put
-        intake = Intake(settings, client, self.reader, self.room, self.counters, clock, put)
+        intake = Intake(
+            settings,
+            client,
+            self.reader,
+            self.room,
+            self.counters,
+            clock,
+            put,
+            lambda offsets: self.owning.reset(offsets),
+        )
         serve = [intake.pull, ordered.serve] if settings.orderly else [intake.pull]
         self.owning = Owning(
             client, settings, replicas, offsets, self.room, self.ready, serve, lambda: self._rebalance.soon()

@@ -238,6 +238,41 @@ async def test_who_hears_late_of_a_change_does_not_set_the_group_back(cluster: P
         assert await other.committed_offset(mq) == 3
 
 
+async def test_a_group_that_is_set_back_commits_what_it_consumed_since(cluster: PushCluster) -> None:
+    """If what it has in memory were committed, a crash now would skip the rest."""
+    got: list[bytes] = []
+    release = [trio.Event(), trio.Event()]
+
+    async def handle(message: MessageExt) -> None:
+        got.append(message.body)
+        if message.body == b"2":
+            await release[got.count(b"2") - 1].wait()
+
+    async def until_committed(wanted: int) -> None:
+        while await reader.committed_offset(mq) != wanted:
+            await trio.lowlevel.checkpoint()
+
+    await send(cluster, b"1", b"2", b"3", topic="one")
+    async with (
+        PullConsumer(cluster.nameserver, group="g", heartbeat=False) as reader,
+        Admin(cluster.nameserver) as admin,
+        PushConsumer(
+            cluster.nameserver, group="g", subscriptions={"one": "*"}, handler=handle, concurrency=1,
+            commit_interval_ms=20,
+        ) as consumer,
+    ):  # fmt: skip
+        (mq,) = await reader.message_queues("one")
+        await until_committed(1)
+        await admin.reset_offsets("g", "one", 0)
+        await until_committed(0)
+        await until(lambda: consumer.pulled == 6)
+        release[0].set()
+        await until_committed(1)
+        release[1].set()
+        await until_committed(3)
+    assert got == [b"1", b"2", b"1", b"2", b"3"]
+
+
 async def test_a_cancelled_block_lets_handlers_finish_and_commits(cluster: PushCluster) -> None:
     started, finished = trio.Event(), trio.Event()
 
