@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,9 @@ import trio
 
 from remoting.protocol.bodies.topic import TopicConfig
 from scripts.daemons import ROOT
+from sdk import Admin, Message, Producer, SkylarkError
 from tests.support.cluster import make_topic, running
+from tests.support.waiting import until
 
 GUIDES = [page for folder in ("docs", "examples") for page in (ROOT / folder).rglob("*.md")]
 PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *GUIDES])
@@ -27,7 +30,7 @@ async def test_the_programs_of_the_guide_run(tmp_path: Path) -> None:
         await make_topic(cluster, TopicConfig("hello", 4, 4))
         env = {**os.environ, "NAMESRV_ADDR": cluster.nameserver}
         # In this order: README.md commits each message by itself, and those of docs/sdk.md send thousands.
-        pages = ("README.md", "docs/sdk.md", "docs/asyncio.md", "docs/testing.md")
+        pages = ("README.md", "docs/sdk.md", "docs/delivery.md", "docs/asyncio.md", "docs/testing.md")
         found = [program for page in pages for program in programs(page)]
         assert len(found) > 5
         for program in found:
@@ -37,6 +40,39 @@ async def test_the_programs_of_the_guide_run(tmp_path: Path) -> None:
                 capture_stdout=True, capture_stderr=True,
             )  # fmt: skip
             assert run.returncode == 0, f"{program}\n{run.stderr.decode()}"
+
+
+@pytest.mark.parametrize("program", programs("docs/consumers.md"))
+async def test_the_consumers_of_the_guide_run_until_they_are_stopped(tmp_path: Path, program: str) -> None:
+    async with (
+        running(tmp_path) as cluster,
+        Producer(cluster.nameserver) as producer,
+        Admin(cluster.nameserver) as admin,
+    ):
+        await make_topic(cluster, TopicConfig("orders", 4, 4))
+        text = program.replace('"127.0.0.1:9876"', f'"{cluster.nameserver}"')
+        (group,) = re.findall(r'group="(\w+)"', text)
+        await producer.send(Message("orders", b"one", tags="tea"))
+        run = await trio.lowlevel.open_process(
+            [sys.executable, "-c", text], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        )
+
+        async def consumed() -> bool:
+            try:
+                rows = (await admin.consume_stats(group, "orders")).offset_table.values()
+            except SkylarkError:
+                return False  # the group is not known yet
+            return sum(row.consumer_offset for row in rows) == 1
+
+        try:
+            await until(consumed, "the message is consumed")
+            run.send_signal(signal.SIGINT)
+            assert run.stderr is not None
+            said = b"".join([part async for part in run.stderr])
+        finally:
+            run.kill()
+            await run.wait()
+        assert said.decode().splitlines()[-1] == "KeyboardInterrupt"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
