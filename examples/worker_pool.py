@@ -11,7 +11,7 @@ import logging
 import multiprocessing
 import signal
 import sys
-import threading
+from multiprocessing import resource_tracker
 from multiprocessing.context import SpawnProcess
 
 from sdk import MessageExt
@@ -19,6 +19,8 @@ from sdk.blocking import PushConsumer
 
 # A new process inherits nothing: neither threads that are gone nor locks that they held.
 CONTEXT = multiprocessing.get_context("spawn")
+# Blocked in all processes, which wait for them: so they cannot come at a wrong moment, as when a process is starting.
+STOPPING = (signal.SIGINT, signal.SIGTERM)
 CHECK_S = 0.2
 
 
@@ -28,28 +30,25 @@ def handle(message: MessageExt) -> None:
 
 
 def work(nameserver: str, topic: str) -> None:
-    """One process of the pool."""
+    """One process of the pool, until SIGTERM. Ctrl-C goes to all processes, but the pool ends them."""
     logging.basicConfig(stream=sys.stdout, level=logging.INFO, format="%(process)d %(message)s")
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all processes; the pool ends them
-    stopping = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stopping.set())
     with PushConsumer(nameserver, group="pool", subscriptions={topic: "*"}, handler=handle, concurrency=4):
-        stopping.wait()
+        signal.sigwait([signal.SIGTERM])
 
 
 def main(nameserver: str, topic: str, count: int) -> None:
     """Keep ``count`` processes running until SIGINT or SIGTERM."""
-    stopping = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stopping.set())
+    resource_tracker.ensure_running()  # when it starts, it unblocks signals
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
     processes: list[SpawnProcess] = []
     try:
-        while not stopping.is_set():
+        while True:
             processes = [process for process in processes if process.is_alive()]
             while len(processes) < count:
                 processes.append(CONTEXT.Process(target=work, args=(nameserver, topic)))
                 processes[-1].start()
-            stopping.wait(CHECK_S)
+            if signal.sigtimedwait(STOPPING, CHECK_S) is not None:
+                return
     finally:
         for process in processes:
             process.terminate()
