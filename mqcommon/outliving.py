@@ -2,12 +2,17 @@
 
 Whoever leaves a group or commits offsets at the end of an ``async with`` block still needs its connections when the
 block was cancelled. A shield around the nursery would shield the block too, so the nursery is opened in a task.
+
+A KeyboardInterrupt in one of these tasks would end all of them at once, and with them the connections. So every task
+that the SDK starts is decorated with `trio.lowlevel.enable_ki_protection`: trio then raises KeyboardInterrupt in the
+main task, which leaves the block as a cancellation does.
 """
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import trio
+from trio.lowlevel import enable_ki_protection
 
 
 @asynccontextmanager
@@ -26,6 +31,7 @@ async def outliving_nursery() -> AsyncIterator[trio.Nursery]:
             opened[0].cancel_scope.cancel()
 
 
+@enable_ki_protection
 async def _hold(opened: list[trio.Nursery], is_open: trio.Event) -> None:
     async with trio.open_nursery() as nursery:
         nursery.cancel_scope.shield = True

@@ -13,6 +13,7 @@ from typing import Any, cast
 from urllib.parse import urlsplit
 
 import trio
+from trio.lowlevel import enable_ki_protection
 
 from mqcommon.backoff import Backoff
 from mqcommon.errors import ConnectFailed, ProtocolError, SkylarkError
@@ -60,6 +61,7 @@ class AddressServer:
                     raise ProtocolError(f"its answer has more than {MAX_ANSWER_BYTES} bytes")
         return bytes(answer)
 
+    @enable_ki_protection
     async def follow(self, found: Callable[[tuple[str, ...]], bool], backoff: Backoff) -> None:
         """Call ``found`` with the list, now and every REFRESH_S; it returns whether the list has changed.
 

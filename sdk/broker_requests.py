@@ -7,6 +7,7 @@
 import logging
 
 import trio
+from trio.lowlevel import enable_ki_protection
 
 from mqcommon.errors import RequestRefused
 from mqcommon.message.message import decode_messages
@@ -94,6 +95,7 @@ class BrokerRequests:
         self._direct += 1
         self.nursery.start_soon(self._run_directly, consumer, channel, request)
 
+    @enable_ki_protection
     async def _run_directly(self, consumer: Consumer, channel: Channel, request: Command) -> None:
         try:
             messages = decode_messages(request.body, CONSUME_MESSAGE_DIRECTLY.header(request).broker_name or "")

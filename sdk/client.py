@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Self
 
 import trio
+from trio.lowlevel import enable_ki_protection
 
 from mqcommon.backoff import Backoff
 from mqcommon.errors import (
@@ -245,6 +246,7 @@ class ClientInstance:
         """Whether the connection to ``addr`` is known to lead to another broker."""
         return self.remoting.broker_name_at(addr) not in ("", broker_name)
 
+    @enable_ki_protection
     async def _run_request(self, topic: str, request: _RouteRequest) -> None:
         try:
             request.route = self.routes.put(make_route(topic, await self.fetch_route(topic), self._is_elsewhere))
@@ -285,6 +287,7 @@ class ClientInstance:
             if route.skipped:
                 logger.warning("unusable parts in the route of topic %s: %s", route.topic, "; ".join(route.skipped))
 
+    @enable_ki_protection
     async def _poll_routes(self) -> None:
         while True:
             await trio.sleep(ROUTE_POLL_INTERVAL_S)
@@ -328,6 +331,7 @@ class ClientInstance:
     def _members_addrs(self) -> list[str]:
         return self.membership.wanted_addrs(self.routes.masters(), self.routes.addrs())
 
+    @enable_ki_protection
     async def _beat(self) -> None:
         answered = True
         while True:

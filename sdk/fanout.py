@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 import trio
+from trio.lowlevel import enable_ki_protection
 
 from mqcommon.errors import BrokerError, SkylarkError
 
@@ -42,6 +43,7 @@ async def ask_all(addrs: Iterable[str], call: Callable[[str], Awaitable[T]]) -> 
     failed: dict[str, SkylarkError] = {}
     limiter = trio.CapacityLimiter(AT_ONCE)
 
+    @enable_ki_protection
     async def ask_one(addr: str) -> None:
         async with limiter:
             try:

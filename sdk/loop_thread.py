@@ -10,6 +10,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, Generic, TypeVar
 
 import trio
+from trio.lowlevel import enable_ki_protection
 
 from mqcommon.errors import SkylarkError
 from sdk.runtime import Home
@@ -172,6 +173,7 @@ class OpenClient(Generic[C]):
         else:
             host._nursery.start_soon(self._be_guest, host)
 
+    @enable_ki_protection
     async def _be_guest(self, host: "OpenClient[Any]") -> None:
         """Serve until the client is closed. Its errors are raised in its own callers; they must not end the host."""
         host._guests[self] = None

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 import trio
+from trio.lowlevel import enable_ki_protection
 
 from mqcommon.errors import ConnectFailed, RouteNotFound, SkylarkError, WrongBroker
 from mqcommon.message.queue import MessageQueue
@@ -123,6 +124,7 @@ class ClientHandle:
                 await self._ended.wait()
             await self._stack.__aexit__(kind, error, trace)
 
+    @enable_ki_protection
     async def _run(self, task_status: trio.TaskStatus[trio.Nursery]) -> None:
         """The parent of this handle's tasks."""
         try:

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Collection
 from itertools import count
 
 import trio
+from trio.lowlevel import enable_ki_protection
 
 from mqcommon.errors import RemotingError
 from mqcommon.names import AUTO_CREATE_TOPIC
@@ -76,6 +77,7 @@ class Suspects:
         """The broker has answered: it is no longer a suspect. ``cleared`` is not called."""
         self.addrs.pop(addr, None)
 
+    @enable_ki_protection
     async def _probe(self, addr: str) -> None:
         seen_at = trio.current_time()
         for probes in count():

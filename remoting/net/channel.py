@@ -12,6 +12,7 @@ from typing import Any
 
 import outcome
 import trio
+from trio.lowlevel import enable_ki_protection
 
 from mqcommon.errors import ConnectionLost, FrameTooLarge, ProtocolError, RemotingError, RequestTimeout, TooManyRequests
 from mqcommon.signal import Signal
@@ -338,6 +339,7 @@ class Channel:
             else:
                 size = min(2 * size, RECEIVE_BYTES) if len(data) == size else RECEIVE_BYTES_FIRST
 
+    @enable_ki_protection
     async def _write_queued(self) -> None:
         while True:
             await self._wake.wait()

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Protocol
 
 import trio
+from trio.lowlevel import enable_ki_protection
 
 from mqcommon.addresses import split_address
 from mqcommon.errors import ConnectFailed, RemotingError, RequestTimeout
@@ -185,6 +186,7 @@ class RemotingClient:
             raise self._errors.get(addr) or ConnectFailed(addr, f"no connection within {timeout_ms:.0f} ms")
         return connected
 
+    @enable_ki_protection
     async def _connect(self, peer: _Peer) -> None:
         try:
             host, port = split_address(peer.addr)
@@ -231,6 +233,7 @@ class RemotingClient:
         if response is not None:
             channel.reply(request, response)
 
+    @enable_ki_protection
     async def sweep(self) -> None:
         """End requests whose deadline has passed; sleeps while none is in flight."""
         while True:

@@ -10,6 +10,7 @@ another member's, what is kept for it is dropped (`forget`), since that member h
 import logging
 
 import trio
+from trio.lowlevel import enable_ki_protection
 
 from mqcommon.errors import BrokerError, RemotingError, RouteNotFound, SkylarkError
 from mqcommon.message.queue import MessageQueue
@@ -92,6 +93,7 @@ class Commits:
             self._is_retrying = True
             self._client.nursery.start_soon(self._retry_often)
 
+    @enable_ki_protection
     async def _retry_often(self) -> None:
         while self._kept:
             await trio.sleep(RETRY_S)

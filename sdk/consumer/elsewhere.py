@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import Any
 
 import trio
+from trio.lowlevel import enable_ki_protection
 
 from mqcommon.errors import SkylarkError
 from mqcommon.message.message import MessageExt
@@ -195,6 +196,7 @@ class WorkersElsewhere:
         self._stopping = True
         self._changed.set()
 
+    @enable_ki_protection
     async def _look_at_ready(self) -> None:
         while True:
             await self._ready.wait()
@@ -269,6 +271,7 @@ class WorkersElsewhere:
         assert self._nursery is not None and job.batch is not None
         self._nursery.start_soon(self._failures.later, job.batch, job.start, job.end, delay_level)
 
+    @enable_ki_protection
     async def _watch(self) -> None:
         """Cancel handlers that take longer than the timeout, and send their messages back now."""
         timeout_s = self._settings.consume_timeout_ms / 1000

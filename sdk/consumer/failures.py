@@ -7,6 +7,8 @@ fails; and none is tried forever, since the broker counts its deliveries and mak
 import logging
 from dataclasses import dataclass
 
+from trio.lowlevel import enable_ki_protection
+
 from mqcommon.message.message import MessageExt
 from sdk.consumer.ready import Ready, Takable
 from sdk.consumer.returns import Returns
@@ -41,6 +43,7 @@ class Failures:
         self._returns = returns
         self._counters = counters
 
+    @enable_ki_protection
     async def later(self, batch: Takable, start: int, end: int, delay_level: int = 0) -> None:
         """The messages from number ``start`` up to, not including, ``end`` must be delivered again."""
         messages = batch.messages[start:end]

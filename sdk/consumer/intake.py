@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 import trio
+from trio.lowlevel import enable_ki_protection
 
 from mqcommon.clock import Clock
 from mqcommon.message.message import MessageExt
@@ -47,6 +48,7 @@ class Intake:
         self._put = put
         self._reset = reset
 
+    @enable_ki_protection
     async def pull(self, queue: OwnedQueue) -> None:
         """Pull the queue until its scope is cancelled."""
         with queue.scope:

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable, Collection, Iterable
 
 import trio
+from trio.lowlevel import enable_ki_protection
 
 from mqcommon.errors import SkylarkError
 from mqcommon.message.queue import MessageQueue
@@ -63,6 +64,7 @@ class Locks:
                     for some in by_broker.values():
                         nursery.start_soon(self._renew, some)
 
+    @enable_ki_protection
     async def _renew(self, queues: list[OwnedQueue]) -> None:
         try:
             until, locked = await self.lock([queue.mq for queue in queues])

@@ -9,6 +9,7 @@ outlive the cancellation of the ``async with`` block: so a stop is graceful also
 import logging
 
 import trio
+from trio.lowlevel import enable_ki_protection
 
 from mqcommon.clock import SystemClock
 from mqcommon.files import OsFiles
@@ -139,6 +140,7 @@ class Machinery:
             ready.batches.popleft()
         return StreamMessage(batch, number, self.failures, self.counters)
 
+    @enable_ki_protection
     async def _run_handlers(self) -> None:
         try:
             if not self._settings.is_stream and not self._settings.orderly:
@@ -146,10 +148,12 @@ class Machinery:
         finally:
             self._handled.set()
 
+    @enable_ki_protection
     async def _run_rebalance(self) -> None:
         with self._rebalancing:
             await self._rebalance.run()
 
+    @enable_ki_protection
     async def _commit_often(self) -> None:
         while True:
             await trio.sleep(self._settings.commit_interval_ms / 1000)

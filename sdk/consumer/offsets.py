@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 import trio
+from trio.lowlevel import enable_ki_protection
 
 from mqcommon.errors import SkylarkError
 from mqcommon.message.queue import MessageQueue
@@ -64,6 +65,7 @@ class GroupOffsets:
     def forget(self, mq: MessageQueue) -> None:
         self._commits.forget(mq)
 
+    @enable_ki_protection
     async def _save(self, offsets: Mapping[MessageQueue, int], is_reset: bool) -> None:
         for mq, offset in offsets.items():
             try:

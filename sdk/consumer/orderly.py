@@ -9,9 +9,11 @@ import logging
 from collections.abc import Sequence
 
 import trio
+from trio.lowlevel import enable_ki_protection
 
 from mqcommon.clock import Clock
 from mqcommon.message.message import MessageExt
+from mqcommon.names import dlq_topic
 from sdk.consumer.calling import call_handler
 from sdk.consumer.failures import KEPT_S, Counters
 from sdk.consumer.outcome import ConsumeResult, Later, Result
@@ -41,6 +43,7 @@ class Orderly:
         queue.batches.append(batch)
         queue.work.set()
 
+    @enable_ki_protection
     async def serve(self, queue: OwnedQueue) -> None:
         """Handle the messages of ``queue`` until it is given up."""
         while not queue.is_given_up:
@@ -94,12 +97,26 @@ class Orderly:
 
     async def _call(self, messages: Sequence[MessageExt]) -> Result:
         first = messages[0]
+        others = f" and {len(messages) - 1} more" if len(messages) > 1 else ""
         result: Result = ConsumeResult.LATER
         try:
             with trio.move_on_after(self._settings.consume_timeout_ms / 1000) as scope:
                 result = await call_handler(self._settings, messages)
         except Exception as error:
-            logger.error("the handler failed with message %s of %s", first.msg_id, first.queue, exc_info=error)
+            logger.error(
+                "the handler failed with message %s of %s%s; %s",
+                first.msg_id, first.queue, others, self._what_next(first), exc_info=error,
+            )  # fmt: skip
         if scope.cancelled_caught:
-            logger.error("the handler took too long for message %s of %s", first.msg_id, first.queue)
+            logger.error(
+                "the handler took longer than %d ms for message %s of %s%s and was cancelled; %s",
+                self._settings.consume_timeout_ms, first.msg_id, first.queue, others, self._what_next(first),
+            )  # fmt: skip
         return result
+
+    def _what_next(self, message: MessageExt) -> str:
+        """For the log: what happens to a message on which the handler failed."""
+        settings = self._settings
+        if message.reconsume_times < settings.max_reconsume_times:
+            return f"it is tried again in {settings.suspend_ms} ms, and its queue waits for it"
+        return f"it goes to {dlq_topic(settings.group)}, after {message.reconsume_times + 1} failures"

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 import trio
+from trio.lowlevel import enable_ki_protection
 
 from mqcommon.errors import SkylarkError
 from mqcommon.message.queue import MessageQueue
@@ -66,6 +67,7 @@ class Owning:
         # Topics and queues that are paused, also while they are another member's.
         self.paused: dict[str | MessageQueue, None] = {}
 
+    @enable_ki_protection
     async def run(self, task_status: trio.TaskStatus[None]) -> None:
         """Own the tasks of queues, and renew their locks."""
         async with trio.open_nursery() as self._nursery:
@@ -151,6 +153,7 @@ class Owning:
     def _is_paused(self, mq: MessageQueue) -> bool:
         return mq.topic in self.paused or mq in self.paused
 
+    @enable_ki_protection
     async def _take(self, mq: MessageQueue, expression: str, silent: dict[str, None]) -> None:
         """``silent`` are the brokers that did not answer: their other queues are left to the next change."""
         if mq in self._leaving:
@@ -177,6 +180,7 @@ class Owning:
         for serve in self._serve:
             self._nursery.start_soon(serve, queue)
 
+    @enable_ki_protection
     async def _give_up(self, queue: OwnedQueue, reset_to: int | None = None) -> None:
         """Stop with the queue; then commit its offset, or ``reset_to``, unless the queue is lost."""
         mq = queue.mq

@@ -6,6 +6,7 @@ from itertools import count
 from math import inf
 
 import trio
+from trio.lowlevel import enable_ki_protection
 
 from mqcommon.signal import Signal
 from sdk.consumer.window import Again, Batch, Window
@@ -55,6 +56,7 @@ class Ready:
         self.batches = deque()
         self._later.clear()
 
+    @enable_ki_protection
     async def run(self) -> None:
         """Put messages whose pause is over."""
         while True:

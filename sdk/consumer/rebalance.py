@@ -118,6 +118,10 @@ class Rebalance:
     async def _ask(self, addr: str) -> list[str] | None:
         try:
             return await broker_api.consumer_ids(self._client.at(addr), self._settings.group)
+        except BrokerError as error:
+            # Also the answer to the first member, whose heartbeat is on its way.
+            logger.debug("no members of group %s yet: %s", self._settings.group, error)
+            return None
         except SkylarkError as error:
             logger.info("members of group %s: %s", self._settings.group, error)
             return None

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Self
 
 import trio
+from trio.lowlevel import enable_ki_protection
 
 from mqcommon.backoff import Backoff
 from mqcommon.errors import SkylarkError
@@ -123,6 +124,7 @@ class MessageStream:
             self._nursery.start_soon(self._fill, ahead)
         return ahead
 
+    @enable_ki_protection
     async def _fill(self, ahead: _Ahead) -> None:
         """Pull until there is a batch or the end is reached."""
         try:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import trio
+from trio.lowlevel import enable_ki_protection
 
 from sdk.consumer.failures import Counters, Failures
 from sdk.consumer.outcome import ConsumeResult, Later, check_result
@@ -78,6 +79,7 @@ class Workers:
         self._stopping = True
         self._ready.wake_all()
 
+    @enable_ki_protection
     async def _run(self, worker: _Worker) -> None:
         ready = self._ready
         while not self._stopping:
@@ -148,6 +150,7 @@ class Workers:
         )  # fmt: skip
         return ConsumeResult.LATER
 
+    @enable_ki_protection
     async def _watch(self, nursery: trio.Nursery) -> None:
         """Cancel handlers that take longer than the timeout."""
         timeout_s = self._settings.consume_timeout_ms / 1000

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from math import inf
 
 import trio
+from trio.lowlevel import enable_ki_protection
 
 
 class Alarm:
@@ -26,6 +27,7 @@ class Alarm:
         else:
             self._scope.deadline = when
 
+    @enable_ki_protection
     async def _wait(self, scope: trio.CancelScope) -> None:
         with scope:
             await trio.sleep_forever()

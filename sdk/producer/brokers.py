@@ -6,6 +6,7 @@ Neighbours: faults.py (which brokers to avoid, pure), lane.py (sends), sdk/suspe
 from collections.abc import Callable
 
 import trio
+from trio.lowlevel import enable_ki_protection
 
 from mqcommon.errors import (
     BrokerError,
@@ -70,6 +71,7 @@ class Brokers:
             self.suspects.discard(addr)
             self._wake_lanes()
 
+    @enable_ki_protection
     async def _ask(self, topic: str) -> None:
         with survived(f"refreshing the route of topic {topic}"):
             await self._ask_for_route(topic)

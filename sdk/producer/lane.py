@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from math import inf
 
 import trio
+from trio.lowlevel import enable_ki_protection
 
 from mqcommon.errors import (
     BrokerError,
@@ -97,6 +98,7 @@ class Lane:
         """Look at the queued sends again: a broker may have become usable."""
         self._wake.set()
 
+    @enable_ki_protection
     async def run(self) -> None:
         """Send queued sends until cancelled; those that still wait then fail."""
         try:
@@ -133,9 +135,8 @@ class Lane:
                 soonest = send.deadline
         self._soonest = soonest
         if len(incoming) > MIN_SHARE and not self.pending and not any(self._in_flight.values()):
-            # A burst of sends while the lane is idle: divide it among all queues, one request for each. When requests
-            # are in flight, the waiting sends are divided among the free slots instead: these are the fewest and
-            # largest requests that keep the brokers busy, and each goes to the next queue.
+            # A burst of sends while the lane is idle is divided among all queues, one request for each. While requests
+            # are in flight, the fewest and largest ones that keep the brokers busy are those for the free slots.
             route = self._owner.route_of(self._topic)
             self._burst_left = len(incoming)
             self._burst_share = -(-len(incoming) // max(len(route.writable) if route is not None else 1, 1))
@@ -146,8 +147,7 @@ class Lane:
         now = trio.current_time()
         if now < self._soonest:
             return
-        waiting, self.pending = self.pending, deque()
-        self._soonest = inf
+        waiting, self.pending, self._soonest = self.pending, deque(), inf
         for send in waiting:
             if send.deadline <= now:
                 send.fail(self._late(send))
@@ -173,15 +173,14 @@ class Lane:
                 self._wait_for_route(route, now)
                 return None
             self._asked = 0
-            if self._paused or in_flight.get(addr, 0) >= slots or not self._not_resting([addr], now):
-                return None
-            return addr, self._queue
+            is_free = not self._paused and in_flight.get(addr, 0) < slots and self._not_resting([addr], now)
+            return (addr, self._queue) if is_free else None
         if route is None or not route.writable_at:
             self._wait_for_route(route, now)
             return None
         self._asked = 0
-        usable = [addr for addr in route.writable_at if faults.usable(addr, now * 1000)]
-        usable = usable or self._not_resting(route.writable_at, now)
+        rested = [addr for addr in route.writable_at if faults.usable(addr, now * 1000)]
+        usable = rested or self._not_resting(route.writable_at, now)
         failed = self.pending[0].failed
         avoid = () if failed is None else failed.avoid
         # Better wait for a broker that has not failed this send than use a free slot of one that has.
@@ -238,6 +237,7 @@ class Lane:
         else:
             self._nursery.start_soon(self._connect_and_submit, addr, queue, sends)
 
+    @enable_ki_protection
     async def _connect_and_submit(self, addr: str, queue: MessageQueue, sends: list[PendingSend]) -> None:
         try:
             await self._owner.remoting.channel(addr, self._try_ms(sends))
@@ -373,6 +373,7 @@ class Lane:
         usable = self._owner.brokers.faults.usable
         return any(at != addr and at not in avoid and usable(at, now * 1000) for at in route.writable_at)
 
+    @enable_ki_protection
     async def _try_later(self, addr: str, sends: list[PendingSend]) -> None:
         """All brokers were tried: retry after a pause. A lane of one queue is paused meanwhile, to keep the order."""
         first = sends[0].failed

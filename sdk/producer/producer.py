@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 import trio
+from trio.lowlevel import enable_ki_protection
 
 from mqcommon.arguments import INT_MAX, check_flag, check_int, check_milliseconds, wrong_type
 from mqcommon.backoff import Backoff
@@ -175,6 +176,7 @@ class Producer:
         results: dict[int, StoredBatch] = {}
         failures: list[Exception] = []
 
+        @enable_ki_protection
         async def work(scope: trio.CancelScope) -> None:
             try:
                 for number, rows in batches:

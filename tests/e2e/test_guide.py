@@ -75,6 +75,32 @@ async def test_the_consumers_of_the_guide_run_until_they_are_stopped(tmp_path: P
         assert said.decode().splitlines()[-1] == "KeyboardInterrupt"
 
 
+async def test_ctrl_c_lets_the_handler_of_the_guide_finish_and_commits(tmp_path: Path) -> None:
+    interrupted = """\
+    import os, signal
+    print("begins")
+    os.kill(os.getpid(), signal.SIGINT)
+    print("ends", flush=True)
+"""
+    program = re.sub(r"    print\(.*\)\n", lambda _: interrupted, programs("docs/consumers.md")[0], count=1)
+    async with (
+        running(tmp_path) as cluster,
+        Producer(cluster.nameserver) as producer,
+        Admin(cluster.nameserver) as admin,
+    ):
+        await make_topic(cluster, TopicConfig("orders", 4, 4))
+        await producer.send(Message("orders", b"one"))
+        text = program.replace('"127.0.0.1:9876"', f'"{cluster.nameserver}"')
+        with trio.fail_after(60):
+            run = await trio.run_process(
+                [sys.executable, "-c", text], check=False, capture_stdout=True, capture_stderr=True
+            )
+        assert run.stdout.decode().split() == ["begins", "ends"]
+        assert run.stderr.decode().splitlines()[-1] == "KeyboardInterrupt"
+        rows = (await admin.consume_stats("shop", "orders")).offset_table.values()
+        assert sum(row.consumer_offset for row in rows) == 1
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_and_file_names_lead_somewhere(page: Path) -> None:
     text = page.read_text(encoding="utf-8")

@@ -13,6 +13,7 @@ from mqcommon.message.record import Record
 
 _DELAY, _RETRY_TOPIC, _ORIGIN_ID = b"DELAY", b"RETRY_TOPIC", b"ORIGIN_MESSAGE_ID"
 _DLQ_TOPIC, _DLQ_ID = b"DLQ_ORIGIN_TOPIC", b"DLQ_ORIGIN_MESSAGE_ID"
+_UNIQUE_KEY = b"UNIQ_KEY"
 
 
 def given_back(record: Record, topic: str, queue_id: int, level: int | None) -> Incoming:
@@ -31,3 +32,11 @@ def given_back(record: Record, topic: str, queue_id: int, level: int | None) -> 
         topic, queue_id, record.body, replace_properties(properties, values), record.flag,
         record.sys_flag & ~TRANSACTION_MASK, record.born_timestamp, record.born_host, record.reconsume_times + 1,
     )  # fmt: skip
+
+
+def named(record: Record) -> str:
+    """The message id that clients log, and the topic that the message was sent to."""
+    key = find_property(record.properties, _UNIQUE_KEY)
+    message_id = key.decode(errors="replace") if key else offset_msg_id(record.store_host, record.physical_offset)
+    origin = find_property(record.properties, _RETRY_TOPIC)
+    return f"{message_id} of {origin.decode(errors='replace') if origin else record.topic}"

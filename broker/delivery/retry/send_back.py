@@ -13,7 +13,7 @@ from collections.abc import Callable
 import trio
 
 from broker.delivery.delay.waiting import to_level
-from broker.delivery.retry.messages import given_back
+from broker.delivery.retry.messages import given_back, named
 from broker.delivery.retry.policy import next_level
 from broker.meta.groups import Groups
 from broker.meta.topics import Topics
@@ -115,8 +115,8 @@ class SendBack(Part):
         self._stats.count(SEND_BACK, header.group, record.topic, 1, 0)
         if level is None:
             logger.warning(
-                "message %d of %s became a dead letter of group %s after %d deliveries",
-                record.queue_offset, record.topic, header.group, record.reconsume_times + 1,
+                "message %s became a dead letter of group %s: given back %d times",
+                named(record), header.group, record.reconsume_times + 1,
             )  # fmt: skip
         response = request.respond()
         if not self._durability.waits or request.is_oneway:

@@ -177,7 +177,9 @@ async def test_order_is_kept_over_failures_and_members(cluster: PushCluster) -> 
     assert got == numbered(10)
 
 
-async def test_an_orderly_message_that_always_fails_lets_the_others_pass_in_the_end(cluster: PushCluster) -> None:
+async def test_an_orderly_message_that_always_fails_lets_the_others_pass_in_the_end(
+    cluster: PushCluster, caplog: pytest.LogCaptureFixture
+) -> None:
     got: list[bytes] = []
 
     def handle(message: MessageExt) -> None:
@@ -192,6 +194,9 @@ async def test_an_orderly_message_that_always_fails_lets_the_others_pass_in_the_
     ) as consumer:  # fmt: skip
         await until(lambda: got == [b"1", b"2"])
         assert consumer.failed == 3
+    said = [record.getMessage().split("; ")[1] for record in caplog.records if "failed with" in record.getMessage()]
+    again = "it is tried again in 1 ms, and its queue waits for it"
+    assert said == [again, again, "it goes to %DLQ%g, after 3 failures"]
 
 
 async def test_all_members_of_a_broadcast_get_everything_and_go_on_after_a_restart(

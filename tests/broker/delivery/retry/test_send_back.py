@@ -61,7 +61,7 @@ async def set_group(client: RemotingClient, addr: str, config: SubscriptionGroup
     assert answer.code == 0, answer
 
 
-async def test_it_comes_again_in_the_retry_topic_until_it_is_a_dead_letter() -> None:
+async def test_it_comes_again_in_the_retry_topic_until_it_is_a_dead_letter(caplog: pytest.LogCaptureFixture) -> None:
     async with running(**SOON) as (client, addr):
         at = Endpoint(client, addr)
         first = message = await sent(client, addr)
@@ -80,6 +80,7 @@ async def test_it_comes_again_in_the_retry_topic_until_it_is_a_dead_letter() -> 
         assert dead.properties["DLQ_ORIGIN_TOPIC"] == "t"
         assert dead.properties["DLQ_ORIGIN_MESSAGE_ID"] == first.offset_msg_id
         assert len(await stored(client, addr, RETRY)) == 2
+        assert f"message {message.msg_id} of t became a dead letter of group g: given back 3 times" in caplog.text
 
 
 @pytest.mark.parametrize(
