@@ -35,8 +35,9 @@ def test_several_threads_share_the_messages(cluster: Cluster) -> None:
 
     def read() -> None:
         for message in consumer:
-            seen.append(message.body)
+            # First, as the consumer ends when the last message is seen, and others must have acknowledged by then.
             message.ack()
+            seen.append(message.body)
             if len(seen) == 500:
                 enough.set()
 
