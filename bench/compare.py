@@ -1,0 +1,112 @@
+"""This tree and another commit beside each other: a bench of both, alternately, in one run.
+
+    python -m bench.compare REVISION [--bench send_pull] [--rounds 5] [-- --n 20000]
+
+Prints the medians of both, their ratio (above 1: this tree is better), and the range of the ratios of single rounds: a
+difference that is smaller than the range means nothing. The other commit is checked out in a temporary directory, and
+runs in the same environment with the same libraries. What follows ``--`` goes to the bench.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+
+from scripts.daemons import ROOT
+
+# Row name → the figures of all rounds.
+Figures = dict[str, list[float]]
+# Of these units, less is better.
+LESS_IS_BETTER = ("ms", "s", "us", "instr", "MB")
+
+
+@contextmanager
+def checkout(revision: str) -> Iterator[Path]:
+    """The files of a commit, in a directory that is removed afterwards."""
+    with tempfile.TemporaryDirectory() as home:
+        tree = Path(home) / "tree"
+        made = subprocess.run(
+            ["git", "worktree", "add", "--detach", str(tree), revision], cwd=ROOT, capture_output=True, text=True
+        )
+        if made.returncode:
+            raise SystemExit(f"cannot check out {revision}: {made.stderr.strip()}")
+        try:
+            yield tree
+        finally:
+            subprocess.run(["git", "worktree", "remove", "--force", str(tree)], cwd=ROOT, check=True)
+
+
+def check_imports(tree: Path) -> None:
+    """SystemExit unless a program that is started in the tree uses the tree's modules."""
+    command = [sys.executable, "-c", "import broker; print(broker.__file__)"]
+    run = subprocess.run(command, cwd="/", env=env_of(tree), stdout=subprocess.PIPE, text=True, check=True)
+    if not Path(run.stdout.strip()).is_relative_to(tree):
+        raise SystemExit(f"the modules would come from {run.stdout.strip()}, not from {tree}")
+
+
+def env_of(tree: Path) -> dict[str, str]:
+    """The environment in which the tree comes before what is installed."""
+    return {**os.environ, "PYTHONPATH": str(tree)}
+
+
+def measure(tree: Path, bench: str, options: Sequence[str]) -> Iterator[tuple[str, str, float]]:
+    """``(name, unit, figure)`` of each row of one run."""
+    run = subprocess.run(
+        [sys.executable, "-m", f"bench.{bench}", "--json", *options],
+        cwd=tree, env=env_of(tree), stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    if run.returncode:
+        raise SystemExit(f"bench.{bench} failed in {tree}")
+    for line in run.stdout.splitlines():
+        found = json.loads(line)
+        yield found["name"], found["unit"], found["ours"]
+
+
+def compare(trees: Sequence[Path], bench: str, rounds: int, options: Sequence[str]) -> tuple[Figures, Figures]:
+    """The figures of both trees, which take turns; who begins alternates, too."""
+    sides: tuple[Figures, Figures] = ({}, {})
+    for tree in trees:
+        check_imports(tree)
+    for number in range(rounds):
+        for side in (0, 1) if number % 2 else (1, 0):
+            for name, unit, figure in measure(trees[side], bench, options):
+                sides[side].setdefault(f"{name} [{unit}]", []).append(figure)
+        print(f"round {number + 1} of {rounds}", file=sys.stderr, flush=True)
+    return sides
+
+
+def show(ours: Figures, others: Figures) -> None:
+    """Print the table."""
+    print(f"{'name':<68} {'this tree':>12} {'other':>12} {'ratio':>6}  range")
+    for name in [name for name in ours if name in others]:
+        is_less = name.endswith(tuple(f"[{unit}]" for unit in LESS_IS_BETTER))
+        single = [b / a if is_less else a / b for a, b in zip(ours[name], others[name], strict=True)]
+        print(
+            f"{name:<68} {median(ours[name]):>12,.3f} {median(others[name]):>12,.3f} {median(single):>6.2f}"
+            f"  {min(single):.2f} to {max(single):.2f}"
+        )
+    for name in sorted(ours.keys() ^ others.keys()):
+        print(f"{name:<68} only in {'this tree' if name in ours else 'the other'}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("revision", help="the other commit")
+    parser.add_argument("--bench", default="send_pull", help="a module of bench/ that has --json")
+    parser.add_argument("--rounds", type=int, default=5, help="how often each tree runs it")
+    parser.epilog = "What follows -- goes to the bench."
+    given = sys.argv[1:]
+    mine = given.index("--") if "--" in given else len(given)
+    arguments = parser.parse_args(given[:mine])
+    with checkout(arguments.revision) as other:
+        show(*compare((ROOT, other), arguments.bench, arguments.rounds, given[mine + 1 :]))
+
+
+if __name__ == "__main__":
+    main()
