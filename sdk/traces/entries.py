@@ -5,7 +5,7 @@ the keys by which it is found: the message id and the message's keys.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from mqcommon.message.properties import DELAY, KEYS, TAGS, find_property
 from sdk.producer.result import StoredBatch
@@ -21,15 +21,6 @@ _NO_VALUE = NO_VALUE.encode()
 _TYPES = ((_DELAY, DELAYED_MESSAGE), (b"TRAN_MSG", HALF_MESSAGE))
 
 Line = tuple[bytes, bytes]
-
-
-class Entry(Protocol):
-    """Something that was noted, about ``count`` messages."""
-
-    count: int
-    size_bytes: int
-
-    def lines(self) -> Iterator[Line]: ...
 
 
 class Sent:
@@ -122,6 +113,10 @@ class Consumed:
                 self._ended_ms, self._group,
             )  # fmt: skip
             yield record + b"\x02", _found_by(msg_id, keys)
+
+
+#: Something that was noted, about ``count`` messages.
+Entry = Sent | Consuming | Consumed
 
 
 def _fields(*values: object) -> bytes:

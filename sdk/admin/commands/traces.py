@@ -1,7 +1,6 @@
 """The command that shows what became of a message, from the records in a trace topic."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -94,22 +93,32 @@ async def query_msg_trace_by_id(
 
 
 def _row(step: "Step") -> dict[str, Any]:
-    names = {
-        "region": "regionId", "request_id": "requestId", "offset_msg_id": "offSetMsgId", "store_host": "storeHost",
-        "body_length": "bodyLength", "message_type": "msgType", "retry_times": "retryTimes", "topic": "topic",
-        "context_code": "contextCode", "transaction_id": "transactionId", "transaction_state": "transactionState",
-        "from_check": "fromTransactionCheck", "tags": "tags", "keys": "keys",
-    }  # fmt: skip
-    details = {names[name]: value for name, value in asdict(step.record).items() if name in names and value is not None}
+    record = step.record
+    details = {
+        "regionId": record.region,
+        "topic": record.topic,
+        "tags": record.tags,
+        "keys": record.keys,
+        "storeHost": record.store_host,
+        "offSetMsgId": record.offset_msg_id,
+        "bodyLength": record.body_length,
+        "msgType": record.message_type,
+        "requestId": record.request_id,
+        "retryTimes": record.retry_times,
+        "contextCode": record.context_code,
+        "transactionId": record.transaction_id,
+        "transactionState": record.transaction_state,
+        "fromTransactionCheck": record.from_check,
+    }
     return {
         "type": step.kind,
-        "msgId": step.record.msg_id,
+        "msgId": record.msg_id,
         "group": step.group,
         "clientHost": step.client_host,
         "timestamp": step.timestamp_ms,
         "costTime": step.cost_ms,
         "status": step.status,
-        **details,
+        **{name: value for name, value in details.items() if value is not None},
     }
 
 
