@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from broker.store.queue.delay_levels import DelayLevels
 from broker.store.retention import delete_hours
 from mqcommon.addresses import is_address
-from mqcommon.errors import ConfigError
+from mqcommon.errors import ConfigError, RequestRefused
+from mqcommon.names import check_topic
 
 if TYPE_CHECKING:
     from broker.options import BrokerOptions
@@ -23,6 +24,10 @@ def check_texts(options: "BrokerOptions") -> None:
     for addr in options.namesrv_addrs:
         if not is_address(addr):
             raise ConfigError(f"namesrvAddr: {addr!r} is not an address; give host:port, several separated by ;")
+    try:
+        check_topic(options.msg_trace_topic_name)
+    except RequestRefused as refused:
+        raise ConfigError(f"msgTraceTopicName: {options.msg_trace_topic_name!r}: {refused.remark}") from None
     try:
         delete_hours(options.delete_when)
     except ValueError:

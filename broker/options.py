@@ -17,6 +17,7 @@ from broker.store.queue.delay_levels import DEFAULT_LEVELS, DelayLevels
 from broker.store.queue.entry import ENTRY_BYTES
 from broker.store.retention import HOUR_MS, RetentionRules, delete_hours
 from mqcommon.errors import ConfigError
+from mqcommon.names import TRACE_TOPIC
 from mqcommon.options import option
 
 KIB, MIB = 1024, 1024 * 1024
@@ -92,7 +93,8 @@ class BrokerOptions:
     default_topic_queue_nums: int = option(8, "queues of TBW102: the most that such a topic gets", minimum=1)
     cluster_topic_enable: bool = option(True, "the topic named as the cluster may be used")
     broker_topic_enable: bool = option(True, "the topic named as the broker may be used")
-    trace_topic_enable: bool = option(False, "create RMQ_SYS_TRACE_TOPIC, for clients that trace")
+    trace_topic_enable: bool = option(False, "create the topic msgTraceTopicName, for clients that trace")
+    msg_trace_topic_name: str = option(TRACE_TOPIC, "the topic that traceTopicEnable creates")
     region_id: str = option("DefaultRegion", "region: the property MSG_REGION of stored messages and answers to sends")
     trace_on: bool = option(True, "whether clients that trace may trace messages of this broker (TRACE_ON)")
     flush_consumer_offset_interval: int = option(

@@ -81,7 +81,7 @@ def system_topics(
     auto_create_queue_nums: int | None,
     cluster_topic: bool = True,
     broker_topic: bool = True,
-    trace_topic: bool = False,
+    trace_topic: str = "",
 ) -> list[SystemTopic]:
     """The list of RocketMQ 5.3; ``auto_create_queue_nums`` is None when sends do not create topics."""
     read_write, inherited = PERM_READ_WRITE, PERM_READ_WRITE | PERM_INHERIT
@@ -102,7 +102,7 @@ def system_topics(
     if auto_create_queue_nums is not None:
         topics.append(SystemTopic(AUTO_CREATE_TOPIC, auto_create_queue_nums, inherited))
     if trace_topic:
-        topics.append(SystemTopic(TRACE_TOPIC, 1, read_write))
+        topics.append(SystemTopic(trace_topic, 1, read_write))
     return topics
 
 

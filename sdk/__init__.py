@@ -10,6 +10,7 @@ suspects.py     brokers that did not answer, and probes of them
 client.py       ClientInstance: connections, route cache, heartbeats; shared.py: Client, a shared ClientInstance
 checked.py      checks of arguments; runtime.py: checks for trio and forks, and logging of unexpected errors
 producer/  consumer/  admin/  testing/   Producer, PullConsumer, Admin and mqadmin; a cluster inside of a test process
+traces/  what became of messages, for a trace topic
 blocking/  aio/  the same classes for threads and for asyncio; loop_thread.py: the threads in which their clients run
 Names are imported on first use, so that `mqadmin --help` does not load the event loop.
 """

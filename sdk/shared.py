@@ -67,6 +67,13 @@ class Client:
         return self._instance.client_id
 
 
+def sharing(instance: ClientInstance) -> Client:
+    """A `Client` of an instance whose life is somebody else's."""
+    client = object.__new__(Client)
+    client._instance = instance
+    return client
+
+
 class ClientHandle:
     """One user of a `ClientInstance`: its own one, or that of the `Client` given as ``nameserver``.
 

@@ -19,7 +19,6 @@ from mqcommon.clock import Clock
 from mqcommon.conf_file import save_changes
 from mqcommon.errors import ConfigError, RequestRefused, StoreError
 from mqcommon.files import FileSystem
-from mqcommon.names import TRACE_TOPIC
 from mqcommon.options import options_of, read_update, to_properties, update, value_text
 from remoting.net.answers import answer_with
 from remoting.net.channel import Channel
@@ -40,7 +39,6 @@ _FOR_JAVA_TOOLS = {
     "clientCallbackExecutorThreads": str(len(os.sched_getaffinity(0))),
     "filterServerNums": "0",
     "messageDelayLevel": "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
-    "msgTraceTopicName": TRACE_TOPIC,
     "useTLS": "false",
 }
 

@@ -105,7 +105,7 @@ class Topics(JournalledTable[TopicConfig]):
             auto_create_queue_nums=options.default_topic_queue_nums if options.auto_create_topic_enable else None,
             cluster_topic=options.cluster_topic_enable,
             broker_topic=options.broker_topic_enable,
-            trace_topic=options.trace_topic_enable,
+            trace_topic=options.msg_trace_topic_name if options.trace_topic_enable else "",
         )
         self.make_system_rows(
             TopicConfig(topic.name, topic.queue_nums, topic.queue_nums, topic.perm) for topic in topics

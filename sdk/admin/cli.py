@@ -35,6 +35,7 @@ from sdk.admin.commands import (
     stats,
     topic_plans,
     topics,
+    traces,
 )
 from sdk.admin.not_yet import name_of_missing
 from sdk.admin.render import to_json
@@ -188,6 +189,7 @@ for _room in (
     connections,
     clients,
     messages,
+    traces,
     consume,
     printing,
     queues,

@@ -5,7 +5,7 @@ _NAMES = """
     createAcl createUser DecodeMessageId deleteAccessConfig deleteAcl deleteAclConfig deleteUser
     dumpCompactionLog electMaster exportConfigs exportMetadataInRocksDB exportMetrics exportPopRecord
     getAccessConfigSubCommand getAcl getAclConfig getBrokerEpoch getColdDataFlowCtrInfo getControllerConfig
-    getControllerMetaData getSyncStateSet getUser listAcl listUser queryMsgTraceById remappingStaticTopic
+    getControllerMetaData getSyncStateSet getUser listAcl listUser remappingStaticTopic
     removeBroker removeColdDataFlowCtrGroupConfig rocksDBConfigToJson setCommitLogReadAheadMode updateAcl
     updateAclConfig updateColdDataFlowCtrGroupConfig updateControllerConfig updateGlobalWhiteAddr
     updateStaticTopic updateUser

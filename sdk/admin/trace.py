@@ -5,19 +5,17 @@ from mqcommon.message.message import Message
 from mqcommon.names import TRACE_TOPIC
 from sdk.admin.render import java_value
 from sdk.producer.result import SendResult
-
-_REGION = "DefaultRegion"
-_NORMAL_MESSAGE = 0
-_FIELD, _END = "\x01", "\x02"
+from sdk.traces.entries import DEFAULT_REGION
+from sdk.traces.records import FIELD_END, NORMAL_MESSAGE, PUB, RECORD_END
 
 
 def trace_of_send(message: Message, result: SendResult, group: str, sent_ms: int, cost_ms: int) -> Message:
     """The trace message for ``message``, sent at ``sent_ms``, with the keys by which queryMsgTraceById finds it."""
     host, port, _ = parse_offset_msg_id(result.offset_msg_id)
     fields = (
-        "Pub",
+        PUB,
         sent_ms,
-        _REGION,
+        DEFAULT_REGION,
         group,
         message.topic,
         result.msg_id,
@@ -26,9 +24,9 @@ def trace_of_send(message: Message, result: SendResult, group: str, sent_ms: int
         f"{host}:{port}",
         len(message.body),
         cost_ms,
-        _NORMAL_MESSAGE,
+        NORMAL_MESSAGE,
         result.offset_msg_id,
         True,
     )
-    text = _FIELD.join(java_value(field) for field in fields) + _END
+    text = FIELD_END.join(java_value(field) for field in fields) + RECORD_END
     return Message(TRACE_TOPIC, text.encode(), keys=[result.msg_id, *(message.keys or "").split()])

@@ -27,7 +27,8 @@ class PullConsumer(Facade[TrioPullConsumer]):
     committed for ``group``. ``timeout_ms`` is the timeout of each request; a pull's ``wait_ms`` is added to it. With
     ``heartbeat`` brokers list this consumer in its group; without, it only reads. ``consume_from`` is where `poll`
     begins in queues for which the group has committed no offset; ``consume_timestamp_ms`` goes with TIMESTAMP.
-    Topics and the group are names in ``namespace``, by default that of the `Client`.
+    Topics and the group are names in ``namespace``, by default that of the `Client`. ``trace`` records what is pulled
+    and polled in RocketMQ's trace topic, ``trace_topic`` in another one.
     """
 
     def __init__(
@@ -40,6 +41,8 @@ class PullConsumer(Facade[TrioPullConsumer]):
         consume_from: ConsumeFrom = ConsumeFrom.LAST_OFFSET,
         consume_timestamp_ms: Offset | None = None,
         namespace: Namespace = "",
+        trace: bool = False,
+        trace_topic: TopicName | None = None,
     ) -> None:
         super().__init__(
             loop_of(
@@ -52,6 +55,8 @@ class PullConsumer(Facade[TrioPullConsumer]):
                     consume_from=consume_from,
                     consume_timestamp_ms=consume_timestamp_ms,
                     namespace=namespace,
+                    trace=trace,
+                    trace_topic=trace_topic,
                 ),
             )
         )
@@ -239,3 +244,8 @@ class PullConsumer(Facade[TrioPullConsumer]):
     def resume(self, queues: Iterable[MessageQueue]) -> None:
         """Return messages of these assigned queues again."""
         self._loop.call_sync(lambda consumer: consumer.resume(queues))
+
+    @property
+    def traces_dropped(self) -> int:
+        """How many records of the trace were dropped, because brokers did not take them fast enough or at all."""
+        return self._loop.call_sync(lambda consumer: consumer.traces_dropped)

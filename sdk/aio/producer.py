@@ -24,7 +24,7 @@ class Producer(Facade[TrioProducer]):
     Tries that stored nothing, because no broker was reachable or it was busy, are repeated until the timeout. With
     ``batching``, sends that wait while others are in flight become one request; each still gets its own result. With
     ``accept_weaker``, a result other than SEND_OK (stored, but flush or replication was late) is returned instead of
-    raising SendFailed.
+    raising SendFailed. ``trace`` records each message in RocketMQ's trace topic, ``trace_topic`` in another one.
 
     `selector` is called, and the argument of `send_many` consumed, in the client's thread.
     """
@@ -41,6 +41,8 @@ class Producer(Facade[TrioProducer]):
         max_message_bytes: int = MAX_MESSAGE_BYTES,
         clock: Clock | None = None,
         namespace: str = "",
+        trace: bool = False,
+        trace_topic: str | None = None,
     ) -> None:
         super().__init__(
             loop_of(
@@ -55,6 +57,8 @@ class Producer(Facade[TrioProducer]):
                     max_message_bytes=max_message_bytes,
                     clock=clock,
                     namespace=namespace,
+                    trace=trace,
+                    trace_topic=trace_topic,
                 ),
             )
         )
@@ -104,3 +108,8 @@ class Producer(Facade[TrioProducer]):
     async def queues(self, topic: TopicName) -> tuple[MessageQueue, ...]:
         """The topic's writable queues, sorted."""
         return await self._loop.call(lambda producer: producer.queues(topic))
+
+    @property
+    def traces_dropped(self) -> int:
+        """How many records of the trace were dropped, because brokers did not take them fast enough or at all."""
+        return self._loop.call_sync(lambda producer: producer.traces_dropped)

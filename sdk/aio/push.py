@@ -69,6 +69,8 @@ class PushConsumer(Facade[TrioPushConsumer]):
         local_offsets_dir: str | None = None,
         timeout_ms: Milliseconds = DEFAULT_TIMEOUT_MS,
         namespace: Namespace = "",
+        trace: bool = False,
+        trace_topic: TopicName | None = None,
     ) -> None:
         handler_elsewhere = elsewhere(handler)
         batch_handler_elsewhere = elsewhere(batch_handler)
@@ -104,6 +106,8 @@ class PushConsumer(Facade[TrioPushConsumer]):
                     local_offsets_dir=local_offsets_dir,
                     timeout_ms=timeout_ms,
                     namespace=namespace,
+                    trace=trace,
+                    trace_topic=trace_topic,
                 ),
             ),
             handler_elsewhere,
@@ -160,6 +164,11 @@ class PushConsumer(Facade[TrioPushConsumer]):
     def failed(self) -> int:
         """How many messages were not consumed and must be delivered again; one that failed twice counts twice."""
         return self._loop.call_sync(lambda consumer: consumer.failed)
+
+    @property
+    def traces_dropped(self) -> int:
+        """How many records of the trace were dropped, because brokers did not take them fast enough or at all."""
+        return self._loop.call_sync(lambda consumer: consumer.traces_dropped)
 
     @property
     def cached(self) -> int:

@@ -24,7 +24,7 @@ class Producer(Facade[AsyncProducer]):
     Tries that stored nothing, because no broker was reachable or it was busy, are repeated until the timeout. With
     ``batching``, sends that wait while others are in flight become one request; each still gets its own result. With
     ``accept_weaker``, a result other than SEND_OK (stored, but flush or replication was late) is returned instead of
-    raising SendFailed.
+    raising SendFailed. ``trace`` records each message in RocketMQ's trace topic, ``trace_topic`` in another one.
 
     Each `send` waits for its answer, so one thread sends one message per round trip: use `send_many`, or several
     threads, whose sends are batched. `send_many` consumes its argument in the client's thread.
@@ -42,6 +42,8 @@ class Producer(Facade[AsyncProducer]):
         max_message_bytes: int = MAX_MESSAGE_BYTES,
         clock: Clock | None = None,
         namespace: str = "",
+        trace: bool = False,
+        trace_topic: str | None = None,
     ) -> None:
         super().__init__(
             loop_of(
@@ -56,6 +58,8 @@ class Producer(Facade[AsyncProducer]):
                     max_message_bytes=max_message_bytes,
                     clock=clock,
                     namespace=namespace,
+                    trace=trace,
+                    trace_topic=trace_topic,
                 ),
             )
         )
@@ -105,3 +109,8 @@ class Producer(Facade[AsyncProducer]):
     def queues(self, topic: TopicName) -> tuple[MessageQueue, ...]:
         """The topic's writable queues, sorted."""
         return self._loop.call(lambda producer: producer.queues(topic))
+
+    @property
+    def traces_dropped(self) -> int:
+        """How many records of the trace were dropped, because brokers did not take them fast enough or at all."""
+        return self._loop.call_sync(lambda producer: producer.traces_dropped)

@@ -117,7 +117,7 @@ class HandlersElsewhere(ABC):
         """Call the handler for one message, or a list of them, and wait for its result."""
         self.start()
         ended = trio.Event()
-        inbox: Inbox[Job] = Inbox(_waking(), lambda jobs: ended.set())
+        inbox: Inbox[Job] = Inbox(waking(), lambda jobs: ended.set())
         job = Job(None, 0, 1, [what], inbox.put)
         self.begin([job])
         try:
@@ -133,7 +133,7 @@ class HandlersElsewhere(ABC):
         return check_result(job.result)
 
 
-def _waking() -> Callable[[Callable[[], None]], None]:
+def waking() -> Callable[[Callable[[], None]], None]:
     """Lets this loop call a function soon; nothing when it has ended, which a handler need not know."""
     token = trio.lowlevel.current_trio_token()
 
@@ -178,7 +178,7 @@ class WorkersElsewhere:
             watching.start_soon(self._look_at_ready)
             watching.start_soon(self._watch)
             async with trio.open_nursery() as self._nursery:
-                self._inbox = Inbox(_waking(), self._take_back)
+                self._inbox = Inbox(waking(), self._take_back)
                 self._handlers.start()
                 while not self._stopping:
                     if self._away <= self._limit // 2 and self._ready.batches:

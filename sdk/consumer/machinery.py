@@ -31,6 +31,8 @@ from sdk.consumer.replicas import Replicas
 from sdk.consumer.returns import Returns
 from sdk.consumer.settings import Settings
 from sdk.consumer.stream_message import StreamMessage
+from sdk.consumer.tracing import Tracing
+from sdk.producer.producer import traces_of
 from sdk.runtime import survived
 from sdk.shared import ClientHandle
 
@@ -40,6 +42,14 @@ logger = logging.getLogger(__name__)
 LAST_COMMITS_S = 5.0
 
 
+def tracing_of(client: ClientHandle, settings: Settings) -> Tracing | None:
+    """The trace that ``settings`` want."""
+    if not settings.is_traced:
+        return None
+    traces = traces_of(client, client.names.plain(settings.group), settings.trace_topic)
+    return Tracing(traces, lambda: client.instance.client_id, settings.consume_timeout_ms)
+
+
 class Machinery:
     """The parts of one consumer. ``subscriptions`` are topic → expression."""
 
@@ -47,7 +57,8 @@ class Machinery:
         clock = SystemClock()
         replicas = Replicas(client)
         self._client = client
-        self._settings = settings
+        self.tracing = tracing_of(client, settings)
+        self._settings = settings = self.tracing.traced(settings) if self.tracing is not None else settings
         self.subscriptions = {} if settings.broadcast else {settings.retry_topic: SUB_ALL}
         self.counters = Counters()
         self.ready = Ready()
@@ -87,6 +98,8 @@ class Machinery:
     async def start(self) -> None:
         """Join the group. InvalidArgument when the client or, with ``broadcast``, the machine has such a member."""
         self._client.join_consumer(self._settings.group, self.member)
+        if self.tracing is not None:
+            await self.tracing.open(self._client)
         if self._local is not None:
             await self._local.open()
         self._client.instance.tell_brokers()
@@ -113,6 +126,8 @@ class Machinery:
             await self._commits.close()
         if self._local is not None:
             await self._local.close()
+        if self.tracing is not None:
+            await self.tracing.close()
 
     def subscriptions_changed(self) -> None:
         """Tell the brokers, and share the queues again."""
@@ -138,7 +153,10 @@ class Machinery:
         batch.taken = number + 1
         if batch.taken == len(batch.done):
             ready.batches.popleft()
-        return StreamMessage(batch, number, self.failures, self.counters)
+        message = StreamMessage(batch, number, self.failures, self.counters)
+        if self.tracing is not None:
+            message.settled = self.tracing.handed_out(message)
+        return message
 
     @enable_ki_protection
     async def _run_handlers(self) -> None:

@@ -29,9 +29,11 @@ from sdk.consumer.reader import Reader
 from sdk.consumer.replicas import Replicas
 from sdk.consumer.result import PullBytes, PullResult
 from sdk.consumer.stream import MessageStream
+from sdk.consumer.tracing import Tracing
 from sdk.endpoint import DEFAULT_TIMEOUT_MS
 from sdk.nameserver_source import NameServerSource
 from sdk.namespaces import Namespace
+from sdk.producer.producer import traces_of
 from sdk.runtime import FORKS, survived
 from sdk.shared import Client, ClientHandle
 from sdk.waiting import until_answered
@@ -50,7 +52,8 @@ class PullConsumer:
     committed for ``group``. ``timeout_ms`` is the timeout of each request; a pull's ``wait_ms`` is added to it. With
     ``heartbeat`` brokers list this consumer in its group; without, it only reads. ``consume_from`` is where `poll`
     begins in queues for which the group has committed no offset; ``consume_timestamp_ms`` goes with TIMESTAMP.
-    Topics and the group are names in ``namespace``, by default that of the `Client`.
+    Topics and the group are names in ``namespace``, by default that of the `Client`. ``trace`` records what is pulled
+    and polled in RocketMQ's trace topic, ``trace_topic`` in another one.
     """
 
     def __init__(
@@ -63,6 +66,8 @@ class PullConsumer:
         consume_from: ConsumeFrom = ConsumeFrom.LAST_OFFSET,
         consume_timestamp_ms: Offset | None = None,
         namespace: Namespace = "",
+        trace: bool = False,
+        trace_topic: TopicName | None = None,
     ) -> None:
         beginning = Beginning(consume_from, consume_timestamp_ms)
         self.group = group
@@ -74,6 +79,9 @@ class PullConsumer:
             wire_group, consume_from.value, lambda: ";".join(self._instance.nameserver_addrs), SystemClock().now_ms()
         )
         self._heartbeat = heartbeat
+        self._tracing: Tracing | None = None
+        if trace or trace_topic is not None:
+            self._tracing = Tracing(traces_of(client, group, trace_topic), lambda: self._instance.client_id)
         self._replicas = Replicas(client)
         self._commits = Commits(client, self._replicas, wire_group)
         self._offsets = offsets = GroupOffsets(self._replicas, self._commits, wire_group)
@@ -90,6 +98,8 @@ class PullConsumer:
             except InvalidArgument:
                 await self._client.__aexit__(None, None, None)
                 raise
+        if self._tracing is not None:
+            await self._tracing.open(self._client)
         return self
 
     async def __aexit__(
@@ -97,6 +107,8 @@ class PullConsumer:
     ) -> None:
         with survived("committing offsets"), trio.CancelScope(shield=True):
             await self._commits.close()
+            if self._tracing is not None:
+                await self._tracing.close()
         await self._client.__aexit__(kind, error, trace)
 
     # --- queues and offsets
@@ -181,9 +193,11 @@ class PullConsumer:
         """
         mq = self._names.queue(mq)
         self._listen_to(mq.topic, expression)
-        return await self._reader.pull(
+        result = await self._reader.pull(
             mq, offset, max_count=max_count, max_bytes=max_bytes, expression=expression, wait_ms=wait_ms
         )
+        self._trace(result.messages)
+        return result
 
     async def pull_bytes(
         self,
@@ -267,7 +281,7 @@ class PullConsumer:
         tried again by the next call: the others go on.
         """
         await self._assigned.wait(timeout_ms)
-        return self._assigned.take(max_count)
+        return self.finish_poll(max_count=max_count)
 
     def position(self, mq: MessageQueue) -> int | None:
         """The offset of the assigned queue's next message that `poll` will return; None before that is known."""
@@ -307,6 +321,11 @@ class PullConsumer:
         """Return messages of these assigned queues again."""
         self._assigned.pause(self._queues(queues), False)
 
+    @property
+    def traces_dropped(self) -> int:
+        """How many records of the trace were dropped, because brokers did not take them fast enough or at all."""
+        return 0 if self._tracing is None else self._tracing.dropped
+
     # --- used by sdk.blocking and sdk.aio
 
     async def wait_for_poll(self, *, timeout_ms: NotNegative) -> None:
@@ -315,9 +334,15 @@ class PullConsumer:
 
     def finish_poll(self, *, max_count: Count) -> list[MessageExt]:
         """The second half of `poll`, which does not wait."""
-        return self._assigned.take(max_count)
+        messages = self._assigned.take(max_count)
+        self._trace(messages)
+        return messages
 
     # --- internals
+
+    def _trace(self, messages: list[MessageExt]) -> None:
+        if self._tracing is not None and messages:
+            self._tracing.read(messages)
 
     async def _commit(self, mq: MessageQueue, offset: int) -> None:
         await self._commits.commit(mq, offset)

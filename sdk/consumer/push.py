@@ -75,6 +75,8 @@ class PushConsumer:
         local_offsets_dir: str | None = None,
         timeout_ms: Milliseconds = DEFAULT_TIMEOUT_MS,
         namespace: Namespace = "",
+        trace: bool = False,
+        trace_topic: TopicName | None = None,
     ) -> None:
         self.group = group
         self._client = ClientHandle(nameserver, timeout_ms=timeout_ms, namespace=namespace)
@@ -104,6 +106,8 @@ class PushConsumer:
             stop_timeout_ms=stop_timeout_ms,
             instance_name=instance_name,
             local_offsets_dir=local_offsets_dir,
+            trace=trace,
+            trace_topic=trace_topic,
         )
         self._machinery = Machinery(self._client, self._settings)
         for topic, expression in subscriptions.items():
@@ -209,6 +213,11 @@ class PushConsumer:
     def failed(self) -> int:
         """How many messages were not consumed and must be delivered again; one that failed twice counts twice."""
         return self._machinery.counters.failed
+
+    @property
+    def traces_dropped(self) -> int:
+        """How many records of the trace were dropped, because brokers did not take them fast enough or at all."""
+        return 0 if self._machinery.tracing is None else self._machinery.tracing.dropped
 
     @property
     def cached(self) -> int:

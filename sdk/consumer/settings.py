@@ -43,6 +43,8 @@ class Settings:
     stop_timeout_ms: float
     instance_name: str
     local_offsets_dir: str | None
+    trace: bool
+    trace_topic: str | None
 
     def __post_init__(self) -> None:
         if self.handler is not None and self.batch_handler is not None:
@@ -62,6 +64,11 @@ class Settings:
     def is_stream(self) -> bool:
         """Whether messages are iterated over instead of handled."""
         return self.handler is None and self.batch_handler is None
+
+    @property
+    def is_traced(self) -> bool:
+        """Whether what becomes of messages is written to a trace topic."""
+        return self.trace or self.trace_topic is not None
 
     @property
     def retry_topic(self) -> str:

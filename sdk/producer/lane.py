@@ -283,8 +283,9 @@ class Lane:
                     keep_rows(sends, rows)
                     self._failed(addr, sends, result)
                     return
-                owner.brokers.faults.answered(addr, (trio.current_time() - started) * 1000, started * 1000)
-                self._answered(addr, queue, sends, rows, result)
+                took_ms = (trio.current_time() - started) * 1000
+                owner.brokers.faults.answered(addr, took_ms, started * 1000)
+                self._answered(addr, queue, sends, rows, result, took_ms)
             except Exception as error:
                 # The messages may be stored, so they are not sent again.
                 for send in sends:
@@ -302,7 +303,7 @@ class Lane:
             raise
 
     def _answered(
-        self, addr: str, queue: MessageQueue, sends: list[PendingSend], rows: list[Row], answer: Command
+        self, addr: str, queue: MessageQueue, sends: list[PendingSend], rows: list[Row], answer: Command, took_ms: float
     ) -> None:
         status = STATUS_OF.get(answer.code)
         if status is None:
@@ -320,12 +321,11 @@ class Lane:
             queue = queue._replace(topic=self._plain_topic, queue_id=where.queue_id)
         failed = sends[0].failed
         batch = StoredBatch(where, status, queue, rows, 1 if failed is None else failed.count + 1)
+        if self._owner.traces is not None:
+            self._owner.traces.stored(batch, addr, answer, took_ms, self._owner.now_ms())
         if status is not SendStatus.SEND_OK and not self._owner.accept_weaker:
             for send in sends:
                 send.fail(SendFailed(f"stored, but with less safety than the broker requires ({status.name}): {batch}"))
-        elif sends[0].message is None:
-            sends[0].result = batch
-            sends[0].finish()
         else:
             finish_all(sends, batch)
 

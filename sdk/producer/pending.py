@@ -16,6 +16,7 @@ from sdk.producer.result import SendResult, StoredBatch
 from sdk.producer.wire import Row
 from sdk.retry import FailedTries
 from sdk.routes import TopicRoute
+from sdk.traces.traces import Traces
 
 
 class PendingSend:
@@ -63,7 +64,11 @@ class PendingSend:
 
 
 def finish_all(sends: list[PendingSend], batch: StoredBatch) -> None:
-    """Wake the senders of single messages, each with its result: as `PendingSend.finish`, without a call for each."""
+    """Wake the senders, each with its result. Of single messages: as `PendingSend.finish`, without a call for each."""
+    if sends[0].message is None:
+        sends[0].result = batch
+        sends[0].finish()
+        return
     for number, send in enumerate(sends):
         failed, task = send.failed, send.task
         send.result = SendResult(batch, number, 1 if failed is None else failed.count + 1)
@@ -106,6 +111,7 @@ class LaneOwner(Protocol):
     accept_weaker: bool
     retried: int
     remoting: RemotingClient
+    traces: Traces | None
 
     @property
     def brokers(self) -> Brokers: ...

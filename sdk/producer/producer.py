@@ -17,6 +17,7 @@ from mqcommon.message.ids import UniqueKeys
 from mqcommon.message.message import Message, wire_properties
 from mqcommon.message.properties import DELAY
 from mqcommon.message.queue import MessageQueue
+from mqcommon.names import GROUP_MAX_LENGTH, TRACE_TOPIC
 from remoting.net.client import RemotingClient
 from sdk.checked import TopicName, check_group_name, check_queue, check_topic_name, checked
 from sdk.identity import local_ip
@@ -31,8 +32,9 @@ from sdk.producer.result import BulkResult, SendResult, StoredBatch
 from sdk.producer.wire import AUTO_CREATE_TOPIC_QUEUES, DEFAULT_TOPIC, send_request
 from sdk.retry import is_transient
 from sdk.routes import TopicRoute
-from sdk.runtime import FORKS
-from sdk.shared import Client, ClientHandle
+from sdk.runtime import FORKS, survived
+from sdk.shared import Client, ClientHandle, sharing
+from sdk.traces.traces import TRACE_GROUP_PREFIX, Traces
 from sdk.waiting import until_answered
 
 DEFAULT_GROUP = "DEFAULT_PRODUCER"
@@ -54,7 +56,7 @@ class Producer:
     Tries that stored nothing, because no broker was reachable or it was busy, are repeated until the timeout. With
     ``batching``, sends that wait while others are in flight become one request; each still gets its own result. With
     ``accept_weaker``, a result other than SEND_OK (stored, but flush or replication was late) is returned instead of
-    raising SendFailed.
+    raising SendFailed. ``trace`` records each message in RocketMQ's trace topic, ``trace_topic`` in another one.
     """
 
     def __init__(
@@ -69,6 +71,8 @@ class Producer:
         max_message_bytes: int = MAX_MESSAGE_BYTES,
         clock: Clock | None = None,
         namespace: str = "",
+        trace: bool = False,
+        trace_topic: str | None = None,
     ) -> None:
         check_group_name("group", group)
         check_milliseconds("send_timeout_ms", send_timeout_ms)
@@ -77,6 +81,9 @@ class Producer:
         check_flag("accept_weaker", accept_weaker)
         check_int("max_message_bytes", max_message_bytes, 0, INT_MAX)
         check_namespace("namespace", namespace)
+        check_flag("trace", trace)
+        if trace_topic is not None:
+            check_topic_name("trace_topic", trace_topic)
         self._client = ClientHandle(nameserver, namespace=namespace)
         self._names = self._client.names
         self._routes = self._client.instance.routes
@@ -96,6 +103,7 @@ class Producer:
         self.brokers = Brokers(self._client, self._wake_lanes)
         # The number of retries of all sends so far.
         self.retried = 0
+        self.traces = traces_of(self._client, group, trace_topic) if trace or trace_topic is not None else None
 
     async def __aenter__(self) -> Self:
         await self._client.__aenter__()
@@ -105,11 +113,16 @@ class Producer:
         self._random.seed()
         self._unique_keys = UniqueKeys(local_ip(), os.getpid(), self._random.getrandbits(32))
         self._client.join_producer(self.group)
+        if self.traces is not None:
+            await self.traces.open(self._client)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self.traces is not None and self._client.forks == FORKS.count:
+            with survived("sending the last traces"):
+                await self.traces.close()
         await self._client.__aexit__(kind, error, trace)
 
     # --- public methods
@@ -233,6 +246,11 @@ class Producer:
         route = await until_answered(lambda: self._route(topic), self._timeout_s * 1000, self.backoff)
         return self._names.plain_queues(route.writable)
 
+    @property
+    def traces_dropped(self) -> int:
+        """How many records of the trace were dropped, because brokers did not take them fast enough or at all."""
+        return 0 if self.traces is None else self.traces.dropped
+
     # --- used by lanes
 
     @property
@@ -347,6 +365,13 @@ def _check_target(message: Message, queue: MessageQueue | None, selector: Select
         check_queue("queue", queue, message.topic)
     elif selector is not None and not callable(selector):
         raise wrong_type("selector", "a function", selector)
+
+
+def traces_of(client: ClientHandle, group: str, topic: str | None) -> Traces:
+    """The traces of ``group``, which a producer of their own sends to ``topic`` on the connections of ``client``."""
+    trace_group = f"{TRACE_GROUP_PREFIX}{group}"[:GROUP_MAX_LENGTH]
+    producer = Producer(sharing(client.instance), group=trace_group, namespace=client.names.namespace)
+    return Traces(producer, topic or TRACE_TOPIC, group)
 
 
 def _no_writable(topic: str) -> RouteNotFound:

@@ -5,6 +5,7 @@ cluster, brokers          all brokers with their load; state and options of a br
 groups, group_plans       single groups and their progress; lists of groups, modes of consumption
 connections               connected producers and consumers
 messages, queues          finding messages by id, key, unique key, offset and time
+traces                    what became of a message, if clients trace
 consume, printing         sending one message, printing messages of queues
 stats, probes, monitoring counters of topics and groups, test messages, what is not consumed
 namesrvs                  options and key-value store of NameServers; write permission of brokers

@@ -24,6 +24,7 @@ ROCKETMQ_NAMES = [
     "queryMsgByKey",
     "queryMsgByUniqueKey",
     "queryMsgByOffset",
+    "queryMsgTraceById",
     "wipeWritePerm",
     "addWritePerm",
     "getNamesrvConfig",

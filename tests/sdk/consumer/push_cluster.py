@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import trio
 
@@ -26,7 +27,7 @@ class PushCluster:
 
 
 @asynccontextmanager
-async def push_cluster(home: Path) -> AsyncIterator[PushCluster]:
+async def push_cluster(home: Path, **others: Any) -> AsyncIterator[PushCluster]:
     with trio.fail_after(30):
         async with trio.open_nursery() as nursery:
             served = await serve(nursery, home)
@@ -42,6 +43,7 @@ async def push_cluster(home: Path) -> AsyncIterator[PushCluster]:
                 max_hash_slot_num=1000,
                 max_index_num=4000,
                 message_delay_level=" ".join(["1s"] * 18),
+                **others,
             )
             broker = Broker(options)
             addr = await nursery.start(broker.run)

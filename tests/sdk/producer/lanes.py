@@ -134,6 +134,7 @@ class Owner:
 
     wire_group = "g"
     accept_weaker = False
+    traces = None
 
     def __init__(self, cluster: Cluster, retries: int) -> None:
         self.retries = retries

@@ -1,0 +1,7 @@
+"""Message traces: what becomes of messages, in messages of a trace topic, with the text that RocketMQ's clients write.
+
+records.py      the text, both ways (pure)
+timeline.py     the way of one message from its producer to its consumers (pure)
+entries.py      what producers and consumers note, and the records made of it later (pure)
+traces.py       keeps what was noted in bounded memory, and sends it
+"""

@@ -1,0 +1,170 @@
+"""What producers and consumers of all kinds write to the trace topic of a broker of ours."""
+
+import logging
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from mqcommon.errors import SkylarkError
+from mqcommon.message.message import Message, MessageExt
+from sdk import Admin, Client, ConsumeFrom, ConsumeResult, Producer, PullConsumer, PushConsumer, blocking
+from sdk.traces.records import decode_records
+from sdk.traces.timeline import Step, timeline
+from tests.sdk.consumer.push_cluster import PushCluster, push_cluster, until
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[PushCluster]:
+    async with push_cluster(tmp_path) as made:
+        yield made
+
+
+async def steps_of(cluster: PushCluster, msg_id: str, count: int, topic: str = "RMQ_SYS_TRACE_TOPIC") -> list[Step]:
+    """The steps of a message, as soon as there are ``count``: the index follows the log."""
+    async with Admin(cluster.nameserver) as admin:
+        while True:
+            try:
+                found = await admin.query_message_by_key(topic, msg_id)
+            except SkylarkError:
+                found = []  # the topic is not known yet
+            records = [(record, each.born_host) for each in found for record in decode_records(each.body.decode())]
+            steps = timeline(msg_id, records)
+            if len(steps) >= count:
+                return steps
+            await trio.lowlevel.checkpoint()
+
+
+def subscribed(cluster: PushCluster | Client, **others: Any) -> PushConsumer:
+    at = cluster if isinstance(cluster, Client) else cluster.nameserver
+    return PushConsumer(
+        at, group="g", subscriptions={"t": "*"}, consume_from=ConsumeFrom.FIRST_OFFSET, trace=True, **others
+    )
+
+
+async def test_from_a_producer_to_a_handler_that_fails_first(cluster: PushCluster) -> None:
+    failed = False
+
+    async def handle(message: MessageExt) -> ConsumeResult:
+        nonlocal failed
+        if not failed:
+            failed = True
+            raise ValueError("not today")
+        return ConsumeResult.SUCCESS
+
+    async with Producer(cluster.nameserver, group="p", trace=True) as producer:
+        sent = await producer.send(Message("t", b"one", tags="tea", keys="k1"))
+    async with subscribed(cluster, handler=handle) as consumer:
+        await until(lambda: consumer.consumed == 1)
+    pub, first, second = await steps_of(cluster, sent.msg_id, 3)
+    assert (pub.kind, pub.group, pub.status) == ("Pub", "p", "success")
+    assert (pub.record.topic, pub.record.tags, pub.record.keys, pub.record.body_length) == ("t", "tea", "k1", 3)
+    assert (pub.record.store_host, pub.record.offset_msg_id) == (cluster.broker, sent.offset_msg_id)
+    assert (first.kind, first.group, first.status) == ("Sub", "g", "failed (EXCEPTION)")
+    assert (second.kind, second.group, second.status) == ("Sub", "g", "success")
+    assert consumer.traces_dropped == producer.traces_dropped == 0
+
+
+async def test_batches_streams_and_orderly_handlers(cluster: PushCluster) -> None:
+    def handle_batch(messages: list[MessageExt]) -> None:
+        pass
+
+    def handle(message: MessageExt) -> None:
+        pass
+
+    async with Client(cluster.nameserver) as client, Producer(client, trace=True) as producer:
+        batch = await producer.send_many("t", [b"one", b"two"])
+        async with subscribed(client, batch_handler=handle_batch) as consumer:
+            await until(lambda: consumer.consumed == 2)
+        one = await producer.send(Message("t", b"three"))
+        async with subscribed(client) as consumer:
+            message = await anext(consumer)
+            await message.ack()
+        two = await producer.send(Message("t", b"four"))
+        async with subscribed(client, handler=handle, orderly=True) as consumer:
+            await until(lambda: consumer.consumed == 1)
+    for msg_id in (batch[0].msg_id, batch[1].msg_id, one.msg_id, two.msg_id):
+        steps = await steps_of(cluster, msg_id, 2)
+        assert [(step.kind, step.status) for step in steps] == [("Pub", "success"), ("Sub", "success")]
+
+
+async def test_pulls_and_polls_in_a_topic_of_ones_own_and_a_namespace(cluster: PushCluster) -> None:
+    async with (
+        Client(cluster.nameserver, namespace="ns") as client,
+        Producer(client, trace_topic="mine") as producer,
+        PullConsumer(client, group="r", trace_topic="mine", consume_from=ConsumeFrom.FIRST_OFFSET) as consumer,
+    ):
+        sent = await producer.send(Message("t", b"one"))
+        queue = sent.queue
+        (pulled,) = (await consumer.pull(queue, 0)).messages
+        consumer.assign([queue])
+        (polled,) = await consumer.poll()
+        assert pulled.msg_id == polled.msg_id == sent.msg_id
+    pub, *subs = await steps_of(cluster, sent.msg_id, 3, "ns%mine")
+    assert (pub.kind, pub.record.topic, pub.group) == ("Pub", "t", "DEFAULT_PRODUCER")
+    assert [(step.kind, step.group, step.status) for step in subs] == [("Sub", "r", "success")] * 2
+
+
+async def test_a_reader_of_the_trace_is_not_traced(cluster: PushCluster) -> None:
+    async with Producer(cluster.nameserver, trace=True) as producer:
+        sent = await producer.send(Message("t", b"one"))
+    await steps_of(cluster, sent.msg_id, 1)
+    async with PullConsumer(cluster.nameserver, trace=True) as consumer:
+        (queue,) = [mq for mq in await consumer.message_queues("RMQ_SYS_TRACE_TOPIC") if mq.queue_id == 0]
+        total = sum([await consumer.max_offset(mq) for mq in await consumer.message_queues(queue.topic)])
+        for mq in await consumer.message_queues(queue.topic):
+            await consumer.pull(mq, 0)
+    async with PullConsumer(cluster.nameserver) as consumer:
+        assert sum([await consumer.max_offset(mq) for mq in await consumer.message_queues(queue.topic)]) == total == 1
+
+
+async def test_handlers_in_threads(cluster: PushCluster) -> None:
+    async with Producer(cluster.nameserver, trace=True) as producer:
+        sent = [await producer.send(Message("t", b"one")) for _ in range(5)]
+
+    def consume() -> None:
+        got: list[str] = []
+        all_here = threading.Event()
+
+        def handle(message: MessageExt) -> None:
+            got.append(message.msg_id)
+            if len(got) == 5:
+                all_here.set()
+
+        with blocking.PushConsumer(
+            cluster.nameserver, group="g", subscriptions={"t": "*"}, consume_from=ConsumeFrom.FIRST_OFFSET,
+            handler=handle, trace=True,
+        ):  # fmt: skip
+            assert all_here.wait(20)
+
+    await trio.to_thread.run_sync(consume)
+    for each in sent:
+        assert [step.status for step in await steps_of(cluster, each.msg_id, 2)] == ["success", "success"]
+
+
+async def test_a_broker_that_wants_no_trace(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with push_cluster(tmp_path, trace_on=False, auto_create_topic_enable=False) as cluster:
+        with caplog.at_level(logging.WARNING, "sdk.traces"):
+            async with Producer(cluster.nameserver, trace=True) as producer:
+                await producer.send(Message("t", b"one"))
+                async with subscribed(cluster, handler=lambda message: None) as consumer:
+                    await until(lambda: consumer.consumed == 1)
+    assert (producer.traces_dropped, consumer.traces_dropped) == (0, 0)
+    assert [record for record in caplog.records if record.name == "sdk.traces.traces"] == []
+
+
+async def test_without_a_trace_topic_messages_are_sent_all_the_same(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with (
+        push_cluster(tmp_path, auto_create_topic_enable=False) as cluster,
+        Producer(cluster.nameserver, trace=True) as producer,
+    ):
+        await producer.send(Message("t", b"one"))
+        await producer.send(Message("t", b"two"))
+    assert producer.traces_dropped == 2
+    (record,) = [record for record in caplog.records if record.name == "sdk.traces.traces"]
+    assert "RMQ_SYS_TRACE_TOPIC" in record.getMessage()
