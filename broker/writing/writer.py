@@ -34,7 +34,7 @@ class Incoming:
     born_timestamp: int
     born_host: bytes
     reconsume_times: int
-    #: Where in the log an earlier form of this message is, which this one replaces; 0 for none.
+    #: Stored as preparedTransactionOffset: which waiting message of the log this one is the delivery of; 0 for none.
     origin: int = 0
     #: See `PutResult`.
     recall_handle: str = ""

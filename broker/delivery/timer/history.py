@@ -1,7 +1,7 @@
 """What was delivered before the start. Pure.
 
 The rule: a timed message is delivered if, and only if, the log has its copy. A copy names the message: its
-preparedTransactionOffset is the physical offset at which the message waited, and its sysFlag is not that of a
+preparedTransactionOffset is the physical offset at which the message waited, plus 1, and its sysFlag is not that of a
 transaction. Clients cannot set that field. A copy comes after its message in the log, and copy and mark are one record,
 so a crash takes both or none: no message is delivered twice into one log, and none is lost with a copy that was lost.
 
@@ -64,7 +64,7 @@ class History:
     """Says which messages of the queue were delivered before the start."""
 
     def __init__(self, checkpoint: Checkpoint, delivered: set[int]) -> None:
-        """``delivered``: the origins of all copies from the checkpoint's position on."""
+        """``delivered``: the origins of all copies from the checkpoint's position on, as copies name them."""
         self._read_to = checkpoint.read_to
         self._done = checkpoint.done_slot
         self._delivered = delivered
@@ -73,7 +73,7 @@ class History:
 
     def waits(self, offset: int, slot: int, physical: int) -> bool:
         """Whether the message at ``offset`` of the queue and ``physical`` of the log is still to be delivered."""
-        if physical in self._delivered:
+        if physical + 1 in self._delivered:
             self.done_slot = max(self.done_slot, slot)
             return False
         return offset >= self._read_to or slot > self._done

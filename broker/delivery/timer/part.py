@@ -36,6 +36,7 @@ from remoting.protocol.codes import ResponseCode
 logger = logging.getLogger(__name__)
 
 POLL_S = 0.05
+BETWEEN_SLICES_S = 0.0
 # Messages delivered in one turn of the event loop: some 2 ms.
 SLICE = 64
 SLICE_BYTES = 1 << 20
@@ -112,7 +113,7 @@ class TimedDelivery(Part):
             else:
                 try:
                     if await self._step():
-                        pause_s = 0.0
+                        pause_s = BETWEEN_SLICES_S
                     self._failing = False
                 except Exception as error:
                     self._failed(error)

@@ -111,5 +111,5 @@ def from_timer(record: Record) -> Incoming:
         topic, int(queue_id), record.body,
         replace_properties(properties, {_REAL_TOPIC: None, _REAL_QUEUE: None}), record.flag,
         record.sys_flag, record.born_timestamp, record.born_host, record.reconsume_times,
-        origin=record.physical_offset,
+        origin=record.physical_offset + 1,
     )  # fmt: skip
