@@ -16,6 +16,7 @@ from mqcommon.message.properties import find_property
 from mqcommon.names import TIMER_TOPIC
 from tests.broker.delivery.timer.support import Timers
 from tests.broker.store.support import put
+from tests.support.waiting import until
 
 LATE_S = 1 + POLL_S + 0.01
 
@@ -101,8 +102,7 @@ async def test_a_kill_within_a_slot(autojump_clock: MockClock, monkeypatch: pyte
     async with timers.killed():
         for number in range(9):
             timers.send(b"%d" % number, 1_000)
-        while not timers.turns:
-            await trio.sleep(0.001)
+        await until(lambda: bool(timers.bodies()), "the first slice is delivered")
         assert 0 < len(timers.bodies()) < 9
     async with timers.running():
         await trio.sleep(LATE_S)
