@@ -294,6 +294,18 @@ class BrokerOptions:
         DEFAULT_LEVELS, "how long messages of each delay level wait, level 1 first; units: s, m, h, d"
     )
 
+    timer_wheel_enable: bool = option(True, "take messages with a time of delivery; false: refuse them")
+    timer_precision_ms: int = option(
+        1_000, "how exact times of delivery are: later by at most this, never earlier", unit="ms",
+        minimum=100, maximum=60_000,
+    )  # fmt: skip
+    timer_max_delay_sec: int = option(
+        259_200, "a message may ask to be delivered at most this much later", unit="s", minimum=1, mutable=True
+    )
+    recall_message_enable: bool = option(
+        True, "producers may recall messages that wait for their time (off in RocketMQ)", mutable=True
+    )
+
     # --- not yet: refused when switched on
     acl_enable: bool = option(False, "not supported yet: must be false")
     authentication_enabled: bool = option(False, "not supported yet: must be false")

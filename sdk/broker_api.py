@@ -32,10 +32,12 @@ from remoting.protocol.headers.pull import (
     PullMessageRequestHeader,
 )
 from remoting.protocol.headers.query import QueryMessageRequestHeader, ViewMessageRequestHeader
+from remoting.protocol.headers.recall import RecallMessageRequestHeader
 from remoting.protocol.headers.send_back import ConsumerSendMsgBackRequestHeader
 from remoting.protocol.requests import consuming, offsets, query
 from remoting.protocol.requests.clients import GET_CONSUMER_LIST_BY_GROUP, HEART_BEAT, UNREGISTER_CLIENT
 from remoting.protocol.requests.pulls import PULL_MESSAGE
+from remoting.protocol.requests.recall import RECALL_MESSAGE
 from sdk.endpoint import Endpoint
 
 
@@ -194,6 +196,12 @@ async def lock_queues(at: Endpoint, group: str, client_id: str, queues: Sequence
 async def unlock_queues(at: Endpoint, group: str, client_id: str, queues: Sequence[MessageQueue]) -> None:
     """Give up the client's locks of ``queues``."""
     await call(at, consuming.UNLOCK_BATCH_MQ, None, UnlockBatchRequestBody(group, client_id, False, list(queues)))
+
+
+async def recall(broker: Endpoint, *, topic: str, group: str, handle: str) -> str:
+    """Take back a timed message; returns its unique key. BrokerError when it is too late."""
+    header = RecallMessageRequestHeader(topic, handle, group)
+    return (await call(broker, RECALL_MESSAGE, header)).header().msg_id
 
 
 # --- membership

@@ -5,6 +5,7 @@ cold.py         requests that wait for bytes which are only on disk
 tag_filters.py  filters of subscriptions, parsed once
 pulled.py       how far connected consumers have pulled
 delay/          messages with a delay level
+timer/          messages with a time of delivery
 retry/          messages that consumers gave back, and dead letters
 locks/          queues with one reader
 """

@@ -1,7 +1,7 @@
 """The answer to brokerStatus (28): RocketMQ's keys, all values text.
 
 All of RocketMQ's keys are given, since its tools print wrong rows without them. They are zero for features that this
-broker does not have (the timer).
+broker does not have.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,11 +21,6 @@ POOLS = ("send", "pull", "litePull", "query", "ack")
 # RocketMQ's value for "no limit".
 NO_LIMIT = 2**31 - 1
 _ABSENT = {
-    "timerReadBehind": "0",
-    "timerOffsetBehind": "0",
-    "timerCongestNum": "0",
-    "timerEnqueueTps": "0.0",
-    "timerDequeueTps": "0.0",
     "pageCacheLockTimeMills": "0",
     "startAcceptSendRequestTimeStamp": "0",
     "remainTransientStoreBufferNumbs": "2147483647",
@@ -47,7 +42,8 @@ class Waiting(NamedTuple):
 class RuntimeInfo:
     """Call it to get the present table.
 
-    ``is_active``: whether this broker is, or acts as, the master; ``waiting``: what waits, by RocketMQ's pool.
+    ``is_active``: whether this broker is, or acts as, the master; ``waiting``: what waits, by RocketMQ's pool;
+    ``timers``: the values about timed messages.
     """
 
     def __init__(
@@ -61,9 +57,11 @@ class RuntimeInfo:
         *,
         is_active: Callable[[], bool],
         waiting: Callable[[], Mapping[str, Waiting]],
+        timers: Callable[[], Mapping[str, str]],
     ) -> None:
         self._directory = directory
         self._waiting = waiting
+        self._timers = timers
         self._is_active = is_active
         self._replication = replication
         self._fs = fs
@@ -75,6 +73,7 @@ class RuntimeInfo:
     def __call__(self) -> dict[str, str]:
         table = {
             **_ABSENT,
+            **self._timers(),
             "brokerActive": str(self._is_active()).lower(),
             "brokerVersion": str(VERSION),
             "brokerVersionDesc": VERSION_NAME,

@@ -144,6 +144,8 @@ class SendHandlers(Part):
                 "queueOffset": put.queue_offset,
             }
         )
+        if put.recall_handle and response.ext is not None:
+            response.ext["recallHandle"] = put.recall_handle
         if self._durability.waits:
             return self._when_safe(channel, request, response, put, raw_properties)
         return response

@@ -31,7 +31,7 @@ from mqcommon.message.layout import (
     TOPIC_LENGTH_V1,
 )
 from mqcommon.message.record import decode_record
-from mqcommon.names import SCHEDULE_TOPIC
+from mqcommon.names import SCHEDULE_TOPIC, TIMER_TOPIC
 
 _HEAD = HEAD_V4.reader(
     *("size", "magic", "body_crc", "queue_id", "queue_offset", "physical_offset", "sys_flag"),
@@ -228,7 +228,10 @@ class Replica:
                             self.wants_guard = True
                             break
                         self._move(queue, queue_offset, physical)
-                    code = codes.of_delayed(properties, stored_ms) if queue.is_delayed else codes.of(properties)
+                    if queue.is_delayed:
+                        code = codes.of_waiting(topic, properties, stored_ms)
+                    else:
+                        code = codes.of(properties)
                     queue.append(physical, size, code)
                     self._written(queue)
                 latest = stored_ms if stored_ms > latest else latest
@@ -244,7 +247,7 @@ class Replica:
     def _queue_run(self, run: RunEntries, physical: int) -> bool:
         """Add the run's entries to their queues; False when the records must be read one by one."""
         topic = self._topics.get(run.topic) or self._topic(run.topic, physical)
-        if topic == SCHEDULE_TOPIC:
+        if topic in (SCHEDULE_TOPIC, TIMER_TOPIC):
             return False  # the entries of its queues hold a time for each message
         queues = [(self._queues.get(topic, one.queue_id), one) for one in run.queues]
         if any(queue.next_offset != one.first for queue, one in queues):

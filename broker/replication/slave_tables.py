@@ -1,10 +1,12 @@
 """Tables that slaves and masters ask for besides topics, groups and offsets: 60, 61, 402.
 
-This broker has no timers. Requests about them are answered all the same: without an answer, a RocketMQ slave logs an
-error every few seconds, and a master with acting masters does not come online.
+A Skylark slave has all about timers in the log. Without an answer, a RocketMQ slave logs an error every few seconds,
+and a master with acting masters does not come online. Messages are not counted by topic (61).
 """
 
 import struct
+from collections.abc import Callable
+from typing import NamedTuple
 
 from broker.meta.request_modes import RequestModes
 from broker.part import Part
@@ -24,10 +26,18 @@ SECOND_MS = 1_000
 _TIMER_CHECKPOINT = struct.Struct(">7q")
 
 
+class TimerState(NamedTuple):
+    """How late timed messages are, and how far their queue was read."""
+
+    behind_ms: int
+    read_to: int
+
+
 class SlaveTableHandlers(Part):
     """See the module."""
 
-    def __init__(self, clock: Clock, modes: RequestModes) -> None:
+    def __init__(self, clock: Clock, modes: RequestModes, timers: Callable[[], TimerState]) -> None:
+        self._timers = timers
         self._clock = clock
         self._modes = modes
 
@@ -41,13 +51,13 @@ class SlaveTableHandlers(Part):
         return {RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: self.request_modes}
 
     def timer_checkpoint(self, channel: Channel, request: Command) -> Command:
-        """60: everything that was due until now is delivered.
+        """60: up to when messages are delivered: an acting slave processes each second since then.
 
-        The version is older than any other, so that a master keeps its own. The time must be now: an acting slave
-        processes each second since then.
+        The version is older than any other, so that a master keeps its own.
         """
-        now_ms = self._clock.now_ms() // SECOND_MS * SECOND_MS
-        return request.respond(body=_TIMER_CHECKPOINT.pack(now_ms, 0, 0, 0, 0, 0, 0))
+        timers = self._timers()
+        read_ms = (self._clock.now_ms() - timers.behind_ms) // SECOND_MS * SECOND_MS
+        return request.respond(body=_TIMER_CHECKPOINT.pack(read_ms, 0, timers.read_to, timers.read_to, 0, 0, 0))
 
     def timer_metrics(self, channel: Channel, request: Command) -> Command:
         """61."""

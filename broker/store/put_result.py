@@ -10,6 +10,8 @@ class PutResult(NamedTuple):
     queue_offset: int
     end: int
     store_timestamp: int
+    #: With this a producer can recall a timed message.
+    recall_handle: str = ""
 
 
 class BatchPutResult(NamedTuple):

@@ -222,7 +222,8 @@ class MessageStore(DurableStore):
             ),
         )
         codes = self.tag_codes
-        queue.append(physical, size, codes.of_delayed(properties, now) if queue.is_delayed else codes.of(properties))
+        code = codes.of_waiting(topic, properties, now) if queue.is_delayed else codes.of(properties)
+        queue.append(physical, size, code)
         self._written(queue, 1, size)
         return PutResult(physical, queue_offset, physical + size, now)
 

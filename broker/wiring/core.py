@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from broker.assembly import TurnEnd
 from broker.delivery.cold import ColdReads
 from broker.delivery.delay.waiting import to_level
+from broker.delivery.timer.timed import TimerRules, to_timer
 from broker.identity import Identity
 from broker.meta.clients import Clients
 from broker.meta.metadata import Metadata
@@ -88,14 +89,18 @@ def make_core(
         logger.warning("SYNC_MASTER with inSyncReplicas=1 waits for no slave, as ASYNC_MASTER; 2 waits for one")
     # A slave that becomes the master waits for its slaves, as in RocketMQ.
     durability = Durability(commits, acks, options, double_write=options.broker_role != "ASYNC_MASTER")
+    unique_keys = UniqueKeys(ip, os.getpid(), port)
     properties = StoredProperties(
-        options.region_id, options.broker_cluster_name, "true" if options.trace_on else "false",
-        UniqueKeys(ip, os.getpid(), port), clock,
+        options.region_id, options.broker_cluster_name, "true" if options.trace_on else "false", unique_keys, clock
+    )
+    timer_rules = TimerRules(
+        options.timer_wheel_enable, options.timer_precision_ms, lambda: options.timer_max_delay_sec * 1_000,
+        identity.broker_name,
     )  # fmt: skip
     writer = Writer(
         store, durability, stats, properties,
         store_host_is_v6=len(store_host) > 8, max_message_bytes=options.max_message_size,
-        interceptors=(to_level(options.delay_levels),),
+        interceptors=(to_level(options.delay_levels), to_timer(timer_rules, unique_keys, clock)),
     )  # fmt: skip
     persister = Persister(metadata, options)
     core = Core(

@@ -26,7 +26,6 @@ from broker.replication.replica import Replica
 from broker.replication.role import Kind, Role
 from broker.replication.slave import Slave
 from broker.replication.slave_sync import SlaveSync
-from broker.replication.slave_tables import SlaveTableHandlers
 from broker.replication.stats import ReplicationStats
 from broker.replication.watch_metadata import MetadataWatch
 from broker.wiring.core import Core
@@ -94,8 +93,7 @@ def wire_replication(
     for table in (metadata.topics, metadata.groups, metadata.delay_offsets, metadata.request_modes):
         table.on_change.append(watch.changed)
     others = (
-        watch, HaHandlers(role, store, stats, progress, clock), SlaveTableHandlers(clock, metadata.request_modes),
-        SlaveRefusals(role), *acting.parts,
+        watch, HaHandlers(role, store, stats, progress, clock), SlaveRefusals(role), *acting.parts,
     )  # fmt: skip
     return Replicated(log, others, known, members, stats, acting.heartbeats, acting.prepare)
 

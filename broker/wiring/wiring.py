@@ -16,6 +16,8 @@ from broker.delivery.locks.part import QueueLocks
 from broker.delivery.resets import OffsetResets
 from broker.delivery.retry.resent import Resent
 from broker.delivery.retry.send_back import SendBack
+from broker.delivery.timer.part import TimedDelivery
+from broker.delivery.timer.recall import Recall
 from broker.handlers.admin_clean import CleanHandlers
 from broker.handlers.admin_config import ConfigHandlers
 from broker.handlers.admin_groups import GroupHandlers
@@ -39,6 +41,7 @@ from broker.part import Part
 from broker.registration.registrar import Registrar
 from broker.registration.topic_queues import TopicQueues
 from broker.replication.role import Role
+from broker.replication.slave_tables import SlaveTableHandlers, TimerState
 from broker.store.removal import Removal
 from broker.tasks.clean import Cleaner
 from broker.tasks.pages import PagesAhead
@@ -72,7 +75,8 @@ def wire(
     options, store = core.options, core.store
     replicated = wire_replication(core, ha_listeners, listen_ha)
     cleaner = Cleaner(store, Removal(core.fs, options.store_path_root_dir, store), core.flusher, options, core.clock)
-    answering = (core.cold, *_answering(core, replicated, cleaner), *replicated.others)
+    timed = _timed(core, replicated)
+    answering = (core.cold, *_answering(core, replicated, cleaner, timed), *replicated.others)
     delayed = DelayedDelivery(
         store, core.writer, options.delay_levels, core.metadata.delay_offsets, core.clock,
         lambda: core.role.now.is_master and replicated.members.is_lowest, core.flusher.flush, core.turn_end,
@@ -91,14 +95,26 @@ def wire(
         connections=connection_budget(options.max_connections, OTHER_DESCRIPTORS),
     )
     parts = (
-        replicated.log, core.flusher, core.persister, cleaner, PagesAhead(store.log), delayed,
+        replicated.log, core.flusher, core.persister, cleaner, PagesAhead(store.log), delayed, timed,
         OpenConnections(server), *answering, ClientPort(server, listeners), _registrar(core, replicated),
     )  # fmt: skip
     core.turn_end.serve(parts)
     return Wiring(parts, core.identity.addr)
 
 
-def _answering(core: Core, replicated: Replicated, cleaner: Cleaner) -> list[Part]:
+def _timed(core: Core, replicated: Replicated) -> TimedDelivery:
+    options = core.options
+    java_file = f"{options.store_path_root_dir}/config/timercheck"
+    timed = TimedDelivery(
+        core.store, core.writer, options.timer_precision_ms, core.clock,
+        lambda: core.role.now.is_master and replicated.members.is_lowest, core.turn_end,
+        lambda: core.fs.read(java_file) if core.fs.exists(java_file) else None, core.store_host,
+    )  # fmt: skip
+    core.role.observe(lambda before, now: timed.forget())
+    return timed
+
+
+def _answering(core: Core, replicated: Replicated, cleaner: Cleaner, timed: TimedDelivery) -> list[Part]:
     """The parts that answer clients and administrators."""
     options, store, stats, clients = core.options, core.store, core.stats, core.clients
     topics, groups, offsets = core.metadata.topics, core.metadata.groups, core.metadata.consumer_offsets
@@ -109,7 +125,7 @@ def _answering(core: Core, replicated: Replicated, cleaner: Cleaner) -> list[Par
     resets = wire_resets(core, held)
     runtime = RuntimeInfo(
         options.store_path_root_dir, core.fs, store, stats, replicated.stats, core.clock,
-        is_active=lambda: replicated.members.is_lowest, waiting=lambda: _waiting(core),
+        is_active=lambda: replicated.members.is_lowest, waiting=lambda: _waiting(core), timers=lambda: _timers(timed),
     )  # fmt: skip
     locks = QueueLocks(core.clock)
     topic_handlers = TopicHandlers(topics, offsets, stats, core.persister.wait, core.flusher.delete_topic)
@@ -117,6 +133,11 @@ def _answering(core: Core, replicated: Replicated, cleaner: Cleaner) -> list[Par
         SendHandlers(
             core.writer, core.durability, topics, stats.put_times, options, core.store_host, core.stepper,
             core.turn_end, Resent(groups, topics, locks.is_ordered),
+        ),
+        Recall(core.writer, core.durability, topics, options, core.clock, core.turn_end),
+        SlaveTableHandlers(
+            core.clock, core.metadata.request_modes,
+            lambda: TimerState(timed.behind_ms, timed.checkpoint.read_to),
         ),
         SendBack(store, core.writer, core.durability, topics, groups, options, stats, core.turn_end),
         locks,
@@ -156,6 +177,18 @@ def wire_resets(core: Core, held: HeldPulls) -> OffsetResets:
 
 def _codes(part: Part) -> list[int]:
     return [*part.handlers(), *part.step_handlers(), *part.slow_handlers()]
+
+
+def _timers(timed: TimedDelivery) -> dict[str, str]:
+    """RocketMQ's values of brokerStatus about timed messages."""
+    rates = timed.rates()
+    return {
+        "timerReadBehind": str(timed.behind_ms // 1_000),
+        "timerOffsetBehind": str(timed.unread),
+        "timerCongestNum": str(timed.waiting),
+        "timerEnqueueTps": str(round(rates.enqueued, 4)),
+        "timerDequeueTps": str(round(rates.delivered, 4)),
+    }
 
 
 def _waiting(core: Core) -> dict[str, Waiting]:

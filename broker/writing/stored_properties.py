@@ -1,7 +1,7 @@
 """The properties with which a producer's messages are stored: its own, and those that the broker sets.
 
-Messages with a delay level are told from plain ones here; the writer's interceptors see them. Other delayed messages
-and transactional ones, which this broker does not have yet, are refused.
+Messages with a delay level or a time of delivery are told from plain ones here; the writer's interceptors see them.
+Transactional ones, which this broker does not have yet, are refused.
 Neighbours: writer.py (uses this), store/log/sound.py (why many NULs in a row are sealed).
 """
 
@@ -13,15 +13,12 @@ from mqcommon.message.ids import UniqueKeys
 from mqcommon.message.properties import find_property
 
 _UNIQ_KEY = b"UNIQ_KEY\x01"
-_DELAYED = "delayed messages"
+#: Properties that ask for a time of delivery, the one that counts first. Aliyun's clients set the last.
+TIMED = (b"TIMER_DELAY_SEC", b"TIMER_DELAY_MS", b"TIMER_DELIVER_MS", b"__STARTDELIVERTIME")
 # Messages that need a missing feature must be refused: stored as plain messages they would be delivered at once.
 _UNSUPPORTED = {
-    b"TIMER_DELAY_SEC": _DELAYED,
-    b"TIMER_DELAY_MS": _DELAYED,
     b"TRAN_MSG": "transactional messages",
 }
-# Times (ms) before which a message must not be delivered; Aliyun's clients use the second.
-_DELIVER_AT = (b"TIMER_DELIVER_MS", b"__STARTDELIVERTIME")
 # Properties that the broker sets itself. A consumed message that is sent again already has them all.
 _BROKERS_OWN = (b"MSG_REGION", b"CLUSTER", b"TRACE_ON")
 
@@ -61,8 +58,8 @@ class StoredProperties:
         # find is several times faster than "in" for bytes.
         has = properties.find
         if (has(b"DELAY") >= 0 or has(b"TRAN_MSG") >= 0 or has(b"DELIVER") >= 0) and not seen_to:
-            _check_supported(properties, self._clock.now_ms())
-            if _has_level(properties):
+            _check_supported(properties)
+            if _has_level(properties) or is_timed(properties):
                 return None
         if has(b"CLUSTER\x01") >= 0:
             properties = _without_brokers_own(properties)
@@ -85,7 +82,7 @@ class StoredProperties:
     def _of_row(self, properties: bytes) -> bytes:
         stored = self.of(properties)
         if stored is None:
-            raise illegal("a message in a batch has a delay level; send delayed messages one by one")
+            raise illegal("a message in a batch has a delay level or a time; send delayed messages one by one")
         return stored
 
 
@@ -97,22 +94,18 @@ def _has_level(properties: bytes) -> bool:
         raise illegal(f"the property DELAY is {value!r}, which is not the number of a delay level") from None
 
 
-def _check_supported(properties: bytes, now_ms: int) -> None:
+def is_timed(properties: bytes) -> bool:
+    """Whether the message asks for a time of delivery. One that was delivered at its time does not again."""
+    if find_property(properties, b"TIMER_OUT_MS") is not None:
+        return False
+    return any(find_property(properties, name) is not None for name in TIMED)
+
+
+def _check_supported(properties: bytes) -> None:
     for name, what in _UNSUPPORTED.items():
         value = find_property(properties, name)
         if value not in (None, b"", b"0", b"false"):
             raise unsupported(what)
-    for name in _DELIVER_AT:
-        if _is_later(find_property(properties, name) or b"0", now_ms):
-            raise unsupported(_DELAYED)
-
-
-def _is_later(value: bytes, now_ms: int) -> bool:
-    """Whether a time (ms) is in the future; a malformed one counts as such."""
-    try:
-        return int(value[:20]) > now_ms  # 20 digits are enough for any time, and a very long number parses slowly
-    except ValueError:
-        return True
 
 
 def _without_brokers_own(properties: bytes) -> bytes:

@@ -34,6 +34,10 @@ class Incoming:
     born_timestamp: int
     born_host: bytes
     reconsume_times: int
+    #: Stored as preparedTransactionOffset: which waiting message of the log this one is the delivery of; 0 for none.
+    origin: int = 0
+    #: See `PutResult`.
+    recall_handle: str = ""
 
 
 #: Called with each message that asks for more than to be stored (a delay level): returns the message to store instead,
@@ -162,6 +166,7 @@ class Writer:
                 born_timestamp=message.born_timestamp,
                 born_host=born_host,
                 reconsume_times=message.reconsume_times,
+                prepared_transaction_offset=message.origin,
             )
         except DiskFull as error:
             raise no_space(error) from None
@@ -191,7 +196,8 @@ class Writer:
             message = interceptor(message)
         if self._times.turn is None:
             self._times.begin()
-        return self.put_again(message)
+        put = self.put_again(message)
+        return put._replace(recall_handle=message.recall_handle) if message.recall_handle else put
 
     # --- batches
 
@@ -203,8 +209,9 @@ class Writer:
         """Store the `stamped` rows in one queue, all or none. ``properties`` are those of the batch as a whole."""
         if self._is_guarded:
             self.admit(properties)
-        if properties.find(b"DELAY") >= 0 and self._stamped(properties) is None:
-            raise illegal("a batch cannot have a delay level; send delayed messages one by one")
+        has = properties.find
+        if (has(b"DELAY") >= 0 or has(b"DELIVER") >= 0) and self._stamped(properties) is None:
+            raise illegal("a batch cannot have a delay level or a time; send delayed messages one by one")
         if self._times.turn is None:
             self._times.begin()
         born_host = fields.born_host

@@ -2,6 +2,8 @@
 
 import os
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from datetime import datetime, timedelta
+from functools import partial
 from random import Random
 from types import TracebackType
 from typing import Self, TypeVar
@@ -9,16 +11,26 @@ from typing import Self, TypeVar
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from mqcommon.arguments import INT_MAX, check_flag, check_int, check_milliseconds, wrong_type
+from mqcommon.arguments import INT_MAX, check_flag, check_int, check_milliseconds, shown, wrong_type
 from mqcommon.backoff import Backoff
 from mqcommon.clock import Clock, SystemClock
-from mqcommon.errors import NoNameServer, RemotingError, RouteNotFound, SendFailed, SkylarkError, WrongBroker
+from mqcommon.errors import (
+    InvalidArgument,
+    NoNameServer,
+    RemotingError,
+    RouteNotFound,
+    SendFailed,
+    SkylarkError,
+    WrongBroker,
+)
 from mqcommon.message.ids import UniqueKeys
 from mqcommon.message.message import Message, wire_properties
 from mqcommon.message.properties import DELAY
 from mqcommon.message.queue import MessageQueue
+from mqcommon.message.recall import RecallHandle
 from mqcommon.names import GROUP_MAX_LENGTH, TRACE_TOPIC
 from remoting.net.client import RemotingClient
+from sdk.broker_api import recall
 from sdk.checked import TopicName, check_group_name, check_queue, check_topic_name, checked
 from sdk.identity import local_ip
 from sdk.nameserver_source import NameServerSource
@@ -29,6 +41,7 @@ from sdk.producer.lane import SLOTS_PER_BROKER, Lane
 from sdk.producer.pending import PendingSend
 from sdk.producer.pick import Turns, queue_of_key
 from sdk.producer.result import BulkResult, SendResult, StoredBatch
+from sdk.producer.timed import timed, timed_lane
 from sdk.producer.wire import AUTO_CREATE_TOPIC_QUEUES, DEFAULT_TOPIC, send_request
 from sdk.retry import is_transient
 from sdk.routes import TopicRoute
@@ -134,8 +147,12 @@ class Producer:
         queue: MessageQueue | None = None,
         selector: Selector | None = None,
         timeout_ms: float | None = None,
+        deliver_at: datetime | None = None,
+        delay: timedelta | None = None,
     ) -> SendResult:
         """Store one message; returns when a broker has acknowledged it.
+
+        With ``deliver_at`` (a time with a time zone) or ``delay`` consumers get it at that time, see docs/delivery.md.
 
         ``queue``, ``selector`` or a sharding key choose the queue; messages with the same key keep their order. Raises
         SendFailed when no broker stored the message in time, RouteNotFound for an unknown topic, TypeError or
@@ -150,19 +167,22 @@ class Producer:
             check_body("message.body", body, self._max_message_bytes)
         topic = message.topic
         timeout_s = self._timeout_s if timeout_ms is None else timeout_ms / 1000
+        is_timed = deliver_at is not None or delay is not None
+        if is_timed:
+            message, topic = timed(message, deliver_at, delay), timed_lane(topic)
         lane = self._lanes.get(topic)
         if lane is None or queue is not None or selector is not None or (message.properties and message.sharding_key):
             _check_target(message, queue, selector)
             self._client.check_open()
             deadline = trio.current_time() + timeout_s
-            lane = await self._lane(message, queue, selector, timeout_s)
+            lane = await self._lane(message, queue, selector, timeout_s, is_timed=is_timed)
             timeout_s = deadline - trio.current_time()
         if self._client.forks != FORKS.count:
             self._client.check_open()
         task = trio.lowlevel.current_task()
         send = PendingSend(message, None, timeout_s, task)
         # A delayed message cannot be in a batch.
-        send.alone = message.properties is not None and DELAY in message.properties
+        send.alone = is_timed or (message.properties is not None and DELAY in message.properties)
         lane.add(send)
         result: SendResult = await trio.lowlevel.wait_task_rescheduled(send.abort)
         return result
@@ -239,6 +259,30 @@ class Producer:
         await self._in_time(try_once, topic, self._timeout_s)
 
     @checked
+    async def recall(self, topic: TopicName, recall_handle: str) -> str:
+        """Take back a message that waits for its time; returns its unique key.
+
+        ``recall_handle`` is that of its `SendResult`. InvalidArgument when it is not one; BrokerError when the broker
+        refuses: the message is delivered already, or will be within its second.
+        """
+        self._client.check_open()
+        wire_topic = self._names.topic(topic)
+        try:
+            handle = RecallHandle.decode(recall_handle)
+        except ValueError:
+            raise InvalidArgument(f"recall_handle is {shown(recall_handle)}, which no send returned") from None
+        if handle.topic != wire_topic:
+            raise InvalidArgument(f"recall_handle is of a message of topic {handle.topic!r}, not of {wire_topic!r}")
+        queue = MessageQueue(wire_topic, handle.broker_name, 0)
+        return await until_answered(
+            lambda: self._client.ask_master(
+                queue, partial(recall, topic=wire_topic, group=self.wire_group, handle=recall_handle)
+            ),
+            self._timeout_s * 1000,
+            self.backoff,
+        )
+
+    @checked
     async def queues(self, topic: TopicName) -> tuple[MessageQueue, ...]:
         """The topic's writable queues, sorted."""
         self._client.check_open()
@@ -285,7 +329,13 @@ class Producer:
             lane.wake()
 
     async def _lane(
-        self, message: Message, queue: MessageQueue | None, selector: Selector | None, timeout_s: float
+        self,
+        message: Message,
+        queue: MessageQueue | None,
+        selector: Selector | None,
+        timeout_s: float,
+        *,
+        is_timed: bool = False,
     ) -> Lane:
         topic = self._names.topic(message.topic)
         if queue is None and (selector is not None or message.sharding_key):
@@ -301,12 +351,14 @@ class Producer:
             await self._in_time(lambda: self._route(topic), topic, timeout_s)
         queue = None if queue is None else self._names.queue(queue)
         # `send` looks for the name in the message.
-        key: str | MessageQueue = message.topic if queue is None else queue
+        name = timed_lane(message.topic) if is_timed else message.topic
+        key: str | MessageQueue = name if queue is None else queue
         lane = self._lanes.get(key)
         if lane is None:
             nursery, turns = self._client.nursery, Turns(self._random)
             plain = self._names.plain(topic)
-            lane = self._lanes[key] = Lane(self, nursery, topic, queue, self._batching, turns, plain)
+            batching = self._batching and not (is_timed and queue is None)
+            lane = self._lanes[key] = Lane(self, nursery, topic, queue, batching, turns, plain)
             nursery.start_soon(lane.run)
         return lane
 

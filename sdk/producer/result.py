@@ -85,6 +85,11 @@ class SendResult:
         where = self._batch.where
         return offset_msg_id(where.host, where.physical_offsets[self._number])
 
+    @property
+    def recall_handle(self) -> str:
+        """For `Producer.recall`, while a message with a time of delivery waits; "" for other messages."""
+        return self._batch.where.recall_handle
+
     def __repr__(self) -> str:
         return (
             f"SendResult(status={self.status.name}, msg_id={self.msg_id!r}, queue={self.queue}, "

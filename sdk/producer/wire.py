@@ -56,6 +56,8 @@ class Stored:
     queue_id: int
     queue_offset: int
     physical_offsets: tuple[int, ...]
+    #: Of a timed message.
+    recall_handle: str = ""
 
 
 def stored(answer: Command, count: int) -> Stored:
@@ -71,6 +73,8 @@ def stored(answer: Command, count: int) -> Stored:
         else:
             offsets = tuple([split_offset_msg_id(each)[1] for each in ids])
         found = Stored(answer.code, host, int(ext["queueId"]), int(ext["queueOffset"]), offsets)
+        if "recallHandle" in ext:
+            found.recall_handle = str(ext["recallHandle"])
     except (KeyError, TypeError, ValueError, struct.error) as error:
         raise ProtocolError(f"the answer to a send cannot be decoded: {error!r}") from None
     if len(offsets) != count:

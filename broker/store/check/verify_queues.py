@@ -10,7 +10,7 @@ from broker.store.queue.rebuild import is_queued
 from broker.store.queue.tags import TagCodes
 from mqcommon.files import FileSystem, MappedFile
 from mqcommon.message.record import Record
-from mqcommon.names import SCHEDULE_TOPIC
+from mqcommon.names import SCHEDULE_TOPIC, TIMER_TOPIC
 
 # The most queue files that are mapped at one time.
 MAX_MAPPED = 500
@@ -99,8 +99,8 @@ class QueueCheck:
             queue.wrong = 0
         queue.next_offset = offset + 1
         found = queue.entry(offset)
-        # In the queues of delay levels the tags code is a time, which depends on the conf of the broker that wrote it.
-        code = found[2] if record.topic == SCHEDULE_TOPIC else self._tag_codes.of_record(record)
+        # Here the tags code is a time, by the conf of the broker that wrote it; RocketMQ's timed messages have a hash.
+        code = found[2] if record.topic in (SCHEDULE_TOPIC, TIMER_TOPIC) else self._tag_codes.of_record(record)
         wanted = record.physical_offset, record.size, code
         # A topic that was deleted and made again: its queue has later messages in the places of the earlier ones.
         later = found[0] > record.physical_offset and self._log.store_time_at(found[0]) >= 0

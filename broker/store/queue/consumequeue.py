@@ -21,7 +21,7 @@ from broker.store.queue.entry import BLANK_SIZE, ENTRY, ENTRY_BYTES
 from broker.store.queue.start_search import StartSearch, first_in_log
 from broker.store.queue.write import QueueWrite
 from mqcommon.files import FileSystem
-from mqcommon.names import SCHEDULE_TOPIC
+from mqcommon.names import SCHEDULE_TOPIC, TIMER_TOPIC
 
 # A read of entries that are on disk only brings in this many bytes around them: some 13,000 entries.
 NEIGHBOUR_BYTES = 256 * 1024
@@ -77,7 +77,7 @@ class ConsumeQueue:
         self._tail = bytearray()
         self.topic = topic
         self.queue_id = queue_id
-        self.is_delayed = topic == SCHEDULE_TOPIC  # the tags code of a message is then the time when it is due
+        self.is_delayed = topic in (SCHEDULE_TOPIC, TIMER_TOPIC)  # the tags codes are then times, see tags.py
         self.magic = magic
         # What all records of this queue share. The overhead is all but the sender's host, body and properties.
         self.topic_tail = topic_tail

@@ -1,14 +1,22 @@
-"""The tags code of a queue's entry: the hash of the message's tag, or the time when a delayed message is due."""
+"""The tags code of a queue's entry: the hash of the message's tag, or the time when a delayed message is due.
+
+A timed message has its slot (TIMER_OUT_MS), and a recall the slot of the message that it recalls, negative. So a start
+need not read the messages that wait. RocketMQ's queues of timed messages have hashes, which are 32 bits.
+"""
 
 from broker.store.queue.delay_levels import DEFAULT, DelayLevels
 from mqcommon.bounded_cache import BoundedCache
 from mqcommon.message.javahash import java_hash
 from mqcommon.message.properties import find_property
 from mqcommon.message.record import Record
-from mqcommon.names import SCHEDULE_TOPIC
+from mqcommon.names import SCHEDULE_TOPIC, TIMER_TOPIC
 
 TAGS = b"TAGS"
 DELAY = b"DELAY"
+TIMER_OUT = b"TIMER_OUT_MS"
+TIMER_DELETE = b"TIMER_DEL_UNIQKEY"
+# 18 digits fit into 64 bits.
+MAX_SLOT_DIGITS = 18
 _MEMO_BYTES = 2 * 1024 * 1024
 
 
@@ -23,7 +31,20 @@ class TagCodes:
         """The code for a stored message; for one in a delay level it is the time when it is due (ms)."""
         if record.topic == SCHEDULE_TOPIC:
             return self.of_delayed(record.properties, record.store_timestamp)
+        if record.topic == TIMER_TOPIC:
+            return self.of_timed(record.properties)
         return self.of(record.properties)
+
+    def of_waiting(self, topic: str, properties: bytes, stored_ms: int) -> int:
+        """The code of a message in a topic whose messages wait."""
+        return self.of_timed(properties) if topic == TIMER_TOPIC else self.of_delayed(properties, stored_ms)
+
+    def of_timed(self, properties: bytes) -> int:
+        """The slot of a timed message (ms), negative for a recall."""
+        slot = find_property(properties, TIMER_OUT) or b""
+        if not slot.isdigit() or len(slot) > MAX_SLOT_DIGITS:
+            return self.of(properties)
+        return int(slot) if find_property(properties, TIMER_DELETE) is None else -int(slot)
 
     def of_delayed(self, properties: bytes, stored_ms: int) -> int:
         """When a message in a delay level is due (ms). One without a level, which only RocketMQ stores, has a tag."""

@@ -21,7 +21,7 @@ from broker.options import BrokerOptions
 from broker.replication.ha_status import HaHandlers
 from broker.replication.progress import SlaveProgress
 from broker.replication.role import RoleMachine
-from broker.replication.slave_tables import SlaveTableHandlers
+from broker.replication.slave_tables import SlaveTableHandlers, TimerState
 from broker.replication.stats import ReplicationStats
 from broker.writing.acks import AckLedger
 from broker.writing.durability import Durability
@@ -58,6 +58,7 @@ class Desk:
         self.progress = SlaveProgress()
         self.role = RoleMachine(meta.options.broker_id)
         self.ha = HaHandlers(self.role, self.store, self.replication, self.progress, meta.clock)
+        self.timers = TimerState(0, 0)
         self.runtime = RuntimeInfo(
             "/store",
             meta.fs,
@@ -67,6 +68,7 @@ class Desk:
             meta.clock,
             is_active=lambda: self.role.now.is_master,
             waiting=lambda: {"send": Waiting(3, 5, 7)},
+            timers=lambda: {"timerCongestNum": "4"},
         )
         families: list[Any] = [
             TopicHandlers(
@@ -75,7 +77,7 @@ class Desk:
             GroupHandlers(meta.groups, meta.offsets, self.stats, self.durable),
             ConfigHandlers(meta.options, meta.topics, meta.fs, meta.clock, self.runtime),
             self.ha,
-            SlaveTableHandlers(meta.clock, meta.metadata.request_modes),
+            SlaveTableHandlers(meta.clock, meta.metadata.request_modes, lambda: self.timers),
             QueryHandlers(self.store, self.clients, meta.options),
             OffsetHandlers(
                 self.store, meta.topics, meta.groups, meta.offsets, meta.metadata.delay_offsets, self.resets, 4_000

@@ -1,0 +1,39 @@
+"""The arguments of `Producer.send` that ask for a time of delivery."""
+
+from datetime import UTC, datetime, timedelta
+
+from mqcommon.arguments import shown, wrong_type
+from mqcommon.errors import InvalidArgument
+from mqcommon.message.message import Message
+from mqcommon.message.properties import DELAY
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MS = timedelta(milliseconds=1)
+
+
+def timed(message: Message, deliver_at: datetime | None, delay: timedelta | None) -> Message:
+    """A copy of ``message`` that asks to be delivered at that time. InvalidArgument when the arguments do not fit."""
+    if deliver_at is not None and delay is not None:
+        raise InvalidArgument("deliver_at and delay both say when the message is delivered; give one of them")
+    if message.properties is not None and DELAY in message.properties:
+        raise InvalidArgument("message has a delay_level; leave it out, or give neither deliver_at nor delay")
+    if delay is not None:
+        if not isinstance(delay, timedelta):
+            raise wrong_type("delay", "a timedelta", delay)
+        if delay < timedelta(0):
+            raise InvalidArgument(f"delay must not be negative, it is {shown(delay)}")
+        name, value = "TIMER_DELAY_MS", -(-delay // _MS)
+    else:
+        if not isinstance(deliver_at, datetime):
+            raise wrong_type("deliver_at", "a datetime", deliver_at)
+        if deliver_at.tzinfo is None:
+            raise InvalidArgument(f"deliver_at has no time zone: {shown(deliver_at)}; datetime.now(UTC) has one")
+        name, value = "TIMER_DELIVER_MS", -((_EPOCH - deliver_at) // _MS)
+    copy = Message(message.topic, message.body, flag=message.flag)
+    copy.properties = {**(message.properties or {}), name: str(value)}
+    return copy
+
+
+def timed_lane(topic: str) -> str:
+    """The name of the lane of timed messages. They cannot be in a batch, so that many requests are in flight there."""
+    return f"{topic} timed"
