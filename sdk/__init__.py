@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from sdk.consumer.stream_message import StreamMessage
     from sdk.producer.producer import Producer
     from sdk.producer.result import BulkResult, SendResult, SendStatus
+    from sdk.producer.transaction import Transaction, TransactionState
+    from sdk.producer.transactional import TransactionProducer
     from sdk.shared import Client
 
 __all__ = [
@@ -68,6 +70,9 @@ __all__ = [
     "StreamMessage",
     "SubscriptionGroupConfig",
     "TopicConfig",
+    "Transaction",
+    "TransactionProducer",
+    "TransactionState",
     "UserError",
 ]
 
@@ -88,6 +93,8 @@ _HOMES = {
     "sdk.consumer.stream_message": ("StreamMessage",),
     "sdk.producer.producer": ("Producer",),
     "sdk.producer.result": ("BulkResult", "SendResult", "SendStatus"),
+    "sdk.producer.transaction": ("Transaction", "TransactionState"),
+    "sdk.producer.transactional": ("TransactionProducer",),
     "sdk.shared": ("Client",),
 }
 

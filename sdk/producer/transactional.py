@@ -92,7 +92,7 @@ class TransactionProducer:
         """Store the message, call ``local`` with it, and end the transaction as that says."""
         async with _Block(self, message) as transaction:
             found = local(message)
-            state = await found if hasattr(found, "__await__") else found
+            state = found if isinstance(found, TransactionState) else await found
             transaction.state = check_state("the local part of a transaction", state)
         return transaction
 
