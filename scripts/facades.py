@@ -143,7 +143,7 @@ BLOCKING = Flavour(
     def send_in_transaction(self, message: Message, local: PlainLocal) -> Transaction:
         \"\"\"Store the message, call ``local`` with it, and end the transaction as that says.\"\"\"
         with self.transaction(message) as transaction:
-            transaction.state = check_state("the local part of a transaction", local(message))
+            transaction.state = check_state("the result of local", local(message))
         return transaction
 """,
     notes={
@@ -214,7 +214,7 @@ AIO = Flavour(
         async with self.transaction(message) as transaction:
             found = local(message)
             state = found if isinstance(found, TransactionState) else await found
-            transaction.state = check_state("the local part of a transaction", state)
+            transaction.state = check_state("the result of local", state)
         return transaction
 """,
     notes={

@@ -86,7 +86,7 @@ class TransactionProducer(Facade[TrioTransactionProducer]):
         async with self.transaction(message) as transaction:
             found = local(message)
             state = found if isinstance(found, TransactionState) else await found
-            transaction.state = check_state("the local part of a transaction", state)
+            transaction.state = check_state("the result of local", state)
         return transaction
 
     # --- the steps of a transaction

@@ -84,7 +84,7 @@ class TransactionProducer(Facade[AsyncTransactionProducer]):
     def send_in_transaction(self, message: Message, local: PlainLocal) -> Transaction:
         """Store the message, call ``local`` with it, and end the transaction as that says."""
         with self.transaction(message) as transaction:
-            transaction.state = check_state("the local part of a transaction", local(message))
+            transaction.state = check_state("the result of local", local(message))
         return transaction
 
     # --- the steps of a transaction

@@ -67,7 +67,7 @@ class Checking:
             with trio.fail_after(TIMEOUT_S):
                 found = self._checker(message)
                 state = await found if hasattr(found, "__await__") else found
-                return check_state("a checker", state)
+                return check_state("the result of a checker", state)
         except Exception as error:
             logger.error("the checker failed with transaction %s; it is asked again", message.msg_id, exc_info=error)
             return TransactionState.UNKNOWN

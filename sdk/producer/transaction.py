@@ -76,4 +76,4 @@ def check_state(what: str, state: object) -> TransactionState:
     """``state`` if it is a TransactionState, else InvalidArgument."""
     if isinstance(state, TransactionState):
         return state
-    raise InvalidArgument(f"{what} returns a TransactionState, not {state!r}")
+    raise InvalidArgument(f"{what} must be a TransactionState, not {state!r}")

@@ -11,14 +11,14 @@ from typing import Self
 
 import trio
 
-from mqcommon.arguments import INT_MAX, check_int
+from mqcommon.arguments import INT_MAX, check_int, wrong_type
 from mqcommon.clock import Clock
 from mqcommon.errors import RemotingError
 from mqcommon.message.message import Message
 from remoting.protocol.command import Command
 from remoting.protocol.headers.transaction import EndTransactionRequestHeader
 from remoting.protocol.requests.transactions import END_TRANSACTION
-from sdk.checked import GroupName, Milliseconds, NotNegative, check_topic_name, checked_methods
+from sdk.checked import GroupName, Milliseconds, NotNegative, check_topic_name, checked
 from sdk.nameserver_source import NameServerSource
 from sdk.namespaces import Namespace
 from sdk.producer.halves import HalfProducer
@@ -29,7 +29,6 @@ from sdk.shared import Client
 logger = logging.getLogger(__name__)
 
 
-@checked_methods
 class TransactionProducer:
     """``async with TransactionProducer("127.0.0.1:9876", group="orders", checker=check) as producer: ...``
 
@@ -41,6 +40,7 @@ class TransactionProducer:
     brokers do not ask sooner; a transaction that takes longer can only be ended by the checker.
     """
 
+    @checked
     def __init__(
         self,
         nameserver: NameServerSource | Client | None = None,
@@ -88,12 +88,13 @@ class TransactionProducer:
         """
         return _Block(self, message)
 
+    @checked
     async def send_in_transaction(self, message: Message, local: Local) -> Transaction:
         """Store the message, call ``local`` with it, and end the transaction as that says."""
         async with _Block(self, message) as transaction:
             found = local(message)
             state = found if isinstance(found, TransactionState) else await found
-            transaction.state = check_state("the local part of a transaction", state)
+            transaction.state = check_state("the result of local", state)
         return transaction
 
     # --- the steps of a transaction
@@ -104,7 +105,9 @@ class TransactionProducer:
 
     async def end(self, transaction: Transaction, state: TransactionState) -> None:
         """End a transaction. Brokers do not answer: if this is lost, the checker is asked."""
-        transaction.state = state
+        if not isinstance(transaction, Transaction):
+            raise wrong_type("transaction", "a Transaction", transaction)
+        transaction.state = check_state("state", state)
         if state is TransactionState.UNKNOWN:
             return
         halves, result = self._halves, transaction.result

@@ -120,7 +120,7 @@ class Ledger:
 
     def half_at(self, offset: int) -> Steps[Record | None]:
         """Half ``offset`` of the queue; None when the log does not have it any more."""
-        return _resident(lambda: self._half_at(offset))
+        return resident(lambda: self._half_at(offset))
 
     def _half_at(self, offset: int) -> Record | None:
         queue = self._store.queues.find(TRANS_HALF_TOPIC, 0)
@@ -181,7 +181,7 @@ class Ledger:
         offset, last = min(saved, self._store.max_offset(TRANS_OP_TOPIC, 0)), 0
         while True:
             at = offset
-            got = yield from _resident(lambda: self._store.get(TRANS_OP_TOPIC, 0, at, SLICE, SLICE_BYTES))  # noqa: B023
+            got = yield from resident(lambda: self._store.get(TRANS_OP_TOPIC, 0, at, SLICE, SLICE_BYTES))  # noqa: B023
             if got.next_offset <= offset:
                 return last
             for record in _records(got.records):
@@ -230,7 +230,7 @@ class Ledger:
         at = max(start, self._record_near(end - TAIL_BYTES))
         while at + BLANK_BYTES <= end:
             place = at
-            size, prepared = yield from _resident(lambda: self._commit_at(place))  # noqa: B023
+            size, prepared = yield from resident(lambda: self._commit_at(place))  # noqa: B023
             if not size:
                 return
             if prepared is not None and (half := self._store.record_at(prepared)) is not None:
@@ -271,8 +271,8 @@ class Ledger:
         return queue.entry(low)[0]
 
 
-def _resident(read: Callable[[], T]) -> Steps[T]:
-    """The result of ``read``; a thread brings in what is on disk only."""
+def resident(read: Callable[[], T]) -> Steps[T]:
+    """Steps to the result of ``read``; a thread brings in what is on disk only."""
     got = None
     while True:
         try:

@@ -14,7 +14,7 @@ import trio
 
 from broker.delivery.transaction import halves
 from broker.delivery.transaction.checks import Checks
-from broker.delivery.transaction.ledger import Ledger
+from broker.delivery.transaction.ledger import Ledger, resident
 from broker.options import BrokerOptions
 from broker.part import Part
 from broker.store.put_result import PutResult
@@ -28,8 +28,8 @@ from mqcommon.message.ids import split_offset_msg_id
 from mqcommon.message.record import Record, decode_record
 from mqcommon.names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
 from remoting.net.channel import Channel
-from remoting.net.server import Handler
-from remoting.net.steps import Stepper
+from remoting.net.server import Handler, HandOver
+from remoting.net.steps import Stepper, Steps
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import Command
 from remoting.protocol.headers.transaction import EndTransactionRequestHeader
@@ -60,8 +60,7 @@ def half_messages(options: BrokerOptions) -> Interceptor:
 class Transactions(Part):
     """See the module."""
 
-    # The half may be old.
-    reads_disk = (RequestCode.END_TRANSACTION, RequestCode.RESUME_CHECK_HALF_MESSAGE)
+    reads_disk = (RequestCode.RESUME_CHECK_HALF_MESSAGE,)
 
     def __init__(
         self,
@@ -102,8 +101,23 @@ class Transactions(Part):
     # --- requests
 
     def end(self, channel: Channel, request: Command) -> Command | None:
-        """37. It reads before it changes anything, since it runs again when the half was on disk only."""
+        """37."""
         header = END_TRANSACTION.header(request)
+        if self._store.log.is_recent(header.commit_log_offset):
+            return self._end(channel, request, header, self._store.record_at(header.commit_log_offset))
+        raise HandOver(self._stepper.slow(self._end_old))
+
+    def _end_old(self, channel: Channel, request: Command) -> Steps[Command | None]:
+        """As `end`, for a half that may be on disk only."""
+        header = END_TRANSACTION.header(request)
+        raw = yield from resident(lambda: self._store.record_at(header.commit_log_offset))
+        response = self._end(channel, request, header, raw)
+        self._turned()
+        return response
+
+    def _end(
+        self, channel: Channel, request: Command, header: EndTransactionRequestHeader, raw: bytes | None
+    ) -> Command | None:
         how = header.commit_or_rollback
         if how not in _ENDS:
             raise RequestRefused(
@@ -115,7 +129,7 @@ class Transactions(Part):
             return request.respond()
         if not self._ledger.is_ready:
             raise RequestRefused(ResponseCode.SYSTEM_BUSY, "the broker still reads its transactions; try again soon")
-        half = self._half(header)
+        half = self._half(header, raw)
         offset = self._ledger.open_offset(half)
         if offset is None:
             raise _failed("Find prepared transaction message failed: the transaction has ended already")
@@ -131,9 +145,8 @@ class Transactions(Part):
             return None
         return self._answer(channel, request, put)
 
-    def _half(self, header: EndTransactionRequestHeader) -> Record:
+    def _half(self, header: EndTransactionRequestHeader, raw: bytes | None) -> Record:
         """The half that a request means; RequestRefused when there is none, or it is another."""
-        raw = self._store.record_at(header.commit_log_offset)
         try:
             half = None if raw is None else decode_record(raw, check_crc=False)
         except ProtocolError:
