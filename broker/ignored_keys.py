@@ -78,7 +78,7 @@ _KEYS = """
     queryMessageThreadPoolNums queryThreadPoolQueueCapacity readUnCommitted realTimeNotifyConsumerChange
     realTimePersistRocksDBConfig recallMessageEnable recheckReputOffsetFromCq recoverConcurrently
     recoverThreadPoolNums rejectPullConsumerEnable
-    rejectTransactionMessage replicasPerDiskPartition replyThreadPoolQueueCapacity
+    replicasPerDiskPartition replyThreadPoolQueueCapacity
     retrieveMessageFromPopRetryTopicV1 reviveAckWaitMs reviveInterval reviveMaxSlow reviveQueueNum
     reviveScanTime rocketmqHome rocksdbCompressionType rocksdbCQDoubleWriteEnable rocksdbFlushWalFrequency
     rocksdbWalFileRollingThreshold sampleCountThreshold sampleSteps scheduleAsyncDeliverMaxPendingLimit
@@ -98,8 +98,8 @@ _KEYS = """
     timerMaxDelaySec timerMetricSmallThreshold timerPrecisionMs timerProgressLogIntervalMs
     timerPutMessageThreadNum timerRocksDBEnable timerRollWindowSlot timerSkipUnknownError timerStopDequeue
     timerStopEnqueue timerWarmEnable timerWheelEnable topicQueueLockNum
-    transactionCheckInterval transactionCheckMax transactionMetricFlushInterval transactionOpBatchInterval
-    transactionOpMsgMaxSize transactionTimeOut transferMsgByHeap transientStorePoolEnable
+    transactionMetricFlushInterval transactionOpBatchInterval
+    transactionOpMsgMaxSize transferMsgByHeap transientStorePoolEnable
     transientStorePoolSize travelCqFileNumWhenGetMessage updateNameServerAddrPeriod useABSLock
     useEpollNativeSelector usePIDColdCtrStrategy useReentrantLockWhenPutMessage
     useStaticSubscription validateSystemTopicWhenUpdateTopic waitTimeMillsInAckQueue

@@ -97,6 +97,17 @@ class BrokerOptions:
     msg_trace_topic_name: str = option(TRACE_TOPIC, "the topic that traceTopicEnable creates")
     region_id: str = option("DefaultRegion", "region: the property MSG_REGION of stored messages and answers to sends")
     trace_on: bool = option(True, "whether clients that trace may trace messages of this broker (TRACE_ON)")
+    reject_transaction_message: bool = option(False, "refuse messages of transactions", mutable=True)
+    transaction_time_out: int = option(
+        6_000, "how long a transaction may be open before its producer is asked", unit="ms", minimum=1, mutable=True
+    )
+    transaction_check_interval: int = option(
+        30_000, "how often open transactions are looked at", unit="ms", minimum=100
+    )
+    transaction_check_max: int = option(
+        15, "how often a producer is asked before its message goes to TRANS_CHECK_MAX_TIME_TOPIC", minimum=1,
+        mutable=True,
+    )  # fmt: skip
     flush_consumer_offset_interval: int = option(
         5_000, "how often changed consumer offsets are written to disk", unit="ms", minimum=10, mutable=True
     )

@@ -59,6 +59,8 @@ class Flavour:
     handlers: Mapping[str, str]
     #: The methods that iterate over a consumer.
     iteration: str
+    #: The methods of a producer that run the program's part of a transaction.
+    transactions: str
     #: A paragraph that only these classes have, by class.
     notes: Mapping[str, str]
 
@@ -81,6 +83,7 @@ SOURCES = {
         "producer",
         attributes={"retried": ("int", "The number of retries of all sends so far.")},
     ),
+    "transactional.py": Source("sdk.producer.transactional", "TransactionProducer", "producer"),
 }
 BLOCKING = Flavour(
     package="sdk/blocking",
@@ -93,8 +96,11 @@ BLOCKING = Flavour(
         "MessageStream": ("Iterator[list[MessageExt]]", "batches_of"),
         "AsyncIterator[MessageExt]": ("Iterator[MessageExt]", "messages_of"),
     },
-    handlers={"Handler": "PlainHandler", "BatchHandler": "PlainBatchHandler"},
+    handlers={"Handler": "PlainHandler", "BatchHandler": "PlainBatchHandler", "Checker": "PlainChecker"},
     homes={
+        "PlainChecker": "sdk.blocking.handlers",
+        "PlainLocal": "sdk.blocking.handlers",
+        "contextmanager": "contextlib",
         "Iterator": "collections.abc",
         "PlainBatchHandler": "sdk.blocking.handlers",
         "PlainHandler": "sdk.blocking.handlers",
@@ -115,11 +121,38 @@ BLOCKING = Flavour(
     def __next__(self) -> StreamMessage:
         return self._stream.next()
 """,
+    transactions="""\
+    # --- transactions
+
+    @contextmanager
+    def transaction(self, message: Message) -> Iterator[Transaction]:
+        \"\"\"``with producer.transaction(message) as tx: ...``: store the message, and run the block.
+
+        The message is committed at the end of the block, and rolled back when it raises an exception; ``tx.rollback()``
+        and ``tx.commit()`` decide otherwise. Ctrl-C leaves the transaction open: the checker is asked. Raises
+        SendFailed before the block when the message is not stored.
+        \"\"\"
+        transaction = self.begin(message)
+        try:
+            yield transaction
+        except BaseException as error:
+            self.end(transaction, transaction.end_of_block(error))
+            raise
+        self.end(transaction, transaction.end_of_block(None))
+
+    def send_in_transaction(self, message: Message, local: PlainLocal) -> Transaction:
+        \"\"\"Store the message, call ``local`` with it, and end the transaction as that says.\"\"\"
+        with self.transaction(message) as transaction:
+            transaction.state = check_state("the result of local", local(message))
+        return transaction
+""",
     notes={
         "Client": "It has one thread, which runs the event loop of all of them.",
         "Producer": "Each `send` waits for its answer, so one thread sends one message per round trip: use "
         "`send_many`, or several threads, whose sends are batched. `send_many` consumes its argument in the client's "
         "thread.",
+        "TransactionProducer": "The checker is a plain function, which may block: it runs in a thread, for one "
+        "message at a time. Transactions in several threads are sent together.",
         "PushConsumer": "Handlers are plain functions, which may block: they run in ``concurrency`` threads. A handler "
         "that takes longer than the timeout goes on, but its message is delivered again.",
     },
@@ -135,8 +168,10 @@ AIO = Flavour(
         "MessageStream": ("BatchStream", "batches_of"),
         "AsyncIterator[MessageExt]": ("AsyncIterator[MessageExt]", "messages_of"),
     },
-    handlers={"Handler": "Handler", "BatchHandler": "BatchHandler"},
+    handlers={"Handler": "Handler", "BatchHandler": "BatchHandler", "Checker": "Checker"},
     homes={
+        "AsyncIterator": "collections.abc",
+        "asynccontextmanager": "contextlib",
         "BatchStream": "sdk.aio.stream",
         "ConsumerStream": "sdk.aio.messages",
         "Self": "typing",
@@ -155,8 +190,37 @@ AIO = Flavour(
     async def __anext__(self) -> StreamMessage:
         return await self._stream.next()
 """,
+    transactions="""\
+    # --- transactions
+
+    @asynccontextmanager
+    async def transaction(self, message: Message) -> AsyncIterator[Transaction]:
+        \"\"\"``async with producer.transaction(message) as tx: ...``: store the message, and run the block.
+
+        The message is committed at the end of the block, and rolled back when it raises an exception; ``tx.rollback()``
+        and ``tx.commit()`` decide otherwise. A cancelled block leaves the transaction open: the checker is asked.
+        Raises SendFailed before the block when the message is not stored.
+        \"\"\"
+        transaction = await self.begin(message)
+        try:
+            yield transaction
+        except BaseException as error:
+            await self.end(transaction, transaction.end_of_block(error))
+            raise
+        await self.end(transaction, transaction.end_of_block(None))
+
+    async def send_in_transaction(self, message: Message, local: Local) -> Transaction:
+        \"\"\"Store the message, call ``local`` with it, and end the transaction as that says.\"\"\"
+        async with self.transaction(message) as transaction:
+            found = local(message)
+            state = found if isinstance(found, TransactionState) else await found
+            transaction.state = check_state("the result of local", state)
+        return transaction
+""",
     notes={
         "Client": "It has one thread, which runs the trio loop of all of them.",
+        "TransactionProducer": "The checker is a coroutine function, or a plain one that does not block; it runs in "
+        "the loop that opens the producer, for one message at a time.",
         "PushConsumer": "Handlers are coroutine functions, or plain ones that do not block; they run in the loop that "
         "opens the consumer. A ``strategy`` that is a function is called in the client's thread.",
         "Producer": "`selector` is called, and the argument of `send_many` consumed, in the client's thread.",
@@ -175,6 +239,8 @@ def facade(flavour: Flavour, source: Source, texts: Sequence[str]) -> str:
     body += [_attribute(flavour, source, *attribute) for attribute in source.attributes.items()]
     if any(method.name == "__anext__" for method in _functions(cls)):
         body.append(flavour.iteration)
+    if any(method.name == "transaction" for method in _functions(cls)):
+        body.append(flavour.transactions)
     names = [source.name, *(name for _, name in source.bases)]
     for name, module, text in zip(names, modules.values(), texts, strict=True):
         body += _methods(flavour, source, _class(module, name), text)

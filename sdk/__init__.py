@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from sdk.consumer.stream_message import StreamMessage
     from sdk.producer.producer import Producer
     from sdk.producer.result import BulkResult, SendResult, SendStatus
+    from sdk.producer.transaction import Transaction, TransactionState
+    from sdk.producer.transactional import TransactionProducer
     from sdk.shared import Client
 
 __all__ = [
@@ -69,6 +71,9 @@ __all__ = [
     "StreamMessage",
     "SubscriptionGroupConfig",
     "TopicConfig",
+    "Transaction",
+    "TransactionProducer",
+    "TransactionState",
     "UserError",
 ]
 
@@ -89,6 +94,8 @@ _HOMES = {
     "sdk.consumer.stream_message": ("StreamMessage",),
     "sdk.producer.producer": ("Producer",),
     "sdk.producer.result": ("BulkResult", "SendResult", "SendStatus"),
+    "sdk.producer.transaction": ("Transaction", "TransactionState"),
+    "sdk.producer.transactional": ("TransactionProducer",),
     "sdk.shared": ("Client",),
 }
 

@@ -35,7 +35,7 @@ from sdk.broker_requests import BrokerRequests
 from sdk.endpoint import DEFAULT_TIMEOUT_MS, Endpoint
 from sdk.fanout import ask_all
 from sdk.identity import make_client_id
-from sdk.membership import Membership
+from sdk.membership import Checking, Membership
 from sdk.nameserver_source import NameServerSource, find_nameservers
 from sdk.nameservers import NameServers
 from sdk.routes import RouteCache, TopicRoute, make_route
@@ -303,9 +303,9 @@ class ClientInstance:
         if self.membership.new_among(self._members_addrs()):
             self._heartbeat_due.set()
 
-    async def leave_producer(self, group: str) -> None:
+    async def leave_producer(self, group: str, checking: Checking | None) -> None:
         """A producer of ``group`` has stopped. If it was the last one of this client, unregister the group."""
-        if self.membership.leave_producer(group):
+        if self.membership.leave_producer(group, checking):
             with self._leaving():
                 await self.membership.unregister(self.routes.addrs(), self.at, producer_group=group)
 

@@ -27,11 +27,9 @@ _GROUP = re.compile(rb'"consumerGroup"\s*:\s*"([^"]*)"')
 
 _POP = "a consumer that takes messages by pop gets none"
 _REPLY = "answers of request and reply do not arrive"
-_TRANSACTION = "the broker takes no transactional messages, so there is none to end"
 _MEANINGS = (
     (RequestCode.SEND_REPLY_MESSAGE, _REPLY),
     (RequestCode.SEND_REPLY_MESSAGE_V2, _REPLY),
-    (RequestCode.END_TRANSACTION, _TRANSACTION),
     (RequestCode.CHECK_CLIENT_CONFIG, "a consumer with a SQL92 filter does not start; use tags"),
 )
 # RocketMQ's names of codes that no Skylark daemon handles or sends.

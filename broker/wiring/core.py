@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from broker.assembly import TurnEnd
 from broker.delivery.cold import ColdReads
 from broker.delivery.delay.waiting import to_level
+from broker.delivery.transaction.part import half_messages
 from broker.identity import Identity
 from broker.meta.clients import Clients
 from broker.meta.metadata import Metadata
@@ -95,7 +96,7 @@ def make_core(
     writer = Writer(
         store, durability, stats, properties,
         store_host_is_v6=len(store_host) > 8, max_message_bytes=options.max_message_size,
-        interceptors=(to_level(options.delay_levels),),
+        interceptors=(half_messages(options), to_level(options.delay_levels)),
     )  # fmt: skip
     persister = Persister(metadata, options)
     core = Core(

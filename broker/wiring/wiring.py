@@ -16,6 +16,9 @@ from broker.delivery.locks.part import QueueLocks
 from broker.delivery.resets import OffsetResets
 from broker.delivery.retry.resent import Resent
 from broker.delivery.retry.send_back import SendBack
+from broker.delivery.transaction.checks import Checks
+from broker.delivery.transaction.ledger import Ledger
+from broker.delivery.transaction.part import Transactions
 from broker.handlers.admin_clean import CleanHandlers
 from broker.handlers.admin_config import ConfigHandlers
 from broker.handlers.admin_groups import GroupHandlers
@@ -72,7 +75,8 @@ def wire(
     options, store = core.options, core.store
     replicated = wire_replication(core, ha_listeners, listen_ha)
     cleaner = Cleaner(store, Removal(core.fs, options.store_path_root_dir, store), core.flusher, options, core.clock)
-    answering = (core.cold, *_answering(core, replicated, cleaner), *replicated.others)
+    transactions = _transactions(core)
+    answering = (core.cold, *_answering(core, replicated, cleaner, transactions), *replicated.others)
     delayed = DelayedDelivery(
         store, core.writer, options.delay_levels, core.metadata.delay_offsets, core.clock,
         lambda: core.role.now.is_master and replicated.members.is_lowest, core.flusher.flush, core.turn_end,
@@ -98,7 +102,7 @@ def wire(
     return Wiring(parts, core.identity.addr)
 
 
-def _answering(core: Core, replicated: Replicated, cleaner: Cleaner) -> list[Part]:
+def _answering(core: Core, replicated: Replicated, cleaner: Cleaner, transactions: Transactions) -> list[Part]:
     """The parts that answer clients and administrators."""
     options, store, stats, clients = core.options, core.store, core.stats, core.clients
     topics, groups, offsets = core.metadata.topics, core.metadata.groups, core.metadata.consumer_offsets
@@ -119,6 +123,7 @@ def _answering(core: Core, replicated: Replicated, cleaner: Cleaner) -> list[Par
             core.turn_end, Resent(groups, topics, locks.is_ordered),
         ),
         SendBack(store, core.writer, core.durability, topics, groups, options, stats, core.turn_end),
+        transactions,
         locks,
         PullHandlers(
             store, topics, groups, offsets, clients, held, resets, core.cold, stats, options, in_memory_bytes,
@@ -145,6 +150,15 @@ def _answering(core: Core, replicated: Replicated, cleaner: Cleaner) -> list[Par
     ]  # fmt: skip
     answered = {code for part in (*parts, *replicated.others) for code in _codes(part)}
     return [*parts, RefusedHandlers(clients, answered)]
+
+
+def _transactions(core: Core) -> Transactions:
+    ledger = Ledger(core.store, core.writer, core.metadata.consumer_offsets, core.clock, core.store_host)
+    return Transactions(
+        core.store, core.writer, core.durability, ledger,
+        Checks(ledger, core.writer, core.clients, core.options, core.clock), core.options, core.stepper, core.clock,
+        lambda: core.role.now.is_master, core.flusher.flush, core.turn_end,
+    )  # fmt: skip
 
 
 def wire_resets(core: Core, held: HeldPulls) -> OffsetResets:

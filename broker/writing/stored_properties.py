@@ -1,7 +1,7 @@
 """The properties with which a producer's messages are stored: its own, and those that the broker sets.
 
-Messages with a delay level are told from plain ones here; the writer's interceptors see them. Other delayed messages
-and transactional ones, which this broker does not have yet, are refused.
+Messages with a delay level and halves of transactions are told from plain ones here; the writer's interceptors see
+them. Other delayed messages, which this broker does not have yet, are refused.
 Neighbours: writer.py (uses this), store/log/sound.py (why many NULs in a row are sealed).
 """
 
@@ -18,7 +18,6 @@ _DELAYED = "delayed messages"
 _UNSUPPORTED = {
     b"TIMER_DELAY_SEC": _DELAYED,
     b"TIMER_DELAY_MS": _DELAYED,
-    b"TRAN_MSG": "transactional messages",
 }
 # Times (ms) before which a message must not be delivered; Aliyun's clients use the second.
 _DELIVER_AT = (b"TIMER_DELIVER_MS", b"__STARTDELIVERTIME")
@@ -62,7 +61,7 @@ class StoredProperties:
         has = properties.find
         if (has(b"DELAY") >= 0 or has(b"TRAN_MSG") >= 0 or has(b"DELIVER") >= 0) and not seen_to:
             _check_supported(properties, self._clock.now_ms())
-            if _has_level(properties):
+            if _has_level(properties) or (find_property(properties, b"TRAN_MSG") or b"").lower() == b"true":
                 return None
         if has(b"CLUSTER\x01") >= 0:
             properties = _without_brokers_own(properties)
@@ -85,7 +84,7 @@ class StoredProperties:
     def _of_row(self, properties: bytes) -> bytes:
         stored = self.of(properties)
         if stored is None:
-            raise illegal("a message in a batch has a delay level; send delayed messages one by one")
+            raise illegal("a message in a batch is delayed or in a transaction; send such messages one by one")
         return stored
 
 

@@ -36,7 +36,8 @@ class Incoming:
     reconsume_times: int
 
 
-#: Called with each message that asks for more than to be stored (a delay level): returns the message to store instead,
+#: Called with each message that asks for more than to be stored (a delay level, a transaction): returns the message to
+#: store instead,
 #: or raises RequestRefused. Plain messages do not wait for that.
 Interceptor = Callable[[Incoming], Incoming]
 
@@ -115,12 +116,12 @@ class Writer:
         """
         if self._is_guarded:
             self.admit(properties)
-        self.check(sys_flag, len(body))
         stamped = self._stamped(properties)
         if stamped is None:
             return self._put_special(
                 Incoming(topic, queue_id, body, properties, flag, sys_flag, born_timestamp, born_host, reconsume_times)
             )
+        self.check(sys_flag, len(body))
         if self._times.turn is None:
             self._times.begin()
         try:
@@ -148,6 +149,21 @@ class Writer:
 
         It was admitted then, so neither its size nor the number of slaves in sync matters now.
         """
+        return self._put(message, self._completed(message.properties), 0)
+
+    def put_committed(self, message: Incoming, half_offset: int) -> PutResult:
+        """Store a message whose half, at ``half_offset`` of the log, was committed. RequestRefused as in `put_again`.
+
+        The half has the broker's own properties already. A delay begins now.
+        """
+        properties = message.properties
+        if properties.find(b"DEL") >= 0 and self._stamped(properties) is None:
+            for interceptor in self._interceptors:
+                message = interceptor(message)
+            properties = message.properties
+        return self._put(message, properties, half_offset)
+
+    def _put(self, message: Incoming, properties: bytes, half_offset: int) -> PutResult:
         if self.refusal is not None:
             raise RequestRefused(*self.refusal)
         born_host = message.born_host
@@ -156,12 +172,13 @@ class Writer:
                 message.topic,
                 message.queue_id,
                 message.body,
-                self._completed(message.properties),
+                properties,
                 flag=message.flag,
                 sys_flag=message.sys_flag & _NOT_HOSTS | self._v6_flag | (BORN_HOST_V6 if len(born_host) > 8 else 0),
                 born_timestamp=message.born_timestamp,
                 born_host=born_host,
                 reconsume_times=message.reconsume_times,
+                prepared_transaction_offset=half_offset,
             )
         except DiskFull as error:
             raise no_space(error) from None
@@ -180,15 +197,16 @@ class Writer:
     def check(self, sys_flag: int, body_bytes: int) -> None:
         """RequestRefused for a message that is never taken."""
         if sys_flag & TRANSACTION_MASK:
-            raise unsupported("transactional messages")
+            raise illegal("sysFlag has the bits of a transaction, but the property TRAN_MSG is not true")
         if body_bytes > self._max_message_bytes:
             raise illegal(f"the body has {body_bytes} bytes, at most {self._max_message_bytes} are allowed")
 
     def _put_special(self, message: Incoming) -> PutResult:
         if not self._interceptors:
-            raise unsupported("delayed messages")
+            raise unsupported("delayed and transactional messages")
         for interceptor in self._interceptors:
             message = interceptor(message)
+        self.check(message.sys_flag, len(message.body))
         if self._times.turn is None:
             self._times.begin()
         return self.put_again(message)
@@ -203,8 +221,8 @@ class Writer:
         """Store the `stamped` rows in one queue, all or none. ``properties`` are those of the batch as a whole."""
         if self._is_guarded:
             self.admit(properties)
-        if properties.find(b"DELAY") >= 0 and self._stamped(properties) is None:
-            raise illegal("a batch cannot have a delay level; send delayed messages one by one")
+        if (properties.find(b"DELAY") >= 0 or properties.find(b"TRAN_MSG") >= 0) and self._stamped(properties) is None:
+            raise illegal("a batch cannot be delayed or in a transaction; send such messages one by one")
         if self._times.turn is None:
             self._times.begin()
         born_host = fields.born_host

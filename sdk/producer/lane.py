@@ -8,7 +8,7 @@ error is raised in the sender of the message that caused it; the lane's task goe
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 
 import trio
@@ -71,6 +71,8 @@ class Lane:
         # For a burst of sends (see `_take_in`): how many are left, and how many each queue gets.
         self._burst_left = 0
         self._burst_share = 0
+        # Without batching: the brokers and queues for all sends of a turn that have not failed.
+        self._open_at: Mapping[str, Sequence[MessageQueue]] = {}
         self._wake = Signal()
         self._awake = False
         self._incoming: list[PendingSend] = []
@@ -108,6 +110,7 @@ class Lane:
                 self._take_in()
                 used: dict[str, None] = {}
                 self._drop_late()
+                self._open_at = {}
                 while self.pending:
                     try:
                         target = self._target()
@@ -165,6 +168,8 @@ class Lane:
         """The address and queue for the first queued send; None when every broker is busy or rests."""
         owner = self._owner
         faults, in_flight, slots = owner.brokers.faults, self._in_flight, self._slots
+        if self._open_at and self.pending[0].failed is None:
+            return self._turns.next(self._open_at, lambda addr: True)
         route = owner.route_of(self._topic)
         now = trio.current_time()
         if self._queue is not None:
@@ -186,6 +191,8 @@ class Lane:
         # Better wait for a broker that has not failed this send than use a free slot of one that has.
         best = [addr for addr in usable if addr not in avoid] or usable
         open_at = {addr: route.writable_at[addr] for addr in best if in_flight.get(addr, 0) < slots}
+        if not self._batching and not avoid:
+            self._open_at = open_at
         return self._turns.next(open_at, lambda addr: True) if open_at else None
 
     def _not_resting(self, addrs: Iterable[str], now: float) -> list[str]:
@@ -274,7 +281,7 @@ class Lane:
             raise WrongBroker(addr, queue.broker_name, found)
         started = trio.current_time()
         rows = rows_of(sends, owner.new_keys)
-        command = send_request(owner.wire_group, queue, rows, owner.now_ms())
+        command = send_request(owner.wire_group, queue, rows, owner.now_ms(), owner.sys_flag)
 
         def answered(result: Command | RemotingError) -> None:
             self._release(addr)

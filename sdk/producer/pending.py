@@ -107,6 +107,7 @@ class LaneOwner(Protocol):
     """The producer as its lanes see it."""
 
     wire_group: str
+    sys_flag: int
     retries: int
     accept_weaker: bool
     retried: int

@@ -25,6 +25,7 @@ from sdk.nameserver_source import NameServerSource
 from sdk.namespaces import check_namespace
 from sdk.producer.brokers import Brokers
 from sdk.producer.bulk import check, check_body, cut
+from sdk.producer.checking import Checking
 from sdk.producer.lane import SLOTS_PER_BROKER, Lane
 from sdk.producer.pending import PendingSend
 from sdk.producer.pick import Turns, queue_of_key
@@ -59,6 +60,9 @@ class Producer:
     raising SendFailed. ``trace`` records each message in RocketMQ's trace topic, ``trace_topic`` in another one.
     """
 
+    #: Of its messages.
+    sys_flag = 0
+
     def __init__(
         self,
         nameserver: NameServerSource | Client | None = None,
@@ -85,7 +89,7 @@ class Producer:
         if trace_topic is not None:
             check_topic_name("trace_topic", trace_topic)
         self._client = ClientHandle(nameserver, namespace=namespace)
-        self._names = self._client.names
+        self.names = self._names = self._client.names
         self._routes = self._client.instance.routes
         self._timeout_s = send_timeout_ms / 1000
         self._batching = batching
@@ -100,6 +104,8 @@ class Producer:
         self.wire_group = self._names.group(group)
         self.retries = retries
         self.accept_weaker = accept_weaker
+        # Who answers brokers that ask about transactions.
+        self.checking: Checking | None = None
         self.brokers = Brokers(self._client, self._wake_lanes)
         # The number of retries of all sends so far.
         self.retried = 0
@@ -112,7 +118,7 @@ class Producer:
         # Made here and not in the constructor: processes that were forked in between must not share unique keys.
         self._random.seed()
         self._unique_keys = UniqueKeys(local_ip(), os.getpid(), self._random.getrandbits(32))
-        self._client.join_producer(self.group)
+        self._client.join_producer(self.group, self.checking)
         if self.traces is not None:
             await self.traces.open(self._client)
         return self
