@@ -102,6 +102,11 @@ class Finder:
                 return True
         return False
 
+    def listen(self, ask: Ask) -> None:
+        """Have the store tell of messages that come into these queues; it tells of new queues anyway."""
+        for queue, _ in self._queues(ask):
+            queue.is_awaited = True
+
     def peek(self, ask: Ask) -> Haul:
         """The messages that a pop would return; nothing is changed."""
         haul = Haul()

@@ -227,6 +227,7 @@ class PopHandlers(Part):
                 channel.reply(request, response)
             return response is not None
 
+        self._finder.listen(ask)
         now = trio.current_time()
         wanted = ask.queue_id, ask.wanted, ask.is_ordered
         return self._held.hold(
