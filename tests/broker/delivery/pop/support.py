@@ -108,7 +108,9 @@ class Popper:
             ))  # fmt: skip
             assert handle.offset is not None
             entry.bits |= bits_of([handle.offset], handle.start_offset)
-        await call(self.at, pops.BATCH_ACK_MESSAGE, None, BatchAckMessageRequestBody(list(entries.values()), "broker-a"))
+        await call(
+            self.at, pops.BATCH_ACK_MESSAGE, None, BatchAckMessageRequestBody(list(entries.values()), "broker-a")
+        )
 
     async def hide(self, popped: Popped, invisible_ms: int) -> Popped:
         """Change the time; returns the message with its new handle."""
