@@ -42,7 +42,7 @@ _KEYS = """
     enableNetWorkFlowControl enableNotifyAfterPopOrderLockRelease
     enableNotifyBeforePopCalculateLag enablePopBatchAck enablePopBufferMerge enablePopLog
     enablePopMessageThreshold enablePropertyFilter enableReconnectForGoAway enableRegisterProducer
-    enableRemoteEscape enableRetryTopicV2 enableRocksDBLog enableScheduleAsyncDeliver
+    enableRemoteEscape enableRocksDBLog enableScheduleAsyncDeliver
     enableScheduleMessageStats enableShutdownGracefully enableSingleTopicRegister enableSkipLongAwaitingAck
     enableSplitRegistration endTransactionPoolQueueCapacity endTransactionThreadPoolNums estimateAccumulation
     expectConsumerNumUseFilter fastFailIfNoBufferInStorePool fetchControllerAddrByDnsLookup
@@ -61,7 +61,7 @@ _KEYS = """
     logicQueueSwapMapReserveFileNum mappedFileSizeConsumeQueueExt mappedFileSizeTimerLog mappedFileSwapEnable
     mapperFileSizeBatchConsumeQueue maxAsyncPutMessageRequests maxBatchDeleteFilesNum maxChecksumRange
     maxConsumeQueueScan maxDelayTime maxErrorRateOfBloomFilter maxFilterMessageSize
-    maxLmqConsumeQueueNum maxMsgsNumBatch maxOffsetMapSize maxPopPollingSize maxReconnectIntervalTimeSeconds
+    maxLmqConsumeQueueNum maxMsgsNumBatch maxOffsetMapSize maxReconnectIntervalTimeSeconds
     maxRecoveryCommitlogFiles maxSlaveResendLength maxStatsIdleTimeInMinutes maxTopicLength
     memTableFlushIntervalMs messageIndexSafe messageStorePlugIn
     metricGrpcExporterIntervalInMills metricGrpcExporterTimeOutInMills metricLoggingExporterIntervalInMills
@@ -70,7 +70,7 @@ _KEYS = """
     osPageCacheBusyTimeOutMills popCkMaxBufferSize
     popCkOffsetMaxQueueSize popCkStayBufferTime popCkStayBufferTimeOut popConsumerFSServiceInit
     popConsumerKVServiceEnable popConsumerKVServiceInit popConsumerKVServiceLog popFromRetryProbability
-    popInflightMessageThreshold popLongPollingForceNotifyInterval popPollingMapSize popPollingSize
+    popInflightMessageThreshold popLongPollingForceNotifyInterval popPollingMapSize
     popResponseReturnActualRetryTopic popReviveMaxAttemptTimes popReviveMaxReturnSizePerRead preferredLeaderId
     printChannelGroups printChannelGroupsMinNum processReplyMessageThreadPoolNums pullBatchMaxMessageCount
     pullMessageThreadPoolNums pullThreadPoolQueueCapacity putConsumeQueueDataByFileChannel

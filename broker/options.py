@@ -232,12 +232,9 @@ class BrokerOptions:
         minimum=1, maximum=100, mutable=True,
     )  # fmt: skip
     clean_resource_interval: int = option(
-        10_000,
-        "how often the broker checks the disk and looks for files to delete",
-        unit="ms",
-        minimum=10,
-        mutable=True,
-    )
+        10_000, "how often the broker checks the disk and looks for files to delete",
+        unit="ms", minimum=10, mutable=True,
+    )  # fmt: skip
     delete_file_batch_max: int = option(10, "most commit log files deleted at one time", minimum=1, mutable=True)
     delete_commit_log_files_interval: int = option(
         100, "pause after each deleted file, to limit the load of the disk", unit="ms", minimum=0, mutable=True
@@ -254,17 +251,13 @@ class BrokerOptions:
         1_000, "enableSlaveActingMaster: how often the broker sends NameServers a heartbeat", unit="ms", minimum=1
     )
     broker_not_active_timeout_millis: int = option(
-        10_000,
-        "enableSlaveActingMaster: NameServers forget a broker that is silent for this long",
-        unit="ms",
-        minimum=1,
-    )
+        10_000, "enableSlaveActingMaster: NameServers forget a broker that is silent for this long",
+        unit="ms", minimum=1,
+    )  # fmt: skip
     sync_broker_member_group_period: int = option(
-        1_000,
-        "enableSlaveActingMaster: how often a slave asks which brokers of its set are alive",
-        unit="ms",
-        minimum=1,
-    )
+        1_000, "enableSlaveActingMaster: how often a slave asks which brokers of its set are alive",
+        unit="ms", minimum=1,
+    )  # fmt: skip
     skip_pre_online: bool = option(
         False, "enableSlaveActingMaster: a master registers without fetching consumer offsets from its slaves"
     )
@@ -299,6 +292,11 @@ class BrokerOptions:
         64 * KIB, "most bytes of one pull that waited for the disk", unit="bytes", minimum=1, mutable=True
     )
     default_query_max_num: int = option(32, "most messages that a query by unique key returns", minimum=1, mutable=True)
+
+    # --- pops
+    pop_polling_size: int = option(1_024, "most pops held for one group and topic", minimum=1)
+    max_pop_polling_size: int = option(100_000, "most pops held in all", minimum=1)
+    enable_retry_topic_v2: bool = option(False, "retry topics of pops are %RETRY%group+topic; else group_topic")
 
     # --- delayed messages
     message_delay_level: str = option(

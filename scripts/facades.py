@@ -76,6 +76,7 @@ SOURCES = {
     "consumer.py": Source(
         "sdk.consumer.pull", "PullConsumer", "consumer", halves={"poll": ("wait_for_poll", "finish_poll")}
     ),
+    "simple.py": Source("sdk.consumer.simple", "SimpleConsumer", "consumer"),
     "push.py": Source("sdk.consumer.push", "PushConsumer", "consumer"),
     "producer.py": Source(
         "sdk.producer.producer",

@@ -34,9 +34,11 @@ if TYPE_CHECKING:
     from remoting.protocol.bodies.topic import TopicConfig
     from sdk.admin.client import Admin
     from sdk.consumer.outcome import ConsumeFrom, ConsumeResult, Later
+    from sdk.consumer.popped import ReceivedMessage
     from sdk.consumer.pull import PullConsumer
     from sdk.consumer.push import PushConsumer
     from sdk.consumer.result import PullBytes, PullResult, PullStatus
+    from sdk.consumer.simple import SimpleConsumer
     from sdk.consumer.stream_message import StreamMessage
     from sdk.producer.producer import Producer
     from sdk.producer.result import BulkResult, SendResult, SendStatus
@@ -62,11 +64,13 @@ __all__ = [
     "PullResult",
     "PullStatus",
     "PushConsumer",
+    "ReceivedMessage",
     "RemotingError",
     "RouteNotFound",
     "SendFailed",
     "SendResult",
     "SendStatus",
+    "SimpleConsumer",
     "SkylarkError",
     "StreamMessage",
     "SubscriptionGroupConfig",
@@ -88,9 +92,11 @@ _HOMES = {
     "remoting.protocol.bodies.topic": ("TopicConfig",),
     "sdk.admin.client": ("Admin",),
     "sdk.consumer.outcome": ("ConsumeFrom", "ConsumeResult", "Later"),
+    "sdk.consumer.popped": ("ReceivedMessage",),
     "sdk.consumer.pull": ("PullConsumer",),
     "sdk.consumer.push": ("PushConsumer",),
     "sdk.consumer.result": ("PullBytes", "PullResult", "PullStatus"),
+    "sdk.consumer.simple": ("SimpleConsumer",),
     "sdk.consumer.stream_message": ("StreamMessage",),
     "sdk.producer.producer": ("Producer",),
     "sdk.producer.result": ("BulkResult", "SendResult", "SendStatus"),

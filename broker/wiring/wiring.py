@@ -46,6 +46,7 @@ from broker.store.removal import Removal
 from broker.tasks.clean import Cleaner
 from broker.tasks.pages import PagesAhead
 from broker.wiring.core import Core
+from broker.wiring.pop import wire_pop
 from broker.wiring.replication import Replicated, wire_replication
 from remoting.net.connection_limit import connection_budget
 from remoting.net.server import Server, ServerLimits
@@ -117,7 +118,11 @@ def _answering(core: Core, replicated: Replicated, cleaner: Cleaner, transaction
     )  # fmt: skip
     locks = QueueLocks(core.clock)
     topic_handlers = TopicHandlers(topics, offsets, stats, core.persister.wait, core.flusher.delete_topic)
+    offset_handlers = OffsetHandlers(
+        store, topics, groups, offsets, core.metadata.delay_offsets, resets, in_memory_bytes
+    )
     parts: list[Part] = [
+        *wire_pop(core, held, offset_handlers.all_in_memory),
         SendHandlers(
             core.writer, core.durability, topics, stats.put_times, options, core.store_host, core.stepper,
             core.turn_end, Resent(groups, topics, locks.is_ordered),
@@ -135,7 +140,7 @@ def _answering(core: Core, replicated: Replicated, cleaner: Cleaner, transaction
         GroupHandlers(groups, offsets, stats, core.persister.wait),
         CleanHandlers(store, topics, cleaner, topic_handlers.delete_queues),
         ConfigHandlers(options, topics, core.fs, core.clock, runtime),
-        OffsetHandlers(store, topics, groups, offsets, core.metadata.delay_offsets, resets, in_memory_bytes),
+        offset_handlers,
         ResetOffsetHandlers(store, topics, groups, offsets, clients, resets, options),
         StatsHandlers(options.broker_name, core.identity.addr, store, topics, offsets, clients, stats),
         ConsumeStatsHandlers(
