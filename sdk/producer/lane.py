@@ -29,7 +29,7 @@ from mqcommon.signal import Signal
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
 from sdk.producer.alarm import Alarm
-from sdk.producer.pending import LaneOwner, PendingSend, finish_all, keep_rows, not_stored, rows_of
+from sdk.producer.pending import LaneOwner, PendingSend, finish_all, keep_rows, not_stored, rows_of, take_batch
 from sdk.producer.pick import Turns
 from sdk.producer.result import STATUS_OF, SendStatus, StoredBatch
 from sdk.producer.wire import Row, send_request, stored
@@ -40,7 +40,6 @@ from sdk.routes import TopicRoute
 MAX_BATCH_COUNT = 2_000
 # Waiting sends are divided among free slots in batches of this many at least.
 MIN_SHARE = 64
-MAX_BATCH_BYTES = 512 * 1024
 # Two requests keep a broker busy: it works on one while the other is on the network.
 SLOTS_PER_BROKER = 2
 # How often sends past their deadline are looked for, and so how late one may fail.
@@ -216,23 +215,9 @@ class Lane:
 
     def _take(self, free_slots: int) -> list[PendingSend]:
         """The sends of the next request: a share of those that wait, so that client and broker work in parallel."""
-        pending = self.pending
-        share = self._burst_share if self._burst_left > 0 else -(-len(pending) // free_slots)
-        most = min(max(share, MIN_SHARE), MAX_BATCH_COUNT)
-        first = pending.popleft()
-        sends = [first]
-        if first.alone or not self._batching:
-            return sends
-        free_bytes = MAX_BATCH_BYTES
-        while pending and len(sends) < most:
-            send = pending[0]
-            if send.alone:
-                break
-            free_bytes -= len(send.message.body)  # type: ignore[union-attr]  # only bulk sends have none, and are alone
-            if free_bytes < 0:
-                break
-            sends.append(pending.popleft())
-        return sends
+        share = self._burst_share if self._burst_left > 0 else -(-len(self.pending) // free_slots)
+        most = min(max(share, MIN_SHARE), MAX_BATCH_COUNT) if self._batching else 1
+        return take_batch(self.pending, most)
 
     def _start(self, addr: str, queue: MessageQueue) -> None:
         in_flight = self._in_flight.get(addr, 0)

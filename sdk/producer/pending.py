@@ -1,5 +1,6 @@
 """A send that waits for its result, and the interface of a lane's producer."""
 
+from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -17,6 +18,8 @@ from sdk.producer.wire import Row
 from sdk.retry import FailedTries
 from sdk.routes import TopicRoute
 from sdk.traces.traces import Traces
+
+MAX_BATCH_BYTES = 512 * 1024
 
 
 class PendingSend:
@@ -61,6 +64,24 @@ class PendingSend:
         """The sender was cancelled. A request that was sent already may still store the message."""
         self.task = None
         return trio.lowlevel.Abort.SUCCEEDED
+
+
+def take_batch(pending: deque[PendingSend], most: int) -> list[PendingSend]:
+    """Take the first send, and up to ``most`` that can be in one request with it."""
+    first = pending.popleft()
+    sends = [first]
+    if first.alone:
+        return sends
+    free_bytes = MAX_BATCH_BYTES
+    while pending and len(sends) < most:
+        send = pending[0]
+        if send.alone:
+            break
+        free_bytes -= len(send.message.body)  # type: ignore[union-attr]  # only bulk sends have none, and are alone
+        if free_bytes < 0:
+            break
+        sends.append(pending.popleft())
+    return sends
 
 
 def finish_all(sends: list[PendingSend], batch: StoredBatch) -> None:
