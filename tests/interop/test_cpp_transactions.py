@@ -14,7 +14,15 @@ from tests.support.waiting import until
 
 TOPIC = "from-cpp"
 GROUP = "cpp-producers"
-OPTIONS = (*SMALL, "--transaction-time-out", "100", "--transaction-check-interval", "100")
+OPTIONS = (
+    *SMALL,
+    "--transaction-time-out",
+    "100",
+    "--transaction-check-interval",
+    "100",
+    "--transaction-check-max",
+    "10000",
+)
 
 
 async def test_halves_are_seen_when_a_member_of_the_group_says_so(tmp_path: Path) -> None:

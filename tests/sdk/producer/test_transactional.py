@@ -22,7 +22,7 @@ from sdk.blocking import TransactionProducer as BlockingProducer
 from sdk.testing import Cluster
 from tests.support.waiting import until
 
-OPTIONS = {"transactionTimeOut": 100, "transactionCheckInterval": 100}
+OPTIONS = {"transactionTimeOut": 100, "transactionCheckInterval": 100, "transactionCheckMax": 10_000}
 TOPIC = "orders"
 
 
