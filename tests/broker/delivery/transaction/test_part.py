@@ -7,6 +7,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from broker.delivery.transaction import ledger
 from mqcommon.errors import RequestRefused
 from mqcommon.message.flags import TRANSACTION_COMMIT
 from mqcommon.message.ids import offset_msg_id
@@ -268,3 +269,33 @@ async def test_a_full_disk_stops_checks_and_op_messages_and_they_go_on(
     broker.kill()
     broker.take_up()
     assert broker.bodies() == [b"one"] and len(broker.open_halves()) == 1
+
+
+async def test_a_half_with_a_time_of_delivery_is_refused_at_once() -> None:
+    broker = ready()
+    with pytest.raises(RequestRefused, match="delayed messages"):
+        broker.send(b"one", b"TIMER_DELAY_MS\x013000\x02")
+
+
+async def test_a_property_that_is_not_true_makes_no_half() -> None:
+    broker = ready()
+    broker.writer.put("t", 0, b"plain", b"TRAN_MSG\x01false\x02", 0, 0, 1, HOST)
+    with pytest.raises(RequestRefused, match="TRAN_MSG is not true"):
+        broker.writer.put("t", 0, b"plain", b"TRAN_MSG\x01false\x02", 0, 4, 1, HOST)
+    assert broker.bodies() == [b"plain"]
+
+
+async def test_the_tail_of_a_long_log_is_searched_for_commits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A start reads the log from a half near its end on, and finds the commit whose op message was not written."""
+    monkeypatch.setattr(ledger, "TAIL_BYTES", 2_000)
+    broker = ready()
+    broker.send(b"old")
+    halves = [broker.send(b"%d" % number) for number in range(20)]
+    for half in halves[:-1]:
+        broker.end(half, commit=True)
+    broker.part.after_turn()
+    broker.end(halves[-1], commit=True)
+    broker.kill()
+    broker.take_up()
+    assert broker.open_halves() == [0]
+    assert broker.bodies() == [b"%d" % number for number in range(20)]
