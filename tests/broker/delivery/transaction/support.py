@@ -67,7 +67,7 @@ class Broker:
         )  # fmt: skip
         self.producer = Producer()
         self.is_master = True
-        self.turns = 0
+        self.turns = self.flushes = 0
         #: The process dies after so many more messages are stored.
         self.dies_after: int | None = None
         self.start()
@@ -110,6 +110,7 @@ class Broker:
         self.turns += 1
 
     async def flush(self) -> None:
+        self.flushes += 1
         self.store.flush()
 
     def take_up(self) -> None:

@@ -299,3 +299,26 @@ async def test_the_tail_of_a_long_log_is_searched_for_commits(monkeypatch: pytes
     broker.take_up()
     assert broker.open_halves() == [0]
     assert broker.bodies() == [b"%d" % number for number in range(20)]
+
+
+async def test_an_idle_broker_flushes_nothing(autojump_clock: MockClock) -> None:
+    broker = timed_broker()
+    async with broker.running():
+        broker.end(broker.send(b"one"), commit=True)
+        broker.part.after_turn()
+        await trio.sleep(30)
+        flushed = broker.flushes
+        assert 0 < flushed < 4
+        await trio.sleep(300)
+        assert broker.flushes == flushed
+
+
+async def test_halves_that_were_removed_with_the_old_log_are_over() -> None:
+    broker = Broker()
+    for number in range(60):
+        broker.send(b"%d" % number)
+    queue = broker.store.queues.find(TRANS_HALF_TOPIC, 0)
+    assert queue is not None
+    queue.start_at(50)
+    broker.take_up()
+    assert broker.open_halves() == list(range(50, 60))
