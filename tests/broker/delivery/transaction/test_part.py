@@ -322,3 +322,14 @@ async def test_halves_that_were_removed_with_the_old_log_are_over() -> None:
     queue.start_at(50)
     broker.take_up()
     assert broker.open_halves() == list(range(50, 60))
+
+
+async def test_a_producer_that_does_not_read_is_asked_later_and_that_counts_as_no_check() -> None:
+    broker = ready(transaction_check_max=1)
+    broker.send(b"one")
+    broker.producer.buffered_bytes = 1 << 30
+    for _ in range(3):
+        broker.clock.advance(TIMEOUT_MS)
+        assert broker.check() == 0
+    broker.producer.buffered_bytes = 0
+    assert broker.check() == 1 and broker.open_halves() == [1]
