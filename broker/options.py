@@ -65,18 +65,14 @@ class BrokerOptions:
     frame_max_length: int = option(
         16_777_216,
         "longest frame sent and accepted; set all peers to the same (-Dcom.rocketmq.remoting.frameMaxLength)",
-        unit="bytes",
-        minimum=65_536,
-        maximum=1 << 30,
-    )
+        unit="bytes", minimum=65_536, maximum=1 << 30,
+    )  # fmt: skip
 
     # --- registration
     register_name_server_period: int = option(
-        30_000,
-        "how often the broker registers; lower values count as 10,000, higher ones as 60,000",
-        unit="ms",
-        minimum=1,
-    )
+        30_000, "how often the broker registers; lower values count as 10,000, higher ones as 60,000",
+        unit="ms", minimum=1,
+    )  # fmt: skip
     register_broker_timeout_mills: int = option(
         24_000, "how long a NameServer may take to answer a registration", unit="ms", minimum=1
     )
@@ -99,15 +95,10 @@ class BrokerOptions:
     trace_on: bool = option(True, "whether clients that trace may trace messages of this broker (TRACE_ON)")
     reject_transaction_message: bool = option(False, "refuse messages of transactions", mutable=True)
     transaction_time_out: int = option(
-        6_000, "how long a transaction may be open before its producer is asked", unit="ms", minimum=1, mutable=True
+        6_000, "a transaction that is open for this long is checked", unit="ms", minimum=1, mutable=True
     )
-    transaction_check_interval: int = option(
-        30_000, "how often open transactions are looked at", unit="ms", minimum=100
-    )
-    transaction_check_max: int = option(
-        15, "how often a producer is asked before its message goes to TRANS_CHECK_MAX_TIME_TOPIC", minimum=1,
-        mutable=True,
-    )  # fmt: skip
+    transaction_check_interval: int = option(30_000, "time between checks of transactions", unit="ms", minimum=100)
+    transaction_check_max: int = option(15, "checks before a transaction is given up", minimum=1, mutable=True)
     flush_consumer_offset_interval: int = option(
         5_000, "how often changed consumer offsets are written to disk", unit="ms", minimum=10, mutable=True
     )

@@ -323,9 +323,9 @@ class ClientInstance:
             yield
 
     def _lost(self, addr: str) -> None:
-        """A connection is lost. The broker takes this client's consumers for gone, until it gets a heartbeat."""
+        """A connection is lost. The broker takes this client's groups for left, until it gets a heartbeat."""
         self.membership.lost(addr)
-        if self.membership.has_consumers and addr in self.routes.addrs():
+        if self.membership.is_asked and addr in self.routes.addrs():
             self._heartbeat_due.set()
 
     def _members_addrs(self) -> list[str]:

@@ -118,9 +118,9 @@ class Membership:
         return bool(self._producers or self._consumers)
 
     @property
-    def has_consumers(self) -> bool:
-        """Whether this client has a consumer that heartbeats announce."""
-        return bool(self._consumers)
+    def is_asked(self) -> bool:
+        """Whether brokers ask this client: it has consumers, or producers that answer for transactions."""
+        return bool(self._consumers or self._checking)
 
     def new_among(self, addrs: list[str]) -> bool:
         """Whether one of ``addrs`` has not been sent the current state of the groups."""

@@ -10,7 +10,7 @@ from broker.meta.journalled import Change
 from broker.meta.json_files import TOPICS, JsonTables, holds_something
 from mqcommon.errors import UserError
 from mqcommon.files import FileSystem
-from mqcommon.names import SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC
+from mqcommon.names import SCHEDULE_TOPIC, TIMER_TOPIC
 
 # File, the member that is not imported, and what it holds.
 _NOT_READ = (
@@ -20,7 +20,7 @@ _NOT_READ = (
     ("lmqConsumerOffset.json", "offsetTable", "this version does not support offsets of light message queues"),
 )
 # Topics in which messages may wait for features that this version does not have.
-_WAITING = ((SCHEDULE_TOPIC, "delayed messages"), (TIMER_TOPIC, "timed messages"), (TRANS_HALF_TOPIC, "transactions"))
+_WAITING = ((SCHEDULE_TOPIC, "delayed messages"), (TIMER_TOPIC, "timed messages"))
 
 
 def records(tables: JsonTables) -> Iterator[Change]:

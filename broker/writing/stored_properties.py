@@ -59,9 +59,12 @@ class StoredProperties:
             return properties + self.suffix
         # find is several times faster than "in" for bytes.
         has = properties.find
-        if (has(b"DELAY") >= 0 or has(b"TRAN_MSG") >= 0 or has(b"DELIVER") >= 0) and not seen_to:
-            _check_supported(properties, self._clock.now_ms())
-            if _has_level(properties) or (find_property(properties, b"TRAN_MSG") or b"").lower() == b"true":
+        if not seen_to:
+            is_special = has(b"TRAN_MSG") >= 0 and (find_property(properties, b"TRAN_MSG") or b"").lower() == b"true"
+            if has(b"DELAY") >= 0 or has(b"DELIVER") >= 0:
+                _check_supported(properties, self._clock.now_ms())
+                is_special = is_special or _has_level(properties)
+            if is_special:
                 return None
         if has(b"CLUSTER\x01") >= 0:
             properties = _without_brokers_own(properties)

@@ -34,7 +34,6 @@ from sdk.producer.pick import Turns
 from sdk.producer.result import STATUS_OF, SendStatus, StoredBatch
 from sdk.producer.wire import Row, send_request, stored
 from sdk.retry import FailedTries, Outcome, outcome_of
-from sdk.routes import TopicRoute
 
 # Larger batches are not faster per message, and take longer.
 MAX_BATCH_COUNT = 2_000
@@ -70,7 +69,7 @@ class Lane:
         # For a burst of sends (see `_take_in`): how many are left, and how many each queue gets.
         self._burst_left = 0
         self._burst_share = 0
-        # Without batching: the brokers and queues for all sends of a turn that have not failed.
+        # Without batching: where sends of one turn may go that have not failed.
         self._open_at: Mapping[str, Sequence[MessageQueue]] = {}
         self._wake = Signal()
         self._awake = False
@@ -78,7 +77,7 @@ class Lane:
         # A lower bound for the deadlines of all queued sends.
         self._soonest = inf
         self._alarm = Alarm(nursery, self.wake)
-        # While no broker is known: how often in a row the route was refreshed, and the time of the next refresh.
+        # While no broker is known: how often in a row the route was refreshed, and when it will be.
         self._asked = 0
         self._asks_at = 0.0
         # The last failure in this lane, reported by sends that time out before their first try.
@@ -152,35 +151,28 @@ class Lane:
         waiting, self.pending, self._soonest = self.pending, deque(), inf
         for send in waiting:
             if send.deadline <= now:
-                send.fail(self._late(send))
+                send.fail(send.late(self._topic, self._last_error))
             elif send.task is not None:
                 self.pending.append(send)
                 self._soonest = min(self._soonest, max(send.deadline, now + EXPIRE_INTERVAL_S))
-
-    def _late(self, send: PendingSend) -> SendFailed:
-        cause = self._last_error if send.failed is None else send.failed.error
-        if cause is None:
-            return SendFailed(f"no broker took the message for {self._topic} in time: all are busy with others")
-        return not_stored(self._topic, cause)
 
     def _target(self) -> tuple[str, MessageQueue] | None:
         """The address and queue for the first queued send; None when every broker is busy or rests."""
         owner = self._owner
         faults, in_flight, slots = owner.brokers.faults, self._in_flight, self._slots
         if self._open_at and self.pending[0].failed is None:
-            return self._turns.next(self._open_at, lambda addr: True)
+            return self._turns.next(self._open_at)
         route = owner.route_of(self._topic)
         now = trio.current_time()
         if self._queue is not None:
-            addr = route.master(self._queue.broker_name) if route is not None else None
-            if addr is None:
-                self._wait_for_route(route, now)
+            if (addr := None if route is None else route.master(self._queue.broker_name)) is None:
+                self._wait_for_route(now)
                 return None
             self._asked = 0
             is_free = not self._paused and in_flight.get(addr, 0) < slots and self._not_resting([addr], now)
             return (addr, self._queue) if is_free else None
         if route is None or not route.writable_at:
-            self._wait_for_route(route, now)
+            self._wait_for_route(now)
             return None
         self._asked = 0
         rested = [addr for addr in route.writable_at if faults.usable(addr, now * 1000)]
@@ -190,9 +182,8 @@ class Lane:
         # Better wait for a broker that has not failed this send than use a free slot of one that has.
         best = [addr for addr in usable if addr not in avoid] or usable
         open_at = {addr: route.writable_at[addr] for addr in best if in_flight.get(addr, 0) < slots}
-        if not self._batching and not avoid:
-            self._open_at = open_at
-        return self._turns.next(open_at, lambda addr: True) if open_at else None
+        self._open_at = {} if self._batching or avoid else open_at
+        return self._turns.next(open_at) if open_at else None
 
     def _not_resting(self, addrs: Iterable[str], now: float) -> list[str]:
         """The brokers that do not rest. When all rest, the lane's alarm is set to the end of the first rest."""
@@ -203,7 +194,7 @@ class Lane:
             self._alarm.at((min(until_ms.values()) + 1) / 1000)
         return found
 
-    def _wait_for_route(self, route: TopicRoute | None, now: float) -> None:
+    def _wait_for_route(self, now: float) -> None:
         """No known broker can take the first send: refresh the route, with growing pauses."""
         if now >= self._asks_at:
             lack = "has no broker that accepts sends" if self._queue is None else f"lacks {self._queue.broker_name}"

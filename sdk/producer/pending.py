@@ -54,6 +54,13 @@ class PendingSend:
             self.error = error
             self.finish()
 
+    def late(self, topic: str, last_error: SkylarkError | None) -> SendFailed:
+        """The error when its time is over; ``last_error``: of another send, if this one was not tried."""
+        cause = last_error if self.failed is None else self.failed.error
+        if cause is None:
+            return SendFailed(f"no broker took the message for {topic} in time: all are busy with others")
+        return not_stored(topic, cause)
+
     def unwrap(self) -> "SendResult | StoredBatch | None":
         """Return the result or raise the error in the sender."""
         if self.error is not None:

@@ -116,7 +116,7 @@ class TransactionProducer:
         command = END_TRANSACTION.oneway(
             EndTransactionRequestHeader(
                 halves.wire_group, result.queue_offset, result.physical_offset, state.value,
-                (key := result.msg_id), False, key, topic,
+                result.msg_id, False, None, topic,
             )
         )  # fmt: skip
         route = halves.route_of(topic)

@@ -24,6 +24,7 @@ BROKER = {
 
 # What servers send to clients; a client without the feature need not answer.
 TO_CLIENTS = {
+    "CHECK_TRANSACTION_STATE",
     "CONSUME_MESSAGE_DIRECTLY",
     "GET_CONSUMER_RUNNING_INFO",
     "GET_CONSUMER_STATUS_FROM_CLIENT",

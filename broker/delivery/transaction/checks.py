@@ -81,23 +81,31 @@ class Checks:
             self._ledger.finish(half.queue_offset)
             return False
         if wanted is Due.CHECK:
-            self._check(half)
-        elif wanted is Due.GIVE_UP:
+            return self._check(half)
+        if wanted is Due.GIVE_UP:
             self._give_up(half)
-        return wanted is Due.CHECK
+        return False
 
-    def _check(self, half: Record) -> None:
+    def _check(self, half: Record) -> bool:
+        channels = self._channels(halves.group_of(half.properties))
+        ready = [channel for channel in channels if channel.buffered_bytes < MAX_WAITING_BYTES]
+        if channels and not ready:
+            return False  # it is not the producers' fault, so this does not count as a check
         message = halves.put_back(half)
         put = self._writer.put_again(message)
         self._ledger.replaced(half, put.queue_offset)
         copy = half._replace(
             queue_offset=put.queue_offset, physical_offset=put.physical_offset, properties=message.properties
         )
-        channel = self._channel(halves.group_of(half.properties))
-        if channel is None:
-            return  # nobody of the group is connected; the next check may find somebody
-        command = CHECK_TRANSACTION_STATE.oneway(halves.check_header(copy))
-        command.body = halves.as_users(copy)
+        if ready:
+            self._ask(ready[self._turn % len(ready)], copy)
+        # Else nobody of the group is connected; the next check may find somebody.
+        return True
+
+    def _ask(self, channel: Channel, half: Record) -> None:
+        self._turn += 1
+        command = CHECK_TRANSACTION_STATE.oneway(halves.check_header(half))
+        command.body = halves.as_users(half)
         try:
             channel.push(command)
         except FrameTooLarge as error:
@@ -113,12 +121,6 @@ class Checks:
             halves.checks_of(half.properties),
         )  # fmt: skip
 
-    def _channel(self, group: str) -> Channel | None:
-        """A connection of a producer of ``group``."""
-        members = self._clients.producers(group)
-        self._turn += 1
-        for number in range(len(members)):
-            channel = members[(self._turn + number) % len(members)].channel
-            if channel.closed_reason is None and channel.buffered_bytes < MAX_WAITING_BYTES:
-                return channel
-        return None
+    def _channels(self, group: str) -> list[Channel]:
+        """The connections of the producers of ``group``."""
+        return [member.channel for member in self._clients.producers(group) if member.channel.closed_reason is None]

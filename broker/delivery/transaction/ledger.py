@@ -151,6 +151,15 @@ class Ledger:
         op_end = self._store.max_offset(TRANS_OP_TOPIC, 0)
         return base, self._marks.needed_from(base, op_end)
 
+    @property
+    def _saved(self) -> tuple[int, int]:
+        half_offset = self._offsets.query(GROUP, TRANS_HALF_TOPIC, 0)
+        return max(half_offset, 0), max(self._offsets.query(GROUP, TRANS_OP_TOPIC, 0), 0)
+
+    def is_saved(self, progress: tuple[int, int]) -> bool:
+        """Whether there is nothing to save."""
+        return progress == self._saved
+
     def save(self, progress: tuple[int, int]) -> None:
         """Save the progress of the last call; ``progress`` is saved by the next one."""
         if self._saved_next is not None:
@@ -165,7 +174,7 @@ class Ledger:
         """Find out which halves are open. This broker is the master, and may take messages meanwhile."""
         self.forget()
         end = self.half_end
-        base = min(max(self._offsets.query(GROUP, TRANS_HALF_TOPIC, 0), 0), end)
+        base = min(max(self._saved[0], self._store.min_offset(TRANS_HALF_TOPIC, 0)), end)
         self._window = window = Window(base)
         last_op = yield from self._read_ops()
         first_physical = yield from self._read_open(end)
@@ -177,8 +186,7 @@ class Ledger:
 
     def _read_ops(self) -> Steps[int]:
         """Take in the op messages; returns where the last one is in the log."""
-        saved = max(self._offsets.query(GROUP, TRANS_OP_TOPIC, 0), 0)
-        offset, last = min(saved, self._store.max_offset(TRANS_OP_TOPIC, 0)), 0
+        offset, last = min(self._saved[1], self._store.max_offset(TRANS_OP_TOPIC, 0)), 0
         while True:
             at = offset
             got = yield from resident(lambda: self._store.get(TRANS_OP_TOPIC, 0, at, SLICE, SLICE_BYTES))  # noqa: B023

@@ -270,6 +270,8 @@ class Transactions(Part):
 
     async def _save(self) -> None:
         progress = self._ledger.progress()
+        if self._ledger.is_saved(progress):
+            return
         try:
             await self._flush()
         except OutOfDescriptors as error:
