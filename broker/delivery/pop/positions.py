@@ -80,7 +80,8 @@ class Positions:
     def commit(self, safe: dict[Queue, int]) -> None:
         """Commit these positions, except where somebody else has committed another offset meanwhile."""
         for queue, position in safe.items():
-            if self._offsets.query(*queue) == self._committed.get(queue):
+            stored = self._offsets.query(*queue)
+            if stored == self._committed.setdefault(queue, stored):
                 self._offsets.commit(*queue, position)
                 self._committed[queue] = position
             else:
