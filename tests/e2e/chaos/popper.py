@@ -59,7 +59,7 @@ async def consume(nameserver: str, topic: str, group: str, path: Path) -> None:
                     done_ns = time.monotonic_ns()
                     file.write(b"".join([Line("done", asked_ns, done_ns, body).text for body in bodies]))
                 except (RemotingError, BrokerError, RouteNotFound) as error:
-                    print(error, file=sys.stderr, flush=True)
+                    sys.stderr.write(f"{error}\n")
 
 
 if __name__ == "__main__":

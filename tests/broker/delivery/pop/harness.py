@@ -22,7 +22,7 @@ from broker.observe.stats import BrokerStats
 from broker.store.store import MessageStore, StoreOptions
 from mqcommon.errors import RequestRefused
 from remoting.protocol.bodies import Dialect, encode_body
-from remoting.protocol.bodies.pop import BatchAck, BatchAckMessageRequestBody, bits_of
+from remoting.protocol.bodies.pop import BatchAck, BatchAckMessageRequestBody
 from remoting.protocol.bodies.topic import TopicConfig
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import Command
@@ -131,7 +131,7 @@ class Pops:
     def ack(self, message: ReceivedMessage) -> bool:
         """Whether the broker took it; it may be too late for it to count."""
         lease, offset = message.lease, message.queue_offset
-        entry: BatchAck = lease.acks(bits_of([offset], lease.start_offset))
+        entry: BatchAck = lease.acks(1 << (offset - lease.start_offset))
         body = encode_body(BatchAckMessageRequestBody([entry], "broker-a"), Dialect.STANDARD)
         return self._ask(self.acks.ack_many, RequestCode.BATCH_ACK_MESSAGE, None, body) is not None
 

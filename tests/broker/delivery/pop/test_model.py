@@ -8,7 +8,7 @@ from random import Random
 
 import trio
 import trio.testing
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from broker.delivery.pop.reviving import POLL_S, SAVE_S
@@ -128,6 +128,12 @@ async def finish(model: History) -> None:
     assert len(pops.log.inflight) == 0
 
 
+# Those that found mistakes: what comes back, what is read at a start, and from where.
+@example([("send", 0), ("pop", 0)], 1)
+@example([("send", 0), ("pop", 0), ("ack", 0), ("stop", 0), ("wait", 2)], 1)
+@example([("send", 0), ("send", 0), ("pop", 1), ("ack", 0), ("kill", 0), ("pop", 1), ("wait", 5), ("kill", 0)], 1)
+@example([("send", 0), ("pop", 0), ("wait", 2), ("stop", 0), ("wait", 2), ("stop", 0)], 1)
+@example([("send", 0), ("pop", 0), ("role", 0), ("role", 0), ("pop", 0), ("hide", 5), ("kill", 0)], 1)
 @given(steps, st.integers(0, 1 << 30))
 def test_nothing_is_lost_and_nothing_acknowledged_comes_again(history: list[Step], seed: int) -> None:
     clock = trio.testing.MockClock(autojump_threshold=0)
