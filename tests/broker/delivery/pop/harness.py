@@ -68,7 +68,9 @@ class Pops:
         self.log = ReviveLog(
             self.store, self.writer, meta.offsets, self.clock, meta.options.broker_cluster_name, "broker-a", HOST
         )
-        positions = Positions(self.log, meta.offsets, self.store, self.clock, lambda topic, queue_id: True)
+        positions = Positions(
+            self.log, meta.offsets, self.store, self.clock, lambda topic, queue_id: True, lambda queue: None
+        )
         held = HeldPops(100, 100)
         copies, checks = (
             Copies(self.writer, meta.topics, meta.groups, meta.options),
