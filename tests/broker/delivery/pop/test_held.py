@@ -35,7 +35,7 @@ class Consumers:
         return self.held.hold(HeldPop(channel, ("T", group), TOPICS, deadline, (-1, wanted, False), retry), 0.0)
 
 
-def test_messages_go_to_those_who_came_first_and_no_more_are_tried_than_needed() -> None:
+async def test_messages_go_to_those_who_came_first_and_no_more_are_tried_than_needed() -> None:
     consumers = Consumers()
     for name in "abcd":
         assert consumers.hold(name)
@@ -48,7 +48,7 @@ def test_messages_go_to_those_who_came_first_and_no_more_are_tried_than_needed()
     assert consumers.held.waiting(PLACE, 0) == 0
 
 
-def test_other_filters_are_tried() -> None:
+async def test_other_filters_are_tried() -> None:
     consumers = Consumers()
     consumers.hold("a")
     consumers.hold("b", wanted=Filter(frozenset([1])))
@@ -56,7 +56,7 @@ def test_other_filters_are_tried() -> None:
     assert consumers.tried == ["a", "b"]
 
 
-def test_queues_are_watched_while_somebody_waits() -> None:
+async def test_queues_are_watched_while_somebody_waits() -> None:
     store, consumers = open_store(MemoryFiles()), Consumers()
     for topic in TOPICS:
         put(store, topic, 0, b"x")
@@ -71,7 +71,7 @@ def test_queues_are_watched_while_somebody_waits() -> None:
     store.close()
 
 
-def test_deadlines() -> None:
+async def test_deadlines() -> None:
     consumers = Consumers()
     consumers.hold("soon", deadline=0.25)
     consumers.hold("later", deadline=3.0)
@@ -86,13 +86,13 @@ def test_deadlines() -> None:
     assert len(consumers.held) == 0
 
 
-def test_bounds() -> None:
+async def test_bounds() -> None:
     consumers = Consumers(most=3, most_of_place=2)
     assert [consumers.hold(name) for name in "abc"] == [True, True, False]
     assert [consumers.hold(name, group="other") for name in "de"] == [True, False]
 
 
-def test_a_closed_connection_and_the_end() -> None:
+async def test_a_closed_connection_and_the_end() -> None:
     consumers, caller = Consumers(), Caller()
     consumers.hold("a", caller=caller)
     consumers.hold("b")
