@@ -2,14 +2,14 @@
 
     async with Client("127.0.0.1:9876") as client, Producer(client) as producer, PullConsumer(client) as consumer: ...
 
-endpoint.py     one request to one server; broker_api.py, namesrv_api.py: one function per request
+endpoint.py     one request to one server; broker_api.py, pop_api.py, namesrv_api.py: one function each
 nameservers.py  which NameServer to ask; nameserver_source.py, address_server.py: where their addresses come from
 routes.py       what routes mean (pure); namespaces.py: topics and groups of several tenants (pure)
 retry.py        which failures are worth a retry (pure); waiting.py: reads that are retried until their timeout
 suspects.py     brokers that did not answer, and probes of them
 client.py       ClientInstance: connections, route cache, heartbeats; shared.py: Client, a shared ClientInstance
 checked.py      checks of arguments; runtime.py: checks for trio and forks, and logging of unexpected errors
-producer/  consumer/  admin/  testing/   Producer, PullConsumer, Admin and mqadmin; a cluster inside of a test process
+producer/  consumer/  admin/  testing/   Producer, the consumers, Admin and mqadmin; a cluster inside of a test process
 traces/  what became of messages, for a trace topic
 blocking/  aio/  the same classes for threads and for asyncio; loop_thread.py: the threads in which their clients run
 Names are imported on first use, so that `mqadmin --help` does not load the event loop.

@@ -7,4 +7,5 @@ pulled.py       how far connected consumers have pulled
 delay/          messages with a delay level
 retry/          messages that consumers gave back, and dead letters
 locks/          queues with one reader
+pop/            messages that are hidden until they are acknowledged
 """

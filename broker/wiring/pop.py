@@ -11,20 +11,29 @@ from broker.delivery.pop.held import HeldPops
 from broker.delivery.pop.log import ReviveLog
 from broker.delivery.pop.pops import PopHandlers
 from broker.delivery.pop.positions import Positions
+from broker.delivery.pop.records import Queue
 from broker.delivery.pop.reviving import Reviving
+from broker.delivery.resets import OffsetResets
 from broker.part import Part
 from broker.replication.role import Role
 from broker.wiring.core import Core
 
 
-def wire_pop(core: Core, held_pulls: HeldPulls, all_in_memory: Callable[[str, int], bool]) -> list[Part]:
+def wire_pop(
+    core: Core, held_pulls: HeldPulls, resets: OffsetResets, all_in_memory: Callable[[str, int], bool]
+) -> list[Part]:
     """The parts, of which `Reviving` is the first: it has read the revive log before clients connect."""
     options, store, clock, metadata = core.options, core.store, core.clock, core.metadata
     topics, groups, offsets = metadata.topics, metadata.groups, metadata.consumer_offsets
     log = ReviveLog(
         store, core.writer, offsets, clock, options.broker_cluster_name, options.broker_name, core.store_host
     )
-    positions = Positions(log, offsets, store, clock, all_in_memory)
+
+    def taken_over(queue: Queue) -> None:
+        # Else it would wait for a pull of the group.
+        resets.pending.pop(queue, None)
+
+    positions = Positions(log, offsets, store, clock, all_in_memory, taken_over)
     held = HeldPops(options.max_pop_polling_size, options.pop_polling_size)
     held_pulls.watchers.append(held.arrived)
     copies, checks = Copies(core.writer, topics, groups, options), Checks(topics, groups, options)

@@ -133,12 +133,13 @@ class AckHandlers(Part):
 
     def _write(self, key: Key, offsets: Iterable[int]) -> int:
         """Acknowledge those that are in flight; returns the end of the record, 0 when there is none to write."""
-        hidden = self._log.inflight.hidden(key, list(offsets))
-        if not hidden:
+        lease, hidden = self._log.inflight.of(key), self._log.inflight.hidden(key, list(offsets))
+        if lease is None or not hidden:
             return 0
         put = self._log.write(Ack(key, hidden))
-        group, topic, _ = key.queue
-        self._held.wake((topic, group))
+        if lease.checkpoint.is_ordered and not lease.unacked:
+            group, topic, _ = key.queue
+            self._held.wake((topic, group))
         return put.end
 
     def _when_safe(

@@ -25,7 +25,7 @@ Place = tuple[str, str]
 
 @dataclass(slots=True, eq=False)
 class HeldPop:
-    """A request that waits at ``place`` for messages of one of ``topics``.
+    """A request that waits at ``place`` for messages of one of ``topics``, which all requests of a place share.
 
     ``retry(last)`` answers if there is something, or if ``last``, and returns whether it answered. ``wanted`` are the
     queue and the filter: requests that want the same find the same.

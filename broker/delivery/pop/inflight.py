@@ -7,9 +7,12 @@ A queue that is popped in order has at most one lease, which the next one replac
 """
 
 from collections.abc import Iterator, Sequence
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 
 from broker.delivery.pop.records import Ack, Checkpoint, Key, Queue
+
+# Rows of leases that have ended are dropped when they are more than those of the others, and than this.
+SPARE_ROWS = 10_000
 
 
 class Lease:
@@ -135,3 +138,7 @@ class Inflight:
         del self._leases[key], self._in_log[lease]
         if self.ordered.get(key.queue) is lease:
             del self.ordered[key.queue]
+        if len(self._due) > 2 * len(self._leases) + SPARE_ROWS:
+            # Leases that ended long before their time.
+            self._due = [row for row in self._due if row[2] in self._in_log]
+            heapify(self._due)

@@ -92,10 +92,13 @@ class ReviveLog:
             self.topic, QUEUE_ID, encode(record, self.broker_name), _PROPERTIES[type(record)],
             0, 0, self._clock.now_ms(), self._host,
         )  # fmt: skip
-        self.inflight.apply(record, put.queue_offset)
-        if isinstance(record, Checkpoint) and record.position is not None:
-            self.commits.moved(record.key.queue, record.position, put.end)
+        self._take(record, put.queue_offset, put.end)
         return put
+
+    def _take(self, record: Checkpoint | Ack, offset: int, log_end: int) -> None:
+        self.inflight.apply(record, offset)
+        if isinstance(record, Checkpoint) and record.position is not None:
+            self.commits.moved(record.key.queue, record.position, log_end)
 
     async def read(self) -> None:
         """Read what is popped. Cancel it when the role changes."""
@@ -117,13 +120,13 @@ class ReviveLog:
             logger.info("%d records of the revive log read: %d check points are open", end - first, len(self.inflight))
 
     def _apply(self, data: bytes, at: int) -> None:
-        record = decode_record(data, at)
+        stored = decode_record(data, at)
         try:
-            self.inflight.apply(
-                decode(find_property(record.properties, b"TAGS") or b"", record.body), record.queue_offset
-            )
+            record = decode(find_property(stored.properties, b"TAGS") or b"", stored.body)
         except ProtocolError as error:
-            logger.error("record %d of %s is skipped: %s", record.queue_offset, self.topic, error)
+            logger.error("record %d of %s is skipped: %s", stored.queue_offset, self.topic, error)
+        else:
+            self._take(record, stored.queue_offset, stored.physical_offset + stored.size)
 
     async def _slice(self, offset: int) -> GetResult:
         got: Mapping[Span, bytes] | None = None

@@ -197,11 +197,9 @@ class PopHandlers(Part):
 
     def _topics(self, group: str, topic: str) -> tuple[str, ...]:
         """The topic and its retry topics, in the order in which this request reads them."""
-        retry_v1, retry_v2 = pop_retry_topic(topic, group, RETRY_V1), pop_retry_topic(topic, group, RETRY_V2)
+        topics = _all_topics(group, topic)
         self._requests += 1
-        if self._requests % RETRY_FIRST == 0:
-            return retry_v1, retry_v2, topic
-        return topic, retry_v1, retry_v2
+        return topics if self._requests % RETRY_FIRST else (*topics[1:], topic)
 
     def _filter(self, header: PopMessageRequestHeader) -> Filter:
         if header.exp_type not in (None, "", "TAG"):
@@ -230,8 +228,9 @@ class PopHandlers(Part):
         self._finder.listen(ask)
         now = trio.current_time()
         wanted = ask.queue_id, ask.wanted, ask.is_ordered
+        topics = _all_topics(ask.group, ask.topic)
         return self._held.hold(
-            HeldPop(channel, (ask.topic, ask.group), ask.topics, now + wait_ms / 1000, wanted, retry), now
+            HeldPop(channel, (ask.topic, ask.group), topics, now + wait_ms / 1000, wanted, retry), now
         )
 
     # --- popping
@@ -340,6 +339,11 @@ class PopHandlers(Part):
         return POP_MESSAGE.answer(
             request, fields, remark="FOUND", body=bodies[0] if len(bodies) == 1 else b"".join(bodies)
         )
+
+
+def _all_topics(group: str, topic: str) -> tuple[str, ...]:
+    """The topic and its retry topics."""
+    return topic, pop_retry_topic(topic, group, RETRY_V1), pop_retry_topic(topic, group, RETRY_V2)
 
 
 def _counts(found: Found) -> list[tuple[str, int | str, object]]:

@@ -27,12 +27,15 @@ class Positions:
         store: MessageStore,
         clock: Clock,
         all_in_memory: Callable[[str, int], bool],
+        taken_over: Callable[[Queue], None],
     ) -> None:
+        """``taken_over`` is called when an offset that somebody else has committed counts from now on."""
         self._log = log
         self._offsets = offsets
         self._store = store
         self._clock = clock
         self._all_in_memory = all_in_memory
+        self._taken_over = taken_over
         # What was committed here, or found when the queue was first asked for.
         self._committed: dict[Queue, int] = {}
 
@@ -62,6 +65,7 @@ class Positions:
         if known is None and stored >= 0:
             self._committed[queue] = positions[queue] = stored
             return stored
+        self._taken_over(queue)
         return self.move(queue, stored if stored >= 0 else self._first(queue, init_mode))
 
     def move(self, queue: Queue, position: int) -> int:
@@ -80,7 +84,8 @@ class Positions:
     def commit(self, safe: dict[Queue, int]) -> None:
         """Commit these positions, except where somebody else has committed another offset meanwhile."""
         for queue, position in safe.items():
-            if self._offsets.query(*queue) == self._committed.get(queue):
+            stored = self._offsets.query(*queue)
+            if stored == self._committed.setdefault(queue, stored):
                 self._offsets.commit(*queue, position)
                 self._committed[queue] = position
             else:

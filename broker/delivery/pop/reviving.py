@@ -34,6 +34,8 @@ logger = logging.getLogger(__name__)
 
 POLL_S = 0.1
 SAVE_S = 1.0
+# In one of so many rounds the start of the revive log is saved, too, which needs an fsync of the metadata.
+HORIZON_ROUNDS = 5
 # The pause after a failure: of one check point, or of the whole.
 PAUSE_MS, PAUSE_S = 1_000, 1.0
 # Records of the revive log after which an open check point is written again; and how many at a time.
@@ -77,6 +79,7 @@ class Reviving(Part):
         self._role_changed = Signal()
         self._reign = trio.CancelScope()
         self._failing: dict[str, None] = {}
+        self._stopping = False
 
     def role_changed(self) -> None:
         """Forget what is popped: if this broker is the master now, it reads that from the log."""
@@ -92,6 +95,8 @@ class Reviving(Part):
         while True:
             self._role_changed.clear()
             with trio.CancelScope() as self._reign:
+                if self._stopping:
+                    await trio.sleep_forever()
                 if self._is_master():
                     await self._try("the revive log is not read", self._log.read)
                 if not started:
@@ -105,6 +110,11 @@ class Reviving(Part):
                     await trio.sleep(PAUSE_S)
                 else:
                     await self._role_changed.wait()
+
+    async def stop(self) -> None:
+        """Let no more messages come back; the store is flushed next."""
+        self._stopping = True
+        self._reign.cancel()
 
     # --- messages that come back
 
@@ -163,32 +173,37 @@ class Reviving(Part):
     def _read(self, lease: Lease) -> dict[int, Record]:
         _, topic, queue_id = lease.checkpoint.key.queue
         found: dict[int, Record] = {}
+        gone: dict[int, str] = {}
         for offset in lease.left:
             result = self._store.get(topic, queue_id, offset, 1, 1)
-            if result.status is not GetStatus.FOUND:
-                logger.error("message %d of %s queue %d does not come back: it was removed from the log",
-                             offset, topic, queue_id)  # fmt: skip
-                continue
             try:
-                found[offset] = decode_record(result.records)
+                if result.status is GetStatus.FOUND:
+                    found[offset] = decode_record(result.records)
+                else:
+                    gone[offset] = "it was removed from the log"
             except ProtocolError as error:
-                logger.error("message %d of %s queue %d does not come back, it cannot be read: %s",
-                             offset, topic, queue_id, error)  # fmt: skip
+                gone[offset] = str(error)
+        if gone:
+            first = next(iter(gone))
+            logger.error("%d popped messages of %s queue %d do not come back, the first is %d: %s",
+                         len(gone), topic, queue_id, first, gone[first])  # fmt: skip
         return found
 
     # --- what is saved
 
     async def _save_often(self) -> None:
         horizon: Horizon | None = None
+        rounds = 0
         while True:
             await trio.sleep(SAVE_S)
+            rounds += 1
             self._renew()
-            if horizon is None:
+            if horizon is None and rounds % HORIZON_ROUNDS == 0:
                 horizon = Horizon(self._log.inflight.needed_from(self._log.end), self._store.log.end)
             await self._try("offsets of pop consumers are not saved", self._flush_log)
             reached = self._safe_end()
             self._positions.commit(self._log.commits.safe(reached))
-            if horizon.may_be_saved(reached):
+            if horizon is not None and horizon.may_be_saved(reached):
                 await self._try("the start of the revive log is not saved", partial(self._save, horizon.offset))
                 horizon = None
 

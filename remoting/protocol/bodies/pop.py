@@ -2,7 +2,6 @@
 
 import binascii
 from base64 import b64decode, b64encode
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,11 +49,3 @@ class BatchAckMessageRequestBody(Body):
 
     acks: list[BatchAck] = member(list_of(body_of(BatchAck)))
     broker_name: str = member(TEXT, "")
-
-
-def bits_of(offsets: Iterable[int], start: int) -> int:
-    """The bits of these offsets."""
-    bits = 0
-    for offset in offsets:
-        bits |= 1 << (offset - start)
-    return bits

@@ -6,7 +6,7 @@ from typing import Any
 from mqcommon.message.message import MessageExt, decode_messages
 from remoting.net.call import Remote, call
 from remoting.net.client import RemotingClient
-from remoting.protocol.bodies.pop import BatchAck, BatchAckMessageRequestBody, bits_of
+from remoting.protocol.bodies.pop import BatchAck, BatchAckMessageRequestBody
 from remoting.protocol.command import Command
 from remoting.protocol.headers.pop import (
     ANY_QUEUE,
@@ -107,7 +107,7 @@ class Popper:
                 handle.revive_queue_id, handle.start_offset, self.topic,
             ))  # fmt: skip
             assert handle.offset is not None
-            entry.bits |= bits_of([handle.offset], handle.start_offset)
+            entry.bits |= 1 << (handle.offset - handle.start_offset)
         await call(
             self.at, pops.BATCH_ACK_MESSAGE, None, BatchAckMessageRequestBody(list(entries.values()), "broker-a")
         )

@@ -15,9 +15,11 @@ from remoting.protocol.headers.pop import (
     PeekMessageRequestHeader,
     PollingInfoRequestHeader,
 )
+from remoting.protocol.headers.topics import GetTopicConfigRequestHeader, TopicRequestHeader
 from remoting.protocol.requests import pops
 from remoting.protocol.requests.groups import UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
 from remoting.protocol.requests.offsets import QUERY_CONSUMER_OFFSET, UPDATE_CONSUMER_OFFSET
+from remoting.protocol.requests.topics import DELETE_TOPIC_IN_BROKER, GET_TOPIC_CONFIG
 from tests.broker.delivery.pop.support import MINUTE_MS, SHORT_MS, WAIT_MS, Popper, bodies
 from tests.broker.running import running
 from tests.support.memory_files import MemoryFiles
@@ -355,6 +357,22 @@ async def test_offsets_are_committed_for_the_progress_of_the_group() -> None:
             return (await call(popper.at, QUERY_CONSUMER_OFFSET, header)).header().offset == 2
 
         await until(committed, "the offset")
+
+
+async def test_a_deleted_topic_takes_those_with_it_in_which_its_messages_come_back() -> None:
+    async with running() as (client, addr):
+        popper = Popper(client, addr)
+        await popper.send(b"a", b"b")
+        await popper.pop(max_msg_nums=1, invisible_time=0)
+        (back,) = await popper.pop(poll_time=WAIT_MS, queue_id=3)
+        assert back.body == b"a"
+        await popper.pop(invisible_time=SHORT_MS)
+        await call(popper.at, DELETE_TOPIC_IN_BROKER, TopicRequestHeader("T"))
+        for topic in ("T", popper.retry_topic):
+            with pytest.raises(BrokerError, match="No topic in this broker"):
+                await call(popper.at, GET_TOPIC_CONFIG, GetTopicConfigRequestHeader(topic))
+        await popper.send(b"new")
+        assert bodies(await popper.pop()) == [b"new"]
 
 
 async def test_the_log_of_check_points_may_be_rolled_back() -> None:
