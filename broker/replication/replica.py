@@ -30,6 +30,7 @@ from mqcommon.message.layout import (
     SIZE_MAGIC,
     TOPIC_LENGTH_V1,
 )
+from mqcommon.message.light import light_places
 from mqcommon.message.record import decode_record
 from mqcommon.names import SCHEDULE_TOPIC
 
@@ -222,15 +223,19 @@ class Replica:
                     )
                 if is_queued(sys_flag):
                     queue = queues.get(topic, queue_id)
-                    if queue_offset != queue.next_offset:
+                    light = light_places(properties)
+                    if queue_offset != queue.next_offset or light:
+                        places = [(queue, queue_offset), *((queues.get(name, 0), at) for name, at in light)]
                         # A queue that never had an entry has no files.
-                        if queue.next_offset and not guarded:
+                        if not guarded and any(one.next_offset not in (0, offset) for one, offset in places):
                             self.wants_guard = True
                             break
-                        self._move(queue, queue_offset, physical)
+                        self._move_all(places, physical)
                     code = codes.of_delayed(properties, stored_ms) if queue.is_delayed else codes.of(properties)
                     queue.append(physical, size, code)
                     self._written(queue)
+                    for name, _ in light:
+                        self._add_light(queues.get(name, 0), physical, size, code)
                 latest = stored_ms if stored_ms > latest else latest
                 at += size
                 done += 1
@@ -253,6 +258,16 @@ class Replica:
             queue.append_many(one.entries)
             self._written(queue)
         return True
+
+    def _move_all(self, places: list[tuple[ConsumeQueue, int]], physical: int) -> None:
+        for queue, offset in places:
+            if offset != queue.next_offset:
+                self._move(queue, offset, physical)
+
+    def _add_light(self, queue: ConsumeQueue, physical: int, size: int, code: int) -> None:
+        queue.append(physical, size, code)
+        self._written(queue)
+        self._store.copies += 1
 
     def _written(self, queue: ConsumeQueue) -> None:
         if not queue.dirty:
