@@ -1,7 +1,7 @@
 """Namespaces: topics and groups of several tenants in one cluster, by RocketMQ's convention of names. Pure.
 
 In namespace ``prod`` the topic ``orders`` is ``prod%orders`` for brokers and NameServers, the retry topic of a group
-``%RETRY%prod%group``. System topics and light queues belong to all. A name that is in the namespace already stays as it is.
+``%RETRY%prod%group``. System topics and light queues belong to all. A name in the namespace already stays as it is.
 Users of the SDK give and see plain names; `Names` converts them where they enter and leave it.
 """
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from mqcommon.errors import InvalidArgument, SendFailed
-from sdk import ConsumeFrom, LightMessage, Message, Producer, PullConsumer, PushConsumer
+from sdk import Admin, ConsumeFrom, LightMessage, Message, Producer, PullConsumer, PushConsumer
 from tests.sdk.consumer.push_cluster import PushCluster, push_cluster, until
 
 ON = {"enable_lmq": True, "enable_multi_dispatch": True, "max_lmq_consume_queue_num": 3}
@@ -67,6 +67,9 @@ async def test_what_the_broker_refuses(cluster: PushCluster) -> None:
         with pytest.raises(SendFailed, match="maxLmqConsumeQueueNum config num, which is 3"):
             await producer.send(LightMessage("t", b"one", light_queues=["d"]))
         await producer.send(LightMessage("t", b"one", light_queues=["c", "a"]))
+        async with Admin(cluster.nameserver) as admin:
+            await admin.delete_topic_in_broker(cluster.broker, "%LMQ%a")
+        await producer.send(LightMessage("t", b"one", light_queues=["d"]))
         forged = Message("t", b"one")
         for value, words in (("b", "begin with %LMQ%"), ("%LMQ%a,%LMQ%a", "twice"), ("%LMQ%a/b", "illegal characters")):
             forged.properties = {"INNER_MULTI_DISPATCH": value}
