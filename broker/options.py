@@ -294,6 +294,10 @@ class BrokerOptions:
         DEFAULT_LEVELS, "how long messages of each delay level wait, level 1 first; units: s, m, h, d"
     )
 
+    enable_lmq: bool = option(False, "light queues: any topic and group %LMQ%... may be read")
+    enable_multi_dispatch: bool = option(False, "put messages into the light queues that they name, too")
+    max_lmq_consume_queue_num: int = option(20_000, "most light queues that are made", minimum=1)
+
     # --- not yet: refused when switched on
     acl_enable: bool = option(False, "not supported yet: must be false")
     authentication_enabled: bool = option(False, "not supported yet: must be false")
@@ -302,8 +306,6 @@ class BrokerOptions:
     enable_dleger_commit_log: bool = option(False, "not supported yet: must be false", key="enableDLegerCommitLog")
     use_tls: bool = option(False, "not supported yet: must be false", key="useTLS")
     all_ack_in_sync_state_set: bool = option(False, "not supported yet: must be false")
-    enable_lmq: bool = option(False, "not supported yet: must be false")
-    enable_multi_dispatch: bool = option(False, "not supported yet: must be false")
     store_type: str = option(STORE_TYPE, "RocksDB is not supported yet: must be default")
     config_manager_version: str = option(CONFIG_VERSION, "RocksDB is not supported yet: must be v1")
 

@@ -154,6 +154,11 @@ def is_retry_topic(topic: str) -> bool:
     return topic.startswith(RETRY_PREFIX)
 
 
+def is_light(name: str) -> bool:
+    """Whether this names a light queue, or a group that reads some: such topics and groups need no configuration."""
+    return name.startswith(LMQ_PREFIX)
+
+
 def is_dlq_topic(topic: str) -> bool:
     return topic.startswith(DLQ_PREFIX)
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         SkylarkError,
         UserError,
     )
+    from mqcommon.message.light import LightMessage
     from mqcommon.message.message import Message, MessageExt
     from mqcommon.message.queue import MessageQueue
     from remoting.protocol.bodies.group import SubscriptionGroupConfig
@@ -55,6 +56,7 @@ __all__ = [
     "ConsumeResult",
     "InvalidArgument",
     "Later",
+    "LightMessage",
     "Message",
     "MessageExt",
     "MessageQueue",
@@ -86,6 +88,7 @@ _HOMES = {
         *("BrokerError", "InvalidArgument", "RemotingError", "RouteNotFound"),
         *("SendFailed", "SkylarkError", "UserError"),
     ),
+    "mqcommon.message.light": ("LightMessage",),
     "mqcommon.message.message": ("Message", "MessageExt"),
     "mqcommon.message.queue": ("MessageQueue",),
     "remoting.protocol.bodies.group": ("SubscriptionGroupConfig",),

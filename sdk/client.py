@@ -24,10 +24,11 @@ from mqcommon.errors import (
     RouteNotFound,
     SkylarkError,
 )
+from mqcommon.names import PERM_READ_WRITE, is_light
 from mqcommon.outliving import outliving_nursery
 from mqcommon.signal import Signal
 from remoting.net.client import RemotingClient, open_client
-from remoting.protocol.bodies.route import TopicRouteData
+from remoting.protocol.bodies.route import QueueData, TopicRouteData
 from remoting.protocol.codes import ResponseCode
 from sdk import namesrv_api
 from sdk.address_server import AddressServer
@@ -213,6 +214,8 @@ class ClientInstance:
     async def fetch_route(self, topic: str, timeout_ms: float | None = None) -> TopicRouteData:
         """The topic's route as a NameServer gives it, not from the cache."""
         timeout_ms = self.timeout_ms if timeout_ms is None else timeout_ms
+        if is_light(topic):
+            return await self._light_route(timeout_ms)
         try:
             return await self.name_servers.ask(
                 lambda at: namesrv_api.topic_route(at, topic), timeout_ms, not_known=_NOT_KNOWN
@@ -222,6 +225,11 @@ class ClientInstance:
                 raise
             reason = f"no NameServer of {self.name_servers.text} knows it; mqadmin updateTopic creates topics"
             raise RouteNotFound(topic, reason) from None
+
+    async def _light_route(self, timeout_ms: float) -> TopicRouteData:
+        """The route of a light queue, which no NameServer knows: every broker may have it."""
+        brokers = (await self.name_servers.ask(namesrv_api.cluster_info, timeout_ms)).broker_addr_table
+        return TopicRouteData([QueueData(name, 1, 1, PERM_READ_WRITE) for name in brokers], list(brokers.values()))
 
     def drop_address(self, broker_name: str, addr: str) -> None:
         """Another broker listens at ``addr``: drop the address, and refresh the routes that had it."""

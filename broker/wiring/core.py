@@ -21,6 +21,7 @@ from broker.tasks.persist import Persister
 from broker.writing.acks import AckLedger
 from broker.writing.durability import Durability
 from broker.writing.group_commit import GroupCommit
+from broker.writing.light import LightQueues
 from broker.writing.stored_properties import StoredProperties
 from broker.writing.writer import Writer
 from mqcommon.addresses import split_address
@@ -97,6 +98,7 @@ def make_core(
         store, durability, stats, properties,
         store_host_is_v6=len(store_host) > 8, max_message_bytes=options.max_message_size,
         interceptors=(half_messages(options), to_level(options.delay_levels)),
+        light=LightQueues(store, options.max_lmq_consume_queue_num) if options.enable_multi_dispatch else None,
     )  # fmt: skip
     persister = Persister(metadata, options)
     core = Core(

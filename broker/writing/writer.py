@@ -13,6 +13,7 @@ from broker.observe.stats import BrokerStats
 from broker.store.put_result import BatchPutResult, PutResult
 from broker.store.store import MessageStore
 from broker.writing.durability import Durability, skips_waiting
+from broker.writing.light import LightQueues
 from broker.writing.refusals import bad_fields, illegal, no_space, unsupported
 from broker.writing.stored_properties import Row, StoredProperties
 from mqcommon.errors import DiskFull, RequestRefused
@@ -66,8 +67,11 @@ class Writer:
         store_host_is_v6: bool,
         max_message_bytes: int,
         interceptors: Sequence[Interceptor] = (),
+        light: LightQueues | None = None,
     ) -> None:
         self._store = store
+        self._light = light
+        self._put = store.put if light is None else light.put
         self._durability = durability
         self._stats = stats
         self._times = stats.put_times
@@ -125,7 +129,7 @@ class Writer:
         if self._times.turn is None:
             self._times.begin()
         try:
-            put = self._store.put(
+            put = self._put(
                 topic,
                 queue_id,
                 body,
@@ -168,7 +172,7 @@ class Writer:
             raise RequestRefused(*self.refusal)
         born_host = message.born_host
         try:
-            put = self._store.put(
+            put = self._put(
                 message.topic,
                 message.queue_id,
                 message.body,
@@ -215,6 +219,8 @@ class Writer:
 
     def stamped(self, rows: list[Row]) -> list[Row]:
         """The rows as `put_batch` takes them. RequestRefused when one of them is refused."""
+        if self._light is not None:
+            self._light.refuse_in_batch(rows)
         return self._stamped_rows(rows)
 
     def put_batch(self, fields: BatchFields, rows: list[Row], properties: bytes = b"") -> BatchPutResult:

@@ -15,7 +15,7 @@ from mqcommon.clock import Clock, SystemClock
 from mqcommon.errors import NoNameServer, RemotingError, RouteNotFound, SendFailed, SkylarkError, WrongBroker
 from mqcommon.message.ids import UniqueKeys
 from mqcommon.message.message import Message, wire_properties
-from mqcommon.message.properties import DELAY
+from mqcommon.message.properties import DELAY, LIGHT_QUEUES
 from mqcommon.message.queue import MessageQueue
 from mqcommon.names import GROUP_MAX_LENGTH, TRACE_TOPIC
 from remoting.net.client import RemotingClient
@@ -167,8 +167,9 @@ class Producer:
             self._client.check_open()
         task = trio.lowlevel.current_task()
         send = PendingSend(message, None, timeout_s, task)
-        # A delayed message cannot be in a batch.
-        send.alone = message.properties is not None and DELAY in message.properties
+        # A delayed message, and one for light queues, cannot be in a batch.
+        if message.properties is not None:
+            send.alone = DELAY in message.properties or LIGHT_QUEUES in message.properties
         lane.add(send)
         result: SendResult = await trio.lowlevel.wait_task_rescheduled(send.abort)
         return result
