@@ -42,7 +42,7 @@ _KEYS = """
     enableNetWorkFlowControl enableNotifyAfterPopOrderLockRelease
     enableNotifyBeforePopCalculateLag enablePopBatchAck enablePopBufferMerge enablePopLog
     enablePopMessageThreshold enablePropertyFilter enableReconnectForGoAway enableRegisterProducer
-    enableRemoteEscape enableRetryTopicV2 enableRocksDBLog enableScheduleAsyncDeliver
+    enableRemoteEscape enableRocksDBLog enableScheduleAsyncDeliver
     enableScheduleMessageStats enableShutdownGracefully enableSingleTopicRegister enableSkipLongAwaitingAck
     enableSplitRegistration endTransactionPoolQueueCapacity endTransactionThreadPoolNums estimateAccumulation
     expectConsumerNumUseFilter fastFailIfNoBufferInStorePool fetchControllerAddrByDnsLookup
@@ -61,7 +61,7 @@ _KEYS = """
     logicQueueSwapMapReserveFileNum mappedFileSizeConsumeQueueExt mappedFileSizeTimerLog mappedFileSwapEnable
     mapperFileSizeBatchConsumeQueue maxAsyncPutMessageRequests maxBatchDeleteFilesNum maxChecksumRange
     maxConsumeQueueScan maxDelayTime maxErrorRateOfBloomFilter maxFilterMessageSize
-    maxLmqConsumeQueueNum maxMsgsNumBatch maxOffsetMapSize maxPopPollingSize maxReconnectIntervalTimeSeconds
+    maxMsgsNumBatch maxOffsetMapSize maxReconnectIntervalTimeSeconds
     maxRecoveryCommitlogFiles maxSlaveResendLength maxStatsIdleTimeInMinutes maxTopicLength
     memTableFlushIntervalMs messageIndexSafe messageStorePlugIn
     metricGrpcExporterIntervalInMills metricGrpcExporterTimeOutInMills metricLoggingExporterIntervalInMills
@@ -70,7 +70,7 @@ _KEYS = """
     osPageCacheBusyTimeOutMills popCkMaxBufferSize
     popCkOffsetMaxQueueSize popCkStayBufferTime popCkStayBufferTimeOut popConsumerFSServiceInit
     popConsumerKVServiceEnable popConsumerKVServiceInit popConsumerKVServiceLog popFromRetryProbability
-    popInflightMessageThreshold popLongPollingForceNotifyInterval popPollingMapSize popPollingSize
+    popInflightMessageThreshold popLongPollingForceNotifyInterval popPollingMapSize
     popResponseReturnActualRetryTopic popReviveMaxAttemptTimes popReviveMaxReturnSizePerRead preferredLeaderId
     printChannelGroups printChannelGroupsMinNum processReplyMessageThreadPoolNums pullBatchMaxMessageCount
     pullMessageThreadPoolNums pullThreadPoolQueueCapacity putConsumeQueueDataByFileChannel
@@ -78,7 +78,7 @@ _KEYS = """
     queryMessageThreadPoolNums queryThreadPoolQueueCapacity readUnCommitted realTimeNotifyConsumerChange
     realTimePersistRocksDBConfig recheckReputOffsetFromCq recoverConcurrently
     recoverThreadPoolNums rejectPullConsumerEnable
-    rejectTransactionMessage replicasPerDiskPartition replyThreadPoolQueueCapacity
+    replicasPerDiskPartition replyThreadPoolQueueCapacity
     retrieveMessageFromPopRetryTopicV1 reviveAckWaitMs reviveInterval reviveMaxSlow reviveQueueNum
     reviveScanTime rocketmqHome rocksdbCompressionType rocksdbCQDoubleWriteEnable rocksdbFlushWalFrequency
     rocksdbWalFileRollingThreshold sampleCountThreshold sampleSteps scheduleAsyncDeliverMaxPendingLimit
@@ -98,8 +98,8 @@ _KEYS = """
     timerMetricSmallThreshold timerProgressLogIntervalMs
     timerPutMessageThreadNum timerRocksDBEnable timerRollWindowSlot timerSkipUnknownError timerStopDequeue
     timerStopEnqueue timerWarmEnable topicQueueLockNum
-    transactionCheckInterval transactionCheckMax transactionMetricFlushInterval transactionOpBatchInterval
-    transactionOpMsgMaxSize transactionTimeOut transferMsgByHeap transientStorePoolEnable
+    transactionMetricFlushInterval transactionOpBatchInterval
+    transactionOpMsgMaxSize transferMsgByHeap transientStorePoolEnable
     transientStorePoolSize travelCqFileNumWhenGetMessage updateNameServerAddrPeriod useABSLock
     useEpollNativeSelector usePIDColdCtrStrategy useReentrantLockWhenPutMessage
     useStaticSubscription validateSystemTopicWhenUpdateTopic waitTimeMillsInAckQueue

@@ -19,8 +19,6 @@ _SWITCHES = {
     "authorization_enabled": ("authorizationEnabled", "access control"),
     "use_tls": ("useTLS", "TLS"),
     "all_ack_in_sync_state_set": ("allAckInSyncStateSet", "a controller, which keeps the set of replicas in sync"),
-    "enable_lmq": ("enableLmq", "light queues (LMQ)"),
-    "enable_multi_dispatch": ("enableMultiDispatch", "light queues (LMQ)"),
 }
 # Other values mean a store or tables in RocksDB: a broker that cannot read them would start empty.
 STORE_TYPE, CONFIG_VERSION = "default", "v1"

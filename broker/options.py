@@ -65,18 +65,14 @@ class BrokerOptions:
     frame_max_length: int = option(
         16_777_216,
         "longest frame sent and accepted; set all peers to the same (-Dcom.rocketmq.remoting.frameMaxLength)",
-        unit="bytes",
-        minimum=65_536,
-        maximum=1 << 30,
-    )
+        unit="bytes", minimum=65_536, maximum=1 << 30,
+    )  # fmt: skip
 
     # --- registration
     register_name_server_period: int = option(
-        30_000,
-        "how often the broker registers; lower values count as 10,000, higher ones as 60,000",
-        unit="ms",
-        minimum=1,
-    )
+        30_000, "how often the broker registers; lower values count as 10,000, higher ones as 60,000",
+        unit="ms", minimum=1,
+    )  # fmt: skip
     register_broker_timeout_mills: int = option(
         24_000, "how long a NameServer may take to answer a registration", unit="ms", minimum=1
     )
@@ -97,6 +93,12 @@ class BrokerOptions:
     msg_trace_topic_name: str = option(TRACE_TOPIC, "the topic that traceTopicEnable creates")
     region_id: str = option("DefaultRegion", "region: the property MSG_REGION of stored messages and answers to sends")
     trace_on: bool = option(True, "whether clients that trace may trace messages of this broker (TRACE_ON)")
+    reject_transaction_message: bool = option(False, "refuse messages of transactions", mutable=True)
+    transaction_time_out: int = option(
+        6_000, "a transaction that is open for this long is checked", unit="ms", minimum=1, mutable=True
+    )
+    transaction_check_interval: int = option(30_000, "time between checks of transactions", unit="ms", minimum=100)
+    transaction_check_max: int = option(15, "checks before a transaction is given up", minimum=1, mutable=True)
     flush_consumer_offset_interval: int = option(
         5_000, "how often changed consumer offsets are written to disk", unit="ms", minimum=10, mutable=True
     )
@@ -221,12 +223,9 @@ class BrokerOptions:
         minimum=1, maximum=100, mutable=True,
     )  # fmt: skip
     clean_resource_interval: int = option(
-        10_000,
-        "how often the broker checks the disk and looks for files to delete",
-        unit="ms",
-        minimum=10,
-        mutable=True,
-    )
+        10_000, "how often the broker checks the disk and looks for files to delete",
+        unit="ms", minimum=10, mutable=True,
+    )  # fmt: skip
     delete_file_batch_max: int = option(10, "most commit log files deleted at one time", minimum=1, mutable=True)
     delete_commit_log_files_interval: int = option(
         100, "pause after each deleted file, to limit the load of the disk", unit="ms", minimum=0, mutable=True
@@ -243,17 +242,13 @@ class BrokerOptions:
         1_000, "enableSlaveActingMaster: how often the broker sends NameServers a heartbeat", unit="ms", minimum=1
     )
     broker_not_active_timeout_millis: int = option(
-        10_000,
-        "enableSlaveActingMaster: NameServers forget a broker that is silent for this long",
-        unit="ms",
-        minimum=1,
-    )
+        10_000, "enableSlaveActingMaster: NameServers forget a broker that is silent for this long",
+        unit="ms", minimum=1,
+    )  # fmt: skip
     sync_broker_member_group_period: int = option(
-        1_000,
-        "enableSlaveActingMaster: how often a slave asks which brokers of its set are alive",
-        unit="ms",
-        minimum=1,
-    )
+        1_000, "enableSlaveActingMaster: how often a slave asks which brokers of its set are alive",
+        unit="ms", minimum=1,
+    )  # fmt: skip
     skip_pre_online: bool = option(
         False, "enableSlaveActingMaster: a master registers without fetching consumer offsets from its slaves"
     )
@@ -289,6 +284,11 @@ class BrokerOptions:
     )
     default_query_max_num: int = option(32, "most messages that a query by unique key returns", minimum=1, mutable=True)
 
+    # --- pops
+    pop_polling_size: int = option(1_024, "most pops held for one group and topic", minimum=1)
+    max_pop_polling_size: int = option(100_000, "most pops held in all", minimum=1)
+    enable_retry_topic_v2: bool = option(False, "retry topics of pops are %RETRY%group+topic; else group_topic")
+
     # --- delayed messages
     message_delay_level: str = option(
         DEFAULT_LEVELS, "how long messages of each delay level wait, level 1 first; units: s, m, h, d"
@@ -306,6 +306,10 @@ class BrokerOptions:
         True, "producers may recall messages that wait for their time (off in RocketMQ)", mutable=True
     )
 
+    enable_lmq: bool = option(False, "light queues: any topic and group %LMQ%... may be read")
+    enable_multi_dispatch: bool = option(False, "put messages into the light queues that they name, too")
+    max_lmq_consume_queue_num: int = option(20_000, "most light queues that are made", minimum=1)
+
     # --- not yet: refused when switched on
     acl_enable: bool = option(False, "not supported yet: must be false")
     authentication_enabled: bool = option(False, "not supported yet: must be false")
@@ -314,8 +318,6 @@ class BrokerOptions:
     enable_dleger_commit_log: bool = option(False, "not supported yet: must be false", key="enableDLegerCommitLog")
     use_tls: bool = option(False, "not supported yet: must be false", key="useTLS")
     all_ack_in_sync_state_set: bool = option(False, "not supported yet: must be false")
-    enable_lmq: bool = option(False, "not supported yet: must be false")
-    enable_multi_dispatch: bool = option(False, "not supported yet: must be false")
     store_type: str = option(STORE_TYPE, "RocksDB is not supported yet: must be default")
     config_manager_version: str = option(CONFIG_VERSION, "RocksDB is not supported yet: must be v1")
 

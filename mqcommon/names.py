@@ -47,6 +47,8 @@ DELAY_LEVELS = 18
 
 _ALLOWED = "^[%|a-zA-Z0-9_-]+$"
 _LEGAL_NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
+# Between the group and the topic in the names of some retry topics of popped messages.
+_RETRY_SEPARATOR = "+"
 _INVALID_PARAMETER = 29
 _NO_PERMISSION = 16
 
@@ -110,7 +112,8 @@ def check_topic(topic: str) -> None:
     """Refuse a text that is not a topic name."""
     if not topic.strip():
         raise RequestRefused(_INVALID_PARAMETER, "The specified topic is blank.")
-    if not _LEGAL_NAME.fullmatch(topic):
+    plain = topic.replace(_RETRY_SEPARATOR, "", 1) if is_retry_topic(topic) else topic
+    if not _LEGAL_NAME.fullmatch(plain):
         text = f"The specified topic contains illegal characters, allowing only {_ALLOWED}"
         raise RequestRefused(_INVALID_PARAMETER, text)
     longest = RETRY_TOPIC_MAX_LENGTH if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) else TOPIC_MAX_LENGTH
@@ -149,6 +152,11 @@ def is_system_topic(topic: str) -> bool:
 
 def is_retry_topic(topic: str) -> bool:
     return topic.startswith(RETRY_PREFIX)
+
+
+def is_light(name: str) -> bool:
+    """Whether this names a light queue, or a group that reads some: such topics and groups need no configuration."""
+    return name.startswith(LMQ_PREFIX)
 
 
 def is_dlq_topic(topic: str) -> bool:

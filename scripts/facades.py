@@ -14,6 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from scripts import facade_methods
+
 ROOT = Path(__file__).parent.parent
 
 
@@ -59,6 +61,8 @@ class Flavour:
     handlers: Mapping[str, str]
     #: The methods that iterate over a consumer.
     iteration: str
+    #: The methods of a producer that run the program's part of a transaction.
+    transactions: str
     #: A paragraph that only these classes have, by class.
     notes: Mapping[str, str]
 
@@ -74,6 +78,7 @@ SOURCES = {
     "consumer.py": Source(
         "sdk.consumer.pull", "PullConsumer", "consumer", halves={"poll": ("wait_for_poll", "finish_poll")}
     ),
+    "simple.py": Source("sdk.consumer.simple", "SimpleConsumer", "consumer"),
     "push.py": Source("sdk.consumer.push", "PushConsumer", "consumer"),
     "producer.py": Source(
         "sdk.producer.producer",
@@ -81,6 +86,7 @@ SOURCES = {
         "producer",
         attributes={"retried": ("int", "The number of retries of all sends so far.")},
     ),
+    "transactional.py": Source("sdk.producer.transactional", "TransactionProducer", "producer"),
 }
 BLOCKING = Flavour(
     package="sdk/blocking",
@@ -93,8 +99,11 @@ BLOCKING = Flavour(
         "MessageStream": ("Iterator[list[MessageExt]]", "batches_of"),
         "AsyncIterator[MessageExt]": ("Iterator[MessageExt]", "messages_of"),
     },
-    handlers={"Handler": "PlainHandler", "BatchHandler": "PlainBatchHandler"},
+    handlers={"Handler": "PlainHandler", "BatchHandler": "PlainBatchHandler", "Checker": "PlainChecker"},
     homes={
+        "PlainChecker": "sdk.blocking.handlers",
+        "PlainLocal": "sdk.blocking.handlers",
+        "contextmanager": "contextlib",
         "Iterator": "collections.abc",
         "PlainBatchHandler": "sdk.blocking.handlers",
         "PlainHandler": "sdk.blocking.handlers",
@@ -105,21 +114,15 @@ BLOCKING = Flavour(
         "elsewhere": "sdk.blocking.handlers",
         "messages_of": "sdk.blocking.facade",
     },
-    iteration="""\
-    # --- messages of a consumer without a handler
-
-    def __iter__(self) -> Self:
-        self._stream.start()
-        return self
-
-    def __next__(self) -> StreamMessage:
-        return self._stream.next()
-""",
+    iteration=facade_methods.BLOCKING_ITERATION,
+    transactions=facade_methods.BLOCKING_TRANSACTIONS,
     notes={
         "Client": "It has one thread, which runs the event loop of all of them.",
         "Producer": "Each `send` waits for its answer, so one thread sends one message per round trip: use "
         "`send_many`, or several threads, whose sends are batched. `send_many` consumes its argument in the client's "
         "thread.",
+        "TransactionProducer": "The checker is a plain function, which may block: it runs in a thread, for one "
+        "message at a time. Transactions in several threads are sent together.",
         "PushConsumer": "Handlers are plain functions, which may block: they run in ``concurrency`` threads. A handler "
         "that takes longer than the timeout goes on, but its message is delivered again.",
     },
@@ -135,8 +138,10 @@ AIO = Flavour(
         "MessageStream": ("BatchStream", "batches_of"),
         "AsyncIterator[MessageExt]": ("AsyncIterator[MessageExt]", "messages_of"),
     },
-    handlers={"Handler": "Handler", "BatchHandler": "BatchHandler"},
+    handlers={"Handler": "Handler", "BatchHandler": "BatchHandler", "Checker": "Checker"},
     homes={
+        "AsyncIterator": "collections.abc",
+        "asynccontextmanager": "contextlib",
         "BatchStream": "sdk.aio.stream",
         "ConsumerStream": "sdk.aio.messages",
         "Self": "typing",
@@ -145,18 +150,12 @@ AIO = Flavour(
         "elsewhere": "sdk.aio.handlers",
         "messages_of": "sdk.aio.stream",
     },
-    iteration="""\
-    # --- messages of a consumer without a handler
-
-    def __aiter__(self) -> Self:
-        self._stream.start()
-        return self
-
-    async def __anext__(self) -> StreamMessage:
-        return await self._stream.next()
-""",
+    iteration=facade_methods.AIO_ITERATION,
+    transactions=facade_methods.AIO_TRANSACTIONS,
     notes={
         "Client": "It has one thread, which runs the trio loop of all of them.",
+        "TransactionProducer": "The checker is a coroutine function, or a plain one that does not block; it runs in "
+        "the loop that opens the producer, for one message at a time.",
         "PushConsumer": "Handlers are coroutine functions, or plain ones that do not block; they run in the loop that "
         "opens the consumer. A ``strategy`` that is a function is called in the client's thread.",
         "Producer": "`selector` is called, and the argument of `send_many` consumed, in the client's thread.",
@@ -175,6 +174,8 @@ def facade(flavour: Flavour, source: Source, texts: Sequence[str]) -> str:
     body += [_attribute(flavour, source, *attribute) for attribute in source.attributes.items()]
     if any(method.name == "__anext__" for method in _functions(cls)):
         body.append(flavour.iteration)
+    if any(method.name == "transaction" for method in _functions(cls)):
+        body.append(flavour.transactions)
     names = [source.name, *(name for _, name in source.bases)]
     for name, module, text in zip(names, modules.values(), texts, strict=True):
         body += _methods(flavour, source, _class(module, name), text)

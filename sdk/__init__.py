@@ -2,14 +2,14 @@
 
     async with Client("127.0.0.1:9876") as client, Producer(client) as producer, PullConsumer(client) as consumer: ...
 
-endpoint.py     one request to one server; broker_api.py, namesrv_api.py: one function per request
+endpoint.py     one request to one server; broker_api.py, pop_api.py, namesrv_api.py: one function each
 nameservers.py  which NameServer to ask; nameserver_source.py, address_server.py: where their addresses come from
 routes.py       what routes mean (pure); namespaces.py: topics and groups of several tenants (pure)
 retry.py        which failures are worth a retry (pure); waiting.py: reads that are retried until their timeout
 suspects.py     brokers that did not answer, and probes of them
 client.py       ClientInstance: connections, route cache, heartbeats; shared.py: Client, a shared ClientInstance
 checked.py      checks of arguments; runtime.py: checks for trio and forks, and logging of unexpected errors
-producer/  consumer/  admin/  testing/   Producer, PullConsumer, Admin and mqadmin; a cluster inside of a test process
+producer/  consumer/  admin/  testing/   Producer, the consumers, Admin and mqadmin; a cluster inside of a test process
 traces/  what became of messages, for a trace topic
 blocking/  aio/  the same classes for threads and for asyncio; loop_thread.py: the threads in which their clients run
 Names are imported on first use, so that `mqadmin --help` does not load the event loop.
@@ -28,18 +28,23 @@ if TYPE_CHECKING:
         SkylarkError,
         UserError,
     )
+    from mqcommon.message.light import LightMessage
     from mqcommon.message.message import Message, MessageExt
     from mqcommon.message.queue import MessageQueue
     from remoting.protocol.bodies.group import SubscriptionGroupConfig
     from remoting.protocol.bodies.topic import TopicConfig
     from sdk.admin.client import Admin
     from sdk.consumer.outcome import ConsumeFrom, ConsumeResult, Later
+    from sdk.consumer.popped import ReceivedMessage
     from sdk.consumer.pull import PullConsumer
     from sdk.consumer.push import PushConsumer
     from sdk.consumer.result import PullBytes, PullResult, PullStatus
+    from sdk.consumer.simple import SimpleConsumer
     from sdk.consumer.stream_message import StreamMessage
     from sdk.producer.producer import Producer
     from sdk.producer.result import BulkResult, SendResult, SendStatus
+    from sdk.producer.transaction import Transaction, TransactionState
+    from sdk.producer.transactional import TransactionProducer
     from sdk.shared import Client
 
 __all__ = [
@@ -51,6 +56,7 @@ __all__ = [
     "ConsumeResult",
     "InvalidArgument",
     "Later",
+    "LightMessage",
     "Message",
     "MessageExt",
     "MessageQueue",
@@ -60,15 +66,20 @@ __all__ = [
     "PullResult",
     "PullStatus",
     "PushConsumer",
+    "ReceivedMessage",
     "RemotingError",
     "RouteNotFound",
     "SendFailed",
     "SendResult",
     "SendStatus",
+    "SimpleConsumer",
     "SkylarkError",
     "StreamMessage",
     "SubscriptionGroupConfig",
     "TopicConfig",
+    "Transaction",
+    "TransactionProducer",
+    "TransactionState",
     "UserError",
 ]
 
@@ -77,18 +88,23 @@ _HOMES = {
         *("BrokerError", "InvalidArgument", "RemotingError", "RouteNotFound"),
         *("SendFailed", "SkylarkError", "UserError"),
     ),
+    "mqcommon.message.light": ("LightMessage",),
     "mqcommon.message.message": ("Message", "MessageExt"),
     "mqcommon.message.queue": ("MessageQueue",),
     "remoting.protocol.bodies.group": ("SubscriptionGroupConfig",),
     "remoting.protocol.bodies.topic": ("TopicConfig",),
     "sdk.admin.client": ("Admin",),
     "sdk.consumer.outcome": ("ConsumeFrom", "ConsumeResult", "Later"),
+    "sdk.consumer.popped": ("ReceivedMessage",),
     "sdk.consumer.pull": ("PullConsumer",),
     "sdk.consumer.push": ("PushConsumer",),
     "sdk.consumer.result": ("PullBytes", "PullResult", "PullStatus"),
+    "sdk.consumer.simple": ("SimpleConsumer",),
     "sdk.consumer.stream_message": ("StreamMessage",),
     "sdk.producer.producer": ("Producer",),
     "sdk.producer.result": ("BulkResult", "SendResult", "SendStatus"),
+    "sdk.producer.transaction": ("Transaction", "TransactionState"),
+    "sdk.producer.transactional": ("TransactionProducer",),
     "sdk.shared": ("Client",),
 }
 

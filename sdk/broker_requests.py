@@ -1,7 +1,8 @@
 """What brokers ask of this client's consumers, on the client's own connections.
 
 40 (members of the group changed), 220 (go on from these offsets), 221 (offsets), 307 (what the consumer is doing), 309
-(consume one message). 309 runs the user's handler, so it gets a task of the client's nursery; their number is bounded.
+(consume one message); and 39 of its producers (how a transaction ended). 309 runs the user's handler, so it gets a task
+of the client's nursery; their number is bounded.
 """
 
 import logging
@@ -25,6 +26,7 @@ from remoting.protocol.requests.clients import (
     NOTIFY_CONSUMER_IDS_CHANGED,
     RESET_CONSUMER_CLIENT_OFFSET,
 )
+from remoting.protocol.requests.transactions import CHECK_TRANSACTION_STATE
 from sdk.membership import Consumer, Membership
 
 logger = logging.getLogger(__name__)
@@ -54,6 +56,7 @@ class BrokerRequests:
             RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT: self._queue_offsets,
             RequestCode.GET_CONSUMER_RUNNING_INFO: self._running_info,
             RequestCode.CONSUME_MESSAGE_DIRECTLY: self._consume_directly,
+            RequestCode.CHECK_TRANSACTION_STATE: self._check_transaction,
         }
 
     def _members_changed(self, channel: Channel, request: Command) -> Command:
@@ -85,6 +88,17 @@ class BrokerRequests:
     def _running_info(self, channel: Channel, request: Command) -> Command:
         consumer = self._consumer(GET_CONSUMER_RUNNING_INFO.header(request).consumer_group)
         return answer_with(GET_CONSUMER_RUNNING_INFO, request, consumer.running_info())
+
+    def _check_transaction(self, channel: Channel, request: Command) -> None:
+        """39, which brokers send oneway: its answer is a request of this client."""
+        header = CHECK_TRANSACTION_STATE.header(request)
+        for message in decode_messages(CHECK_TRANSACTION_STATE.body(request)):
+            group = message.properties.get("PGROUP", "")
+            checking = self._membership.checking(group)
+            if checking is None:
+                logger.info("%s asks about a transaction of group %s, which has no checker", channel.remote, group)
+            else:
+                checking.check(channel, header, message)
 
     def _consume_directly(self, channel: Channel, request: Command) -> None:
         header = CONSUME_MESSAGE_DIRECTLY.header(request)

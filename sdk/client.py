@@ -24,10 +24,11 @@ from mqcommon.errors import (
     RouteNotFound,
     SkylarkError,
 )
+from mqcommon.names import PERM_READ_WRITE, is_light
 from mqcommon.outliving import outliving_nursery
 from mqcommon.signal import Signal
 from remoting.net.client import RemotingClient, open_client
-from remoting.protocol.bodies.route import TopicRouteData
+from remoting.protocol.bodies.route import QueueData, TopicRouteData
 from remoting.protocol.codes import ResponseCode
 from sdk import namesrv_api
 from sdk.address_server import AddressServer
@@ -35,7 +36,7 @@ from sdk.broker_requests import BrokerRequests
 from sdk.endpoint import DEFAULT_TIMEOUT_MS, Endpoint
 from sdk.fanout import ask_all
 from sdk.identity import make_client_id
-from sdk.membership import Membership
+from sdk.membership import Checking, Membership
 from sdk.nameserver_source import NameServerSource, find_nameservers
 from sdk.nameservers import NameServers
 from sdk.routes import RouteCache, TopicRoute, make_route
@@ -213,6 +214,8 @@ class ClientInstance:
     async def fetch_route(self, topic: str, timeout_ms: float | None = None) -> TopicRouteData:
         """The topic's route as a NameServer gives it, not from the cache."""
         timeout_ms = self.timeout_ms if timeout_ms is None else timeout_ms
+        if is_light(topic):
+            return await self._light_route(timeout_ms)
         try:
             return await self.name_servers.ask(
                 lambda at: namesrv_api.topic_route(at, topic), timeout_ms, not_known=_NOT_KNOWN
@@ -222,6 +225,11 @@ class ClientInstance:
                 raise
             reason = f"no NameServer of {self.name_servers.text} knows it; mqadmin updateTopic creates topics"
             raise RouteNotFound(topic, reason) from None
+
+    async def _light_route(self, timeout_ms: float) -> TopicRouteData:
+        """The route of a light queue, which no NameServer knows: every broker may have it."""
+        brokers = (await self.name_servers.ask(namesrv_api.cluster_info, timeout_ms)).broker_addr_table
+        return TopicRouteData([QueueData(name, 1, 1, PERM_READ_WRITE) for name in brokers], list(brokers.values()))
 
     def drop_address(self, broker_name: str, addr: str) -> None:
         """Another broker listens at ``addr``: drop the address, and refresh the routes that had it."""
@@ -303,9 +311,9 @@ class ClientInstance:
         if self.membership.new_among(self._members_addrs()):
             self._heartbeat_due.set()
 
-    async def leave_producer(self, group: str) -> None:
+    async def leave_producer(self, group: str, checking: Checking | None) -> None:
         """A producer of ``group`` has stopped. If it was the last one of this client, unregister the group."""
-        if self.membership.leave_producer(group):
+        if self.membership.leave_producer(group, checking):
             with self._leaving():
                 await self.membership.unregister(self.routes.addrs(), self.at, producer_group=group)
 
@@ -323,9 +331,9 @@ class ClientInstance:
             yield
 
     def _lost(self, addr: str) -> None:
-        """A connection is lost. The broker takes this client's consumers for gone, until it gets a heartbeat."""
+        """A connection is lost. The broker takes this client's groups for left, until it gets a heartbeat."""
         self.membership.lost(addr)
-        if self.membership.has_consumers and addr in self.routes.addrs():
+        if self.membership.is_asked and addr in self.routes.addrs():
             self._heartbeat_due.set()
 
     def _members_addrs(self) -> list[str]:

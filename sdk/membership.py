@@ -11,9 +11,11 @@ from typing import Protocol
 from mqcommon.errors import InvalidArgument
 from mqcommon.message.message import MessageExt
 from mqcommon.message.queue import MessageQueue
+from remoting.net.channel import Channel
 from remoting.protocol.bodies.consume_result import ConsumeMessageDirectlyResult
 from remoting.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, ProducerData
 from remoting.protocol.bodies.running_info import ConsumerRunningInfo
+from remoting.protocol.headers.transaction import CheckTransactionStateRequestHeader
 from sdk import broker_api
 from sdk.endpoint import Endpoint
 from sdk.fanout import ask_all
@@ -42,6 +44,13 @@ class Consumer(Protocol):
         """Give one message to the handler now, whatever the group's offset is (309)."""
 
 
+class Checking(Protocol):
+    """A producer as brokers see it that ask about its group's transactions."""
+
+    def check(self, channel: Channel, header: CheckTransactionStateRequestHeader, message: MessageExt) -> None:
+        """Find out how the transaction of ``message`` ended, and say so on ``channel`` (39)."""
+
+
 class Membership:
     """The groups of one client. It may have several producers of a group, but only one consumer of a group."""
 
@@ -49,6 +58,7 @@ class Membership:
         # Set when the client is opened.
         self.client_id = ""
         self._producers: dict[str, int] = {}
+        self._checking: dict[str, Checking] = {}
         self._consumers: dict[str, Consumer] = {}
         # Each change of the groups raises the version. Address → version of the last heartbeat that was sent to the
         # broker, and of the last one that it answered.
@@ -56,17 +66,27 @@ class Membership:
         self._sent: dict[str, int] = {}
         self._answered: dict[str, int] = {}
 
-    def join_producer(self, group: str) -> None:
-        """A producer of ``group`` has started."""
+    def join_producer(self, group: str, checking: Checking | None = None) -> None:
+        """A producer of ``group`` has started, which may be the one that answers for transactions."""
+        if checking is not None:
+            if group in self._checking:
+                raise InvalidArgument(f"this client already has a producer of group {group!r} with a checker")
+            self._checking[group] = checking
         self._producers[group] = self._producers.get(group, 0) + 1
         self._version += 1
 
-    def leave_producer(self, group: str) -> bool:
+    def leave_producer(self, group: str, checking: Checking | None = None) -> bool:
         """A producer of ``group`` has stopped. Returns whether it was the last one of this client."""
+        if checking is not None:
+            del self._checking[group]
         left = self._producers.pop(group, 1) - 1
         if left:
             self._producers[group] = left
         return not left
+
+    def checking(self, group: str) -> Checking | None:
+        """Who answers for the transactions of a producer group."""
+        return self._checking.get(group)
 
     def join_consumer(self, group: str, consumer: Consumer) -> None:
         """``consumer`` is this client's member of ``group`` now."""
@@ -98,9 +118,9 @@ class Membership:
         return bool(self._producers or self._consumers)
 
     @property
-    def has_consumers(self) -> bool:
-        """Whether this client has a consumer that heartbeats announce."""
-        return bool(self._consumers)
+    def is_asked(self) -> bool:
+        """Whether brokers ask this client: it has consumers, or producers that answer for transactions."""
+        return bool(self._consumers or self._checking)
 
     def new_among(self, addrs: list[str]) -> bool:
         """Whether one of ``addrs`` has not been sent the current state of the groups."""

@@ -1,7 +1,7 @@
 """Namespaces: topics and groups of several tenants in one cluster, by RocketMQ's convention of names. Pure.
 
 In namespace ``prod`` the topic ``orders`` is ``prod%orders`` for brokers and NameServers, the retry topic of a group
-``%RETRY%prod%group``. System topics belong to all. A name that is in the namespace already stays as it is.
+``%RETRY%prod%group``. System topics and light queues belong to all. A name in the namespace already stays as it is.
 Users of the SDK give and see plain names; `Names` converts them where they enter and leave it.
 """
 
@@ -13,7 +13,7 @@ from mqcommon.errors import InvalidArgument
 from mqcommon.message.columns import record_starts
 from mqcommon.message.message import MessageExt, decode_messages
 from mqcommon.message.queue import MessageQueue
-from mqcommon.names import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_TOPIC_PREFIX, is_system_topic
+from mqcommon.names import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_TOPIC_PREFIX, is_light, is_system_topic
 from sdk.checked import check_group_name, check_topic_name
 
 SEPARATOR = "%"
@@ -53,7 +53,7 @@ Namespace = Annotated[str, check_namespace]
 
 
 def _is_system(name: str) -> bool:
-    return is_system_topic(name) or name.startswith(SYSTEM_GROUP_PREFIX)
+    return is_system_topic(name) or name.startswith(SYSTEM_GROUP_PREFIX) or is_light(name)
 
 
 def _split(name: str) -> tuple[str, str]:

@@ -19,7 +19,7 @@ from remoting.protocol.bodies.route import TopicRouteData
 from sdk.checked import Milliseconds, checked_methods
 from sdk.client import ClientInstance
 from sdk.endpoint import DEFAULT_TIMEOUT_MS, Endpoint
-from sdk.membership import Consumer
+from sdk.membership import Checking, Consumer
 from sdk.nameserver_source import NameServerSource, none_given
 from sdk.nameservers import NameServers
 from sdk.namespaces import Names, Namespace
@@ -142,11 +142,14 @@ class ClientHandle:
             self.forks = -1
             self._ended.set()
 
-    def join_producer(self, group: str) -> None:
-        """Announce a producer of ``group`` in heartbeats until the handle is closed."""
+    def join_producer(self, group: str, checking: Checking | None = None) -> None:
+        """Announce a producer of ``group`` in heartbeats until the handle is closed.
+
+        ``checking`` answers for its transactions; InvalidArgument when another producer of the group does.
+        """
         group = self.names.group(group)
-        self.instance.membership.join_producer(group)
-        self._leave = lambda: self.instance.leave_producer(group)
+        self.instance.membership.join_producer(group, checking)
+        self._leave = lambda: self.instance.leave_producer(group, checking)
 
     def join_consumer(self, group: str, consumer: Consumer) -> None:
         """Announce ``consumer`` in heartbeats until the handle is closed; InvalidArgument when the group has one."""

@@ -8,4 +8,5 @@ delay/          messages with a delay level
 timer/          messages with a time of delivery
 retry/          messages that consumers gave back, and dead letters
 locks/          queues with one reader
+pop/            messages that are hidden until they are acknowledged
 """

@@ -7,6 +7,7 @@ here. Names of strategies are RocketMQ's.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from mqcommon.message.queue import MessageQueue
+from remoting.protocol.headers.pop import ANY_QUEUE
 
 #: Called with sorted queues, the number of members and the place of one of them.
 _Strategy = Callable[[Sequence[MessageQueue], int, int], Sequence[MessageQueue]]
@@ -35,3 +36,22 @@ def allocate(
     if member not in every:
         return []
     return STRATEGIES[strategy](sorted(queues), len(every), every.index(member))
+
+
+def allocate_for_pop(
+    strategy: str, queues: Iterable[MessageQueue], members: Iterable[str], member: str, share: int
+) -> Sequence[MessageQueue]:
+    """What ``member`` pops from: its own queues and those of the ``share`` members after it, as RocketMQ does it.
+
+    With share 0 or less, or when it covers all members, each member pops from all queues of all brokers: queue -1.
+    """
+    every, listed = sorted(set(members)), sorted(queues)
+    if share <= 0 or share >= len(every) - 1:
+        return list(dict.fromkeys(queue._replace(queue_id=ANY_QUEUE) for queue in listed))
+    if member not in every:
+        return []
+    place = every.index(member)
+    if len(every) > len(listed):
+        return [listed[place % len(listed)]]
+    shares = [every[(place + number) % len(every)] for number in range(share + 1)]
+    return [queue for name in shares for queue in allocate(strategy, listed, every, name)]

@@ -127,6 +127,8 @@ class HeldPulls:
         # (pull, last): to be handled in the next turns of the event loop.
         self._due: deque[tuple[HeldPull, bool]] = deque()
         self._wake = Signal()
+        #: Others that wait for messages: called with each queue that got some; return whether they wait for more.
+        self.watchers: list[Callable[[ConsumeQueue], bool]] = []
         self._count = 0
         self._codes = 0
 
@@ -168,8 +170,9 @@ class HeldPulls:
         left = SLICE
         for queue in queues:
             waiting = self._by_queue.get((queue.topic, queue.queue_id))
+            is_watched = any([watch(queue) for watch in self.watchers])
             if waiting is None:
-                queue.is_awaited = False
+                queue.is_awaited = is_watched
                 continue
             for pull in self._wanting(queue, waiting):
                 if left:

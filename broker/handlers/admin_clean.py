@@ -15,7 +15,7 @@ from broker.store.store import MessageStore
 from broker.stored_changes import refused_when_not_stored
 from broker.tasks.clean import Cleaner
 from mqcommon.errors import RequestRefused
-from mqcommon.names import is_system_topic
+from mqcommon.names import is_light, is_system_topic
 from remoting.net.channel import Channel
 from remoting.net.server import Handler, SlowHandler
 from remoting.protocol.codes import RequestCode, ResponseCode
@@ -67,7 +67,7 @@ class CleanHandlers(Part):
         for number, topic in enumerate(self._store.queues.topics(), 1):
             if number % TOPICS == 0:
                 await trio.lowlevel.checkpoint()
-            if self._topics.get(topic) is not None or is_system_topic(topic):
+            if self._topics.get(topic) is not None or is_system_topic(topic) or is_light(topic):
                 continue
             with refused_when_not_stored():
                 deleted = await self._delete_queues(topic)

@@ -31,6 +31,7 @@ from remoting.protocol.headers.topics import (
     CreateTopicRequestHeader,
     GetAllTopicConfigResponseHeader,
 )
+from remoting.protocol.pop_info import RETRY_V1, RETRY_V2, pop_retry_topic
 from remoting.protocol.requests.topics import (
     DELETE_TOPIC_IN_BROKER,
     GET_ALL_TOPIC_CONFIG,
@@ -106,19 +107,36 @@ class TopicHandlers(Part):
         return request.respond()
 
     async def delete(self, channel: Channel, request: Command) -> Command:
-        """215: delete the topic, the offsets that groups have in it, and its queues."""
+        """215: delete the topic, the offsets that groups have in it, and its queues; also its retry topics of pops."""
         topic = DELETE_TOPIC_IN_BROKER.header(request).topic
         check_topic(topic)
         check_topic_is_users(topic)
         async with self._deleting:
-            with refused_when_not_stored(), self._topics.leaving(topic):
-                existed = self._topics.delete(topic)
-                await run_slices(self._offsets.remove_topic(topic))
-                self._stats.drop_topic(topic)
-                await self._durable()
-                await self._delete_messages(topic)
+            for retry_topic in await self._retry_topics(topic):
+                await self._delete(retry_topic)
+            existed = await self._delete(topic)
         logger.info("topic %s deleted by %s existed=%s", topic, channel.remote, existed)
         return request.respond()
+
+    async def _retry_topics(self, topic: str) -> list[str]:
+        """The topics in which messages of ``topic`` come back to groups that pop."""
+        steps = self._offsets.groups_of(topic)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                names = [pop_retry_topic(topic, group, retry) for group in end.value for retry in (RETRY_V1, RETRY_V2)]
+                return [name for name in names if self._topics.get(name) is not None]
+            await trio.lowlevel.checkpoint()
+
+    async def _delete(self, topic: str) -> bool:
+        with refused_when_not_stored(), self._topics.leaving(topic):
+            existed = self._topics.delete(topic)
+            await run_slices(self._offsets.remove_topic(topic))
+            self._stats.drop_topic(topic)
+            await self._durable()
+            await self._delete_messages(topic)
+        return existed
 
     async def delete_queues(self, topic: str) -> bool:
         """Remove the queues of a topic unless it exists; returns whether they were removed."""

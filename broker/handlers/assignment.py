@@ -1,7 +1,7 @@
 """How groups consume topics (401), and which queues a member of a group gets when it asks the broker (400).
 
 Java's consumers with clientRebalance=false ask, every 20 s and after each change of their group. Every broker gives the
-same answer, as long as all members are connected to it. Groups are served by pull; pop is refused.
+same answer, as long as all members are connected to it.
 Neighbours: delivery/allocation.py (the strategies), meta/request_modes.py, registration/topic_queues.py.
 """
 
@@ -9,7 +9,7 @@ import logging
 
 import trio
 
-from broker.delivery.allocation import STRATEGIES, allocate
+from broker.delivery.allocation import STRATEGIES, allocate, allocate_for_pop
 from broker.meta.clients import Clients
 from broker.meta.request_modes import RequestModes
 from broker.part import Part
@@ -67,10 +67,7 @@ class AssignmentHandlers(Part):
         check_group(mode.consumer_group)
         if is_retry_topic(mode.topic):
             raise RequestRefused(ResponseCode.NO_PERMISSION, "retry topic is not allowed to set mode")
-        if mode.mode == POP:
-            text = "this broker does not support consuming by pop yet, which comes with the next release; set mode PULL"
-            raise _bad(text)
-        if mode.mode != PULL:
+        if mode.mode not in (PULL, POP):
             raise _bad(f"mode is PULL or POP, not {mode.mode!r}")
         with refused_when_not_stored():
             if self._modes.mode_of(mode.topic, mode.consumer_group) != mode:
@@ -91,15 +88,23 @@ class AssignmentHandlers(Part):
         queues = await self._queues.readable(self._client, asked.topic)
         answer = QueryAssignmentResponseBody()
         if queues:
-            chosen = self._of_member(asked, queues)
-            answer.message_queue_assignments = [MessageQueueAssignment(queue, PULL) for queue in chosen]
+            mode = self._modes.mode_of(asked.topic, asked.consumer_group)
+            share = mode.pop_share_queue_num if mode is not None and mode.mode == POP else None
+            chosen = self._of_member(asked, queues, share)
+            name = PULL if share is None else POP
+            answer.message_queue_assignments = [MessageQueueAssignment(queue, name) for queue in chosen]
         return answer_with(QUERY_ASSIGNMENT, request, answer, channel.max_frame_bytes)
 
-    def _of_member(self, asked: QueryAssignmentRequestBody, queues: list[MessageQueue]) -> list[MessageQueue]:
+    def _of_member(
+        self, asked: QueryAssignmentRequestBody, queues: list[MessageQueue], share: int | None
+    ) -> list[MessageQueue]:
+        """``share``: of a group that pops; None for one that pulls."""
         if asked.message_model == BROADCASTING:
             return sorted(queues)
         group = self._clients.consumer_group(asked.consumer_group)
         members = group.client_ids() if group is not None else []
+        if share is not None:
+            return list(allocate_for_pop(asked.strategy_name, queues, members, asked.client_id, share))
         return list(allocate(asked.strategy_name, queues, members, asked.client_id))
 
 

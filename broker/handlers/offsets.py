@@ -89,7 +89,7 @@ class OffsetHandlers(Part):
         if offset < 0:
             if header.set_zero_if_not_found is False:
                 raise _not_found("Not found, do not set to zero, maybe this group boot first")
-            if not self._all_in_memory(header.topic, header.queue_id):
+            if not self.all_in_memory(header.topic, header.queue_id):
                 raise _not_found("Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first")
             offset = 0
         return QUERY_CONSUMER_OFFSET.answer(request, OffsetResponseHeader(offset))
@@ -174,7 +174,8 @@ class OffsetHandlers(Part):
             answer.ext = {**(answer.ext or {}), **GetAllDelayOffsetResponseHeader(self._store.log.end).to_ext()}
         return answer
 
-    def _all_in_memory(self, topic: str, queue_id: int) -> bool:
+    def all_in_memory(self, topic: str, queue_id: int) -> bool:
+        """Whether a queue still has all messages that it ever had, and they count as being in memory."""
         queue = self._store.queues.find(topic, queue_id)
         if queue is None or queue.next_offset == 0:
             return True

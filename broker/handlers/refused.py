@@ -25,26 +25,13 @@ MAX_NAME = 255
 _BODY_BYTES = 4_096
 _GROUP = re.compile(rb'"consumerGroup"\s*:\s*"([^"]*)"')
 
-_POP = "a consumer that takes messages by pop gets none"
 _REPLY = "answers of request and reply do not arrive"
-_TRANSACTION = "the broker takes no transactional messages, so there is none to end"
 _MEANINGS = (
     (RequestCode.SEND_REPLY_MESSAGE, _REPLY),
     (RequestCode.SEND_REPLY_MESSAGE_V2, _REPLY),
-    (RequestCode.END_TRANSACTION, _TRANSACTION),
     (RequestCode.CHECK_CLIENT_CONFIG, "a consumer with a SQL92 filter does not start; use tags"),
 )
 # RocketMQ's names of codes that no Skylark daemon handles or sends.
-_POP_CODES = {
-    200050: "POP_MESSAGE",
-    200051: "ACK_MESSAGE",
-    200052: "PEEK_MESSAGE",
-    200053: "CHANGE_MESSAGE_INVISIBLETIME",
-    200054: "NOTIFICATION",
-    200055: "POLLING_INFO",
-    200056: "POP_ROLLBACK",
-    200151: "BATCH_ACK_MESSAGE",
-}
 _OTHER_CODES = {
     50: "UPDATE_AND_CREATE_ACL_CONFIG",
     51: "DELETE_ACL_CONFIG",
@@ -75,10 +62,9 @@ _OTHER_CODES = {
 }
 _NAMES = {
     **{code: name for name, code in vars(RequestCode).items() if name.isupper()},
-    **_POP_CODES,
     **_OTHER_CODES,
 }
-_TEXTS = {**dict.fromkeys(_POP_CODES, _POP), **dict(_MEANINGS)}
+_TEXTS = dict(_MEANINGS)
 
 
 class RefusedHandlers(Part):

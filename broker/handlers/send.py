@@ -25,10 +25,10 @@ from broker.writing.writer import BatchFields, Writer
 from mqcommon.addresses import split_address
 from mqcommon.errors import DiskFull, ProtocolError, RequestRefused
 from mqcommon.message.batch import MAX_MESSAGES, decode_batch, encode_offsets
-from mqcommon.message.flags import COMPRESSED, COMPRESSION_MASK
+from mqcommon.message.flags import COMPRESSED, COMPRESSION_MASK, TRANSACTION_PREPARED
 from mqcommon.message.ids import encode_host, offset_msg_id
 from mqcommon.message.message import inflated
-from mqcommon.message.properties import replace_properties
+from mqcommon.message.properties import find_property, replace_properties
 from mqcommon.names import check_topic, check_topic_is_sendable, is_retry_topic
 from mqcommon.polling import poll_until
 from remoting.net.channel import Channel
@@ -135,17 +135,18 @@ class SendHandlers(Part):
         put = self._writer.put(
             topic, queue_id, request.body, raw_properties, flag, sys_flag, born_timestamp, born_host, reconsume_times
         )
-        response = request.respond(
-            ext={
-                "queueId": queue_id,
-                "TRACE_ON": self._trace_on,
-                "MSG_REGION": self._region,
-                "msgId": f"{self._host_hex}{put.physical_offset:016X}",
-                "queueOffset": put.queue_offset,
-            }
-        )
-        if put.recall_handle and response.ext is not None:
-            response.ext["recallHandle"] = put.recall_handle
+        answer = {
+            "queueId": queue_id,
+            "TRACE_ON": self._trace_on,
+            "MSG_REGION": self._region,
+            "msgId": f"{self._host_hex}{put.physical_offset:016X}",
+            "queueOffset": put.queue_offset,
+        }
+        if sys_flag & TRANSACTION_PREPARED:
+            answer["transactionId"] = (find_property(raw_properties, b"UNIQ_KEY") or b"").decode()
+        if put.recall_handle:
+            answer["recallHandle"] = put.recall_handle
+        response = request.respond(ext=answer)
         if self._durability.waits:
             return self._when_safe(channel, request, response, put, raw_properties)
         return response

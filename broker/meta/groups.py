@@ -17,7 +17,7 @@ from broker.meta.table import JournalledTable, TableFormat
 from broker.options import BrokerOptions
 from mqcommon.clock import Clock
 from mqcommon.errors import DiskFull, RequestRefused
-from mqcommon.names import can_have_retry_topic, check_group
+from mqcommon.names import can_have_retry_topic, check_group, is_light
 from remoting.protocol.bodies.data_version import DataVersion
 from remoting.protocol.bodies.group import SubscriptionGroupConfig
 
@@ -53,6 +53,8 @@ class Groups(JournalledTable[SubscriptionGroupConfig]):
 
     def __init__(self, journal: Journal, clock: Clock, options: BrokerOptions) -> None:
         super().__init__(journal, clock, FORMAT)
+        if options.enable_lmq:
+            self.get = self._get_or_light
         self._options = options
         self._forbidden = JournalledValue[dict[str, dict[str, int]]](journal, FORBIDDEN, {}, _copied, _copied)
 
@@ -60,6 +62,10 @@ class Groups(JournalledTable[SubscriptionGroupConfig]):
     def forbidden(self) -> dict[str, dict[str, int]]:
         """A Java broker's table, see the module."""
         return self._forbidden.value
+
+    def _get_or_light(self, name: str) -> SubscriptionGroupConfig | None:
+        config = self._table.get(name)
+        return SubscriptionGroupConfig(name) if config is None and is_light(name) else config
 
     def mirror(
         self, table: Mapping[str, SubscriptionGroupConfig], forbidden: Forbidden, version: DataVersion

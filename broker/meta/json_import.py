@@ -10,18 +10,17 @@ from broker.meta.journalled import Change
 from broker.meta.json_files import TOPICS, JsonTables, holds_something
 from mqcommon.errors import UserError
 from mqcommon.files import FileSystem
-from mqcommon.names import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
-from remoting.protocol.bodies.assignment import POP
+from mqcommon.names import SCHEDULE_TOPIC
 
 # File, the member that is not imported, and what it holds.
 _NOT_READ = (
-    ("consumerFilter.json", "filterDataByTopic", "SQL filters"),
-    ("consumerOrderInfo.json", "table", "ordered pop consumption under way"),
-    ("topicQueueMapping.json", "topicQueueMappingInfoMap", "static topics"),
-    ("lmqConsumerOffset.json", "offsetTable", "offsets of light message queues"),
+    ("consumerFilter.json", "filterDataByTopic", "this version does not support SQL filters"),
+    ("consumerOrderInfo.json", "table", "how far a Java broker's pops in order were; their messages come again"),
+    ("topicQueueMapping.json", "topicQueueMappingInfoMap", "this version does not support static topics"),
+    ("lmqConsumerOffset.json", "offsetTable", "this version does not support offsets of light message queues"),
 )
 # Topics in which messages may wait for features that this version does not have.
-_WAITING = ((SCHEDULE_TOPIC, "delayed messages"), (TRANS_HALF_TOPIC, "transactions"))
+_WAITING = ((SCHEDULE_TOPIC, "delayed messages"),)
 
 
 def records(tables: JsonTables) -> Iterator[Change]:
@@ -67,19 +66,13 @@ def warnings(fs: FileSystem, directory: str, tables: JsonTables) -> list[str]:
     for name, member, what in _NOT_READ:
         path = f"{directory}/{name}"
         if holds_something(fs, path, member):
-            found.append(f"{path} is not imported: this version does not support {what}")
+            found.append(f"{path} is not imported: {what}")
     queues = f"{posixpath.dirname(directory)}/consumequeue"
     for topic, what in _WAITING:
         if fs.is_dir(f"{queues}/{topic}"):
             found.append(f"{what} that wait in {topic} are kept, but this version does not deliver them")
     if tables.groups.forbidden_table:
         found.append("the table of groups that may not read a topic is kept but has no effect")
-    pops = [mode for mode in request_modes.rows_of(tables.request_modes.message_request_mode_map) if mode.mode == POP]
-    if pops:
-        found.append(
-            f"{len(pops)} groups consume a topic by pop ({pops[0].consumer_group}, ...): that is kept, but this version"
-            " serves them by pull"
-        )
     for name, config in tables.topics.topic_config_table.items():
         for key, value in config.attributes.items():
             known = TOPIC_ATTRIBUTES.get(key.removeprefix("+"), frozenset())

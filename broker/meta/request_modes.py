@@ -1,7 +1,7 @@
 """How groups consume topics: PULL or POP, as administrators have set it by group and topic.
 
 RocketMQ's messageRequestMode.json: imported from a Java broker, exported to one, and copied by slaves. Groups that are
-not here consume by pull. This version serves all by pull, so a mode POP can only come from a Java broker, and is kept.
+not here consume by pull.
 The journal has no record of this table before the first change, so an earlier Skylark opens such a store.
 Neighbours: table.py, handlers/assignment.py (400, 401), replication/slave_tables.py (402).
 """

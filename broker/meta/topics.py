@@ -22,6 +22,7 @@ from mqcommon.names import (
     PERM_READ_WRITE,
     can_have_retry_topic,
     dlq_topic,
+    is_light,
     is_retry_topic,
     retry_topic,
     system_topics,
@@ -41,10 +42,16 @@ class Topics(JournalledTable[TopicConfig]):
 
     def __init__(self, journal: Journal, clock: Clock, options: BrokerOptions) -> None:
         super().__init__(journal, clock, FORMAT)
+        if options.enable_lmq:
+            self.get = self._get_or_light
         self._options = options
         self._leaving: set[str] = set()
         #: The changes of this run.
         self.changes = RecentChanges()
+
+    def _get_or_light(self, name: str) -> TopicConfig | None:
+        config = self._table.get(name)
+        return TopicConfig(name, 1, 1, PERM_READ_WRITE) if config is None and is_light(name) else config
 
     def mirror(self, table: Mapping[str, TopicConfig], version: DataVersion) -> Iterator[None]:
         """Make this table and its version equal to the master's, see `mirror_rows`."""

@@ -43,6 +43,7 @@ _REFUSALS = dict(
     [
         (RequestCode.CONSUMER_SEND_MSG_BACK, NO_MESSAGES),
         (RequestCode.END_TRANSACTION, _NO_END_OF_TRANSACTION),
+        (RequestCode.RESUME_CHECK_HALF_MESSAGE, NO_MESSAGES),
         (RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, _NO_RESET),
         (RequestCode.CLONE_GROUP_OFFSET, _NO_RESET),
         *[(code, _NO_CHANGE) for code in _NO_CHANGES],

@@ -30,6 +30,7 @@ from mqcommon.message.layout import (
     SIZE_MAGIC,
     TOPIC_LENGTH_V1,
 )
+from mqcommon.message.light import light_places
 from mqcommon.message.record import decode_record
 from mqcommon.names import SCHEDULE_TOPIC, TIMER_TOPIC
 
@@ -222,18 +223,19 @@ class Replica:
                     )
                 if is_queued(sys_flag):
                     queue = queues.get(topic, queue_id)
-                    if queue_offset != queue.next_offset:
-                        # A queue that never had an entry has no files.
-                        if queue.next_offset and not guarded:
-                            self.wants_guard = True
+                    light = light_places(properties)
+                    if light or queue_offset != queue.next_offset:
+                        self._move_all(queue, queue_offset, light, physical, guarded)
+                        if self.wants_guard:
                             break
-                        self._move(queue, queue_offset, physical)
                     if queue.is_delayed:
                         code = codes.of_waiting(topic, properties, stored_ms)
                     else:
                         code = codes.of(properties)
                     queue.append(physical, size, code)
                     self._written(queue)
+                    if light:
+                        self._add_light(light, physical, size, code)
                 latest = stored_ms if stored_ms > latest else latest
                 at += size
                 done += 1
@@ -256,6 +258,24 @@ class Replica:
             queue.append_many(one.entries)
             self._written(queue)
         return True
+
+    def _move_all(
+        self, queue: ConsumeQueue, offset: int, light: list[tuple[str, int]], physical: int, guarded: bool
+    ) -> None:
+        """Let the queues of a record go on at its offsets, or set ``wants_guard``."""
+        places = [(queue, offset), *((self._queues.get(name, 0), at) for name, at in light)]
+        # A queue that never had an entry has no files.
+        self.wants_guard = not guarded and any(one.next_offset not in (0, at) for one, at in places)
+        for one, at in places if not self.wants_guard else ():
+            if at != one.next_offset:
+                self._move(one, at, physical)
+
+    def _add_light(self, light: list[tuple[str, int]], physical: int, size: int, code: int) -> None:
+        for name, _ in light:
+            queue = self._queues.get(name, 0)
+            queue.append(physical, size, code)
+            self._written(queue)
+            self._store.copies += 1
 
     def _written(self, queue: ConsumeQueue) -> None:
         if not queue.dirty:

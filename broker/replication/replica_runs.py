@@ -13,6 +13,7 @@ from broker.store.queue.entry import ENTRY
 from broker.store.queue.tags import TAGS, TagCodes
 from mqcommon.message.columns import MIN_RUN, Fixed, Run, RunReader, Shape
 from mqcommon.message.layout import CRC_MASK, HEAD_V4, PROPERTIES_LENGTH, TAIL_BYTES_V1, TOPIC_LENGTH_V1
+from mqcommon.message.light import OFFSETS
 
 _HEAD = HEAD_V4.format("body_crc", "queue_id", "queue_offset", "physical_offset", "store_timestamp")
 _MAX_REACH = 512
@@ -95,7 +96,9 @@ def _entries(run: Run[_Known], size: int, physical: int) -> RunEntries | None:
         or places != tuple(range(physical, physical + run.records * size, size))
         # The rest of the properties may contain another tag, or something that looks like one.
         or b"".join(before).find(TAGS) >= 0
-        or b"".join(after).find(TAGS) >= 0
+        or (rest := b"".join(after)).find(TAGS) >= 0
+        # Records in light queues have more entries than these.
+        or rest.find(OFFSETS) >= 0
     ):
         return None
     queues = _by_queue(ids, offsets, places, size, run.known.tag_code)

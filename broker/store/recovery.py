@@ -32,6 +32,7 @@ from broker.store.queue.rebuild import find_incomplete, is_queued, rebuild_queue
 from broker.store.queue.tags import TagCodes
 from mqcommon.clock import Clock
 from mqcommon.errors import ProtocolError, StoreCorrupt
+from mqcommon.message.light import in_each_queue, is_in
 from mqcommon.message.record import Record, decode_record
 
 # A directory without queueEnds (RocketMQ's) is compared with its whole log up to this size. Of a larger one, the queues
@@ -235,7 +236,7 @@ class Recovery:
             record = decode_record(raw, check_crc=False)
         except ProtocolError:
             return False
-        return (record.topic, record.queue_id, record.queue_offset) == (queue.topic, queue.queue_id, offset)
+        return is_in(record, queue.topic, queue.queue_id, offset)
 
     def _furthest(self, last_stop: LastStop) -> tuple[int, int]:
         """(start, end) of the furthest record that a queue points to.
@@ -251,7 +252,7 @@ class Recovery:
 
     def _scan(self, report: RecoveryReport, start: int, torn: IsTorn) -> None:
         report.scanned_from = start
-        found = scan_log(self._log, start, self._redo, self._progress("read", start), torn=torn)
+        found = scan_log(self._log, start, in_each_queue(self._redo), self._progress("read", start), torn=torn)
         report.end, report.records = found.end, found.records
         report.torn_file, report.torn_reason = found.file, found.reason
 

@@ -8,6 +8,7 @@ from broker.assembly import TurnEnd
 from broker.delivery.cold import ColdReads
 from broker.delivery.delay.waiting import to_level
 from broker.delivery.timer.timed import TimerRules, to_timer
+from broker.delivery.transaction.part import half_messages
 from broker.identity import Identity
 from broker.meta.clients import Clients
 from broker.meta.metadata import Metadata
@@ -21,6 +22,7 @@ from broker.tasks.persist import Persister
 from broker.writing.acks import AckLedger
 from broker.writing.durability import Durability
 from broker.writing.group_commit import GroupCommit
+from broker.writing.light import LightQueues
 from broker.writing.stored_properties import StoredProperties
 from broker.writing.writer import Writer
 from mqcommon.addresses import split_address
@@ -100,7 +102,10 @@ def make_core(
     writer = Writer(
         store, durability, stats, properties,
         store_host_is_v6=len(store_host) > 8, max_message_bytes=options.max_message_size,
-        interceptors=(to_level(options.delay_levels), to_timer(timer_rules, unique_keys, clock)),
+        interceptors=(
+            half_messages(options), to_level(options.delay_levels), to_timer(timer_rules, unique_keys, clock),
+        ),
+        light=LightQueues(store, options.max_lmq_consume_queue_num) if options.enable_multi_dispatch else None,
     )  # fmt: skip
     persister = Persister(metadata, options)
     core = Core(

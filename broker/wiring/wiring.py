@@ -18,6 +18,9 @@ from broker.delivery.retry.resent import Resent
 from broker.delivery.retry.send_back import SendBack
 from broker.delivery.timer.part import TimedDelivery
 from broker.delivery.timer.recall import Recall
+from broker.delivery.transaction.checks import Checks
+from broker.delivery.transaction.ledger import Ledger
+from broker.delivery.transaction.part import Transactions
 from broker.handlers.admin_clean import CleanHandlers
 from broker.handlers.admin_config import ConfigHandlers
 from broker.handlers.admin_groups import GroupHandlers
@@ -46,6 +49,7 @@ from broker.store.removal import Removal
 from broker.tasks.clean import Cleaner
 from broker.tasks.pages import PagesAhead
 from broker.wiring.core import Core
+from broker.wiring.pop import wire_pop
 from broker.wiring.replication import Replicated, wire_replication
 from remoting.net.connection_limit import connection_budget
 from remoting.net.server import Server, ServerLimits
@@ -75,8 +79,8 @@ def wire(
     options, store = core.options, core.store
     replicated = wire_replication(core, ha_listeners, listen_ha)
     cleaner = Cleaner(store, Removal(core.fs, options.store_path_root_dir, store), core.flusher, options, core.clock)
-    timed = _timed(core, replicated)
-    answering = (core.cold, *_answering(core, replicated, cleaner, timed), *replicated.others)
+    transactions, timed = _transactions(core), _timed(core, replicated)
+    answering = (core.cold, *_answering(core, replicated, cleaner, transactions, timed), *replicated.others)
     delayed = DelayedDelivery(
         store, core.writer, options.delay_levels, core.metadata.delay_offsets, core.clock,
         lambda: core.role.now.is_master and replicated.members.is_lowest, core.flusher.flush, core.turn_end,
@@ -114,7 +118,9 @@ def _timed(core: Core, replicated: Replicated) -> TimedDelivery:
     return timed
 
 
-def _answering(core: Core, replicated: Replicated, cleaner: Cleaner, timed: TimedDelivery) -> list[Part]:
+def _answering(
+    core: Core, replicated: Replicated, cleaner: Cleaner, transactions: Transactions, timed: TimedDelivery
+) -> list[Part]:
     """The parts that answer clients and administrators."""
     options, store, stats, clients = core.options, core.store, core.stats, core.clients
     topics, groups, offsets = core.metadata.topics, core.metadata.groups, core.metadata.consumer_offsets
@@ -129,7 +135,11 @@ def _answering(core: Core, replicated: Replicated, cleaner: Cleaner, timed: Time
     )  # fmt: skip
     locks = QueueLocks(core.clock)
     topic_handlers = TopicHandlers(topics, offsets, stats, core.persister.wait, core.flusher.delete_topic)
+    offset_handlers = OffsetHandlers(
+        store, topics, groups, offsets, core.metadata.delay_offsets, resets, in_memory_bytes
+    )
     parts: list[Part] = [
+        *wire_pop(core, held, resets, offset_handlers.all_in_memory),
         SendHandlers(
             core.writer, core.durability, topics, stats.put_times, options, core.store_host, core.stepper,
             core.turn_end, Resent(groups, topics, locks.is_ordered),
@@ -140,6 +150,7 @@ def _answering(core: Core, replicated: Replicated, cleaner: Cleaner, timed: Time
             lambda: TimerState(timed.behind_ms, timed.checkpoint.read_to),
         ),
         SendBack(store, core.writer, core.durability, topics, groups, options, stats, core.turn_end),
+        transactions,
         locks,
         PullHandlers(
             store, topics, groups, offsets, clients, held, resets, core.cold, stats, options, in_memory_bytes,
@@ -151,7 +162,7 @@ def _answering(core: Core, replicated: Replicated, cleaner: Cleaner, timed: Time
         GroupHandlers(groups, offsets, stats, core.persister.wait),
         CleanHandlers(store, topics, cleaner, topic_handlers.delete_queues),
         ConfigHandlers(options, topics, core.fs, core.clock, runtime),
-        OffsetHandlers(store, topics, groups, offsets, core.metadata.delay_offsets, resets, in_memory_bytes),
+        offset_handlers,
         ResetOffsetHandlers(store, topics, groups, offsets, clients, resets, options),
         StatsHandlers(options.broker_name, core.identity.addr, store, topics, offsets, clients, stats),
         ConsumeStatsHandlers(
@@ -166,6 +177,15 @@ def _answering(core: Core, replicated: Replicated, cleaner: Cleaner, timed: Time
     ]  # fmt: skip
     answered = {code for part in (*parts, *replicated.others) for code in _codes(part)}
     return [*parts, RefusedHandlers(clients, answered)]
+
+
+def _transactions(core: Core) -> Transactions:
+    ledger = Ledger(core.store, core.writer, core.metadata.consumer_offsets, core.clock, core.store_host)
+    return Transactions(
+        core.store, core.writer, core.durability, ledger,
+        Checks(ledger, core.writer, core.clients, core.options, core.clock), core.options, core.stepper, core.clock,
+        lambda: core.role.now.is_master, core.flusher.flush, core.turn_end,
+    )  # fmt: skip
 
 
 def wire_resets(core: Core, held: HeldPulls) -> OffsetResets:

@@ -1,13 +1,13 @@
 """The properties with which a producer's messages are stored: its own, and those that the broker sets.
 
-Messages with a delay level or a time of delivery are told from plain ones here; the writer's interceptors see them.
-Transactional ones, which this broker does not have yet, are refused.
+Messages with a delay level or a time of delivery and halves of transactions are told from plain ones here; the writer's
+interceptors see them.
 Neighbours: writer.py (uses this), store/log/sound.py (why many NULs in a row are sealed).
 """
 
 from broker.store.log.sound import SECTOR_BYTES, SECTOR_OF_ZEROS, sealed
 from broker.store.queue.delay_levels import level_in
-from broker.writing.refusals import illegal, unsupported
+from broker.writing.refusals import illegal
 from mqcommon.clock import Clock
 from mqcommon.message.ids import UniqueKeys
 from mqcommon.message.properties import find_property
@@ -15,10 +15,6 @@ from mqcommon.message.properties import find_property
 _UNIQ_KEY = b"UNIQ_KEY\x01"
 #: Properties that ask for a time of delivery, the one that counts first. Aliyun's clients set the last.
 TIMED = (b"TIMER_DELAY_SEC", b"TIMER_DELAY_MS", b"TIMER_DELIVER_MS", b"__STARTDELIVERTIME")
-# Messages that need a missing feature must be refused: stored as plain messages they would be delivered at once.
-_UNSUPPORTED = {
-    b"TRAN_MSG": "transactional messages",
-}
 # Properties that the broker sets itself. A consumed message that is sent again already has them all.
 _BROKERS_OWN = (b"MSG_REGION", b"CLUSTER", b"TRACE_ON")
 
@@ -57,9 +53,11 @@ class StoredProperties:
             return properties + self.suffix
         # find is several times faster than "in" for bytes.
         has = properties.find
-        if (has(b"DELAY") >= 0 or has(b"TRAN_MSG") >= 0 or has(b"DELIVER") >= 0) and not seen_to:
-            _check_supported(properties)
-            if _has_level(properties) or is_timed(properties):
+        if not seen_to:
+            is_special = has(b"TRAN_MSG") >= 0 and (find_property(properties, b"TRAN_MSG") or b"").lower() == b"true"
+            if has(b"DELAY") >= 0 or has(b"DELIVER") >= 0:
+                is_special = is_special or _has_level(properties) or is_timed(properties)
+            if is_special:
                 return None
         if has(b"CLUSTER\x01") >= 0:
             properties = _without_brokers_own(properties)
@@ -82,7 +80,7 @@ class StoredProperties:
     def _of_row(self, properties: bytes) -> bytes:
         stored = self.of(properties)
         if stored is None:
-            raise illegal("a message in a batch has a delay level or a time; send delayed messages one by one")
+            raise illegal("a message in a batch is delayed or in a transaction; send such messages one by one")
         return stored
 
 
@@ -99,13 +97,6 @@ def is_timed(properties: bytes) -> bool:
     if find_property(properties, b"TIMER_OUT_MS") is not None:
         return False
     return any(find_property(properties, name) is not None for name in TIMED)
-
-
-def _check_supported(properties: bytes) -> None:
-    for name, what in _UNSUPPORTED.items():
-        value = find_property(properties, name)
-        if value not in (None, b"", b"0", b"false"):
-            raise unsupported(what)
 
 
 def _without_brokers_own(properties: bytes) -> bytes:

@@ -13,6 +13,7 @@ from broker.observe.stats import BrokerStats
 from broker.store.put_result import BatchPutResult, PutResult
 from broker.store.store import MessageStore
 from broker.writing.durability import Durability, skips_waiting
+from broker.writing.light import LightQueues
 from broker.writing.refusals import bad_fields, illegal, no_space, unsupported
 from broker.writing.stored_properties import Row, StoredProperties
 from mqcommon.errors import DiskFull, RequestRefused
@@ -40,8 +41,8 @@ class Incoming:
     recall_handle: str = ""
 
 
-#: Called with each message that asks for more than to be stored (a delay level): returns the message to store instead,
-#: or raises RequestRefused. Plain messages do not wait for that.
+#: Called with each message that asks for more than to be stored (a delay level, a transaction): returns the message to
+#: store instead, or raises RequestRefused. Plain messages do not wait for that.
 Interceptor = Callable[[Incoming], Incoming]
 
 
@@ -69,8 +70,11 @@ class Writer:
         store_host_is_v6: bool,
         max_message_bytes: int,
         interceptors: Sequence[Interceptor] = (),
+        light: LightQueues | None = None,
     ) -> None:
         self._store = store
+        self._light = light
+        self._append = store.put if light is None else light.put
         self._durability = durability
         self._stats = stats
         self._times = stats.put_times
@@ -119,16 +123,16 @@ class Writer:
         """
         if self._is_guarded:
             self.admit(properties)
-        self.check(sys_flag, len(body))
         stamped = self._stamped(properties)
         if stamped is None:
             return self._put_special(
                 Incoming(topic, queue_id, body, properties, flag, sys_flag, born_timestamp, born_host, reconsume_times)
             )
+        self.check(sys_flag, len(body))
         if self._times.turn is None:
             self._times.begin()
         try:
-            put = self._store.put(
+            put = self._append(
                 topic,
                 queue_id,
                 body,
@@ -152,21 +156,36 @@ class Writer:
 
         It was admitted then, so neither its size nor the number of slaves in sync matters now.
         """
+        return self._put(message, self._completed(message.properties), message.origin)
+
+    def put_committed(self, message: Incoming, half_offset: int) -> PutResult:
+        """Store a message whose half, at ``half_offset`` of the log, was committed. RequestRefused as in `put_again`.
+
+        The half has the broker's own properties already. A delay begins now.
+        """
+        properties = message.properties
+        if properties.find(b"DEL") >= 0 and self._stamped(properties) is None:
+            for interceptor in self._interceptors:
+                message = interceptor(message)
+            properties = message.properties
+        return self._put(message, properties, half_offset)
+
+    def _put(self, message: Incoming, properties: bytes, origin: int) -> PutResult:
         if self.refusal is not None:
             raise RequestRefused(*self.refusal)
         born_host = message.born_host
         try:
-            put = self._store.put(
+            put = self._append(
                 message.topic,
                 message.queue_id,
                 message.body,
-                self._completed(message.properties),
+                properties,
                 flag=message.flag,
                 sys_flag=message.sys_flag & _NOT_HOSTS | self._v6_flag | (BORN_HOST_V6 if len(born_host) > 8 else 0),
                 born_timestamp=message.born_timestamp,
                 born_host=born_host,
                 reconsume_times=message.reconsume_times,
-                prepared_transaction_offset=message.origin,
+                prepared_transaction_offset=origin,
             )
         except DiskFull as error:
             raise no_space(error) from None
@@ -185,15 +204,16 @@ class Writer:
     def check(self, sys_flag: int, body_bytes: int) -> None:
         """RequestRefused for a message that is never taken."""
         if sys_flag & TRANSACTION_MASK:
-            raise unsupported("transactional messages")
+            raise illegal("sysFlag has the bits of a transaction, but the property TRAN_MSG is not true")
         if body_bytes > self._max_message_bytes:
             raise illegal(f"the body has {body_bytes} bytes, at most {self._max_message_bytes} are allowed")
 
     def _put_special(self, message: Incoming) -> PutResult:
         if not self._interceptors:
-            raise unsupported("delayed messages")
+            raise unsupported("delayed and transactional messages")
         for interceptor in self._interceptors:
             message = interceptor(message)
+        self.check(message.sys_flag, len(message.body))
         if self._times.turn is None:
             self._times.begin()
         put = self.put_again(message)
@@ -203,6 +223,8 @@ class Writer:
 
     def stamped(self, rows: list[Row]) -> list[Row]:
         """The rows as `put_batch` takes them. RequestRefused when one of them is refused."""
+        if self._light is not None:
+            self._light.refuse_in_batch(rows)
         return self._stamped_rows(rows)
 
     def put_batch(self, fields: BatchFields, rows: list[Row], properties: bytes = b"") -> BatchPutResult:
@@ -210,8 +232,8 @@ class Writer:
         if self._is_guarded:
             self.admit(properties)
         has = properties.find
-        if (has(b"DELAY") >= 0 or has(b"DELIVER") >= 0) and self._stamped(properties) is None:
-            raise illegal("a batch cannot have a delay level or a time; send delayed messages one by one")
+        if (has(b"DEL") >= 0 or has(b"TRAN_MSG") >= 0) and self._stamped(properties) is None:
+            raise illegal("a batch cannot be delayed or in a transaction; send such messages one by one")
         if self._times.turn is None:
             self._times.begin()
         born_host = fields.born_host

@@ -20,6 +20,9 @@ REAL_TOPIC = "REAL_TOPIC"
 REAL_QID = "REAL_QID"
 MIN_OFFSET = "MIN_OFFSET"
 MAX_OFFSET = "MAX_OFFSET"
+# The light queues of a message, and its offsets in them: see mqcommon/message/light.py.
+LIGHT_QUEUES = "INNER_MULTI_DISPATCH"
+LIGHT_OFFSETS = "INNER_MULTI_QUEUE_OFFSET"
 
 RESERVED = frozenset(
     [

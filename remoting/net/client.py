@@ -102,6 +102,15 @@ class RemotingClient:
         command.flag |= 2
         channel.push(command)
 
+    def push(self, addr: str, command: Command) -> None:
+        """Queue a oneway request on the open connection to ``addr``; ConnectFailed when there is none."""
+        peer = self._peers.get(addr)
+        channel = None if peer is None else peer.open_channel
+        if channel is None:
+            raise ConnectFailed(addr, "not connected")
+        self.prepare(addr, command)
+        channel.push(command)
+
     def submit(self, addr: str, command: Command, timeout_ms: float, answered: Answered) -> None:
         """Queue a prepared request on the open connection to ``addr``; see `Channel.submit`.
 

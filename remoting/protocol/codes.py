@@ -109,6 +109,14 @@ class RequestCode:
     EXCHANGE_BROKER_HA_INFO: Final = 906
     GET_BROKER_HA_STATUS: Final = 907
     RESET_MASTER_FLUSH_OFFSET: Final = 908
+    POP_MESSAGE: Final = 200050
+    ACK_MESSAGE: Final = 200051
+    PEEK_MESSAGE: Final = 200052
+    CHANGE_MESSAGE_INVISIBLETIME: Final = 200053
+    NOTIFICATION: Final = 200054
+    POLLING_INFO: Final = 200055
+    POP_ROLLBACK: Final = 200056
+    BATCH_ACK_MESSAGE: Final = 200151
     # Skylark's own, sent only to brokers that speak CBOR.
     WATCH_METADATA: Final = 7100
 

@@ -180,7 +180,7 @@ class Admin(OffsetAdmin, NamesrvAdmin):
     async def set_consume_mode(
         self, addr: str, topic: str, group: str, mode: Literal["PULL", "POP"], pop_share_queue_num: int = 0
     ) -> None:
-        """Set how the group consumes the topic from the broker. Skylark's brokers refuse POP for now."""
+        """Set how members of the group that let the broker assign queues consume the topic: by pull, or by pop."""
         await api.set_consume_mode(self._ask.at(addr), MessageRequestMode(group, topic, mode, pop_share_queue_num))
 
     async def delete_group(self, addr: str, group: str, clean_offset: bool = False) -> None:

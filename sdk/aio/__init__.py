@@ -1,4 +1,4 @@
-"""Producer, PushConsumer, PullConsumer, Admin and Client for asyncio applications.
+"""Producer, PushConsumer, SimpleConsumer, PullConsumer, Admin and Client for asyncio applications.
 
     async with Producer("127.0.0.1:9876") as producer:
         await producer.send(Message("orders", b"a cup of tea"))
@@ -9,7 +9,8 @@ The methods are those of the trio classes. Each object has one background thread
 crossing.py  work that crosses between the loops; portal.py: a client in its thread, called from asyncio
 facade.py    the base class of the asyncio classes; stream.py: batches of messages
 handlers.py  handlers of PushConsumer; messages.py: iterating over one
-admin.py, client.py, consumer.py, producer.py, push.py: generated from the trio classes by scripts/docs
+admin.py, client.py, consumer.py, producer.py, push.py, simple.py, transactional.py: generated from the trio classes
+by scripts/facades.py
 """
 
 from importlib import import_module
@@ -21,8 +22,10 @@ if TYPE_CHECKING:
     from sdk.aio.consumer import PullConsumer
     from sdk.aio.producer import Producer
     from sdk.aio.push import PushConsumer
+    from sdk.aio.simple import SimpleConsumer
+    from sdk.aio.transactional import TransactionProducer
 
-__all__ = ["Admin", "Client", "Producer", "PullConsumer", "PushConsumer"]
+__all__ = ["Admin", "Client", "Producer", "PullConsumer", "PushConsumer", "SimpleConsumer", "TransactionProducer"]
 
 _HOMES = {
     "Admin": "admin",
@@ -30,6 +33,8 @@ _HOMES = {
     "Producer": "producer",
     "PullConsumer": "consumer",
     "PushConsumer": "push",
+    "SimpleConsumer": "simple",
+    "TransactionProducer": "transactional",
 }
 
 

@@ -126,7 +126,7 @@ class Admin(Facade[TrioAdmin]):
     async def set_consume_mode(
         self, addr: str, topic: str, group: str, mode: Literal["PULL", "POP"], pop_share_queue_num: int = 0
     ) -> None:
-        """Set how the group consumes the topic from the broker. Skylark's brokers refuse POP for now."""
+        """Set how members of the group that let the broker assign queues consume the topic: by pull, or by pop."""
         await self._loop.call(lambda admin: admin.set_consume_mode(addr, topic, group, mode, pop_share_queue_num))
 
     async def delete_group(self, addr: str, group: str, clean_offset: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""Blocking Producer, PushConsumer, PullConsumer, Admin and Client, for scripts, notebooks and Spark tasks.
+"""Blocking Producer, PushConsumer, SimpleConsumer, PullConsumer, Admin, Client: for scripts, notebooks, Spark tasks.
 
     with PullConsumer("127.0.0.1:9876") as consumer:
         for queue in consumer.message_queues("flights"): ...
@@ -8,7 +8,8 @@ with an event loop, or shares that of a `Client`.
 
 loop.py      event loop threads and the clients in them; facade.py: the base class of the blocking classes
 handlers.py  handlers of PushConsumer; messages.py: iterating over one
-admin.py, client.py, consumer.py, producer.py, push.py: generated from the async classes by scripts/docs
+admin.py, client.py, consumer.py, producer.py, push.py, simple.py, transactional.py: generated from the async classes
+by scripts/facades.py
 """
 
 from importlib import import_module
@@ -20,8 +21,10 @@ if TYPE_CHECKING:
     from sdk.blocking.consumer import PullConsumer
     from sdk.blocking.producer import Producer
     from sdk.blocking.push import PushConsumer
+    from sdk.blocking.simple import SimpleConsumer
+    from sdk.blocking.transactional import TransactionProducer
 
-__all__ = ["Admin", "Client", "Producer", "PullConsumer", "PushConsumer"]
+__all__ = ["Admin", "Client", "Producer", "PullConsumer", "PushConsumer", "SimpleConsumer", "TransactionProducer"]
 
 _HOMES = {
     "Admin": "admin",
@@ -29,6 +32,8 @@ _HOMES = {
     "Producer": "producer",
     "PullConsumer": "consumer",
     "PushConsumer": "push",
+    "SimpleConsumer": "simple",
+    "TransactionProducer": "transactional",
 }
 
 

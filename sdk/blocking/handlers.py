@@ -7,11 +7,14 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from mqcommon.message.message import MessageExt
+from mqcommon.message.message import Message, MessageExt
 from sdk.consumer.elsewhere import HandlersElsewhere, Job
 from sdk.consumer.outcome import Result
+from sdk.producer.transaction import TransactionState
 
 PlainHandler = Callable[[MessageExt], Result]
+PlainChecker = Callable[[MessageExt], TransactionState]
+PlainLocal = Callable[[Message], TransactionState]
 PlainBatchHandler = Callable[[list[MessageExt]], Result]
 # When the consumer has closed, its threads have nothing left to do; one that hangs in a handler is left behind.
 JOIN_S = 1.0

@@ -20,7 +20,7 @@ from mqcommon.errors import SkylarkError
 from mqcommon.message.message import MessageExt
 from mqcommon.signal import Signal
 from sdk.consumer.failures import Counters, Failures
-from sdk.consumer.outcome import ConsumeResult, Later, Result, check_result
+from sdk.consumer.outcome import ConsumeResult, Later, check_result
 from sdk.consumer.ready import Ready, Takable
 from sdk.consumer.settings import Settings
 from sdk.consumer.workers import Workers
@@ -113,7 +113,7 @@ class HandlersElsewhere(ABC):
     def stop(self) -> None:
         """Return jobs whose handler was not called yet, and call no more."""
 
-    async def __call__(self, what: Any) -> Result:
+    async def __call__(self, what: Any) -> Any:
         """Call the handler for one message, or a list of them, and wait for its result."""
         self.start()
         ended = trio.Event()
@@ -130,7 +130,7 @@ class HandlersElsewhere(ABC):
             raise job.error
         if not job.was_called:
             raise SkylarkError("the consumer stops; the handler was not called")
-        return check_result(job.result)
+        return job.result
 
 
 def waking() -> Callable[[Callable[[], None]], None]:

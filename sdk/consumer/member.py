@@ -1,4 +1,4 @@
-"""A pull consumer as brokers see it: its part of heartbeats, and what it answers to their requests."""
+"""A pull or simple consumer as brokers see it: its part of heartbeats, and what it answers to their requests."""
 
 from collections.abc import Callable, Mapping
 
@@ -12,14 +12,22 @@ from remoting.protocol.codes import ResponseCode
 
 
 class PullMember:
-    """One `PullConsumer` as a member of ``group``; see `sdk.membership.Consumer`."""
+    """One `PullConsumer` or `SimpleConsumer` as a member of ``group``; see `sdk.membership.Consumer`."""
 
-    def __init__(self, group: str, consume_from: str, nameserver: Callable[[], str], started_ms: int) -> None:
+    def __init__(
+        self,
+        group: str,
+        consume_from: str,
+        nameserver: Callable[[], str],
+        started_ms: int,
+        consume_type: str = "CONSUME_ACTIVELY",
+    ) -> None:
         self._group = group
         self._consume_from = consume_from
         self._nameserver = nameserver
+        self._consume_type = consume_type
         self._properties = {
-            "PROP_CONSUME_TYPE": "CONSUME_ACTIVELY",
+            "PROP_CONSUME_TYPE": consume_type,
             "PROP_CONSUMEORDERLY": "false",
             "PROP_CLIENT_VERSION": "V5_3_3",
             "PROP_CONSUMER_START_TIMESTAMP": str(started_ms),
@@ -42,7 +50,7 @@ class PullMember:
         """This member's part of a heartbeat."""
         return ConsumerData(
             group_name=self._group,
-            consume_type="CONSUME_ACTIVELY",
+            consume_type=self._consume_type,
             message_model="CLUSTERING",
             consume_from_where=self._consume_from,
             subscription_data_set=list(self._subscriptions.values()),
@@ -59,8 +67,8 @@ class PullMember:
         """Does nothing: a pull consumer does not share queues with other members."""
 
     def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
-        """Refused: only the caller knows where it reads."""
-        raise RequestRefused(ResponseCode.SYSTEM_ERROR, "a pull consumer chooses its own offsets")
+        """Refused: only the caller of a pull consumer, and only the broker of a simple one, knows where it reads."""
+        raise RequestRefused(ResponseCode.SYSTEM_ERROR, "this kind of consumer has no offsets to reset")
 
     def queue_offsets(self, topic: str) -> dict[MessageQueue, int]:
         """The offsets that the caller has committed."""
@@ -68,4 +76,4 @@ class PullMember:
 
     async def consume_directly(self, message: MessageExt) -> ConsumeMessageDirectlyResult:
         """Refused: there is no handler."""
-        raise RequestRefused(ResponseCode.SYSTEM_ERROR, "a pull consumer has no handler to give a message to")
+        raise RequestRefused(ResponseCode.SYSTEM_ERROR, "this kind of consumer has no handler to give a message to")

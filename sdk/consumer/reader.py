@@ -16,11 +16,12 @@ import trio
 
 from mqcommon.errors import BrokerError, InvalidArgument, RemotingError, SkylarkError
 from mqcommon.message.queue import MessageQueue
-from mqcommon.names import MASTER_ID
+from mqcommon.names import MASTER_ID, is_light
 from remoting.protocol.bodies.heartbeat import parse_subscription
 from remoting.protocol.codes import ResponseCode
 from sdk import broker_api
 from sdk.broker_api import PullAnswer
+from sdk.consumer.light import as_in_light_queue
 from sdk.consumer.replicas import Replicas
 from sdk.consumer.result import PullBytes, PullResult, PullStatus
 from sdk.shared import ClientHandle
@@ -58,7 +59,8 @@ class Reader:
         tags = self.tags_of(expression)
         answer = await self._pull(mq, offset, max_count, max_bytes, expression, wait_ms)
         status = _STATUS[answer.code]
-        messages = self._client.names.messages(answer.data, mq.broker_name)
+        data = as_in_light_queue(answer.data, mq.topic) if is_light(mq.topic) else answer.data
+        messages = self._client.names.messages(data, mq.broker_name)
         if tags and messages:
             # The broker compares only hashes of tags, and two tags may have the same hash.
             messages = [message for message in messages if message.tags in tags]

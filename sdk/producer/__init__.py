@@ -9,6 +9,8 @@ pick.py      the choice of the next broker and queue (pure)
 faults.py    brokers to avoid for some time (pure)
 wire.py      send requests and their answers
 result.py    SendResult, SendStatus
+transactional.py  TransactionProducer: what users call for transactions; transaction.py: an open one, and how it ends
+halves.py    sends the messages of open transactions; checking.py: answers brokers that ask how one ended
 """
 
 from sdk.producer.producer import Producer

@@ -8,6 +8,7 @@ from mqcommon.arguments import check_bytes, wrong_type
 from mqcommon.clock import Clock
 from mqcommon.errors import InvalidArgument
 from mqcommon.message.ids import UniqueKeys
+from mqcommon.message.light import LightMessage
 from mqcommon.message.message import Message, own_properties
 from mqcommon.message.properties import SHARDING_KEY
 from sdk.producer.wire import Row
@@ -68,6 +69,8 @@ def _check_one(topic: str, name: str, each: bytes | Message, max_bytes: int) -> 
         return
     if each.topic != topic:
         raise InvalidArgument(f"{name} must be of topic {topic!r}, not of {each.topic!r}")
+    if isinstance(each, LightMessage):
+        raise InvalidArgument(f"{name} is for light queues, which a batch cannot be: send it with `send`")
     if _is_keyed(each):
         raise InvalidArgument(f"{name} has a sharding key, and batches go to all queues: send it with `send`")
     check_body(f"{name}.body", each.body, max_bytes)

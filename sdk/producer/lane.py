@@ -8,7 +8,7 @@ error is raised in the sender of the message that caused it; the lane's task goe
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 
 import trio
@@ -29,18 +29,16 @@ from mqcommon.signal import Signal
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
 from sdk.producer.alarm import Alarm
-from sdk.producer.pending import LaneOwner, PendingSend, finish_all, keep_rows, not_stored, rows_of
+from sdk.producer.pending import LaneOwner, PendingSend, finish_all, keep_rows, not_stored, rows_of, take_batch
 from sdk.producer.pick import Turns
 from sdk.producer.result import STATUS_OF, SendStatus, StoredBatch
 from sdk.producer.wire import Row, send_request, stored
 from sdk.retry import FailedTries, Outcome, outcome_of
-from sdk.routes import TopicRoute
 
 # Larger batches are not faster per message, and take longer.
 MAX_BATCH_COUNT = 2_000
 # Waiting sends are divided among free slots in batches of this many at least.
 MIN_SHARE = 64
-MAX_BATCH_BYTES = 512 * 1024
 # Two requests keep a broker busy: it works on one while the other is on the network.
 SLOTS_PER_BROKER = 2
 # How often sends past their deadline are looked for, and so how late one may fail.
@@ -71,13 +69,15 @@ class Lane:
         # For a burst of sends (see `_take_in`): how many are left, and how many each queue gets.
         self._burst_left = 0
         self._burst_share = 0
+        # Without batching: where sends of one turn may go that have not failed.
+        self._open_at: Mapping[str, Sequence[MessageQueue]] = {}
         self._wake = Signal()
         self._awake = False
         self._incoming: list[PendingSend] = []
         # A lower bound for the deadlines of all queued sends.
         self._soonest = inf
         self._alarm = Alarm(nursery, self.wake)
-        # While no broker is known: how often in a row the route was refreshed, and the time of the next refresh.
+        # While no broker is known: how often in a row the route was refreshed, and when it will be.
         self._asked = 0
         self._asks_at = 0.0
         # The last failure in this lane, reported by sends that time out before their first try.
@@ -108,6 +108,7 @@ class Lane:
                 self._take_in()
                 used: dict[str, None] = {}
                 self._drop_late()
+                self._open_at = {}
                 while self.pending:
                     try:
                         target = self._target()
@@ -150,33 +151,28 @@ class Lane:
         waiting, self.pending, self._soonest = self.pending, deque(), inf
         for send in waiting:
             if send.deadline <= now:
-                send.fail(self._late(send))
+                send.fail(send.late(self._topic, self._last_error))
             elif send.task is not None:
                 self.pending.append(send)
                 self._soonest = min(self._soonest, max(send.deadline, now + EXPIRE_INTERVAL_S))
-
-    def _late(self, send: PendingSend) -> SendFailed:
-        cause = self._last_error if send.failed is None else send.failed.error
-        if cause is None:
-            return SendFailed(f"no broker took the message for {self._topic} in time: all are busy with others")
-        return not_stored(self._topic, cause)
 
     def _target(self) -> tuple[str, MessageQueue] | None:
         """The address and queue for the first queued send; None when every broker is busy or rests."""
         owner = self._owner
         faults, in_flight, slots = owner.brokers.faults, self._in_flight, self._slots
+        if self._open_at and self.pending[0].failed is None:
+            return self._turns.next(self._open_at)
         route = owner.route_of(self._topic)
         now = trio.current_time()
         if self._queue is not None:
-            addr = route.master(self._queue.broker_name) if route is not None else None
-            if addr is None:
-                self._wait_for_route(route, now)
+            if (addr := None if route is None else route.master(self._queue.broker_name)) is None:
+                self._wait_for_route(now)
                 return None
             self._asked = 0
             is_free = not self._paused and in_flight.get(addr, 0) < slots and self._not_resting([addr], now)
             return (addr, self._queue) if is_free else None
         if route is None or not route.writable_at:
-            self._wait_for_route(route, now)
+            self._wait_for_route(now)
             return None
         self._asked = 0
         rested = [addr for addr in route.writable_at if faults.usable(addr, now * 1000)]
@@ -186,7 +182,8 @@ class Lane:
         # Better wait for a broker that has not failed this send than use a free slot of one that has.
         best = [addr for addr in usable if addr not in avoid] or usable
         open_at = {addr: route.writable_at[addr] for addr in best if in_flight.get(addr, 0) < slots}
-        return self._turns.next(open_at, lambda addr: True) if open_at else None
+        self._open_at = {} if self._batching or avoid else open_at
+        return self._turns.next(open_at) if open_at else None
 
     def _not_resting(self, addrs: Iterable[str], now: float) -> list[str]:
         """The brokers that do not rest. When all rest, the lane's alarm is set to the end of the first rest."""
@@ -197,7 +194,7 @@ class Lane:
             self._alarm.at((min(until_ms.values()) + 1) / 1000)
         return found
 
-    def _wait_for_route(self, route: TopicRoute | None, now: float) -> None:
+    def _wait_for_route(self, now: float) -> None:
         """No known broker can take the first send: refresh the route, with growing pauses."""
         if now >= self._asks_at:
             lack = "has no broker that accepts sends" if self._queue is None else f"lacks {self._queue.broker_name}"
@@ -209,23 +206,9 @@ class Lane:
 
     def _take(self, free_slots: int) -> list[PendingSend]:
         """The sends of the next request: a share of those that wait, so that client and broker work in parallel."""
-        pending = self.pending
-        share = self._burst_share if self._burst_left > 0 else -(-len(pending) // free_slots)
-        most = min(max(share, MIN_SHARE), MAX_BATCH_COUNT)
-        first = pending.popleft()
-        sends = [first]
-        if first.alone or not self._batching:
-            return sends
-        free_bytes = MAX_BATCH_BYTES
-        while pending and len(sends) < most:
-            send = pending[0]
-            if send.alone:
-                break
-            free_bytes -= len(send.message.body)  # type: ignore[union-attr]  # only bulk sends have none, and are alone
-            if free_bytes < 0:
-                break
-            sends.append(pending.popleft())
-        return sends
+        share = self._burst_share if self._burst_left > 0 else -(-len(self.pending) // free_slots)
+        most = min(max(share, MIN_SHARE), MAX_BATCH_COUNT) if self._batching else 1
+        return take_batch(self.pending, most)
 
     def _start(self, addr: str, queue: MessageQueue) -> None:
         in_flight = self._in_flight.get(addr, 0)
@@ -274,7 +257,7 @@ class Lane:
             raise WrongBroker(addr, queue.broker_name, found)
         started = trio.current_time()
         rows = rows_of(sends, owner.new_keys)
-        command = send_request(owner.wire_group, queue, rows, owner.now_ms())
+        command = send_request(owner.wire_group, queue, rows, owner.now_ms(), owner.sys_flag)
 
         def answered(result: Command | RemotingError) -> None:
             self._release(addr)

@@ -1,5 +1,6 @@
 """A send that waits for its result, and the interface of a lane's producer."""
 
+from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -17,6 +18,8 @@ from sdk.producer.wire import Row
 from sdk.retry import FailedTries
 from sdk.routes import TopicRoute
 from sdk.traces.traces import Traces
+
+MAX_BATCH_BYTES = 512 * 1024
 
 
 class PendingSend:
@@ -51,6 +54,13 @@ class PendingSend:
             self.error = error
             self.finish()
 
+    def late(self, topic: str, last_error: SkylarkError | None) -> SendFailed:
+        """The error when its time is over; ``last_error``: of another send, if this one was not tried."""
+        cause = last_error if self.failed is None else self.failed.error
+        if cause is None:
+            return SendFailed(f"no broker took the message for {topic} in time: all are busy with others")
+        return not_stored(topic, cause)
+
     def unwrap(self) -> "SendResult | StoredBatch | None":
         """Return the result or raise the error in the sender."""
         if self.error is not None:
@@ -61,6 +71,24 @@ class PendingSend:
         """The sender was cancelled. A request that was sent already may still store the message."""
         self.task = None
         return trio.lowlevel.Abort.SUCCEEDED
+
+
+def take_batch(pending: deque[PendingSend], most: int) -> list[PendingSend]:
+    """Take the first send, and up to ``most`` that can be in one request with it."""
+    first = pending.popleft()
+    sends = [first]
+    if first.alone:
+        return sends
+    free_bytes = MAX_BATCH_BYTES
+    while pending and len(sends) < most:
+        send = pending[0]
+        if send.alone:
+            break
+        free_bytes -= len(send.message.body)  # type: ignore[union-attr]  # only bulk sends have none, and are alone
+        if free_bytes < 0:
+            break
+        sends.append(pending.popleft())
+    return sends
 
 
 def finish_all(sends: list[PendingSend], batch: StoredBatch) -> None:
@@ -107,6 +135,7 @@ class LaneOwner(Protocol):
     """The producer as its lanes see it."""
 
     wire_group: str
+    sys_flag: int
     retries: int
     accept_weaker: bool
     retried: int

@@ -27,7 +27,7 @@ class Turns:
     def next(
         self,
         queues_at: Mapping[str, Sequence[MessageQueue]],
-        usable: Callable[[str], bool],
+        usable: Callable[[str], bool] = lambda addr: True,
         avoid: Collection[str] = (),
     ) -> tuple[str, MessageQueue] | None:
         """The (address, queue) to send to next; None when there is no writable queue."""

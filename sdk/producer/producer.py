@@ -1,7 +1,7 @@
 """`Producer`: sends messages, retries them on other brokers until a deadline, and avoids slow brokers."""
 
 import os
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from random import Random
@@ -11,23 +11,17 @@ from typing import Self, TypeVar
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from mqcommon.arguments import INT_MAX, check_flag, check_int, check_milliseconds, shown, wrong_type
+from mqcommon.arguments import INT_MAX, check_flag, check_int, check_milliseconds, wrong_type
 from mqcommon.backoff import Backoff
 from mqcommon.clock import Clock, SystemClock
 from mqcommon.errors import (
-    InvalidArgument,
-    NoNameServer,
     RemotingError,
-    RouteNotFound,
-    SendFailed,
-    SkylarkError,
     WrongBroker,
 )
 from mqcommon.message.ids import UniqueKeys
 from mqcommon.message.message import Message, wire_properties
-from mqcommon.message.properties import DELAY
+from mqcommon.message.properties import DELAY, LIGHT_QUEUES
 from mqcommon.message.queue import MessageQueue
-from mqcommon.message.recall import RecallHandle
 from mqcommon.names import GROUP_MAX_LENGTH, TRACE_TOPIC
 from remoting.net.client import RemotingClient
 from sdk.broker_api import recall
@@ -37,13 +31,14 @@ from sdk.nameserver_source import NameServerSource
 from sdk.namespaces import check_namespace
 from sdk.producer.brokers import Brokers
 from sdk.producer.bulk import check, check_body, cut
+from sdk.producer.checking import Checking
 from sdk.producer.lane import SLOTS_PER_BROKER, Lane
 from sdk.producer.pending import PendingSend
 from sdk.producer.pick import Turns, queue_of_key
 from sdk.producer.result import BulkResult, SendResult, StoredBatch
-from sdk.producer.timed import timed, timed_lane
-from sdk.producer.wire import AUTO_CREATE_TOPIC_QUEUES, DEFAULT_TOPIC, send_request
-from sdk.retry import is_transient
+from sdk.producer.routing import SendRoutes, no_writable
+from sdk.producer.timed import recalled_queue, timed, timed_lane
+from sdk.producer.wire import send_request
 from sdk.routes import TopicRoute
 from sdk.runtime import FORKS, survived
 from sdk.shared import Client, ClientHandle, sharing
@@ -72,6 +67,9 @@ class Producer:
     raising SendFailed. ``trace`` records each message in RocketMQ's trace topic, ``trace_topic`` in another one.
     """
 
+    #: Of its messages.
+    sys_flag = 0
+
     def __init__(
         self,
         nameserver: NameServerSource | Client | None = None,
@@ -98,8 +96,9 @@ class Producer:
         if trace_topic is not None:
             check_topic_name("trace_topic", trace_topic)
         self._client = ClientHandle(nameserver, namespace=namespace)
-        self._names = self._client.names
+        self.names = self._names = self._client.names
         self._routes = self._client.instance.routes
+        self._sendable = SendRoutes(self._client)
         self._timeout_s = send_timeout_ms / 1000
         self._batching = batching
         self._max_message_bytes = max_message_bytes
@@ -113,6 +112,8 @@ class Producer:
         self.wire_group = self._names.group(group)
         self.retries = retries
         self.accept_weaker = accept_weaker
+        # Who answers brokers that ask about transactions.
+        self.checking: Checking | None = None
         self.brokers = Brokers(self._client, self._wake_lanes)
         # The number of retries of all sends so far.
         self.retried = 0
@@ -125,7 +126,7 @@ class Producer:
         # Made here and not in the constructor: processes that were forked in between must not share unique keys.
         self._random.seed()
         self._unique_keys = UniqueKeys(local_ip(), os.getpid(), self._random.getrandbits(32))
-        self._client.join_producer(self.group)
+        self._client.join_producer(self.group, self.checking)
         if self.traces is not None:
             await self.traces.open(self._client)
         return self
@@ -181,8 +182,11 @@ class Producer:
             self._client.check_open()
         task = trio.lowlevel.current_task()
         send = PendingSend(message, None, timeout_s, task)
-        # A delayed message cannot be in a batch.
-        send.alone = is_timed or (message.properties is not None and DELAY in message.properties)
+        # A delayed message, and one for light queues, cannot be in a batch.
+        if is_timed:
+            send.alone = True
+        elif message.properties is not None:
+            send.alone = DELAY in message.properties or LIGHT_QUEUES in message.properties
         lane.add(send)
         result: SendResult = await trio.lowlevel.wait_task_rescheduled(send.abort)
         return result
@@ -241,10 +245,10 @@ class Producer:
         topic = self._names.topic(message.topic)
 
         async def try_once() -> None:
-            route = await self._writable_route(topic)
+            route = await self._sendable.writable(topic)
             target = self._oneway_target(route, message.sharding_key)
             if target is None:
-                raise _no_writable(topic)
+                raise no_writable(topic)
             addr, queue = target
             try:
                 found = self.remoting.broker_name_at(addr)
@@ -256,7 +260,7 @@ class Producer:
                 self.brokers.want_route(topic)
                 raise
 
-        await self._in_time(try_once, topic, self._timeout_s)
+        await self._sendable.in_time(try_once, topic, self._timeout_s)
 
     @checked
     async def recall(self, topic: TopicName, recall_handle: str) -> str:
@@ -267,27 +271,16 @@ class Producer:
         """
         self._client.check_open()
         wire_topic = self._names.topic(topic)
-        try:
-            handle = RecallHandle.decode(recall_handle)
-        except ValueError:
-            raise InvalidArgument(f"recall_handle is {shown(recall_handle)}, which no send returned") from None
-        if handle.topic != wire_topic:
-            raise InvalidArgument(f"recall_handle is of a message of topic {handle.topic!r}, not of {wire_topic!r}")
-        queue = MessageQueue(wire_topic, handle.broker_name, 0)
-        return await until_answered(
-            lambda: self._client.ask_master(
-                queue, partial(recall, topic=wire_topic, group=self.wire_group, handle=recall_handle)
-            ),
-            self._timeout_s * 1000,
-            self.backoff,
-        )
+        queue = recalled_queue(wire_topic, recall_handle)
+        ask = partial(recall, topic=wire_topic, group=self.wire_group, handle=recall_handle)
+        return await until_answered(lambda: self._client.ask_master(queue, ask), self._timeout_s * 1000, self.backoff)
 
     @checked
     async def queues(self, topic: TopicName) -> tuple[MessageQueue, ...]:
         """The topic's writable queues, sorted."""
         self._client.check_open()
         topic = self._names.topic(topic)
-        route = await until_answered(lambda: self._route(topic), self._timeout_s * 1000, self.backoff)
+        route = await until_answered(lambda: self._sendable.find(topic), self._timeout_s * 1000, self.backoff)
         return self._names.plain_queues(route.writable)
 
     @property
@@ -341,14 +334,14 @@ class Producer:
         if queue is None and (selector is not None or message.sharding_key):
             route = self.route_of(topic)
             if route is None or not route.writable:
-                route = await self._in_time(lambda: self._writable_route(topic), topic, timeout_s)
+                route = await self._sendable.in_time(lambda: self._sendable.writable(topic), topic, timeout_s)
             if selector is not None:
                 queue = selector(self._names.plain_queues(route.writable), message)
                 check_queue("the result of selector", queue, message.topic)
             else:
                 queue = queue_of_key(route.writable, message.sharding_key or "")
         elif self.route_of(topic) is None:
-            await self._in_time(lambda: self._route(topic), topic, timeout_s)
+            await self._sendable.in_time(lambda: self._sendable.find(topic), topic, timeout_s)
         queue = None if queue is None else self._names.queue(queue)
         # `send` looks for the name in the message.
         name = timed_lane(message.topic) if is_timed else message.topic
@@ -361,53 +354,6 @@ class Producer:
             lane = self._lanes[key] = Lane(self, nursery, topic, queue, batching, turns, plain)
             nursery.start_soon(lane.run)
         return lane
-
-    async def _in_time(self, call: Callable[[], Awaitable[T]], topic: str, timeout_s: float) -> T:
-        """The result of ``call``, retried until the timeout; then SendFailed with the last error as its cause."""
-        last: SkylarkError | None = None
-
-        async def noting() -> T:
-            nonlocal last
-            try:
-                return await call()
-            except SkylarkError as error:
-                last = error
-                raise
-
-        with trio.move_on_after(timeout_s):
-            try:
-                return await until_answered(noting, timeout_s * 1000, self.backoff)
-            except SkylarkError as error:
-                if not is_transient(error):
-                    raise
-        if last is None:
-            last = NoNameServer(self._client.instance.name_servers.text, f"not within {timeout_s * 1000:.0f} ms")
-        raise SendFailed(f"the message for {topic} was not sent within {timeout_s * 1000:.0f} ms: {last}") from last
-
-    async def _writable_route(self, topic: str) -> TopicRoute:
-        """The topic's route; it is refreshed, and RouteNotFound raised, when it has no writable queue."""
-        route = await self._route(topic)
-        if not route.writable:
-            route = await self._client.instance.refresh(topic)
-        if not route.writable:
-            raise _no_writable(topic)
-        return route
-
-    async def _route(self, topic: str) -> TopicRoute:
-        """The topic's route. For an unknown topic, the route of RocketMQ's default topic: the broker creates it."""
-        route = self.route_of(topic)
-        if route is not None:
-            return route
-        try:
-            return await self._client.instance.refresh(topic)
-        except RouteNotFound as missing:
-            if missing.is_passing:
-                raise
-            try:
-                template = await self._client.instance.refresh(DEFAULT_TOPIC)
-            except RouteNotFound:
-                raise missing from None
-        return self._routes.put(_route_like(template, topic))
 
 
 def _check_target(message: Message, queue: MessageQueue | None, selector: Selector | None) -> None:
@@ -424,24 +370,3 @@ def traces_of(client: ClientHandle, group: str, topic: str | None) -> Traces:
     trace_group = f"{TRACE_GROUP_PREFIX}{group}"[:GROUP_MAX_LENGTH]
     producer = Producer(sharing(client.instance), group=trace_group, namespace=client.names.namespace)
     return Traces(producer, topic or TRACE_TOPIC, group)
-
-
-def _no_writable(topic: str) -> RouteNotFound:
-    return RouteNotFound(
-        topic, "it has no writable queue now; mqadmin topicRoute shows its masters and permissions", is_passing=True
-    )
-
-
-def _route_like(template: TopicRoute, topic: str) -> TopicRoute:
-    """The route that ``topic`` will have after a broker has created it from ``template``."""
-
-    def named(queues: Sequence[MessageQueue]) -> tuple[MessageQueue, ...]:
-        return tuple(q._replace(topic=topic) for q in queues if q.queue_id < AUTO_CREATE_TOPIC_QUEUES)
-
-    return TopicRoute(
-        topic,
-        template.brokers,
-        named(template.writable),
-        named(template.readable),
-        {addr: named(queues) for addr, queues in template.writable_at.items()},
-    )

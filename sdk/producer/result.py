@@ -80,6 +80,11 @@ class SendResult:
         return unique_key(self._batch.rows[self._number])
 
     @property
+    def physical_offset(self) -> int:
+        """Where it is in the broker's log."""
+        return self._batch.where.physical_offsets[self._number]
+
+    @property
     def offset_msg_id(self) -> str:
         """The id with the broker's address and the commit log offset, for `mqadmin queryMsgById`."""
         where = self._batch.where

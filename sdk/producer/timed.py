@@ -1,4 +1,4 @@
-"""The arguments of `Producer.send` that ask for a time of delivery."""
+"""The arguments of `Producer.send` that ask for a time of delivery, and of `Producer.recall`."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -6,6 +6,8 @@ from mqcommon.arguments import shown, wrong_type
 from mqcommon.errors import InvalidArgument
 from mqcommon.message.message import Message
 from mqcommon.message.properties import DELAY
+from mqcommon.message.queue import MessageQueue
+from mqcommon.message.recall import RecallHandle
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
@@ -37,3 +39,14 @@ def timed(message: Message, deliver_at: datetime | None, delay: timedelta | None
 def timed_lane(topic: str) -> str:
     """The name of the lane of timed messages. They cannot be in a batch, so that many requests are in flight there."""
     return f"{topic} timed"
+
+
+def recalled_queue(topic: str, recall_handle: str) -> MessageQueue:
+    """A queue of the broker on which the message waits. InvalidArgument when the handle is not one of ``topic``."""
+    try:
+        handle = RecallHandle.decode(recall_handle)
+    except ValueError:
+        raise InvalidArgument(f"recall_handle is {shown(recall_handle)}, which no send returned") from None
+    if handle.topic != topic:
+        raise InvalidArgument(f"recall_handle is of a message of topic {handle.topic!r}, not of {topic!r}")
+    return MessageQueue(topic, handle.broker_name, 0)

@@ -4,7 +4,7 @@ An entry keeps as little as possible: no bodies, and no buffers of pulls. Each l
 the keys by which it is found: the message id and the message's keys.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from mqcommon.message.properties import DELAY, KEYS, TAGS, find_property
@@ -20,7 +20,12 @@ _NO_VALUE = NO_VALUE.encode()
 # Message types by the property that only such messages have.
 _TYPES = ((_DELAY, DELAYED_MESSAGE), (b"TRAN_MSG", HALF_MESSAGE))
 
-Line = tuple[bytes, bytes]
+
+class Lines(NamedTuple):
+    """Records, and the keys by which each is found."""
+
+    records: list[bytes]
+    keys: list[bytes]
 
 
 class Sent:
@@ -43,26 +48,34 @@ class Sent:
         self.count = len(rows)
         self.size_bytes = sum(map(len, self._properties)) + OVERHEAD_BYTES * len(rows)
 
-    def lines(self) -> Iterator[Line]:
+    def lines(self) -> Lines:
         """A Pub record for each message."""
         head = _fields(PUB, self._sent_ms, self._region, self._group, self._topic) + b"\x01"
-        store_host, host, cost_ms = self._store_host.encode(), self._host.hex().upper().encode(), self._cost_ms
-        success = b"true" if self._success else b"false"
+        host = self._host.hex().upper().encode()
+        end = b"\x01true\x02" if self._success else b"\x01false\x02"
+        records: list[bytes] = []
+        keys: list[bytes] = []
+        # By the size of the body: what is between the message id and the offset in a record without tags and keys.
+        middles: dict[int, bytes] = {}
         for properties, body_size, offset in zip(self._properties, self._body_sizes, self._offsets, strict=True):
             at = properties.rindex(_UNIQ_KEY)
             msg_id = properties[at + 9 : -1]
-            tags = keys = _NO_VALUE
-            kind, found = NORMAL_MESSAGE, msg_id
+            own_keys: bytes | None = None
             if at:
-                tags = find_property(properties, _TAGS) or _NO_VALUE
-                if own := find_property(properties, _KEYS):
-                    keys, found = own, b"%s %s" % (msg_id, own)
+                tags, own_keys = find_property(properties, _TAGS), find_property(properties, _KEYS)
                 kind = next((number for name, number in _TYPES if find_property(properties, name)), NORMAL_MESSAGE)
-            yield (
-                b"%s%s\x01%s\x01%s\x01%s\x01%d\x01%d\x01%d\x01%s%016X\x01%s\x02"
-                % (head, msg_id, tags, keys, store_host, body_size, cost_ms, kind, host, offset, success),
-                found,
-            )
+                middle = self._middle(tags or _NO_VALUE, own_keys or _NO_VALUE, body_size, kind) + host
+            elif (known := middles.get(body_size)) is not None:
+                middle = known
+            else:
+                middle = middles[body_size] = self._middle(_NO_VALUE, _NO_VALUE, body_size, NORMAL_MESSAGE) + host
+            records.append(b"%s%s%s%016X%s" % (head, msg_id, middle, offset, end))
+            keys.append(b"%s %s" % (msg_id, own_keys) if own_keys else msg_id)
+        return Lines(records, keys)
+
+    def _middle(self, tags: bytes, keys: bytes, body_size: int, kind: int) -> bytes:
+        store_host = self._store_host.encode()
+        return b"\x01%s\x01%s\x01%s\x01%d\x01%d\x01%d\x01" % (tags, keys, store_host, body_size, self._cost_ms, kind)
 
 
 class Taken(NamedTuple):
@@ -83,13 +96,13 @@ class Consuming:
         self._taken, self._group, self._request_id, self._began_ms = taken, group, request_id, began_ms
         self.count, self.size_bytes = len(taken), _size_of(taken)
 
-    def lines(self) -> Iterator[Line]:
+    def lines(self) -> Lines:
         """A SubBefore record for each message."""
-        for msg_id, keys, retry_times, region in self._taken:
-            record = _fields(
-                SUB_BEFORE, self._began_ms, region, self._group, self._request_id, msg_id, retry_times, keys or NO_VALUE
-            )
-            yield record + b"\x02", _found_by(msg_id, keys)
+        records = [
+            _fields(SUB_BEFORE, self._began_ms, region, self._group, self._request_id, msg_id, times, keys or NO_VALUE)
+            for msg_id, keys, times, region in self._taken
+        ]
+        return Lines([record + b"\x02" for record in records], _found_by(self._taken))
 
 
 class Consumed:
@@ -104,15 +117,17 @@ class Consumed:
         self._cost_ms, self._code = took_ms // len(taken), code
         self.count, self.size_bytes = len(taken), _size_of(taken)
 
-    def lines(self) -> Iterator[Line]:
+    def lines(self) -> Lines:
         """A SubAfter record for each message."""
         success = "false" if self._code else "true"
-        for msg_id, keys, _, _ in self._taken:
-            record = _fields(
-                SUB_AFTER, self._request_id, msg_id, self._cost_ms, success, keys or NO_VALUE, self._code,
+        records = [
+            _fields(
+                SUB_AFTER, self._request_id, each.msg_id, self._cost_ms, success, each.keys or NO_VALUE, self._code,
                 self._ended_ms, self._group,
-            )  # fmt: skip
-            yield record + b"\x02", _found_by(msg_id, keys)
+            )
+            for each in self._taken
+        ]  # fmt: skip
+        return Lines([record + b"\x02" for record in records], _found_by(self._taken))
 
 
 #: Something that was noted, about ``count`` messages.
@@ -123,8 +138,8 @@ def _fields(*values: object) -> bytes:
     return "\x01".join(map(str, values)).encode()
 
 
-def _found_by(msg_id: str, keys: str) -> bytes:
-    return (f"{msg_id} {keys}" if keys else msg_id).encode()
+def _found_by(taken: Sequence[Taken]) -> list[bytes]:
+    return [(f"{each.msg_id} {each.keys}" if each.keys else each.msg_id).encode() for each in taken]
 
 
 def _size_of(taken: Sequence[Taken]) -> int:

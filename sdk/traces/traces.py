@@ -6,7 +6,6 @@ comes is dropped and counted, and the log says so once. Messages of the trace to
 
 import logging
 from collections import deque
-from collections.abc import Iterable, Iterator
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
@@ -20,7 +19,7 @@ from remoting.protocol.command import Command
 from sdk.producer.result import SendStatus, StoredBatch
 from sdk.runtime import survived
 from sdk.shared import ClientHandle
-from sdk.traces.entries import DEFAULT_REGION, Entry, Line, Sent
+from sdk.traces.entries import DEFAULT_REGION, Entry, Lines, Sent
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +58,7 @@ class Traces:
         self._entries: deque[Entry] = deque()
         self._waiting_bytes = 0
         # Records of the entry that is being sent.
-        self._lines: deque[Line] = deque()
+        self._left = Lines([], [])
         self._wake = Signal()
         self._full = Signal()
         self._idle = trio.Event()
@@ -84,7 +83,7 @@ class Traces:
             with trio.move_on_after(CLOSE_TIMEOUT_S):
                 await self._idle.wait()
             self._is_closed = True
-            left = sum(entry.count for entry in self._entries) + len(self._lines)
+            left = sum(entry.count for entry in self._entries) + len(self._left.records)
             if left:
                 self._drop(left, "end", "the time at the end was over")
             await self._producer.__aexit__(None, None, None)
@@ -118,10 +117,10 @@ class Traces:
             is_last = False
             while not is_last:
                 await self._wake.wait()
-                with trio.move_on_after(LINGER_S):
+                with trio.move_on_after(0 if self._is_closing else LINGER_S):
                     await self._full.wait()
                 is_last = self._is_closing
-                while self._entries or self._lines:
+                while self._entries or self._left.records:
                     with survived("sending traces"):
                         await self._send_some()
                 self._full.clear()
@@ -131,21 +130,25 @@ class Traces:
     async def _send_some(self) -> None:
         async with trio.open_nursery() as nursery:
             for _ in range(AT_ONCE):
-                lines = list(cut(self._lines_left()))
-                if not lines:
+                filling = self._next_message()
+                if not filling.records:
                     break
-                nursery.start_soon(self._send, trace_message(self.topic, lines), len(lines))
+                nursery.start_soon(self._send, filling.message(self.topic), len(filling.records))
 
-    def _lines_left(self) -> Iterator[Line]:
-        """All lines that wait. Those that the caller does not ask for stay."""
-        lines = self._lines
-        while lines or self._entries:
-            if not lines:
+    def _next_message(self) -> "Filling":
+        """The next trace message, as full as may be; empty when nothing waits."""
+        filling = Filling()
+        while self._left.records or self._entries:
+            if not self._left.records:
                 entry = self._entries.popleft()
                 self._waiting_bytes -= entry.size_bytes
-                lines.extend(entry.lines())
-            else:
-                yield lines.popleft()
+                self._left = entry.lines()
+            count = filling.take(self._left)
+            if count < len(self._left.records):
+                self._left = Lines(self._left.records[count:], self._left.keys[count:])
+                break
+            self._left = Lines([], [])
+        return filling
 
     @enable_ki_protection
     async def _send(self, message: Message, count: int) -> None:
@@ -164,18 +167,31 @@ class Traces:
             )  # fmt: skip
 
 
-def cut(lines: Iterable[Line]) -> Iterator[Line]:
-    """The first of ``lines``, as many as one trace message holds."""
-    body_bytes = keys_bytes = 0
-    for record, keys in lines:
-        yield record, keys
-        body_bytes += len(record)
-        keys_bytes += len(keys) + 1
-        if body_bytes >= BODY_BYTES or keys_bytes >= KEYS_BYTES:
-            return
+class Filling:
+    """A trace message that is being filled."""
 
+    __slots__ = ("_body_bytes", "_keys", "_keys_bytes", "records")
 
-def trace_message(topic: str, lines: list[Line]) -> Message:
-    """The message with these records, found by all of their keys."""
-    found = dict.fromkeys(keys if len(keys) <= LONGEST_KEYS_BYTES else keys.partition(b" ")[0] for _, keys in lines)
-    return Message(topic, b"".join([record for record, _ in lines]), keys=b" ".join(found).decode())
+    def __init__(self) -> None:
+        self.records: list[bytes] = []
+        self._keys: list[bytes] = []
+        self._body_bytes = self._keys_bytes = 0
+
+    def take(self, lines: Lines) -> int:
+        """Add the first of ``lines``, as many as there is room for; returns how many. An empty message takes one."""
+        longest, longest_keys = max(map(len, lines.records)), max(map(len, lines.keys)) + 1
+        room = min((BODY_BYTES - self._body_bytes) // longest, (KEYS_BYTES - self._keys_bytes) // longest_keys)
+        count = max(room, 0 if self.records else 1)
+        records, keys = lines.records[:count], lines.keys[:count]
+        self.records += records
+        self._keys += keys
+        self._body_bytes += sum(map(len, records))
+        self._keys_bytes += sum(map(len, keys)) + len(keys)
+        return len(records)
+
+    def message(self, topic: str) -> Message:
+        """The message with these records, found by all of their keys."""
+        found = dict.fromkeys(
+            keys if len(keys) <= LONGEST_KEYS_BYTES else keys.partition(b" ")[0] for keys in self._keys
+        )
+        return Message(topic, b"".join(self.records), keys=b" ".join(found).decode())

@@ -77,7 +77,7 @@ async def test_a_json_client_gets_the_ids_of_a_batch_as_text() -> None:
             "topicFilterType=SINGLE_TAG, topicSysFlag=0, order=false, attributes={}] Producer: 127.0.0.1:",
         ),
         (send_request("t", bytes(70_000)), ResponseCode.MESSAGE_ILLEGAL, "the message is illegal"),
-        (send_request("t", b"", f=4), ResponseCode.MESSAGE_ILLEGAL, "transactional messages"),
+        (send_request("t", b"", f=4), ResponseCode.MESSAGE_ILLEGAL, "TRAN_MSG is not true"),
         (
             send_request("t", b"", properties="TIMER_DELAY_MS\x013\x02"),
             ResponseCode.MESSAGE_ILLEGAL,

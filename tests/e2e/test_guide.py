@@ -13,7 +13,7 @@ import trio
 from remoting.protocol.bodies.topic import TopicConfig
 from scripts.daemons import ROOT
 from sdk import Admin, Message, Producer, SkylarkError
-from tests.support.cluster import make_topic, running
+from tests.support.cluster import SMALL, make_topic, running
 from tests.support.waiting import until
 
 GUIDES = [page for folder in ("docs", "examples") for page in (ROOT / folder).rglob("*.md")]
@@ -25,7 +25,8 @@ def programs(page: str) -> list[str]:
 
 
 async def test_the_programs_of_the_guide_run(tmp_path: Path) -> None:
-    async with running(tmp_path, brokers=2) as cluster:
+    options = (*SMALL, "--enable-lmq", "true", "--enable-multi-dispatch", "true")
+    async with running(tmp_path, brokers=2, options=options) as cluster:
         await make_topic(cluster, TopicConfig("orders", 4, 4))
         await make_topic(cluster, TopicConfig("hello", 4, 4))
         env = {**os.environ, "NAMESRV_ADDR": cluster.nameserver}

@@ -20,7 +20,7 @@ def to_level(levels: DelayLevels) -> Interceptor:
 
     def intercept(message: Incoming) -> Incoming:
         level = min(level_in(find_property(message.properties, _DELAY)), levels.highest)
-        if level:
+        if level and message.topic != TRANS_HALF_TOPIC:  # the delay of a transaction begins with its commit
             real = {
                 _DELAY: b"%d" % level,
                 _REAL_TOPIC: message.topic.encode(),

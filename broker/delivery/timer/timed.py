@@ -14,6 +14,7 @@ from broker.writing.stored_properties import TIMED, is_timed
 from broker.writing.writer import Incoming, Interceptor
 from mqcommon.clock import Clock
 from mqcommon.errors import RequestRefused
+from mqcommon.message.flags import TRANSACTION_MASK
 from mqcommon.message.ids import UniqueKeys
 from mqcommon.message.properties import find_property, replace_properties
 from mqcommon.message.recall import RecallHandle
@@ -60,6 +61,8 @@ def to_timer(rules: TimerRules, unique_keys: UniqueKeys, clock: Clock) -> Interc
                 f"timer message illegal, the delay time should not be bigger than the max delay {rules.max_delay_ms()}"
                 "ms (timerMaxDelaySec)"
             )
+        if message.topic == TRANS_HALF_TOPIC:
+            return message  # it waits from its commit on
         slot = slot_of(deliver_ms, rules.precision_ms)
         key = find_property(properties, UNIQ_KEY)
         if key is None:
@@ -101,7 +104,10 @@ def slot_of(deliver_ms: int, precision_ms: int) -> int:
 
 
 def from_timer(record: Record) -> Incoming:
-    """The message as it is delivered. ValueError when ``record`` does not say where."""
+    """The message as it is delivered. ValueError when ``record`` does not say where.
+
+    The bits of a committed transaction are dropped: with them the copy's mark would be that of a commit.
+    """
     properties = record.properties
     topic = (find_property(properties, _REAL_TOPIC) or b"").decode("utf-8", "replace")
     queue_id = find_property(properties, _REAL_QUEUE) or b""
@@ -110,6 +116,6 @@ def from_timer(record: Record) -> Incoming:
     return Incoming(
         topic, int(queue_id), record.body,
         replace_properties(properties, {_REAL_TOPIC: None, _REAL_QUEUE: None}), record.flag,
-        record.sys_flag, record.born_timestamp, record.born_host, record.reconsume_times,
+        record.sys_flag & ~TRANSACTION_MASK, record.born_timestamp, record.born_host, record.reconsume_times,
         origin=record.physical_offset + 1,
     )  # fmt: skip

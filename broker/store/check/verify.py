@@ -21,6 +21,7 @@ from broker.store.queue.ends import read_queue_ends
 from broker.store.recovery import why_torn
 from mqcommon.files import FileSystem
 from mqcommon.message.layout import BLANK_BYTES, BLANK_MAGIC, SIZE_MAGIC
+from mqcommon.message.light import in_each_queue
 from mqcommon.message.record import Record
 
 
@@ -77,6 +78,7 @@ class Verification:
         self._last_stop = read_abort(fs, directory)
         self._log = LogFiles(fs, f"{directory}/commitlog")
         self._queues = QueueCheck(fs, f"{directory}/consumequeue", self._log)
+        self._compare = in_each_queue(self._queues.compare)
         self._index = IndexCheck(fs, f"{directory}/index", slots, capacity)
 
     def run(self) -> VerifyReport:
@@ -142,7 +144,7 @@ class Verification:
     def _take(self, record: Record) -> None:
         report = self._report
         report.records += 1
-        self._queues.compare(record)
+        self._compare(record)
         if not report.records % PROGRESS_RECORDS:
             self._on_progress(record.physical_offset - report.log_start, self._log.total_bytes)
 

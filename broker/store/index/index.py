@@ -133,7 +133,7 @@ class Index:
             entries = Entries(*(column[new:] for column in entries))
         self._put(entries)
         # The rest of a file of the log, too short for a record, is a filler.
-        self.position = base + at if done == limit or base + at == log.end else min(segment.end, log.end)
+        self.position = base + at if done >= limit or base + at == log.end else min(segment.end, log.end)
         return done
 
     def key_hash(self, topic: str, key: str) -> int:

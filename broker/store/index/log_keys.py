@@ -29,6 +29,8 @@ _MAX_REACH = 256
 _MAX_STARTS = 4096
 # Longer starts are not cached: they are rare, and would make the cache large.
 _MAX_START = 512
+# A record counts once more for each so many keys.
+MANY_KEYS = 8
 
 
 class Entries(NamedTuple):
@@ -50,6 +52,7 @@ class LogKeys:
     def read(self, view: mmap.mmap, at: int, end: int, base: int, limit: int) -> tuple[Entries, int, int]:
         """(entries of up to ``limit`` records from ``at`` on, where the next record is, how many records).
 
+        A record with many keys counts as several.
         ``base`` is the physical offset of the view's first byte. Ends early where there is no record.
         """
         entries = Entries([], [], [])
@@ -77,7 +80,8 @@ class LogKeys:
                 entries.physicals.append(base + at)
                 entries.times_ms.append(store_ms)
             at += size
-            done += 1
+            # One message may have hundreds of keys, such as those of a trace.
+            done += 1 + len(hashes) // MANY_KEYS
         return entries, at, done
 
     def _usual(self, tail: bytes) -> list[int]:

@@ -20,6 +20,7 @@ from broker.store.queue.tags import TagCodes
 from mqcommon.errors import StoreCorrupt
 from mqcommon.message.flags import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE
 from mqcommon.message.layout import MIN_RECORD
+from mqcommon.message.light import in_each_queue
 from mqcommon.message.record import Record
 
 
@@ -39,7 +40,7 @@ def find_incomplete(log: CommitLog, queues: Queues, on_progress: OnProgress) -> 
             first = found[place][0] if place in found and offset else offset
             found[place] = first, offset + 1
 
-    _scan_all(log, note, on_progress)
+    _scan_all(log, in_each_queue(note), on_progress)
     return [
         queue
         for (topic, queue_id), (first, end) in found.items()
@@ -73,7 +74,7 @@ def rebuild_queues(
         queue.put_at(offset, record.physical_offset, record.size, tag_codes.of_record(record))
         queues.touch(queue)
 
-    _scan_all(log, put, on_progress)
+    _scan_all(log, in_each_queue(put), on_progress)
 
 
 def _scan_all(log: CommitLog, on_record: OnRecord, on_progress: OnProgress) -> None:

@@ -70,7 +70,7 @@ async def set_consume_mode(
     mode: Literal["PULL", "POP"],
     pop_share_queue_num: int,
 ) -> dict[str, Any]:
-    """Set how a group consumes a topic: by pull, or by pop (RocketMQ 5's brokers; Skylark's refuse it for now)."""
+    """Set how a group whose members let the broker assign queues consumes a topic: by pull, or by pop."""
     results = await at_each(
         session,
         await chosen_addrs(session, broker_addr, cluster_name),

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.delivery.allocation import STRATEGIES, allocate
+from broker.delivery.allocation import STRATEGIES, allocate, allocate_for_pop
 from mqcommon.message.queue import MessageQueue
 
 QUEUES = st.lists(
@@ -34,3 +34,20 @@ def test_each_queue_has_one_owner_and_shares_are_equal(
 def test_as_rocketmq_allocates(strategy: str, member: str, ids: list[int]) -> None:
     queues = [MessageQueue("T", "broker-a", number) for number in range(8)]
     assert [queue.queue_id for queue in allocate(strategy, queues, "cab", member)] == ids
+
+
+@pytest.mark.parametrize(
+    ("members", "share", "ids"),
+    [
+        ("abcd", 0, [-1]), ("abcd", -1, [-1]), ("abcd", 3, [-1]), ("abcd", 1, [4, 5, 6, 7]),
+        ("abcd", 2, [4, 5, 6, 7, 0, 1]), ("abcdefghijkl", 2, [2]), ("abxy", 1, []),
+    ],
+)  # fmt: skip
+def test_as_rocketmq_allocates_for_pops(members: str, share: int, ids: list[int]) -> None:
+    queues = [MessageQueue("T", "broker-a", number) for number in range(8)]
+    assert [queue.queue_id for queue in allocate_for_pop("AVG", queues, members, "c", share)] == ids
+
+
+def test_a_pop_from_all_queues_names_each_broker_once() -> None:
+    queues = [MessageQueue("T", broker, number) for broker in "ab" for number in range(3)]
+    assert allocate_for_pop("AVG", queues, ["x"], "x", 0) == [MessageQueue("T", "a", -1), MessageQueue("T", "b", -1)]

@@ -24,7 +24,9 @@ from tests.sdk.fakes import FakeBroker, FakeNamesrv, serving
 from tests.support.memory_files import MemoryFiles
 
 
-async def assigned(client: RemotingClient, addr: str, member: str, **changes: Any) -> list[MessageQueue] | None:
+async def assigned(
+    client: RemotingClient, addr: str, member: str, *, mode: str = "PULL", **changes: Any
+) -> list[MessageQueue] | None:
     """The queues of a member."""
     asked = QueryAssignmentRequestBody(
         **{"topic": "T", "consumer_group": "g", "client_id": member, "strategy_name": "AVG", **changes}
@@ -32,7 +34,7 @@ async def assigned(client: RemotingClient, addr: str, member: str, **changes: An
     answer = await client.invoke(addr, Command(RequestCode.QUERY_ASSIGNMENT), body=asked)
     assert answer.code == 0, answer.remark
     found = decode_body(QueryAssignmentResponseBody, answer.body, answer.codec).message_queue_assignments
-    assert found is None or {one.mode for one in found} <= {"PULL"}
+    assert found is None or {one.mode for one in found} <= {mode}
     return None if found is None else [one.message_queue for one in found]
 
 
@@ -117,10 +119,18 @@ async def test_a_mode_is_kept_and_told() -> None:
         assert modes.message_request_mode_map == {"T": {"g": mode}}
 
 
+async def test_a_group_that_pops_gets_all_queues_of_each_broker() -> None:
+    async with running() as (client, addr):
+        await client.invoke(addr, send_request("T", b"x"))
+        await join(client, addr, "b")
+        mode = MessageRequestMode("g", "T", "POP", 8)
+        assert (await client.invoke(addr, Command(RequestCode.SET_MESSAGE_REQUEST_MODE), body=mode)).code == 0
+        assert await assigned(client, addr, "b", mode="POP") == own(-1)
+
+
 @pytest.mark.parametrize(
     ("mode", "code", "text"),
     [
-        (MessageRequestMode("g", "T", "POP", 8), ResponseCode.INVALID_PARAMETER, "does not support consuming by pop"),
         (MessageRequestMode("g", "T", "PUSH"), ResponseCode.INVALID_PARAMETER, "mode is PULL or POP, not 'PUSH'"),
         (MessageRequestMode("g", "%RETRY%g"), ResponseCode.NO_PERMISSION, "retry topic is not allowed to set mode"),
         (MessageRequestMode("", "T"), ResponseCode.INVALID_PARAMETER, "group is blank"),

@@ -15,7 +15,7 @@ from remoting.protocol.command import Command
 from tests.broker.running import running
 from tests.support.caller import Caller
 
-POP = 200050
+RECALL = 370
 
 
 @pytest.fixture(autouse=True)
@@ -40,7 +40,7 @@ class Refused:
 @pytest.mark.parametrize(
     ("code", "ext", "body", "group", "meaning"),
     [
-        (200050, {"consumerGroup": "pop5"}, b"", "pop5", "by pop gets none"),
+        (324, {"producerGroup": "asker"}, b"", "asker", "answers of request and reply do not arrive"),
     ],
 )
 async def test_the_log_says_what_it_means(
@@ -62,7 +62,7 @@ async def test_once_for_each_client_group_and_code(caplog: pytest.LogCaptureFixt
     for _ in range(3):
         for channel in (one, other):
             for group in ("a", "b"):
-                refused.ask(channel, POP, {"group": group})
+                refused.ask(channel, RECALL, {"group": group})
                 refused.ask(channel, 400, body=b'{"consumerGroup":"%s"}' % group.encode())
     assert len(caplog.records) == 8
     refused.ask(Caller("10.0.0.1:3").channel, 345)
@@ -72,19 +72,19 @@ async def test_once_for_each_client_group_and_code(caplog: pytest.LogCaptureFixt
 async def test_what_was_said_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
     refused, channel = Refused(), Caller().channel
     for number in range(MAX_LINES_OF_A_CLIENT + 5):
-        refused.ask(channel, POP, {"group": f"{number}" + "x" * 10_000})
+        refused.ask(channel, RECALL, {"group": f"{number}" + "x" * 10_000})
     assert len(caplog.records) == MAX_LINES_OF_A_CLIENT
     assert max(len(record.getMessage()) for record in caplog.records) < 1_000
     caplog.clear()
     for number in range(MAX_CLIENTS):
-        refused.ask(Caller(f"10.0.{number // 256}.{number % 256}:1").channel, POP)
+        refused.ask(Caller(f"10.0.{number // 256}.{number % 256}:1").channel, RECALL)
     assert len(caplog.records) == MAX_CLIENTS
-    refused.ask(channel, POP, {"group": "0"})
+    refused.ask(channel, RECALL, {"group": "0"})
     assert len(caplog.records) == MAX_CLIENTS + 1, "the client that was refused first is forgotten"
 
 
 async def test_a_line_stays_one_line(caplog: pytest.LogCaptureFixture) -> None:
     refused = Refused()
-    refused.ask(Caller().channel, POP, {"group": "a\nWARNING forged"})
+    refused.ask(Caller().channel, RECALL, {"group": "a\nWARNING forged"})
     refused.ask(Caller().channel, 400, body=b'{"consumerGroup":"\xff\n"}')
     assert all("\n" not in record.getMessage() for record in caplog.records)

@@ -303,7 +303,6 @@ def test_the_look_of_the_files_survives_a_compaction() -> None:
         ("consumerOrderInfo.json", '{"table":{"T@g":{0:{}}}}', "consumerOrderInfo.json is not imported"),
         ("topicQueueMapping.json", '{"topicQueueMappingInfoMap":{"T":{}}}', "static topics"),
         ("lmqConsumerOffset.json", '{"offsetTable":{"%LMQ%a@g":1}}', "light message queues"),
-        ("messageRequestMode.json", '{"messageRequestModeMap":{"T":{"g":{"mode":"POP"}}}}', "1 groups.*by pop.*g, "),
         ("subscriptionGroup.json", '{"forbiddenTable":{"g":{"T":1}}}', "has no effect"),
         ("topics.json", '{"topicConfigTable":{"T":{"attributes":{"queue.type":"BatchCQ"}}}}', "topic T: queue.type=Ba"),
         ("topics.json", '{"topicConfigTable":{"T":{"attributes":{"lite.x":"1"}}}}', "topic T: lite.x=1 is kept"),
@@ -316,7 +315,7 @@ def test_what_is_not_taken_over_is_told(name: str, text: str, told: str) -> None
     assert re.search(told, warning), warning
 
 
-@pytest.mark.parametrize("topic", ["SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer", "RMQ_SYS_TRANS_HALF_TOPIC"])
+@pytest.mark.parametrize("topic", ["SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer"])
 def test_messages_that_wait_for_what_is_not_there_are_told(topic: str) -> None:
     fs = with_files(topics_json="{}")
     fs.mkdirs(f"/store/consumequeue/{topic}/0")

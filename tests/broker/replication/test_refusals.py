@@ -23,6 +23,7 @@ CHANGE = (ResponseCode.SYSTEM_ERROR, "Can't modify topic or subscription group f
         (BATCH, TO_SLAVE),
         (Command(RequestCode.CONSUMER_SEND_MSG_BACK, {}), TO_SLAVE),
         (Command(RequestCode.END_TRANSACTION, {}), (ResponseCode.SLAVE_NOT_AVAILABLE, "end transaction is forbidden")),
+        (Command(RequestCode.RESUME_CHECK_HALF_MESSAGE, {}), (ResponseCode.SERVICE_NOT_AVAILABLE, "put to the slave")),
         (Command(RequestCode.UPDATE_AND_CREATE_TOPIC, {"topic": "t"}), CHANGE),
         (Command(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, {}), CHANGE),
         (Command(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}), CHANGE),

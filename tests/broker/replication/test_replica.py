@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from broker.replication.replica import Replica
 from broker.store.store import QUEUES, MessageStore
+from broker.writing.light import LightQueues
 from mqcommon.errors import DiskFull, ProtocolError, StoreCorrupt
 from mqcommon.message.flags import COMPRESSED
 from mqcommon.message.layout import BLANK_MAGIC, SIZE_MAGIC
@@ -40,7 +41,9 @@ def master(random: Random, count: int = 120) -> MessageStore:
         elif kind < 0.3:
             burst(store, topic, random)
         elif kind < 0.33:
-            store.delete_topic(topic)
+            store.delete_topic(random.choice([topic, "%LMQ%a"]))
+        elif kind < 0.35:
+            put_light(store, topic, random)
         elif kind < 0.37:
             # delayed messages, alike but for the time when they are due
             for _ in range(random.randrange(1, 20)):
@@ -62,6 +65,19 @@ def burst(store: MessageStore, topic: str, random: Random) -> None:
         if random.random() < 0.03:
             body, mine = random.choice([(b"TAGS\x01x"[:size], mine), (body + b"longer", mine), (body, b"KEYS\x01TAGS")])
         put(store, topic, number % 3 if random.random() < 0.9 else 0, body, mine)
+
+
+def put_light(store: MessageStore, topic: str, random: Random) -> None:
+    """Messages of one size, some of which are in light queues."""
+    light = LightQueues(store, 100)
+    for _ in range(random.randrange(1, 30)):
+        names = random.choice([b"%LMQ%a", b"%LMQ%b,%LMQ%a", b""])
+        properties = b"TAGS\x01one\x02INNER_MULTI_DISPATCH\x01%s\x02" % names if names else b"TAGS\x01one\x02"
+        light.put(topic, random.randrange(2), b"light", properties, born_timestamp=1, born_host=BORN_HOST)
+    for number in range(20):
+        # Of one size, as long as the offset has one digit, but one of them is in a light queue.
+        name = b"INNER_MULTI_DISPATCH\x01%LMQ%c\x02" if number == 9 else b"x\x01%s\x02" % (b"y" * 52)
+        light.put(topic, 0, b"light", b"TAGS\x01one\x02" + name, born_timestamp=1, born_host=BORN_HOST)
 
 
 def log_bytes(store: MessageStore, start: int, end: int) -> bytes:

@@ -22,6 +22,8 @@ class Sent:
     keys: tuple[str, ...]
     physical_offset: int
     end: int
+    #: The same message in its light queues.
+    also: "tuple[Sent, ...]" = ()
 
 
 class StoreModel:
@@ -46,11 +48,12 @@ class StoreModel:
         self._ends_are_lost = False
 
     def put(self, sent: Sent) -> None:
-        assert sent.queue_offset == self.next_offsets.get(sent.queue, 0), f"{sent} has another queue offset"
         assert not self.log or sent.physical_offset >= self.log[-1].end, f"{sent} is not behind {self.log[-1]}"
         self.log.append(sent)
-        self.queues.setdefault(sent.queue, []).append(sent)
-        self.next_offsets[sent.queue] = sent.queue_offset + 1
+        for each in (sent, *sent.also):
+            assert each.queue_offset == self.next_offsets.get(each.queue, 0), f"{each} has another queue offset"
+            self.queues.setdefault(each.queue, []).append(each)
+            self.next_offsets[each.queue] = each.queue_offset + 1
 
     def delete(self, topic: str) -> None:
         for queue in [queue for queue in self.queues if queue[0] == topic]:
@@ -74,20 +77,21 @@ class StoreModel:
         assert all(sent.end > self.durable_end for sent in lost), f"the log ends at {end}, durable was more: {lost[0]}"
         for sent in reversed(lost):
             self.log.pop()
-            if sent in self.queues.get(sent.queue, ()):
-                self.queues[sent.queue].remove(sent)
-                self.next_offsets[sent.queue] = sent.queue_offset
+            for each in (sent, *sent.also):
+                if each in self.queues.get(each.queue, ()):
+                    self.queues[each.queue].remove(each)
+                    self.next_offsets[each.queue] = each.queue_offset
 
     def reopened(self, store: MessageStore) -> None:
         """A half-deleted topic is taken as it was found, if no message in it is made up; the rest must be there."""
-        known = {sent.physical_offset: sent for sent in self.log}
+        known = {(each.physical_offset, each.queue): each for sent in self.log for each in (sent, *sent.also)}
         self.deleting |= self._haunted
         self.half_deleted |= bool(self.deleting)
         for topic in self.deleting:
             self.delete(topic)
             for queue_id in sorted(queue.queue_id for queue in store.queues if queue.topic == topic):
-                found = [known[record.physical_offset] for record in read_all(store, topic, queue_id)]
-                self.queues[topic, queue_id] = found
+                queue = topic, queue_id
+                self.queues[queue] = [known[record.physical_offset, queue] for record in read_all(store, *queue)]
                 self.next_offsets[topic, queue_id] = store.max_offset(topic, queue_id)
         self.deleting.clear()
         if self._ends_are_lost:

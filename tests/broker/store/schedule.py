@@ -13,6 +13,7 @@ from broker.commands.verify_store import verify
 from broker.store.checkpoint import CHECKPOINT_BYTES
 from broker.store.queue.ends import FILE_NAME
 from broker.store.removal import Removal
+from broker.writing.light import LightQueues
 from mqcommon.errors import DiskFull, StoreError
 from tests.broker.store.model import Queue, Sent, StoreModel
 from tests.broker.store.support import BORN_HOST, SMALL, new_store
@@ -21,6 +22,7 @@ from tests.support.memory_files import MemoryFiles
 
 STEPS = 40
 TOPICS = ("t", "u", "topic-" + "v" * 130)
+LIGHT = ("%LMQ%a", "%LMQ%b", "%LMQ%c")
 ROOM = 1 << 40
 NEVER = 1 << 40
 ENDS = f"{SMALL.directory}/{FILE_NAME}"
@@ -44,7 +46,15 @@ class Schedule:
         self._number = 0
         self.store = new_store(self.fs, self._clock)
         self.store.open()
-        work = [self._put, self._batch, self._make_file, self._build_index, self._flush, self._checkpoint]
+        work = [
+            self._put,
+            self._put_light,
+            self._batch,
+            self._make_file,
+            self._build_index,
+            self._flush,
+            self._checkpoint,
+        ]
         deaths = [
             self._kill,
             self._lose_power,
@@ -91,6 +101,20 @@ class Schedule:
         with suppress(DiskFull):
             result = self.store.put(*queue, body, properties, born_timestamp=1, born_host=BORN_HOST)
             self.model.put(Sent(queue, result.queue_offset, body, keys, result.physical_offset, result.end))
+
+    def _put_light(self) -> None:
+        queue, (body, keys) = self._any_queue(), self._new_message()
+        names = self.random.sample(LIGHT, self.random.randint(1, len(LIGHT)))
+        properties = f"UNIQ_KEY\x01{keys[0]}\x02INNER_MULTI_DISPATCH\x01{','.join(names)}\x02".encode()
+        light = LightQueues(self.store, 100)
+        offsets = [self.store.max_offset(name, 0) for name in names]
+        with suppress(DiskFull):
+            result = light.put(*queue, body, properties, born_timestamp=1, born_host=BORN_HOST)
+            also = tuple(
+                Sent((name, 0), offset, body, keys[:1], result.physical_offset, result.end)
+                for name, offset in zip(names, offsets, strict=True)
+            )
+            self.model.put(Sent(queue, result.queue_offset, body, keys[:1], result.physical_offset, result.end, also))
 
     def _batch(self) -> None:
         queue = self._any_queue()
@@ -146,7 +170,7 @@ class Schedule:
             self.model.deleting.clear()
 
     def _delete_topic(self) -> None:
-        topic = self.random.choice(TOPICS)
+        topic = self.random.choice(TOPICS + LIGHT)
         self.store.delete_topic(topic)
         self.store.queues.remove_files()
         self.model.delete(topic)
@@ -243,7 +267,16 @@ class Schedule:
 
     def _die_within(self) -> None:
         """The end comes at one of the next calls to the disk, in whatever the store does then."""
-        work = (self._put, self._batch, self._make_file, self._flush, self._checkpoint, self._clean, self.store.close)
+        work = (
+            self._put,
+            self._put_light,
+            self._batch,
+            self._make_file,
+            self._flush,
+            self._checkpoint,
+            self._clean,
+            self.store.close,
+        )
         what = self.random.choice(work)
         self.trace[-1] += f"({what.__name__.strip('_')})"
         self._death_is_near()
@@ -304,7 +337,7 @@ class Schedule:
     @contextmanager
     def _work_beside(self, *more: Callable[[], object]) -> Iterator[None]:
         """Puts go on while another thread syncs; and ``more``."""
-        self._beside = [self._put, self._put, self._batch, self._make_file, self._build_index, *more]
+        self._beside = [self._put, self._put, self._put_light, self._batch, self._make_file, self._build_index, *more]
         try:
             yield
         finally:

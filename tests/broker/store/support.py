@@ -4,6 +4,7 @@ from broker.store.store import MessageStore, StoreOptions
 from mqcommon.files import FileSystem
 from mqcommon.message.columns import record_starts
 from mqcommon.message.ids import encode_host
+from mqcommon.message.light import in_each_queue
 from mqcommon.message.record import Record, decode_record
 from tests.support.clock import ManualClock
 
@@ -42,6 +43,13 @@ def put_batch(store: MessageStore, topic: str, queue_id: int, bodies: list[bytes
     return store.put_batch(topic, queue_id, rows, born_timestamp=1, born_host=BORN_HOST).queue_offset
 
 
+def as_in_queue(record: Record, topic: str, queue_id: int) -> Record:
+    """The record; if the queue is one of its light queues, as it is there."""
+    found: list[Record] = []
+    in_each_queue(found.append)(record)
+    return next((each for each in found if (each.topic, each.queue_id) == (topic, queue_id)), record)
+
+
 def read_all(store: MessageStore, topic: str, queue_id: int, max_count: int = 5) -> list[Record]:
     """Every message of a queue, pulled a few at a time."""
     found: list[Record] = []
@@ -49,7 +57,8 @@ def read_all(store: MessageStore, topic: str, queue_id: int, max_count: int = 5)
     while offset < store.max_offset(topic, queue_id):
         result = store.get(topic, queue_id, offset, max_count, 1 << 20)
         assert result.next_offset > offset, result
-        found += [decode_record(result.records, at) for at in record_starts(result.records)]
+        records = [decode_record(result.records, at) for at in record_starts(result.records)]
+        found += [as_in_queue(record, topic, queue_id) for record in records]
         offset = result.next_offset
     return found
 

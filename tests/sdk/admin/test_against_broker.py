@@ -27,8 +27,7 @@ async def test_a_mistake_is_refused() -> None:
         with pytest.raises(BrokerError, match="perm is 0 to 7, not 8"):
             await admin.create_topics(addr, [TopicConfig("A"), TopicConfig("B", perm=8)])
         await admin.set_consume_mode(addr, "A", "g", "PULL")
-        with pytest.raises(BrokerError, match="does not support consuming by pop yet"):
-            await admin.set_consume_mode(addr, "A", "g", "POP", 4)
+        await admin.set_consume_mode(addr, "A", "g", "POP", 4)
 
 
 async def test_counters_of_a_topic_and_a_group() -> None:

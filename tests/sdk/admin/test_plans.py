@@ -129,7 +129,7 @@ def test_a_mode_of_consumption() -> None:
         "topic[T] group[g] consume mode[PULL] popShareQueueNum[4]",
     ]
     assert world.called("set_consume_mode") == [(MASTER, "T", "g", "PULL", 4)]
-    world.errors["set_consume_mode",] = BrokerError(29, "this broker does not support consuming by pop yet", MASTER)
+    world.errors["set_consume_mode",] = BrokerError(16, "retry topic is not allowed to set mode", MASTER)
     result = run(world, "setConsumeMode", "-b", MASTER, "-t", "T", "-g", "g", "-m", "POP")
     assert (result.exit_code, result.stdout) == (1, "")
-    assert "does not support consuming by pop yet" in result.stderr
+    assert "retry topic is not allowed to set mode" in result.stderr

@@ -133,6 +133,7 @@ class Owner:
     """What a producer is to its lanes."""
 
     wire_group = "g"
+    sys_flag = 0
     accept_weaker = False
     traces = None
 

@@ -86,10 +86,10 @@ def test_what_a_producer_writes_is_what_was_sent(sent: list[Message]) -> None:
     where = Stored(0, encode_host("127.0.0.1", 10911), 3, 70, tuple(range(1000, 1000 + len(sent))))
     batch = StoredBatch(where, SendStatus.SEND_OK, MessageQueue("orders", "broker-a", 3), rows)
     entry = Sent(batch, "g", "DefaultRegion", "broker:10911", 1_700_000_000_000, 4, success=True)
-    lines = list(entry.lines())
-    found = decode_records("".join(line.decode() for line, _ in lines))
+    lines = entry.lines()
+    found = decode_records(b"".join(lines.records).decode())
     assert entry.count == len(found) == len(sent)
-    for number, (message, result, each, (_, keys)) in enumerate(zip(sent, batch, found, lines, strict=True)):
+    for number, (message, result, each, keys) in enumerate(zip(sent, batch, found, lines.keys, strict=True)):
         assert (each.msg_id, each.offset_msg_id) == (result.msg_id, result.offset_msg_id)
         assert (each.tags or "null", each.keys or "null") == (message.tags or "null", message.keys or "null")
         assert (each.body_length, each.cost_ms, each.success) == (len(message.body), 4, True)
@@ -99,11 +99,11 @@ def test_what_a_producer_writes_is_what_was_sent(sent: list[Message]) -> None:
 
 def test_what_a_consumer_writes() -> None:
     taken = [Taken("M1", "k1 k2", 0, "DefaultRegion"), Taken("M2", "", 3, "r2")]
-    lines = [*Consuming(taken, "g", "R1", 1000).lines(), *Consumed(taken, "g", "R1", 1010, 10, 4).lines()]
-    text = b"".join(record for record, _ in lines).decode()
+    before, after = Consuming(taken, "g", "R1", 1000).lines(), Consumed(taken, "g", "R1", 1010, 10, 4).lines()
+    text = b"".join(before.records + after.records).decode()
     first, second, first_after, second_after = decode_records(text)
     assert (first.msg_id, first.keys, first.retry_times, first.region) == ("M1", "k1 k2", 0, "DefaultRegion")
     assert (second.msg_id, second.keys, second.retry_times, second.region) == ("M2", None, 3, "r2")
     assert (first_after.cost_ms, first_after.success, first_after.context_code) == (5, False, "FAILED")
     assert (second_after.request_id, second_after.timestamp_ms, second_after.group) == ("R1", 1010, "g")
-    assert [keys for _, keys in lines] == [b"M1 k1 k2", b"M2"] * 2
+    assert before.keys == after.keys == [b"M1 k1 k2", b"M2"]

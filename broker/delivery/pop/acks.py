@@ -1,0 +1,177 @@
+"""Acknowledgements (200051, 200151), and another time at which a message becomes visible (200053).
+
+An acknowledgement is answered when its record is as safe as a message that a producer is told of: see
+writing/durability.py. Then the message does not come back. One that comes too late, or again, is answered as a success,
+as in RocketMQ: the message was acknowledged, or its copy is on its way. The time of a message that is not in flight
+with its handle any more cannot be changed, and that is said.
+"""
+
+from collections.abc import Callable, Iterable
+
+import trio
+
+from broker.delivery.pop.asked import Checks, check_invisible, handle_of, key_of
+from broker.delivery.pop.held import HeldPops
+from broker.delivery.pop.inflight import Lease
+from broker.delivery.pop.log import ReviveLog
+from broker.delivery.pop.records import Ack, Checkpoint, Key, Queue
+from broker.part import Part
+from broker.store.store import MessageStore
+from broker.writing.durability import Durability
+from mqcommon.clock import Clock
+from mqcommon.errors import RequestRefused
+from mqcommon.names import check_group
+from remoting.net.channel import Channel
+from remoting.net.server import Handler
+from remoting.protocol.bodies.limited import BodyLimits
+from remoting.protocol.bodies.pop import BatchAck
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.command import Command
+from remoting.protocol.headers.pop import ChangeInvisibleTimeResponseHeader
+from remoting.protocol.pop_info import NORMAL, ORDER_REVIVE_QUEUE, RETRY_V1, RETRY_V2, read_topic
+from remoting.protocol.requests.pops import ACK_MESSAGE, BATCH_ACK_MESSAGE, CHANGE_MESSAGE_INVISIBLETIME
+
+# Some 3,000 check points.
+LIMITS = BodyLimits(max_bytes=1 << 20, max_entries=40_000)
+#: The most bits of an entry: more than a check point has messages, whatever the filter left out between them.
+MAX_BITS = 65_536
+_RETRIES = (NORMAL, RETRY_V1, RETRY_V2)
+
+
+class AckHandlers(Part):
+    """See the module."""
+
+    def __init__(
+        self,
+        log: ReviveLog,
+        held: HeldPops,
+        checks: Checks,
+        store: MessageStore,
+        durability: Durability,
+        clock: Clock,
+        turned: Callable[[], None],
+    ) -> None:
+        """``turned`` is called when an acknowledgement lets waiting requests go on."""
+        self._log = log
+        self._held = held
+        self._checks = checks
+        self._store = store
+        self._durability = durability
+        self._clock = clock
+        self._turned = turned
+
+    def handlers(self) -> dict[int, Handler]:
+        return {
+            RequestCode.ACK_MESSAGE: self.ack,
+            RequestCode.BATCH_ACK_MESSAGE: self.ack_many,
+            RequestCode.CHANGE_MESSAGE_INVISIBLETIME: self.change_time,
+        }
+
+    def ack(self, channel: Channel, request: Command) -> Command | None:
+        """200051."""
+        header = ACK_MESSAGE.header(request)
+        check_group(header.consumer_group)
+        self._check_offset(header.topic, header.queue_id, header.offset)
+        key = key_of(handle_of(header.extra_info), header.consumer_group, header.topic, header.queue_id)
+        self._log.check_ready()
+        return self._when_safe(channel, request, self._write(key, [header.offset]))
+
+    def ack_many(self, channel: Channel, request: Command) -> Command | None:
+        """200151: each entry is checked before one is taken."""
+        body = BATCH_ACK_MESSAGE.body(request, LIMITS)
+        entries = [(self._key(entry), _offsets(entry)) for entry in body.acks]
+        self._log.check_ready()
+        end = 0
+        for key, offsets in entries:
+            end = max(end, self._write(key, offsets))
+        return self._when_safe(channel, request, end)
+
+    def change_time(self, channel: Channel, request: Command) -> Command | None:
+        """200053: the message gets a check point, and so a handle, of its own; one in order keeps its own."""
+        header = CHANGE_MESSAGE_INVISIBLETIME.header(request)
+        check_group(header.consumer_group)
+        check_invisible(header.invisible_time)
+        self._check_offset(header.topic, header.queue_id, header.offset)
+        handle = handle_of(header.extra_info)
+        key = key_of(handle, header.consumer_group, header.topic, header.queue_id)
+        self._log.check_ready()
+        lease = self._log.inflight.of(key)
+        if lease is None or not self._log.inflight.hidden(key, [header.offset]):
+            raise RequestRefused(
+                ResponseCode.NO_MESSAGE,
+                f"message {header.offset} of {header.topic} queue {header.queue_id} is not in flight with this handle:"
+                " it was acknowledged, or its invisible time is over",
+            )
+        now_ms = self._clock.now_ms()
+        if lease.checkpoint.is_ordered:
+            record = _visible_at(lease, header.offset, now_ms + header.invisible_time)
+            pop_ms, revive_queue = key.pop_ms, ORDER_REVIVE_QUEUE
+        else:
+            pop_ms, revive_queue = now_ms, handle.revive_queue_id
+            while self._log.inflight.of(Key(key.queue, header.offset, pop_ms)) is not None:
+                pop_ms += 1
+            own = Key(key.queue, header.offset, pop_ms)
+            record = Checkpoint(own, header.invisible_time, range(header.offset, header.offset + 1), replaces=key)
+        put = self._log.write(record)
+        fields = ChangeInvisibleTimeResponseHeader(pop_ms, header.invisible_time, revive_queue)
+        return self._when_safe(channel, request, put.end, CHANGE_MESSAGE_INVISIBLETIME.answer(request, fields))
+
+    def _check_offset(self, topic: str, queue_id: int, offset: int) -> None:
+        self._checks.queue(topic, queue_id)
+        low, high = self._store.min_offset(topic, queue_id), self._store.max_offset(topic, queue_id)
+        if not low <= offset < high:
+            text = f"request offset[{offset}] not in queue offset range[{low}, {high}], topic:{topic} queue:{queue_id}"
+            raise RequestRefused(ResponseCode.NO_MESSAGE, text)
+
+    def _key(self, entry: BatchAck) -> Key:
+        check_group(entry.consumer_group)
+        if entry.retry not in _RETRIES:
+            text = f"r is {entry.retry[:20]!r} for topic {entry.topic}, it must be 0, 1 or 2"
+            raise RequestRefused(ResponseCode.MESSAGE_ILLEGAL, text)
+        topic = read_topic(entry.topic, entry.consumer_group, entry.retry)
+        return Key(Queue(entry.consumer_group, topic, entry.queue_id), entry.start_offset, entry.pop_time)
+
+    def _write(self, key: Key, offsets: Iterable[int]) -> int:
+        """Acknowledge those that are in flight; returns the end of the record, 0 when there is none to write."""
+        lease, hidden = self._log.inflight.of(key), self._log.inflight.hidden(key, list(offsets))
+        if lease is None or not hidden:
+            return 0
+        put = self._log.write(Ack(key, hidden))
+        if lease.checkpoint.is_ordered and not lease.unacked:
+            group, topic, _ = key.queue
+            self._held.wake((topic, group))
+        return put.end
+
+    def _when_safe(
+        self, channel: Channel, request: Command, end: int, response: Command | None = None
+    ) -> Command | None:
+        """The answer, when the log is safe up to ``end``."""
+        answer = response if response is not None else request.respond()
+        if not end or not self._durability.waits or request.is_oneway:
+            return answer
+
+        def done(code: int) -> None:
+            if code != ResponseCode.SUCCESS:
+                answer.code = code
+                answer.remark = "it was stored, but not safely in time: acknowledge the messages again"
+            channel.reply(request, answer)
+
+        self._durability.when_safe(end, trio.current_time(), done)
+        self._turned()
+        return None
+
+
+def _offsets(entry: BatchAck) -> list[int]:
+    if entry.bits.bit_length() > MAX_BITS:
+        text = f"b has {entry.bits.bit_length()} bits for topic {entry.topic}, at most {MAX_BITS} are taken"
+        raise RequestRefused(ResponseCode.MESSAGE_ILLEGAL, text)
+    return [entry.start_offset + place for place in range(entry.bits.bit_length()) if entry.bits >> place & 1]
+
+
+def _visible_at(lease: Lease, offset: int, due_ms: int) -> Checkpoint:
+    """The check point of messages in order, of which one becomes visible at ``due_ms``."""
+    again = lease.renewed()
+    return Checkpoint(
+        again.key, again.invisible_ms, again.offsets, None, again.acked, True, again.counts,
+        {**again.visible_ms, offset: due_ms}, None, True,
+    )  # fmt: skip

@@ -1,0 +1,94 @@
+"""What requests of pop consumers have in common: their checks. The order, the codes and the texts are RocketMQ's."""
+
+from broker.delivery.pop.records import Key, Queue
+from broker.delivery.pop.revived import retry_topic_of
+from broker.meta.groups import Groups
+from broker.meta.topics import Topics
+from broker.options import BrokerOptions
+from broker.stored_changes import refused_when_not_stored
+from mqcommon.errors import RequestRefused
+from mqcommon.names import PERM_READ, RETRY_TOPIC_MAX_LENGTH, check_topic, is_retry_topic
+from remoting.protocol.bodies.group import SubscriptionGroupConfig
+from remoting.protocol.bodies.topic import TopicConfig
+from remoting.protocol.codes import ResponseCode
+from remoting.protocol.headers.pop import ANY_QUEUE
+from remoting.protocol.pop_info import PopHandle, parse_handle
+
+FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
+#: A message may be hidden for as long as RocketMQ's timer goes; more would pin the log.
+MIN_INVISIBLE_MS, MAX_INVISIBLE_MS = 0, 3 * 24 * 3600 * 1000
+
+
+class Checks:
+    """The checks against the tables of one broker."""
+
+    def __init__(self, topics: Topics, groups: Groups, options: BrokerOptions) -> None:
+        self._topics = topics
+        self._groups = groups
+        self._options = options
+
+    def reader(self, group: str, topic: str, queue_id: int) -> SubscriptionGroupConfig:
+        """The group; RequestRefused unless it may pop from this queue."""
+        if not self._options.broker_permission & PERM_READ:
+            text = f"the broker[{self._options.broker_ip1}] pop message is forbidden"
+            raise RequestRefused(ResponseCode.NO_PERMISSION, text)
+        config = self.topic(topic)
+        if not config.perm & PERM_READ:
+            raise RequestRefused(ResponseCode.NO_PERMISSION, f"the topic[{topic}] peeking message is forbidden")
+        if not ANY_QUEUE <= queue_id < config.read_queue_nums:
+            raise RequestRefused(ResponseCode.INVALID_PARAMETER, _illegal_queue(queue_id, config))
+        if is_retry_topic(topic):
+            text = f"the topic[{topic}] is read with the topic whose messages come back there: pop that one"
+            raise RequestRefused(ResponseCode.NO_PERMISSION, text)
+        if len(retry_topic_of(topic, group, False)) > RETRY_TOPIC_MAX_LENGTH:
+            text = f"the names of topic {topic} and group {group} are too long together for a retry topic"
+            raise RequestRefused(ResponseCode.INVALID_PARAMETER, text)
+        with refused_when_not_stored():
+            known = self._groups.get_or_create(group)
+        if known is None:
+            text = f"subscription group [{group}] does not exist, {FAQ.strip()}"
+            raise RequestRefused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, text)
+        if not known.consume_enable:
+            raise RequestRefused(ResponseCode.NO_PERMISSION, f"subscription group no permission, {group}")
+        return known
+
+    def topic(self, topic: str) -> TopicConfig:
+        """The topic; RequestRefused when there is none."""
+        check_topic(topic)
+        config = self._topics.get(topic)
+        if config is None:
+            raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!{FAQ}")
+        return config
+
+    def queue(self, topic: str, queue_id: int) -> None:
+        """RequestRefused unless messages of this queue can be acknowledged."""
+        config = self.topic(topic)
+        if not 0 <= queue_id < config.read_queue_nums:
+            raise RequestRefused(ResponseCode.MESSAGE_ILLEGAL, _illegal_queue(queue_id, config))
+
+
+def check_invisible(invisible_ms: int) -> None:
+    """RequestRefused when a message cannot be hidden for this time."""
+    if not MIN_INVISIBLE_MS <= invisible_ms <= MAX_INVISIBLE_MS:
+        text = f"invisibleTime is {invisible_ms} ms, it must be {MIN_INVISIBLE_MS} to {MAX_INVISIBLE_MS}"
+        raise RequestRefused(ResponseCode.INVALID_PARAMETER, text)
+
+
+def handle_of(text: str) -> PopHandle:
+    """The handle of a message; RequestRefused when it is none."""
+    try:
+        return parse_handle(text)
+    except ValueError as error:
+        raise RequestRefused(ResponseCode.MESSAGE_ILLEGAL, f"extraInfo is not a handle of a message: {error}") from None
+
+
+def key_of(handle: PopHandle, group: str, topic: str, queue_id: int) -> Key:
+    """The check point of a message; ``topic`` is the one that it was read from."""
+    return Key(Queue(group, topic, queue_id), handle.start_offset, handle.pop_time)
+
+
+def _illegal_queue(queue_id: int, config: TopicConfig) -> str:
+    return (
+        f"queueId[{queue_id}] is illegal, topic:[{config.topic_name}] topicConfig.readQueueNums:"
+        f"[{config.read_queue_nums}]"
+    )

@@ -1,0 +1,66 @@
+"""Stores the copies of messages that were not acknowledged in time: in the group's retry topic, or as dead letters."""
+
+import logging
+
+from broker.delivery.pop.records import Queue
+from broker.delivery.pop.revived import dead_letter, retry_topic_of, revived
+from broker.delivery.retry.send_back import made_dlq_topic, writable
+from broker.meta.groups import Groups
+from broker.meta.topics import Topics
+from broker.options import BrokerOptions
+from broker.writing.refusals import no_space
+from broker.writing.writer import Writer
+from mqcommon.errors import DiskFull
+from mqcommon.message.record import Record
+from mqcommon.names import PERM_READ_WRITE, RETRY_PREFIX
+from remoting.protocol.bodies.topic import TopicConfig
+
+logger = logging.getLogger(__name__)
+
+
+class Copies:
+    """See the module. Its methods raise RequestRefused while no message can be stored."""
+
+    def __init__(self, writer: Writer, topics: Topics, groups: Groups, options: BrokerOptions) -> None:
+        self._writer = writer
+        self._topics = topics
+        self._groups = groups
+        self._options = options
+
+    def most_deliveries(self, group: str) -> int:
+        """How often a message is delivered again to the group before it becomes a dead letter."""
+        config = self._groups.get(group)
+        return 16 if config is None else config.retry_max_times
+
+    def come_back(self, record: Record, queue: Queue, pop_ms: int) -> None:
+        """Store the copy of a message that was popped from ``queue`` at ``pop_ms``."""
+        group = queue.group
+        if record.reconsume_times >= self.most_deliveries(group):
+            self.bury(record, queue)
+            return
+        name = retry_topic_of(queue.topic, group, self._options.enable_retry_topic_v2)
+        self._writer.put_again(revived(record, self._retry_topic(name).topic_name, pop_ms))
+
+    def bury(self, record: Record, queue: Queue) -> None:
+        """Store a dead letter of the group."""
+        group, topic, _ = queue
+        config = made_dlq_topic(self._topics, group)
+        origin = _origin(topic, group)
+        self._writer.put_again(dead_letter(record, origin, config.topic_name))
+        logger.warning("message %d of %s queue %d became a dead letter of group %s, which popped it too often",
+                       record.queue_offset, topic, queue.queue_id, group)  # fmt: skip
+
+    def _retry_topic(self, name: str) -> TopicConfig:
+        config = self._topics.get(name)
+        if config is None:
+            try:
+                self._topics.put(TopicConfig(name, 1, 1, PERM_READ_WRITE))
+            except DiskFull as error:
+                raise no_space(error) from None
+            config = self._topics.get(name)
+        return writable(config, name)
+
+
+def _origin(topic: str, group: str) -> str:
+    """The topic that the messages of ``topic``, which may be a retry topic of the group, were sent to."""
+    return topic.removeprefix(f"{RETRY_PREFIX}{group}")[1:] if topic.startswith(RETRY_PREFIX) else topic

@@ -1,0 +1,214 @@
+"""The messages for one pop: looked for in the queues of a topic and of its retry topics, and made into an answer.
+
+Messages of the topic are the stored bytes. Those of a retry topic are written anew, with the topic that the consumer
+knows and their handle, as in RocketMQ: its clients take retry topics for topics of others.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from broker.delivery.pop.inflight import Lease
+from broker.delivery.pop.log import ReviveLog
+from broker.delivery.pop.positions import Positions
+from broker.delivery.pop.records import Queue
+from broker.meta.topics import Topics
+from broker.store.filter import Filter
+from broker.store.queue.consumequeue import ConsumeQueue
+from broker.store.reader import GetResult, GetStatus, read_queue
+from broker.store.store import MessageStore
+from mqcommon.message.columns import record_starts
+from mqcommon.message.message import MessageExt
+from mqcommon.message.properties import replace_properties
+from mqcommon.message.record import decode_record, encode_record, topic_field
+from remoting.protocol.headers.pop import ANY_QUEUE
+from remoting.protocol.pop_info import PopHandle, retry_flag
+
+# Reads of a queue whose messages the filter leaves out, for one request: each looks at some 16,000 entries.
+READS = 4
+
+
+@dataclass(slots=True)
+class Ask:
+    """What a request wants. ``topics`` are the topic and its retry topics, in the order in which they are read."""
+
+    group: str
+    topic: str
+    queue_id: int
+    topics: tuple[str, ...]
+    max_count: int
+    max_bytes: int
+    wanted: Filter
+    init_mode: int
+    is_ordered: bool = False
+    attempt_id: str | None = None
+
+
+@dataclass(slots=True)
+class Found:
+    """Messages of one queue. ``position`` is None when the group does not move: they were popped before."""
+
+    queue: Queue
+    records: bytes
+    offsets: Sequence[int]
+    position: int | None
+    counts: tuple[int, ...] = ()
+
+
+@dataclass(slots=True)
+class Haul:
+    """What was found for a request. ``rest``: messages after these. ``unseen``: there are queues to look into yet."""
+
+    found: list[Found] = field(default_factory=list)
+    count: int = 0
+    size: int = 0
+    rest: int = 0
+    unseen: bool = False
+
+
+class Finder:
+    """See the module."""
+
+    def __init__(self, store: MessageStore, topics: Topics, log: ReviveLog, positions: Positions) -> None:
+        self._store = store
+        self._topics = topics
+        self._log = log
+        self._positions = positions
+        # Each request begins at another queue.
+        self._turn = 0
+        # By queue that is popped in order: the attempt that has its messages.
+        self.attempts: dict[Queue, str] = {}
+
+    def look(self, ask: Ask, now_ms: int) -> Haul:
+        """The messages to pop now."""
+        haul = Haul()
+        for queue, place in self._queues(ask):
+            if haul.count >= ask.max_count or haul.size >= ask.max_bytes:
+                break
+            if not ask.is_ordered or (lease := self._log.inflight.ordered.get(place)) is None:
+                self._read_next(ask, haul, queue, place)
+            elif not self._is_blocked(ask, lease, now_ms):
+                self._read_again(ask, haul, queue, lease)
+        self._turn += 1
+        return haul
+
+    def has_messages(self, ask: Ask, now_ms: int) -> bool:
+        """Whether a pop would find a message; nothing is changed."""
+        for queue, place in self._queues(ask):
+            lease = self._log.inflight.ordered.get(place) if ask.is_ordered else None
+            if lease is not None:
+                if not self._is_blocked(ask, lease, now_ms):
+                    return True
+            elif queue.next_offset > self._positions.peek(place, ask.init_mode):
+                return True
+        return False
+
+    def listen(self, ask: Ask) -> None:
+        """Have the store tell of messages that come into these queues; it tells of new queues anyway."""
+        for queue, _ in self._queues(ask):
+            queue.is_awaited = True
+
+    def peek(self, ask: Ask) -> Haul:
+        """The messages that a pop would return; nothing is changed."""
+        haul = Haul()
+        for queue, place in self._queues(ask):
+            offset = max(self._positions.peek(place, ask.init_mode), queue.min_offset)
+            result = self._read(ask, haul, queue, offset)
+            if result.status is GetStatus.FOUND:
+                _add(haul, place, result, offset, None)
+        return haul
+
+    def _queues(self, ask: Ask) -> Iterator[tuple[ConsumeQueue, Queue]]:
+        """The queues that have, or had, messages."""
+        find = self._store.queues.find
+        for topic in ask.topics:
+            config = self._topics.get(topic)
+            if config is None:
+                continue
+            numbers: Sequence[int] = (ask.queue_id,)
+            if ask.queue_id == ANY_QUEUE or topic != ask.topic:
+                count = config.read_queue_nums
+                numbers = range(count)
+                if count > 1:
+                    first = self._turn % count
+                    numbers = [*range(first, count), *range(first)]
+            for number in numbers:
+                queue = find(topic, number)
+                if queue is not None:
+                    yield queue, Queue(ask.group, topic, number)
+
+    def _read(self, ask: Ask, haul: Haul, queue: ConsumeQueue, offset: int) -> GetResult:
+        count, size = ask.max_count - haul.count, ask.max_bytes - haul.size
+        return read_queue(self._store.log, queue, offset, count, size, ask.wanted)
+
+    def _read_next(self, ask: Ask, haul: Haul, queue: ConsumeQueue, place: Queue) -> None:
+        """Read on where the group is."""
+        offset = self._positions.next(place, ask.init_mode)
+        for _ in range(READS):
+            if offset == queue.next_offset:
+                return
+            result = self._read(ask, haul, queue, offset)
+            if result.status is GetStatus.FOUND:
+                _add(haul, place, result, offset, result.next_offset)
+                return
+            if result.next_offset == offset:
+                return
+            if result.status is GetStatus.NO_MATCHED_MESSAGE:
+                self._positions.skipped(place, result.next_offset)
+            else:
+                # Messages were removed, or the queue was made again.
+                self._positions.move(place, result.next_offset)
+            offset = result.next_offset
+        haul.unseen = True
+
+    def _is_blocked(self, ask: Ask, lease: Lease, now_ms: int) -> bool:
+        attempt = self.attempts.get(lease.checkpoint.key.queue)
+        return now_ms < lease.due_ms and not (ask.attempt_id and ask.attempt_id == attempt)
+
+    def _read_again(self, ask: Ask, haul: Haul, queue: ConsumeQueue, lease: Lease) -> None:
+        """Read what was popped in order and is not acknowledged."""
+        checkpoint, left = lease.checkpoint, lease.left
+        counts = dict(zip(checkpoint.offsets, checkpoint.counts, strict=False))
+        records, offsets = [], []
+        for offset in left:
+            result = read_queue(self._store.log, queue, offset, 1, ask.max_bytes)
+            if result.status is GetStatus.FOUND:
+                records.append(result.records)
+                offsets.append(offset)
+        times = tuple(counts.get(offset, 0) + 1 for offset in offsets)
+        haul.found.append(Found(checkpoint.key.queue, b"".join(records), offsets, None, times))
+        haul.count += len(offsets)
+        haul.size += sum(map(len, records))
+
+
+def _add(haul: Haul, place: Queue, result: GetResult, offset: int, position: int | None) -> None:
+    data, offsets = result.records, _offsets_of(result, offset)
+    haul.found.append(Found(place, data, offsets, position, (0,) * len(offsets)))
+    haul.count += len(offsets)
+    haul.size += len(data)
+    haul.rest += result.max_offset - result.next_offset
+
+
+def _offsets_of(result: GetResult, offset: int) -> Sequence[int]:
+    """The offsets of the messages, which may have others between them that the filter left out."""
+    if result.next_offset - offset == result.count:
+        return range(offset, result.next_offset)
+    data = result.records
+    return [MessageExt(data, at, "").queue_offset for at in record_starts(data)]
+
+
+def with_handles(found: Found, topic: str, pop_ms: int, invisible_ms: int, revive_queue_id: int, broker: str) -> bytes:
+    """The messages of a retry topic as messages of ``topic``."""
+    magic, tail = topic_field(topic)
+    flag, parts = retry_flag(found.queue.topic), []
+    for at in record_starts(found.records):
+        old = decode_record(found.records, at)
+        handle = PopHandle(
+            found.offsets[0], pop_ms, invisible_ms, revive_queue_id, flag, broker, old.queue_id, old.queue_offset
+        )
+        properties = replace_properties(old.properties, {b"POP_CK": str(handle).encode()})
+        parts.append(encode_record(
+            magic, tail, old.queue_id, old.queue_offset, old.physical_offset, old.body, properties, old.flag,
+            old.sys_flag, old.born_timestamp, old.born_host, old.store_timestamp, old.store_host, old.reconsume_times,
+            old.prepared_transaction_offset,
+        ))  # fmt: skip
+    return b"".join(parts)

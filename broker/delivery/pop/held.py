@@ -1,0 +1,144 @@
+"""Long polling: requests of pop consumers that found nothing wait here for a message, or for their deadline.
+
+A held request is a row, as in delivery/hold.py. Rows wait for a topic and group, as a pop reads all queues of a topic
+and of the group's retry topics. Rows of one group compete for the same messages: they are tried in the order in which
+they came, and when one of them finds nothing, those that want the same are not tried.
+Deadlines have the precision of `TICK_S`. Times are trio's.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from broker.store.filter import Filter
+from broker.store.queue.consumequeue import ConsumeQueue
+from remoting.net.channel import Channel
+
+TICK_S = 0.1
+# A request waits no longer than this.
+MAX_WAIT_S = 600.0
+
+K = TypeVar("K")
+#: Topic and group.
+Place = tuple[str, str]
+
+
+@dataclass(slots=True, eq=False)
+class HeldPop:
+    """A request that waits at ``place`` for messages of one of ``topics``, which all requests of a place share.
+
+    ``retry(last)`` answers if there is something, or if ``last``, and returns whether it answered. ``wanted`` are the
+    queue and the filter: requests that want the same find the same.
+    """
+
+    channel: Channel
+    place: Place
+    topics: tuple[str, ...]
+    deadline: float
+    wanted: tuple[int, Filter, bool]
+    retry: Callable[[bool], bool]
+    tick: int = 0
+
+
+Pops = dict[HeldPop, None]
+
+
+class HeldPops:
+    """All held requests of a broker."""
+
+    def __init__(self, most: int, most_of_place: int) -> None:
+        """At most ``most`` requests wait, and ``most_of_place`` of one group for one topic."""
+        self._most = most
+        self._most_of_place = most_of_place
+        self._by_place: dict[Place, Pops] = {}
+        self._by_topic: dict[str, dict[Place, None]] = {}
+        self._by_channel: dict[Channel, Pops] = {}
+        self._by_tick: dict[int, Pops] = {}
+        self._next_tick = 0
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def waiting(self, place: Place, queue_id: int) -> int:
+        """How many requests wait for this queue, as they named it."""
+        return sum(pop.wanted[0] == queue_id for pop in self._by_place.get(place, ()))
+
+    def hold(self, pop: HeldPop, now: float) -> bool:
+        """Keep ``pop``; False when too many wait already."""
+        pops = self._by_place.get(pop.place)
+        if self._count >= self._most or (pops is not None and len(pops) >= self._most_of_place):
+            return False
+        if pops is None:
+            pops = self._by_place[pop.place] = {}
+            for topic in pop.topics:
+                self._by_topic.setdefault(topic, {})[pop.place] = None
+        pops[pop] = None
+        if not self._by_tick:
+            self._next_tick = int(now / TICK_S)
+        pop.tick = max(int(min(pop.deadline, now + MAX_WAIT_S) / TICK_S) + 1, self._next_tick)
+        self._by_tick.setdefault(pop.tick, {})[pop] = None
+        self._by_channel.setdefault(pop.channel, {})[pop] = None
+        self._count += 1
+        return True
+
+    def arrived(self, queue: ConsumeQueue) -> bool:
+        """Messages came into ``queue``: try those who wait for its topic. Returns whether any still wait."""
+        for place in list(self._by_topic.get(queue.topic, ())):
+            self.wake(place)
+        return queue.topic in self._by_topic
+
+    def wake(self, place: Place) -> None:
+        """Try the requests of a place."""
+        empty: list[tuple[int, Filter, bool]] = []
+        for pop in list(self._by_place.get(place, ())):
+            if pop.wanted in empty:
+                continue
+            if pop.retry(False):
+                self._remove(pop)
+            else:
+                empty.append(pop.wanted)
+
+    def expire(self, now: float) -> None:
+        """Answer the requests whose deadline has passed."""
+        tick = int(now / TICK_S)
+        if not self._by_tick:
+            self._next_tick = tick + 1
+        while self._next_tick <= tick:
+            for pop in list(self._by_tick.get(self._next_tick, ())):
+                self._answer(pop)
+            self._next_tick += 1
+
+    def drop(self, channel: Channel) -> None:
+        """Forget the requests of a closed connection."""
+        for pop in list(self._by_channel.get(channel, ())):
+            self._remove(pop)
+
+    def release(self) -> None:
+        """Answer all requests: the broker stops, or is not the master any more."""
+        for pops in list(self._by_place.values()):
+            for pop in list(pops):
+                self._answer(pop)
+
+    def _answer(self, pop: HeldPop) -> None:
+        pop.retry(True)
+        self._remove(pop)
+
+    def _remove(self, pop: HeldPop) -> None:
+        _take_out(self._by_place, pop.place, pop)
+        if pop.place not in self._by_place:
+            for topic in pop.topics:
+                places = self._by_topic[topic]
+                del places[pop.place]
+                if not places:
+                    del self._by_topic[topic]
+        _take_out(self._by_channel, pop.channel, pop)
+        _take_out(self._by_tick, pop.tick, pop)
+        self._count -= 1
+
+
+def _take_out(table: dict[K, Pops], key: K, pop: HeldPop) -> None:
+    pops = table[key]
+    del pops[pop]
+    if not pops:
+        del table[key]

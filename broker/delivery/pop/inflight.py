@@ -1,0 +1,144 @@
+"""Which messages are popped and not acknowledged. Pure: the state is what the records of the revive log say, in order.
+
+The same `apply` serves a running broker, which has just written the record, and one that reads its log at a start.
+Invariant: each message before a group's position in a queue is acknowledged, has come back as a copy, or is in a lease.
+Leases are kept in the order of their check points in the log: the log before the first of them is not needed any more.
+A queue that is popped in order has at most one lease, which the next one replaces.
+"""
+
+from collections.abc import Iterator, Sequence
+from heapq import heapify, heappop, heappush
+
+from broker.delivery.pop.records import Ack, Checkpoint, Key, Queue
+
+# Rows of leases that have ended are dropped when they are more than those of the others, and than this.
+SPARE_ROWS = 10_000
+
+
+class Lease:
+    """The messages of one check point that are still hidden: bit n of ``unacked`` is that of ``offsets[n]``."""
+
+    __slots__ = ("checkpoint", "log_offset", "unacked")
+
+    def __init__(self, checkpoint: Checkpoint, log_offset: int) -> None:
+        self.checkpoint = checkpoint
+        self.log_offset = log_offset
+        self.unacked = ((1 << len(checkpoint.offsets)) - 1) & ~checkpoint.acked
+
+    @property
+    def left(self) -> list[int]:
+        """The offsets of the messages that are not acknowledged."""
+        return [offset for place, offset in enumerate(self.checkpoint.offsets) if self.unacked >> place & 1]
+
+    @property
+    def due_ms(self) -> int:
+        """When all messages that are left are visible."""
+        checkpoint = self.checkpoint
+        if not checkpoint.visible_ms:
+            return checkpoint.due_ms
+        return max([checkpoint.visible_ms.get(offset, checkpoint.due_ms) for offset in self.left])
+
+    def renewed(self) -> Checkpoint:
+        """The check point to write again, nearer to the end of the log."""
+        old = self.checkpoint
+        return Checkpoint(
+            old.key, old.invisible_ms, old.offsets, None, ((1 << len(old.offsets)) - 1) & ~self.unacked,
+            old.is_ordered, old.counts, old.visible_ms, None, True,
+        )  # fmt: skip
+
+
+class Inflight:
+    """See the module."""
+
+    def __init__(self) -> None:
+        self._leases: dict[Key, Lease] = {}
+        # In the order of the log.
+        self._in_log: dict[Lease, None] = {}
+        self._due: list[tuple[int, int, Lease]] = []
+        self._count = 0
+        #: The lease of each queue that is popped in order.
+        self.ordered: dict[Queue, Lease] = {}
+        #: Where the next pop of a queue begins, as far as records say.
+        self.positions: dict[Queue, int] = {}
+
+    def __len__(self) -> int:
+        """How many leases there are."""
+        return len(self._leases)
+
+    def apply(self, record: Checkpoint | Ack, log_offset: int) -> None:
+        """Take over a record that is at ``log_offset`` of the revive log."""
+        if isinstance(record, Ack):
+            self._take_back(record.key, record.offsets)
+            return
+        key = record.key
+        if record.replaces is not None:
+            self._take_back(record.replaces, record.offsets)
+        if (old := self._leases.get(key)) is not None:
+            self._drop(old)
+        if record.is_ordered and (before := self.ordered.get(key.queue)) is not None:
+            self._drop(before)
+        if record.position is not None:
+            self.positions[key.queue] = record.position
+        lease = Lease(record, log_offset)
+        if lease.unacked:
+            self._leases[key] = lease
+            self._in_log[lease] = None
+            if record.is_ordered:
+                self.ordered[key.queue] = lease
+            self._count += 1
+            heappush(self._due, (lease.due_ms, self._count, lease))
+
+    def of(self, key: Key) -> Lease | None:
+        """The lease with messages that are left."""
+        return self._leases.get(key)
+
+    def hidden(self, key: Key, offsets: Sequence[int]) -> list[int]:
+        """Those of ``offsets`` that are in flight under this check point."""
+        lease = self._leases.get(key)
+        if lease is None:
+            return []
+        known, unacked = lease.checkpoint.offsets, lease.unacked
+        return [offset for offset in offsets if offset in known and unacked >> known.index(offset) & 1]
+
+    def due(self, now_ms: int) -> Lease | None:
+        """A lease whose time is over. It is not returned again: `put_off` it, or acknowledge its messages."""
+        while self._due and self._due[0][0] <= now_ms:
+            lease = heappop(self._due)[2]
+            if lease in self._in_log:
+                return lease
+        return None
+
+    def put_off(self, lease: Lease, due_ms: int) -> None:
+        """Return a lease from `due` again at this time."""
+        self._count += 1
+        heappush(self._due, (due_ms, self._count, lease))
+
+    def needed_from(self, end: int) -> int:
+        """The first offset of the revive log that a start needs; ``end`` when it needs none of what is written."""
+        first = next(iter(self._in_log), None)
+        return end if first is None else first.log_offset
+
+    def oldest(self) -> Iterator[Lease]:
+        """The leases in the order of the log; do not change them meanwhile."""
+        return iter(self._in_log)
+
+    def _take_back(self, key: Key, offsets: Sequence[int]) -> None:
+        lease = self._leases.get(key)
+        if lease is None:
+            return
+        known = lease.checkpoint.offsets
+        for offset in offsets:
+            if offset in known:
+                lease.unacked &= ~(1 << known.index(offset))
+        if not lease.unacked:
+            self._drop(lease)
+
+    def _drop(self, lease: Lease) -> None:
+        key = lease.checkpoint.key
+        del self._leases[key], self._in_log[lease]
+        if self.ordered.get(key.queue) is lease:
+            del self.ordered[key.queue]
+        if len(self._due) > 2 * len(self._leases) + SPARE_ROWS:
+            # Leases that ended long before their time.
+            self._due = [row for row in self._due if row[2] in self._in_log]
+            heapify(self._due)

@@ -1,0 +1,138 @@
+"""The revive log: queue 0 of rmq_sys_REVIVE_LOG_<cluster>. What is written here is applied to `Inflight` at once.
+
+Records go through the Writer, so a broker that is not the master writes none. At a start, and when this broker becomes
+the master, the log is read from the saved offset on; requests are refused until then.
+Neighbours: records.py, inflight.py, reviving.py (saves the offset, and runs `read`).
+"""
+
+import logging
+from collections.abc import Mapping
+
+import trio
+
+from broker.delivery.pop.commits import Commits
+from broker.delivery.pop.inflight import Inflight
+from broker.delivery.pop.records import BATCH_ACK, CHECKPOINT, Ack, Checkpoint, decode, encode
+from broker.meta.consumer_offsets import ConsumerOffsets
+from broker.store.log.residency import NotResident, Span, resident_only, warm
+from broker.store.put_result import PutResult
+from broker.store.reader import GetResult, GetStatus
+from broker.store.store import MessageStore
+from broker.writing.writer import Writer
+from mqcommon.clock import Clock
+from mqcommon.errors import ProtocolError, RequestRefused
+from mqcommon.message.columns import record_starts
+from mqcommon.message.properties import find_property
+from mqcommon.message.record import decode_record
+from mqcommon.names import SYSTEM_TOPIC_PREFIX
+from remoting.protocol.codes import ResponseCode
+
+logger = logging.getLogger(__name__)
+
+#: RocketMQ's name of the group whose offset is where the revive log is read from.
+REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"
+QUEUE_ID = 0
+# Records read in one turn of the event loop: some 4 ms.
+SLICE = 200
+SLICE_BYTES = 1 << 20
+#: The most leases of a broker: about 1 KiB each. More pops are refused until some end.
+MAX_LEASES = 200_000
+_PROPERTIES = {Checkpoint: b"TAGS\x01%s\x02" % CHECKPOINT, Ack: b"TAGS\x01%s\x02" % BATCH_ACK}
+
+
+class ReviveLog:
+    """See the module."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        writer: Writer,
+        offsets: ConsumerOffsets,
+        clock: Clock,
+        cluster: str,
+        broker_name: str,
+        host: bytes,
+    ) -> None:
+        self.topic = f"{SYSTEM_TOPIC_PREFIX}REVIVE_LOG_{cluster}"
+        self.broker_name = broker_name
+        self._store = store
+        self._writer = writer
+        self._offsets = offsets
+        self._clock = clock
+        self._host = host
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget everything: this broker is not the master any more, or reads its log next."""
+        self.inflight = Inflight()
+        self.commits = Commits()
+        self.is_ready = False
+
+    def check_ready(self) -> None:
+        """RequestRefused while this broker may not pop, or does not know yet what is popped."""
+        if self._writer.refusal is not None:
+            raise RequestRefused(*self._writer.refusal)
+        if not self.is_ready:
+            text = "[REJECTREQUEST]the broker is still reading which messages are popped; try again"
+            raise RequestRefused(ResponseCode.SYSTEM_BUSY, text)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no more messages can be popped now."""
+        return len(self.inflight) >= MAX_LEASES
+
+    @property
+    def end(self) -> int:
+        """The offset of the next record."""
+        return self._store.max_offset(self.topic, QUEUE_ID)
+
+    def write(self, record: Checkpoint | Ack) -> PutResult:
+        """Store the record and apply it. RequestRefused when it cannot be stored; then nothing is changed."""
+        put = self._writer.put(
+            self.topic, QUEUE_ID, encode(record, self.broker_name), _PROPERTIES[type(record)],
+            0, 0, self._clock.now_ms(), self._host,
+        )  # fmt: skip
+        self._take(record, put.queue_offset, put.end)
+        return put
+
+    def _take(self, record: Checkpoint | Ack, offset: int, log_end: int) -> None:
+        self.inflight.apply(record, offset)
+        if isinstance(record, Checkpoint) and record.position is not None:
+            self.commits.moved(record.key.queue, record.position, log_end)
+
+    async def read(self) -> None:
+        """Read what is popped. Cancel it when the role changes."""
+        offset = max(self._offsets.query(REVIVE_GROUP, self.topic, QUEUE_ID), 0)
+        first, end = offset, self.end
+        while offset < end:
+            found = await self._slice(offset)
+            if found.status is not GetStatus.FOUND:
+                if found.next_offset <= offset:
+                    break
+                offset = found.next_offset
+                continue
+            for at in record_starts(found.records):
+                self._apply(found.records, at)
+            offset = found.next_offset
+            await trio.lowlevel.checkpoint()
+        self.is_ready = True
+        if end > first:
+            logger.info("%d records of the revive log read: %d check points are open", end - first, len(self.inflight))
+
+    def _apply(self, data: bytes, at: int) -> None:
+        stored = decode_record(data, at)
+        try:
+            record = decode(find_property(stored.properties, b"TAGS") or b"", stored.body)
+        except ProtocolError as error:
+            logger.error("record %d of %s is skipped: %s", stored.queue_offset, self.topic, error)
+        else:
+            self._take(record, stored.queue_offset, stored.physical_offset + stored.size)
+
+    async def _slice(self, offset: int) -> GetResult:
+        got: Mapping[Span, bytes] | None = None
+        while True:
+            try:
+                with resident_only(got):
+                    return self._store.get(self.topic, QUEUE_ID, offset, SLICE, SLICE_BYTES)
+            except NotResident as cold:
+                got = await trio.to_thread.run_sync(warm, cold, abandon_on_cancel=True)

@@ -1,0 +1,127 @@
+"""The records of the revive log: JSON with RocketMQ's short names, and some of our own. Pure.
+
+A check point (tag "ck") says that messages of a queue were popped together: so startOffset, pt popTime, it
+invisibleTime, d differences of the offsets to the first (without: one after another), n their number, bm bits of those
+that are acknowledged, t topic, c group, q queue, bn broker. Ours: nx the position of the group after the pop; od 1 for
+a pop in order, oc how often each message was delivered before, vt when single messages become visible; of [so, pt] the
+check point that this one takes a message over from. rp 1 marks a check point that is written again.
+An acknowledgement (tag "bAck"; Java also writes "ack" with ao for one): so, pt, t, c, q of its check point, aol offsets
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from mqcommon.errors import ProtocolError
+
+CHECKPOINT, ACK, BATCH_ACK = b"ck", b"ack", b"bAck"
+_NO_TIMES: Mapping[int, int] = {}
+
+
+class Queue(NamedTuple):
+    """One queue as one group consumes it."""
+
+    group: str
+    topic: str
+    queue_id: int
+
+
+class Key(NamedTuple):
+    """The identity of a check point: that of the messages' handles."""
+
+    queue: Queue
+    start: int
+    pop_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """See the module. ``position`` is None when the pop does not move the group."""
+
+    key: Key
+    invisible_ms: int
+    offsets: Sequence[int]
+    position: int | None = None
+    acked: int = 0
+    is_ordered: bool = False
+    #: How often each message was delivered before, by place.
+    counts: tuple[int, ...] = ()
+    #: By offset: when a message becomes visible, if that is another time than that of the others.
+    visible_ms: Mapping[int, int] = field(default_factory=lambda: _NO_TIMES)
+    replaces: Key | None = None
+    is_again: bool = False
+
+    @property
+    def due_ms(self) -> int:
+        """When the messages become visible."""
+        return self.key.pop_ms + self.invisible_ms
+
+
+@dataclass(frozen=True, slots=True)
+class Ack:
+    """Messages of a check point that are consumed, or that have come back as copies."""
+
+    key: Key
+    offsets: Sequence[int]
+
+
+def encode(record: Checkpoint | Ack, broker_name: str) -> bytes:
+    """The body of the record."""
+    (group, topic, queue_id), start, pop_ms = record.key
+    fields: dict[str, Any] = {"so": start, "pt": pop_ms, "c": group, "t": topic, "q": queue_id, "bn": broker_name}
+    if isinstance(record, Ack):
+        fields["aol"] = list(record.offsets)
+        return json.dumps(fields, separators=(",", ":")).encode()
+    fields |= {"it": record.invisible_ms, "n": len(record.offsets), "bm": record.acked}
+    if not isinstance(record.offsets, range):
+        fields["d"] = [offset - start for offset in record.offsets]
+    if record.position is not None:
+        fields["nx"] = record.position
+    if record.is_ordered:
+        fields |= {"od": 1, "oc": record.counts}
+    if record.visible_ms:
+        fields["vt"] = list(record.visible_ms.items())
+    if record.replaces is not None:
+        fields["of"] = [record.replaces.start, record.replaces.pop_ms]
+    if record.is_again:
+        fields["rp"] = "1"
+    return json.dumps(fields, separators=(",", ":")).encode()
+
+
+def decode(tag: bytes, body: bytes) -> Checkpoint | Ack:
+    """The record. ProtocolError when it cannot be read."""
+    try:
+        fields = json.loads(body)
+        queue = Queue(str(fields["c"]), str(fields["t"]), int(fields["q"]))
+        key = Key(queue, int(fields["so"]), int(fields["pt"]))
+        if tag == CHECKPOINT:
+            return _checkpoint(key, fields)
+        if tag in (ACK, BATCH_ACK):
+            return Ack(key, [int(each) for each in fields.get("aol") or [fields["ao"]]])
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ProtocolError(f"a record of the revive log cannot be read: {error!r}") from None
+    raise ProtocolError(f"a record of the revive log has the tag {tag[:20]!r}")
+
+
+def _checkpoint(key: Key, fields: Mapping[str, Any]) -> Checkpoint:
+    count, start = int(fields["n"]), key.start
+    differences = fields.get("d")
+    if not 0 <= count <= 1_024:
+        raise ValueError(f"{count} messages")
+    offsets: Sequence[int] = range(start, start + count)
+    if differences:
+        offsets = tuple(start + int(each) for each in differences)
+    of, position = fields.get("of"), fields.get("nx")
+    return Checkpoint(
+        key,
+        int(fields["it"]),
+        offsets,
+        None if position is None else int(position),
+        int(fields.get("bm") or 0),
+        bool(fields.get("od")),
+        tuple(int(each) for each in fields.get("oc") or ()),
+        {int(offset): int(due_ms) for offset, due_ms in fields.get("vt") or ()},
+        None if of is None else Key(key.queue, int(of[0]), int(of[1])),
+        bool(fields.get("rp") and fields["rp"] != "0"),
+    )

@@ -1,0 +1,242 @@
+"""Lets popped messages come back when their time is over, and keeps the revive log short.
+
+Copies are stored first, then their acknowledgement: a crash in between makes a second copy, and loses nothing.
+Once a second the log is flushed, positions before its safe end are committed, and the start of the revive log is saved.
+A check point that stays open while the log grows is written again near its end, so that a start reads a bounded part.
+Neighbours: log.py, copies.py, commits.py; wiring/pop.py calls `role_changed`.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from itertools import islice
+
+import trio
+
+from broker.delivery.pop.commits import Horizon
+from broker.delivery.pop.copies import Copies
+from broker.delivery.pop.held import HeldPops
+from broker.delivery.pop.inflight import Lease
+from broker.delivery.pop.log import QUEUE_ID, REVIVE_GROUP, ReviveLog
+from broker.delivery.pop.positions import Positions
+from broker.delivery.pop.records import Ack
+from broker.meta.consumer_offsets import ConsumerOffsets
+from broker.part import Part
+from broker.store.log.residency import NotResident, Span, resident_only, warm
+from broker.store.reader import GetStatus
+from broker.store.store import MessageStore
+from mqcommon.clock import Clock
+from mqcommon.errors import OutOfDescriptors, ProtocolError, RequestRefused, StoreError
+from mqcommon.message.record import Record, decode_record
+from mqcommon.signal import Signal
+
+logger = logging.getLogger(__name__)
+
+POLL_S = 0.1
+SAVE_S = 1.0
+# In one of so many rounds the start of the revive log is saved, too, which needs an fsync of the metadata.
+HORIZON_ROUNDS = 5
+# The pause after a failure: of one check point, or of the whole.
+PAUSE_MS, PAUSE_S = 1_000, 1.0
+# Records of the revive log after which an open check point is written again; and how many at a time.
+MAX_BEHIND = 100_000
+RENEWED_AT_ONCE = 500
+# Check points whose messages come back in one turn of the event loop: each has up to 32.
+SLICE = 4
+
+
+class Reviving(Part):
+    """See the module."""
+
+    def __init__(
+        self,
+        log: ReviveLog,
+        positions: Positions,
+        copies: Copies,
+        held: HeldPops,
+        store: MessageStore,
+        offsets: ConsumerOffsets,
+        clock: Clock,
+        is_master: Callable[[], bool],
+        safe_end: Callable[[], int],
+        flush: Callable[[], Awaitable[None]],
+        persist: Callable[[], Awaitable[None]],
+        turned: Callable[[], None],
+    ) -> None:
+        """``safe_end``: how far the log is on disk and with slaves. ``persist`` returns when commits are on disk."""
+        self._log = log
+        self._positions = positions
+        self._copies = copies
+        self._held = held
+        self._store = store
+        self._offsets = offsets
+        self._clock = clock
+        self._is_master = is_master
+        self._safe_end = safe_end
+        self._flush = flush
+        self._persist = persist
+        self._turned = turned
+        self._role_changed = Signal()
+        self._reign = trio.CancelScope()
+        self._failing: dict[str, None] = {}
+        self._stopping = False
+
+    def role_changed(self) -> None:
+        """Forget what is popped: if this broker is the master now, it reads that from the log."""
+        self._log.clear()
+        self._positions.clear()
+        self._held.release()
+        self._reign.cancel()
+        self._role_changed.set()
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Read the log, then revive until cancelled; all over again after each change of the role."""
+        started = False
+        while True:
+            self._role_changed.clear()
+            with trio.CancelScope() as self._reign:
+                if self._stopping:
+                    await trio.sleep_forever()
+                if self._is_master():
+                    await self._try("the revive log is not read", self._log.read)
+                if not started:
+                    started = True
+                    task_status.started()
+                if self._log.is_ready:
+                    async with trio.open_nursery() as nursery:
+                        nursery.start_soon(self._revive_often)
+                        nursery.start_soon(self._save_often)
+                elif self._is_master():
+                    await trio.sleep(PAUSE_S)
+                else:
+                    await self._role_changed.wait()
+
+    async def stop(self) -> None:
+        """Let no more messages come back; the store is flushed next."""
+        self._stopping = True
+        self._reign.cancel()
+
+    # --- messages that come back
+
+    async def _revive_often(self) -> None:
+        while True:
+            await trio.sleep(POLL_S)
+            await self._try("popped messages do not come back", self._revive_due)
+
+    async def _revive_due(self) -> None:
+        done = 0
+        while (lease := self._log.inflight.due(self._clock.now_ms())) is not None:
+            try:
+                await self._revive(lease)
+            except BaseException:
+                self._log.inflight.put_off(lease, self._clock.now_ms() + PAUSE_MS)
+                raise
+            done += 1
+            if done % SLICE == 0:
+                self._turned()
+                await trio.lowlevel.checkpoint()
+        if done:
+            self._turned()
+
+    async def _revive(self, lease: Lease) -> None:
+        key, now_ms = lease.checkpoint.key, self._clock.now_ms()
+        if lease.due_ms > now_ms:
+            self._log.inflight.put_off(lease, lease.due_ms)
+            return
+        if lease.checkpoint.is_ordered:
+            # They stay where they are, and their queue may be read again.
+            group, topic, _ = key.queue
+            self._held.wake((topic, group))
+            return
+        records = await self._records(lease)
+        done: list[int] = []
+        try:
+            # Some may have been acknowledged while the disk was read.
+            for offset in self._log.inflight.hidden(key, lease.left):
+                if (record := records.get(offset)) is not None:
+                    self._copies.come_back(record, key.queue, key.pop_ms)
+                done.append(offset)
+        finally:
+            if done:
+                # What was copied must not be copied again when another copy fails.
+                self._log.write(Ack(key, done))
+
+    async def _records(self, lease: Lease) -> dict[int, Record]:
+        got: Mapping[Span, bytes] | None = None
+        while True:
+            try:
+                with resident_only(got):
+                    return self._read(lease)
+            except NotResident as cold:
+                got = await trio.to_thread.run_sync(warm, cold, abandon_on_cancel=True)
+
+    def _read(self, lease: Lease) -> dict[int, Record]:
+        _, topic, queue_id = lease.checkpoint.key.queue
+        found: dict[int, Record] = {}
+        gone: dict[int, str] = {}
+        for offset in lease.left:
+            result = self._store.get(topic, queue_id, offset, 1, 1)
+            try:
+                if result.status is GetStatus.FOUND:
+                    found[offset] = decode_record(result.records)
+                else:
+                    gone[offset] = "it was removed from the log"
+            except ProtocolError as error:
+                gone[offset] = str(error)
+        if gone:
+            first = next(iter(gone))
+            logger.error("%d popped messages of %s queue %d do not come back, the first is %d: %s",
+                         len(gone), topic, queue_id, first, gone[first])  # fmt: skip
+        return found
+
+    # --- what is saved
+
+    async def _save_often(self) -> None:
+        horizon: Horizon | None = None
+        rounds = 0
+        while True:
+            await trio.sleep(SAVE_S)
+            rounds += 1
+            self._renew()
+            if horizon is None and rounds % HORIZON_ROUNDS == 0:
+                horizon = Horizon(self._log.inflight.needed_from(self._log.end), self._store.log.end)
+            await self._try("offsets of pop consumers are not saved", self._flush_log)
+            reached = self._safe_end()
+            self._positions.commit(self._log.commits.safe(reached))
+            if horizon is not None and horizon.may_be_saved(reached):
+                await self._try("the start of the revive log is not saved", partial(self._save, horizon.offset))
+                horizon = None
+
+    async def _flush_log(self) -> None:
+        if self._safe_end() < self._store.log.end:
+            await self._flush()
+
+    async def _save(self, offset: int) -> None:
+        if offset > self._offsets.query(REVIVE_GROUP, self._log.topic, QUEUE_ID):
+            await self._persist()
+            self._offsets.commit(REVIVE_GROUP, self._log.topic, QUEUE_ID, offset)
+
+    def _renew(self) -> None:
+        """Write check points again that are far behind the end of the log."""
+        oldest_wanted = self._log.end - MAX_BEHIND
+        for lease in list(islice(self._log.inflight.oldest(), RENEWED_AT_ONCE)):
+            if lease.log_offset >= oldest_wanted:
+                return
+            try:
+                self._log.write(lease.renewed())
+            except RequestRefused:
+                return  # nothing can be stored now
+
+    async def _try(self, what: str, action: Callable[[], Awaitable[None]]) -> None:
+        """Log the first of several failures; the next try is the caller's."""
+        try:
+            await action()
+        except (RequestRefused, OutOfDescriptors, StoreError, OSError, ProtocolError) as error:
+            if what not in self._failing:
+                logger.error("%s, still trying: %s", what, error)
+            self._failing[what] = None
+        except Exception:
+            logger.exception("%s", what)
+            self._failing[what] = None
+        else:
+            self._failing.pop(what, None)

@@ -1,0 +1,126 @@
+"""Asks producers about halves that stay open, and gives up those that were asked about too often.
+
+Each check stores a copy of the half at the end of the half topic first, as RocketMQ does: so the count of checks
+survives, and the first open half moves on. The producer is told of the copy; an answer that names an older one counts.
+"""
+
+import logging
+
+from broker.delivery.transaction import halves
+from broker.delivery.transaction.ledger import Ledger
+from broker.delivery.transaction.rules import Due, Rules, due
+from broker.meta.clients import Clients
+from broker.options import BrokerOptions
+from broker.writing.writer import Writer
+from mqcommon.clock import Clock
+from mqcommon.errors import FrameTooLarge
+from mqcommon.message.record import Record
+from remoting.net.channel import Channel
+from remoting.net.steps import Steps
+from remoting.protocol.requests.transactions import CHECK_TRANSACTION_STATE
+
+logger = logging.getLogger(__name__)
+
+# Halves that are looked at in one step: a millisecond or two.
+SLICE = 32
+# A producer for which so much waits is asked later.
+MAX_WAITING_BYTES = 4 << 20
+
+
+class Checks:
+    """See the module."""
+
+    def __init__(self, ledger: Ledger, writer: Writer, clients: Clients, options: BrokerOptions, clock: Clock) -> None:
+        self._ledger = ledger
+        self._writer = writer
+        self._clients = clients
+        self._options = options
+        self._clock = clock
+        # The producers of a group take turns.
+        self._turn = 0
+
+    def run(self) -> Steps[int]:
+        """Look at all halves that were open at the beginning; returns how many checks that were. RequestRefused on a
+        full disk, for example: the next round goes on.
+        """
+        ledger = self._ledger
+        rules = Rules(self._options.transaction_time_out, self._options.transaction_check_max)
+        end, count, checked = ledger.half_end, 0, 0
+        try:
+            offset = ledger.first_open(0)
+            while offset < end and ledger.is_ready:
+                half = yield from ledger.half_at(offset)
+                if not ledger.is_ready:
+                    break
+                wanted = Due.IMMUNE
+                # It may have ended while a thread read it.
+                if ledger.first_open(offset) == offset:
+                    if half is None:
+                        logger.warning("half message %d was removed from the log before its transaction ended", offset)
+                        ledger.finish(offset)
+                    else:
+                        wanted = due(half, self._clock.now_ms(), rules)
+                        if wanted is Due.NEW:
+                            break
+                        checked += self._look(half, wanted)
+                offset = ledger.first_open(offset + 1)
+                count += 1
+                if count % SLICE == 0:
+                    ledger.mark()
+                    yield None
+        finally:
+            if ledger.is_ready:
+                ledger.mark()
+        return checked
+
+    def _look(self, half: Record, wanted: Due) -> bool:
+        try:
+            halves.real_queue(half.properties)
+        except ValueError as error:
+            logger.error("half message %d has no queue, it is dropped: %s", half.queue_offset, error)
+            self._ledger.finish(half.queue_offset)
+            return False
+        if wanted is Due.CHECK:
+            return self._check(half)
+        if wanted is Due.GIVE_UP:
+            self._give_up(half)
+        return False
+
+    def _check(self, half: Record) -> bool:
+        channels = self._channels(halves.group_of(half.properties))
+        ready = [channel for channel in channels if channel.buffered_bytes < MAX_WAITING_BYTES]
+        if channels and not ready:
+            return False  # it is not the producers' fault, so this does not count as a check
+        message = halves.put_back(half)
+        put = self._writer.put_again(message)
+        self._ledger.replaced(half, put.queue_offset)
+        copy = half._replace(
+            queue_offset=put.queue_offset, physical_offset=put.physical_offset, properties=message.properties
+        )
+        if ready:
+            self._ask(ready[self._turn % len(ready)], copy)
+        # Else nobody of the group is connected; the next check may find somebody.
+        return True
+
+    def _ask(self, channel: Channel, half: Record) -> None:
+        self._turn += 1
+        command = CHECK_TRANSACTION_STATE.oneway(halves.check_header(half))
+        command.body = halves.as_users(half)
+        try:
+            channel.push(command)
+        except FrameTooLarge as error:
+            logger.warning("producer %s is not asked about a half message: %s", channel.remote, error)
+
+    def _give_up(self, half: Record) -> None:
+        self._writer.put_again(halves.given_up(half))
+        self._ledger.finish(half.queue_offset, halves.first_offset(half.properties, half.queue_offset))
+        topic, _ = halves.real_queue(half.properties)
+        logger.warning(
+            "a transaction of group %s for topic %s was checked %d times without an answer: its message goes to"
+            " TRANS_CHECK_MAX_TIME_TOPIC", halves.group_of(half.properties), topic,
+            halves.checks_of(half.properties),
+        )  # fmt: skip
+
+    def _channels(self, group: str) -> list[Channel]:
+        """The connections of the producers of ``group``."""
+        return [member.channel for member in self._clients.producers(group) if member.channel.closed_reason is None]

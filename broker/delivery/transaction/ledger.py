@@ -1,0 +1,298 @@
+"""The halves of this broker that are open: which there are, how they end, and what of that is on disk.
+
+A half ends with its message in its own queue (a commit), then with an op message that names the half. The op messages
+of all halves that end in one turn of the loop are written at its end. Invariant: when this broker is killed, the log
+has at most the commits of its last turn without their op messages. `take_up` finds those again, since a committed
+message has the place of its half in the log; so a kill between the two does not deliver a message twice.
+Consumer offsets of CID_RMQ_SYS_TRANS, as in RocketMQ, say where `take_up` begins: at the first open half and at the
+first op message that may name a half after it. They are saved a round late: a slave may get them before the log.
+Nothing here waits; `take_up` and `half_at` are steps. Neighbours: part.py, checks.py.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TypeVar
+
+from broker.delivery.transaction.halves import first_offset
+from broker.delivery.transaction.ops import PROPERTIES, bodies, offsets_in
+from broker.delivery.transaction.window import Marks, Window
+from broker.meta.consumer_offsets import ConsumerOffsets
+from broker.store.log.residency import NotResident, resident_only, warm
+from broker.store.queue.entry import BLANK_SIZE
+from broker.store.store import MessageStore
+from broker.writing.writer import Incoming, Writer
+from mqcommon.clock import Clock
+from mqcommon.errors import ProtocolError
+from mqcommon.message.flags import TRANSACTION_COMMIT, TRANSACTION_MASK
+from mqcommon.message.layout import BLANK_BYTES, BLANK_MAGIC, SIZE_MAGIC
+from mqcommon.message.record import Record, decode_record
+from mqcommon.names import TRANS_HALF_TOPIC, TRANS_OP_TOPIC
+from remoting.net.steps import Steps
+
+T = TypeVar("T")
+
+GROUP = "CID_RMQ_SYS_TRANS"
+# Messages that are read in one step.
+SLICE = 256
+SLICE_BYTES = 1 << 20
+# A turn of the loop writes less than this: commits without op messages are so near to the end of the log. Op messages
+# are written sooner when a turn commits many large messages.
+TAIL_BYTES = 64 << 20
+UNMARKED_BYTES = 4 << 20
+
+
+class Ledger:
+    """See the module. It knows nothing until `take_up` has run."""
+
+    def __init__(
+        self, store: MessageStore, writer: Writer, offsets: ConsumerOffsets, clock: Clock, store_host: bytes
+    ) -> None:
+        self._store = store
+        self._writer = writer
+        self._offsets = offsets
+        self._clock = clock
+        self._store_host = store_host
+        self._window = Window(0)
+        self._marks = Marks()
+        # Ended, and not named by an op message yet.
+        self._unmarked: list[int] = []
+        self._unmarked_from = 0
+        # The first half of a transaction -> its copy that is open.
+        self._moved: dict[int, int] = {}
+        self._saved_next: tuple[int, int] | None = None
+        #: Whether halves can be ended.
+        self.is_ready = False
+
+    @property
+    def has_unmarked(self) -> bool:
+        """Whether `mark` has something to do."""
+        return bool(self._unmarked)
+
+    @property
+    def half_end(self) -> int:
+        """The queue offset of the next half."""
+        return self._store.max_offset(TRANS_HALF_TOPIC, 0)
+
+    # --- ending halves
+
+    def open_offset(self, half: Record) -> int | None:
+        """The queue offset of the open half of the transaction of ``half``, which may be its copy; None if it ended."""
+        offset = half.queue_offset
+        if self._moved:
+            offset = self._moved.get(first_offset(half.properties, offset), offset)
+        return None if self._window.is_over(offset) else offset
+
+    def finish(self, offset: int, first: int | None = None) -> None:
+        """Half ``offset`` is over. ``first``: its transaction ends with it, which began with that half."""
+        if first is not None:
+            self._moved.pop(first, None)
+        if not self._unmarked:
+            self._unmarked_from = self._store.log.end
+        self._window.finish(offset)
+        self._unmarked.append(offset)
+        if self._store.log.end - self._unmarked_from > UNMARKED_BYTES:
+            self.mark()
+
+    def replaced(self, half: Record, copy: int) -> None:
+        """``half`` is over, and goes on as the half ``copy``."""
+        self._moved[first_offset(half.properties, half.queue_offset)] = copy
+        self.finish(half.queue_offset)
+
+    def mark(self) -> None:
+        """Write op messages for what has ended. RequestRefused when that is not possible now: it is tried again."""
+        unmarked = self._unmarked
+        done = 0
+        try:
+            for body, highest in bodies(unmarked):
+                now_ms = self._clock.now_ms()
+                op = Incoming(TRANS_OP_TOPIC, 0, body, PROPERTIES, 0, 0, now_ms, self._store_host, 0)
+                put = self._writer.put_again(op)
+                self._marks.add(put.queue_offset, highest)
+                done += body.count(b",")
+        finally:
+            del unmarked[:done]
+
+    # --- going through the open halves
+
+    def first_open(self, offset: int) -> int:
+        """The first open half at or after ``offset``; at the end of the queue it does not exist yet."""
+        return self._window.first_open(offset)
+
+    def half_at(self, offset: int) -> Steps[Record | None]:
+        """Half ``offset`` of the queue; None when the log does not have it any more."""
+        return resident(lambda: self._half_at(offset))
+
+    def _half_at(self, offset: int) -> Record | None:
+        queue = self._store.queues.find(TRANS_HALF_TOPIC, 0)
+        if queue is None or not queue.min_offset <= offset < queue.next_offset:
+            return None
+        physical, size, _ = queue.entry(offset)
+        raw = self._store.record_at(physical) if size != BLANK_SIZE else None
+        try:
+            return None if raw is None else decode_record(raw)
+        except ProtocolError:
+            return None
+
+    # --- progress
+
+    def forget(self) -> None:
+        """This broker is not the master any more."""
+        self.is_ready = False
+        self._unmarked.clear()
+        self._moved.clear()
+        self._window, self._marks, self._saved_next = Window(0), Marks(), None
+
+    def progress(self) -> tuple[int, int]:
+        """What may be saved once the log is on disk as far as it is now: the offsets of both topics."""
+        base = min(self._window.advance(), self.half_end)
+        if self._unmarked:
+            # Those that are over, but not named yet, must be found again.
+            base = min(base, *self._unmarked)
+        op_end = self._store.max_offset(TRANS_OP_TOPIC, 0)
+        return base, self._marks.needed_from(base, op_end)
+
+    @property
+    def _saved(self) -> tuple[int, int]:
+        half_offset = self._offsets.query(GROUP, TRANS_HALF_TOPIC, 0)
+        return max(half_offset, 0), max(self._offsets.query(GROUP, TRANS_OP_TOPIC, 0), 0)
+
+    def is_saved(self, progress: tuple[int, int]) -> bool:
+        """Whether there is nothing to save."""
+        return progress == self._saved
+
+    def save(self, progress: tuple[int, int]) -> None:
+        """Save the progress of the last call; ``progress`` is saved by the next one."""
+        if self._saved_next is not None:
+            half_offset, op_offset = self._saved_next
+            self._offsets.commit(GROUP, TRANS_HALF_TOPIC, 0, half_offset)
+            self._offsets.commit(GROUP, TRANS_OP_TOPIC, 0, op_offset)
+        self._saved_next = progress
+
+    # --- after a start or a change of the role
+
+    def take_up(self) -> Steps[None]:
+        """Find out which halves are open. This broker is the master, and may take messages meanwhile."""
+        self.forget()
+        end = self.half_end
+        base = min(max(self._saved[0], self._store.min_offset(TRANS_HALF_TOPIC, 0)), end)
+        self._window = window = Window(base)
+        last_op = yield from self._read_ops()
+        first_physical = yield from self._read_open(end)
+        if first_physical is not None:
+            yield from self._find_unmarked(max(first_physical, last_op))
+        window.advance()
+        self.is_ready = True
+        self.mark()
+
+    def _read_ops(self) -> Steps[int]:
+        """Take in the op messages; returns where the last one is in the log."""
+        offset, last = min(self._saved[1], self._store.max_offset(TRANS_OP_TOPIC, 0)), 0
+        while True:
+            at = offset
+            got = yield from resident(lambda: self._store.get(TRANS_OP_TOPIC, 0, at, SLICE, SLICE_BYTES))  # noqa: B023
+            if got.next_offset <= offset:
+                return last
+            for record in _records(got.records):
+                over = offsets_in(record.body)
+                last = record.physical_offset
+                if over:
+                    self._marks.add(record.queue_offset, max(over))
+                for half in over:
+                    if half < self.half_end:
+                        self._window.finish(half)
+            offset = got.next_offset
+            yield None
+
+    def _read_open(self, end: int) -> Steps[int | None]:
+        """Link copies to the first halves of their transactions; returns where the first open half is in the log."""
+        first_physical = None
+        offset, count = self._window.first_open(self._window.base), 0
+        while offset < end:
+            half = yield from self.half_at(offset)
+            if half is None:
+                self.finish(offset)
+            else:
+                if first_physical is None:
+                    first_physical = half.physical_offset
+                self._link(half)
+            offset = self._window.first_open(offset + 1)
+            count += 1
+            if count % SLICE == 0:
+                yield None
+        return first_physical
+
+    def _link(self, half: Record) -> None:
+        """An open half. If it is a copy, the one before it is over: a kill came before that was written."""
+        first = first_offset(half.properties, half.queue_offset)
+        if first == half.queue_offset:
+            return
+        before = self._moved.get(first, first)
+        if before < half.queue_offset and not self._window.is_over(before):
+            self.finish(before)
+        self._moved[first] = half.queue_offset
+
+    def _find_unmarked(self, start: int) -> Steps[None]:
+        """End the halves whose committed messages are in the log from ``start`` on, where a record begins."""
+        log = self._store.log
+        end, count = log.end, 0
+        at = max(start, self._record_near(end - TAIL_BYTES))
+        while at + BLANK_BYTES <= end:
+            place = at
+            size, prepared = yield from resident(lambda: self._commit_at(place))  # noqa: B023
+            if not size:
+                return
+            if prepared is not None and (half := self._store.record_at(prepared)) is not None:
+                record = decode_record(half)
+                offset = self.open_offset(record) if record.topic == TRANS_HALF_TOPIC else None
+                if offset is not None and offset < self.half_end:
+                    self.finish(offset, first_offset(record.properties, record.queue_offset))
+            at += size
+            count += 1
+            if count % SLICE == 0:
+                yield None
+
+    def _commit_at(self, at: int) -> tuple[int, int | None]:
+        """(size of what is there, the half that it commits)."""
+        log = self._store.log
+        size, magic = SIZE_MAGIC.unpack(log.read(at, BLANK_BYTES))
+        if magic == BLANK_MAGIC:
+            return size, None
+        raw = log.record_at(at)
+        if raw is None:
+            return 0, None
+        record = decode_record(raw, check_crc=False)
+        is_commit = record.sys_flag & TRANSACTION_MASK == TRANSACTION_COMMIT
+        return size, record.prepared_transaction_offset if is_commit else None
+
+    def _record_near(self, offset: int) -> int:
+        """Where in the log the last half before ``offset`` is; 0 when that is not known."""
+        queue = self._store.queues.find(TRANS_HALF_TOPIC, 0)
+        if queue is None or offset <= 0 or queue.is_empty:
+            return 0
+        low, high = queue.min_offset, queue.next_offset
+        while high - low > 1:
+            middle = (low + high) // 2
+            if queue.entry(middle)[0] <= offset:
+                low = middle
+            else:
+                high = middle
+        return queue.entry(low)[0]
+
+
+def resident(read: Callable[[], T]) -> Steps[T]:
+    """Steps to the result of ``read``; a thread brings in what is on disk only."""
+    got = None
+    while True:
+        try:
+            with resident_only(got):
+                return read()
+        except NotResident as cold:
+            got = yield partial(warm, cold)
+
+
+def _records(records: bytes) -> Iterator[Record]:
+    at = 0
+    while at < len(records):
+        record = decode_record(records, at)
+        at += record.size
+        yield record

@@ -1,0 +1,90 @@
+"""Light queues: messages that name them in INNER_MULTI_DISPATCH are put into them, too. See mqcommon/message/light.py.
+
+As in RocketMQ, messages of retry and system topics are not: a delayed message comes to its light queues when it is due.
+"""
+
+from typing import Any
+
+from broker.store.put_result import PutResult
+from broker.store.queue.consumequeue import ConsumeQueue
+from broker.store.store import MessageStore
+from broker.writing.refusals import illegal
+from mqcommon.errors import RequestRefused
+from mqcommon.message.light import OFFSETS, QUEUES, offsets_property
+from mqcommon.message.properties import LIGHT_QUEUES, find_property, replace_properties
+from mqcommon.names import LMQ_PREFIX, check_topic, is_retry_topic, is_system_topic
+
+# A message in more queues would take long, and its offsets a good part of its properties.
+MAX_QUEUES = 256
+_SYSTEM_ERROR = 1
+
+
+class LightQueues:
+    """Puts messages into ``store``. At most ``most`` light queues are made, as each takes memory and a file."""
+
+    def __init__(self, store: MessageStore, most: int) -> None:
+        self._store = store
+        self._most = most
+        # How many there are is counted again when some may have gone.
+        self._known = 0
+
+    def put(self, topic: str, queue_id: int, body: bytes, properties: bytes, **fields: Any) -> PutResult:
+        """As `MessageStore.put`. RequestRefused when the light queues have wrong names, or there are too many."""
+        store = self._store
+        value = find_property(properties, QUEUES) if properties.find(QUEUES) >= 0 else None
+        if not value or is_retry_topic(topic) or is_system_topic(topic):
+            return store.put(topic, queue_id, body, properties, **fields)
+        names = _names(value, topic)
+        self._check_count(names)
+        if properties.find(OFFSETS) >= 0:  # of another time, when it was consumed and is sent again
+            properties = replace_properties(properties, {OFFSETS: None})
+        queues = [store.queues.get(name, 0) for name in names]
+        properties += offsets_property([queue.next_offset for queue in queues])
+        result = store.put(topic, queue_id, body, properties, **fields)
+        code, size = store.tag_codes.of(properties), result.end - result.physical_offset
+        for queue in queues:
+            self._add(queue, result.physical_offset, size, code)
+        return result
+
+    def refuse_in_batch(self, rows: list[tuple[int, bytes, bytes]]) -> None:
+        """RequestRefused when a message of a batch names light queues."""
+        if any([properties.find(QUEUES) >= 0 and find_property(properties, QUEUES) for _, _, properties in rows]):
+            raise illegal(f"a message in a batch names light queues ({LIGHT_QUEUES}); send such messages one by one")
+
+    def _add(self, queue: ConsumeQueue, physical: int, size: int, code: int) -> None:
+        store = self._store
+        queue.append(physical, size, code)
+        store.copies += 1
+        if not queue.dirty:
+            store.queues.touch(queue)
+        if queue.is_awaited:
+            store.arrived.add(queue)
+
+    def _check_count(self, names: list[str]) -> None:
+        find = self._store.queues.find
+        new = sum([find(name, 0) is None for name in names])
+        if not new:
+            return
+        if self._known + new > self._most:
+            self._known = sum([topic.startswith(LMQ_PREFIX) for topic in self._store.queues.topics()])
+        if self._known + new > self._most:
+            raise RequestRefused(
+                _SYSTEM_ERROR,
+                "[LMQ_CONSUME_QUEUE_NUM_EXCEEDED]broker config enableLmq and enableMultiDispatch, lmq consumeQueue num"
+                f" exceed maxLmqConsumeQueueNum config num, which is {self._most}: raise it, or delete light queues"
+                " with mqadmin deleteTopic",
+            )
+        self._known += new
+
+
+def _names(value: bytes, topic: str) -> list[str]:
+    names = value.decode("utf-8", "replace").split(",")
+    if len(names) > MAX_QUEUES:
+        raise illegal(f"{LIGHT_QUEUES} names {len(names)} queues, at most {MAX_QUEUES} are allowed")
+    for name in names:
+        if not name.startswith(LMQ_PREFIX) or name == LMQ_PREFIX:
+            raise illegal(f"{LIGHT_QUEUES} names {name!r}; the names of light queues begin with {LMQ_PREFIX}")
+        check_topic(name)
+    if len(set(names)) < len(names) or topic in names:
+        raise illegal(f"{LIGHT_QUEUES} names a queue twice, or that of the message itself: {value.decode()}")
+    return names

@@ -1,0 +1,135 @@
+"""Messages as a `SimpleConsumer` receives them: each knows the handle by which its broker knows it. Pure.
+
+The messages of one check point share a `Lease`, so that a batch has little cost per message, and their acknowledgements
+are bits of one number.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from mqcommon.errors import ProtocolError
+from mqcommon.message.columns import record_starts
+from mqcommon.message.message import MessageExt
+from remoting.protocol.bodies.pop import BatchAck
+from remoting.protocol.headers.pop import ChangeInvisibleTimeResponseHeader, PopMessageResponseHeader
+from remoting.protocol.pop_info import NORMAL, PopHandle, parse_handle, parse_offset_info, read_topic
+from sdk.namespaces import unwrap
+
+_HANDLE = "POP_CK"
+
+
+class Lease(NamedTuple):
+    """What the handles of messages have in common. ``topic`` and ``group`` are the names that servers know."""
+
+    topic: str
+    group: str
+    broker_name: str
+    queue_id: int
+    start_offset: int
+    pop_time: int
+    invisible_time: int
+    revive_queue_id: int
+    retry: str
+
+    @property
+    def read_topic(self) -> str:
+        """The topic that the messages were read from: ``topic``, or one of its retry topics."""
+        return read_topic(self.topic, self.group, self.retry)
+
+    def handle(self, offset: int) -> PopHandle:
+        """The handle of one message."""
+        return PopHandle(
+            self.start_offset, self.pop_time, self.invisible_time, self.revive_queue_id, self.retry, self.broker_name,
+            self.queue_id, offset,
+        )  # fmt: skip
+
+    def acks(self, bits: int) -> BatchAck:
+        """The acknowledgement of the messages at ``start_offset`` + the places of these bits."""
+        return BatchAck(
+            bits, self.group, self.invisible_time, self.pop_time, self.queue_id, self.retry, self.revive_queue_id,
+            self.start_offset, self.topic,
+        )  # fmt: skip
+
+    def renewed(self, offset: int, answer: ChangeInvisibleTimeResponseHeader) -> "Lease":
+        """The lease of one message whose time was changed."""
+        return self._replace(
+            start_offset=offset, pop_time=answer.pop_time, invisible_time=answer.invisible_time,
+            revive_queue_id=answer.revive_qid,
+        )  # fmt: skip
+
+
+class ReceivedMessage(MessageExt):
+    """A message that stays hidden from the group's other consumers until it is acknowledged, or its time is over."""
+
+    __slots__ = ("_namespace", "lease")
+
+    def __init__(self, data: bytes, at: int, broker_name: str, lease: Lease, namespace: str) -> None:
+        super().__init__(data, at, broker_name)
+        self.lease = lease
+        self._namespace = namespace
+
+    @property
+    def topic(self) -> str:
+        return unwrap(self._namespace, self.record.topic)
+
+    @property
+    def receipt_handle(self) -> str:
+        """The handle as RocketMQ's clients write it. It changes with the invisible time."""
+        return str(self.lease.handle(self.queue_offset))
+
+    @property
+    def delivery_attempt(self) -> int:
+        """1 at the first delivery, 2 when it has come back once."""
+        return self.reconsume_times + 1
+
+
+def received(
+    data: bytes, header: PopMessageResponseHeader, topic: str, group: str, broker_name: str, namespace: str
+) -> list[ReceivedMessage]:
+    """The messages of a pop. ProtocolError when the broker's answer cannot be read."""
+    try:
+        starts = parse_offset_info(header.start_offset_info or "")
+        common = {
+            (retry, int(queue_id)): Lease(
+                topic, group, broker_name, int(queue_id), int(start), header.pop_time, header.invisible_time,
+                header.revive_qid, retry,
+            )
+            for (retry, queue_id), start in starts.items()
+        }  # fmt: skip
+        if len(common) == 1 and (NORMAL, next(iter(common))[1]) in common:
+            (lease,) = common.values()
+            return [ReceivedMessage(data, at, broker_name, lease, namespace) for at in record_starts(data)]
+        found = []
+        for at in record_starts(data):
+            message = MessageExt(data, at, broker_name)
+            own = message.properties.get(_HANDLE)
+            lease = _own(own, topic, group) if own else common[NORMAL, message.queue_id]
+            found.append(ReceivedMessage(data, at, broker_name, lease, namespace))
+    except (ValueError, KeyError) as error:
+        raise ProtocolError(f"the answer to a pop cannot be read: {error!r}") from None
+    return found
+
+
+def _own(text: str, topic: str, group: str) -> Lease:
+    """The lease of a message that carries its handle, as those of retry topics do."""
+    handle = parse_handle(text)
+    return Lease(
+        topic, group, handle.broker_name, handle.queue_id, handle.start_offset, handle.pop_time,
+        handle.invisible_time, handle.revive_queue_id, handle.retry,
+    )  # fmt: skip
+
+
+def bits_by_lease(messages: Iterable[ReceivedMessage]) -> dict[Lease, int]:
+    """The bits of the messages to acknowledge."""
+    found: dict[Lease, int] = {}
+    lease, bits = None, 0
+    for message in messages:
+        own = message.lease
+        if own is not lease:
+            if lease is not None:
+                found[lease] = bits
+            lease, bits = own, found.get(own, 0)
+        bits |= 1 << (message.queue_offset - own.start_offset)
+    if lease is not None:
+        found[lease] = bits
+    return found

@@ -1,0 +1,279 @@
+"""`SimpleConsumer`: takes messages one batch at a time, from whichever queue has some, and acknowledges each.
+
+The broker decides which consumer of a group gets a message (pop), so members need no queues of their own, and any
+number of them share a queue. A message that is not acknowledged in time is delivered again.
+Neighbours: popped.py (messages and their leases), acking.py (requests are shared), sdk/pop_api.py.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from types import TracebackType
+from typing import Annotated, NamedTuple, Self, TypeVar
+
+import trio
+from trio.lowlevel import enable_ki_protection
+
+from mqcommon.arguments import wrong_type
+from mqcommon.clock import SystemClock
+from mqcommon.errors import BrokerError, InvalidArgument, RemotingError, RouteNotFound, SkylarkError
+from mqcommon.message.queue import MessageQueue
+from remoting.protocol.bodies.heartbeat import parse_subscription
+from remoting.protocol.headers.pop import INIT_MAX, INIT_MIN
+from sdk import pop_api
+from sdk.checked import Bounds, GroupName, Milliseconds, NotNegative, check_topic_name, checked_methods
+from sdk.consumer.acking import AckLane, Bits
+from sdk.consumer.member import PullMember
+from sdk.consumer.outcome import ConsumeFrom
+from sdk.consumer.popped import ReceivedMessage, bits_by_lease
+from sdk.endpoint import DEFAULT_TIMEOUT_MS, Endpoint
+from sdk.nameserver_source import NameServerSource
+from sdk.namespaces import Namespace
+from sdk.retry import is_transient
+from sdk.shared import Client, ClientHandle
+from sdk.waiting import until_answered
+
+logger = logging.getLogger(__name__)
+
+MAX_COUNT = 32
+WAIT_MS = 15_000
+INVISIBLE_MS = 60_000
+MAX_INVISIBLE_MS = 3 * 24 * 3600 * 1000
+_INIT_MODES = {ConsumeFrom.LAST_OFFSET: INIT_MAX, ConsumeFrom.FIRST_OFFSET: INIT_MIN}
+
+T = TypeVar("T")
+BatchSize = Annotated[int, Bounds(1, MAX_COUNT)]
+InvisibleMs = Annotated[int, Bounds(0, MAX_INVISIBLE_MS)]
+
+
+class _Place(NamedTuple):
+    """A broker with queues of a subscribed topic; names as servers know them."""
+
+    topic: str
+    broker_name: str
+
+    @property
+    def queue(self) -> MessageQueue:
+        return MessageQueue(self.topic, self.broker_name, 0)
+
+
+@checked_methods
+class SimpleConsumer:
+    """``async with SimpleConsumer("127.0.0.1:9876", group="g", subscriptions={"orders": "*"}) as consumer: ...``
+
+    ``subscriptions``: topic → ``"*"``, or tags separated by ``||``. A received message is hidden from the group's other
+    consumers for ``invisible_ms``: acknowledge it before that, or prolong the time. Otherwise it is delivered again,
+    and after as many deliveries as the group allows it becomes a dead letter. ``consume_from`` is where a new group
+    begins. ``timeout_ms`` is the timeout of each request. Names are those in ``namespace``, by default that of the
+    `Client` given as ``nameserver``.
+    """
+
+    def __init__(
+        self,
+        nameserver: NameServerSource | Client | None = None,
+        *,
+        group: GroupName,
+        subscriptions: Mapping[str, str],
+        invisible_ms: InvisibleMs = INVISIBLE_MS,
+        consume_from: ConsumeFrom = ConsumeFrom.LAST_OFFSET,
+        timeout_ms: Milliseconds = DEFAULT_TIMEOUT_MS,
+        namespace: Namespace = "",
+    ) -> None:
+        if consume_from not in _INIT_MODES:
+            raise InvalidArgument("consume_from is ConsumeFrom.LAST_OFFSET or FIRST_OFFSET for a simple consumer")
+        if not subscriptions:
+            raise InvalidArgument('subscriptions names no topic; give some, as {"orders": "*"}')
+        self.group = group
+        self._client = client = ClientHandle(nameserver, timeout_ms=timeout_ms, namespace=namespace)
+        self._instance = instance = client.instance
+        self._group = client.names.group(group)
+        self._invisible_ms = invisible_ms
+        self._init_mode = _INIT_MODES[consume_from]
+        self._clock = SystemClock()
+        self._member = PullMember(
+            self._group, consume_from.value, lambda: ";".join(instance.nameserver_addrs), self._clock.now_ms(),
+            "CONSUME_POP",
+        )  # fmt: skip
+        self._expressions: dict[str, str] = {}
+        self._tags: dict[str, frozenset[str]] = {}
+        for topic, expression in subscriptions.items():
+            self._note(topic, expression)
+        self._lanes: dict[_Place, AckLane] = {}
+        # Each call begins at another place.
+        self._turn = 0
+
+    def _note(self, topic: str, expression: str) -> None:
+        check_topic_name("a topic of subscriptions", topic)
+        try:
+            tags = parse_subscription("", expression).tags_set
+        except ValueError as error:
+            raise InvalidArgument(f"{error}: use '*', or tags separated by '||'") from None
+        wire = self._client.names.topic(topic)
+        self._expressions[wire], self._tags[wire] = expression, frozenset(tags)
+        self._member.listen_to(wire, expression)
+
+    async def __aenter__(self) -> Self:
+        await self._client.__aenter__()
+        try:
+            self._client.join_consumer(self.group, self._member)
+        except InvalidArgument:
+            await self._client.__aexit__(None, None, None)
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._client.__aexit__(kind, error, trace)
+
+    # --- messages
+
+    async def receive(self, most: BatchSize = MAX_COUNT, wait_ms: NotNegative = WAIT_MS) -> list[ReceivedMessage]:
+        """Up to ``most`` messages (at most 32); none when there is none within ``wait_ms``.
+
+        They come from one broker and topic; the next call begins at another one. While a broker is down the others are
+        read. A call that is cancelled may leave messages hidden until their time is over.
+        """
+        deadline = trio.current_time() + wait_ms / 1000
+
+        async def sweep() -> list[ReceivedMessage]:
+            return await self._sweep(places, most, _left_ms(deadline) if len(places) == 1 else 0)
+
+        while True:
+            places = await self._places()
+            found = await until_answered(sweep, self._client.timeout_ms, self._instance.backoff)
+            left_ms = _left_ms(deadline)
+            if found or not left_ms:
+                return found
+            if len(places) > 1:
+                await self._wait_for_any(places, left_ms)
+
+    async def ack(self, messages: ReceivedMessage | Sequence[ReceivedMessage]) -> None:
+        """Acknowledge messages: they are not delivered to the group again.
+
+        When this returns, that is as safe as a sent message is when its `send` returns. One that is acknowledged too
+        late is delivered again nevertheless. Calls of several tasks share requests.
+        """
+        nursery = self._client.nursery
+        listed = _checked(messages)
+        places: dict[_Place, list[ReceivedMessage]] = {}
+        for message in listed:
+            lease = message.lease
+            places.setdefault(_Place(lease.topic, lease.broker_name), []).append(message)
+        for place, those in places.items():
+            await self._lane(place).ack(bits_by_lease(those), nursery)
+
+    async def change_invisible_time(self, message: ReceivedMessage, invisible_ms: InvisibleMs) -> None:
+        """Let the message be delivered again ``invisible_ms`` from now, unless it is acknowledged: 0 gives it back.
+
+        BrokerError when its time was over already.
+        """
+        (message,) = _checked(message)
+        lease, offset = message.lease, message.queue_offset
+        place = _Place(lease.topic, lease.broker_name)
+        message.lease = await self._ask(
+            place, lambda at: pop_api.change_invisible_time(at, lease, offset, invisible_ms)
+        )
+
+    # --- internals
+
+    async def _places(self) -> list[_Place]:
+        """Where messages may be, beginning at another place each time."""
+        self._client.check_open()
+        found: dict[_Place, None] = {}
+        for topic in self._expressions:
+            route = await until_answered(
+                partial(self._instance.route, topic), self._client.timeout_ms, self._instance.backoff
+            )
+            found.update(dict.fromkeys([_Place(topic, mq.broker_name) for mq in route.readable]))
+        if not found:
+            raise RouteNotFound(next(iter(self._expressions)), "no broker has queues to read", is_passing=True)
+        places = list(found)
+        self._turn += 1
+        first = self._turn % len(places)
+        return places[first:] + places[:first]
+
+    async def _sweep(self, places: Sequence[_Place], most: int, wait_ms: int) -> list[ReceivedMessage]:
+        """Messages of the first place that has some. Raises an error when all places have one."""
+        failed: list[SkylarkError] = []
+        for place in places:
+            try:
+                found = await self._receive_from(place, most, wait_ms)
+            except (RemotingError, BrokerError, RouteNotFound) as error:
+                if not is_transient(error):
+                    raise
+                failed.append(error)
+                continue
+            if found:
+                return found
+        if len(failed) == len(places):
+            raise failed[0]
+        return []
+
+    async def _receive_from(self, place: _Place, most: int, wait_ms: int) -> list[ReceivedMessage]:
+        found = await self._client.ask_master(place.queue, lambda at: pop_api.pop(
+            at, self._group, place.topic, most=most, invisible_ms=self._invisible_ms, wait_ms=wait_ms,
+            now_ms=self._clock.now_ms(), init_mode=self._init_mode, expression=self._expressions[place.topic],
+            namespace=self._client.names.namespace,
+        ))  # fmt: skip
+        tags = self._tags[place.topic]
+        if tags and found:
+            # The broker compares only hashes of tags. What has another tag must not come back.
+            others = [message for message in found if message.tags not in tags]
+            if others:
+                await self.ack(others)
+                found = [message for message in found if message.tags in tags]
+        return found
+
+    async def _wait_for_any(self, places: Sequence[_Place], wait_ms: int) -> None:
+        """Return when one of the places has a message, or the time is over."""
+        failures = 0
+        with trio.move_on_after(wait_ms / 1000) as scope:
+            async with trio.open_nursery() as nursery:
+
+                @enable_ki_protection
+                async def ask(place: _Place) -> None:
+                    nonlocal failures
+                    try:
+                        has_message = await self._client.ask_master(place.queue, lambda at: pop_api.has_message(
+                            at, self._group, place.topic, wait_ms=wait_ms, now_ms=self._clock.now_ms()
+                        ))  # fmt: skip
+                    except SkylarkError as error:
+                        # The next sweep raises it, or goes on without this place.
+                        logger.debug("%s of %s is not waited for: %s", place.topic, place.broker_name, error)
+                        failures += 1
+                        await trio.sleep(self._instance.backoff.pause_s(failures))
+                        has_message = True
+                    if has_message:
+                        scope.cancel()
+
+                for place in places:
+                    nursery.start_soon(ask, place)
+
+    def _lane(self, place: _Place) -> AckLane:
+        lane = self._lanes.get(place)
+        if lane is None:
+
+            async def send(bits: Bits) -> None:
+                await self._ask(place, lambda at: pop_api.acknowledge(at, bits))
+
+            lane = self._lanes[place] = AckLane(send)
+        return lane
+
+    async def _ask(self, place: _Place, call: Callable[[Endpoint], Awaitable[T]]) -> T:
+        """The answer of the place's master, which is waited for within the timeout."""
+        ask = self._client.ask_master
+        return await until_answered(lambda: ask(place.queue, call), self._client.timeout_ms, self._instance.backoff)
+
+
+def _left_ms(deadline: float) -> int:
+    return max(int((deadline - trio.current_time()) * 1000), 0)
+
+
+def _checked(messages: object) -> Sequence[ReceivedMessage]:
+    """The messages as a sequence."""
+    if isinstance(messages, ReceivedMessage):
+        return (messages,)
+    if not isinstance(messages, Sequence) or not all([isinstance(each, ReceivedMessage) for each in messages]):
+        raise wrong_type("messages", "a message that `receive` returned, or a list of such", messages)
+    return messages

@@ -1,0 +1,159 @@
+"""`TransactionProducer`: messages that consumers see when a transaction of the program commits.
+
+Neighbours: halves.py (sends halves), transaction.py (how one ends), checking.py (answers brokers that ask).
+"""
+
+import logging
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+from types import TracebackType
+from typing import Self
+
+import trio
+
+from mqcommon.arguments import INT_MAX, check_int, wrong_type
+from mqcommon.clock import Clock
+from mqcommon.errors import RemotingError
+from mqcommon.message.message import Message
+from remoting.protocol.command import Command
+from remoting.protocol.headers.transaction import EndTransactionRequestHeader
+from remoting.protocol.requests.transactions import END_TRANSACTION
+from sdk.checked import GroupName, Milliseconds, NotNegative, check_topic_name, checked
+from sdk.nameserver_source import NameServerSource
+from sdk.namespaces import Namespace
+from sdk.producer.halves import HalfProducer
+from sdk.producer.producer import MAX_MESSAGE_BYTES
+from sdk.producer.transaction import Checker, Local, Transaction, TransactionState, check_state
+from sdk.shared import Client
+
+logger = logging.getLogger(__name__)
+
+
+class TransactionProducer:
+    """``async with TransactionProducer("127.0.0.1:9876", group="orders", checker=check) as producer: ...``
+
+    ``nameserver`` says where the NameServers are, or is a shared `Client`; by default $NAMESRV_ADDR. ``checker`` is
+    called with a stored message when a broker has not heard how its transaction ended, and returns a TransactionState;
+    a broker may ask any member of ``group``, also about transactions of a member that died. Without a checker such
+    messages wait until another member is asked, and go to TRANS_CHECK_MAX_TIME_TOPIC at last. The brokers of ``topics``
+    may ask from the start, the others once something was sent to them. ``check_immunity_s``:
+    brokers do not ask sooner; a transaction that takes longer can only be ended by the checker.
+    """
+
+    @checked
+    def __init__(
+        self,
+        nameserver: NameServerSource | Client | None = None,
+        *,
+        group: GroupName,
+        checker: Checker | None = None,
+        topics: Sequence[str] = (),
+        send_timeout_ms: Milliseconds = 3_000,
+        check_immunity_s: int | None = None,
+        max_message_bytes: NotNegative = MAX_MESSAGE_BYTES,
+        clock: Clock | None = None,
+        namespace: Namespace = "",
+    ) -> None:
+        if checker is not None and not callable(checker):
+            raise TypeError(f"checker must be a function, not {checker!r}")
+        for topic in topics:
+            check_topic_name("a topic of topics", topic)
+        if check_immunity_s is not None:
+            check_int("check_immunity_s", check_immunity_s, 0, INT_MAX)
+        self._halves = HalfProducer(
+            nameserver, group=group, send_timeout_ms=send_timeout_ms, max_message_bytes=max_message_bytes,
+            immunity_s=check_immunity_s, topics=topics, checker=checker, clock=clock, namespace=namespace,
+        )  # fmt: skip
+        self._timeout_s = send_timeout_ms / 1000
+        self._names = self._halves.names
+        self.group = group
+
+    async def __aenter__(self) -> Self:
+        await self._halves.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._halves.__aexit__(kind, error, trace)
+
+    # --- used by programs in trio: those of other packages have their own
+
+    def transaction(self, message: Message) -> AbstractAsyncContextManager[Transaction]:
+        """``async with producer.transaction(message) as tx: ...``: store the message, and run the block.
+
+        The message is committed at the end of the block, and rolled back when it raises an exception; ``tx.rollback()``
+        and ``tx.commit()`` decide otherwise. A cancelled block leaves the transaction open: the checker is asked.
+        Raises SendFailed before the block when the message is not stored.
+        """
+        return _Block(self, message)
+
+    @checked
+    async def send_in_transaction(self, message: Message, local: Local) -> Transaction:
+        """Store the message, call ``local`` with it, and end the transaction as that says."""
+        async with _Block(self, message) as transaction:
+            found = local(message)
+            state = found if isinstance(found, TransactionState) else await found
+            transaction.state = check_state("the result of local", state)
+        return transaction
+
+    # --- the steps of a transaction
+
+    async def begin(self, message: Message) -> Transaction:
+        """Store the message; nobody sees it yet. It must be ended with `end`, else the checker is asked."""
+        return Transaction(message, await self._halves.send(message))
+
+    async def end(self, transaction: Transaction, state: TransactionState) -> None:
+        """End a transaction. Brokers do not answer: if this is lost, the checker is asked."""
+        if not isinstance(transaction, Transaction):
+            raise wrong_type("transaction", "a Transaction", transaction)
+        transaction.state = check_state("state", state)
+        if state is TransactionState.UNKNOWN:
+            return
+        halves, result = self._halves, transaction.result
+        queue = result.queue
+        topic = self._names.topic(queue.topic)
+        command = END_TRANSACTION.oneway(
+            EndTransactionRequestHeader(
+                halves.wire_group, result.queue_offset, result.physical_offset, state.value,
+                result.msg_id, False, None, topic,
+            )
+        )  # fmt: skip
+        route = halves.route_of(topic)
+        addr = None if route is None else route.master(queue.broker_name)
+        try:
+            if addr is not None:
+                halves.remoting.push(addr, command)
+                return
+        except RemotingError:
+            pass  # the connection is lost: a new one is made
+        await self._end_later(addr, command, transaction)
+
+    async def _end_later(self, addr: str | None, command: Command, transaction: Transaction) -> None:
+        with trio.move_on_after(self._timeout_s):
+            try:
+                if addr is not None:
+                    await self._halves.remoting.oneway(addr, command)
+                    return
+            except RemotingError as error:
+                logger.info("the end of transaction %s was not sent: %s", transaction.transaction_id, error)
+        logger.info("transaction %s stays open, the checker will be asked", transaction.transaction_id)
+
+
+class _Block:
+    """What `TransactionProducer.transaction` returns."""
+
+    __slots__ = ("_message", "_producer", "_transaction")
+
+    def __init__(self, producer: TransactionProducer, message: Message) -> None:
+        self._producer = producer
+        self._message = message
+
+    async def __aenter__(self) -> Transaction:
+        self._transaction = await self._producer.begin(self._message)
+        return self._transaction
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._producer.end(self._transaction, self._transaction.end_of_block(error))

@@ -1,0 +1,159 @@
+"""Pops on a disk in memory, with a broker's own parts around them, which can be killed and started again."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from random import Random
+from typing import Any
+
+import trio
+
+from broker.delivery.cold import ColdReads
+from broker.delivery.pop.acks import AckHandlers
+from broker.delivery.pop.asked import Checks
+from broker.delivery.pop.copies import Copies
+from broker.delivery.pop.found import Finder
+from broker.delivery.pop.held import HeldPops
+from broker.delivery.pop.log import ReviveLog
+from broker.delivery.pop.pops import PopHandlers
+from broker.delivery.pop.positions import Positions
+from broker.delivery.pop.records import Key, Queue
+from broker.delivery.pop.reviving import Reviving
+from broker.observe.stats import BrokerStats
+from broker.store.store import MessageStore, StoreOptions
+from mqcommon.errors import RequestRefused
+from remoting.protocol.bodies import Dialect, encode_body
+from remoting.protocol.bodies.pop import BatchAck, BatchAckMessageRequestBody
+from remoting.protocol.bodies.topic import TopicConfig
+from remoting.protocol.codes import RequestCode
+from remoting.protocol.command import Command
+from remoting.protocol.headers.pop import INIT_MIN, PopMessageRequestHeader, PopMessageResponseHeader
+from remoting.protocol.requests.pops import POP_MESSAGE
+from sdk.consumer.popped import ReceivedMessage, received
+from tests.broker.delivery.delay.support import TrioClock
+from tests.broker.meta.support import MetadataDir
+from tests.broker.store.support import HOST, new_store
+from tests.broker.writing.support import make_sends
+from tests.support.caller import Caller
+from tests.support.memory_files import MemoryFiles
+
+REFUSAL = 14, "a slave"
+OPTIONS = StoreOptions(
+    directory="/store", commitlog_segment_bytes=8192, consumequeue_segment_bytes=20 * 64, index_slots=50,
+    index_capacity=60,
+)  # fmt: skip
+
+
+class Pops:
+    """Topic ``T`` has two queues."""
+
+    def __init__(self) -> None:
+        self.fs = MemoryFiles()
+        self.clock = TrioClock()
+        self.is_master = True
+        #: Called when the log is on disk.
+        self.on_flush: Callable[[], None] = lambda: None
+
+    def start(self) -> None:
+        self.meta = meta = MetadataDir(fs=self.fs, clock=self.clock)
+        self.store: MessageStore = new_store(self.fs, self.clock, OPTIONS)
+        self.store.open()
+        if meta.topics.get("T") is None:
+            meta.topics.put(TopicConfig("T", 2, 2))
+            meta.journal.sync()
+        sends = make_sends(self.store, meta.topics, meta.options, self.clock)
+        self.writer = sends.writer
+        if not self.is_master:
+            self.writer.refuse(*REFUSAL)
+        self.caller = Caller()
+        self.log = ReviveLog(
+            self.store, self.writer, meta.offsets, self.clock, meta.options.broker_cluster_name, "broker-a", HOST
+        )
+        positions = Positions(
+            self.log, meta.offsets, self.store, self.clock, lambda topic, queue_id: True, lambda queue: None
+        )
+        held = HeldPops(100, 100)
+        copies, checks = (
+            Copies(self.writer, meta.topics, meta.groups, meta.options),
+            Checks(meta.topics, meta.groups, meta.options),
+        )
+        self.part = Reviving(
+            self.log, positions, copies, held, self.store, meta.offsets, self.clock, lambda: self.is_master,
+            lambda: self.store.log.flushed, self.flush, self.persist, lambda: None,
+        )  # fmt: skip
+        finder = Finder(self.store, meta.topics, self.log, positions)
+        self.pops = PopHandlers(
+            self.log, finder, held, copies, checks, ColdReads(), BrokerStats(self.clock), meta.options, self.clock
+        )
+        self.acks = AckHandlers(self.log, held, checks, self.store, sends.durability, self.clock, lambda: None)
+
+    async def flush(self) -> None:
+        self.store.flush()
+        self.on_flush()
+
+    async def persist(self) -> None:
+        self.meta.offsets.append_changed(self.meta.offsets.take_changed())
+        self.meta.journal.sync()
+
+    @asynccontextmanager
+    async def running(self, ending: str, random: Random) -> AsyncIterator[None]:
+        """Started, and ended by a "stop", a "kill", or a loss of "power"."""
+        self.start()
+        async with trio.open_nursery() as nursery:
+            await nursery.start(self.part.run)
+            yield
+            if ending != "stop":
+                self.fs = self.fs.killed() if ending == "kill" else self.fs.crash(random)
+            nursery.cancel_scope.cancel()
+        if ending == "stop":
+            await self.persist()
+            self.store.close()
+            self.meta.journal.close()
+
+    def take_role(self, is_master: bool) -> None:
+        self.is_master = is_master
+        if is_master:
+            self.writer.accept()
+        else:
+            self.writer.refuse(*REFUSAL)
+        self.part.role_changed()
+
+    def send(self, body: bytes, queue_id: int) -> None:
+        self.writer.put("T", queue_id, body, b"", 0, 0, 1, HOST)
+
+    def pop(
+        self, most: int, invisible_ms: int, *, is_ordered: bool = False, queue_id: int = -1
+    ) -> list[ReceivedMessage]:
+        header = PopMessageRequestHeader("g", "T", queue_id, most, invisible_ms, 0, 0, INIT_MIN, order=is_ordered)
+        answer = self._ask(self.pops.pop, RequestCode.POP_MESSAGE, header.to_ext())
+        if answer is None or not answer.body:
+            return []
+        fields: PopMessageResponseHeader = POP_MESSAGE.answer_header_type.from_answer(answer.ext)
+        return received(answer.body, fields, "T", "g", "broker-a", "")
+
+    def ack(self, message: ReceivedMessage) -> bool:
+        """Whether the broker took it; it may be too late for it to count."""
+        lease, offset = message.lease, message.queue_offset
+        entry: BatchAck = lease.acks(1 << (offset - lease.start_offset))
+        body = encode_body(BatchAckMessageRequestBody([entry], "broker-a"), Dialect.STANDARD)
+        return self._ask(self.acks.ack_many, RequestCode.BATCH_ACK_MESSAGE, None, body) is not None
+
+    def hide(self, message: ReceivedMessage, invisible_ms: int) -> None:
+        lease, offset = message.lease, message.queue_offset
+        ext = {
+            "consumerGroup": "g", "topic": lease.read_topic, "queueId": lease.queue_id, "offset": offset,
+            "extraInfo": message.receipt_handle, "invisibleTime": invisible_ms,
+        }  # fmt: skip
+        self._ask(self.acks.change_time, RequestCode.CHANGE_MESSAGE_INVISIBLETIME, ext)
+
+    def is_hidden(self, message: ReceivedMessage) -> bool:
+        """Whether it is in flight under its handle."""
+        lease = message.lease
+        key = Key(Queue("g", lease.read_topic, lease.queue_id), lease.start_offset, lease.pop_time)
+        return bool(self.log.inflight.hidden(key, [message.queue_offset]))
+
+    def _ask(self, handler: Any, code: int, ext: dict[str, Any] | None, body: bytes = b"") -> Command | None:
+        try:
+            answer: Command | None = handler(self.caller.channel, Command(code, ext, body))
+        except RequestRefused:
+            return None
+        return answer

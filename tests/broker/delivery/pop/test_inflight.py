@@ -1,0 +1,79 @@
+"""Leases: what is left of them, when they end, and how much of the revive log a start needs."""
+
+from broker.delivery.pop.inflight import SPARE_ROWS, Inflight
+from broker.delivery.pop.records import Ack, Checkpoint, Key, Queue
+
+QUEUE = Queue("g", "T", 0)
+
+
+def checkpoint(start: int, pop_ms: int, *, count: int = 2, is_ordered: bool = False) -> Checkpoint:
+    offsets = range(start, start + count)
+    return Checkpoint(Key(QUEUE, start, pop_ms), 1_000, offsets, start + count, is_ordered=is_ordered)
+
+
+def test_a_lease_ends_with_its_last_message() -> None:
+    inflight, one = Inflight(), checkpoint(0, 10)
+    inflight.apply(one, 0)
+    assert inflight.positions[QUEUE] == 2
+    assert inflight.hidden(one.key, [0, 1, 2]) == [0, 1]
+    inflight.apply(Ack(one.key, [1]), 1)
+    assert inflight.hidden(one.key, [0, 1]) == [0]
+    assert inflight.needed_from(2) == 0
+    inflight.apply(Ack(one.key, [0]), 2)
+    assert (len(inflight), inflight.needed_from(3), inflight.due(10_000)) == (0, 3, None)
+    inflight.apply(Ack(one.key, [0]), 3)
+
+
+def test_leases_are_due_in_their_order_and_once() -> None:
+    inflight = Inflight()
+    for start, pop_ms in ((0, 30), (2, 10), (4, 20)):
+        inflight.apply(checkpoint(start, pop_ms), start)
+    assert inflight.due(1_009) is None
+    due = [inflight.due(1_030) for _ in range(4)]
+    assert [lease.checkpoint.key.start for lease in due if lease is not None] == [2, 4, 0]
+    assert due[3] is None
+    assert due[0] is not None
+    inflight.put_off(due[0], 2_000)
+    assert inflight.due(1_999) is None
+    assert inflight.due(2_000) is due[0]
+
+
+def test_a_renewed_lease_moves_to_the_end_of_the_log_and_keeps_what_is_left() -> None:
+    inflight, one = Inflight(), checkpoint(0, 10)
+    inflight.apply(one, 0)
+    inflight.apply(Ack(one.key, [0]), 1)
+    inflight.apply(checkpoint(2, 20), 2)
+    (first, _) = inflight.oldest()
+    inflight.apply(first.renewed(), 3)
+    assert inflight.needed_from(4) == 2
+    assert inflight.hidden(one.key, [0, 1]) == [1]
+    assert inflight.positions[QUEUE] == 4, "a renewal does not set the group back"
+
+
+def test_a_message_with_a_time_of_its_own_leaves_its_lease() -> None:
+    inflight, one = Inflight(), checkpoint(0, 10)
+    inflight.apply(one, 0)
+    own = Checkpoint(Key(QUEUE, 1, 50), 9_000, range(1, 2), replaces=one.key)
+    inflight.apply(own, 1)
+    assert inflight.hidden(one.key, [0, 1]) == [0]
+    assert inflight.hidden(own.key, [1]) == [1]
+
+
+def test_in_order_a_queue_has_one_lease() -> None:
+    inflight = Inflight()
+    inflight.apply(checkpoint(0, 10, is_ordered=True), 0)
+    again = checkpoint(0, 2_000, is_ordered=True)
+    inflight.apply(again, 1)
+    assert len(inflight) == 1
+    assert inflight.ordered[QUEUE].checkpoint is again
+    inflight.apply(Ack(again.key, [0, 1]), 2)
+    assert inflight.ordered == {}
+
+
+def test_ended_leases_take_no_memory_until_their_time_comes() -> None:
+    inflight = Inflight()
+    for number in range(SPARE_ROWS + 10):
+        one = checkpoint(2 * number, 10)
+        inflight.apply(one, number)
+        inflight.apply(Ack(one.key, [2 * number, 2 * number + 1]), number)
+    assert len(inflight._due) <= SPARE_ROWS

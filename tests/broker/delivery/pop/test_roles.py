@@ -1,0 +1,84 @@
+"""Pops in a set of brokers: answered by the master only; a slave that becomes the master goes on from its log."""
+
+from functools import partial
+
+import pytest
+import trio
+
+from broker.registration import registrar as registrar_module
+from broker.replication import slave as slave_module
+from broker.replication.role import Kind
+from mqcommon.errors import BrokerError
+from remoting.net.call import call
+from remoting.protocol.codes import ResponseCode
+from remoting.protocol.headers.pop import PollingInfoRequestHeader
+from remoting.protocol.requests import pops
+from tests.broker.delivery.pop.support import WAIT_MS, Popper, bodies
+from tests.broker.replication.sets import SLAVE, Running, broker, namesrv
+from tests.broker.running import send_request
+from tests.support.waiting import until
+
+INVISIBLE_MS = 3_000
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registrar_module, "MASTERLESS_S", 0.02)
+    monkeypatch.setattr(slave_module, "FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(slave_module, "MAX_PAUSE_S", 0.05)
+
+
+async def send(member: Running, topic: str) -> bool:
+    answer = await member.client.invoke(member.addr, send_request(topic, b"x"), 10_000)
+    return answer.code == ResponseCode.SUCCESS
+
+
+async def held(popper: Popper, code: list[int]) -> None:
+    try:
+        await popper.pop(poll_time=WAIT_MS)
+    except BrokerError as error:
+        code.append(error.code)
+
+
+async def test_a_promoted_slave_knows_what_is_popped_and_what_is_acknowledged() -> None:
+    async with (
+        namesrv() as addr,
+        broker(namesrv_addr=addr, broker_role="SYNC_MASTER", total_replicas=2) as one,
+        broker(namesrv_addr=addr, **SLAVE) as two,
+    ):
+        await until(partial(send, one, "W"), "the slave follows")
+        popper, successor = Popper(one.client, one.addr), Popper(two.client, two.addr)
+        await popper.send(b"a", b"b", b"c", b"d")
+        popped = await popper.pop(max_msg_nums=3, invisible_time=INVISIBLE_MS)
+        await popper.ack(popped[0])
+
+        async def slave_refuses() -> bool:
+            with pytest.raises(BrokerError) as refused:
+                await successor.pop()
+            # Until its tables are copied it does not know the topic.
+            return refused.value.code == ResponseCode.SERVICE_NOT_AVAILABLE
+
+        await until(slave_refuses, "the slave knows the topic")
+        codes: list[int] = []
+        async with trio.open_nursery() as nursery:
+            other = Popper(one.client, one.addr, topic="W", group="other")
+            assert await other.pop()
+            nursery.start_soon(held, other, codes)
+
+            async def is_held() -> bool:
+                header = PollingInfoRequestHeader("other", "W", -1)
+                return (await call(other.at, pops.POLLING_INFO, header)).header().polling_num == 1
+
+            await until(is_held, "a pop is held")
+            one.broker.role.demoted(2)
+        assert codes == [ResponseCode.SERVICE_NOT_AVAILABLE], "the consumer may ask the new master now"
+        with pytest.raises(BrokerError) as caught:
+            await popper.ack(popped[1])
+        assert caught.value.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        await until(lambda: two.log_end == one.log_end, "the slave has all")
+        two.broker.role.promoted()
+        await until(lambda: two.broker.role.now.kind is Kind.MASTER, "it took over")
+        await until(partial(send, two, "W"), "the other one follows")
+        await successor.ack(popped[1])
+        assert bodies(await successor.pop()) == [b"d"]
+        assert bodies(await successor.pop(poll_time=WAIT_MS)) == [b"c"]

@@ -1,0 +1,335 @@
+"""Halves wait, end once, and are checked as RocketMQ does."""
+
+import logging
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from broker.delivery.transaction import ledger
+from mqcommon.errors import RequestRefused
+from mqcommon.message.flags import TRANSACTION_COMMIT
+from mqcommon.message.ids import offset_msg_id
+from mqcommon.message.message import MessageExt
+from mqcommon.message.properties import decode_properties, find_property
+from mqcommon.message.record import decode_record
+from mqcommon.names import SCHEDULE_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_TOPIC
+from remoting.protocol.codes import ResponseCode
+from remoting.protocol.headers.transaction import ResumeCheckHalfMessageRequestHeader
+from remoting.protocol.requests.transactions import RESUME_CHECK_HALF_MESSAGE
+from tests.broker.delivery.transaction.support import INTERVAL_MS, TIMEOUT_MS, Broker, timed_broker
+from tests.broker.store.support import HOST
+
+
+def ready(**changes: Any) -> Broker:
+    broker = Broker(**changes)
+    broker.take_up()
+    return broker
+
+
+async def test_a_half_is_stored_in_rocketmqs_form_and_seen_after_its_commit_only() -> None:
+    broker = ready()
+    half = broker.send(b"one", b"TAGS\x01a\x02UNIQ_KEY\x01K\x02")
+    assert broker.bodies() == []
+    (record,) = broker.records(TRANS_HALF_TOPIC)
+    assert record.sys_flag & 0xC == 0 and record.queue_id == 0
+    properties = decode_properties(record.properties.decode())
+    assert properties["REAL_TOPIC"] == "t" and properties["REAL_QID"] == "0"
+    assert properties["__transactionId__"] == "K" and properties["TRAN_MSG"] == "true"
+    broker.end(half, commit=True)
+    broker.part.after_turn()
+    (message,) = broker.records()
+    assert (message.body, message.sys_flag & 0xC) == (b"one", TRANSACTION_COMMIT)
+    assert message.prepared_transaction_offset == half.physical_offset
+    left = decode_properties(message.properties.decode())
+    assert left["PGROUP"] == "g" and left["TAGS"] == "a"
+    assert not {"TRAN_MSG", "REAL_TOPIC", "REAL_QID"} & left.keys()
+
+
+async def test_the_ends_of_one_turn_are_one_op_message() -> None:
+    broker = ready()
+    halves = [broker.send(b"%d" % number) for number in range(5)]
+    for number, half in enumerate(halves):
+        broker.end(half, commit=number % 2 == 0)
+    broker.part.after_turn()
+    broker.part.after_turn()
+    (op,) = broker.records(TRANS_OP_TOPIC)
+    assert op.body == b"0,1,2,3,4," and find_property(op.properties, b"TAGS") == b"d"
+    assert broker.bodies() == [b"0", b"2", b"4"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "text"),
+    [
+        ({"producer_group": "other"}, ResponseCode.SYSTEM_ERROR, "The producer group wrong"),
+        ({"tran_state_table_offset": 1}, ResponseCode.SYSTEM_ERROR, "The transaction state table offset wrong"),
+        ({"commit_log_offset": 1}, ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed"),
+        ({"commit_log_offset": -1}, ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed"),
+        ({"commit_or_rollback": 4}, ResponseCode.INVALID_PARAMETER, "commitOrRollback is 4"),
+    ],
+)
+async def test_a_wrong_end_is_refused_and_changes_nothing(changes: dict[str, Any], code: int, text: str) -> None:
+    broker = ready()
+    half = broker.send(b"one")
+    with pytest.raises(RequestRefused) as refused:
+        broker.end(half, commit=True, **changes)
+    assert refused.value.code == code and text in refused.value.remark
+    assert broker.bodies() == [] and broker.open_halves() == [0]
+
+
+async def test_an_end_must_name_a_half_and_not_another_message() -> None:
+    broker = ready()
+    plain = broker.writer.put("t", 0, b"plain", b"PGROUP\x01g\x02REAL_TOPIC\x01t\x02REAL_QID\x010\x02", 0, 0, 1, HOST)
+    with pytest.raises(RequestRefused, match="Find prepared"):
+        broker.end(plain, commit=True)
+    assert broker.bodies() == [b"plain"]
+
+
+async def test_a_second_end_is_refused() -> None:
+    broker = ready()
+    half = broker.send(b"one")
+    broker.end(half, commit=True)
+    for commit in (True, False):
+        with pytest.raises(RequestRefused, match="ended already"):
+            broker.end(half, commit=commit)
+    assert broker.bodies() == [b"one"]
+
+
+async def test_unknown_leaves_it_open_and_is_answered() -> None:
+    broker = ready()
+    half = broker.send(b"one")
+    answer = broker.end(half, commit=True, commit_or_rollback=0)
+    assert answer is not None and answer.code == ResponseCode.SUCCESS
+    assert broker.open_halves() == [0]
+
+
+async def test_a_delay_begins_with_the_commit() -> None:
+    broker = ready()
+    half = broker.send(b"one", b"DELAY\x011\x02")
+    assert [broker.store.max_offset(SCHEDULE_TOPIC, 0), len(broker.bodies(TRANS_HALF_TOPIC))] == [0, 1]
+    broker.end(half, commit=True)
+    assert broker.store.max_offset(SCHEDULE_TOPIC, 0) == 1 and broker.bodies() == []
+
+
+async def test_transactions_can_be_forbidden_and_are_not_for_batches() -> None:
+    broker = ready(reject_transaction_message=True)
+    with pytest.raises(RequestRefused, match="sending transaction message is forbidden"):
+        broker.send(b"one")
+    with pytest.raises(RequestRefused, match="in a transaction"):
+        broker.writer.stamped([(0, b"", b"TRAN_MSG\x01true\x02")])
+
+
+async def test_a_check_asks_about_a_copy_and_any_of_its_offsets_ends_it() -> None:
+    broker = ready()
+    half = broker.send(b"one", b"UNIQ_KEY\x01K\x02")
+    assert broker.check() == 0, "it is too young"
+    broker.clock.advance(TIMEOUT_MS)
+    assert broker.check() == 1
+    ((header, body),) = broker.producer.asked
+    copy = broker.records(TRANS_HALF_TOPIC)[1]
+    assert (header.tran_state_table_offset, header.commit_log_offset) == (1, copy.physical_offset)
+    assert (header.msg_id, header.transaction_id, header.topic) == ("K", "K", "t")
+    assert header.offset_msg_id == offset_msg_id(HOST, copy.physical_offset)
+    message = MessageExt(body, 0, "")
+    assert (message.topic, message.body, message.queue_offset) == ("t", b"one", 1)
+    assert message.properties["TRANSACTION_CHECK_TIMES"] == "1"
+    assert message.properties["TRAN_PREPARED_QUEUE_OFFSET"] == "0"
+    broker.end(half, commit=True)
+    with pytest.raises(RequestRefused, match="ended already"):
+        broker.ask(header.tran_state_table_offset, header.commit_log_offset, commit=True, from_transaction_check=True)
+    assert broker.bodies() == [b"one"] and broker.open_halves() == []
+    broker.kill()
+    broker.take_up()
+    assert broker.open_halves() == []
+
+
+async def test_immunity_keeps_checks_away_and_then_only_a_check_ends_it() -> None:
+    broker = ready()
+    immune = broker.send(b"immune", b"CHECK_IMMUNITY_TIME_IN_SECONDS\x013\x02")
+    broker.send(b"other")
+    broker.clock.advance(2_000)
+    assert broker.check() == 1
+    broker.clock.advance(1_001)
+    with pytest.raises(RequestRefused) as refused:
+        broker.end(immune, commit=True)
+    assert refused.value.code == ResponseCode.ILLEGAL_OPERATION
+    assert broker.check() == 2
+    broker.end(immune, commit=True, from_transaction_check=True)
+    assert broker.bodies() == [b"immune"]
+
+
+async def test_too_many_checks_give_it_up_and_323_brings_it_back(caplog: pytest.LogCaptureFixture) -> None:
+    broker = ready(transaction_check_max=3)
+    broker.send(b"one")
+    for _ in range(4):
+        broker.clock.advance(TIMEOUT_MS)
+        broker.check()
+    assert len(broker.producer.asked) == 3 and broker.open_halves() == []
+    assert "was checked 3 times" in caplog.text
+    (record,) = broker.records(TRANS_CHECK_MAX_TIME_TOPIC)
+    header = ResumeCheckHalfMessageRequestHeader(offset_msg_id(HOST, record.physical_offset), "t")
+    answer = broker.part.resume(None, RESUME_CHECK_HALF_MESSAGE.command(header))  # type: ignore[arg-type]
+    assert answer.code == ResponseCode.SUCCESS
+    broker.clock.advance(TIMEOUT_MS)
+    assert broker.check() == 1
+    asked, _ = broker.producer.asked[-1]
+    broker.ask(asked.tran_state_table_offset, asked.commit_log_offset, commit=True, from_transaction_check=True)
+    assert broker.bodies() == [b"one"]
+
+
+@pytest.mark.parametrize("msg_id", ["", "x", offset_msg_id(HOST, 99_999), offset_msg_id(HOST, 0)])
+async def test_323_takes_only_what_was_given_up(msg_id: str) -> None:
+    broker = ready()
+    broker.writer.put("t", 0, b"plain", b"", 0, 0, 1, HOST)
+    with pytest.raises(RequestRefused, match="Put message back to RMQ_SYS_TRANS_HALF_TOPIC failed"):
+        broker.part.resume(
+            None,
+            RESUME_CHECK_HALF_MESSAGE.command(ResumeCheckHalfMessageRequestHeader(msg_id)),  # type: ignore[arg-type]
+        )
+
+
+async def test_without_a_producer_it_is_counted_and_asked_later() -> None:
+    broker = ready()
+    broker.producer.closed_reason = "gone"
+    broker.send(b"one")
+    for _ in range(2):
+        broker.clock.advance(TIMEOUT_MS)
+        assert broker.check() == 1
+    broker.producer.closed_reason = None
+    broker.clock.advance(TIMEOUT_MS)
+    broker.check()
+    ((_, body),) = broker.producer.asked
+    assert MessageExt(body, 0, "").properties["TRANSACTION_CHECK_TIMES"] == "3"
+
+
+async def test_halves_and_op_messages_of_a_java_broker_go_on() -> None:
+    broker = Broker()
+    common = b"TRAN_MSG\x01true\x02PGROUP\x01g\x02REAL_QID\x010\x02REAL_TOPIC\x01t\x02"
+    for number in range(4):
+        broker.store.put(TRANS_HALF_TOPIC, 0, b"%d" % number, common, born_timestamp=1, born_host=HOST)
+    broker.store.put(TRANS_HALF_TOPIC, 0, b"nowhere", b"PGROUP\x01g\x02", born_timestamp=1, born_host=HOST)
+    broker.store.put(TRANS_OP_TOPIC, 0, b"0", b"TAGS\x01d\x02", born_timestamp=1, born_host=HOST)
+    broker.store.put(TRANS_OP_TOPIC, 0, b"2,", b"TAGS\x01d\x02", born_timestamp=1, born_host=HOST)
+    broker.take_up()
+    assert broker.open_halves() == [1, 3, 4]
+    broker.clock.advance(TIMEOUT_MS)
+    assert broker.check() == 2
+    for header, body in broker.producer.asked:
+        commit = decode_record(body).body == b"3"
+        broker.ask(header.tran_state_table_offset, header.commit_log_offset, commit=commit)
+    assert broker.bodies() == [b"3"] and broker.open_halves() == []
+
+
+async def test_the_task_checks_and_saves_and_yields_to_the_role(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker = timed_broker()
+    async with broker.running():
+        half = broker.send(b"one")
+        await trio.sleep((TIMEOUT_MS + 2 * INTERVAL_MS) / 1000)
+        assert broker.producer.asked
+        asked = len(broker.producer.asked)
+        broker.is_master = False
+        await trio.sleep(1)
+        with pytest.raises(RequestRefused) as refused:
+            broker.end(half, commit=True)
+        assert refused.value.code == ResponseCode.SYSTEM_BUSY
+        await trio.sleep(10)
+        assert len(broker.producer.asked) == asked
+        broker.is_master = True
+        await trio.sleep(1)
+        broker.end(half, commit=True)
+        broker.part.after_turn()
+        await trio.sleep(20)
+        assert broker.meta.offsets.query("CID_RMQ_SYS_TRANS", TRANS_HALF_TOPIC, 0) == len(
+            broker.records(TRANS_HALF_TOPIC)
+        )
+    assert broker.bodies() == [b"one"]
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+async def test_a_full_disk_stops_checks_and_op_messages_and_they_go_on(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker = timed_broker()
+    async with broker.running():
+        halves = [broker.send(b"one"), broker.send(b"two")]
+        broker.end(halves[0], commit=True)
+        broker.store.refuse("test", "no room")
+        broker.part.after_turn()
+        with pytest.raises(RequestRefused, match="no room"):
+            broker.end(halves[1], commit=True)
+        await trio.sleep(10)
+        assert broker.records(TRANS_OP_TOPIC) == [] and broker.producer.asked == []
+        assert len([record for record in caplog.records if record.levelno >= logging.ERROR]) == 2
+        broker.store.refuse("test", "")
+        await trio.sleep(INTERVAL_MS / 1000 + 1)
+        assert broker.records(TRANS_OP_TOPIC)[0].body == b"0," and broker.producer.asked
+    broker.kill()
+    broker.take_up()
+    assert broker.bodies() == [b"one"] and len(broker.open_halves()) == 1
+
+
+async def test_a_half_with_a_time_of_delivery_is_refused_at_once() -> None:
+    broker = ready()
+    with pytest.raises(RequestRefused, match="delayed messages"):
+        broker.send(b"one", b"TIMER_DELAY_MS\x013000\x02")
+
+
+async def test_a_property_that_is_not_true_makes_no_half() -> None:
+    broker = ready()
+    broker.writer.put("t", 0, b"plain", b"TRAN_MSG\x01false\x02", 0, 0, 1, HOST)
+    with pytest.raises(RequestRefused, match="TRAN_MSG is not true"):
+        broker.writer.put("t", 0, b"plain", b"TRAN_MSG\x01false\x02", 0, 4, 1, HOST)
+    assert broker.bodies() == [b"plain"]
+
+
+async def test_the_tail_of_a_long_log_is_searched_for_commits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A start reads the log from a half near its end on, and finds the commit whose op message was not written."""
+    monkeypatch.setattr(ledger, "TAIL_BYTES", 2_000)
+    broker = ready()
+    broker.send(b"old")
+    halves = [broker.send(b"%d" % number) for number in range(20)]
+    for half in halves[:-1]:
+        broker.end(half, commit=True)
+    broker.part.after_turn()
+    broker.end(halves[-1], commit=True)
+    broker.kill()
+    broker.take_up()
+    assert broker.open_halves() == [0]
+    assert broker.bodies() == [b"%d" % number for number in range(20)]
+
+
+async def test_an_idle_broker_flushes_nothing(autojump_clock: MockClock) -> None:
+    broker = timed_broker()
+    async with broker.running():
+        broker.end(broker.send(b"one"), commit=True)
+        broker.part.after_turn()
+        await trio.sleep(30)
+        flushed = broker.flushes
+        assert 0 < flushed < 4
+        await trio.sleep(300)
+        assert broker.flushes == flushed
+
+
+async def test_halves_that_were_removed_with_the_old_log_are_over() -> None:
+    broker = Broker()
+    for number in range(60):
+        broker.send(b"%d" % number)
+    queue = broker.store.queues.find(TRANS_HALF_TOPIC, 0)
+    assert queue is not None
+    queue.start_at(50)
+    broker.take_up()
+    assert broker.open_halves() == list(range(50, 60))
+
+
+async def test_a_producer_that_does_not_read_is_asked_later_and_that_counts_as_no_check() -> None:
+    broker = ready(transaction_check_max=1)
+    broker.send(b"one")
+    broker.producer.buffered_bytes = 1 << 30
+    for _ in range(3):
+        broker.clock.advance(TIMEOUT_MS)
+        assert broker.check() == 0
+    broker.producer.buffered_bytes = 0
+    assert broker.check() == 1 and broker.open_halves() == [1]

@@ -1,0 +1,43 @@
+"""Which halves are over, and which op messages are needed to know it."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.delivery.transaction.ops import MAX_BODY_BYTES, bodies, offsets_in
+from broker.delivery.transaction.window import OPS_IN_A_ROW, Marks, Window
+
+
+@given(st.integers(0, 20), st.lists(st.integers(0, 60)))
+def test_a_window_is_a_set_of_offsets(base: int, finished: list[int]) -> None:
+    window, over = Window(base), set(range(base))
+    for number, offset in enumerate(finished):
+        window.finish(offset)
+        over.add(offset)
+        if number % 3 == 0:
+            assert window.advance() == min(set(range(100)) - over)
+        assert [at for at in range(70) if window.is_over(at)] == sorted(over)
+    for at in range(70):
+        assert window.first_open(at) == min(set(range(at, 100)) - over)
+
+
+def test_op_messages_are_needed_from_the_first_that_may_name_an_open_half() -> None:
+    marks = Marks()
+    for number in range(3 * OPS_IN_A_ROW):
+        marks.add(100 + number, number)
+    end = 100 + 3 * OPS_IN_A_ROW
+    assert marks.needed_from(0, end) == 100
+    assert marks.needed_from(OPS_IN_A_ROW + 5, end) == 100 + OPS_IN_A_ROW
+    assert marks.needed_from(3 * OPS_IN_A_ROW, end) == end
+
+
+@given(st.lists(st.integers(0, 1 << 62), max_size=1_000))
+def test_bodies_of_op_messages_are_read_back(offsets: list[int]) -> None:
+    made = list(bodies(offsets))
+    assert [offset for body, _ in made for offset in offsets_in(body)] == offsets
+    assert all(len(body) <= MAX_BODY_BYTES and max(offsets_in(body)) == highest for body, highest in made)
+
+
+def test_bodies_of_java_brokers_are_read_and_junk_is_left_out() -> None:
+    assert offsets_in(b"12") == [12]
+    assert offsets_in(b"12,15,") == [12, 15]
+    assert offsets_in(b",x,-1, 3,\xff," + b"9" * 40) == []

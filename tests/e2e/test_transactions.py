@@ -1,0 +1,119 @@
+"""Producers of transactions and their broker are killed at random, again and again.
+
+Each transaction whose message was stored commits or rolls back as its producer wants, a rolled back message is never
+seen, and a committed one is seen once.
+"""
+
+import subprocess
+import sys
+from collections import Counter
+from itertools import count
+from pathlib import Path
+from random import Random
+
+import pytest
+import trio
+
+from remoting.protocol.bodies.topic import TopicConfig
+from scripts.daemons import ROOT
+from sdk import MessageQueue, PullConsumer, TransactionProducer
+from tests.e2e.chaos.transactions import check, commits
+from tests.support.cluster import SMALL, Cluster, make_topic, running
+from tests.support.waiting import until
+
+TOPIC, GROUP = "orders", "payments"
+OPTIONS = (
+    *SMALL,
+    *("--transaction-time-out", "500", "--transaction-check-interval", "300", "--transaction-check-max", "100000"),
+    *("--flush-consumer-offset-interval", "200"),
+)
+PRODUCERS = 2
+END_TIMEOUT_S = 120
+
+
+class Producers:
+    """The processes, and the file to which they write what was stored."""
+
+    def __init__(self, cluster: Cluster, path: Path) -> None:
+        self._cluster = cluster
+        self._path = path
+        self._names = (f"p{number}" for number in count())
+        self.running: list[subprocess.Popen[bytes]] = []
+        path.touch()
+
+    def start(self) -> None:
+        command = [sys.executable, "-m", "tests.e2e.chaos.transactions", self._cluster.nameserver, TOPIC, GROUP]
+        self.running.append(subprocess.Popen([*command, self._path, next(self._names)], cwd=ROOT))
+
+    def kill(self, process: subprocess.Popen[bytes]) -> None:
+        self.running.remove(process)
+        process.kill()
+        process.wait()
+
+    def kill_all(self) -> None:
+        for process in list(self.running):
+            self.kill(process)
+
+    def stored(self) -> list[bytes]:
+        whole, _, _ = self._path.read_bytes().rpartition(b"\n")
+        return whole.split(b"\n") if whole else []
+
+
+class Seen:
+    """What consumers see, read once."""
+
+    def __init__(self) -> None:
+        self._next: dict[MessageQueue, int] = {}
+        self.bodies: Counter[bytes] = Counter()
+
+    async def read(self, consumer: PullConsumer) -> None:
+        for queue in await consumer.message_queues(TOPIC):
+            while messages := (await consumer.pull(queue, self._next.get(queue, 0))).messages:
+                self.bodies.update(message.body for message in messages)
+                self._next[queue] = messages[-1].queue_offset + 1
+        assert [body for body in self.bodies if not commits(body)] == []
+        assert [body for body, times in self.bodies.items() if times > 1] == []
+
+
+@pytest.mark.parametrize(
+    "seconds", [6, pytest.param(300, marks=pytest.mark.nightly)], ids=["6 seconds", "five minutes"]
+)
+async def test_transactions_end_as_their_producers_want(tmp_path: Path, seed: int, seconds: int) -> None:
+    random = Random(seed)
+    async with running(tmp_path, options=OPTIONS) as cluster:
+        await make_topic(cluster, TopicConfig(TOPIC, 4, 4))
+        (broker,) = cluster.brokers
+        producers, kills = Producers(cluster, tmp_path / "stored"), 0
+        try:
+            for _ in range(PRODUCERS):
+                producers.start()
+            await until(lambda: len(producers.stored()) > 100, "transactions are made")
+            with trio.move_on_after(seconds):
+                while True:
+                    await trio.sleep(random.uniform(0.2, 0.8))
+                    if random.random() < 0.5:
+                        producers.kill(random.choice(producers.running))
+                        producers.start()
+                    else:
+                        broker.kill()
+                        broker.start()
+                        with trio.CancelScope(shield=True):
+                            await until(broker.ready, "the broker is back")
+                    kills += 1
+            assert kills
+        finally:
+            producers.kill_all()
+        wanted = {body for body in producers.stored() if commits(body)}
+        assert len(wanted) > 50
+        async with (
+            TransactionProducer(cluster.nameserver, group=GROUP, checker=check, topics=[TOPIC]),
+            PullConsumer(cluster.nameserver, group="reader", heartbeat=False) as consumer,
+        ):
+            seen = Seen()
+
+            async def all_ended() -> bool:
+                await seen.read(consumer)
+                return wanted <= seen.bodies.keys()
+
+            await until(all_ended, "all that was to commit is seen", END_TIMEOUT_S)
+        assert len(producers.stored()) > len(wanted), "some were to roll back"
