@@ -41,7 +41,7 @@ _KEYS = """
     enableDetailStat enableFastChannelEventProcess enableLmqStats enableMixedMessageType
     enableNetWorkFlowControl enableNotifyAfterPopOrderLockRelease
     enableNotifyBeforePopCalculateLag enablePopBatchAck enablePopBufferMerge enablePopLog
-    enablePopMessageThreshold enablePropertyFilter enableReconnectForGoAway enableRegisterProducer
+    enablePopMessageThreshold enableReconnectForGoAway enableRegisterProducer
     enableRemoteEscape enableRetryTopicV2 enableRocksDBLog enableScheduleAsyncDeliver
     enableScheduleMessageStats enableShutdownGracefully enableSingleTopicRegister enableSkipLongAwaitingAck
     enableSplitRegistration endTransactionPoolQueueCapacity endTransactionThreadPoolNums estimateAccumulation

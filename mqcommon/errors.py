@@ -4,6 +4,7 @@ SkylarkError
 ├── UserError                 a user's mistake: one clear line, exit code 1, no traceback
 │   ├── ConfigError           a bad conf file or option: file, line, key, remedy
 │   └── InvalidArgument       a value that a call cannot use; a ValueError, too
+│       └── InvalidSql        an SQL92 expression that cannot be read: the place and the reason
 ├── ProtocolError             the peer sent bytes that are not the protocol: close the connection
 ├── RequestRefused            raised in a handler: becomes the error answer, the connection lives
 ├── RemotingError             a request got no answer
@@ -41,6 +42,20 @@ class ConfigError(UserError):
 
 class InvalidArgument(UserError, ValueError):
     """An argument of the right type whose value cannot be used; the text names it and shows what it got."""
+
+
+class InvalidSql(InvalidArgument):
+    """An SQL92 expression that cannot be read. ``at``: the place of the mistake, counted from 0."""
+
+    def __init__(self, sql: str, at: int, reason: str) -> None:
+        super().__init__(sql, at, reason)
+        self.sql = sql
+        self.at = at
+        self.reason = reason
+
+    def __str__(self) -> str:
+        before, after = self.sql[max(self.at - 20, 0) : self.at], self.sql[self.at : self.at + 20]
+        return f"SQL92 expression, character {self.at + 1}: {self.reason}: {before!r} <here> {after!r}"
 
 
 class ProtocolError(SkylarkError):

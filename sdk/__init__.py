@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from remoting.protocol.bodies.group import SubscriptionGroupConfig
     from remoting.protocol.bodies.topic import TopicConfig
     from sdk.admin.client import Admin
+    from sdk.consumer.expression import Sql
     from sdk.consumer.outcome import ConsumeFrom, ConsumeResult, Later
     from sdk.consumer.pull import PullConsumer
     from sdk.consumer.push import PushConsumer
@@ -65,6 +66,7 @@ __all__ = [
     "SendResult",
     "SendStatus",
     "SkylarkError",
+    "Sql",
     "StreamMessage",
     "SubscriptionGroupConfig",
     "TopicConfig",
@@ -81,6 +83,7 @@ _HOMES = {
     "remoting.protocol.bodies.group": ("SubscriptionGroupConfig",),
     "remoting.protocol.bodies.topic": ("TopicConfig",),
     "sdk.admin.client": ("Admin",),
+    "sdk.consumer.expression": ("Sql",),
     "sdk.consumer.outcome": ("ConsumeFrom", "ConsumeResult", "Later"),
     "sdk.consumer.pull": ("PullConsumer",),
     "sdk.consumer.push": ("PushConsumer",),

@@ -2,7 +2,7 @@
 
 hold.py         pulls that wait for messages (long polling)
 cold.py         requests that wait for bytes which are only on disk
-tag_filters.py  filters of subscriptions, parsed once
+filters.py      filters of subscriptions, read once: tags, and SQL92 with sql/
 pulled.py       how far connected consumers have pulled
 delay/          messages with a delay level
 retry/          messages that consumers gave back, and dead letters

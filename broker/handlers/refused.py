@@ -32,7 +32,6 @@ _MEANINGS = (
     (RequestCode.SEND_REPLY_MESSAGE, _REPLY),
     (RequestCode.SEND_REPLY_MESSAGE_V2, _REPLY),
     (RequestCode.END_TRANSACTION, _TRANSACTION),
-    (RequestCode.CHECK_CLIENT_CONFIG, "a consumer with a SQL92 filter does not start; use tags"),
 )
 # RocketMQ's names of codes that no Skylark daemon handles or sends.
 _POP_CODES = {

@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from broker.assembly import closed_of, handlers_of
 from broker.client_port import ClientPort, OpenConnections
 from broker.delivery.delay.part import DelayedDelivery
+from broker.delivery.filters import Filters
 from broker.delivery.hold import HeldPulls
 from broker.delivery.locks.part import QueueLocks
 from broker.delivery.resets import OffsetResets
 from broker.delivery.retry.resent import Resent
 from broker.delivery.retry.send_back import SendBack
+from broker.delivery.sql.part import SubscriptionChecks
 from broker.handlers.admin_clean import CleanHandlers
 from broker.handlers.admin_config import ConfigHandlers
 from broker.handlers.admin_groups import GroupHandlers
@@ -111,7 +113,7 @@ def _answering(core: Core, replicated: Replicated, cleaner: Cleaner) -> list[Par
         options.store_path_root_dir, core.fs, store, stats, replicated.stats, core.clock,
         is_active=lambda: replicated.members.is_lowest, waiting=lambda: _waiting(core),
     )  # fmt: skip
-    locks = QueueLocks(core.clock)
+    locks, filters = QueueLocks(core.clock), Filters()
     topic_handlers = TopicHandlers(topics, offsets, stats, core.persister.wait, core.flusher.delete_topic)
     parts: list[Part] = [
         SendHandlers(
@@ -122,8 +124,9 @@ def _answering(core: Core, replicated: Replicated, cleaner: Cleaner) -> list[Par
         locks,
         PullHandlers(
             store, topics, groups, offsets, clients, held, resets, core.cold, stats, options, in_memory_bytes,
-            core.role, replicated.known,
+            core.role, replicated.known, filters,
         ),
+        SubscriptionChecks(filters, options),
         ClientHandlers(clients, topics, groups, options, core.clock),
         ForwardedHandlers(clients, options, store.record_at),
         topic_handlers,

@@ -16,6 +16,7 @@ from mqcommon.files import OsFiles
 from remoting.protocol.bodies.heartbeat import SUB_ALL
 from sdk.consumer.commits import Commits
 from sdk.consumer.elsewhere import make_workers
+from sdk.consumer.expression import Sql
 from sdk.consumer.failures import Counters, Failures
 from sdk.consumer.intake import Intake
 from sdk.consumer.local_offsets import LocalOffsets
@@ -48,7 +49,7 @@ class Machinery:
         replicas = Replicas(client)
         self._client = client
         self._settings = settings
-        self.subscriptions = {} if settings.broadcast else {settings.retry_topic: SUB_ALL}
+        self.subscriptions: dict[str, str | Sql] = {} if settings.broadcast else {settings.retry_topic: SUB_ALL}
         self.counters = Counters()
         self.ready = Ready()
         self.room = Room(settings, clock)

@@ -8,6 +8,7 @@ import pytest
 import trio
 
 from broker.delivery.cold import ColdReads
+from broker.delivery.filters import Filters
 from broker.delivery.hold import HeldPulls
 from broker.delivery.resets import OffsetResets
 from broker.handlers.pull import PullHandlers
@@ -47,7 +48,7 @@ class Desk:
         self.handlers = PullHandlers(
             self.store, self.meta.topics, self.meta.groups, self.meta.offsets, self.clients, self.held, self.resets,
             ColdReads(), BrokerStats(self.meta.clock), self.meta.options, 300,
-            RoleMachine(self.meta.options.broker_id), self.known,
+            RoleMachine(self.meta.options.broker_id), self.known, Filters(),
         )  # fmt: skip
         for _ in range(messages):
             put(self.store, "T", 0, b"x")
