@@ -219,7 +219,13 @@ class PullHandlers(Part):
         if subscription.sub_version < header.sub_version:
             raise RequestRefused(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
         if not subscription.is_tag:
-            return self._by_properties(subscription.sub_string, subscription.expression_type)
+            try:
+                return self._by_properties(subscription.sub_string, subscription.expression_type)
+            except RequestRefused as refused:
+                if refused.code != ResponseCode.SUBSCRIPTION_PARSE_FAILED:
+                    raise
+                text = f"The broker's consumer filter data is not exist!Your expression may be wrong! {refused.remark}"
+                raise RequestRefused(ResponseCode.FILTER_DATA_NOT_EXIST, text) from None
         return self._filters.of(subscription.sub_string)
 
     def _by_properties(self, expression: str, expression_type: str) -> Filter:

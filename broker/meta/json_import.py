@@ -15,7 +15,6 @@ from remoting.protocol.bodies.assignment import POP
 
 # File, the member that is not imported, and what it holds.
 _NOT_READ = (
-    ("consumerFilter.json", "filterDataByTopic", "SQL filters"),
     ("consumerOrderInfo.json", "table", "ordered pop consumption under way"),
     ("topicQueueMapping.json", "topicQueueMappingInfoMap", "static topics"),
     ("lmqConsumerOffset.json", "offsetTable", "offsets of light message queues"),

@@ -13,7 +13,7 @@ import trio
 from remoting.protocol.bodies.topic import TopicConfig
 from scripts.daemons import ROOT
 from sdk import Admin, Message, Producer, SkylarkError
-from tests.support.cluster import make_topic, running
+from tests.support.cluster import SMALL, make_topic, running
 from tests.support.waiting import until
 
 GUIDES = [page for folder in ("docs", "examples") for page in (ROOT / folder).rglob("*.md")]
@@ -44,8 +44,9 @@ async def test_the_programs_of_the_guide_run(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("program", programs("docs/consumers.md"))
 async def test_the_consumers_of_the_guide_run_until_they_are_stopped(tmp_path: Path, program: str) -> None:
+    options = (*SMALL, "--enable-property-filter", "true")
     async with (
-        running(tmp_path) as cluster,
+        running(tmp_path, options=options) as cluster,
         Producer(cluster.nameserver) as producer,
         Admin(cluster.nameserver) as admin,
     ):
