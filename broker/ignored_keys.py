@@ -90,7 +90,7 @@ _KEYS = """
     skipWhenCKRePutReachMaxTimes socksProxyConfig
     spinLockCollisionRetreatOptimalDegree splitRegistrationSize startAcceptSendRequestTimeStamp
     statRocksDBCQIntervalSec storeCheckpoint storePathBrokerIdentity storePathConsumeQueue
-    storePathDLedgerCommitLog storePathEpochFile storePathIndex storeReplyMessageEnable
+    storePathDLedgerCommitLog storePathEpochFile storePathIndex
     subscriptionExpiredTimeout syncBrokerMetadataPeriod
     syncControllerMetadataPeriod syncMasterFlushOffsetWhenStartup timerCheckMetricsWhen
     timerColdDataCheckIntervalMs timerCongestNumEachSlot timerEnableCheckMetrics timerEnableDisruptor

@@ -284,6 +284,7 @@ class BrokerOptions:
     max_transfer_bytes_on_message_in_disk: int = option(
         64 * KIB, "most bytes of one pull that waited for the disk", unit="bytes", minimum=1, mutable=True
     )
+    store_reply_message_enable: bool = option(True, "store replies, besides pushing them to who asked", mutable=True)
     enable_property_filter: bool = option(False, "serve consumers that filter by properties (SQL92)", mutable=True)
     default_query_max_num: int = option(32, "most messages that a query by unique key returns", minimum=1, mutable=True)
 

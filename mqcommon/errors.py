@@ -19,6 +19,7 @@ SkylarkError
 ├── RouteNotFound             no NameServer knows the topic
 ├── ReplicationRefused        a slave cannot follow its master until an administrator acts
 ├── SendFailed                a message could not be stored anywhere before the deadline
+├── ReplyTimeout              a request was sent, and no reply came in time
 └── StoreError
     ├── StoreLocked           another broker holds the directory
     ├── StoreCorrupt          damaged bytes: file, offset, reason
@@ -198,6 +199,23 @@ class ReplicationRefused(SkylarkError):
 
 class SendFailed(SkylarkError):
     """A message could not be stored; ``__cause__`` is the last error."""
+
+
+class ReplyTimeout(SkylarkError):
+    """No reply to a request came in time. ``msg_id`` is its message's id; empty when it was not sent in time either."""
+
+    def __init__(self, topic: str, timeout_ms: float, msg_id: str) -> None:
+        super().__init__(topic, timeout_ms, msg_id)
+        self.topic = topic
+        self.timeout_ms = timeout_ms
+        self.msg_id = msg_id
+
+    def __str__(self) -> str:
+        sent = f"message {self.msg_id} is stored" if self.msg_id else "the message may not be stored"
+        return (
+            f"no reply to a request in topic {self.topic} within {self.timeout_ms:.0f} ms; {sent}: "
+            "does a consumer of the topic run, and does its handler call reply_to?"
+        )
 
 
 class StoreError(SkylarkError):

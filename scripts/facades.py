@@ -80,6 +80,7 @@ SOURCES = {
         "Producer",
         "producer",
         attributes={"retried": ("int", "The number of retries of all sends so far.")},
+        bases=(("sdk.producer.requests", "RequestReply"),),
     ),
 }
 BLOCKING = Flavour(

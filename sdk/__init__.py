@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         BrokerError,
         InvalidArgument,
         RemotingError,
+        ReplyTimeout,
         RouteNotFound,
         SendFailed,
         SkylarkError,
@@ -61,6 +62,7 @@ __all__ = [
     "PullStatus",
     "PushConsumer",
     "RemotingError",
+    "ReplyTimeout",
     "RouteNotFound",
     "SendFailed",
     "SendResult",
@@ -75,7 +77,7 @@ __all__ = [
 
 _HOMES = {
     "mqcommon.errors": (
-        *("BrokerError", "InvalidArgument", "RemotingError", "RouteNotFound"),
+        *("BrokerError", "InvalidArgument", "RemotingError", "ReplyTimeout", "RouteNotFound"),
         *("SendFailed", "SkylarkError", "UserError"),
     ),
     "mqcommon.message.message": ("Message", "MessageExt"),

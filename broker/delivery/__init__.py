@@ -7,4 +7,6 @@ pulled.py       how far connected consumers have pulled
 delay/          messages with a delay level
 retry/          messages that consumers gave back, and dead letters
 locks/          queues with one reader
+sql/            conditions of SQL92 on the properties of messages
+reply/          replies to the clients that wait for them
 """

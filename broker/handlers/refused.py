@@ -26,13 +26,8 @@ _BODY_BYTES = 4_096
 _GROUP = re.compile(rb'"consumerGroup"\s*:\s*"([^"]*)"')
 
 _POP = "a consumer that takes messages by pop gets none"
-_REPLY = "answers of request and reply do not arrive"
 _TRANSACTION = "the broker takes no transactional messages, so there is none to end"
-_MEANINGS = (
-    (RequestCode.SEND_REPLY_MESSAGE, _REPLY),
-    (RequestCode.SEND_REPLY_MESSAGE_V2, _REPLY),
-    (RequestCode.END_TRANSACTION, _TRANSACTION),
-)
+_MEANINGS = ((RequestCode.END_TRANSACTION, _TRANSACTION),)
 # RocketMQ's names of codes that no Skylark daemon handles or sends.
 _POP_CODES = {
     200050: "POP_MESSAGE",

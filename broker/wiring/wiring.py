@@ -14,6 +14,7 @@ from broker.delivery.delay.part import DelayedDelivery
 from broker.delivery.filters import Filters
 from broker.delivery.hold import HeldPulls
 from broker.delivery.locks.part import QueueLocks
+from broker.delivery.reply.part import Replies
 from broker.delivery.resets import OffsetResets
 from broker.delivery.retry.resent import Resent
 from broker.delivery.retry.send_back import SendBack
@@ -127,6 +128,7 @@ def _answering(core: Core, replicated: Replicated, cleaner: Cleaner) -> list[Par
             core.role, replicated.known, filters,
         ),
         SubscriptionChecks(filters, options),
+        Replies(clients, topics, core.writer, options, core.store_host, core.clock, core.turn_end),
         ClientHandlers(clients, topics, groups, options, core.clock),
         ForwardedHandlers(clients, options, store.record_at),
         topic_handlers,

@@ -3,14 +3,15 @@
 from collections.abc import Iterable
 
 from mqcommon.clock import Clock
-from mqcommon.message.message import Message
+from mqcommon.message.message import Message, MessageExt
 from mqcommon.message.queue import MessageQueue
 from sdk.blocking.client import Client
 from sdk.blocking.facade import Facade, loop_of
-from sdk.checked import TopicName
+from sdk.checked import Milliseconds, TopicName
 from sdk.nameserver_source import NameServerSource
 from sdk.producer.producer import DEFAULT_GROUP, MAX_MESSAGE_BYTES, Selector
 from sdk.producer.producer import Producer as AsyncProducer
+from sdk.producer.requests import REQUEST_TIMEOUT_MS
 from sdk.producer.result import BulkResult, SendResult
 
 
@@ -105,3 +106,20 @@ class Producer(Facade[AsyncProducer]):
     def queues(self, topic: TopicName) -> tuple[MessageQueue, ...]:
         """The topic's writable queues, sorted."""
         return self._loop.call(lambda producer: producer.queues(topic))
+
+    # --- requests and replies
+
+    def request(self, message: Message, *, timeout_ms: Milliseconds = REQUEST_TIMEOUT_MS) -> MessageExt:
+        """Send ``message`` and return the reply, which a handler gives with `reply_to`.
+
+        Raises ReplyTimeout when there is none after ``timeout_ms``; the message may be handled all the same. Raises
+        SendFailed when it could not be stored.
+        """
+        return self._loop.call(lambda producer: producer.request(message, timeout_ms=timeout_ms))
+
+    def reply_to(self, request: MessageExt, body: bytes) -> None:
+        """Answer a message that was sent with `request`; returns when the client that waits has the reply.
+
+        Raises SendFailed when it could not be delivered: the client may have gone, or does not wait any longer.
+        """
+        self._loop.call(lambda producer: producer.reply_to(request, body))

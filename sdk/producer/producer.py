@@ -27,6 +27,7 @@ from sdk.producer.bulk import check, check_body, cut
 from sdk.producer.lane import SLOTS_PER_BROKER, Lane
 from sdk.producer.pending import PendingSend
 from sdk.producer.pick import Turns, queue_of_key
+from sdk.producer.requests import Asking, RequestReply
 from sdk.producer.result import BulkResult, SendResult, StoredBatch
 from sdk.producer.wire import AUTO_CREATE_TOPIC_QUEUES, DEFAULT_TOPIC, send_request
 from sdk.retry import is_transient
@@ -44,7 +45,7 @@ T = TypeVar("T")
 Selector = Callable[[Sequence[MessageQueue], Message], MessageQueue]
 
 
-class Producer:
+class Producer(RequestReply):
     """``async with Producer("127.0.0.1:9876") as producer: ...``
 
     ``nameserver`` says where the NameServers are, or is a shared `Client`; by default $NAMESRV_ADDR. Topics and the
@@ -94,6 +95,7 @@ class Producer:
         self.retries = retries
         self.accept_weaker = accept_weaker
         self.brokers = Brokers(self._client, self._wake_lanes)
+        self._asking = Asking(self, self._client, max_message_bytes)
         # The number of retries of all sends so far.
         self.retried = 0
 
