@@ -9,6 +9,7 @@ from sdk.aio.client import Client
 from sdk.aio.facade import Facade, loop_of
 from sdk.checked import Milliseconds, TopicName
 from sdk.nameserver_source import NameServerSource
+from sdk.producer.packing import COMPRESS_OVER_BYTES
 from sdk.producer.producer import DEFAULT_GROUP, MAX_MESSAGE_BYTES, Selector
 from sdk.producer.producer import Producer as TrioProducer
 from sdk.producer.requests import REQUEST_TIMEOUT_MS
@@ -25,7 +26,7 @@ class Producer(Facade[TrioProducer]):
     Tries that stored nothing, because no broker was reachable or it was busy, are repeated until the timeout. With
     ``batching``, sends that wait while others are in flight become one request; each still gets its own result. With
     ``accept_weaker``, a result other than SEND_OK (stored, but flush or replication was late) is returned instead of
-    raising SendFailed.
+    raising SendFailed. ``compression`` ("zlib", "lz4" or "zstd") is for bodies longer than ``compress_over_bytes``.
 
     `selector` is called, and the argument of `send_many` consumed, in the client's thread.
     """
@@ -42,6 +43,8 @@ class Producer(Facade[TrioProducer]):
         max_message_bytes: int = MAX_MESSAGE_BYTES,
         clock: Clock | None = None,
         namespace: str = "",
+        compression: str | None = None,
+        compress_over_bytes: int = COMPRESS_OVER_BYTES,
     ) -> None:
         super().__init__(
             loop_of(
@@ -56,6 +59,8 @@ class Producer(Facade[TrioProducer]):
                     max_message_bytes=max_message_bytes,
                     clock=clock,
                     namespace=namespace,
+                    compression=compression,
+                    compress_over_bytes=compress_over_bytes,
                 ),
             )
         )

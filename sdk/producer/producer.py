@@ -25,6 +25,7 @@ from sdk.namespaces import check_namespace
 from sdk.producer.brokers import Brokers
 from sdk.producer.bulk import check, check_body, cut
 from sdk.producer.lane import SLOTS_PER_BROKER, Lane
+from sdk.producer.packing import COMPRESS_OVER_BYTES, PackedMessage, Packing
 from sdk.producer.pending import PendingSend
 from sdk.producer.pick import Turns, queue_of_key
 from sdk.producer.requests import Asking, RequestReply
@@ -55,7 +56,7 @@ class Producer(RequestReply):
     Tries that stored nothing, because no broker was reachable or it was busy, are repeated until the timeout. With
     ``batching``, sends that wait while others are in flight become one request; each still gets its own result. With
     ``accept_weaker``, a result other than SEND_OK (stored, but flush or replication was late) is returned instead of
-    raising SendFailed.
+    raising SendFailed. ``compression`` ("zlib", "lz4" or "zstd") is for bodies longer than ``compress_over_bytes``.
     """
 
     def __init__(
@@ -70,6 +71,8 @@ class Producer(RequestReply):
         max_message_bytes: int = MAX_MESSAGE_BYTES,
         clock: Clock | None = None,
         namespace: str = "",
+        compression: str | None = None,
+        compress_over_bytes: int = COMPRESS_OVER_BYTES,
     ) -> None:
         check_group_name("group", group)
         check_milliseconds("send_timeout_ms", send_timeout_ms)
@@ -84,6 +87,9 @@ class Producer(RequestReply):
         self._timeout_s = send_timeout_ms / 1000
         self._batching = batching
         self._max_message_bytes = max_message_bytes
+        self._packing = Packing(compression, compress_over_bytes)
+        # Shorter bodies are sent as they are.
+        self._plain_bytes = min(max_message_bytes, self._packing.over_bytes)
         self._clock = clock or SystemClock()
         self._lanes: dict[str | MessageQueue, Lane] = {}
         self._random = Random()
@@ -134,11 +140,14 @@ class Producer(RequestReply):
             raise wrong_type("message", "a Message", message)
         if timeout_ms is not None:
             check_milliseconds("timeout_ms", timeout_ms)
-        body = message.body
-        if type(body) is not bytes or len(body) > self._max_message_bytes:
-            check_body("message.body", body, self._max_message_bytes)
-        topic = message.topic
+        body, packed = message.body, message
         timeout_s = self._timeout_s if timeout_ms is None else timeout_ms / 1000
+        if type(body) is not bytes or len(body) > self._plain_bytes:
+            check_body("message.body", body, self._max_message_bytes)
+            began = trio.current_time()
+            packed = await self._packing.packed(message)
+            timeout_s -= trio.current_time() - began
+        topic = message.topic
         lane = self._lanes.get(topic)
         if lane is None or queue is not None or selector is not None or (message.properties and message.sharding_key):
             _check_target(message, queue, selector)
@@ -149,9 +158,9 @@ class Producer(RequestReply):
         if self._client.forks != FORKS.count:
             self._client.check_open()
         task = trio.lowlevel.current_task()
-        send = PendingSend(message, None, timeout_s, task)
-        # A delayed message cannot be in a batch.
-        send.alone = message.properties is not None and DELAY in message.properties
+        send = PendingSend(packed, None, timeout_s, task)
+        # A delayed message cannot be in a batch, nor can a compressed one.
+        send.alone = packed is not message or (message.properties is not None and DELAY in message.properties)
         lane.add(send)
         result: SendResult = await trio.lowlevel.wait_task_rescheduled(send.abort)
         return result
@@ -206,7 +215,9 @@ class Producer(RequestReply):
         check_topic_name("message.topic", message.topic)
         self._client.check_open()
         properties = wire_properties(message, self._unique_keys.next(self._clock.now_ms()))
-        row = (message.flag, message.body, properties)
+        packed = await self._packing.packed(message)
+        sys_flag = packed.sys_flag if isinstance(packed, PackedMessage) else 0
+        row = (message.flag, packed.body, properties)
         topic = self._names.topic(message.topic)
 
         async def try_once() -> None:
@@ -219,7 +230,9 @@ class Producer(RequestReply):
                 found = self.remoting.broker_name_at(addr)
                 if found and found != queue.broker_name:
                     raise WrongBroker(addr, queue.broker_name, found)
-                await self.remoting.oneway(addr, send_request(self.wire_group, queue, [row], self._clock.now_ms()))
+                await self.remoting.oneway(
+                    addr, send_request(self.wire_group, queue, [row], self._clock.now_ms(), sys_flag)
+                )
             except RemotingError as error:
                 self.brokers.failed(addr, error)
                 self.brokers.want_route(topic)

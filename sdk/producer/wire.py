@@ -22,7 +22,7 @@ def unique_key(row: Row) -> str:
     return properties[properties.rindex(b"UNIQ_KEY\x01") + 9 : -1].decode()
 
 
-def send_request(group: str, queue: MessageQueue, rows: list[Row], born_timestamp: int) -> Command:
+def send_request(group: str, queue: MessageQueue, rows: list[Row], born_timestamp: int, sys_flag: int = 0) -> Command:
     """The request to store (flag, body, encoded properties) rows in one queue, as a batch if there are several."""
     flag, body, properties = rows[0]
     batch = len(rows) > 1
@@ -34,7 +34,7 @@ def send_request(group: str, queue: MessageQueue, rows: list[Row], born_timestam
             "c": DEFAULT_TOPIC,
             "d": AUTO_CREATE_TOPIC_QUEUES,
             "e": queue.queue_id,
-            "f": 0,
+            "f": sys_flag,
             "g": born_timestamp,
             "h": 0 if batch else flag,
             "i": "" if batch else properties.decode(),
