@@ -118,11 +118,11 @@ def inflated(data: bytes, most: int) -> bytes:
     try:
         found = inflate.decompress(data, most)
     except zlib.error as error:
-        raise ProtocolError(f"the compressed data is damaged: {error}") from None
+        raise ProtocolError(f"the compressed body is damaged: {error}") from None
     if not inflate.eof:
         raise _cut_or_large(most)
     return found
 
 
 def _cut_or_large(most: int) -> ProtocolError:
-    return ProtocolError(f"the compressed data is cut short, or holds more than {most} bytes")
+    return ProtocolError(f"the compressed body is cut short, or holds more than {most} bytes")

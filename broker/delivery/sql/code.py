@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from broker.delivery.sql import values
+from broker.delivery.sql.values import as_double, as_truth, as_whole, impossible, order
 from mqcommon.sql.nodes import (
     BOOLEAN,
     DOUBLE,
@@ -46,8 +46,8 @@ def compiled(node: Node) -> Matches:
     """The function for a condition."""
     writer = _Writer(node)
     source = writer.source()
-    names: dict[str, Any] = {name: getattr(values, name) for name in ("as_whole", "as_double", "as_truth", "order")}
-    names["impossible"] = values.impossible
+    called = (as_double, as_truth, as_whole, impossible, order)
+    names: dict[str, Any] = {function.__name__: function for function in called}
     exec(compile(source, "<SQL92 filter>", "exec"), names)
     matches: Matches = names["matches"]
     return matches
