@@ -125,7 +125,7 @@ def _answering(core: Core, replicated: Replicated, cleaner: Cleaner, transaction
         store, topics, groups, offsets, core.metadata.delay_offsets, resets, in_memory_bytes
     )
     parts: list[Part] = [
-        *wire_pop(core, held, resets, offset_handlers.all_in_memory),
+        *wire_pop(core, held, filters, resets, offset_handlers.all_in_memory),
         SendHandlers(
             core.writer, core.durability, topics, stats.put_times, options, core.store_host, core.stepper,
             core.turn_end, Resent(groups, topics, locks.is_ordered),

@@ -153,7 +153,7 @@ class Writer:
 
         It was admitted then, so neither its size nor the number of slaves in sync matters now.
         """
-        return self._put(message, self._completed(message.properties), 0)
+        return self._put_stored(message, self._completed(message.properties), 0)
 
     def put_committed(self, message: Incoming, half_offset: int) -> PutResult:
         """Store a message whose half, at ``half_offset`` of the log, was committed. RequestRefused as in `put_again`.
@@ -165,9 +165,9 @@ class Writer:
             for interceptor in self._interceptors:
                 message = interceptor(message)
             properties = message.properties
-        return self._put(message, properties, half_offset)
+        return self._put_stored(message, properties, half_offset)
 
-    def _put(self, message: Incoming, properties: bytes, half_offset: int) -> PutResult:
+    def _put_stored(self, message: Incoming, properties: bytes, half_offset: int) -> PutResult:
         if self.refusal is not None:
             raise RequestRefused(*self.refusal)
         born_host = message.born_host
