@@ -41,7 +41,7 @@ _KEYS = """
     enableDetailStat enableFastChannelEventProcess enableLmqStats enableMixedMessageType
     enableNetWorkFlowControl enableNotifyAfterPopOrderLockRelease
     enableNotifyBeforePopCalculateLag enablePopBatchAck enablePopBufferMerge enablePopLog
-    enablePopMessageThreshold enablePropertyFilter enableReconnectForGoAway enableRegisterProducer
+    enablePopMessageThreshold enableReconnectForGoAway enableRegisterProducer
     enableRemoteEscape enableRocksDBLog enableScheduleAsyncDeliver
     enableScheduleMessageStats enableShutdownGracefully enableSingleTopicRegister enableSkipLongAwaitingAck
     enableSplitRegistration endTransactionPoolQueueCapacity endTransactionThreadPoolNums estimateAccumulation
@@ -90,7 +90,7 @@ _KEYS = """
     skipWhenCKRePutReachMaxTimes socksProxyConfig
     spinLockCollisionRetreatOptimalDegree splitRegistrationSize startAcceptSendRequestTimeStamp
     statRocksDBCQIntervalSec storeCheckpoint storePathBrokerIdentity storePathConsumeQueue
-    storePathDLedgerCommitLog storePathEpochFile storePathIndex storeReplyMessageEnable
+    storePathDLedgerCommitLog storePathEpochFile storePathIndex
     subscriptionExpiredTimeout syncBrokerMetadataPeriod
     syncControllerMetadataPeriod syncMasterFlushOffsetWhenStartup timerCheckMetricsWhen
     timerColdDataCheckIntervalMs timerCongestNumEachSlot timerEnableCheckMetrics timerEnableDisruptor

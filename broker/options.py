@@ -262,10 +262,9 @@ class BrokerOptions:
         minimum=0, maximum=100,
     )  # fmt: skip
     offset_check_in_slave: bool = option(
-        False,
-        "SLAVE: correct an offset that it does not have; false: leave it, the slave may only be behind",
+        False, "SLAVE: correct an offset that it does not have; false: leave it, the slave may only be behind",
         mutable=True,
-    )
+    )  # fmt: skip
 
     # --- pulls and queries
     long_polling_enable: bool = option(True, "hold a pull that finds nothing until a message comes", mutable=True)
@@ -282,6 +281,8 @@ class BrokerOptions:
     max_transfer_bytes_on_message_in_disk: int = option(
         64 * KIB, "most bytes of one pull that waited for the disk", unit="bytes", minimum=1, mutable=True
     )
+    store_reply_message_enable: bool = option(True, "store replies, besides pushing them to who asked", mutable=True)
+    enable_property_filter: bool = option(False, "serve consumers that filter by properties (SQL92)", mutable=True)
     default_query_max_num: int = option(32, "most messages that a query by unique key returns", minimum=1, mutable=True)
 
     # --- pops

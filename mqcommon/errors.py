@@ -4,6 +4,7 @@ SkylarkError
 ├── UserError                 a user's mistake: one clear line, exit code 1, no traceback
 │   ├── ConfigError           a bad conf file or option: file, line, key, remedy
 │   └── InvalidArgument       a value that a call cannot use; a ValueError, too
+│       └── InvalidSql        an SQL92 expression that cannot be read: the place and the reason
 ├── ProtocolError             the peer sent bytes that are not the protocol: close the connection
 ├── RequestRefused            raised in a handler: becomes the error answer, the connection lives
 ├── RemotingError             a request got no answer
@@ -18,6 +19,7 @@ SkylarkError
 ├── RouteNotFound             no NameServer knows the topic
 ├── ReplicationRefused        a slave cannot follow its master until an administrator acts
 ├── SendFailed                a message could not be stored anywhere before the deadline
+├── ReplyTimeout              a request was sent, and no reply came in time
 └── StoreError
     ├── StoreLocked           another broker holds the directory
     ├── StoreCorrupt          damaged bytes: file, offset, reason
@@ -41,6 +43,20 @@ class ConfigError(UserError):
 
 class InvalidArgument(UserError, ValueError):
     """An argument of the right type whose value cannot be used; the text names it and shows what it got."""
+
+
+class InvalidSql(InvalidArgument):
+    """An SQL92 expression that cannot be read. ``at``: the place of the mistake, counted from 0."""
+
+    def __init__(self, sql: str, at: int, reason: str) -> None:
+        super().__init__(sql, at, reason)
+        self.sql = sql
+        self.at = at
+        self.reason = reason
+
+    def __str__(self) -> str:
+        before, after = self.sql[max(self.at - 20, 0) : self.at], self.sql[self.at : self.at + 20]
+        return f"SQL92 expression, character {self.at + 1}: {self.reason}: {before!r} <here> {after!r}"
 
 
 class ProtocolError(SkylarkError):
@@ -183,6 +199,23 @@ class ReplicationRefused(SkylarkError):
 
 class SendFailed(SkylarkError):
     """A message could not be stored; ``__cause__`` is the last error."""
+
+
+class ReplyTimeout(SkylarkError):
+    """No reply to a request came in time. ``msg_id`` is its message's id; empty when it was not sent in time either."""
+
+    def __init__(self, topic: str, timeout_ms: float, msg_id: str) -> None:
+        super().__init__(topic, timeout_ms, msg_id)
+        self.topic = topic
+        self.timeout_ms = timeout_ms
+        self.msg_id = msg_id
+
+    def __str__(self) -> str:
+        sent = f"message {self.msg_id} is stored" if self.msg_id else "the message may not be stored"
+        return (
+            f"no reply to a request in topic {self.topic} within {self.timeout_ms:.0f} ms; {sent}: "
+            "does a consumer of the topic run, and does its handler call reply_to?"
+        )
 
 
 class StoreError(SkylarkError):

@@ -85,6 +85,7 @@ SOURCES = {
         "Producer",
         "producer",
         attributes={"retried": ("int", "The number of retries of all sends so far.")},
+        bases=(("sdk.producer.requests", "RequestReply"),),
     ),
     "transactional.py": Source("sdk.producer.transactional", "TransactionProducer", "producer"),
 }

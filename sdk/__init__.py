@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         BrokerError,
         InvalidArgument,
         RemotingError,
+        ReplyTimeout,
         RouteNotFound,
         SendFailed,
         SkylarkError,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from remoting.protocol.bodies.group import SubscriptionGroupConfig
     from remoting.protocol.bodies.topic import TopicConfig
     from sdk.admin.client import Admin
+    from sdk.consumer.expression import Sql
     from sdk.consumer.outcome import ConsumeFrom, ConsumeResult, Later
     from sdk.consumer.popped import ReceivedMessage
     from sdk.consumer.pull import PullConsumer
@@ -68,12 +70,14 @@ __all__ = [
     "PushConsumer",
     "ReceivedMessage",
     "RemotingError",
+    "ReplyTimeout",
     "RouteNotFound",
     "SendFailed",
     "SendResult",
     "SendStatus",
     "SimpleConsumer",
     "SkylarkError",
+    "Sql",
     "StreamMessage",
     "SubscriptionGroupConfig",
     "TopicConfig",
@@ -85,7 +89,7 @@ __all__ = [
 
 _HOMES = {
     "mqcommon.errors": (
-        *("BrokerError", "InvalidArgument", "RemotingError", "RouteNotFound"),
+        *("BrokerError", "InvalidArgument", "RemotingError", "ReplyTimeout", "RouteNotFound"),
         *("SendFailed", "SkylarkError", "UserError"),
     ),
     "mqcommon.message.light": ("LightMessage",),
@@ -94,6 +98,7 @@ _HOMES = {
     "remoting.protocol.bodies.group": ("SubscriptionGroupConfig",),
     "remoting.protocol.bodies.topic": ("TopicConfig",),
     "sdk.admin.client": ("Admin",),
+    "sdk.consumer.expression": ("Sql",),
     "sdk.consumer.outcome": ("ConsumeFrom", "ConsumeResult", "Later"),
     "sdk.consumer.popped": ("ReceivedMessage",),
     "sdk.consumer.pull": ("PullConsumer",),

@@ -70,6 +70,7 @@ async def pull(
     max_count: int,
     max_bytes: int,
     expression: str = "*",
+    expression_type: str = TAG,
     wait_ms: int = 0,
     commit_offset: int | None = None,
 ) -> PullAnswer:
@@ -78,8 +79,9 @@ async def pull(
     if commit_offset is not None:
         flags |= PULL_COMMIT_OFFSET
     header = PullMessageRequestHeader(
-        group, topic, queue_id, offset, max_count, flags, commit_offset or 0, wait_ms, 0, expression, TAG, max_bytes
-    )
+        group, topic, queue_id, offset, max_count, flags, commit_offset or 0, wait_ms, 0, expression, expression_type,
+        max_bytes,
+    )  # fmt: skip
     answer = await call(broker, PULL_MESSAGE, header, wait_ms=wait_ms)
     fields = answer.header()
     return PullAnswer(

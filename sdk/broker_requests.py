@@ -1,8 +1,8 @@
-"""What brokers ask of this client's consumers, on the client's own connections.
+"""What brokers ask of this client's consumers and producers, on the client's own connections.
 
 40 (members of the group changed), 220 (go on from these offsets), 221 (offsets), 307 (what the consumer is doing), 309
-(consume one message); and 39 of its producers (how a transaction ended). 309 runs the user's handler, so it gets a task
-of the client's nursery; their number is bounded.
+(consume one message); 326 (a reply, see replies.py); and 39 of its producers (how a transaction ended). 309 runs the
+user's handler, so it gets a task of the client's nursery; their number is bounded.
 """
 
 import logging
@@ -28,6 +28,7 @@ from remoting.protocol.requests.clients import (
 )
 from remoting.protocol.requests.transactions import CHECK_TRANSACTION_STATE
 from sdk.membership import Consumer, Membership
+from sdk.replies import Replies
 
 logger = logging.getLogger(__name__)
 
@@ -42,8 +43,9 @@ OFFSETS = BodyLimits(max_bytes=2 * 1024 * 1024, max_entries=None, relaxed_bytes=
 class BrokerRequests:
     """Answers for the consumers in ``membership``."""
 
-    def __init__(self, membership: Membership) -> None:
+    def __init__(self, membership: Membership, replies: Replies) -> None:
         self._membership = membership
+        self._replies = replies
         self._direct = 0
         #: Set when the client is opened.
         self.nursery: trio.Nursery | None = None
@@ -57,6 +59,7 @@ class BrokerRequests:
             RequestCode.GET_CONSUMER_RUNNING_INFO: self._running_info,
             RequestCode.CONSUME_MESSAGE_DIRECTLY: self._consume_directly,
             RequestCode.CHECK_TRANSACTION_STATE: self._check_transaction,
+            RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT: self._replies.arrived,
         }
 
     def _members_changed(self, channel: Channel, request: Command) -> Command:

@@ -17,6 +17,7 @@ import trio
 from trio.lowlevel import enable_ki_protection
 
 from mqcommon.backoff import Backoff
+from mqcommon.clock import SystemClock
 from mqcommon.errors import (
     BrokerError,
     NoNameServer,
@@ -39,6 +40,7 @@ from sdk.identity import make_client_id
 from sdk.membership import Checking, Membership
 from sdk.nameserver_source import NameServerSource, find_nameservers
 from sdk.nameservers import NameServers
+from sdk.replies import Replies
 from sdk.routes import RouteCache, TopicRoute, make_route
 from sdk.runtime import Home, check_trio, survived
 
@@ -104,7 +106,8 @@ class ClientInstance:
         self._heartbeat_due = Signal()
         self.routes = RouteCache()
         self.membership = Membership()
-        self._broker_requests = BrokerRequests(self.membership)
+        self.replies = Replies(SystemClock())
+        self._broker_requests = BrokerRequests(self.membership, self.replies)
         # A copy of `Home.forks` while the client is open, for the hot path; see `check_open`.
         self.forks = -1
 
@@ -310,6 +313,11 @@ class ClientInstance:
         """Send heartbeats now if a broker in the routes has not been sent the current groups of this client."""
         if self.membership.new_among(self._members_addrs()):
             self._heartbeat_due.set()
+
+    async def introduce(self, addrs: list[str]) -> None:
+        """Return when the brokers at ``addrs`` know the groups of this client, as far as they answer."""
+        if strangers := self.membership.strangers(addrs):
+            await self.membership.beat(strangers, self.at)
 
     async def leave_producer(self, group: str, checking: Checking | None) -> None:
         """A producer of ``group`` has stopped. If it was the last one of this client, unregister the group."""

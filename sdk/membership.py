@@ -138,6 +138,10 @@ class Membership:
         """The brokers that need heartbeats: consumers also read from slaves, producers write to masters only."""
         return all_addrs if self._consumers else masters if self._producers else []
 
+    def strangers(self, addrs: list[str]) -> list[str]:
+        """Those of ``addrs`` that have not answered a heartbeat with the current groups."""
+        return [addr for addr in addrs if self._answered.get(addr) != self._version]
+
     async def beat(self, addrs: list[str], at: Callable[[str], Endpoint]) -> bool:
         """Send one heartbeat to each broker. Returns whether all of them answered."""
         data, version = self.heartbeat_data(), self._version

@@ -14,9 +14,9 @@ import pyarrow as pa
 
 from mqcommon.errors import ProtocolError
 from mqcommon.message.columns import DamagedRecord
+from mqcommon.message.compression import decompressed
 from mqcommon.message.flags import BORN_HOST_V6, COMPRESSED, STORE_HOST_V6
 from mqcommon.message.layout import CRC_MASK
-from mqcommon.message.message import decompressed
 from mqcommon.message.properties import KEYS, TAGS, UNIQ_KEY
 from spark_connector.columns import gather, hex_text, hosts, numbers, patched, repeated, text, timestamps
 from spark_connector.property_pairs import PropertyPairs

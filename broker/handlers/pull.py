@@ -1,6 +1,7 @@
 """Pulls: 11, and 361 which is the same for lite pull consumers.
 
-The body of an answer is the stored bytes. The broker filters tags by their hash; clients compare the tags themselves.
+The body of an answer is the stored bytes. The broker filters tags by their hash, and clients compare the tags
+themselves; SQL92 filters are evaluated here only.
 A pull that finds nothing is held (long polling) if the client asked for that; one that needs the disk waits for a
 thread. Each answer suggests which broker of the set to ask next: with ``slaveReadEnable`` a slave, for messages that
 are too old to be in this broker's memory. A slave that has nothing for a reader sends it back to the living master. It
@@ -10,10 +11,10 @@ does not correct the reader's offset, since the slave may only be behind.
 import trio
 
 from broker.delivery.cold import ColdReads
+from broker.delivery.filters import Filters, check_property_filter
 from broker.delivery.hold import HeldPull, HeldPulls
 from broker.delivery.pulled import note_pulled
 from broker.delivery.resets import OffsetResets
-from broker.delivery.tag_filters import TagFilters
 from broker.handlers.send import FAQ
 from broker.meta.clients import Clients
 from broker.meta.consumer_offsets import ConsumerOffsets
@@ -35,6 +36,7 @@ from mqcommon.polling import poll_until
 from remoting.net.channel import Channel
 from remoting.net.server import Handler, failure
 from remoting.protocol.bodies.group import SubscriptionGroupConfig
+from remoting.protocol.bodies.heartbeat import TAG
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import CBOR, Command
 from remoting.protocol.headers.pull import (
@@ -83,6 +85,7 @@ class PullHandlers(Part):
         in_memory_bytes: int,
         role: RoleMachine,
         known_master: KnownMaster,
+        filters: Filters,
     ) -> None:
         self._store = store
         self._topics = topics
@@ -97,7 +100,7 @@ class PullHandlers(Part):
         self._in_memory_bytes = in_memory_bytes
         self._role = role
         self._known_master = known_master
-        self._filters = TagFilters()
+        self._filters = filters
         # One object for all held pulls.
         self._retry_held = self._retry
 
@@ -207,17 +210,27 @@ class PullHandlers(Part):
     def _filter(self, header: PullMessageRequestHeader) -> Filter:
         """The consumer's filter: from the request, else from the group's heartbeats."""
         if header.sys_flag & PULL_SUBSCRIPTION:
-            if header.expression_type not in (None, "", "TAG"):
-                raise RequestRefused(
-                    ResponseCode.SYSTEM_ERROR, "The broker does not support consumer to filter message by SQL92"
-                )
+            if header.expression_type not in (None, "", TAG):
+                return self._by_properties(header.subscription or "", header.expression_type)
             return self._filters.of(header.subscription or "")
         subscription = self._clients.subscription(header.consumer_group, header.topic)
         if subscription is None:
             raise RequestRefused(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's subscription not exist{FAQ}")
         if subscription.sub_version < header.sub_version:
             raise RequestRefused(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
+        if not subscription.is_tag:
+            try:
+                return self._by_properties(subscription.sub_string, subscription.expression_type)
+            except RequestRefused as refused:
+                if refused.code != ResponseCode.SUBSCRIPTION_PARSE_FAILED:
+                    raise
+                text = f"The broker's consumer filter data is not exist!Your expression may be wrong! {refused.remark}"
+                raise RequestRefused(ResponseCode.FILTER_DATA_NOT_EXIST, text) from None
         return self._filters.of(subscription.sub_string)
+
+    def _by_properties(self, expression: str, expression_type: str) -> Filter:
+        check_property_filter(self._options, expression_type)
+        return self._filters.of_type(expression, expression_type)
 
     def _limits(self, request: Command, max_count: int, max_bytes: int) -> tuple[int, int]:
         if request.codec == CBOR:
@@ -258,7 +271,7 @@ class PullHandlers(Part):
         (topic, queue_id), group, request = pull.queue, pull.group, pull.request
         queue = self._store.queues.find(topic, queue_id)
         result = read_queue(self._store.log, queue, pull.offset, pull.max_count, pull.max_bytes, pull.wanted)
-        if not last and result.status is GetStatus.NO_MATCHED_MESSAGE:
+        if not last and result.status is GetStatus.NO_MATCHED_MESSAGE and result.next_offset >= result.max_offset:
             # Nothing for this consumer up to here: these messages need not be checked again.
             pull.offset = result.next_offset
             return False

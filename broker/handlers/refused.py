@@ -25,12 +25,6 @@ MAX_NAME = 255
 _BODY_BYTES = 4_096
 _GROUP = re.compile(rb'"consumerGroup"\s*:\s*"([^"]*)"')
 
-_REPLY = "answers of request and reply do not arrive"
-_MEANINGS = (
-    (RequestCode.SEND_REPLY_MESSAGE, _REPLY),
-    (RequestCode.SEND_REPLY_MESSAGE_V2, _REPLY),
-    (RequestCode.CHECK_CLIENT_CONFIG, "a consumer with a SQL92 filter does not start; use tags"),
-)
 # RocketMQ's names of codes that no Skylark daemon handles or sends.
 _OTHER_CODES = {
     50: "UPDATE_AND_CREATE_ACL_CONFIG",
@@ -64,7 +58,6 @@ _NAMES = {
     **{code: name for name, code in vars(RequestCode).items() if name.isupper()},
     **_OTHER_CODES,
 }
-_TEXTS = dict(_MEANINGS)
 
 
 class RefusedHandlers(Part):
@@ -95,10 +88,9 @@ class RefusedHandlers(Part):
             return
         said.add((code, group))
         of_group = f" of group {group!r}" if group else ""
-        meaning = _TEXTS.get(code)
         logger.warning(
-            "request %s (%d) of client %r%s refused, this broker does not answer it%s",
-            _NAMES[code], code, client, of_group, f": {meaning}" if meaning else "",
+            "request %s (%d) of client %r%s refused, this broker does not answer it",
+            _NAMES[code], code, client, of_group,
         )  # fmt: skip
 
 

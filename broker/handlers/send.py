@@ -25,9 +25,9 @@ from broker.writing.writer import BatchFields, Writer
 from mqcommon.addresses import split_address
 from mqcommon.errors import DiskFull, ProtocolError, RequestRefused
 from mqcommon.message.batch import MAX_MESSAGES, decode_batch, encode_offsets
+from mqcommon.message.compression import inflated
 from mqcommon.message.flags import COMPRESSED, COMPRESSION_MASK, TRANSACTION_PREPARED
 from mqcommon.message.ids import encode_host, offset_msg_id
-from mqcommon.message.message import inflated
 from mqcommon.message.properties import find_property, replace_properties
 from mqcommon.names import check_topic, check_topic_is_sendable, is_retry_topic
 from mqcommon.polling import poll_until

@@ -95,6 +95,8 @@ class Clients:
         self._producers: dict[str, dict[Channel, Member]] = {}
         self._consumer_groups_of: dict[Channel, Groups] = {}
         self._producer_groups_of: dict[Channel, Groups] = {}
+        # Connections of producers by client id.
+        self._producer_channels: dict[str, dict[Channel, None]] = {}
         # Time of the last heartbeat, for each connection that is in a group.
         self._heard_ms: dict[Channel, int] = {}
 
@@ -106,6 +108,10 @@ class Clients:
 
     def producers(self, group: str) -> list[Member]:
         return list(self._producers.get(group, {}).values())
+
+    def producer_channel(self, client_id: str) -> Channel | None:
+        """A connection of the client with this id that has a producer; of several the latest."""
+        return next(reversed(self._producer_channels.get(client_id, {})), None)
 
     def all_producers(self) -> list[tuple[str, Member, int]]:
         """The members of all producer groups: group, member, time of the last heartbeat."""
@@ -177,7 +183,12 @@ class Clients:
         """Take in a heartbeat's part about one producer group."""
         self._heard_ms[channel] = now_ms
         member = Member(channel, heartbeat.client_id, language, version)
-        self._producers.setdefault(group, {})[channel] = member
+        members = self._producers.setdefault(group, {})
+        before = members.get(channel)
+        if before is not None and before.client_id != member.client_id:
+            self._forget_producer(before)
+        members[channel] = member
+        self._producer_channels.setdefault(member.client_id, {})[channel] = None
         self._producer_groups_of.setdefault(channel, {})[group] = None
 
     # --- leaving
@@ -195,11 +206,14 @@ class Clients:
     def leave_producer_group(self, channel: Channel, group: str) -> bool:
         """Remove the channel from the group; returns whether it was a member."""
         members = self._producers.get(group)
-        if members is None or members.pop(channel, None) is None:
+        member = None if members is None else members.pop(channel, None)
+        if member is None:
             return False
         if not members:
             del self._producers[group]
         self._forget(self._producer_groups_of, channel, group)
+        if channel not in self._producer_groups_of:
+            self._forget_producer(member)
         return True
 
     def close(self, channel: Channel) -> list[str]:
@@ -214,6 +228,12 @@ class Clients:
     def silent(self, now_ms: int, timeout_ms: int) -> list[Channel]:
         """Connections of clients that sent no heartbeat for ``timeout_ms``."""
         return [channel for channel, at_ms in self._heard_ms.items() if now_ms - at_ms > timeout_ms]
+
+    def _forget_producer(self, member: Member) -> None:
+        channels = self._producer_channels.get(member.client_id, {})
+        channels.pop(member.channel, None)
+        if not channels:
+            self._producer_channels.pop(member.client_id, None)
 
     def _forget(self, groups_of: dict[Channel, Groups], channel: Channel, group: str) -> None:
         groups = groups_of[channel]

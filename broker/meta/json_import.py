@@ -14,7 +14,6 @@ from mqcommon.names import SCHEDULE_TOPIC
 
 # File, the member that is not imported, and what it holds.
 _NOT_READ = (
-    ("consumerFilter.json", "filterDataByTopic", "this version does not support SQL filters"),
     ("consumerOrderInfo.json", "table", "how far a Java broker's pops in order were; their messages come again"),
     ("topicQueueMapping.json", "topicQueueMappingInfoMap", "this version does not support static topics"),
     ("lmqConsumerOffset.json", "offsetTable", "this version does not support offsets of light message queues"),

@@ -1,13 +1,17 @@
 """Which messages of a queue a reader wants. Pure.
 
 RocketMQ stores a hash of each message's tag in the entry of its queue, so that a broker filters by tag without reading
-messages. Hashes collide: consumers compare the tags themselves. A filter by properties (SQL92) needs the message
-itself: it will be a second step here, for entries that `tag_codes` let pass.
-Neighbours: reader.py (applies it), delivery/tag_filters.py (makes it from subscriptions), delivery/hold.py (which
-message wakes which held pull).
+messages. Hashes collide: consumers compare the tags themselves. A filter by properties (SQL92) is a function of the
+message's stored properties.
+Neighbours: reader.py (applies it), matching.py (reads the properties), delivery/filters.py (makes it from
+subscriptions), delivery/hold.py (which message wakes which held pull).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+
+#: Whether a message with these stored properties matches; they have a PAIR_END before and after them.
+Matches = Callable[[bytes], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,9 +19,12 @@ class Filter:
     """``tag_codes``: the hashes of the tags wanted; None lets all entries pass.
 
     Loops over entries test the set itself: a method call for each entry would cost more than the test.
+    ``matches``: the test of properties, for at most ``max_messages`` in one read; None lets all messages pass.
     """
 
     tag_codes: frozenset[int] | None = None
+    matches: Matches | None = None
+    max_messages: int = 0
 
 
 ALL = Filter()

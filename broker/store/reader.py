@@ -7,10 +7,12 @@ skipped.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from mmap import mmap
 
-from broker.store.filter import ALL, Filter
+from broker.store.filter import ALL, Filter, Matches
 from broker.store.log.commitlog import CommitLog
 from broker.store.log.residency import NotResident, Span, bytes_got
+from broker.store.matching import MAX_PROPERTIES_BYTES, Entry, matching
 from broker.store.queue.consumequeue import ConsumeQueue
 from broker.store.queue.entry import BLANK_SIZE
 
@@ -23,6 +25,8 @@ MAX_RANGES = 2_048
 GAP_BYTES = 32 * 1024
 # The most bytes that one pull reads from disk, with those between its messages. It returns the messages in them.
 COLD_BYTES = 8 * 1024 * 1024
+# The same for a filter by properties, which may want none of them.
+COLD_MATCHING_BYTES = 2 * 1024 * 1024
 # From this size on, bytes that were not written lately are copied in a thread, even if they are in memory: copying them
 # here would block the event loop.
 THREAD_BYTES = 128 * 1024
@@ -79,15 +83,15 @@ def read_queue(
         return GetResult(GetStatus.OFFSET_OVERFLOW_ONE, offset, low, high)
     if offset > high:
         return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, high, low, high)
+    if wanted.matches is not None:
+        return _read_matching(log, queue, offset, max_count, max_bytes, wanted, wanted.matches)
     ranges, count, scanned, size = _choose(log, queue, offset, max_count, max_bytes, wanted)
     if not scanned:
         return GetResult(GetStatus.OFFSET_FOUND_NULL, _next_file(queue, offset), low, high)
     if not count:
         return GetResult(GetStatus.NO_MATCHED_MESSAGE, offset + scanned, low, high)
     if ranges[0][0] < log.start:
-        # The message's file was removed, and the cleaner has not got to this queue yet.
-        low = queue.min_offset = queue.start_search().run(log.start)
-        return GetResult(GetStatus.OFFSET_TOO_SMALL, low, low, high)
+        return _removed(log, queue)
     got = bytes_got()
     if got is None or log.is_recent(ranges[0][0]) or (size < THREAD_BYTES and _is_resident(log, ranges)):
         return GetResult(GetStatus.FOUND, offset + scanned, low, high, _copied(log, ranges), count)
@@ -96,6 +100,68 @@ def read_queue(
         ranges, count, scanned, size = _choose(log, queue, offset, max_count, near, wanted)
     records = _records(log, ranges, pieces, size, got)
     return GetResult(GetStatus.FOUND, offset + scanned, low, high, records, count)
+
+
+def _removed(log: CommitLog, queue: ConsumeQueue) -> GetResult:
+    """The message's file was removed, and the cleaner has not got to this queue yet."""
+    low = queue.min_offset = queue.start_search().run(log.start)
+    return GetResult(GetStatus.OFFSET_TOO_SMALL, low, low, queue.next_offset)
+
+
+def _read_matching(
+    log: CommitLog, queue: ConsumeQueue, offset: int, max_count: int, max_bytes: int, wanted: Filter, matches: Matches
+) -> GetResult:
+    """As `read_queue`, for a filter by properties: messages are looked at where they lie, and only hits are copied.
+
+    It looks at messages in one file of the log, and stops earlier if they are on disk only or have long properties.
+    """
+    low, high = queue.min_offset, queue.next_offset
+    entries = list(queue.entries(offset, wanted.max_messages))
+    if not entries:
+        return GetResult(GetStatus.OFFSET_FOUND_NULL, _next_file(queue, offset), low, high)
+    first = next((physical for physical, size, _ in entries if size != BLANK_SIZE), None)
+    if first is None:
+        return GetResult(GetStatus.NO_MATCHED_MESSAGE, offset + len(entries), low, high)
+    if first < log.start:
+        return _removed(log, queue)
+    got = bytes_got()
+    is_near = got is None or log.is_recent(first)
+    entries, end = _together(entries, first, log.chain.segment_bytes, None if is_near else COLD_MATCHING_BYTES)
+    span = log.span(first, end)
+    data: mmap | bytes = span.file.view
+    base = first - span.at
+    if not is_near and not span.file.resident(span.at, span.size):
+        if got is None or span not in got:
+            raise NotResident([span])
+        data, base = got[span], first
+    found = matching(data, base, entries, queue.topic, matches, MAX_PROPERTIES_BYTES)
+    parts: list[bytes] = []
+    scanned, left = len(found), max_bytes
+    for number, entry in enumerate(found):
+        if entry is None:
+            continue
+        physical, size, _ = entry
+        if len(parts) == max_count or (left < size and parts):
+            scanned = number
+            break
+        parts.append(data[physical - base : physical - base + size])
+        left -= size
+    status = GetStatus.FOUND if parts else GetStatus.NO_MATCHED_MESSAGE
+    return GetResult(status, offset + scanned, low, high, b"".join(parts), len(parts))
+
+
+def _together(entries: list[Entry], first: int, segment_bytes: int, most: int | None) -> tuple[list[Entry], int]:
+    """(the first entries, whose messages lie in one file and within ``most`` bytes from ``first`` on; their end)."""
+    limit, end = (first // segment_bytes + 1) * segment_bytes, first
+    if most is not None:
+        limit = min(limit, first + most)
+    for number, (physical, size, _) in enumerate(entries):
+        if size == BLANK_SIZE:
+            continue
+        if physical != first and physical + size > limit:
+            return entries[:number], end
+        end = physical + size
+    return entries, end
 
 
 def _choose(

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from broker.delivery.filters import Filters
 from broker.delivery.hold import HeldPulls
 from broker.delivery.pop.acks import AckHandlers
 from broker.delivery.pop.asked import Checks
@@ -20,7 +21,7 @@ from broker.wiring.core import Core
 
 
 def wire_pop(
-    core: Core, held_pulls: HeldPulls, resets: OffsetResets, all_in_memory: Callable[[str, int], bool]
+    core: Core, held_pulls: HeldPulls, filters: Filters, resets: OffsetResets, all_in_memory: Callable[[str, int], bool]
 ) -> list[Part]:
     """The parts, of which `Reviving` is the first: it has read the revive log before clients connect."""
     options, store, clock, metadata = core.options, core.store, core.clock, core.metadata
@@ -55,7 +56,7 @@ def wire_pop(
     finder = Finder(store, topics, log, positions)
     return [
         reviving,
-        PopHandlers(log, finder, held, copies, checks, core.cold, core.stats, options, clock),
+        PopHandlers(log, finder, held, copies, checks, filters, core.cold, core.stats, options, clock),
         AckHandlers(log, held, checks, store, core.durability, clock, core.turn_end),
     ]
 

@@ -11,11 +11,14 @@ from dataclasses import dataclass
 from broker.assembly import closed_of, handlers_of
 from broker.client_port import ClientPort, OpenConnections
 from broker.delivery.delay.part import DelayedDelivery
+from broker.delivery.filters import Filters
 from broker.delivery.hold import HeldPulls
 from broker.delivery.locks.part import QueueLocks
+from broker.delivery.reply.part import Replies
 from broker.delivery.resets import OffsetResets
 from broker.delivery.retry.resent import Resent
 from broker.delivery.retry.send_back import SendBack
+from broker.delivery.sql.part import SubscriptionChecks
 from broker.delivery.timer.part import TimedDelivery
 from broker.delivery.timer.recall import Recall
 from broker.delivery.transaction.checks import Checks
@@ -133,13 +136,13 @@ def _answering(
         options.store_path_root_dir, core.fs, store, stats, replicated.stats, core.clock,
         is_active=lambda: replicated.members.is_lowest, waiting=lambda: _waiting(core), timers=lambda: _timers(timed),
     )  # fmt: skip
-    locks = QueueLocks(core.clock)
+    locks, filters = QueueLocks(core.clock), Filters()
     topic_handlers = TopicHandlers(topics, offsets, stats, core.persister.wait, core.flusher.delete_topic)
     offset_handlers = OffsetHandlers(
         store, topics, groups, offsets, core.metadata.delay_offsets, resets, in_memory_bytes
     )
     parts: list[Part] = [
-        *wire_pop(core, held, resets, offset_handlers.all_in_memory),
+        *wire_pop(core, held, filters, resets, offset_handlers.all_in_memory),
         SendHandlers(
             core.writer, core.durability, topics, stats.put_times, options, core.store_host, core.stepper,
             core.turn_end, Resent(groups, topics, locks.is_ordered),
@@ -154,8 +157,10 @@ def _answering(
         locks,
         PullHandlers(
             store, topics, groups, offsets, clients, held, resets, core.cold, stats, options, in_memory_bytes,
-            core.role, replicated.known,
+            core.role, replicated.known, filters,
         ),
+        SubscriptionChecks(filters, options),
+        Replies(clients, topics, core.writer, options, core.store_host, core.clock, core.turn_end),
         ClientHandlers(clients, topics, groups, options, core.clock),
         ForwardedHandlers(clients, options, store.record_at),
         topic_handlers,

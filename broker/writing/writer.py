@@ -74,7 +74,7 @@ class Writer:
     ) -> None:
         self._store = store
         self._light = light
-        self._append = store.put if light is None else light.put
+        self._put = store.put if light is None else light.put
         self._durability = durability
         self._stats = stats
         self._times = stats.put_times
@@ -132,7 +132,7 @@ class Writer:
         if self._times.turn is None:
             self._times.begin()
         try:
-            put = self._append(
+            put = self._put(
                 topic,
                 queue_id,
                 body,
@@ -156,7 +156,7 @@ class Writer:
 
         It was admitted then, so neither its size nor the number of slaves in sync matters now.
         """
-        return self._put(message, self._completed(message.properties), message.origin)
+        return self._put_stored(message, self._completed(message.properties), message.origin)
 
     def put_committed(self, message: Incoming, half_offset: int) -> PutResult:
         """Store a message whose half, at ``half_offset`` of the log, was committed. RequestRefused as in `put_again`.
@@ -168,14 +168,14 @@ class Writer:
             for interceptor in self._interceptors:
                 message = interceptor(message)
             properties = message.properties
-        return self._put(message, properties, half_offset)
+        return self._put_stored(message, properties, half_offset)
 
-    def _put(self, message: Incoming, properties: bytes, origin: int) -> PutResult:
+    def _put_stored(self, message: Incoming, properties: bytes, origin: int) -> PutResult:
         if self.refusal is not None:
             raise RequestRefused(*self.refusal)
         born_host = message.born_host
         try:
-            put = self._append(
+            put = self._put(
                 message.topic,
                 message.queue_id,
                 message.body,

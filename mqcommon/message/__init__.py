@@ -8,6 +8,7 @@ columns.py     many records of a buffer at once
 batch.py       the body of a batch send
 properties.py  the properties string and its reserved names
 ids.py         offset message ids and unique keys
+compression.py compressed bodies
 flags.py       sysFlag bits
 javahash.py    Java's String.hashCode, which tag codes and the index use
 """

@@ -5,9 +5,10 @@ from collections.abc import Iterable, Mapping
 
 from mqcommon.addresses import format_address
 from mqcommon.arguments import INT_MAX, INT_MIN, check_bytes, check_int, check_text, shown, wrong_type
-from mqcommon.errors import InvalidArgument, ProtocolError
+from mqcommon.errors import InvalidArgument
 from mqcommon.message.columns import record_starts
-from mqcommon.message.flags import COMPRESSED, COMPRESSION_MASK, COMPRESSION_ZLIB, HOSTS_V6
+from mqcommon.message.compression import decompressed
+from mqcommon.message.flags import COMPRESSED, HOSTS_V6
 from mqcommon.message.ids import decode_host, offset_msg_id
 from mqcommon.message.layout import CRC_MASK, HEAD_V4
 from mqcommon.message.properties import (
@@ -305,28 +306,6 @@ class MessageExt:
             f"MessageExt(topic={self.topic!r}, broker_name={self.broker_name!r}, queue_id={self.queue_id}, "
             f"queue_offset={self.queue_offset}, msg_id={self.msg_id!r})"
         )
-
-
-def decompressed(body: bytes, sys_flag: int) -> bytes:
-    """The content of a compressed body. Raises ProtocolError when it is damaged or its compression is not supported."""
-    if sys_flag & COMPRESSION_MASK not in (0, COMPRESSION_ZLIB):
-        raise ProtocolError("the body is compressed with LZ4 or ZSTD; only zlib can be read")
-    try:
-        return zlib.decompress(body)
-    except zlib.error as error:
-        raise ProtocolError(f"the compressed body is damaged: {error}") from None
-
-
-def inflated(data: bytes, most: int) -> bytes:
-    """The content of zlib data. Raises ProtocolError when it is damaged or has more than ``most`` bytes."""
-    inflate = zlib.decompressobj()
-    try:
-        found = inflate.decompress(data, most)
-    except zlib.error as error:
-        raise ProtocolError(f"the compressed data is damaged: {error}") from None
-    if not inflate.eof:
-        raise ProtocolError(f"the compressed data is cut short, or holds more than {most} bytes")
-    return found
 
 
 def decode_messages(data: bytes, broker_name: str = "") -> list[MessageExt]:

@@ -11,6 +11,7 @@ from sdk.aio.facade import Facade, loop_of
 from sdk.aio.stream import BatchStream, batches_of, messages_of
 from sdk.checked import Count, GroupName, Milliseconds, NotNegative, Offset, TopicName
 from sdk.consumer.assigned import STREAM_BYTES, STREAM_COUNT, STREAM_WAIT_MS
+from sdk.consumer.expression import Expression
 from sdk.consumer.outcome import ConsumeFrom
 from sdk.consumer.pull import MAX_BYTES, MAX_COUNT, POLL_COUNT, POLL_TIMEOUT_MS
 from sdk.consumer.pull import PullConsumer as TrioPullConsumer
@@ -115,14 +116,14 @@ class PullConsumer(Facade[TrioPullConsumer]):
         *,
         max_count: Count = MAX_COUNT,
         max_bytes: Count = MAX_BYTES,
-        expression: str = SUB_ALL,
+        expression: Expression = SUB_ALL,
         wait_ms: NotNegative = 0,
     ) -> PullResult:
         """Messages from ``offset`` on, at most ``max_count`` and ``max_bytes`` (but at least one).
 
-        ``expression`` chooses tags: ``"*"`` or ``"A || B"``. With ``wait_ms`` the broker waits that long for a message
-        when there is none yet. The broker may return less than asked for. Whatever the status, the next pull should be
-        at ``next_offset``.
+        ``expression`` chooses tags, ``"*"`` or ``"A || B"``, or is an `Sql`. With ``wait_ms`` the broker waits that
+        long for a message when there is none yet. The broker may return less than asked for. Whatever the status, the
+        next pull should be at ``next_offset``.
         """
         return await self._loop.call(
             lambda consumer: consumer.pull(
@@ -137,7 +138,7 @@ class PullConsumer(Facade[TrioPullConsumer]):
         *,
         max_count: Count = MAX_COUNT,
         max_bytes: Count = MAX_BYTES,
-        expression: str = SUB_ALL,
+        expression: Expression = SUB_ALL,
         wait_ms: NotNegative = 0,
     ) -> PullBytes:
         """Like `pull`, but returns the stored records as bytes. The caller filters by tag when it decodes them."""
@@ -155,7 +156,7 @@ class PullConsumer(Facade[TrioPullConsumer]):
         *,
         max_count: Count = STREAM_COUNT,
         max_bytes: Count = STREAM_BYTES,
-        expression: str = SUB_ALL,
+        expression: Expression = SUB_ALL,
         wait_ms: NotNegative = STREAM_WAIT_MS,
     ) -> BatchStream:
         """Lists of messages from ``start`` up to, not including, ``end``; without ``end`` it waits for more forever.
@@ -176,7 +177,7 @@ class PullConsumer(Facade[TrioPullConsumer]):
         start: int,
         end: int | None = None,
         *,
-        expression: str = SUB_ALL,
+        expression: Expression = SUB_ALL,
         wait_ms: NotNegative = STREAM_WAIT_MS,
     ) -> AsyncIterator[MessageExt]:
         """The messages of `stream`, one by one."""
@@ -186,7 +187,7 @@ class PullConsumer(Facade[TrioPullConsumer]):
 
     # --- assigned queues
 
-    def assign(self, queues: Iterable[MessageQueue], *, expression: str = SUB_ALL) -> None:
+    def assign(self, queues: Iterable[MessageQueue], *, expression: Expression = SUB_ALL) -> None:
         """Let `poll` read these queues and no others, from now on.
 
         A queue begins at the group's committed offset, else where ``consume_from`` says. One that was assigned already

@@ -3,14 +3,16 @@
 from collections.abc import Iterable
 
 from mqcommon.clock import Clock
-from mqcommon.message.message import Message
+from mqcommon.message.message import Message, MessageExt
 from mqcommon.message.queue import MessageQueue
 from sdk.blocking.client import Client
 from sdk.blocking.facade import Facade, loop_of
-from sdk.checked import TopicName
+from sdk.checked import Milliseconds, TopicName
 from sdk.nameserver_source import NameServerSource
+from sdk.producer.packing import COMPRESS_OVER_BYTES
 from sdk.producer.producer import DEFAULT_GROUP, MAX_MESSAGE_BYTES, Selector
 from sdk.producer.producer import Producer as AsyncProducer
+from sdk.producer.requests import REQUEST_TIMEOUT_MS
 from sdk.producer.result import BulkResult, SendResult
 
 
@@ -24,7 +26,8 @@ class Producer(Facade[AsyncProducer]):
     Tries that stored nothing, because no broker was reachable or it was busy, are repeated until the timeout. With
     ``batching``, sends that wait while others are in flight become one request; each still gets its own result. With
     ``accept_weaker``, a result other than SEND_OK (stored, but flush or replication was late) is returned instead of
-    raising SendFailed. ``trace`` records each message in RocketMQ's trace topic, ``trace_topic`` in another one.
+    raising SendFailed. ``compression`` ("zlib", "lz4" or "zstd") is for bodies longer than ``compress_over_bytes``.
+    ``trace`` records each message in RocketMQ's trace topic, ``trace_topic`` in another one.
 
     Each `send` waits for its answer, so one thread sends one message per round trip: use `send_many`, or several
     threads, whose sends are batched. `send_many` consumes its argument in the client's thread.
@@ -44,6 +47,8 @@ class Producer(Facade[AsyncProducer]):
         namespace: str = "",
         trace: bool = False,
         trace_topic: str | None = None,
+        compression: str | None = None,
+        compress_over_bytes: int = COMPRESS_OVER_BYTES,
     ) -> None:
         super().__init__(
             loop_of(
@@ -60,6 +65,8 @@ class Producer(Facade[AsyncProducer]):
                     namespace=namespace,
                     trace=trace,
                     trace_topic=trace_topic,
+                    compression=compression,
+                    compress_over_bytes=compress_over_bytes,
                 ),
             )
         )
@@ -114,3 +121,20 @@ class Producer(Facade[AsyncProducer]):
     def traces_dropped(self) -> int:
         """How many records of the trace were dropped, because brokers did not take them fast enough or at all."""
         return self._loop.call_sync(lambda producer: producer.traces_dropped)
+
+    # --- requests and replies
+
+    def request(self, message: Message, *, timeout_ms: Milliseconds = REQUEST_TIMEOUT_MS) -> MessageExt:
+        """Send ``message`` and return the reply, which a handler gives with `reply_to`.
+
+        Raises ReplyTimeout when there is none after ``timeout_ms``; the message may be handled all the same. Raises
+        SendFailed when it could not be stored.
+        """
+        return self._loop.call(lambda producer: producer.request(message, timeout_ms=timeout_ms))
+
+    def reply_to(self, request: MessageExt, body: bytes) -> None:
+        """Answer a message that was sent with `request`; returns when the client that waits has the reply.
+
+        Raises SendFailed when it could not be delivered: the client may have gone, or does not wait any longer.
+        """
+        self._loop.call(lambda producer: producer.reply_to(request, body))

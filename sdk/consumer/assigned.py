@@ -14,6 +14,7 @@ import trio
 from mqcommon.errors import InvalidArgument, UserError
 from mqcommon.message.message import MessageExt
 from mqcommon.message.queue import MessageQueue
+from sdk.consumer.expression import Sql
 from sdk.consumer.reader import Reader
 from sdk.consumer.result import PullResult
 from sdk.consumer.share import share_out
@@ -35,7 +36,7 @@ class _Row:
 
     __slots__ = ("batch", "committed", "expression", "is_paused", "returned", "stream")
 
-    def __init__(self, stream: MessageStream, expression: str) -> None:
+    def __init__(self, stream: MessageStream, expression: str | Sql) -> None:
         self.stream = stream
         self.expression = expression
         self.batch: list[MessageExt] = []
@@ -86,7 +87,7 @@ class AssignedQueues:
         self._rows: dict[MessageQueue, _Row] | None = None
         self._changed = trio.lowlevel.ParkingLot()
 
-    def assign(self, queues: Iterable[MessageQueue], expression: str) -> None:
+    def assign(self, queues: Iterable[MessageQueue], expression: str | Sql) -> None:
         """Read these queues and no others. One that is assigned already, with this expression, goes on."""
         self._reader.tags_of(expression)  # raises if the expression is invalid
         self._client.check_open()
@@ -178,12 +179,12 @@ class AssignedQueues:
             raise InvalidArgument(f"{mq} is not assigned to this consumer: pass it to assign first")
         return row
 
-    def _stream(self, mq: MessageQueue, start: int | FindStart, expression: str) -> MessageStream:
+    def _stream(self, mq: MessageQueue, start: int | FindStart, expression: str | Sql) -> MessageStream:
         client = self._client
         pull = partial(self._pull, mq, expression)
         return MessageStream(pull, client.nursery, start, None, client.instance.backoff, self._changed.unpark_all)
 
-    async def _pull(self, mq: MessageQueue, expression: str, offset: int) -> PullResult:
+    async def _pull(self, mq: MessageQueue, expression: str | Sql, offset: int) -> PullResult:
         share = min(max(CACHED_BYTES // (2 * max(len(self._rows or {}), 1)), 1), STREAM_BYTES)
         return await self._reader.pull(
             mq, offset, max_count=STREAM_COUNT, max_bytes=share, expression=expression, wait_ms=STREAM_WAIT_MS

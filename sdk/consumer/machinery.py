@@ -16,6 +16,7 @@ from mqcommon.files import OsFiles
 from remoting.protocol.bodies.heartbeat import SUB_ALL
 from sdk.consumer.commits import Commits
 from sdk.consumer.elsewhere import make_workers
+from sdk.consumer.expression import Sql
 from sdk.consumer.failures import Counters, Failures
 from sdk.consumer.intake import Intake
 from sdk.consumer.local_offsets import LocalOffsets
@@ -59,7 +60,7 @@ class Machinery:
         self._client = client
         self.tracing = tracing_of(client, settings)
         self._settings = settings = self.tracing.traced(settings) if self.tracing is not None else settings
-        self.subscriptions = {} if settings.broadcast else {settings.retry_topic: SUB_ALL}
+        self.subscriptions: dict[str, str | Sql] = {} if settings.broadcast else {settings.retry_topic: SUB_ALL}
         self.counters = Counters()
         self.ready = Ready()
         self.room = Room(settings, clock)

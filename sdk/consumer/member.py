@@ -6,9 +6,10 @@ from mqcommon.errors import RequestRefused
 from mqcommon.message.message import MessageExt
 from mqcommon.message.queue import MessageQueue
 from remoting.protocol.bodies.consume_result import ConsumeMessageDirectlyResult
-from remoting.protocol.bodies.heartbeat import ConsumerData, SubscriptionData, parse_subscription
+from remoting.protocol.bodies.heartbeat import ConsumerData, SubscriptionData
 from remoting.protocol.bodies.running_info import ConsumerRunningInfo
 from remoting.protocol.codes import ResponseCode
+from sdk.consumer.expression import Sql, subscription_to
 
 
 class PullMember:
@@ -35,11 +36,11 @@ class PullMember:
         self._subscriptions: dict[str, SubscriptionData] = {}
         self._committed: dict[MessageQueue, int] = {}
 
-    def listen_to(self, topic: str, expression: str) -> bool:
+    def listen_to(self, topic: str, expression: str | Sql) -> bool:
         """Note that ``topic`` is read; returns whether it is new. Of several expressions the first one is kept."""
         if topic in self._subscriptions:
             return False
-        self._subscriptions[topic] = parse_subscription(topic, expression)
+        self._subscriptions[topic] = subscription_to(topic, expression)
         return True
 
     def committed(self, mq: MessageQueue, offset: int) -> None:

@@ -8,6 +8,7 @@ import trio
 from mqcommon.clock import Clock
 from mqcommon.message.queue import MessageQueue
 from mqcommon.signal import Signal
+from sdk.consumer.expression import Sql
 from sdk.consumer.settings import Settings
 from sdk.consumer.window import Batch, Window
 
@@ -30,7 +31,7 @@ class OwnedQueue:
         *("batches", "is_given_up", "is_lost", "window", "work", "working"),
     )
 
-    def __init__(self, mq: MessageQueue, expression: str, window: Window) -> None:
+    def __init__(self, mq: MessageQueue, expression: str | Sql, window: Window) -> None:
         self.mq = mq
         self.expression = expression
         self.window = window
@@ -58,7 +59,7 @@ class Room:
         self.messages = 0
         self.size_bytes = 0
 
-    def own(self, mq: MessageQueue, expression: str, offset: int) -> OwnedQueue:
+    def own(self, mq: MessageQueue, expression: str | Sql, offset: int) -> OwnedQueue:
         """Begin with the queue at ``offset``."""
         queue = self._queues[mq] = OwnedQueue(mq, expression, Window(mq, offset, self._emptied))
         return queue

@@ -13,6 +13,7 @@ from trio.lowlevel import enable_ki_protection
 from mqcommon.errors import SkylarkError
 from mqcommon.message.queue import MessageQueue
 from sdk.consumer.beginning import first_offset
+from sdk.consumer.expression import Sql
 from sdk.consumer.locks import Locks
 from sdk.consumer.offsets import OffsetStore
 from sdk.consumer.owned import OwnedQueue, Room
@@ -76,7 +77,7 @@ class Owning:
                 await self._locks.renew_often(lambda: self._kept().values())
             await trio.sleep_forever()
 
-    async def change(self, wanted: Mapping[MessageQueue, str], is_shared: bool) -> bool:
+    async def change(self, wanted: Mapping[MessageQueue, str | Sql], is_shared: bool) -> bool:
         """Own exactly the queues ``wanted``. Returns whether that is so now; a queue may be unreadable or locked.
 
         ``is_shared``: another member may have had them until now. It hears of the change when this one does.
@@ -154,7 +155,7 @@ class Owning:
         return mq.topic in self.paused or mq in self.paused
 
     @enable_ki_protection
-    async def _take(self, mq: MessageQueue, expression: str, silent: dict[str, None]) -> None:
+    async def _take(self, mq: MessageQueue, expression: str | Sql, silent: dict[str, None]) -> None:
         """``silent`` are the brokers that did not answer: their other queues are left to the next change."""
         if mq in self._leaving:
             return
@@ -222,7 +223,7 @@ class Owning:
         route = self._client.instance.routes.get(mq.topic)
         return route is not None and mq in route.readable
 
-    def _forget_absent(self, wanted: Mapping[MessageQueue, str]) -> None:
+    def _forget_absent(self, wanted: Mapping[MessageQueue, str | Sql]) -> None:
         for mq in list(self._absent):
             if mq in wanted:
                 del self._absent[mq]

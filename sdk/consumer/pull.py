@@ -22,6 +22,7 @@ from sdk.checked import Count, GroupName, Milliseconds, NotNegative, Offset, Top
 from sdk.consumer.assigned import STREAM_BYTES, STREAM_COUNT, STREAM_WAIT_MS, AssignedQueues
 from sdk.consumer.beginning import Beginning, first_offset
 from sdk.consumer.commits import Commits
+from sdk.consumer.expression import Expression, Sql
 from sdk.consumer.member import PullMember
 from sdk.consumer.offsets import GroupOffsets
 from sdk.consumer.outcome import ConsumeFrom
@@ -182,14 +183,14 @@ class PullConsumer:
         *,
         max_count: Count = MAX_COUNT,
         max_bytes: Count = MAX_BYTES,
-        expression: str = SUB_ALL,
+        expression: Expression = SUB_ALL,
         wait_ms: NotNegative = 0,
     ) -> PullResult:
         """Messages from ``offset`` on, at most ``max_count`` and ``max_bytes`` (but at least one).
 
-        ``expression`` chooses tags: ``"*"`` or ``"A || B"``. With ``wait_ms`` the broker waits that long for a message
-        when there is none yet. The broker may return less than asked for. Whatever the status, the next pull should be
-        at ``next_offset``.
+        ``expression`` chooses tags, ``"*"`` or ``"A || B"``, or is an `Sql`. With ``wait_ms`` the broker waits that
+        long for a message when there is none yet. The broker may return less than asked for. Whatever the status, the
+        next pull should be at ``next_offset``.
         """
         mq = self._names.queue(mq)
         self._listen_to(mq.topic, expression)
@@ -206,7 +207,7 @@ class PullConsumer:
         *,
         max_count: Count = MAX_COUNT,
         max_bytes: Count = MAX_BYTES,
-        expression: str = SUB_ALL,
+        expression: Expression = SUB_ALL,
         wait_ms: NotNegative = 0,
     ) -> PullBytes:
         """Like `pull`, but returns the stored records as bytes. The caller filters by tag when it decodes them."""
@@ -224,7 +225,7 @@ class PullConsumer:
         *,
         max_count: Count = STREAM_COUNT,
         max_bytes: Count = STREAM_BYTES,
-        expression: str = SUB_ALL,
+        expression: Expression = SUB_ALL,
         wait_ms: NotNegative = STREAM_WAIT_MS,
     ) -> MessageStream:
         """Lists of messages from ``start`` up to, not including, ``end``; without ``end`` it waits for more forever.
@@ -242,7 +243,7 @@ class PullConsumer:
         start: int,
         end: int | None = None,
         *,
-        expression: str = SUB_ALL,
+        expression: Expression = SUB_ALL,
         wait_ms: NotNegative = STREAM_WAIT_MS,
     ) -> AsyncIterator[MessageExt]:
         """The messages of `stream`, one by one."""
@@ -256,7 +257,7 @@ class PullConsumer:
 
     # --- assigned queues
 
-    def assign(self, queues: Iterable[MessageQueue], *, expression: str = SUB_ALL) -> None:
+    def assign(self, queues: Iterable[MessageQueue], *, expression: Expression = SUB_ALL) -> None:
         """Let `poll` read these queues and no others, from now on.
 
         A queue begins at the group's committed offset, else where ``consume_from`` says. One that was assigned already
@@ -348,7 +349,7 @@ class PullConsumer:
         await self._commits.commit(mq, offset)
         self._member.committed(mq, offset)
 
-    def _listen_to(self, topic: str, expression: str) -> None:
+    def _listen_to(self, topic: str, expression: str | Sql) -> None:
         """Add the topic to this consumer's heartbeats. Raises if the expression is invalid, or this is not open."""
         self._reader.tags_of(expression)
         self._client.check_open()

@@ -3,7 +3,7 @@
 machinery.py has the parts that do the work.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
@@ -14,6 +14,7 @@ from mqcommon.message.queue import MessageQueue
 from remoting.protocol.bodies.heartbeat import SUB_ALL
 from sdk.checked import Count, GroupName, Milliseconds, NotNegative, TopicName, check_topic_name, checked_methods
 from sdk.consumer.allocate import Strategy
+from sdk.consumer.expression import Expression, Sql, Subscriptions
 from sdk.consumer.machinery import Machinery
 from sdk.consumer.outcome import BatchHandler, ConsumeFrom, Handler
 from sdk.consumer.settings import Settings, in_namespace
@@ -40,8 +41,8 @@ class PushConsumer:
     """``async with PushConsumer("127.0.0.1:9876", group="g", subscriptions={"orders": "*"}, handler=handle): ...``
 
     ``nameserver`` says where the NameServers are, or is a shared `Client`; by default $NAMESRV_ADDR. ``subscriptions``
-    maps topics to the tags to read: ``"*"`` or ``"A || B"``. Names are in ``namespace``, by default that of the
-    `Client`. See docs/consumers.md for the other arguments.
+    maps topics to the tags to read, ``"*"`` or ``"A || B"``, or to an `Sql`. Names are in ``namespace``, by default
+    that of the `Client`. See docs/consumers.md for the other arguments.
     """
 
     def __init__(
@@ -49,7 +50,7 @@ class PushConsumer:
         nameserver: NameServerSource | Client | None = None,
         *,
         group: GroupName,
-        subscriptions: Mapping[str, str],
+        subscriptions: Subscriptions,
         handler: Handler | None = None,
         batch_handler: BatchHandler | None = None,
         batch_size: Count = 32,
@@ -163,7 +164,7 @@ class PushConsumer:
 
     # --- subscriptions
 
-    async def subscribe(self, topic: TopicName, expression: str = SUB_ALL) -> None:
+    async def subscribe(self, topic: TopicName, expression: Expression = SUB_ALL) -> None:
         """Read ``topic`` too, or read it with another expression."""
         self._client.check_open()
         self._note(topic, expression)
@@ -184,7 +185,7 @@ class PushConsumer:
         """Pull a topic, or some queues, again."""
         self._machinery.owning.set_paused(self._listed(what), paused=False)
 
-    def _note(self, topic: str, expression: str) -> None:
+    def _note(self, topic: str, expression: str | Sql) -> None:
         check_topic_name("a topic of subscriptions", topic)
         self._machinery.reader.tags_of(expression)  # raises if the expression is invalid
         self._machinery.subscriptions[self._names.topic(topic)] = expression

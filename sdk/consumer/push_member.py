@@ -9,10 +9,11 @@ from mqcommon.errors import RequestRefused
 from mqcommon.message.message import MessageExt
 from mqcommon.message.queue import MessageQueue
 from remoting.protocol.bodies.consume_result import ConsumeMessageDirectlyResult
-from remoting.protocol.bodies.heartbeat import ConsumerData, SubscriptionData, parse_subscription
+from remoting.protocol.bodies.heartbeat import ConsumerData, SubscriptionData
 from remoting.protocol.bodies.running_info import ConsumerRunningInfo, ProcessQueueInfo
 from remoting.protocol.codes import ResponseCode
 from sdk.consumer.calling import consumed_directly
+from sdk.consumer.expression import Sql, subscription_to
 from sdk.consumer.owned import OwnedQueue
 from sdk.consumer.settings import Settings
 
@@ -27,7 +28,7 @@ class PushMember:
         settings: Settings,
         nameserver: str,
         clock: Clock,
-        subscriptions: Mapping[str, str],
+        subscriptions: Mapping[str, str | Sql],
         owned: Mapping[MessageQueue, OwnedQueue],
         members_changed: Callable[[], None],
         reset: Callable[[Mapping[MessageQueue, int]], None],
@@ -35,7 +36,7 @@ class PushMember:
         self._settings = settings
         self._clock = clock
         # (topic, expression) → what heartbeats carry. Its version is the time when it was made: brokers ignore older.
-        self._data: dict[tuple[str, str], SubscriptionData] = {}
+        self._data: dict[tuple[str, str | Sql], SubscriptionData] = {}
         self._subscriptions = subscriptions
         self._owned = owned
         self._members_changed = members_changed
@@ -97,8 +98,7 @@ class PushMember:
     def _subscription_data(self) -> list[SubscriptionData]:
         known, now_ms = self._data, self._clock.now_ms()
         self._data = {
-            pair: known.get(pair) or parse_subscription(*pair, sub_version=now_ms)
-            for pair in self._subscriptions.items()
+            pair: known.get(pair) or subscription_to(*pair, sub_version=now_ms) for pair in self._subscriptions.items()
         }
         return list(self._data.values())
 

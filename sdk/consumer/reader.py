@@ -17,10 +17,10 @@ import trio
 from mqcommon.errors import BrokerError, InvalidArgument, RemotingError, SkylarkError
 from mqcommon.message.queue import MessageQueue
 from mqcommon.names import MASTER_ID, is_light
-from remoting.protocol.bodies.heartbeat import parse_subscription
 from remoting.protocol.codes import ResponseCode
 from sdk import broker_api
 from sdk.broker_api import PullAnswer
+from sdk.consumer.expression import Sql, subscription_to, text_and_type
 from sdk.consumer.light import as_in_light_queue
 from sdk.consumer.replicas import Replicas
 from sdk.consumer.result import PullBytes, PullResult, PullStatus
@@ -50,10 +50,10 @@ class Reader:
         self._group = group
         # Queues whose reader waits for the master: that is logged once.
         self._waiting: dict[MessageQueue, None] = {}
-        self._tags: dict[str, frozenset[str]] = {}
+        self._tags: dict[str | Sql, frozenset[str]] = {}
 
     async def pull(
-        self, mq: MessageQueue, offset: int, *, max_count: int, max_bytes: int, expression: str, wait_ms: int
+        self, mq: MessageQueue, offset: int, *, max_count: int, max_bytes: int, expression: str | Sql, wait_ms: int
     ) -> PullResult:
         """Messages from ``offset`` on; see `PullConsumer.pull`."""
         tags = self.tags_of(expression)
@@ -69,7 +69,7 @@ class Reader:
         return PullResult(status, messages, answer.next_offset, answer.min_offset, answer.max_offset, answer.broker_id)
 
     async def pull_bytes(
-        self, mq: MessageQueue, offset: int, *, max_count: int, max_bytes: int, expression: str, wait_ms: int
+        self, mq: MessageQueue, offset: int, *, max_count: int, max_bytes: int, expression: str | Sql, wait_ms: int
     ) -> PullBytes:
         """Stored records from ``offset`` on; see `PullConsumer.pull_bytes`."""
         self.tags_of(expression)  # raises if the expression is invalid
@@ -84,7 +84,7 @@ class Reader:
         )
 
     async def _pull(
-        self, mq: MessageQueue, offset: int, max_count: int, max_bytes: int, expression: str, wait_ms: int
+        self, mq: MessageQueue, offset: int, max_count: int, max_bytes: int, expression: str | Sql, wait_ms: int
     ) -> PullAnswer:
         started = trio.current_time()
 
@@ -96,9 +96,10 @@ class Reader:
         return await until_answered(ask_each, self._client.timeout_ms + wait_ms, self._instance.backoff)
 
     async def _pull_once(
-        self, mq: MessageQueue, offset: int, max_count: int, max_bytes: int, expression: str, wait_ms: int
+        self, mq: MessageQueue, offset: int, max_count: int, max_bytes: int, expression: str | Sql, wait_ms: int
     ) -> PullAnswer:
         """The answer of the first broker of the set that has one."""
+        text, kind = text_and_type(expression)
         ask = partial(
             broker_api.pull,
             group=self._group,
@@ -107,7 +108,8 @@ class Reader:
             offset=offset,
             max_count=max_count,
             max_bytes=max_bytes,
-            expression=expression,
+            expression=text,
+            expression_type=kind,
             wait_ms=wait_ms,
         )
         asked: dict[str, None] = {}
@@ -146,12 +148,12 @@ class Reader:
             await trio.sleep(BEHIND_S)
         return replace(behind, code=ResponseCode.PULL_NOT_FOUND, next_offset=offset)
 
-    def tags_of(self, expression: str) -> frozenset[str]:
-        """The tags in an expression; empty when it matches all. InvalidArgument when it is invalid."""
+    def tags_of(self, expression: str | Sql) -> frozenset[str]:
+        """The tags in an expression; empty when it matches all, or is SQL. InvalidArgument when it is invalid."""
         tags = self._tags.get(expression)
         if tags is None:
             try:
-                tags = frozenset(parse_subscription("", expression).tags_set)
+                tags = frozenset(subscription_to("", expression).tags_set)
             except ValueError as error:
                 raise InvalidArgument(f"{error}: use '*', or tags separated by '||'") from None
             self._tags[expression] = tags

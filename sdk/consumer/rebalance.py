@@ -14,6 +14,7 @@ from mqcommon.errors import BrokerError, RemotingError, RouteNotFound, SkylarkEr
 from mqcommon.message.queue import MessageQueue
 from mqcommon.signal import Signal
 from sdk import broker_api
+from sdk.consumer.expression import Sql
 from sdk.consumer.settings import Settings
 from sdk.routes import TopicRoute
 from sdk.runtime import survived
@@ -27,7 +28,7 @@ INTERVAL_S = 20.0
 AGAIN_S = 0.25
 LONGEST_AGAIN_S = 4.0
 
-Change = Callable[[Mapping[MessageQueue, str], bool], Awaitable[bool]]
+Change = Callable[[Mapping[MessageQueue, str | Sql], bool], Awaitable[bool]]
 
 
 class Rebalance:
@@ -41,7 +42,7 @@ class Rebalance:
         self,
         client: ClientHandle,
         settings: Settings,
-        subscriptions: Mapping[str, str],
+        subscriptions: Mapping[str, str | Sql],
         owned: Mapping[MessageQueue, object],
         change: Change,
     ) -> None:
@@ -72,7 +73,7 @@ class Rebalance:
                 again_s = AGAIN_S
 
     async def _round(self) -> bool:
-        wanted: dict[MessageQueue, str] = {}
+        wanted: dict[MessageQueue, str | Sql] = {}
         is_settled = True
         asked: dict[str, list[str] | None] = {}
         for topic, expression in list(self._subscriptions.items()):

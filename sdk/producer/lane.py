@@ -257,7 +257,7 @@ class Lane:
             raise WrongBroker(addr, queue.broker_name, found)
         started = trio.current_time()
         rows = rows_of(sends, owner.new_keys)
-        command = send_request(owner.wire_group, queue, rows, owner.now_ms(), owner.sys_flag)
+        command = send_request(owner.wire_group, queue, rows, owner.now_ms(), owner.sys_flag | sends[0].sys_flag)
 
         def answered(result: Command | RemotingError) -> None:
             self._release(addr)

@@ -13,6 +13,7 @@ from mqcommon.message.message import Message
 from remoting.net.client import RemotingClient
 from sdk.producer.brokers import Brokers
 from sdk.producer.bulk import make_message_rows
+from sdk.producer.packing import PackedMessage
 from sdk.producer.result import SendResult, StoredBatch
 from sdk.producer.wire import Row
 from sdk.retry import FailedTries
@@ -41,6 +42,11 @@ class PendingSend:
         self.failed: FailedTries | None = None
         self.result: SendResult | StoredBatch | None = None
         self.error: Exception | None = None
+
+    @property
+    def sys_flag(self) -> int:
+        """How the body is compressed; a compressed message is alone in its request."""
+        return self.message.sys_flag if type(self.message) is PackedMessage else 0
 
     def finish(self) -> None:
         """Wake the sender, unless it was cancelled; ``result`` or ``error`` is set."""

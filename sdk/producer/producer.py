@@ -33,8 +33,10 @@ from sdk.producer.brokers import Brokers
 from sdk.producer.bulk import check, check_body, cut
 from sdk.producer.checking import Checking
 from sdk.producer.lane import SLOTS_PER_BROKER, Lane
+from sdk.producer.packing import COMPRESS_OVER_BYTES, PackedMessage, Packing
 from sdk.producer.pending import PendingSend
 from sdk.producer.pick import Turns, queue_of_key
+from sdk.producer.requests import Asking, RequestReply
 from sdk.producer.result import BulkResult, SendResult, StoredBatch
 from sdk.producer.routing import SendRoutes, no_writable
 from sdk.producer.timed import recalled_queue, timed, timed_lane
@@ -54,7 +56,7 @@ T = TypeVar("T")
 Selector = Callable[[Sequence[MessageQueue], Message], MessageQueue]
 
 
-class Producer:
+class Producer(RequestReply):
     """``async with Producer("127.0.0.1:9876") as producer: ...``
 
     ``nameserver`` says where the NameServers are, or is a shared `Client`; by default $NAMESRV_ADDR. Topics and the
@@ -64,7 +66,8 @@ class Producer:
     Tries that stored nothing, because no broker was reachable or it was busy, are repeated until the timeout. With
     ``batching``, sends that wait while others are in flight become one request; each still gets its own result. With
     ``accept_weaker``, a result other than SEND_OK (stored, but flush or replication was late) is returned instead of
-    raising SendFailed. ``trace`` records each message in RocketMQ's trace topic, ``trace_topic`` in another one.
+    raising SendFailed. ``compression`` ("zlib", "lz4" or "zstd") is for bodies longer than ``compress_over_bytes``.
+    ``trace`` records each message in RocketMQ's trace topic, ``trace_topic`` in another one.
     """
 
     #: Of its messages.
@@ -84,6 +87,8 @@ class Producer:
         namespace: str = "",
         trace: bool = False,
         trace_topic: str | None = None,
+        compression: str | None = None,
+        compress_over_bytes: int = COMPRESS_OVER_BYTES,
     ) -> None:
         check_group_name("group", group)
         check_milliseconds("send_timeout_ms", send_timeout_ms)
@@ -102,6 +107,9 @@ class Producer:
         self._timeout_s = send_timeout_ms / 1000
         self._batching = batching
         self._max_message_bytes = max_message_bytes
+        self._packing = Packing(compression, compress_over_bytes)
+        # Shorter bodies are sent as they are.
+        self._plain_bytes = min(max_message_bytes, self._packing.over_bytes)
         self._clock = clock or SystemClock()
         self._lanes: dict[str | MessageQueue, Lane] = {}
         self._random = Random()
@@ -115,6 +123,7 @@ class Producer:
         # Who answers brokers that ask about transactions.
         self.checking: Checking | None = None
         self.brokers = Brokers(self._client, self._wake_lanes)
+        self._asking = Asking(self, self._client, max_message_bytes)
         # The number of retries of all sends so far.
         self.retried = 0
         self.traces = traces_of(self._client, group, trace_topic) if trace or trace_topic is not None else None
@@ -163,14 +172,17 @@ class Producer:
             raise wrong_type("message", "a Message", message)
         if timeout_ms is not None:
             check_milliseconds("timeout_ms", timeout_ms)
-        body = message.body
-        if type(body) is not bytes or len(body) > self._max_message_bytes:
-            check_body("message.body", body, self._max_message_bytes)
-        topic = message.topic
         timeout_s = self._timeout_s if timeout_ms is None else timeout_ms / 1000
+        topic = message.topic
         is_timed = deliver_at is not None or delay is not None
         if is_timed:
             message, topic = timed(message, deliver_at, delay), timed_lane(topic)
+        body, packed = message.body, message
+        if type(body) is not bytes or len(body) > self._plain_bytes:
+            check_body("message.body", body, self._max_message_bytes)
+            began = trio.current_time()
+            packed = await self._packing.packed(message)
+            timeout_s -= trio.current_time() - began
         lane = self._lanes.get(topic)
         if lane is None or queue is not None or selector is not None or (message.properties and message.sharding_key):
             _check_target(message, queue, selector)
@@ -181,9 +193,9 @@ class Producer:
         if self._client.forks != FORKS.count:
             self._client.check_open()
         task = trio.lowlevel.current_task()
-        send = PendingSend(message, None, timeout_s, task)
-        # A delayed message, and one for light queues, cannot be in a batch.
-        if is_timed:
+        send = PendingSend(packed, None, timeout_s, task)
+        # A delayed message, one for light queues, and a compressed one cannot be in a batch.
+        if is_timed or packed is not message:
             send.alone = True
         elif message.properties is not None:
             send.alone = DELAY in message.properties or LIGHT_QUEUES in message.properties
@@ -241,7 +253,9 @@ class Producer:
         check_topic_name("message.topic", message.topic)
         self._client.check_open()
         properties = wire_properties(message, self._unique_keys.next(self._clock.now_ms()))
-        row = (message.flag, message.body, properties)
+        packed = await self._packing.packed(message)
+        sys_flag = packed.sys_flag if isinstance(packed, PackedMessage) else 0
+        row = (message.flag, packed.body, properties)
         topic = self._names.topic(message.topic)
 
         async def try_once() -> None:
@@ -254,7 +268,9 @@ class Producer:
                 found = self.remoting.broker_name_at(addr)
                 if found and found != queue.broker_name:
                     raise WrongBroker(addr, queue.broker_name, found)
-                await self.remoting.oneway(addr, send_request(self.wire_group, queue, [row], self._clock.now_ms()))
+                await self.remoting.oneway(
+                    addr, send_request(self.wire_group, queue, [row], self._clock.now_ms(), sys_flag)
+                )
             except RemotingError as error:
                 self.brokers.failed(addr, error)
                 self.brokers.want_route(topic)

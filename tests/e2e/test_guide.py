@@ -45,8 +45,9 @@ async def test_the_programs_of_the_guide_run(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("program", programs("docs/consumers.md"))
 async def test_the_consumers_of_the_guide_run_until_they_are_stopped(tmp_path: Path, program: str) -> None:
+    options = (*SMALL, "--enable-property-filter", "true")
     async with (
-        running(tmp_path) as cluster,
+        running(tmp_path, options=options) as cluster,
         Producer(cluster.nameserver) as producer,
         Admin(cluster.nameserver) as admin,
     ):

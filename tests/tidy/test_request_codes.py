@@ -17,7 +17,7 @@ NAMESRV = {*range(100, 107), 205, 206, 216, 217, 219, 224, 304, 318, 319, 322, 3
 BROKER = {
     *(10, 310, 320, 11, 361, 12, 14, 15, 17, 18, 21, 25, 26, *range(28, 37), 38, 41, 42, 60, 61, 402),
     *(200, 201, 202, 203, 204, 207, 208, 215, 222, 223, 300, 303, *range(305, 310), 314, 315, 316, 317),
-    *(37, 225, 321, 323, 328, 329, 343, 351, 352),
+    *(37, 46, 225, 321, 323, 324, 325, 328, 329, 343, 351, 352),
     *(400, 401),
     *range(905, 909),
 }
@@ -35,8 +35,6 @@ TO_CLIENTS = {
 
 # Refused until the feature behind them comes.
 REFUSED = {
-    "filters": {"CHECK_CLIENT_CONFIG"},
-    "request and reply": {"SEND_REPLY_MESSAGE", "SEND_REPLY_MESSAGE_V2"},
     "further administration": {
         "QUERY_SUBSCRIPTION_BY_CONSUMER",
         "UPDATE_AND_GET_GROUP_FORBIDDEN",

@@ -230,6 +230,11 @@ class Uses(ast.NodeVisitor):
         narrowed = ast.unparse(node.value) in self._narrowed
         self._member(None if narrowed else self._types.of(node.value, self._scope, self._module), node.attr, call)
 
+    def visit_MatchClass(self, node: ast.MatchClass) -> None:
+        for name in node.kwd_attrs:
+            self._member(None, name, None)
+        self.generic_visit(node)
+
     def visit_Call(self, node: ast.Call) -> None:
         if isinstance(node.func, ast.Attribute):
             self._attribute(node.func, node)

@@ -10,13 +10,13 @@ from collections.abc import Callable
 import trio
 
 from broker.delivery.cold import ColdReads
+from broker.delivery.filters import Filters, check_property_filter
 from broker.delivery.pop.asked import Checks, check_invisible
 from broker.delivery.pop.copies import Copies
 from broker.delivery.pop.found import Ask, Finder, Found, Haul, with_handles
 from broker.delivery.pop.held import HeldPop, HeldPops
 from broker.delivery.pop.log import ReviveLog
 from broker.delivery.pop.records import Ack, Checkpoint, Key
-from broker.delivery.tag_filters import TagFilters
 from broker.observe.stats import BrokerStats
 from broker.options import BrokerOptions
 from broker.part import Part
@@ -28,6 +28,7 @@ from mqcommon.message.record import decode_record
 from mqcommon.polling import poll_until
 from remoting.net.channel import Channel
 from remoting.net.server import Handler, failure
+from remoting.protocol.bodies.heartbeat import TAG
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import CBOR, Command
 from remoting.protocol.headers.pop import (
@@ -56,7 +57,6 @@ STOP_TIMEOUT_S = 2.0
 REVIVE_QUEUE = 0
 # One request of so many reads the retry topics first, so that a busy topic does not keep its messages from coming back.
 RETRY_FIRST = 5
-_NO_SQL = "The broker does not support consumer to filter message by SQL92"
 
 
 class PopHandlers(Part):
@@ -71,6 +71,7 @@ class PopHandlers(Part):
         held: HeldPops,
         copies: Copies,
         checks: Checks,
+        filters: Filters,
         cold: ColdReads,
         stats: BrokerStats,
         options: BrokerOptions,
@@ -85,7 +86,7 @@ class PopHandlers(Part):
         self._stats = stats
         self._options = options
         self._clock = clock
-        self._filters = TagFilters()
+        self._filters = filters
         self._requests = 0
 
     def handlers(self) -> dict[int, Handler]:
@@ -202,9 +203,9 @@ class PopHandlers(Part):
         return topics if self._requests % RETRY_FIRST else (*topics[1:], topic)
 
     def _filter(self, header: PopMessageRequestHeader) -> Filter:
-        if header.exp_type not in (None, "", "TAG"):
-            raise RequestRefused(ResponseCode.SYSTEM_ERROR, _NO_SQL)
-        return self._filters.of(header.exp or "*")
+        if header.exp_type not in (None, "", TAG):
+            check_property_filter(self._options, header.exp_type)
+        return self._filters.of_type(header.exp or "", header.exp_type)
 
     def _max_bytes(self, request: Command) -> int:
         is_skylark = request.codec == CBOR

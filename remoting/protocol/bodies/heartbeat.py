@@ -77,6 +77,15 @@ class ConsumerData(Body):
 
 
 @dataclass(slots=True)
+class CheckClientRequestBody(Body):
+    """46: a subscription that a client is about to make."""
+
+    client_id: str = member(TEXT, "")
+    group: str = member(TEXT, "")
+    subscription_data: SubscriptionData = member(body_of(SubscriptionData))
+
+
+@dataclass(slots=True)
 class HeartbeatData(Body):
     """One client's groups. With ``without_sub`` the subscriptions are those sent before with the same fingerprint."""
 

@@ -1,11 +1,11 @@
-"""Clients: heartbeats (34, 35), members of groups (38, 203, 204, 328) and their offsets (223), requests of brokers (40,
-220, 221, 307, 309).
+"""Clients: heartbeats (34, 35), checks of subscriptions (46), members of groups (38, 203, 204, 328) and their offsets
+(223), requests of brokers (40, 220, 221, 307, 309).
 """
 
 from remoting.protocol.bodies.connections import ConsumerConnection, ProducerConnection, ProducerTableInfo
 from remoting.protocol.bodies.consume_result import ConsumeMessageDirectlyResult
 from remoting.protocol.bodies.group import ConsumerIdList
-from remoting.protocol.bodies.heartbeat import HeartbeatData
+from remoting.protocol.bodies.heartbeat import CheckClientRequestBody, HeartbeatData
 from remoting.protocol.bodies.reset_offset import GetConsumerStatusBody, ResetOffsetBody
 from remoting.protocol.bodies.running_info import ConsumerRunningInfo
 from remoting.protocol.codes import RequestCode
@@ -25,6 +25,7 @@ from remoting.protocol.headers.groups import (
 from remoting.protocol.requests.request import NOTHING, Request
 
 HEART_BEAT = Request(RequestCode.HEART_BEAT, NOTHING, HeartbeatData, HeartbeatResponseHeader, NOTHING)
+CHECK_CLIENT_CONFIG = Request(RequestCode.CHECK_CLIENT_CONFIG, NOTHING, CheckClientRequestBody, NOTHING, NOTHING)
 UNREGISTER_CLIENT = Request(RequestCode.UNREGISTER_CLIENT, UnregisterClientRequestHeader, NOTHING, NOTHING, NOTHING)
 GET_CONSUMER_LIST_BY_GROUP = Request(
     RequestCode.GET_CONSUMER_LIST_BY_GROUP, ConsumerGroupRequestHeader, NOTHING, NOTHING, ConsumerIdList

@@ -8,6 +8,7 @@ import pytest
 import trio
 
 from broker.delivery.cold import ColdReads
+from broker.delivery.filters import Filters
 from broker.delivery.hold import HeldPulls
 from broker.delivery.resets import OffsetResets
 from broker.handlers.pull import PullHandlers
@@ -16,8 +17,9 @@ from broker.observe.stats import BrokerStats
 from broker.replication.known_master import KnownMaster, MasterAddress
 from broker.replication.role import RoleMachine
 from mqcommon.errors import RequestRefused
+from mqcommon.message.message import decode_messages
 from remoting.protocol.bodies.group import SubscriptionGroupConfig
-from remoting.protocol.bodies.heartbeat import ConsumerData, HeartbeatData
+from remoting.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, SubscriptionData
 from remoting.protocol.bodies.topic import TopicConfig
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import Command
@@ -47,7 +49,7 @@ class Desk:
         self.handlers = PullHandlers(
             self.store, self.meta.topics, self.meta.groups, self.meta.offsets, self.clients, self.held, self.resets,
             ColdReads(), BrokerStats(self.meta.clock), self.meta.options, 300,
-            RoleMachine(self.meta.options.broker_id), self.known,
+            RoleMachine(self.meta.options.broker_id), self.known, Filters(),
         )  # fmt: skip
         for _ in range(messages):
             put(self.store, "T", 0, b"x")
@@ -302,3 +304,48 @@ async def test_a_group_that_may_not_broadcast() -> None:
         desk.pull(0)
     desk.group()
     assert desk.told(0)[0] == ResponseCode.SUCCESS
+
+
+def subscribed(desk: Desk, expression: str, kind: str = "SQL92") -> None:
+    """A member of the group says in its heartbeat what it reads."""
+    data = ConsumerData("group", subscription_data_set=[SubscriptionData("T", expression, kind, sub_version=1)])
+    desk.clients.consume(desk.caller.channel, HeartbeatData("me", consumer_data_set=[data]), data, "JAVA", 1, 0)
+
+
+async def test_the_condition_of_a_heartbeat_chooses_messages_by_their_properties() -> None:
+    desk = Desk(messages=0, enable_property_filter=True)
+    for value in (b"1", b"7", b"x", b"9"):
+        put(desk.store, "T", 0, b"body", b"a\x01" + value + b"\x02")
+    subscribed(desk, "a > 5")
+    answer = desk.pull(0, 32, sysFlag=0, subVersion=1)
+    assert answer is not None and answer.ext is not None
+    assert (answer.code, len(decode_messages(answer.body)), answer.ext["nextBeginOffset"]) == (FOUND, 2, 4)
+
+
+@pytest.mark.parametrize(
+    ("expression", "enabled", "version", "code", "text"),
+    [
+        ("a >", True, 1, 27, "Your expression may be wrong! SQL92 expression, character 4"),
+        ("a > 5", False, 1, 1, "does not support consumer to filter message by SQL92"),
+        ("a > 5", True, 2, 25, "not latest"),
+    ],
+)
+async def test_conditions_that_cannot_be_used_are_refused_with_rocketmqs_codes(
+    expression: str, enabled: bool, version: int, code: int, text: str
+) -> None:
+    desk = Desk(enable_property_filter=enabled)
+    subscribed(desk, expression)
+    with pytest.raises(RequestRefused, match=text) as caught:
+        desk.pull(0, sysFlag=0, subVersion=version)
+    assert caught.value.code == code
+
+
+async def test_a_held_pull_with_a_condition_that_falls_behind_is_answered() -> None:
+    desk = Desk(messages=0, enable_property_filter=True)
+    sql = " OR ".join(["a > 5"] * 256)  # 32 messages in one read
+    assert desk.pull(0, wait_ms=15_000, subscription=sql, expressionType="SQL92") is None
+    for _ in range(100):
+        put(desk.store, "T", 0, b"y", b"a\x011\x02")
+    desk.put()
+    (answer,) = desk.caller.received()
+    assert _told(answer) == (RETRY, 32, 0)

@@ -7,7 +7,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from broker.meta.clients import Clients
 from mqcommon.message.javahash import java_hash
-from remoting.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, SubscriptionData
+from remoting.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
 
 ONE: Any = "one connection"
 TWO: Any = "another connection"
@@ -182,3 +182,25 @@ class ClientsModel(RuleBasedStateMachine):
 
 
 TestClientsModel = ClientsModel.TestCase
+
+
+def test_the_connection_of_a_producer_is_known_by_the_client_id() -> None:
+    clients, one, two = Clients(), ONE, TWO
+
+    def beat(channel: Any, client_id: str, group: str) -> None:
+        data = HeartbeatData(client_id, producer_data_set=[ProducerData(group)])
+        clients.produce(channel, data, group, "JAVA", 1, 0)
+
+    beat(one, "a", "g")
+    beat(one, "a", "h")
+    beat(two, "a", "g")
+    assert clients.producer_channel("a") is two
+    clients.close(two)
+    assert clients.producer_channel("a") is one
+    clients.leave_producer_group(one, "g")
+    assert clients.producer_channel("a") is one
+    beat(one, "b", "h")
+    assert (clients.producer_channel("a"), clients.producer_channel("b")) == (None, one)
+    clients.close(one)
+    assert clients.producer_channel("b") is None
+    assert not clients._producer_channels

@@ -298,8 +298,7 @@ def test_the_look_of_the_files_survives_a_compaction() -> None:
 @pytest.mark.parametrize(
     ("name", "text", "told"),
     [
-        ("consumerFilter.json", '{"filterDataByTopic":{"T":{}}}', "consumerFilter.json is not imported.*SQL"),
-        ("consumerFilter.json", "{", "consumerFilter.json is not imported"),
+        ("consumerOrderInfo.json", "{", "consumerOrderInfo.json is not imported"),
         ("consumerOrderInfo.json", '{"table":{"T@g":{0:{}}}}', "consumerOrderInfo.json is not imported"),
         ("topicQueueMapping.json", '{"topicQueueMappingInfoMap":{"T":{}}}', "static topics"),
         ("lmqConsumerOffset.json", '{"offsetTable":{"%LMQ%a@g":1}}', "light message queues"),

@@ -8,6 +8,7 @@ from typing import Any
 import trio
 
 from broker.delivery.cold import ColdReads
+from broker.delivery.filters import Filters
 from broker.delivery.pop.acks import AckHandlers
 from broker.delivery.pop.asked import Checks
 from broker.delivery.pop.copies import Copies
@@ -82,7 +83,16 @@ class Pops:
         )  # fmt: skip
         finder = Finder(self.store, meta.topics, self.log, positions)
         self.pops = PopHandlers(
-            self.log, finder, held, copies, checks, ColdReads(), BrokerStats(self.clock), meta.options, self.clock
+            self.log,
+            finder,
+            held,
+            copies,
+            checks,
+            Filters(),
+            ColdReads(),
+            BrokerStats(self.clock),
+            meta.options,
+            self.clock,
         )
         self.acks = AckHandlers(self.log, held, checks, self.store, sends.durability, self.clock, lambda: None)
 

@@ -8,6 +8,7 @@ import trio
 
 from broker.delivery.timer.part import TimedDelivery
 from broker.delivery.timer.timed import TimerRules, to_timer
+from broker.delivery.transaction.part import half_messages
 from broker.store.store import MessageStore, StoreOptions
 from broker.writing.writer import Writer
 from mqcommon.message.ids import UniqueKeys
@@ -40,7 +41,13 @@ class Timers:
         self.store.open()
         rules = TimerRules(True, self.precision_ms, lambda: MAX_DELAY_MS, "b")
         interceptor = to_timer(rules, UniqueKeys("127.0.0.1", 1, 2), self.clock)
-        sends = make_sends(self.store, self.meta.topics, self.meta.options, self.clock, interceptors=(interceptor,))
+        sends = make_sends(
+            self.store,
+            self.meta.topics,
+            self.meta.options,
+            self.clock,
+            interceptors=(half_messages(self.meta.options), interceptor),
+        )
         self.writer: Writer = sends.writer
         self.part = TimedDelivery(
             self.store, self.writer, self.precision_ms, self.clock, lambda: self.is_master, self.turned,

@@ -10,12 +10,15 @@ from trio.testing import MockClock
 from broker.delivery.timer import part as part_module
 from broker.delivery.timer.history import CHECKPOINT_QUEUE, Checkpoint
 from broker.delivery.timer.part import POLL_S, SLICE
+from broker.delivery.transaction.halves import committed
 from broker.store.queue.tags import TagCodes
+from mqcommon.errors import RequestRefused
+from mqcommon.message.flags import TRANSACTION_PREPARED
 from mqcommon.message.javahash import java_hash
 from mqcommon.message.properties import find_property
-from mqcommon.names import TIMER_TOPIC
-from tests.broker.delivery.timer.support import Timers
-from tests.broker.store.support import put
+from mqcommon.names import TIMER_TOPIC, TRANS_HALF_TOPIC
+from tests.broker.delivery.timer.support import MAX_DELAY_MS, Timers
+from tests.broker.store.support import HOST, put
 from tests.support.waiting import until
 
 LATE_S = 1 + POLL_S + 0.01
@@ -221,3 +224,23 @@ async def test_a_power_loss_takes_message_and_copy_alike(autojump_clock: MockClo
     async with timers.running():
         await trio.sleep(LATE_S)
         assert timers.bodies() == [b"a"], "a copy that was lost is made again"
+
+
+async def test_a_transaction_waits_from_its_commit_on_and_is_delivered_once(autojump_clock: MockClock) -> None:
+    timers = Timers()
+    async with timers.killed():
+        text = b"TRAN_MSG\x01true\x02PGROUP\x01g\x02TIMER_DELAY_MS\x01%d\x02"
+        with pytest.raises(RequestRefused, match="max delay"):
+            timers.writer.put("t", 0, b"too late", text % (MAX_DELAY_MS + 1), 0, TRANSACTION_PREPARED, 1, HOST)
+        timers.writer.put("t", 0, b"half", text % 2_000, 0, TRANSACTION_PREPARED, 1, HOST)
+        await trio.sleep(10)
+        (half,) = timers.records(TRANS_HALF_TOPIC)
+        timers.writer.put_committed(committed(half), half.physical_offset)
+        await trio.sleep(1.9)
+        assert timers.bodies() == []
+        await trio.sleep(LATE_S)
+        assert timers.bodies() == [b"half"]
+    async with timers.running():
+        await trio.sleep(10)
+        (record,) = timers.records()
+        assert not record.sys_flag & TRANSACTION_PREPARED and record.body == b"half"

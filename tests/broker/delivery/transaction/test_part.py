@@ -271,12 +271,6 @@ async def test_a_full_disk_stops_checks_and_op_messages_and_they_go_on(
     assert broker.bodies() == [b"one"] and len(broker.open_halves()) == 1
 
 
-async def test_a_half_with_a_time_of_delivery_is_refused_at_once() -> None:
-    broker = ready()
-    with pytest.raises(RequestRefused, match="delayed messages"):
-        broker.send(b"one", b"TIMER_DELAY_MS\x013000\x02")
-
-
 async def test_a_property_that_is_not_true_makes_no_half() -> None:
     broker = ready()
     broker.writer.put("t", 0, b"plain", b"TRAN_MSG\x01false\x02", 0, 0, 1, HOST)

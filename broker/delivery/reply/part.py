@@ -1,0 +1,144 @@
+"""Replies: 324 and 325. The broker pushes a reply to the client that asked (326), and answers with what became of it.
+
+A request is a plain message whose properties say who waits: REPLY_TO_CLIENT and CORRELATION_ID. So the client that
+asked must be known here by a heartbeat. Replies are stored, too (``storeReplyMessageEnable``); nobody waits for that.
+Neighbours: meta/clients.py (where clients are), sdk/producer/requests.py (the other end).
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from broker.meta.clients import Clients
+from broker.meta.topics import Topics
+from broker.options import BrokerOptions
+from broker.part import Part
+from broker.writing.writer import Writer
+from mqcommon.addresses import format_address, split_address
+from mqcommon.clock import Clock
+from mqcommon.errors import RemotingError, RequestRefused
+from mqcommon.message.ids import decode_host, encode_host, offset_msg_id
+from mqcommon.message.properties import PUSH_REPLY_TIME, REPLY_TO_CLIENT, find_property, replace_properties
+from mqcommon.names import PERM_WRITE, check_topic
+from remoting.net.channel import Channel
+from remoting.net.server import SlowHandler
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.command import Command
+from remoting.protocol.headers.replies import ReplyMessageRequestHeader
+from remoting.protocol.headers.send import SendMessageRequestHeader, SendMessageResponseHeader
+from remoting.protocol.requests.replies import (
+    PUSH_REPLY_MESSAGE_TO_CLIENT,
+    SEND_REPLY_MESSAGE,
+    SEND_REPLY_MESSAGE_V2,
+)
+from remoting.protocol.requests.request import Request
+
+logger = logging.getLogger(__name__)
+
+Described = Request[SendMessageRequestHeader, Any, SendMessageResponseHeader, Any]
+
+
+class Replies(Part):
+    """See the module."""
+
+    def __init__(
+        self,
+        clients: Clients,
+        topics: Topics,
+        writer: Writer,
+        options: BrokerOptions,
+        store_host: bytes,
+        clock: Clock,
+        turned: Callable[[], None],
+    ) -> None:
+        """``turned`` is called after messages were stored outside of a turn."""
+        self._clients = clients
+        self._topics = topics
+        self._writer = writer
+        self._options = options
+        self._store_host = store_host
+        self._clock = clock
+        self._turned = turned
+
+    def slow_handlers(self) -> dict[int, SlowHandler]:
+        return {
+            RequestCode.SEND_REPLY_MESSAGE: lambda channel, request: self._reply(channel, request, SEND_REPLY_MESSAGE),
+            RequestCode.SEND_REPLY_MESSAGE_V2: lambda channel, request: self._reply(
+                channel, request, SEND_REPLY_MESSAGE_V2
+            ),
+        }
+
+    async def _reply(self, channel: Channel, request: Command, what: Described) -> Command:
+        header = what.header(request)
+        self._check(header, request.body)
+        properties = (header.properties or "").encode()
+        failure = await self._push(channel, header, properties, request.body)
+        answer = SendMessageResponseHeader("0", header.queue_id, 0)
+        if self._options.store_reply_message_enable:
+            self._store(channel, header, properties, request.body, answer)
+        if failure:
+            logger.warning("a reply was not delivered: %s", failure)
+            return request.respond(ResponseCode.SYSTEM_ERROR, failure)
+        return what.answer(request, answer)
+
+    def _check(self, header: SendMessageRequestHeader, body: bytes) -> None:
+        check_topic(header.topic)
+        config = self._topics.get(header.topic)
+        if config is None:
+            raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist, apply first please!")
+        if not config.perm & PERM_WRITE:
+            raise RequestRefused(ResponseCode.NO_PERMISSION, f"the topic[{header.topic}] sending message is forbidden")
+        if header.queue_id < 0 < config.write_queue_nums:
+            header.queue_id = 0
+        if not 0 <= header.queue_id < config.write_queue_nums:
+            text = f"request queueId[{header.queue_id}] is illegal, {config}"
+            raise RequestRefused(ResponseCode.INVALID_PARAMETER, text)
+        self._writer.check(header.sys_flag, len(body))
+
+    async def _push(self, channel: Channel, header: SendMessageRequestHeader, properties: bytes, body: bytes) -> str:
+        """Push the reply; returns why that failed, or nothing."""
+        wanted = (find_property(properties, REPLY_TO_CLIENT.encode()) or b"").decode(errors="replace")
+        if not wanted:
+            return f"reply message properties[{REPLY_TO_CLIENT}] is null"
+        client = self._clients.producer_channel(wanted)
+        if client is None:
+            return f"push reply message fail, channel of <{wanted}> not found."
+        now_ms = self._clock.now_ms()
+        stamped = replace_properties(properties, {PUSH_REPLY_TIME.encode(): b"%d" % now_ms})
+        pushed = ReplyMessageRequestHeader(
+            header.producer_group, header.topic, header.default_topic, header.default_topic_queue_nums, header.queue_id,
+            header.sys_flag, header.born_timestamp, header.flag, f"/{channel.remote}",
+            f"/{format_address(*decode_host(self._store_host))}", now_ms, stamped.decode(), header.reconsume_times,
+            header.unit_mode,
+        )  # fmt: skip
+        command = PUSH_REPLY_MESSAGE_TO_CLIENT.command(pushed)
+        command.body = body
+        try:
+            answer = await client.invoke(command, self._options.forward_timeout)
+        except RemotingError as error:
+            return f"push reply message to {wanted} fail: {error}"
+        if answer.code != ResponseCode.SUCCESS:
+            return f"push reply message to {wanted} fail: {answer.remark}"
+        return ""
+
+    def _store(
+        self,
+        channel: Channel,
+        header: SendMessageRequestHeader,
+        properties: bytes,
+        body: bytes,
+        answer: SendMessageResponseHeader,
+    ) -> None:
+        """Store the reply, if this broker can; ``answer`` then says where."""
+        born_host = encode_host(*split_address(channel.remote))
+        try:
+            put = self._writer.put(
+                header.topic, header.queue_id, body, properties, header.flag, header.sys_flag, header.born_timestamp,
+                born_host, header.reconsume_times or 0,
+            )  # fmt: skip
+        except RequestRefused as refused:
+            logger.warning("a reply was not stored: %s", refused)
+            return
+        answer.msg_id = offset_msg_id(self._store_host, put.physical_offset)
+        answer.queue_offset = put.queue_offset
+        self._turned()

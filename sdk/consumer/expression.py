@@ -1,0 +1,59 @@
+"""What a consumer reads of a topic: tags as text, or `Sql`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated
+
+from mqcommon.arguments import check_text, wrong_type
+from mqcommon.sql.parser import parse
+from remoting.protocol.bodies.heartbeat import SQL92, TAG, SubscriptionData, parse_subscription
+
+
+@dataclass(frozen=True, slots=True)
+class Sql:
+    """Messages whose properties fulfil an SQL92 condition: ``Sql("amount > 5 AND shop = 'north'")``.
+
+    The broker checks the messages; it needs ``enablePropertyFilter=true``. Raises InvalidArgument, which names the
+    place of the mistake, when the condition cannot be read. See docs/consumers.md for the language.
+    """
+
+    text: str
+
+    def __post_init__(self) -> None:
+        check_text("text", self.text)
+        parse(self.text)
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def check_expression(name: str, value: object) -> None:
+    """Check that ``value`` is a text or an `Sql`; which tags a text names is checked where it is used."""
+    if isinstance(value, Sql):
+        return
+    if not isinstance(value, str):
+        raise wrong_type(name, "a str with tags, or an Sql", value)
+    check_text(name, value)
+
+
+def check_subscriptions(name: str, value: object) -> None:
+    """Check that ``value`` maps texts to expressions."""
+    if not isinstance(value, Mapping):
+        raise wrong_type(name, "a mapping of topics to expressions", value)
+    for key, each in value.items():
+        check_text(f"a key of {name}", key)
+        check_expression(f"{name}[{key!r}]", each)
+
+
+Expression = Annotated[str | Sql, check_expression]
+Subscriptions = Annotated[Mapping[str, str | Sql], check_subscriptions]
+
+
+def text_and_type(expression: str | Sql) -> tuple[str, str]:
+    """The expression as requests carry it."""
+    return (expression.text, SQL92) if isinstance(expression, Sql) else (expression, TAG)
+
+
+def subscription_to(topic: str, expression: str | Sql, sub_version: int = 0) -> SubscriptionData:
+    """The subscription as heartbeats carry it. ValueError when a text names no tag."""
+    return parse_subscription(topic, *text_and_type(expression), sub_version)

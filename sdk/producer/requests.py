@@ -1,0 +1,137 @@
+"""`RequestReply`: the methods of `Producer` for requests that are answered with a reply.
+
+A request is a plain message with three more properties: which client waits (REPLY_TO_CLIENT), for which reply
+(CORRELATION_ID), and for how long (TTL). Whoever handles it sends the reply to a broker of the cluster (325), which
+pushes it to the client (326). So before a request is sent, the brokers that may store it must know the client.
+Neighbours: sdk/replies.py (where replies arrive), broker/delivery/reply.
+"""
+
+from typing import Protocol
+from uuid import uuid4
+
+import trio
+
+from mqcommon.errors import BrokerError, InvalidArgument, RemotingError, ReplyTimeout, SendFailed, SkylarkError
+from mqcommon.message.message import Message, MessageExt
+from mqcommon.message.properties import (
+    CLUSTER,
+    CORRELATION_ID,
+    MSG_TYPE,
+    REPLY_TO_CLIENT,
+    TTL,
+    encode_properties,
+)
+from mqcommon.message.queue import MessageQueue
+from mqcommon.names import reply_topic
+from remoting.net.call import call
+from remoting.protocol.headers.send import SendMessageRequestHeader
+from remoting.protocol.requests.replies import SEND_REPLY_MESSAGE_V2
+from sdk.checked import Milliseconds, checked_methods
+from sdk.producer.bulk import check_body
+from sdk.producer.result import SendResult
+from sdk.producer.wire import AUTO_CREATE_TOPIC_QUEUES, DEFAULT_TOPIC
+from sdk.shared import ClientHandle
+
+REQUEST_TIMEOUT_MS = 3_000
+_COPIED = (CORRELATION_ID, REPLY_TO_CLIENT, TTL)
+
+
+class Sender(Protocol):
+    """The producer as requests and replies see it."""
+
+    wire_group: str
+
+    def now_ms(self) -> int: ...
+
+    def new_keys(self, count: int) -> list[bytes]: ...
+
+    async def send(self, message: Message, *, timeout_ms: float | None = None) -> SendResult: ...
+
+    async def queues(self, topic: str) -> tuple[MessageQueue, ...]: ...
+
+
+class Asking:
+    """Requests and replies of one producer."""
+
+    def __init__(self, sender: Sender, client: ClientHandle, max_message_bytes: int) -> None:
+        self._sender = sender
+        self._client = client
+        self._max_message_bytes = max_message_bytes
+
+    async def request(self, message: Message, timeout_ms: float) -> MessageExt:
+        """See `RequestReply.request`."""
+        check_body("message.body", message.body, self._max_message_bytes)
+        self._client.check_open()
+        instance = self._client.instance
+        correlation_id = str(uuid4())
+        asked = Message(message.topic, message.body, flag=message.flag)
+        asked.properties = {
+            **(message.properties or {}),
+            CORRELATION_ID: correlation_id,
+            REPLY_TO_CLIENT: instance.client_id,
+            TTL: str(int(timeout_ms)),
+        }
+        sent: SendResult | None = None
+        deadline = trio.current_time() + timeout_ms / 1000
+        with instance.replies.expected(correlation_id) as reply, trio.move_on_at(deadline):
+            await self._sender.queues(message.topic)
+            route = instance.routes.get(self._client.names.topic(message.topic))
+            await instance.introduce(list(route.writable_at) if route is not None else [])
+            left_ms = max((deadline - trio.current_time()) * 1000, 1)
+            sent = await self._sender.send(asked, timeout_ms=left_ms)
+            return await reply.wait()
+        raise ReplyTimeout(message.topic, timeout_ms, sent.msg_id if sent is not None else "")
+
+    async def reply_to(self, request: MessageExt, body: bytes) -> None:
+        """See `RequestReply.reply_to`."""
+        check_body("body", body, self._max_message_bytes)
+        self._client.check_open()
+        asked = request.properties
+        missing = [name for name in (CLUSTER, CORRELATION_ID, REPLY_TO_CLIENT) if not asked.get(name)]
+        if missing:
+            raise InvalidArgument(f"request has no {' and '.join(missing)}: it was not sent with Producer.request")
+        topic = reply_topic(asked[CLUSTER])
+        properties = {MSG_TYPE: "reply", **{name: asked[name] for name in _COPIED if asked.get(name)}}
+        text = encode_properties(properties) + self._sender.new_keys(1)[0].decode()
+        route = await self._client.instance.route(topic)
+        failure: SkylarkError | None = None
+        # The broker that stored the request knows the client that asked.
+        for name in sorted(route.brokers, key=lambda name: (name != request.broker_name, name)):
+            addr = route.master(name)
+            if addr is None:
+                continue
+            header = SendMessageRequestHeader(
+                self._sender.wire_group, topic, DEFAULT_TOPIC, AUTO_CREATE_TOPIC_QUEUES, 0, 0, self._sender.now_ms(), 0,
+                text, 0, False, broker_name=name,
+            )  # fmt: skip
+            try:
+                await call(self._client.at(addr, broker_name=name), SEND_REPLY_MESSAGE_V2, header, body)
+            except (RemotingError, BrokerError) as error:
+                failure = failure or error
+            else:
+                return
+        raise SendFailed(f"no broker could deliver the reply: {failure or 'none has a master now'}") from failure
+
+
+@checked_methods
+class RequestReply:
+    """Part of `sdk.Producer`."""
+
+    _asking: Asking
+
+    # --- requests and replies
+
+    async def request(self, message: Message, *, timeout_ms: Milliseconds = REQUEST_TIMEOUT_MS) -> MessageExt:
+        """Send ``message`` and return the reply, which a handler gives with `reply_to`.
+
+        Raises ReplyTimeout when there is none after ``timeout_ms``; the message may be handled all the same. Raises
+        SendFailed when it could not be stored.
+        """
+        return await self._asking.request(message, timeout_ms)
+
+    async def reply_to(self, request: MessageExt, body: bytes) -> None:
+        """Answer a message that was sent with `request`; returns when the client that waits has the reply.
+
+        Raises SendFailed when it could not be delivered: the client may have gone, or does not wait any longer.
+        """
+        await self._asking.reply_to(request, body)

@@ -1,0 +1,99 @@
+"""The generated code against a plain interpreter of RocketMQ's rules."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.delivery.sql.code import compiled
+from mqcommon.errors import InvalidSql
+from mqcommon.message.properties import encode_properties
+from mqcommon.sql.parser import parse
+from tests.broker.delivery.sql.interpreter import matches
+
+NAMES = st.sampled_from(["a", "b", "c", "ab"])
+TEXTS = st.sampled_from(
+    [
+        *("x", "y", "xy", "5", "-5", "+5", "05", "5.0", "5.5", "1e1", "2147483648", "99999999999999999999", "true"),
+        *("TRUE", "false", "NaN", "-Infinity", "-0.0", "0", " 5 ", "5f", "1_0", "", "ä"),
+    ]
+)
+NUMBERS = st.sampled_from(["5", "0", "-5", "7", "2147483648", "-2147483648", "5.5", "0.0", "-0.0", "10L", "1e1"])
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"
+
+
+def _conditions(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    operand = st.one_of(NAMES, NUMBERS, TEXTS.map(_text), st.sampled_from(["TRUE", "FALSE"]), inner.map("({})".format))
+    number = st.one_of(NAMES, NUMBERS, st.just("-a"))
+    is_not = st.sampled_from(["", "NOT "])
+    return st.one_of(
+        st.builds("{} {} {}".format, operand, st.sampled_from(["=", "<>"]), operand),
+        st.builds("{} {} {}".format, number, st.sampled_from(["<", "<=", ">", ">="]), number),
+        st.builds("{} IS {}NULL".format, operand, is_not),
+        st.builds("{} {}BETWEEN {} AND {}".format, number, is_not, number, number),
+        st.builds("{} {}IN ({}, {})".format, NAMES, is_not, TEXTS.map(_text), TEXTS.map(_text)),
+        st.builds(
+            "{} {}{} {}".format,
+            operand,
+            is_not,
+            st.sampled_from(["CONTAINS", "STARTSWITH", "ENDSWITH"]),
+            TEXTS.map(_text),
+        ),
+        st.builds("{} {} {}".format, inner, st.sampled_from(["AND", "OR"]), inner),
+        st.builds("({}) {} {} {} {}".format, inner, st.just("OR"), inner, st.just("AND"), inner),
+        st.builds("NOT ({})".format, inner),
+    )
+
+
+SQL = st.recursive(NAMES, _conditions, max_leaves=12)
+
+
+@given(SQL, st.lists(st.dictionaries(NAMES, TEXTS), min_size=1, max_size=6))
+def test_messages_match_as_rocketmqs_rules_say(sql: str, messages: list[dict[str, str]]) -> None:
+    try:
+        node = parse(sql)
+    except InvalidSql:
+        return
+    function = compiled(node)
+    for properties in messages:
+        raw = f"\x02{encode_properties(properties)}\x02".encode()
+        assert function(raw) is matches(node, properties), (sql, properties)
+
+
+@pytest.mark.parametrize(
+    ("sql", "raw", "found"),
+    [
+        ("a = 'x'", b"a\x01x", True),  # the last end may be missing
+        ("a = 'x'", b"ba\x01x\x02", False),
+        ("a = 'x'", b"a\x01xx\x02", False),
+        ("a = 'x'", b"b\x01a\x01x\x02", False),
+        ("a = 'x'", b"a\x01x\x02a\x01y\x02", False),  # of two values the last one counts
+        ("a = 'x'", b"a\x01y\x02a\x01x\x02", True),
+        ("a = 'x' OR a = 'y'", b"a\x01x\x02a\x01y\x02", True),
+        ("a = ''", b"a\x01\x02", False),
+        ("a IS NULL", b"a\x01\x02", True),
+        ("a IS NULL", b"", True),
+        ("a = 'it''s \\ \"'", b"a\x01it's \\ \"\x02", True),
+        ("a > 5", b"a\x01" + b"9" * 5_000, False),
+        ("a > 5.5", b"a\x01" + b"9" * 5_000, False),
+        ("a > 5.5", b"a\x010x1p3\x02", True),
+        ("a < 5.5 OR b = 'x'", b"a\x01no number\x02b\x01x\x02", False),  # RocketMQ drops the message
+        ("b = 'x' OR a < 5.5", b"a\x01no number\x02b\x01x\x02", True),
+        ("a = 'x'", b"\xff\xfe\x02a\x01x\x02", True),
+    ],
+)
+def test_stored_properties(sql: str, raw: bytes, found: bool) -> None:
+    assert compiled(parse(sql))(b"\x02%b\x02" % raw) is found
+
+
+def test_the_largest_expressions_can_be_compiled() -> None:
+    chain = " OR ".join(f"NOT (a{number} = 'x' AND b > {number})" for number in range(100))
+    assert compiled(parse(chain))(b"\x02a7\x01y\x02\x02")
+    deep = "NOT (" * 10 + "(a = b) = (c = d)" + ")" * 10
+    assert compiled(parse(deep))(b"\x02\x02")
+    nested = "a"
+    for _ in range(8):
+        nested = f"NOT (b = 'x' OR c = 'y' AND ({nested} = TRUE))"
+    assert compiled(parse(nested))(b"\x02a\x01y\x02b\x01z\x02c\x01z\x02\x02") in (True, False)

@@ -1,0 +1,159 @@
+"""Consumers that filter by properties, against a broker of ours in this process."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import trio
+
+from broker.broker import Broker
+from broker.options import BrokerOptions
+from mqcommon.errors import BrokerError, InvalidArgument
+from mqcommon.message.message import Message, MessageExt
+from remoting.net.client import open_client
+from remoting.protocol.bodies.topic import TopicConfig
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.command import Command
+from sdk import Admin, Producer, PullConsumer, PullStatus, PushConsumer, Sql, aio, blocking
+from tests.namesrv.peer import serve
+from tests.sdk.consumer.push_cluster import PushCluster, known
+
+
+@pytest.fixture
+async def cluster(nursery: trio.Nursery, tmp_path: Path) -> AsyncIterator[PushCluster]:
+    """Topic ``one`` has one queue."""
+    served = await serve(nursery, tmp_path)
+    options = BrokerOptions(
+        broker_name="broker-a",
+        broker_ip1="127.0.0.1",
+        bind_address="127.0.0.1",
+        listen_port=0,
+        namesrv_addr=served.address,
+        store_path_root_dir=str(tmp_path / "store"),
+        mapped_file_size_commit_log=1 << 20,
+        mapped_file_size_consume_queue=20 * 1000,
+        max_hash_slot_num=1000,
+        max_index_num=4000,
+        enable_property_filter=True,
+        config_black_list="",
+    )
+    broker = Broker(options)
+    addr = await nursery.start(broker.run)
+    async with Admin(served.address) as admin:
+        await admin.create_topic(addr, TopicConfig("one", 1, 1))
+        await known(admin, "one")
+    yield PushCluster(served.address, addr)
+    broker.stop()
+
+
+def paid(number: int) -> Message:
+    return Message(
+        "one", b"%d" % number, properties={"amount": str(number), "shop": "north" if number % 2 else "south"}
+    )
+
+
+WANTED = Sql("amount > 5 AND shop = 'north' AND amount < 12")
+
+
+async def test_a_pull_returns_what_matches(cluster: PushCluster) -> None:
+    async with Producer(cluster.nameserver) as producer, PullConsumer(cluster.nameserver) as consumer:
+        for number in range(20):
+            await producer.send(paid(number))
+        (mq,) = await consumer.message_queues("one")
+        found = await consumer.pull(mq, 0, expression=WANTED)
+        assert [message.body for message in found.messages] == [b"7", b"9", b"11"]
+        assert found.next_offset == 20
+        found = await consumer.pull(mq, 0, expression=WANTED, max_count=2)
+        assert ([message.body for message in found.messages], found.next_offset) == ([b"7", b"9"], 11)
+        found = await consumer.pull(mq, 12, expression=WANTED)
+        assert (found.status, found.next_offset) == (PullStatus.NO_MATCHED_MESSAGE, 20)
+        async with consumer.stream(mq, 0, 20, expression=WANTED) as batches:
+            streamed = [message.body async for batch in batches for message in batch]
+        assert streamed == [b"7", b"9", b"11"]
+        consumer.assign([mq], expression=WANTED)
+        consumer.seek(mq, 0)
+        polled: list[MessageExt] = []
+        while len(polled) < 3:
+            polled += await consumer.poll()
+        assert [message.body for message in polled] == [b"7", b"9", b"11"]
+
+
+async def test_a_held_pull_waits_for_a_message_that_matches(cluster: PushCluster) -> None:
+    async with Producer(cluster.nameserver) as producer, PullConsumer(cluster.nameserver) as consumer:
+        await producer.send(paid(1))
+        (mq,) = await consumer.message_queues("one")
+        found: list[bytes] = []
+
+        async def pull() -> None:
+            at = 1
+            while not found:
+                got = await consumer.pull(mq, at, expression=WANTED, wait_ms=30_000)
+                at = got.next_offset
+                found.extend(message.body for message in got.messages)
+
+        with trio.fail_after(20):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(pull)
+                for number in (2, 3, 7):
+                    await producer.send(paid(number))
+        assert found == [b"7"]
+
+
+async def test_a_push_consumer_gets_what_matches(cluster: PushCluster) -> None:
+    got: list[bytes] = []
+    enough = trio.Event()
+
+    def handle(message: MessageExt) -> None:
+        got.append(message.body)
+        if len(got) == 3:
+            enough.set()
+
+    async with Producer(cluster.nameserver) as producer:
+        for number in range(20):
+            await producer.send(paid(number))
+        async with PushConsumer(
+            cluster.nameserver, group="g", subscriptions={"one": WANTED}, handler=handle
+        ) as consumer:
+            with trio.fail_after(20):
+                await enough.wait()
+            async with Admin(cluster.nameserver) as admin:
+                row = (await admin.consumer_connection("g", cluster.broker)).subscription_table["one"]
+            assert (row.expression_type, row.sub_string) == ("SQL92", WANTED.text)
+            await consumer.subscribe("one", Sql("amount = 3"))
+    assert sorted(got) == [b"11", b"7", b"9"]
+
+
+def test_a_mistake_is_raised_where_it_was_made() -> None:
+    with pytest.raises(InvalidArgument, match="character 9: the expression ends"):
+        Sql("amount >")
+    with pytest.raises(TypeError, match="text must be"):
+        Sql(b"a = 1")  # type: ignore[arg-type]
+    for consumer in (PushConsumer, blocking.PushConsumer, aio.PushConsumer):
+        with pytest.raises(TypeError, match=r"subscriptions\['one'\] must be a str with tags, or an Sql"):
+            consumer("127.0.0.1:1", group="g", subscriptions={"one": 5}, handler=print)  # type: ignore[arg-type]
+
+
+async def ask(addr: str, expression: str, kind: str) -> Command:
+    """46, as Java clients send it."""
+    data = f'{{"topic":"one","subString":"{expression}","expressionType":"{kind}","subVersion":1}}'
+    body = f'{{"clientId":"me","group":"g","subscriptionData":{data}}}'.encode()
+    async with open_client() as client:
+        return await client.invoke(addr, Command(RequestCode.CHECK_CLIENT_CONFIG, {}, body))
+
+
+async def test_a_client_may_ask_first(cluster: PushCluster) -> None:
+    assert (await ask(cluster.broker, "a > 5", "SQL92")).code == ResponseCode.SUCCESS
+    assert (await ask(cluster.broker, "a || b", "TAG")).code == ResponseCode.SUCCESS
+    answer = await ask(cluster.broker, "a > ", "SQL92")
+    assert answer.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
+    assert "character 5: the expression ends" in (answer.remark or "")
+    assert (await ask(cluster.broker, "a", "LUA")).code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
+    async with Admin(cluster.nameserver) as admin:
+        await admin.update_broker_config(cluster.broker, {"enablePropertyFilter": "false"})
+    answer = await ask(cluster.broker, "a > 5", "SQL92")
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert "does not support consumer to filter message by SQL92" in (answer.remark or "")
+    async with PullConsumer(cluster.nameserver) as consumer:
+        (mq,) = await consumer.message_queues("one")
+        with pytest.raises(BrokerError, match="does not support consumer to filter message by SQL92"):
+            await consumer.pull(mq, 0, expression=WANTED)
