@@ -43,11 +43,9 @@ class BrokerOptions:
     listen_port: int = option(10911, "port for clients; 0 takes a free one", minimum=0, maximum=65535)
     ha_listen_port: int = option(0, "port for slaves; 0: listenPort + 1", minimum=0, maximum=65535)
     fast_listen_port: int = option(
-        -1,
-        "a second port for clients, used by RocketMQ's slaves and VIP channels; -1: listenPort - 2; 0: none",
-        minimum=-1,
-        maximum=65535,
-    )
+        -1, "a second port for clients, used by RocketMQ's slaves and VIP channels; -1: listenPort - 2; 0: none",
+        minimum=-1, maximum=65535,
+    )  # fmt: skip
     namesrv_addr: str = option(
         "", "NameServers to register with: host:port;host:port; may be empty", env="NAMESRV_ADDR"
     )
@@ -71,11 +69,9 @@ class BrokerOptions:
 
     # --- registration
     register_name_server_period: int = option(
-        30_000,
-        "how often the broker registers; lower values count as 10,000, higher ones as 60,000",
-        unit="ms",
-        minimum=1,
-    )
+        30_000, "how often the broker registers; lower values count as 10,000, higher ones as 60,000",
+        unit="ms", minimum=1,
+    )  # fmt: skip
     register_broker_timeout_mills: int = option(
         24_000, "how long a NameServer may take to answer a registration", unit="ms", minimum=1
     )
@@ -168,10 +164,9 @@ class BrokerOptions:
         "", "a secret that a master and its slaves must both have; empty: not checked", secret=True
     )
     ha_allow_plain_peers: str = option(
-        "auto",
-        "serve slaves without a handshake, such as RocketMQ's; auto: if haSharedSecret is empty",
+        "auto", "serve slaves without a handshake, such as RocketMQ's; auto: if haSharedSecret is empty",
         choices=("auto", "true", "false"),
-    )
+    )  # fmt: skip
     ha_send_heartbeat_interval: int = option(
         5_000, "an idle link to a slave or master gets a heartbeat after this time", unit="ms", minimum=1
     )
@@ -210,21 +205,17 @@ class BrokerOptions:
         minimum=1, maximum=100, mutable=True,
     )  # fmt: skip
     clean_file_forcibly_enable: bool = option(
-        True,
-        "delete such files; false: only expired files are deleted, and on a full disk sends are refused",
+        True, "delete such files; false: only expired files are deleted, and on a full disk sends are refused",
         mutable=True,
-    )
+    )  # fmt: skip
     disk_space_warning_level_ratio: int = option(
         90, "percent of the disk in use above which sends are refused; at least 35; 100: when no new file fits",
         minimum=1, maximum=100, mutable=True,
     )  # fmt: skip
     clean_resource_interval: int = option(
-        10_000,
-        "how often the broker checks the disk and looks for files to delete",
-        unit="ms",
-        minimum=10,
-        mutable=True,
-    )
+        10_000, "how often the broker checks the disk and looks for files to delete",
+        unit="ms", minimum=10, mutable=True,
+    )  # fmt: skip
     delete_file_batch_max: int = option(10, "most commit log files deleted at one time", minimum=1, mutable=True)
     delete_commit_log_files_interval: int = option(
         100, "pause after each deleted file, to limit the load of the disk", unit="ms", minimum=0, mutable=True
@@ -241,17 +232,13 @@ class BrokerOptions:
         1_000, "enableSlaveActingMaster: how often the broker sends NameServers a heartbeat", unit="ms", minimum=1
     )
     broker_not_active_timeout_millis: int = option(
-        10_000,
-        "enableSlaveActingMaster: NameServers forget a broker that is silent for this long",
-        unit="ms",
-        minimum=1,
-    )
+        10_000, "enableSlaveActingMaster: NameServers forget a broker that is silent for this long",
+        unit="ms", minimum=1,
+    )  # fmt: skip
     sync_broker_member_group_period: int = option(
-        1_000,
-        "enableSlaveActingMaster: how often a slave asks which brokers of its set are alive",
-        unit="ms",
-        minimum=1,
-    )
+        1_000, "enableSlaveActingMaster: how often a slave asks which brokers of its set are alive",
+        unit="ms", minimum=1,
+    )  # fmt: skip
     skip_pre_online: bool = option(
         False, "enableSlaveActingMaster: a master registers without fetching consumer offsets from its slaves"
     )

@@ -3,7 +3,6 @@
 import os
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import datetime, timedelta
-from functools import partial
 from random import Random
 from types import TracebackType
 from typing import Self, TypeVar
@@ -11,11 +10,10 @@ from typing import Self, TypeVar
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from mqcommon.arguments import INT_MAX, check_flag, check_int, check_milliseconds, shown, wrong_type
+from mqcommon.arguments import INT_MAX, check_flag, check_int, check_milliseconds, wrong_type
 from mqcommon.backoff import Backoff
 from mqcommon.clock import Clock, SystemClock
 from mqcommon.errors import (
-    InvalidArgument,
     NoNameServer,
     RemotingError,
     RouteNotFound,
@@ -27,9 +25,7 @@ from mqcommon.message.ids import UniqueKeys
 from mqcommon.message.message import Message, wire_properties
 from mqcommon.message.properties import DELAY
 from mqcommon.message.queue import MessageQueue
-from mqcommon.message.recall import RecallHandle
 from remoting.net.client import RemotingClient
-from sdk.broker_api import recall
 from sdk.checked import TopicName, check_group_name, check_queue, check_topic_name, checked
 from sdk.identity import local_ip
 from sdk.nameserver_source import NameServerSource
@@ -38,9 +34,9 @@ from sdk.producer.brokers import Brokers
 from sdk.producer.bulk import check, check_body, cut
 from sdk.producer.lane import SLOTS_PER_BROKER, Lane
 from sdk.producer.pending import PendingSend
-from sdk.producer.pick import Turns, queue_of_key
+from sdk.producer.pick import Turns, queue_of_key, route_like
 from sdk.producer.result import BulkResult, SendResult, StoredBatch
-from sdk.producer.timed import timed, timed_lane
+from sdk.producer.timed import recalling, timed, timed_lane
 from sdk.producer.wire import AUTO_CREATE_TOPIC_QUEUES, DEFAULT_TOPIC, send_request
 from sdk.retry import is_transient
 from sdk.routes import TopicRoute
@@ -253,21 +249,8 @@ class Producer:
         refuses: the message is delivered already, or will be within its second.
         """
         self._client.check_open()
-        wire_topic = self._names.topic(topic)
-        try:
-            handle = RecallHandle.decode(recall_handle)
-        except ValueError:
-            raise InvalidArgument(f"recall_handle is {shown(recall_handle)}, which no send returned") from None
-        if handle.topic != wire_topic:
-            raise InvalidArgument(f"recall_handle is of a message of topic {handle.topic!r}, not of {wire_topic!r}")
-        queue = MessageQueue(wire_topic, handle.broker_name, 0)
-        return await until_answered(
-            lambda: self._client.ask_master(
-                queue, partial(recall, topic=wire_topic, group=self.wire_group, handle=recall_handle)
-            ),
-            self._timeout_s * 1000,
-            self.backoff,
-        )
+        ask = recalling(self._client, self._names.topic(topic), self.wire_group, recall_handle)
+        return await until_answered(ask, self._timeout_s * 1000, self.backoff)
 
     @checked
     async def queues(self, topic: TopicName) -> tuple[MessageQueue, ...]:
@@ -389,7 +372,7 @@ class Producer:
                 template = await self._client.instance.refresh(DEFAULT_TOPIC)
             except RouteNotFound:
                 raise missing from None
-        return self._routes.put(_route_like(template, topic))
+        return self._routes.put(route_like(template, topic, AUTO_CREATE_TOPIC_QUEUES))
 
 
 def _check_target(message: Message, queue: MessageQueue | None, selector: Selector | None) -> None:
@@ -404,19 +387,4 @@ def _check_target(message: Message, queue: MessageQueue | None, selector: Select
 def _no_writable(topic: str) -> RouteNotFound:
     return RouteNotFound(
         topic, "it has no writable queue now; mqadmin topicRoute shows its masters and permissions", is_passing=True
-    )
-
-
-def _route_like(template: TopicRoute, topic: str) -> TopicRoute:
-    """The route that ``topic`` will have after a broker has created it from ``template``."""
-
-    def named(queues: Sequence[MessageQueue]) -> tuple[MessageQueue, ...]:
-        return tuple(q._replace(topic=topic) for q in queues if q.queue_id < AUTO_CREATE_TOPIC_QUEUES)
-
-    return TopicRoute(
-        topic,
-        template.brokers,
-        named(template.writable),
-        named(template.readable),
-        {addr: named(queues) for addr, queues in template.writable_at.items()},
     )

@@ -1,11 +1,17 @@
-"""The arguments of `Producer.send` that ask for a time of delivery."""
+"""Messages with a time of delivery: the arguments of `Producer.send` that ask for it, and recalls."""
 
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 from mqcommon.arguments import shown, wrong_type
 from mqcommon.errors import InvalidArgument
 from mqcommon.message.message import Message
 from mqcommon.message.properties import DELAY
+from mqcommon.message.queue import MessageQueue
+from mqcommon.message.recall import RecallHandle
+from sdk.broker_api import recall
+from sdk.shared import ClientHandle
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
@@ -37,3 +43,18 @@ def timed(message: Message, deliver_at: datetime | None, delay: timedelta | None
 def timed_lane(topic: str) -> str:
     """The name of the lane of timed messages. They cannot be in a batch, so that many requests are in flight there."""
     return f"{topic} timed"
+
+
+def recalling(client: ClientHandle, topic: str, group: str, text: str) -> Callable[[], Awaitable[str]]:
+    """A function that asks the broker to recall the message of the handle ``text``, and returns its unique key.
+
+    ``topic`` is the server's name. InvalidArgument when the handle is none, or of another topic.
+    """
+    try:
+        handle = RecallHandle.decode(text)
+    except ValueError:
+        raise InvalidArgument(f"recall_handle is {shown(text)}, which no send returned") from None
+    if handle.topic != topic:
+        raise InvalidArgument(f"recall_handle is of a message of topic {handle.topic!r}, not of {topic!r}")
+    queue = MessageQueue(topic, handle.broker_name, 0)
+    return lambda: client.ask_master(queue, partial(recall, topic=topic, group=group, handle=text))
