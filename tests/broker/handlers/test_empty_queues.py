@@ -61,7 +61,7 @@ class PullDesk(Desk):
         meta.topics.put(TopicConfig("T", queues, 1))
         pulls = PullHandlers(
             self.store, meta.topics, meta.groups, meta.offsets, self.clients, self.held, self.resets, ColdReads(),
-            self.stats, meta.options, 4_000, self.role, KnownMaster(),
+            self.stats, meta.options, 4_000, self.role, KnownMaster(), Filters(),
         )  # fmt: skip
         self.handlers |= pulls.handlers()
 
