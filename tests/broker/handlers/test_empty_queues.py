@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.delivery.cold import ColdReads
+from broker.delivery.filters import Filters
 from broker.handlers.pull import PullHandlers
 from broker.replication.known_master import KnownMaster
 from remoting.protocol.bodies.topic import TopicConfig
