@@ -15,6 +15,7 @@ from pathlib import Path
 import trio
 
 from bench.harness import BROKER, Cluster, cluster, cluster_at, row, show
+from broker.delivery.timer.history import CHECKPOINT_QUEUE, Checkpoint
 from broker.store.store import MessageStore, StoreOptions
 from mqcommon.clock import SystemClock
 from mqcommon.files import OsFiles
@@ -74,6 +75,9 @@ def fill(home: str, count: int) -> None:
         text = f"TIMER_DELIVER_MS\x01{slot + 1000}\x02TIMER_OUT_MS\x01{slot}\x02REAL_TOPIC\x01t\x02REAL_QID\x010\x02"
         text += f"UNIQ_KEY\x01{keys.next(now_ms)}\x02"
         store.put(TIMER_TOPIC, 0, bytes(100), text.encode(), born_timestamp=now_ms, born_host=host)
+    # As the broker writes it each time the log has grown by some MB.
+    checkpoint = Checkpoint(0, count, now_ms - 1, store.log.end)
+    store.put(TIMER_TOPIC, CHECKPOINT_QUEUE, checkpoint.encode(), b"", born_timestamp=now_ms, born_host=host)
     store.close()
 
 
