@@ -44,11 +44,9 @@ class BrokerOptions:
     listen_port: int = option(10911, "port for clients; 0 takes a free one", minimum=0, maximum=65535)
     ha_listen_port: int = option(0, "port for slaves; 0: listenPort + 1", minimum=0, maximum=65535)
     fast_listen_port: int = option(
-        -1,
-        "a second port for clients, used by RocketMQ's slaves and VIP channels; -1: listenPort - 2; 0: none",
-        minimum=-1,
-        maximum=65535,
-    )
+        -1, "a second port for clients, used by RocketMQ's slaves and VIP channels; -1: listenPort - 2; 0: none",
+        minimum=-1, maximum=65535,
+    )  # fmt: skip
     namesrv_addr: str = option(
         "", "NameServers to register with: host:port;host:port; may be empty", env="NAMESRV_ADDR"
     )
@@ -172,10 +170,9 @@ class BrokerOptions:
         "", "a secret that a master and its slaves must both have; empty: not checked", secret=True
     )
     ha_allow_plain_peers: str = option(
-        "auto",
-        "serve slaves without a handshake, such as RocketMQ's; auto: if haSharedSecret is empty",
+        "auto", "serve slaves without a handshake, such as RocketMQ's; auto: if haSharedSecret is empty",
         choices=("auto", "true", "false"),
-    )
+    )  # fmt: skip
     ha_send_heartbeat_interval: int = option(
         5_000, "an idle link to a slave or master gets a heartbeat after this time", unit="ms", minimum=1
     )
@@ -214,10 +211,9 @@ class BrokerOptions:
         minimum=1, maximum=100, mutable=True,
     )  # fmt: skip
     clean_file_forcibly_enable: bool = option(
-        True,
-        "delete such files; false: only expired files are deleted, and on a full disk sends are refused",
+        True, "delete such files; false: only expired files are deleted, and on a full disk sends are refused",
         mutable=True,
-    )
+    )  # fmt: skip
     disk_space_warning_level_ratio: int = option(
         90, "percent of the disk in use above which sends are refused; at least 35; 100: when no new file fits",
         minimum=1, maximum=100, mutable=True,

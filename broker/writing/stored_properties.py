@@ -15,6 +15,7 @@ from mqcommon.message.properties import find_property
 _UNIQ_KEY = b"UNIQ_KEY\x01"
 #: Properties that ask for a time of delivery, the one that counts first. Aliyun's clients set the last.
 TIMED = (b"TIMER_DELAY_SEC", b"TIMER_DELAY_MS", b"TIMER_DELIVER_MS", b"__STARTDELIVERTIME")
+_ABSOLUTE = TIMED[2:]
 # Properties that the broker sets itself. A consumed message that is sent again already has them all.
 _BROKERS_OWN = (b"MSG_REGION", b"CLUSTER", b"TRACE_ON")
 
@@ -56,7 +57,7 @@ class StoredProperties:
         if not seen_to:
             is_special = has(b"TRAN_MSG") >= 0 and (find_property(properties, b"TRAN_MSG") or b"").lower() == b"true"
             if has(b"DELAY") >= 0 or has(b"DELIVER") >= 0:
-                is_special = is_special or _has_level(properties) or is_timed(properties)
+                is_special = is_special or _has_level(properties) or is_timed(properties, self._clock.now_ms())
             if is_special:
                 return None
         if has(b"CLUSTER\x01") >= 0:
@@ -92,11 +93,25 @@ def _has_level(properties: bytes) -> bool:
         raise illegal(f"the property DELAY is {value!r}, which is not the number of a delay level") from None
 
 
-def is_timed(properties: bytes) -> bool:
-    """Whether the message asks for a time of delivery. One that was delivered at its time does not again."""
+def is_timed(properties: bytes, now_ms: int) -> bool:
+    """Whether the message asks for a later time of delivery. One that was delivered at its time does not again."""
     if find_property(properties, b"TIMER_OUT_MS") is not None:
         return False
-    return any(find_property(properties, name) is not None for name in TIMED)
+    if find_property(properties, b"TIMER_DEL_UNIQKEY") is not None:
+        return True
+    for name in TIMED:
+        value = find_property(properties, name)
+        if value:
+            return _is_later(value, now_ms if name in _ABSOLUTE else 0)
+    return False
+
+
+def _is_later(value: bytes, than_ms: int) -> bool:
+    """Whether the number is above ``than_ms``; a malformed one counts as such, and is refused later."""
+    try:
+        return int(value[:20]) > than_ms  # 20 digits are enough for any time, and a very long number parses slowly
+    except ValueError:
+        return True
 
 
 def _without_brokers_own(properties: bytes) -> bytes:

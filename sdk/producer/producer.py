@@ -3,10 +3,9 @@
 import os
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
-from functools import partial
 from random import Random
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Self
 
 import trio
 from trio.lowlevel import enable_ki_protection
@@ -24,7 +23,6 @@ from mqcommon.message.properties import DELAY, LIGHT_QUEUES
 from mqcommon.message.queue import MessageQueue
 from mqcommon.names import GROUP_MAX_LENGTH, TRACE_TOPIC
 from remoting.net.client import RemotingClient
-from sdk.broker_api import recall
 from sdk.checked import TopicName, check_group_name, check_queue, check_topic_name, checked
 from sdk.identity import local_ip
 from sdk.nameserver_source import NameServerSource
@@ -39,7 +37,7 @@ from sdk.producer.pick import Turns, queue_of_key
 from sdk.producer.requests import Asking, RequestReply
 from sdk.producer.result import BulkResult, SendResult, StoredBatch
 from sdk.producer.routing import SendRoutes, no_writable
-from sdk.producer.timed import recalled_queue, timed, timed_lane
+from sdk.producer.timed import recalling, timed, timed_lane
 from sdk.producer.wire import send_request
 from sdk.routes import TopicRoute
 from sdk.runtime import FORKS, survived
@@ -52,7 +50,6 @@ MAX_MESSAGE_BYTES = 4 * 1024 * 1024
 # How many messages are checked (in about 0.1 ms) before other tasks may run.
 CHECKED_AT_ONCE = 10_000
 
-T = TypeVar("T")
 Selector = Callable[[Sequence[MessageQueue], Message], MessageQueue]
 
 
@@ -286,10 +283,8 @@ class Producer(RequestReply):
         refuses: the message is delivered already, or will be within its second.
         """
         self._client.check_open()
-        wire_topic = self._names.topic(topic)
-        queue = recalled_queue(wire_topic, recall_handle)
-        ask = partial(recall, topic=wire_topic, group=self.wire_group, handle=recall_handle)
-        return await until_answered(lambda: self._client.ask_master(queue, ask), self._timeout_s * 1000, self.backoff)
+        ask = recalling(self._client, self._names.topic(topic), self.wire_group, recall_handle)
+        return await until_answered(ask, self._timeout_s * 1000, self.backoff)
 
     @checked
     async def queues(self, topic: TopicName) -> tuple[MessageQueue, ...]:

@@ -1,6 +1,8 @@
-"""The arguments of `Producer.send` that ask for a time of delivery, and of `Producer.recall`."""
+"""Messages with a time of delivery: the arguments of `Producer.send` that ask for it, and recalls."""
 
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 from mqcommon.arguments import shown, wrong_type
 from mqcommon.errors import InvalidArgument
@@ -8,6 +10,8 @@ from mqcommon.message.message import Message
 from mqcommon.message.properties import DELAY
 from mqcommon.message.queue import MessageQueue
 from mqcommon.message.recall import RecallHandle
+from sdk.broker_api import recall
+from sdk.shared import ClientHandle
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
@@ -41,12 +45,16 @@ def timed_lane(topic: str) -> str:
     return f"{topic} timed"
 
 
-def recalled_queue(topic: str, recall_handle: str) -> MessageQueue:
-    """A queue of the broker on which the message waits. InvalidArgument when the handle is not one of ``topic``."""
+def recalling(client: ClientHandle, topic: str, group: str, text: str) -> Callable[[], Awaitable[str]]:
+    """A function that asks the broker to recall the message of the handle ``text``, and returns its unique key.
+
+    ``topic`` is the server's name. InvalidArgument when the handle is none, or of another topic.
+    """
     try:
-        handle = RecallHandle.decode(recall_handle)
+        handle = RecallHandle.decode(text)
     except ValueError:
-        raise InvalidArgument(f"recall_handle is {shown(recall_handle)}, which no send returned") from None
+        raise InvalidArgument(f"recall_handle is {shown(text)}, which no send returned") from None
     if handle.topic != topic:
         raise InvalidArgument(f"recall_handle is of a message of topic {handle.topic!r}, not of {topic!r}")
-    return MessageQueue(topic, handle.broker_name, 0)
+    queue = MessageQueue(topic, handle.broker_name, 0)
+    return lambda: client.ask_master(queue, partial(recall, topic=topic, group=group, handle=text))

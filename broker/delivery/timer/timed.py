@@ -44,13 +44,13 @@ def to_timer(rules: TimerRules, unique_keys: UniqueKeys, clock: Clock) -> Interc
 
     def intercept(message: Incoming) -> Incoming:
         properties = message.properties
+        now_ms = clock.now_ms()
         # A delay level counts more than a time.
-        if message.topic == SCHEDULE_TOPIC or not is_timed(properties):
+        if message.topic == SCHEDULE_TOPIC or not is_timed(properties, now_ms):
             return message
         if not rules.is_enabled:
             text = "accurate timer message is not enabled, timerWheelEnable is false"
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, text)
-        now_ms = clock.now_ms()
         deliver_ms, is_recall = deliver_time(properties, now_ms), find_property(properties, DELETE) is not None
         if deliver_ms <= now_ms:
             if is_recall:

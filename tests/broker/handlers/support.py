@@ -68,7 +68,13 @@ class Desk:
             meta.clock,
             is_active=lambda: self.role.now.is_master,
             waiting=lambda: {"send": Waiting(3, 5, 7)},
-            timers=lambda: {"timerCongestNum": "4"},
+            timers=lambda: {
+                "timerReadBehind": "0",
+                "timerOffsetBehind": "0",
+                "timerCongestNum": "4",
+                "timerEnqueueTps": "0.0",
+                "timerDequeueTps": "0.0",
+            },
         )
         families: list[Any] = [
             TopicHandlers(

@@ -314,7 +314,7 @@ def test_what_is_not_taken_over_is_told(name: str, text: str, told: str) -> None
     assert re.search(told, warning), warning
 
 
-@pytest.mark.parametrize("topic", ["SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer"])
+@pytest.mark.parametrize("topic", ["SCHEDULE_TOPIC_XXXX"])
 def test_messages_that_wait_for_what_is_not_there_are_told(topic: str) -> None:
     fs = with_files(topics_json="{}")
     fs.mkdirs(f"/store/consumequeue/{topic}/0")
