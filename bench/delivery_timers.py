@@ -1,0 +1,152 @@
+"""Messages with a time of delivery: 10,000 due in one second, a restart with 1,000,000 that wait, and sends.
+
+    python -m bench.delivery_timers [--waiting N] [--due N] [--sends N]
+
+Sends have one message a request on both sides, as timed messages cannot be in a batch. A row shows plain sends in
+batches. Memory is without the pages of the mapped log, which are the kernel's cache.
+"""
+
+import argparse
+import tempfile
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import trio
+
+from bench.harness import BROKER, Cluster, cluster, cluster_at, row, show
+from broker.delivery.timer.history import CHECKPOINT_QUEUE, Checkpoint
+from broker.store.store import MessageStore, StoreOptions
+from mqcommon.clock import SystemClock
+from mqcommon.files import OsFiles
+from mqcommon.message.ids import UniqueKeys, encode_host
+from mqcommon.names import TIMER_TOPIC
+from remoting.protocol.bodies.topic import TopicConfig
+from sdk import Admin, Message, Producer, PullConsumer
+
+TOPIC, QUEUES, SENDERS, ROUNDS = "timed", 8, 500, 3
+DAYS_MS = 3 * 86_400_000
+# The limits of the issue: seconds from the due time to the last delivery, seconds of a restart, MB.
+DUE_S, RESTART_S, RESIDENT_MB = 2.0, 3.0, 300.0
+
+
+async def send(producer: Producer, count: int, body: bytes, deliver_at: datetime | None) -> float:
+    """Messages a second."""
+    left = iter(range(count))
+
+    async def sender() -> None:
+        for _ in left:
+            await producer.send(Message(TOPIC, body), deliver_at=deliver_at, timeout_ms=60_000)
+
+    start = time.perf_counter()
+    async with trio.open_nursery() as nursery:
+        for _ in range(SENDERS):
+            nursery.start_soon(sender)
+    return count / (time.perf_counter() - start)
+
+
+async def last_delivery_s(made: Cluster, count: int) -> float:
+    """From the due time of ``count`` messages to the store time of the last one."""
+    due = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=5 + count // 2_000)
+    async with Producer(made.nameserver) as producer, PullConsumer(made.nameserver) as consumer:
+        await send(producer, count, b"due", due)
+        queues = await producer.queues(TOPIC)
+        last_ms, found = 0, 0
+        offsets = dict.fromkeys(queues, 0)
+        while found < count:
+            await trio.sleep(0.2)
+            for queue in queues:
+                pulled = await consumer.pull(queue, offsets[queue], max_count=1_000)
+                offsets[queue] = pulled.next_offset
+                for message in pulled.messages:
+                    if message.body == b"due":
+                        found, last_ms = found + 1, max(last_ms, message.store_timestamp)
+    return last_ms / 1000 - due.timestamp()
+
+
+def fill(home: str, count: int) -> None:
+    """A store in which ``count`` messages wait, evenly over three days."""
+    host, clock, keys = encode_host("127.0.0.1", 10911), SystemClock(), UniqueKeys("127.0.0.1", 1, 1)
+    store = MessageStore(OsFiles(), StoreOptions(f"{home}/{BROKER}"), clock, host)
+    store.open()
+    now_ms = clock.now_ms() // 1_000 * 1_000 + 600_000
+    for number in range(count):
+        slot = now_ms + number * 7_919 % (DAYS_MS - 1_200_000) // 1_000 * 1_000
+        text = f"TIMER_DELIVER_MS\x01{slot + 1000}\x02TIMER_OUT_MS\x01{slot}\x02REAL_TOPIC\x01t\x02REAL_QID\x010\x02"
+        text += f"UNIQ_KEY\x01{keys.next(now_ms)}\x02"
+        store.put(TIMER_TOPIC, 0, bytes(100), text.encode(), born_timestamp=now_ms, born_host=host)
+    # As the broker writes it each time the log has grown by some MB.
+    checkpoint = Checkpoint(0, count, now_ms - 1, store.log.end)
+    store.put(TIMER_TOPIC, CHECKPOINT_QUEUE, checkpoint.encode(), b"", born_timestamp=now_ms, born_host=host)
+    store.close()
+
+
+async def until_restored(made: Cluster, count: int) -> None:
+    async with Admin(made.nameserver) as admin:
+        while int((await admin.broker_runtime_info(made.broker))["timerCongestNum"]) < count:  # noqa: ASYNC110
+            await trio.sleep(0.02)
+
+
+def restart(home: str, count: int) -> tuple[float, float]:
+    """(seconds until all messages that wait are known, resident MB then)."""
+    start = time.perf_counter()
+    with cluster_at(home) as made:
+        trio.run(until_restored, made, count)
+        took = time.perf_counter() - start
+        lines = Path(f"/proc/{made.broker_pid}/status").read_text().splitlines()
+        resident = next(int(line.split()[1]) for line in lines if line.startswith("RssAnon"))
+    return took, resident / 1024
+
+
+async def speeds(made: Cluster, count: int) -> tuple[list[float], list[float], list[float]]:
+    """Rates of timed sends, of plain ones, and of plain ones in batches, in turn."""
+    timed: list[float] = []
+    plain: list[float] = []
+    batched: list[float] = []
+    async with (
+        Producer(made.nameserver, batching=False) as single,
+        Producer(made.nameserver) as many,
+        Admin(made.nameserver) as admin,
+    ):
+        await admin.create_topic(made.broker, TopicConfig(TOPIC, QUEUES, QUEUES))
+        await trio.sleep(1)
+        for number in range(ROUNDS + 1):
+            later = datetime.now(UTC) + timedelta(hours=1)
+            found = (
+                await send(single, count, bytes(100), later),
+                await send(single, count, bytes(100), None),
+                await send(many, count, bytes(100), None),
+            )
+            if number:
+                timed.append(found[0])
+                plain.append(found[1])
+                batched.append(found[2])
+    return timed, plain, batched
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--waiting", type=int, default=1_000_000)
+    parser.add_argument("--due", type=int, default=10_000)
+    parser.add_argument("--sends", type=int, default=20_000)
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args()
+    with cluster() as made:
+        timed, plain, batched = trio.run(speeds, made, args.sends)
+        show(iter([row("timed sends; limit: plain sends", "messages/s", timed, plain, args.sends)]), args.json)
+        show(iter([row("timed sends; limit: in batches", "messages/s", timed, batched, args.sends)]), args.json)
+        late = trio.run(last_delivery_s, made, args.due)
+        rows = [row("due in one second, the last one", "s", [late], [DUE_S], args.due, smaller_is_better=True)]
+        show(iter(rows), args.json)
+    with tempfile.TemporaryDirectory() as home:
+        fill(home, args.waiting)
+        took, resident = restart(home, args.waiting)
+    rows = [
+        row("restart while they wait", "s", [took], [RESTART_S], args.waiting, smaller_is_better=True),
+        row("memory of the broker", "MB", [resident], [RESIDENT_MB], args.waiting, smaller_is_better=True),
+    ]
+    show(iter(rows), args.json)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,49 @@
+"""Request 370 through a whole broker: what is taken back, and what is refused with RocketMQ's codes."""
+
+import pytest
+
+from mqcommon.clock import SystemClock
+from mqcommon.message.recall import RecallHandle
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.command import Command
+from tests.broker.running import running, send_request
+
+
+def recall(topic: str, handle: str) -> Command:
+    return Command(RequestCode.RECALL_MESSAGE, {"producerGroup": "g", "topic": topic, "recallHandle": handle})
+
+
+async def test_a_message_that_waits_is_recalled() -> None:
+    async with running() as (client, addr):
+        plain = await client.invoke(addr, send_request("t", b"x"))
+        assert plain.ext is not None and "recallHandle" not in plain.ext
+        timed = send_request("t", b"x", properties="TIMER_DELAY_SEC\x0160\x02UNIQ_KEY\x01key\x02")
+        sent = await client.invoke(addr, timed)
+        assert sent.ext is not None
+        answer = await client.invoke(addr, recall("t", sent.ext["recallHandle"]))
+        assert (answer.code, answer.ext and answer.ext["msgId"]) == (ResponseCode.SUCCESS, "key")
+
+
+@pytest.mark.parametrize(
+    ("topic", "handle", "code", "said"),
+    [
+        ("nowhere", RecallHandle("t", "broker-a", 60_000, "k"), ResponseCode.TOPIC_NOT_EXIST, "not exist"),
+        ("t", "junk", ResponseCode.ILLEGAL_OPERATION, "recall handle is invalid"),
+        ("t", RecallHandle("u", "broker-a", 60_000, "k"), ResponseCode.ILLEGAL_OPERATION, "topic not match"),
+        ("t", RecallHandle("t", "broker-b", 60_000, "k"), ResponseCode.ILLEGAL_OPERATION, "service not available"),
+        ("t", RecallHandle("t", "broker-a", -1, "k"), ResponseCode.ILLEGAL_OPERATION, "timestamp invalid"),
+        ("t", RecallHandle("t", "broker-a", 300_000_000, "k"), ResponseCode.ILLEGAL_OPERATION, "timestamp invalid"),
+    ],
+)
+async def test_what_cannot_be_recalled(topic: str, handle: RecallHandle | str, code: int, said: str) -> None:
+    if isinstance(handle, RecallHandle):
+        handle = handle._replace(slot_ms=SystemClock().now_ms() + handle.slot_ms).encode()
+    async with running() as (client, addr):
+        await client.invoke(addr, send_request("t", b"x"))
+        answer = await client.invoke(addr, recall(topic, handle))
+        assert (answer.code, said in (answer.remark or "")) == (code, True), answer
+
+
+async def test_recalls_that_the_broker_does_not_take() -> None:
+    async with running(recall_message_enable=False) as (client, addr):
+        assert (await client.invoke(addr, recall("t", "x"))).code == ResponseCode.NO_PERMISSION
