@@ -254,13 +254,11 @@ class BrokerOptions:
         False, "consumers of messages too old to be in the master's memory are sent to a slave", mutable=True
     )
     access_message_in_memory_max_ratio: int = option(
-        40, "percent of the memory assumed to hold the youngest messages; older ones count as on disk",
-        minimum=0, maximum=100,
-    )  # fmt: skip
+        40, "percent of the memory that holds the youngest messages; older ones are on disk", minimum=0, maximum=100
+    )
     offset_check_in_slave: bool = option(
-        False, "SLAVE: correct an offset that it does not have; false: leave it, the slave may only be behind",
-        mutable=True,
-    )  # fmt: skip
+        False, "SLAVE: correct an offset that it does not have; false: it may only be behind", mutable=True
+    )
 
     # --- pulls and queries
     long_polling_enable: bool = option(True, "hold a pull that finds nothing until a message comes", mutable=True)
@@ -290,12 +288,10 @@ class BrokerOptions:
     message_delay_level: str = option(
         DEFAULT_LEVELS, "how long messages of each delay level wait, level 1 first; units: s, m, h, d"
     )
-
     timer_wheel_enable: bool = option(True, "take messages with a time of delivery; false: refuse them")
     timer_precision_ms: int = option(
-        1_000, "how exact times of delivery are: later by at most this, never earlier", unit="ms",
-        minimum=100, maximum=60_000,
-    )  # fmt: skip
+        1_000, "how much later than its time a message may come", unit="ms", minimum=100, maximum=60_000
+    )
     timer_max_delay_sec: int = option(
         259_200, "a message may ask to be delivered at most this much later", unit="s", minimum=1, mutable=True
     )
@@ -365,12 +361,6 @@ class BrokerOptions:
         if self.fast_listen_port >= 0:
             return self.fast_listen_port
         return max(self.listen_port - 2, 0)
-
-    @property
-    def ha_rate(self) -> int:
-        """Most bytes a second to each slave; 0: no limit."""
-        rates = [self.ha_max_transfer_rate, self.max_ha_transfer_byte_in_second if self.ha_flow_control_enable else 0]
-        return min((rate for rate in rates if rate), default=0)
 
     @property
     def forbidden_keys(self) -> frozenset[str]:

@@ -1,6 +1,5 @@
 """Converts RocketMQ's metadata files to records of the journal, and lists what is not imported."""
 
-import posixpath
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -10,7 +9,6 @@ from broker.meta.journalled import Change
 from broker.meta.json_files import TOPICS, JsonTables, holds_something
 from mqcommon.errors import UserError
 from mqcommon.files import FileSystem
-from mqcommon.names import SCHEDULE_TOPIC
 
 # File, the member that is not imported, and what it holds.
 _NOT_READ = (
@@ -18,8 +16,6 @@ _NOT_READ = (
     ("topicQueueMapping.json", "topicQueueMappingInfoMap", "this version does not support static topics"),
     ("lmqConsumerOffset.json", "offsetTable", "this version does not support offsets of light message queues"),
 )
-# Topics in which messages may wait for features that this version does not have.
-_WAITING = ((SCHEDULE_TOPIC, "delayed messages"),)
 
 
 def records(tables: JsonTables) -> Iterator[Change]:
@@ -66,10 +62,6 @@ def warnings(fs: FileSystem, directory: str, tables: JsonTables) -> list[str]:
         path = f"{directory}/{name}"
         if holds_something(fs, path, member):
             found.append(f"{path} is not imported: {what}")
-    queues = f"{posixpath.dirname(directory)}/consumequeue"
-    for topic, what in _WAITING:
-        if fs.is_dir(f"{queues}/{topic}"):
-            found.append(f"{what} that wait in {topic} are kept, but this version does not deliver them")
     if tables.groups.forbidden_table:
         found.append("the table of groups that may not read a topic is kept but has no effect")
     for name, config in tables.topics.topic_config_table.items():

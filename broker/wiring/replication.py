@@ -78,7 +78,7 @@ def wire_replication(
         )  # fmt: skip
 
     log = Replication(
-        role, Master(store.log, core.acks, terms, lambda: options.ha_rate), new_slave, sync, listeners, listen
+        role, Master(store.log, core.acks, terms, lambda: _ha_rate(options)), new_slave, sync, listeners, listen
     )
 
     def role_changed(before: Role, now: Role) -> None:
@@ -149,3 +149,9 @@ def link_terms(options: BrokerOptions) -> LinkTerms:
         hello_s=PLAIN_HELLO_S if options.allow_plain_peers else HELLO_S,
         plain_chunk_bytes=options.ha_transfer_batch_size,
     )
+
+
+def _ha_rate(options: BrokerOptions) -> int:
+    """Most bytes a second to each slave; 0: no limit."""
+    limit = options.max_ha_transfer_byte_in_second if options.ha_flow_control_enable else 0
+    return min([rate for rate in (options.ha_max_transfer_rate, limit) if rate], default=0)

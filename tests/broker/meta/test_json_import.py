@@ -314,14 +314,6 @@ def test_what_is_not_taken_over_is_told(name: str, text: str, told: str) -> None
     assert re.search(told, warning), warning
 
 
-@pytest.mark.parametrize("topic", ["SCHEDULE_TOPIC_XXXX"])
-def test_messages_that_wait_for_what_is_not_there_are_told(topic: str) -> None:
-    fs = with_files(topics_json="{}")
-    fs.mkdirs(f"/store/consumequeue/{topic}/0")
-    (warning,) = MetadataDir(fs=fs).report.warnings
-    assert f"that wait in {topic} are kept, but this version does not deliver them" in warning
-
-
 def test_negative_offsets_of_a_java_broker_mean_nothing() -> None:
     meta = MetadataDir(fs=with_files(consumerOffset_json='{"offsetTable":{"T@g":{0:-1,1:5}}}'))
     assert meta.offsets.table() == {"T@g": {1: 5}}
