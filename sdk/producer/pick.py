@@ -10,7 +10,6 @@ from random import Random
 from zlib import crc32
 
 from mqcommon.message.queue import MessageQueue
-from sdk.routes import TopicRoute
 
 
 class Turns:
@@ -56,18 +55,3 @@ class Turns:
 def queue_of_key(queues: Sequence[MessageQueue], sharding_key: str) -> MessageQueue:
     """The queue for messages with this key: always the same one while the topic's queues do not change."""
     return queues[crc32(sharding_key.encode()) % len(queues)]
-
-
-def route_like(template: TopicRoute, topic: str, most: int) -> TopicRoute:
-    """The route that ``topic`` will have when a broker has made it like ``template``, with at most ``most`` queues."""
-
-    def named(queues: Sequence[MessageQueue]) -> tuple[MessageQueue, ...]:
-        return tuple(q._replace(topic=topic) for q in queues if q.queue_id < most)
-
-    return TopicRoute(
-        topic,
-        template.brokers,
-        named(template.writable),
-        named(template.readable),
-        {addr: named(queues) for addr, queues in template.writable_at.items()},
-    )

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from random import Random
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Self
 
 import trio
 from trio.lowlevel import enable_ki_protection
@@ -50,7 +50,6 @@ MAX_MESSAGE_BYTES = 4 * 1024 * 1024
 # How many messages are checked (in about 0.1 ms) before other tasks may run.
 CHECKED_AT_ONCE = 10_000
 
-T = TypeVar("T")
 Selector = Callable[[Sequence[MessageQueue], Message], MessageQueue]
 
 
