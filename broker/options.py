@@ -71,9 +71,7 @@ class BrokerOptions:
         30_000, "how often the broker registers; lower values count as 10,000, higher ones as 60,000",
         unit="ms", minimum=1,
     )  # fmt: skip
-    register_broker_timeout_mills: int = option(
-        24_000, "how long a NameServer may take to answer a registration", unit="ms", minimum=1
-    )
+    register_broker_timeout_mills: int = option(24_000, "how long a NameServer may take", unit="ms", minimum=1)
     force_register: bool = option(
         False, "send all topics in each period, without asking whether the NameServer needs them", mutable=True
     )
