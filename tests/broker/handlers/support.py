@@ -37,6 +37,11 @@ from tests.support.caller import Caller
 
 V5_3_3 = 479
 
+NO_TIMERS = {
+    "timerReadBehind": "0", "timerOffsetBehind": "0", "timerCongestNum": "0", "timerEnqueueTps": "0.0",
+    "timerDequeueTps": "0.0",
+}  # fmt: skip
+
 
 class Desk:
     """All admin and client handlers, and what they work on."""
@@ -68,13 +73,7 @@ class Desk:
             meta.clock,
             is_active=lambda: self.role.now.is_master,
             waiting=lambda: {"send": Waiting(3, 5, 7)},
-            timers=lambda: {
-                "timerReadBehind": "0",
-                "timerOffsetBehind": "0",
-                "timerCongestNum": "4",
-                "timerEnqueueTps": "0.0",
-                "timerDequeueTps": "0.0",
-            },
+            timers=lambda: NO_TIMERS,
         )
         families: list[Any] = [
             TopicHandlers(
