@@ -228,10 +228,7 @@ class Replica:
                         self._move_all(queue, queue_offset, light, physical, guarded)
                         if self.wants_guard:
                             break
-                    if queue.is_delayed:
-                        code = codes.of_waiting(topic, properties, stored_ms)
-                    else:
-                        code = codes.of(properties)
+                    code = codes.of_waiting(topic, properties, stored_ms) if queue.is_delayed else codes.of(properties)
                     queue.append(physical, size, code)
                     self._written(queue)
                     if light:
