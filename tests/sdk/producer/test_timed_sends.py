@@ -47,21 +47,8 @@ async def test_messages_come_at_their_time_and_not_when_they_are_recalled(cluste
             await producer.recall("one", gone.recall_handle)
 
 
-async def test_wrong_arguments(cluster: PushCluster) -> None:
-    now, hour = datetime.now(UTC), timedelta(hours=1)
+async def test_handles_that_no_send_returned(cluster: PushCluster) -> None:
     async with Producer(cluster.nameserver) as producer:
-        with pytest.raises(InvalidArgument, match="give one of them"):
-            await producer.send(Message("one", b""), deliver_at=now, delay=hour)
-        with pytest.raises(InvalidArgument, match="has a delay_level"):
-            await producer.send(Message("one", b"", delay_level=2), delay=hour)
-        with pytest.raises(InvalidArgument, match="no time zone"):
-            await producer.send(Message("one", b""), deliver_at=now.replace(tzinfo=None))
-        with pytest.raises(InvalidArgument, match="must not be negative"):
-            await producer.send(Message("one", b""), delay=-hour)
-        with pytest.raises(TypeError, match="delay must be a timedelta"):
-            await producer.send(Message("one", b""), delay=3)  # type: ignore[arg-type]
-        with pytest.raises(TypeError, match="deliver_at must be a datetime"):
-            await producer.send(Message("one", b""), deliver_at=3)  # type: ignore[arg-type]
         with pytest.raises(InvalidArgument, match="which no send returned"):
             await producer.recall("one", "junk")
         with pytest.raises(InvalidArgument, match="of a message of topic 't'"):
