@@ -71,9 +71,7 @@ class BrokerOptions:
         30_000, "how often the broker registers; lower values count as 10,000, higher ones as 60,000",
         unit="ms", minimum=1,
     )  # fmt: skip
-    register_broker_timeout_mills: int = option(
-        24_000, "how long a NameServer may take to answer a registration", unit="ms", minimum=1
-    )
+    register_broker_timeout_mills: int = option(24_000, "how long a NameServer may take", unit="ms", minimum=1)
     force_register: bool = option(
         False, "send all topics in each period, without asking whether the NameServer needs them", mutable=True
     )
@@ -288,13 +286,17 @@ class BrokerOptions:
     message_delay_level: str = option(
         DEFAULT_LEVELS, "how long messages of each delay level wait, level 1 first; units: s, m, h, d"
     )
-    # --- messages with a time of delivery
     timer_wheel_enable: bool = option(True, "take messages with a time of delivery; false: refuse them")
-    timer_precision_ms: int = option(1_000, "how late they may be", unit="ms", minimum=100, maximum=60_000)
-    timer_max_delay_sec: int = option(259_200, "the longest time that they wait", unit="s", minimum=1, mutable=True)
-    recall_message_enable: bool = option(True, "producers may recall those that wait (off in RocketMQ)", mutable=True)
+    timer_precision_ms: int = option(
+        1_000, "how much later than its time a message may come", unit="ms", minimum=100, maximum=60_000
+    )
+    timer_max_delay_sec: int = option(
+        259_200, "a message may ask to be delivered at most this much later", unit="s", minimum=1, mutable=True
+    )
+    recall_message_enable: bool = option(
+        True, "producers may recall messages that wait for their time (off in RocketMQ)", mutable=True
+    )
 
-    # --- light queues
     enable_lmq: bool = option(False, "light queues: any topic and group %LMQ%... may be read")
     enable_multi_dispatch: bool = option(False, "put messages into the light queues that they name, too")
     max_lmq_consume_queue_num: int = option(20_000, "most light queues that are made", minimum=1)

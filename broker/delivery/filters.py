@@ -16,9 +16,9 @@ CACHED_BYTES = 4 * 1024 * 1024
 # Memory of a filter with its set, and of an int in the set.
 FILTER_BYTES = 264
 CODE_BYTES = 100
-# Memory of a compiled SQL expression for each of its characters, and of an empty one (measured).
-SQL_CHARACTER_BYTES = 40
-SQL_BYTES = 4_096
+# Memory of a compiled SQL expression for each of its characters, and of the shortest one (measured).
+SQL_CHARACTER_BYTES = 80
+SQL_BYTES = 2_048
 # Messages that a filter with one comparison looks at in one read: some milliseconds. One with n of them looks at fewer.
 SQL_MESSAGES = 8_000
 MAX_SQL_MESSAGES = 2_000

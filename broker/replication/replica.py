@@ -218,9 +218,8 @@ class Replica:
                     if crc32(data[at + _BODY_AT : tail_at]) & CRC_MASK != crc:
                         raise self._damaged(start + at, size)
                 if physical != start + at or queue_id < 0 or queue_offset < 0:
-                    raise self._corrupt(
-                        start + at, f"the record says it is message {queue_offset} of queue {queue_id} at {physical}"
-                    )
+                    place = f"message {queue_offset} of queue {queue_id} at {physical}"
+                    raise self._corrupt(start + at, f"the record says it is {place}")
                 if is_queued(sys_flag):
                     queue = queues.get(topic, queue_id)
                     light = light_places(properties)
@@ -228,7 +227,8 @@ class Replica:
                         self._move_all(queue, queue_offset, light, physical, guarded)
                         if self.wants_guard:
                             break
-                    code = codes.of_waiting(topic, properties, stored_ms) if queue.is_delayed else codes.of(properties)
+                    waits = queue.is_delayed
+                    code = codes.of_waiting(topic, properties, stored_ms) if waits else codes.of(properties)
                     queue.append(physical, size, code)
                     self._written(queue)
                     if light:

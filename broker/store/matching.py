@@ -1,7 +1,7 @@
 """Which messages of a queue match a function of their properties.
 
 Only the lengths in a record's head are read, and its properties, where they lie. Bodies are not touched, and messages
-that do not match cost no object but the copy of their properties. Pure.
+that do not match cost no object but the copy of their properties.
 Neighbours: reader.py (reads a queue), filter.py (the function).
 """
 

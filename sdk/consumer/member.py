@@ -69,7 +69,7 @@ class PullMember:
 
     def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
         """Refused: only the caller of a pull consumer, and only the broker of a simple one, knows where it reads."""
-        raise RequestRefused(ResponseCode.SYSTEM_ERROR, "this kind of consumer has no offsets to reset")
+        raise RequestRefused(ResponseCode.SYSTEM_ERROR, "a pull consumer chooses its own offsets; a simple has none")
 
     def queue_offsets(self, topic: str) -> dict[MessageQueue, int]:
         """The offsets that the caller has committed."""

@@ -14,22 +14,23 @@ from trio.lowlevel import enable_ki_protection
 from mqcommon.clock import Clock
 from mqcommon.errors import SkylarkError
 from mqcommon.message.flags import TRANSACTION_PREPARED
+from mqcommon.message.message import Message
+from remoting.net.client import RemotingClient
 from sdk.nameserver_source import NameServerSource
 from sdk.producer.checking import Checking
 from sdk.producer.producer import Producer
+from sdk.producer.result import SendResult
 from sdk.producer.transaction import Checker
 from sdk.producer.wire import DEFAULT_TOPIC
 from sdk.retry import is_transient
 from sdk.runtime import survived
-from sdk.shared import Client
+from sdk.shared import Client, ClientHandle, sharing
 
 ROUTE_PAUSE_S = 1.0
 
 
-class HalfProducer(Producer):
-    """A `Producer` of halves. ``immunity_s``: how long brokers do not ask about them; None for the broker's default."""
-
-    sys_flag = TRANSACTION_PREPARED
+class Halves:
+    """Sends halves. ``immunity_s``: how long brokers do not ask about them; None for the broker's default."""
 
     def __init__(
         self,
@@ -44,18 +45,27 @@ class HalfProducer(Producer):
         clock: Clock | None,
         namespace: str,
     ) -> None:
-        super().__init__(
-            nameserver, group=group, send_timeout_ms=send_timeout_ms, retries=0, batching=False,
-            max_message_bytes=max_message_bytes, clock=clock, namespace=namespace,
+        self._client = ClientHandle(nameserver, namespace=namespace)
+        self.names = names = self._client.names
+        self._producer = Producer(
+            sharing(self._client.instance), group=group, send_timeout_ms=send_timeout_ms, retries=0, batching=False,
+            max_message_bytes=max_message_bytes, clock=clock, namespace=names.namespace,
         )  # fmt: skip
-        self._topics = (DEFAULT_TOPIC, *map(self._names.topic, topics))
-        self._checks = None if checker is None else Checking(checker, self.wire_group, self._names)
-        self.checking = self._checks
+        self.wire_group = self._producer.wire_group
+        self._topics = (DEFAULT_TOPIC, *map(names.topic, topics))
+        self._checks = None if checker is None else Checking(checker, self.wire_group, names)
         immunity = "" if immunity_s is None else f"CHECK_IMMUNITY_TIME_IN_SECONDS\x01{immunity_s}\x02"
-        self._mark = f"TRAN_MSG\x01true\x02PGROUP\x01{self.wire_group}\x02{immunity}".encode()
+        self._producer.sys_flag = TRANSACTION_PREPARED
+        self._producer.mark = f"TRAN_MSG\x01true\x02PGROUP\x01{self.wire_group}\x02{immunity}".encode()
+        self._producer.checking = self._checks
 
     async def __aenter__(self) -> Self:
-        await super().__aenter__()
+        await self._client.__aenter__()
+        try:
+            await self._producer.__aenter__()
+        except BaseException:
+            await self._client.__aexit__(None, None, None)
+            raise
         if self._checks is not None:
             self._checks.nursery = self._client.nursery
             for topic in self._topics:
@@ -67,7 +77,24 @@ class HalfProducer(Producer):
     ) -> None:
         if self._checks is not None:
             self._checks.nursery = None
-        await super().__aexit__(kind, error, trace)
+        try:
+            await self._producer.__aexit__(kind, error, trace)
+        finally:
+            await self._client.__aexit__(kind, error, trace)
+
+    async def send(self, message: Message) -> SendResult:
+        """Store a half."""
+        return await self._producer.send(message)
+
+    def master(self, topic: str, broker_name: str) -> str | None:
+        """The address of the broker, if it is known. ``topic`` is the server's name."""
+        route = self._producer.route_of(topic)
+        return None if route is None else route.master(broker_name)
+
+    @property
+    def remoting(self) -> RemotingClient:
+        """The connections."""
+        return self._producer.remoting
 
     @enable_ki_protection
     async def _make_known(self, topic: str) -> None:
@@ -81,7 +108,3 @@ class HalfProducer(Producer):
                     if not is_transient(error):
                         return
                     await trio.sleep(ROUTE_PAUSE_S)
-
-    def new_keys(self, count: int) -> list[bytes]:
-        """Unique keys, and what makes a half of a message."""
-        return [self._mark + key for key in super().new_keys(count)]

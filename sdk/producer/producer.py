@@ -67,9 +67,6 @@ class Producer(RequestReply):
     ``trace`` records each message in RocketMQ's trace topic, ``trace_topic`` in another one.
     """
 
-    #: Of its messages.
-    sys_flag = 0
-
     def __init__(
         self,
         nameserver: NameServerSource | Client | None = None,
@@ -117,7 +114,8 @@ class Producer(RequestReply):
         self.wire_group = self._names.group(group)
         self.retries = retries
         self.accept_weaker = accept_weaker
-        # Who answers brokers that ask about transactions.
+        # Of a producer of halves: what its messages have in common, and who answers brokers that ask about them.
+        self.sys_flag, self.mark = 0, b""
         self.checking: Checking | None = None
         self.brokers = Brokers(self._client, self._wake_lanes)
         self._asking = Asking(self, self._client, max_message_bytes)
@@ -309,8 +307,9 @@ class Producer(RequestReply):
         return self._clock.now_ms()
 
     def new_keys(self, count: int) -> list[bytes]:
-        """Unique keys, as encoded properties."""
-        return self._unique_keys.many(self._clock.now_ms(), count)
+        """Unique keys, as encoded properties, after ``mark``."""
+        keys = self._unique_keys.many(self._clock.now_ms(), count)
+        return [self.mark + key for key in keys] if self.mark else keys
 
     def route_of(self, topic: str) -> TopicRoute | None:
         return self._routes.get(topic)

@@ -21,7 +21,7 @@ from remoting.protocol.requests.transactions import END_TRANSACTION
 from sdk.checked import GroupName, Milliseconds, NotNegative, check_topic_name, checked
 from sdk.nameserver_source import NameServerSource
 from sdk.namespaces import Namespace
-from sdk.producer.halves import HalfProducer
+from sdk.producer.halves import Halves
 from sdk.producer.producer import MAX_MESSAGE_BYTES
 from sdk.producer.transaction import Checker, Local, Transaction, TransactionState, check_state
 from sdk.shared import Client
@@ -60,7 +60,7 @@ class TransactionProducer:
             check_topic_name("a topic of topics", topic)
         if check_immunity_s is not None:
             check_int("check_immunity_s", check_immunity_s, 0, INT_MAX)
-        self._halves = HalfProducer(
+        self._halves = Halves(
             nameserver, group=group, send_timeout_ms=send_timeout_ms, max_message_bytes=max_message_bytes,
             immunity_s=check_immunity_s, topics=topics, checker=checker, clock=clock, namespace=namespace,
         )  # fmt: skip
@@ -119,8 +119,7 @@ class TransactionProducer:
                 result.msg_id, False, None, topic,
             )
         )  # fmt: skip
-        route = halves.route_of(topic)
-        addr = None if route is None else route.master(queue.broker_name)
+        addr = halves.master(topic, queue.broker_name)
         try:
             if addr is not None:
                 halves.remoting.push(addr, command)

@@ -126,3 +126,13 @@ async def test_a_reset_reaches_a_running_consumer(tmp_path: Path, by_broker: str
             await until_committed(cluster, ends)
             await admin.reset_offsets(GROUP, TOPIC, 0)
             await until(lambda: sorted(consumer.bodies) == sorted(bodies * 2), "it gets all of them again")
+
+
+async def test_bodies_that_our_producer_compresses(tmp_path: Path) -> None:
+    bodies = ["a" * 10_000, "b" * 100_000]
+    async with running(tmp_path) as cluster, Producer(cluster.nameserver, compression="zlib") as producer:
+        await make_topic(cluster, CONFIG)
+        for body in bodies:
+            await producer.send(Message(TOPIC, body.encode()))
+        async with cpp.pushing(cluster, GROUP, TOPIC) as consumer:
+            await until(lambda: consumer.bodies == bodies, "the C++ consumer gets the whole bodies")

@@ -40,7 +40,16 @@ def plausible(hint: Any) -> Any:
         return None
     if get_origin(hint) is Literal:
         return get_args(hint)[0]
-    values = {str: "t", int: 1, bool: True, float: 1.0, MessageQueue: queue(0), Mapping: {}, Sequence: []}
+    values = {
+        str | sdk.Sql: "*",
+        str: "t",
+        int: 1,
+        bool: True,
+        float: 1.0,
+        MessageQueue: queue(0),
+        Mapping: {},
+        Sequence: [],
+    }
     return values.get(hint) or values.get(get_origin(hint)) or values.get(getattr(hint, "__origin__", None))
 
 

@@ -31,7 +31,8 @@ OURS = {*PACKAGES, "tests", "bench", "scripts", "pyspark_rocketmq"}
 
 PURE = (
     *("broker/store/queue/delay_levels.py", "broker/delivery/locks/table.py", "broker/delivery/delay/progress.py"),
-    *("mqcommon/addresses.py", "mqcommon/arguments.py", "mqcommon/message", "remoting/protocol"),
+    *("mqcommon/addresses.py", "mqcommon/arguments.py", "mqcommon/message", "mqcommon/sql"),
+    *("broker/delivery/sql/code.py", "broker/delivery/sql/values.py", "remoting/protocol"),
     *("namesrv/routes.py", "namesrv/min_broker.py", "namesrv/rivals.py"),
     *("namesrv/checks.py", "namesrv/parts.py", "namesrv/registration.py", "broker/meta/changes.py"),
     *("broker/writing/acks.py", "broker/writing/group_commit.py", "broker/store/filter.py"),
@@ -46,11 +47,13 @@ PURE_OURS = (
     "mqcommon.errors",
     "mqcommon.names",
     "mqcommon.message",
+    "mqcommon.sql",
     "remoting.protocol",
     "namesrv.min_broker",
     "namesrv.rivals",
     "namesrv.parts",
     "namesrv.registration",
+    "broker.delivery.sql.values",
     "broker.writing.acks",
     "broker.replication.frames",
     "broker.replication.hello",

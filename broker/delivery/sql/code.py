@@ -171,10 +171,10 @@ class _Writer:
     def _equal(self, left: Node, right: Node, unknown: str) -> str:
         kinds = kind_of(left), kind_of(right)
         if isinstance(right, Constant) and right.kind == NULL:
-            return f"({self._operand(left)} is None)"
+            return self._is_null(left)
         match kinds:
             case _ if kinds[0] == NULL:
-                return f"(True if {self._operand(right)} is None else {unknown})"
+                return f"(True if {self._is_null(right)} else {unknown})"
             case ("string", "string") | ("boolean", "boolean"):
                 test = "{0} == {1}"
             case ("string", "boolean"):
@@ -211,6 +211,10 @@ class _Writer:
         return f"{{0}} {sign} {{1}}"
 
     # --- values
+
+    def _is_null(self, node: Node) -> str:
+        # Python warns of a constant that is compared with None.
+        return str(node.value is None) if isinstance(node, Constant) else f"({self._operand(node)} is None)"
 
     def _operand(self, node: Node) -> str:
         match node:

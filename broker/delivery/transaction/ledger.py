@@ -25,6 +25,7 @@ from mqcommon.clock import Clock
 from mqcommon.errors import ProtocolError
 from mqcommon.message.flags import TRANSACTION_COMMIT, TRANSACTION_MASK
 from mqcommon.message.layout import BLANK_BYTES, BLANK_MAGIC, SIZE_MAGIC
+from mqcommon.message.properties import find_property
 from mqcommon.message.record import Record, decode_record
 from mqcommon.names import TRANS_HALF_TOPIC, TRANS_OP_TOPIC
 from remoting.net.steps import Steps
@@ -238,21 +239,23 @@ class Ledger:
         at = max(start, self._record_near(end - TAIL_BYTES))
         while at + BLANK_BYTES <= end:
             place = at
-            size, prepared = yield from resident(lambda: self._commit_at(place))  # noqa: B023
+            size, half = yield from resident(lambda: self._committed_at(place))  # noqa: B023
             if not size:
                 return
-            if prepared is not None and (half := self._store.record_at(prepared)) is not None:
-                record = decode_record(half)
-                offset = self.open_offset(record) if record.topic == TRANS_HALF_TOPIC else None
-                if offset is not None and offset < self.half_end:
-                    self.finish(offset, first_offset(record.properties, record.queue_offset))
+            offset = None if half is None else self.open_offset(half)
+            if half is not None and offset is not None and offset < self.half_end:
+                self.finish(offset, first_offset(half.properties, half.queue_offset))
             at += size
             count += 1
             if count % SLICE == 0:
                 yield None
 
-    def _commit_at(self, at: int) -> tuple[int, int | None]:
-        """(size of what is there, the half that it commits)."""
+    def _committed_at(self, at: int) -> tuple[int, Record | None]:
+        """(size of what is there, the half that it commits).
+
+        The second delivery of a committed message has the bits of a commit, too, but no place of a half: so the unique
+        key decides.
+        """
         log = self._store.log
         size, magic = SIZE_MAGIC.unpack(log.read(at, BLANK_BYTES))
         if magic == BLANK_MAGIC:
@@ -261,8 +264,14 @@ class Ledger:
         if raw is None:
             return 0, None
         record = decode_record(raw, check_crc=False)
-        is_commit = record.sys_flag & TRANSACTION_MASK == TRANSACTION_COMMIT
-        return size, record.prepared_transaction_offset if is_commit else None
+        if record.sys_flag & TRANSACTION_MASK != TRANSACTION_COMMIT:
+            return size, None
+        found = self._store.record_at(record.prepared_transaction_offset)
+        half = None if found is None else decode_record(found)
+        key = find_property(record.properties, b"UNIQ_KEY")
+        if half is None or half.topic != TRANS_HALF_TOPIC or find_property(half.properties, b"UNIQ_KEY") != key:
+            return size, None
+        return size, half
 
     def _record_near(self, offset: int) -> int:
         """Where in the log the last half before ``offset`` is; 0 when that is not known."""

@@ -100,10 +100,10 @@ def test_the_command(tmp_path: Path) -> None:
     for path in meta.fs.paths():
         (tmp_path / path[1:]).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path[1:]).write_bytes(meta.fs.read(path))
-    (store / "config" / "consumerFilter.json").write_text('{"filterDataByTopic":{"T":{}}}', encoding="utf-8")
+    (store / "config" / "topicQueueMapping.json").write_text('{"topicQueueMappingInfoMap":{"T":{}}}', encoding="utf-8")
     result = run(store)
     assert (result.exit_code, result.stdout) == (0, "import 1 topics, 0 groups, 2 consumer offsets, 0 delay offsets\n")
-    assert result.stderr.startswith(f"broker: {store}/config/consumerFilter.json is not imported")
+    assert result.stderr.startswith(f"broker: {store}/config/topicQueueMapping.json is not imported")
     nowhere = run(tmp_path / "nowhere")
     assert nowhere.exit_code == 1
     assert len(nowhere.stderr.splitlines()) == 1

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.delivery.cold import ColdReads
+from broker.delivery.filters import Filters
 from broker.handlers.pull import PullHandlers
 from broker.replication.known_master import KnownMaster
 from remoting.protocol.bodies.topic import TopicConfig
@@ -61,7 +62,7 @@ class PullDesk(Desk):
         meta.topics.put(TopicConfig("T", queues, 1))
         pulls = PullHandlers(
             self.store, meta.topics, meta.groups, meta.offsets, self.clients, self.held, self.resets, ColdReads(),
-            self.stats, meta.options, 4_000, self.role, KnownMaster(),
+            self.stats, meta.options, 4_000, self.role, KnownMaster(), Filters(),
         )  # fmt: skip
         self.handlers |= pulls.handlers()
 

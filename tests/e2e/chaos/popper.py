@@ -1,23 +1,28 @@
 """One simple consumer as a process: writes a line for each message that it gets, and one when that is acknowledged.
 
-``python -m tests.e2e.chaos.popper NAMESERVER TOPIC GROUP FILE``. It is ended by a kill only.
+``python -m tests.e2e.chaos.popper NAMESERVER TOPIC GROUP FILE``. It is ended by a kill only. It forgets to acknowledge
+some messages when they come for the first time, so that they must come again.
 """
 
 import sys
 import time
+from itertools import compress
 from pathlib import Path
 from typing import NamedTuple
+from zlib import crc32
 
 import trio
 
-from sdk import BrokerError, ConsumeFrom, RemotingError, RouteNotFound, SimpleConsumer
+from sdk import BrokerError, ConsumeFrom, ReceivedMessage, RemotingError, RouteNotFound, SimpleConsumer
 
 INVISIBLE_MS = 2_000
 WAIT_MS = 300
+# One message in so many is forgotten.
+FORGETS = 10
 
 
 class Line(NamedTuple):
-    """``kind``: "got" or "done". Times are those of the machine's monotonic clock, in ns.
+    """``kind``: "got", "again" for a later delivery, or "done". Times are those of the monotonic clock, in ns.
 
     ``asked_ns``: before the broker was asked; ``at_ns``: when its answer was there.
     """
@@ -41,6 +46,11 @@ def parse(data: bytes) -> list[Line]:
     return found
 
 
+def is_forgotten(body: str) -> bool:
+    """Whether it is not acknowledged at its first delivery."""
+    return crc32(body.encode()) % FORGETS == 0
+
+
 async def consume(nameserver: str, topic: str, group: str, path: Path) -> None:
     # Without a buffer: lines must not die with the process.
     with path.open("ab", buffering=0) as file:
@@ -53,13 +63,19 @@ async def consume(nameserver: str, topic: str, group: str, path: Path) -> None:
                 try:
                     messages = await consumer.receive(wait_ms=WAIT_MS)
                     got_ns = time.monotonic_ns()
-                    bodies = [message.body.decode() for message in messages]
-                    file.write(b"".join([Line("got", asked_ns, got_ns, body).text for body in bodies]))
-                    await consumer.ack(messages)
+                    lines = [Line(_kind(message), asked_ns, got_ns, message.body.decode()) for message in messages]
+                    file.write(b"".join([line.text for line in lines]))
+                    kept = [line.kind == "again" or not is_forgotten(line.body) for line in lines]
+                    await consumer.ack(list(compress(messages, kept)))
                     done_ns = time.monotonic_ns()
-                    file.write(b"".join([Line("done", asked_ns, done_ns, body).text for body in bodies]))
+                    done = [Line("done", asked_ns, done_ns, line.body) for line in compress(lines, kept)]
+                    file.write(b"".join([line.text for line in done]))
                 except (RemotingError, BrokerError, RouteNotFound) as error:
                     sys.stderr.write(f"{error}\n")
+
+
+def _kind(message: ReceivedMessage) -> str:
+    return "got" if message.delivery_attempt == 1 else "again"
 
 
 if __name__ == "__main__":

@@ -142,7 +142,10 @@ def test_both_sorts_have_the_same_methods(name: str) -> None:
     def methods(cls: type) -> dict[str, list[tuple[str, object, object]]]:
         return {
             key: [(each.name, each.kind, each.default) for each in inspect.signature(value).parameters.values()]
-            for base in (cls, *[each for each in cls.__bases__ if each.__module__.startswith("sdk.admin.")])
+            for base in (
+                cls,
+                *[each for each in cls.__bases__ if each.__module__.startswith(("sdk.admin.", "sdk.producer."))],
+            )
             for key, value in vars(base).items()
             if inspect.isfunction(value) and (not key.startswith("_") or key == "__init__")
         }

@@ -28,7 +28,8 @@ class PushCluster:
 
 @asynccontextmanager
 async def push_cluster(home: Path, **others: Any) -> AsyncIterator[PushCluster]:
-    with trio.fail_after(30):
+    # A slow machine makes a broker register new topics late: it pauses for five times what a registration took.
+    with trio.fail_after(120):
         async with trio.open_nursery() as nursery:
             served = await serve(nursery, home)
             options = BrokerOptions(

@@ -184,7 +184,7 @@ async def test_an_unexpected_error_is_that_messages_alone(monkeypatch: pytest.Mo
         making = once(pending.make_message_rows, lambda messages, keys: any(m.body == BAD for m in messages))
         monkeypatch.setattr(pending, "make_message_rows", making)
     else:
-        encoding = once(lane.send_request, lambda group, queue, rows, born, sys_flag: holds_bad(rows))
+        encoding = once(lane.send_request, lambda group, queue, rows, *_: holds_bad(rows))
         monkeypatch.setattr(lane, "send_request", encoding)
     async with two_brokers() as (names, a, b), Producer(names) as producer:
         became = await send_all(producer, 20)

@@ -1,5 +1,7 @@
 """The generated code against a plain interpreter of RocketMQ's rules."""
 
+import warnings
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -97,3 +99,12 @@ def test_the_largest_expressions_can_be_compiled() -> None:
     for _ in range(8):
         nested = f"NOT (b = 'x' OR c = 'y' AND ({nested} = TRUE))"
     assert compiled(parse(nested))(b"\x02a\x01y\x02b\x01z\x02c\x01z\x02\x02") in (True, False)
+
+
+@pytest.mark.parametrize(
+    "sql", ["5 IS NULL", "'x' IS NOT NULL", "-a = 'x'", "5 = -a", "TRUE", "NULL", "5 CONTAINS 'x'"]
+)
+def test_odd_conditions_give_no_warnings_of_python(sql: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert compiled(parse(sql))(b"\x02\x02") is matches(parse(sql), {})

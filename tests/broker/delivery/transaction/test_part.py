@@ -7,6 +7,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from broker.delivery.delay.waiting import from_level
 from broker.delivery.transaction import ledger
 from mqcommon.errors import RequestRefused
 from mqcommon.message.flags import TRANSACTION_COMMIT
@@ -327,3 +328,18 @@ async def test_a_producer_that_does_not_read_is_asked_later_and_that_counts_as_n
         assert broker.check() == 0
     broker.producer.buffered_bytes = 0
     assert broker.check() == 1 and broker.open_halves() == [1]
+
+
+async def test_another_delivery_of_a_committed_message_ends_no_half() -> None:
+    broker = ready()
+    first = broker.send(b"open")
+    assert first.physical_offset == 0
+    half = broker.send(b"one", b"DELAY\x011\x02")
+    broker.end(half, commit=True)
+    broker.part.after_turn()
+    (waiting,) = broker.records(SCHEDULE_TOPIC)
+    broker.writer.put_again(from_level(waiting))
+    assert broker.bodies() == [b"one"]
+    broker.kill()
+    broker.take_up()
+    assert broker.open_halves() == [0]
