@@ -17,7 +17,7 @@ import trio
 from broker.delivery.timer.history import CHECKPOINT_QUEUE, Checkpoint, History
 from broker.delivery.timer.pending import Pending
 from broker.delivery.timer.restore import copies_since, from_disk, last_checkpoint
-from broker.delivery.timer.timed import DELETE, SLOT, UNIQ_KEY, from_timer
+from broker.delivery.timer.timed import DELETE, SLOT, from_timer, recall_names
 from broker.observe.meter import MINUTE_MS, SECOND_MS, Window
 from broker.part import Part
 from broker.store.queue.consumequeue import ConsumeQueue
@@ -290,7 +290,7 @@ class TimedDelivery(Part):
     def _deliver_one(self, state: _State, slot: int, offset: int, raw: bytes) -> None:
         try:
             record: Record = decode_record(raw)
-            if state.pending.is_recalled(slot, find_property(record.properties, UNIQ_KEY)):
+            if any(state.pending.is_recalled(slot, name) for name in recall_names(record.properties)):
                 return
             self._writer.put_again(from_timer(record))
             self._delivered += 1

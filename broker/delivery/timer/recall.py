@@ -59,7 +59,7 @@ class Recall(Part):
         handle = self._checked(header)
         properties = {
             "TAGS": _TAG,
-            "TIMER_DEL_UNIQKEY": handle.unique_key,
+            "TIMER_DEL_UNIQKEY": f"{handle.topic}+{handle.unique_key}",
             "TIMER_DELIVER_MS": str(handle.slot_ms),
             "PGROUP": header.producer_group or "",
             "UNIQ_KEY": handle.unique_key,

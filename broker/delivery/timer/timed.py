@@ -103,6 +103,12 @@ def slot_of(deliver_ms: int, precision_ms: int) -> int:
     return (deliver_ms - 1) // precision_ms * precision_ms
 
 
+def recall_names(properties: bytes) -> tuple[bytes, ...]:
+    """How recalls name the message with these properties: ``topic+uniqueKey``, in RocketMQ before 5.3 the key alone."""
+    key = find_property(properties, UNIQ_KEY)
+    return () if key is None else (b"%s+%s" % (find_property(properties, _REAL_TOPIC) or b"", key), key)
+
+
 def from_timer(record: Record) -> Incoming:
     """The message as it is delivered. ValueError when ``record`` does not say where.
 

@@ -87,7 +87,7 @@ class Timers:
 
     def recall(self, handle: str) -> None:
         known = RecallHandle.decode(handle)
-        text = f"TIMER_DEL_UNIQKEY\x01{known.unique_key}\x02TIMER_DELIVER_MS\x01{known.slot_ms}\x02"
+        text = f"TIMER_DEL_UNIQKEY\x01{known.topic}+{known.unique_key}\x02TIMER_DELIVER_MS\x01{known.slot_ms}\x02"
         self.writer.put(known.topic, 0, b"0", text.encode(), 0, 0, 1, HOST)
 
     def records(self, topic: str = "t", queue_id: int = 0) -> list[Record]:

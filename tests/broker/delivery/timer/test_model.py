@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from broker.delivery.timer import part as part_module
 from broker.delivery.timer.part import POLL_S
+from broker.delivery.timer.timed import recall_names
 from mqcommon.message.properties import find_property
 from mqcommon.names import TIMER_TOPIC
 from tests.broker.delivery.timer.support import Timers
@@ -106,7 +107,7 @@ def forget_what_was_lost(model: History) -> None:
     model.recalled = {
         record.body
         for record in waiting
-        if record.body in model.recalled and find_property(record.properties, b"UNIQ_KEY") in recalled_keys
+        if record.body in model.recalled and recall_names(record.properties)[0] in recalled_keys
     }
     timers.meta.journal.close()
     timers.store.close()

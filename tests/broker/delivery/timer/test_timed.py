@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.delivery.timer.timed import TimerRules, deliver_time, from_timer, slot_of, to_timer
+from broker.delivery.timer.timed import TimerRules, deliver_time, from_timer, recall_names, slot_of, to_timer
 from broker.writing.stored_properties import is_timed
 from broker.writing.writer import Incoming
 from mqcommon.errors import RequestRefused
@@ -91,6 +91,11 @@ async def test_a_message_without_its_topic_is_not_delivered() -> None:
         assert from_timer(record).topic == "t"
         with pytest.raises(ValueError, match="of topic ''"):
             from_timer(record._replace(properties=b"REAL_QID\x010\x02"))
+
+
+def test_recalls_name_a_message_by_its_topic_and_key_or_by_its_key() -> None:
+    assert recall_names(b"UNIQ_KEY\x01k\x02REAL_TOPIC\x01t\x02") == (b"t+k", b"k")
+    assert recall_names(b"REAL_TOPIC\x01t\x02") == ()
 
 
 @pytest.mark.parametrize("text", ["", "x", "djEgYQ==", "%%%", "djEgdCBiIHggaw=="])
