@@ -126,6 +126,8 @@ async def test_a_reset_reaches_a_running_consumer(tmp_path: Path, by_broker: str
             await until_committed(cluster, ends)
             await admin.reset_offsets(GROUP, TOPIC, 0)
             await until(lambda: sorted(consumer.bodies) == sorted(bodies * 2), "it gets all of them again")
+            # It ends a reset some seconds later, and its shutdown must not come in between.
+            await until_committed(cluster, ends)
 
 
 async def test_bodies_that_our_producer_compresses(tmp_path: Path) -> None:
