@@ -24,7 +24,8 @@ class TransactionProducer(Facade[AsyncTransactionProducer]):
     a broker may ask any member of ``group``, also about transactions of a member that died. Without a checker such
     messages wait until another member is asked, and go to TRANS_CHECK_MAX_TIME_TOPIC at last. The brokers of ``topics``
     may ask from the start, the others once something was sent to them. ``check_immunity_s``:
-    brokers do not ask sooner; a transaction that takes longer can only be ended by the checker.
+    brokers do not ask sooner; a transaction that takes longer can only be ended by the checker. ``trace`` records each
+    transaction in RocketMQ's trace topic, ``trace_topic`` in another one.
 
     The checker is a plain function, which may block: it runs in a thread, for one message at a time. Transactions in
     several threads are sent together.
@@ -42,6 +43,8 @@ class TransactionProducer(Facade[AsyncTransactionProducer]):
         max_message_bytes: NotNegative = MAX_MESSAGE_BYTES,
         clock: Clock | None = None,
         namespace: Namespace = "",
+        trace: bool = False,
+        trace_topic: str | None = None,
     ) -> None:
         checker_elsewhere = elsewhere(checker)
         super().__init__(
@@ -57,6 +60,8 @@ class TransactionProducer(Facade[AsyncTransactionProducer]):
                     max_message_bytes=max_message_bytes,
                     clock=clock,
                     namespace=namespace,
+                    trace=trace,
+                    trace_topic=trace_topic,
                 ),
             ),
             checker_elsewhere,

@@ -5,6 +5,7 @@ perhaps another member of the group, so a checker must be able to tell of transa
 """
 
 import logging
+from typing import Protocol
 
 import trio
 from trio.lowlevel import enable_ki_protection
@@ -24,6 +25,14 @@ MAX_RUNNING = 256
 TIMEOUT_S = 60
 
 
+class Ended(Protocol):
+    """See `Halves.ended`."""
+
+    def __call__(
+        self, message: MessageExt, msg_id: str, addr: str, state: TransactionState, *, from_check: bool
+    ) -> None: ...
+
+
 class Checking:
     """The questions to one producer. ``group`` is its name as brokers know it."""
 
@@ -34,6 +43,8 @@ class Checking:
         self._running = 0
         #: Set while the producer is open.
         self.nursery: trio.Nursery | None = None
+        #: Called when a broker was told an end.
+        self.ended: Ended | None = None
 
     def check(self, channel: Channel, header: CheckTransactionStateRequestHeader, message: MessageExt) -> None:
         """A broker asks about ``message``."""
@@ -56,6 +67,8 @@ class Checking:
                     header.msg_id, True, header.transaction_id, header.topic,
                 )  # fmt: skip
                 channel.push(END_TRANSACTION.oneway(answer))
+                if self.ended is not None:
+                    self.ended(message, message.msg_id, channel.remote, state, from_check=True)
         except RemotingError as error:
             logger.info("the answer about transaction %s was not sent: %s", message.msg_id, error)
         finally:

@@ -11,16 +11,16 @@ from typing import Self
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from mqcommon.clock import Clock
+from mqcommon.clock import Clock, SystemClock
 from mqcommon.errors import SkylarkError
 from mqcommon.message.flags import TRANSACTION_PREPARED
-from mqcommon.message.message import Message
+from mqcommon.message.message import Message, MessageExt
 from remoting.net.client import RemotingClient
 from sdk.nameserver_source import NameServerSource
 from sdk.producer.checking import Checking
 from sdk.producer.producer import Producer
 from sdk.producer.result import SendResult
-from sdk.producer.transaction import Checker
+from sdk.producer.transaction import STATE_NAMES, Checker, TransactionState
 from sdk.producer.wire import DEFAULT_TOPIC
 from sdk.retry import is_transient
 from sdk.runtime import survived
@@ -44,12 +44,15 @@ class Halves:
         checker: Checker | None,
         clock: Clock | None,
         namespace: str,
+        trace: bool,
+        trace_topic: str | None,
     ) -> None:
         self._client = ClientHandle(nameserver, namespace=namespace)
         self.names = names = self._client.names
         self._producer = Producer(
             sharing(self._client.instance), group=group, send_timeout_ms=send_timeout_ms, retries=0, batching=False,
-            max_message_bytes=max_message_bytes, clock=clock, namespace=names.namespace,
+            max_message_bytes=max_message_bytes, clock=clock, namespace=names.namespace, trace=trace,
+            trace_topic=trace_topic,
         )  # fmt: skip
         self.wire_group = self._producer.wire_group
         self._topics = (DEFAULT_TOPIC, *map(names.topic, topics))
@@ -58,6 +61,9 @@ class Halves:
         self._producer.sys_flag = TRANSACTION_PREPARED
         self._producer.mark = f"TRAN_MSG\x01true\x02PGROUP\x01{self.wire_group}\x02{immunity}".encode()
         self._producer.checking = self._checks
+        self._clock = clock or SystemClock()
+        if self._checks is not None:
+            self._checks.ended = self.ended
 
     async def __aenter__(self) -> Self:
         await self._client.__aenter__()
@@ -85,6 +91,18 @@ class Halves:
     async def send(self, message: Message) -> SendResult:
         """Store a half."""
         return await self._producer.send(message)
+
+    def ended(
+        self, message: Message | MessageExt, msg_id: str, addr: str, state: TransactionState, *, from_check: bool
+    ) -> None:
+        """The broker at ``addr`` was told the end of a transaction: for the trace."""
+        if (traces := self._producer.traces) is not None:
+            name = STATE_NAMES[state.value]
+            traces.ended(message, msg_id, addr, name, self._clock.now_ms(), from_check=from_check)
+
+    @property
+    def traces_dropped(self) -> int:
+        return self._producer.traces_dropped
 
     def master(self, topic: str, broker_name: str) -> str | None:
         """The address of the broker, if it is known. ``topic`` is the server's name."""

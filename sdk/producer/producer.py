@@ -42,6 +42,7 @@ from sdk.producer.wire import send_request
 from sdk.routes import TopicRoute
 from sdk.runtime import FORKS, survived
 from sdk.shared import Client, ClientHandle, sharing
+from sdk.traces.entries import Recalled
 from sdk.traces.traces import TRACE_GROUP_PREFIX, Traces
 from sdk.waiting import until_answered
 
@@ -282,7 +283,10 @@ class Producer(RequestReply):
         """
         self._client.check_open()
         ask = recalling(self._client, self._names.topic(topic), self.wire_group, recall_handle)
-        return await until_answered(ask, self._timeout_s * 1000, self.backoff)
+        msg_id = await until_answered(ask, self._timeout_s * 1000, self.backoff)
+        if self.traces is not None:
+            self.traces.note(Recalled(msg_id, self.group, topic, self.now_ms(), success=True))
+        return msg_id
 
     @checked
     async def queues(self, topic: TopicName) -> tuple[MessageQueue, ...]:

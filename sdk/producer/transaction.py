@@ -8,6 +8,11 @@ from mqcommon.message.flags import TRANSACTION_COMMIT, TRANSACTION_NONE, TRANSAC
 from mqcommon.message.message import Message, MessageExt
 from sdk.producer.result import SendResult
 
+#: RocketMQ's names of the states, in traces.
+STATE_NAMES = {
+    TRANSACTION_COMMIT: "COMMIT_MESSAGE", TRANSACTION_ROLLBACK: "ROLLBACK_MESSAGE", TRANSACTION_NONE: "UNKNOW",
+}  # fmt: skip
+
 
 class TransactionState(Enum):
     """How a transaction ends."""

@@ -37,7 +37,8 @@ class TransactionProducer:
     a broker may ask any member of ``group``, also about transactions of a member that died. Without a checker such
     messages wait until another member is asked, and go to TRANS_CHECK_MAX_TIME_TOPIC at last. The brokers of ``topics``
     may ask from the start, the others once something was sent to them. ``check_immunity_s``:
-    brokers do not ask sooner; a transaction that takes longer can only be ended by the checker.
+    brokers do not ask sooner; a transaction that takes longer can only be ended by the checker. ``trace`` records each
+    transaction in RocketMQ's trace topic, ``trace_topic`` in another one.
     """
 
     @checked
@@ -53,6 +54,8 @@ class TransactionProducer:
         max_message_bytes: NotNegative = MAX_MESSAGE_BYTES,
         clock: Clock | None = None,
         namespace: Namespace = "",
+        trace: bool = False,
+        trace_topic: str | None = None,
     ) -> None:
         if checker is not None and not callable(checker):
             raise TypeError(f"checker must be a function, not {checker!r}")
@@ -62,7 +65,8 @@ class TransactionProducer:
             check_int("check_immunity_s", check_immunity_s, 0, INT_MAX)
         self._halves = Halves(
             nameserver, group=group, send_timeout_ms=send_timeout_ms, max_message_bytes=max_message_bytes,
-            immunity_s=check_immunity_s, topics=topics, checker=checker, clock=clock, namespace=namespace,
+            immunity_s=check_immunity_s, topics=topics, checker=checker, clock=clock, namespace=namespace, trace=trace,
+            trace_topic=trace_topic,
         )  # fmt: skip
         self._timeout_s = send_timeout_ms / 1000
         self._names = self._halves.names
@@ -97,6 +101,11 @@ class TransactionProducer:
             transaction.state = check_state("the result of local", state)
         return transaction
 
+    @property
+    def traces_dropped(self) -> int:
+        """How many records of the trace were dropped, because brokers did not take them fast enough or at all."""
+        return self._halves.traces_dropped
+
     # --- the steps of a transaction
 
     async def begin(self, message: Message) -> Transaction:
@@ -123,16 +132,20 @@ class TransactionProducer:
         try:
             if addr is not None:
                 halves.remoting.push(addr, command)
+                halves.ended(transaction.message, result.msg_id, addr, state, from_check=False)
                 return
         except RemotingError:
             pass  # the connection is lost: a new one is made
-        await self._end_later(addr, command, transaction)
+        await self._end_later(addr, command, transaction, state)
 
-    async def _end_later(self, addr: str | None, command: Command, transaction: Transaction) -> None:
+    async def _end_later(
+        self, addr: str | None, command: Command, transaction: Transaction, state: TransactionState
+    ) -> None:
         with trio.move_on_after(self._timeout_s):
             try:
                 if addr is not None:
                     await self._halves.remoting.oneway(addr, command)
+                    self._halves.ended(transaction.message, transaction.transaction_id, addr, state, from_check=False)
                     return
             except RemotingError as error:
                 logger.info("the end of transaction %s was not sent: %s", transaction.transaction_id, error)

@@ -9,7 +9,18 @@ from typing import NamedTuple
 
 from mqcommon.message.properties import DELAY, KEYS, TAGS, find_property
 from sdk.producer.result import StoredBatch
-from sdk.traces.records import DELAYED_MESSAGE, HALF_MESSAGE, NO_VALUE, NORMAL_MESSAGE, PUB, SUB_AFTER, SUB_BEFORE
+from sdk.traces.records import (
+    COMMIT_MESSAGE,
+    DELAYED_MESSAGE,
+    END_TRANSACTION,
+    HALF_MESSAGE,
+    NO_VALUE,
+    NORMAL_MESSAGE,
+    PUB,
+    RECALL,
+    SUB_AFTER,
+    SUB_BEFORE,
+)
 
 DEFAULT_REGION = "DefaultRegion"
 # What an entry takes in memory for each message, beside the texts.
@@ -130,8 +141,43 @@ class Consumed:
         return Lines([record + b"\x02" for record in records], _found_by(self._taken))
 
 
+class Ended:
+    """A producer has told a broker how a transaction ended: ``state`` is RocketMQ's name of it."""
+
+    __slots__ = ("_taken", "_values", "count", "size_bytes")
+
+    def __init__(
+        self, taken: Taken, tags: str, group: str, topic: str, store_host: str, state: str, now_ms: int, *,
+        from_check: bool,
+    ) -> None:  # fmt: skip
+        self._taken = taken
+        self._values = (
+            END_TRANSACTION, now_ms, taken.region, group, topic, taken.msg_id, tags or NO_VALUE, taken.keys or NO_VALUE,
+            store_host, COMMIT_MESSAGE, taken.msg_id, state, "true" if from_check else "false",
+        )  # fmt: skip
+        self.count, self.size_bytes = 1, _size_of([taken]) + len(tags)
+
+    def lines(self) -> Lines:
+        """An EndTransaction record."""
+        return Lines([_fields(*self._values) + b"\x02"], _found_by([self._taken]))
+
+
+class Recalled:
+    """A broker has answered a recall."""
+
+    __slots__ = ("_values", "count", "size_bytes")
+
+    def __init__(self, msg_id: str, group: str, topic: str, now_ms: int, *, success: bool) -> None:
+        self._values = (RECALL, now_ms, DEFAULT_REGION, group, topic, msg_id, "true" if success else "false")
+        self.count, self.size_bytes = 1, OVERHEAD_BYTES
+
+    def lines(self) -> Lines:
+        """A Recall record."""
+        return Lines([_fields(*self._values) + b"\x02"], [self._values[5].encode()])
+
+
 #: Something that was noted, about ``count`` messages.
-Entry = Sent | Consuming | Consumed
+Entry = Sent | Consuming | Consumed | Ended | Recalled
 
 
 def _fields(*values: object) -> bytes:

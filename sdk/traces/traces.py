@@ -13,13 +13,13 @@ import trio
 from trio.lowlevel import enable_ki_protection
 
 from mqcommon.errors import SkylarkError
-from mqcommon.message.message import Message
+from mqcommon.message.message import Message, MessageExt
 from mqcommon.signal import Signal
 from remoting.protocol.command import Command
 from sdk.producer.result import SendStatus, StoredBatch
 from sdk.runtime import survived
 from sdk.shared import ClientHandle
-from sdk.traces.entries import DEFAULT_REGION, Entry, Lines, Sent
+from sdk.traces.entries import DEFAULT_REGION, Ended, Entry, Lines, Sent, Taken
 
 logger = logging.getLogger(__name__)
 
@@ -96,6 +96,15 @@ class Traces:
         cost_ms, region = round(took_ms), str(ext.get("MSG_REGION") or DEFAULT_REGION)
         success = batch.status is SendStatus.SEND_OK
         self.note(Sent(batch, self.group, region, addr, now_ms - cost_ms, cost_ms, success=success))
+
+    def ended(
+        self, message: Message | MessageExt, msg_id: str, addr: str, state: str, now_ms: int, *, from_check: bool
+    ) -> None:
+        """The broker at ``addr`` is told how a transaction ended."""
+        taken = Taken(msg_id, message.keys or "", 0, DEFAULT_REGION)
+        self.note(
+            Ended(taken, message.tags or "", self.group, message.topic, addr, state, now_ms, from_check=from_check)
+        )
 
     def note(self, entry: Entry) -> None:
         """Send the records of ``entry`` later."""

@@ -3,6 +3,7 @@
 import logging
 import threading
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,18 @@ import trio
 
 from mqcommon.errors import SkylarkError
 from mqcommon.message.message import Message, MessageExt
-from sdk import Admin, Client, ConsumeFrom, ConsumeResult, Producer, PullConsumer, PushConsumer, blocking
+from sdk import (
+    Admin,
+    Client,
+    ConsumeFrom,
+    ConsumeResult,
+    Producer,
+    PullConsumer,
+    PushConsumer,
+    TransactionProducer,
+    TransactionState,
+    blocking,
+)  # fmt: skip
 from sdk.traces.records import decode_records
 from sdk.traces.timeline import Step, timeline
 from tests.sdk.consumer.push_cluster import PushCluster, push_cluster, until
@@ -168,3 +180,34 @@ async def test_without_a_trace_topic_messages_are_sent_all_the_same(
     assert producer.traces_dropped == 2
     (record,) = [record for record in caplog.records if record.name == "sdk.traces.traces"]
     assert "RMQ_SYS_TRACE_TOPIC" in record.getMessage()
+
+
+async def test_the_end_of_a_transaction_by_its_producer_and_by_the_checker(tmp_path: Path) -> None:
+    timing = {"transaction_time_out": 100, "transaction_check_interval": 100}
+    async with push_cluster(tmp_path, **timing) as cluster:
+        async with TransactionProducer(
+            cluster.nameserver, group="p", checker=lambda message: TransactionState.ROLLBACK, trace=True
+        ) as producer:
+            async with producer.transaction(Message("t", b"one", tags="tea", keys="k1")) as committed:
+                pass
+            async with producer.transaction(Message("t", b"two")) as left_open:
+                left_open.leave_open()
+            half, end = await steps_of(cluster, committed.transaction_id, 2)
+            _, asked = await steps_of(cluster, left_open.transaction_id, 2)
+            assert producer.traces_dropped == 0
+        assert (half.kind, half.record.message_type) == ("Pub", "Trans_Msg_Half")
+        assert (end.kind, end.group, end.status) == ("EndTransaction", "p", "COMMIT_MESSAGE")
+        record = end.record
+        assert (record.topic, record.tags, record.keys, record.from_check) == ("t", "tea", "k1", False)
+        assert (record.store_host, record.transaction_id) == (cluster.broker, committed.transaction_id)
+        assert (asked.kind, asked.status, asked.record.from_check) == ("EndTransaction", "ROLLBACK_MESSAGE", True)
+
+
+async def test_a_recall(cluster: PushCluster) -> None:
+    async with Producer(cluster.nameserver, group="p", trace=True) as producer:
+        sent = await producer.send(Message("t", b"later"), delay=timedelta(hours=1))
+        assert sent.recall_handle is not None
+        assert await producer.recall("t", sent.recall_handle) == sent.msg_id
+    _, recalled = await steps_of(cluster, sent.msg_id, 2)
+    assert (recalled.kind, recalled.group, recalled.status) == ("Recall", "p", "success")
+    assert recalled.record.topic == "t"
