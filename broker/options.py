@@ -10,10 +10,10 @@ otherwise accepted with a warning (ignored_keys.py).
 from dataclasses import dataclass
 from typing import ClassVar
 
+from broker.delivery_options import DeliveryOptions
 from broker.ignored_keys import IGNORED_KEYS
 from broker.missing_features import CONFIG_VERSION, STORE_TYPE, refuse_missing
 from broker.option_checks import check_texts
-from broker.store.queue.delay_levels import DEFAULT_LEVELS, DelayLevels
 from broker.store.queue.entry import ENTRY_BYTES
 from broker.store.retention import HOUR_MS, RetentionRules, delete_hours
 from mqcommon.errors import ConfigError
@@ -24,7 +24,7 @@ KIB, MIB = 1024, 1024 * 1024
 
 
 @dataclass(frozen=True)
-class BrokerOptions:
+class BrokerOptions(DeliveryOptions):
     """The options of one broker."""
 
     # --- who and where
@@ -277,30 +277,6 @@ class BrokerOptions:
     enable_property_filter: bool = option(False, "serve consumers that filter by properties (SQL92)", mutable=True)
     default_query_max_num: int = option(32, "most messages that a query by unique key returns", minimum=1, mutable=True)
 
-    # --- pops
-    pop_polling_size: int = option(1_024, "most pops held for one group and topic", minimum=1)
-    max_pop_polling_size: int = option(100_000, "most pops held in all", minimum=1)
-    enable_retry_topic_v2: bool = option(False, "retry topics of pops are %RETRY%group+topic; else group_topic")
-
-    # --- delayed messages
-    message_delay_level: str = option(
-        DEFAULT_LEVELS, "how long messages of each delay level wait, level 1 first; units: s, m, h, d"
-    )
-    timer_wheel_enable: bool = option(True, "take messages with a time of delivery; false: refuse them")
-    timer_precision_ms: int = option(
-        1_000, "how much later than its time a message may come", unit="ms", minimum=100, maximum=60_000
-    )
-    timer_max_delay_sec: int = option(
-        259_200, "a message may ask to be delivered at most this much later", unit="s", minimum=1, mutable=True
-    )
-    recall_message_enable: bool = option(
-        True, "producers may recall messages that wait for their time (off in RocketMQ)", mutable=True
-    )
-
-    enable_lmq: bool = option(False, "light queues: any topic and group %LMQ%... may be read")
-    enable_multi_dispatch: bool = option(False, "put messages into the light queues that they name, too")
-    max_lmq_consume_queue_num: int = option(20_000, "most light queues that are made", minimum=1)
-
     # --- not yet: refused when switched on
     acl_enable: bool = option(False, "not supported yet: must be false")
     authentication_enabled: bool = option(False, "not supported yet: must be false")
@@ -330,11 +306,6 @@ class BrokerOptions:
         if self.listen_port == 65535 and not self.ha_listen_port and not self.is_slave:
             raise ConfigError("haListenPort: listenPort + 1 is not a port; set another one")
         check_texts(self)
-
-    @property
-    def delay_levels(self) -> DelayLevels:
-        """``messageDelayLevel``, parsed."""
-        return DelayLevels.parse(self.message_delay_level)
 
     @property
     def is_slave(self) -> bool:
