@@ -22,7 +22,7 @@ MAY_IMPORT_MORE = {"sdk.testing.daemons": {"broker", "namesrv"}}
 BROKER_ORDER = (
     *("store", "ignored_keys", "missing_features", "option_checks", "delivery_options", "options", "file_sizes", "identity", "part"),
     "stored_changes",
-    *("meta", "observe", "writing", "tasks", "delivery", "replication", "registration", "handlers"),
+    *("meta", "observe", "writing", "tasks", "delivery", "replication", "registration", "security", "handlers"),
     *("assembly", "client_port", "wiring", "broker", "commands", "cli", "__main__"),
 )
 # The same in broker/store: the three kinds of files, then what uses them.
