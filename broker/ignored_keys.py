@@ -52,7 +52,7 @@ _KEYS = """
     flushDelayOffsetInterval flushIntervalConsumeQueue flushLeastPagesWhenWarmMapedFile forceVerifyPropCRC
     globalColdReadThreshold
     haMaxTimeSlaveNotCatchup haSlaveFallbehindMax
-    heartbeatThreadPoolNums heartbeatThreadPoolQueueCapacity highSpeedMode initAuthenticationUser
+    heartbeatThreadPoolNums heartbeatThreadPoolQueueCapacity highSpeedMode
     initPopOffsetByCheckMsgInMem innerClientAuthenticationCredentials isBrokerContainer
     isEnableBatchPush isInBrokerContainer isolateLogEnable isScanAvailableNameSrv litePullMessageEnable
     litePullMessageThreadPoolNums litePullThreadPoolQueueCapacity loadBalancePollNameServerInterval
@@ -66,7 +66,7 @@ _KEYS = """
     memTableFlushIntervalMs messageIndexSafe messageStorePlugIn
     metricGrpcExporterIntervalInMills metricGrpcExporterTimeOutInMills metricLoggingExporterIntervalInMills
     metricsExporterType metricsGrpcExporterHeader metricsGrpcExporterTarget metricsInDelta metricsLabel
-    metricsOtelCardinalityLimit metricsPromExporterHost metricsPromExporterPort migrateAuthFromV1Enabled
+    metricsOtelCardinalityLimit metricsPromExporterHost metricsPromExporterPort
     osPageCacheBusyTimeOutMills popCkMaxBufferSize
     popCkOffsetMaxQueueSize popCkStayBufferTime popCkStayBufferTimeOut popConsumerFSServiceInit
     popConsumerKVServiceEnable popConsumerKVServiceInit popConsumerKVServiceLog popFromRetryProbability

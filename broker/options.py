@@ -10,6 +10,7 @@ otherwise accepted with a warning (ignored_keys.py).
 from dataclasses import dataclass
 from typing import ClassVar
 
+from broker.auth_options import AuthOptions, check_auth
 from broker.delivery_options import DeliveryOptions
 from broker.ignored_keys import IGNORED_KEYS
 from broker.missing_features import CONFIG_VERSION, STORE_TYPE, refuse_missing
@@ -24,7 +25,7 @@ KIB, MIB = 1024, 1024 * 1024
 
 
 @dataclass(frozen=True)
-class BrokerOptions(DeliveryOptions):
+class BrokerOptions(DeliveryOptions, AuthOptions):
     """The options of one broker."""
 
     # --- who and where
@@ -279,8 +280,6 @@ class BrokerOptions(DeliveryOptions):
 
     # --- not yet: refused when switched on
     acl_enable: bool = option(False, "not supported yet: must be false")
-    authentication_enabled: bool = option(False, "not supported yet: must be false")
-    authorization_enabled: bool = option(False, "not supported yet: must be false")
     enable_controller_mode: bool = option(False, "not supported yet: must be false")
     enable_dleger_commit_log: bool = option(False, "not supported yet: must be false", key="enableDLegerCommitLog")
     use_tls: bool = option(False, "not supported yet: must be false", key="useTLS")
@@ -306,6 +305,7 @@ class BrokerOptions(DeliveryOptions):
         if self.listen_port == 65535 and not self.ha_listen_port and not self.is_slave:
             raise ConfigError("haListenPort: listenPort + 1 is not a port; set another one")
         check_texts(self)
+        check_auth(self)
 
     @property
     def is_slave(self) -> bool:

@@ -27,7 +27,9 @@ from broker.delivery.transaction.part import Transactions
 from broker.handlers.admin_clean import CleanHandlers
 from broker.handlers.admin_config import ConfigHandlers
 from broker.handlers.admin_groups import GroupHandlers
+from broker.handlers.admin_policies import PolicyHandlers
 from broker.handlers.admin_topics import TopicHandlers
+from broker.handlers.admin_users import UserHandlers
 from broker.handlers.assignment import AssignmentHandlers
 from broker.handlers.broker_name import BrokerNames
 from broker.handlers.client import ClientHandlers
@@ -48,6 +50,8 @@ from broker.registration.registrar import Registrar
 from broker.registration.topic_queues import TopicQueues
 from broker.replication.role import Role
 from broker.replication.slave_tables import SlaveTableHandlers, TimerState
+from broker.security.users.login import Logins
+from broker.security.users.start import make_first_user
 from broker.store.removal import Removal
 from broker.tasks.clean import Cleaner
 from broker.tasks.pages import PagesAhead
@@ -179,9 +183,18 @@ def _answering(
         ),
         QueryHandlers(store, clients, options),
         BrokerNames(options.broker_name),
+        *_users(core),
     ]  # fmt: skip
     answered = {code for part in (*parts, *replicated.others) for code in _codes(part)}
     return [*parts, RefusedHandlers(clients, answered)]
+
+
+def _users(core: Core) -> list[Part]:
+    """The parts that keep users and policies; they can be prepared before authentication is switched on."""
+    options, users, acls, durable = core.options, core.metadata.users, core.metadata.acls, core.persister.wait
+    logins = Logins(users, acls)
+    make_first_user(options, users)
+    return [UserHandlers(users, acls, logins, options, durable), PolicyHandlers(users, acls, durable)]
 
 
 def _transactions(core: Core) -> Transactions:
