@@ -7,13 +7,14 @@ The journal has no record of these tables before the first user, so an earlier S
 Neighbours: table.py; security/users checks rows before they come here.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from broker.meta.journal import Journal
 from broker.meta.journalled import Change
 from broker.meta.table import JournalledTable, Row, TableFormat
 from mqcommon.clock import Clock
 from remoting.protocol.bodies.auth import AclInfo, UserInfo
+from remoting.protocol.bodies.data_version import DataVersion
 
 USERS = TableFormat(
     "user", "user-gone", "users-version", lambda user: user.username, UserInfo.to_wire, UserInfo.from_wire
@@ -25,6 +26,12 @@ class _AuthTable(JournalledTable[Row]):
     def state(self) -> Iterator[Change]:
         """See Journalled."""
         return super().state() if self.data_version.counter else iter(())
+
+    def mirror(self, rows: Iterable[Row], version: DataVersion) -> Iterator[None]:
+        """Make this table and its version equal to the master's, see `mirror_rows`."""
+        name_of = self._format.name_of
+        yield from self.mirror_rows({name_of(row): row for row in rows})
+        self.take_version(version)
 
 
 class Users(_AuthTable[UserInfo]):

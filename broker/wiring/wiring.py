@@ -50,6 +50,8 @@ from broker.registration.registrar import Registrar
 from broker.registration.topic_queues import TopicQueues
 from broker.replication.role import Role
 from broker.replication.slave_tables import SlaveTableHandlers, TimerState
+from broker.security.users.audit import Audit
+from broker.security.users.guard import Guard
 from broker.security.users.login import Logins
 from broker.security.users.start import make_first_user
 from broker.store.removal import Removal
@@ -145,7 +147,11 @@ def _answering(
     offset_handlers = OffsetHandlers(
         store, topics, groups, offsets, core.metadata.delay_offsets, resets, in_memory_bytes
     )
+    make_first_user(options, core.metadata.users)
+    logins = Logins(core.metadata.users, core.metadata.acls)
     parts: list[Part] = [
+        # Before all others, so that nothing is done for who may not ask for it.
+        Guard(logins, options, Audit(core.clock)),
         *wire_pop(core, held, filters, resets, offset_handlers.all_in_memory),
         SendHandlers(
             core.writer, core.durability, topics, stats.put_times, options, core.store_host, core.stepper,
@@ -183,18 +189,11 @@ def _answering(
         ),
         QueryHandlers(store, clients, options),
         BrokerNames(options.broker_name),
-        *_users(core),
+        UserHandlers(core.metadata.users, core.metadata.acls, logins, options, core.persister.wait),
+        PolicyHandlers(core.metadata.users, core.metadata.acls, core.persister.wait),
     ]  # fmt: skip
     answered = {code for part in (*parts, *replicated.others) for code in _codes(part)}
     return [*parts, RefusedHandlers(clients, answered)]
-
-
-def _users(core: Core) -> list[Part]:
-    """The parts that keep users and policies; they can be prepared before authentication is switched on."""
-    options, users, acls, durable = core.options, core.metadata.users, core.metadata.acls, core.persister.wait
-    logins = Logins(users, acls)
-    make_first_user(options, users)
-    return [UserHandlers(users, acls, logins, options, durable), PolicyHandlers(users, acls, durable)]
 
 
 def _transactions(core: Core) -> Transactions:
