@@ -2,8 +2,8 @@
 (7100).
 
 With acting masters, a master also asks its slaves (43, 45, 906), and a slave that acted commits offsets (15). The
-bodies are RocketMQ's, so a Java master answers all but 7100 and 7101. A RemotingError means no answer, a BrokerError an answer
-with an error code, a ProtocolError an answer that cannot be read. Neighbour: slave_sync.py.
+bodies are RocketMQ's, so a Java master answers all but 7100 and 7101. A RemotingError means no answer, a BrokerError an
+answer with an error code, a ProtocolError an answer that cannot be read. Neighbour: slave_sync.py.
 """
 
 from typing import Any, NamedTuple, TypeVar

@@ -17,9 +17,7 @@ class UserInfo(Body):
     """A user. The password is in no repr, so that it gets into no log."""
 
     username: str = member(TEXT, "")
-    password: str | None = field(
-        default=None, repr=False, metadata={"kind": TEXT, "wire": None}
-    )
+    password: str | None = field(default=None, repr=False, metadata={"kind": TEXT, "wire": None})
     #: Super or Normal.
     user_type: str | None = member(TEXT, None)
     #: enable or disable.
