@@ -23,6 +23,7 @@ from remoting.net.channel import Channel
 from remoting.net.server import Handler, SlowHandler
 from remoting.protocol.bodies import dialect_for, encode_body
 from remoting.protocol.bodies.auth import AclInfo, AclInfos
+from remoting.protocol.bodies.limited import BodyLimits
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import Command
 from remoting.protocol.headers.auth import AclRequestHeader
@@ -36,6 +37,9 @@ from remoting.protocol.requests.auth import (
 from remoting.protocol.requests.request import Request
 
 logger = logging.getLogger(__name__)
+
+# A body with MAX_ENTRIES entries.
+_LIMITS = BodyLimits(max_bytes=512 * 1024, max_entries=20_000)
 
 _Change = Request[AclRequestHeader, AclInfo, None, None]
 
@@ -68,7 +72,7 @@ class PolicyHandlers(Part):
 
     async def _put(self, channel: Channel, request: Command, what: _Change) -> Command:
         subject = self._subject(what.header(request).subject)
-        acl = merged(self._acls.get(subject), checked_acl(what.body(request), subject))
+        acl = merged(self._acls.get(subject), checked_acl(what.body(request, _LIMITS), subject))
         others = [other for other in self._acls.all().values() if other.subject != subject]
         check_size(acl, sum(len(list(rows_of(other))) for other in others))
         with refused_when_not_stored():

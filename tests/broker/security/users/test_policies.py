@@ -28,7 +28,11 @@ HOSTS = ("10.0.0.1", "10.0.1.1", "::1", "unknown")
 SOURCES = st.lists(st.sampled_from(["10.0.0.0/24", "10.0.0.1", "10.0.0.0/8", "::/0"]), max_size=2)
 ENTRIES = st.lists(
     st.builds(
-        PolicyEntryInfo, RESOURCES, ACTIONS, SOURCES.map(lambda found: found or None), st.sampled_from(["Allow", "Deny"])
+        PolicyEntryInfo,
+        RESOURCES,
+        ACTIONS,
+        SOURCES.map(lambda found: found or None),
+        st.sampled_from(["Allow", "Deny"]),
     ),
     max_size=5,
 )

@@ -33,6 +33,10 @@ class Wire:
                 if answer.opaque == self._opaque:
                     return answer
 
+    async def send(self, request: Command) -> None:
+        """Send a oneway request that is not signed."""
+        await self._stream.send_all(encode(request))
+
 
 @asynccontextmanager
 async def connected(addr: str) -> AsyncIterator[Wire]:
