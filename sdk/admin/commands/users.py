@@ -45,7 +45,8 @@ async def brokers(session: Session, broker_addr: str | None, cluster_name: str |
 
 
 def _password(help: str, *, required: bool) -> click.Option:
-    return option("p", "password", help, required=required, default=None, envvar=_PASSWORD_ENV, show_envvar=True)
+    settings: dict[str, Any] = {"required": True} if required else {"default": None}
+    return option("p", "password", help, envvar=_PASSWORD_ENV, show_envvar=True, **settings)
 
 
 @command(
