@@ -30,9 +30,6 @@ class AuthOptions:
         "", f"a super user that the broker creates at its start if there is no user of that name: {_USER_FORM}",
         secret=True,
     )  # fmt: skip
-    migrate_auth_from_v1_enabled: bool = option(
-        False, "at the start, make users and policies of the accounts of ACL 1.0 that are not users yet"
-    )
 
     @property
     def first_user(self) -> tuple[str, str] | None:
