@@ -34,6 +34,7 @@ from sdk.admin.merge import merge_consume_stats, merge_consumers, merge_producer
 from sdk.admin.namesrv_client import NamesrvAdmin
 from sdk.admin.offset_client import OffsetAdmin
 from sdk.checked import Count, Milliseconds, NotNegative, Offset, checked_methods
+from sdk.credentials import GivenCredentials
 from sdk.fanout import ask_all
 from sdk.nameserver_source import NameServerSource
 from sdk.namespaces import Namespace
@@ -63,8 +64,15 @@ class Admin(OffsetAdmin, NamesrvAdmin):
         *,
         timeout_ms: Milliseconds = 5000,
         namespace: Namespace = "",
+        credentials: GivenCredentials = None,
     ) -> None:
-        self._client = ClientHandle(nameserver, timeout_ms=timeout_ms, needs_nameserver=False, namespace=namespace)
+        self._client = ClientHandle(
+            nameserver,
+            timeout_ms=timeout_ms,
+            needs_nameserver=False,
+            namespace=namespace,
+            credentials=credentials,
+        )
         self.names = self._client.names
         self._ask = Asking(self._client)
 
