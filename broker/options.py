@@ -19,12 +19,13 @@ from broker.store.retention import HOUR_MS, RetentionRules, delete_hours
 from mqcommon.errors import ConfigError
 from mqcommon.names import TRACE_TOPIC
 from mqcommon.options import option
+from remoting.net.inner_credentials import InnerCredentialsOptions
 
 KIB, MIB = 1024, 1024 * 1024
 
 
 @dataclass(frozen=True)
-class BrokerOptions(DeliveryOptions):
+class BrokerOptions(DeliveryOptions, InnerCredentialsOptions):
     """The options of one broker."""
 
     # --- who and where
@@ -165,7 +166,10 @@ class BrokerOptions(DeliveryOptions):
         "", "SLAVE: address of the master's HA port, host:port; default: asked from NameServers"
     )
     ha_shared_secret: str = option(
-        "", "a secret that a master and its slaves must both have; empty: not checked", secret=True
+        "",
+        "a secret that a master and its slaves must both have; empty: not checked",
+        env="ROCKETMQ_HA_SHARED_SECRET",
+        secret=True,
     )
     ha_allow_plain_peers: str = option(
         "auto", "serve slaves without a handshake, such as RocketMQ's; auto: if haSharedSecret is empty",
@@ -291,6 +295,7 @@ class BrokerOptions(DeliveryOptions):
     ignored_keys: ClassVar[frozenset[str]] = IGNORED_KEYS
 
     def __post_init__(self) -> None:
+        self.check_inner_credentials()
         refuse_missing(self)
         if not self.store_path_root_dir.strip():
             raise ConfigError("storePathRootDir: it is empty; give the directory of the store, or leave the key out")

@@ -4,7 +4,7 @@ import os
 import stat
 from pathlib import Path
 
-from mqcommon.errors import UserError
+from mqcommon.errors import ConfigError, UserError
 
 # Files of secrets are short.
 MAX_SECRET_BYTES = 1024 * 1024
@@ -28,10 +28,9 @@ def read_secret_file(path: str | Path) -> str:
         raise UserError(f"{path}: not UTF-8 text: {error.reason} at byte {error.start}") from None
 
 
-def check_mode(path: str | Path, mode: int) -> None:
-    """UserError unless ``mode`` lets only the owner use the file."""
+def check_mode(path: str | Path, mode: int, what: str = "secrets") -> None:
+    """ConfigError unless ``mode`` lets only the owner use the file, which holds ``what``."""
     if mode & _OTHERS:
-        kept = stat.S_IMODE(mode)
-        raise UserError(
-            f"{path}: holds secrets, but its mode is {kept:04o}, so others may use it: run chmod 600 {path}"
+        raise ConfigError(
+            f"{path}: it holds {what}, and its mode {stat.S_IMODE(mode):04o} lets others use it; run chmod 600 {path}"
         )

@@ -175,7 +175,8 @@ def _answering(
         ),
         StatsSampler(stats, topics, groups),
         AssignmentHandlers(
-            core.metadata.request_modes, clients, TopicQueues(core.identity, topics, options), core.persister.wait
+            core.metadata.request_modes, clients, TopicQueues(core.identity, topics, options), core.persister.wait,
+            core.open_client,
         ),
         QueryHandlers(store, clients, options),
         BrokerNames(options.broker_name),
@@ -227,7 +228,10 @@ def _waiting(core: Core) -> dict[str, Waiting]:
 
 def _registrar(core: Core, replicated: Replicated) -> Registrar:
     topics, known = core.metadata.topics, replicated.known
-    registrar = Registrar(core.identity, topics, core.options, known, replicated.heartbeats, replicated.prepare)
+    registrar = Registrar(
+        core.identity, topics, core.options, known, replicated.heartbeats, replicated.prepare,
+        open_client=core.open_client,
+    )  # fmt: skip
 
     def role_changed(before: Role, now: Role) -> None:
         if now.broker_id != before.broker_id:

@@ -8,7 +8,7 @@ Answers are not signed.
 
 import logging
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Protocol
 
 import trio
@@ -36,6 +36,12 @@ SWEEP_INTERVAL_S = 0.02
 
 class OnLost(Protocol):
     def __call__(self, addr: str) -> None: ...
+
+
+class OpenClient(Protocol):
+    """`open_client` with the settings of one server: how it signs what it asks other servers."""
+
+    def __call__(self, *, on_lost: OnLost | None = None) -> AbstractAsyncContextManager["RemotingClient"]: ...
 
 
 class _Peer:

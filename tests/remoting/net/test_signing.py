@@ -49,9 +49,11 @@ async def connected(credentials: Credentials | None) -> AsyncIterator[Seen]:
         requests.append(request)
         return request.respond()
 
-    async with serve(Server(dict.fromkeys(CODES, take))) as served:
-        async with open_client(connect=served.connect, credentials=credentials) as client:
-            yield Seen(client, served.addr, requests)
+    async with (
+        serve(Server(dict.fromkeys(CODES, take))) as served,
+        open_client(connect=served.connect, credentials=credentials) as client,
+    ):
+        yield Seen(client, served.addr, requests)
 
 
 async def test_every_kind_of_request_is_signed() -> None:
