@@ -172,7 +172,7 @@ class BrokerOptions(DeliveryOptions, InnerCredentialsOptions):
         secret=True,
     )
     ha_allow_plain_peers: str = option(
-        "auto", "serve slaves without a handshake, such as RocketMQ's; auto: if haSharedSecret is empty",
+        "auto", "serve slaves without a handshake, such as RocketMQ's; auto: if haSharedSecret is empty and ACL is off",
         choices=("auto", "true", "false"),
     )  # fmt: skip
     ha_send_heartbeat_interval: int = option(
@@ -327,7 +327,12 @@ class BrokerOptions(DeliveryOptions, InnerCredentialsOptions):
         """Whether slaves without a handshake are served."""
         if self.ha_allow_plain_peers != "auto":
             return self.ha_allow_plain_peers == "true"
-        return not self.ha_shared_secret
+        return not self.ha_shared_secret and not self.has_access_control
+
+    @property
+    def has_access_control(self) -> bool:
+        """Whether clients must sign their requests."""
+        return self.acl_enable or self.authentication_enabled or self.authorization_enabled
 
     @property
     def fast_port(self) -> int:

@@ -144,6 +144,7 @@ def link_terms(options: BrokerOptions) -> LinkTerms:
         broker=options.broker_name,
         secret=options.ha_shared_secret.encode(),
         allow_plain=options.allow_plain_peers,
+        must_prove=options.has_access_control and not options.allow_plain_peers,
         heartbeat_s=options.ha_send_heartbeat_interval / 1000,
         timeout_s=options.ha_housekeeping_interval / 1000,
         hello_s=PLAIN_HELLO_S if options.allow_plain_peers else HELLO_S,
