@@ -70,11 +70,11 @@ def load_conf(
     if path is not None:
         file = os.fspath(path)
         text, mode = _read_text(file)
-        found = _read_entries(cls, options, text, file, warnings)
-        secrets = [o.key for o in options.values() if o.secret and found.get(o.name)]
+        in_file = _read_entries(cls, options, text, file, warnings)
+        secrets = [o.key for o in options.values() if o.secret and in_file.get(o.name)]
         if secrets:
             check_mode(file, mode, ", ".join(secrets))
-        values |= found
+        values |= in_file
     names = {o.name: o for o in options.values()}
     for name, text in (overrides or {}).items():
         found = names.get(name) or options.get(name)

@@ -4,7 +4,7 @@ A file has the keys of RocketMQ's conf/tools.yml (``accessKey``, ``secretKey``, 
 ``key=value``. Only its owner may read it (mode 0600).
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -15,6 +15,7 @@ from remoting.protocol.signature import Credentials
 
 ACCESS_KEY_ENV: Final = "ROCKETMQ_ACCESS_KEY"
 SECRET_KEY_ENV: Final = "ROCKETMQ_SECRET_KEY"
+ROCKETMQ_HOME: Final = "ROCKETMQ_HOME"
 SECURITY_TOKEN_ENV: Final = "ROCKETMQ_SECURITY_TOKEN"
 _KEYS: Final = {"accessKey": "access_key", "secretKey": "secret_key", "securityToken": "security_token"}
 
@@ -57,6 +58,28 @@ def credentials_in(environ: Mapping[str, str]) -> Credentials | None:
         missing = SECRET_KEY_ENV if access_key else ACCESS_KEY_ENV
         raise UserError(f"{missing} is not set: set both {ACCESS_KEY_ENV} and {SECRET_KEY_ENV}, or none of them")
     return Credentials(access_key, secret_key, environ.get(SECURITY_TOKEN_ENV, ""))
+
+
+def credentials_of_tools(
+    file: str | None, environ: Mapping[str, str], warn: Callable[[str], None]
+) -> Credentials | None:
+    """Those in ``file``, else in the environment, else in $ROCKETMQ_HOME/conf/tools.yml, where RocketMQ's tools look.
+
+    RocketMQ is installed with such a file, which everybody may read. So that one is only warned about.
+    """
+    if file is not None:
+        return read_credentials(file)
+    if (found := credentials_in(environ)) is not None:
+        return found
+    home = environ.get(ROCKETMQ_HOME)
+    path = Path(home, "conf", "tools.yml") if home else None
+    if path is None or not path.exists():
+        return None
+    try:
+        return read_credentials(path)
+    except UserError as error:
+        warn(f"requests are not signed: {error}")
+        return None
 
 
 def _unquoted(text: str) -> str:
