@@ -53,7 +53,7 @@ _KEYS = """
     globalColdReadThreshold
     haMaxTimeSlaveNotCatchup haSlaveFallbehindMax
     heartbeatThreadPoolNums heartbeatThreadPoolQueueCapacity highSpeedMode
-    initPopOffsetByCheckMsgInMem innerClientAuthenticationCredentials isBrokerContainer
+    initPopOffsetByCheckMsgInMem isBrokerContainer
     isEnableBatchPush isInBrokerContainer isolateLogEnable isScanAvailableNameSrv litePullMessageEnable
     litePullMessageThreadPoolNums litePullThreadPoolQueueCapacity loadBalancePollNameServerInterval
     loadBalanceProcessorThreadPoolNums loadBalanceThreadPoolQueueCapacity lockInStrictMode

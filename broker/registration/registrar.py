@@ -27,7 +27,7 @@ from mqcommon.backoff import Backoff
 from mqcommon.errors import BrokerError, ProtocolError, RemotingError, RequestTimeout
 from mqcommon.names import MASTER_ID
 from mqcommon.signal import Signal
-from remoting.net.client import RemotingClient, open_client
+from remoting.net.client import OpenClient, RemotingClient, open_client
 
 logger = logging.getLogger(__name__)
 
@@ -81,6 +81,7 @@ class Registrar(Part):
         heartbeats: Heartbeats | None = None,
         prepare: Callable[[RemotingClient], Awaitable[None]] | None = None,
         random: Random | None = None,
+        open_client: OpenClient = open_client,
     ) -> None:
         """``master`` gets the master's address that NameServers report, while this broker is a slave.
 
@@ -93,6 +94,7 @@ class Registrar(Part):
         self._master = master
         self._heartbeats = heartbeats
         self._prepare = prepare
+        self._open_client = open_client
         self._backoff = Backoff(FIRST_RETRY_S, RETRY_S, random or Random())
         self._states = {addr: _State(addr) for addr in options.namesrv_addrs}
         self._loops = trio.CancelScope()
@@ -130,8 +132,7 @@ class Registrar(Part):
         if not self._states:
             logger.warning("no NameServer is set: clients find this broker only by its address %s", self._identity.addr)
         try:
-            limit = self._options.frame_max_length
-            async with open_client(on_lost=self._connection_lost, max_frame_bytes=limit) as client:
+            async with self._open_client(on_lost=self._connection_lost) as client:
                 try:
                     task_status.started()
                     with self._loops:

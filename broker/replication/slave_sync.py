@@ -27,12 +27,11 @@ from mqcommon.backoff import Backoff
 from mqcommon.errors import BrokerError, ProtocolError, RemotingError, ReplicationRefused, RequestTimeout, StoreError
 from mqcommon.polling import poll_until
 from mqcommon.signal import Signal
-from remoting.net.client import RemotingClient, open_client
+from remoting.net.client import OpenClient, RemotingClient, open_client
 from remoting.net.steps import run_slices
 from remoting.protocol.bodies.data_version import DataVersion
 from remoting.protocol.bodies.metadata_versions import MetadataVersions
 from remoting.protocol.codes import ResponseCode
-from remoting.protocol.frame import MAX_FRAME_BYTES
 from remoting.protocol.headers.pages import FIRST_PAGE
 
 logger = logging.getLogger(__name__)
@@ -66,7 +65,7 @@ class SlaveSync:
         persister: Persister,
         log_end: Callable[[], int],
         online: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint,
-        max_frame_bytes: int = MAX_FRAME_BYTES,
+        open_client: OpenClient = open_client,
         random: Random | None = None,
     ) -> None:
         """``online`` returns when the master's tables may be copied: with acting masters, after it has registered."""
@@ -75,7 +74,7 @@ class SlaveSync:
         self._persister = persister
         self._log_end = log_end
         self._online = online
-        self._max_frame_bytes = max_frame_bytes
+        self._open_client = open_client
         self._backoff = Backoff(FIRST_RETRY_S, RETRY_S, random or Random())
         self._moved = Signal()
         self._failures = 0
@@ -89,7 +88,7 @@ class SlaveSync:
 
     async def run(self) -> None:
         """Copy from the master, and from its new address when it moves."""
-        async with open_client(max_frame_bytes=self._max_frame_bytes) as client:
+        async with self._open_client() as client:
             while True:
                 self._moved.clear()
                 async with trio.open_nursery() as nursery:

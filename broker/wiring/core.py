@@ -3,6 +3,7 @@
 import logging
 import os
 from dataclasses import dataclass
+from functools import partial
 
 from broker.assembly import TurnEnd
 from broker.delivery.cold import ColdReads
@@ -29,6 +30,7 @@ from mqcommon.addresses import split_address
 from mqcommon.clock import Clock
 from mqcommon.files import FileSystem
 from mqcommon.message.ids import UniqueKeys, encode_host
+from remoting.net.client import OpenClient, open_client
 from remoting.net.steps import Stepper
 
 logger = logging.getLogger(__name__)
@@ -56,6 +58,12 @@ class Core:
     cold: ColdReads
     stepper: Stepper
     turn_end: TurnEnd
+
+    @property
+    def open_client(self) -> OpenClient:
+        """Opens clients for requests to other servers, with the size of frames and the credentials of the options."""
+        options = self.options
+        return partial(open_client, max_frame_bytes=options.frame_max_length, credentials=options.inner_credentials)
 
     def take_role(self, before: Role, now: Role) -> None:
         """Apply the role to the store and the tables; called at each change of the role.

@@ -53,7 +53,7 @@ from broker.replication.slave_tables import SlaveTableHandlers, TimerState
 from broker.security.users.audit import Audit
 from broker.security.users.guard import Guard
 from broker.security.users.login import Logins
-from broker.security.users.start import make_first_user
+from broker.security.users.start import make_first_users
 from broker.store.removal import Removal
 from broker.tasks.clean import Cleaner
 from broker.tasks.pages import PagesAhead
@@ -147,7 +147,7 @@ def _answering(
     offset_handlers = OffsetHandlers(
         store, topics, groups, offsets, core.metadata.delay_offsets, resets, in_memory_bytes
     )
-    make_first_user(options, core.metadata.users)
+    make_first_users(options, core.metadata.users)
     logins = Logins(core.metadata.users, core.metadata.acls)
     parts: list[Part] = [
         # Before all others, so that nothing is done for who may not ask for it.
@@ -185,7 +185,8 @@ def _answering(
         ),
         StatsSampler(stats, topics, groups),
         AssignmentHandlers(
-            core.metadata.request_modes, clients, TopicQueues(core.identity, topics, options), core.persister.wait
+            core.metadata.request_modes, clients, TopicQueues(core.identity, topics, options), core.persister.wait,
+            core.open_client,
         ),
         QueryHandlers(store, clients, options),
         BrokerNames(options.broker_name),
@@ -239,7 +240,10 @@ def _waiting(core: Core) -> dict[str, Waiting]:
 
 def _registrar(core: Core, replicated: Replicated) -> Registrar:
     topics, known = core.metadata.topics, replicated.known
-    registrar = Registrar(core.identity, topics, core.options, known, replicated.heartbeats, replicated.prepare)
+    registrar = Registrar(
+        core.identity, topics, core.options, known, replicated.heartbeats, replicated.prepare,
+        open_client=core.open_client,
+    )  # fmt: skip
 
     def role_changed(before: Role, now: Role) -> None:
         if now.broker_id != before.broker_id:

@@ -29,6 +29,12 @@ class Credentials:
     secret_key: str = field(repr=False)
     security_token: str = field(default="", repr=False)
 
+    def __post_init__(self) -> None:
+        for name in ("access_key", "secret_key", "security_token"):
+            # A secret that was passed as another argument by mistake must not be shown, so only its type is.
+            if not isinstance(getattr(self, name), str):
+                raise TypeError(f"{name} must be a str, not {type(getattr(self, name)).__name__}")
+
 
 def sign(request: Command, credentials: Credentials) -> None:
     """Add the fields of ``credentials`` and the signature. Ext fields and body must not change afterwards."""

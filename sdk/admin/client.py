@@ -35,6 +35,7 @@ from sdk.admin.namesrv_client import NamesrvAdmin
 from sdk.admin.offset_client import OffsetAdmin
 from sdk.admin.user_client import UserAdmin
 from sdk.checked import Count, Milliseconds, NotNegative, Offset, checked_methods
+from sdk.credentials import GivenCredentials
 from sdk.fanout import ask_all
 from sdk.nameserver_source import NameServerSource
 from sdk.namespaces import Namespace
@@ -64,8 +65,15 @@ class Admin(OffsetAdmin, NamesrvAdmin, UserAdmin):
         *,
         timeout_ms: Milliseconds = 5000,
         namespace: Namespace = "",
+        credentials: GivenCredentials = None,
     ) -> None:
-        self._client = ClientHandle(nameserver, timeout_ms=timeout_ms, needs_nameserver=False, namespace=namespace)
+        self._client = ClientHandle(
+            nameserver,
+            timeout_ms=timeout_ms,
+            needs_nameserver=False,
+            namespace=namespace,
+            credentials=credentials,
+        )
         self.names = self._client.names
         self._ask = Asking(self._client)
 

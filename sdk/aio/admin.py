@@ -22,6 +22,7 @@ from sdk.admin.rollback import Rollback
 from sdk.aio.client import Client
 from sdk.aio.facade import Facade, loop_of
 from sdk.checked import Count, GroupName, Milliseconds, NotNegative, Offset, TopicName
+from sdk.credentials import GivenCredentials
 from sdk.nameserver_source import NameServerSource
 from sdk.namespaces import Namespace
 
@@ -41,9 +42,13 @@ class Admin(Facade[TrioAdmin]):
         *,
         timeout_ms: Milliseconds = 5000,
         namespace: Namespace = "",
+        credentials: GivenCredentials = None,
     ) -> None:
         super().__init__(
-            loop_of(nameserver, lambda client: TrioAdmin(client, timeout_ms=timeout_ms, namespace=namespace))
+            loop_of(
+                nameserver,
+                lambda client: TrioAdmin(client, timeout_ms=timeout_ms, namespace=namespace, credentials=credentials),
+            )
         )
 
     # --- routes and clusters

@@ -174,7 +174,7 @@ def test_failures_as_json() -> None:
     assert (result.exit_code, result.stdout) == (1, "")
     assert json.loads(result.stderr) == {
         "error": f"{MASTER} refused with code 16: forbidden; no permission: check those of the topic, the group and "
-        "the broker",
+        "the broker, and who you are (--credentials)",
         "code": 16,
         "addr": MASTER,
     }
