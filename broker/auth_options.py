@@ -28,7 +28,7 @@ class AuthOptions:
     )
     init_authentication_user: str = option(
         "", f"a super user that the broker creates at its start if there is no user of that name: {_USER_FORM}",
-        secret=True,
+        env="ROCKETMQ_INIT_AUTHENTICATION_USER", secret=True,
     )  # fmt: skip
 
     @property
