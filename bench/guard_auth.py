@@ -28,7 +28,7 @@ ROOT = Credentials("root", "root-secret")
 USER = Credentials("bench", "bench-secret")
 ON = ("--authentication-enabled", "true", "--authorization-enabled", "true")
 # Secrets are no options of the command line; brokers without authentication have this user, too, but do not ask.
-FIRST_USER = {"ROCKETMQ_INIT_AUTHENTICATION_USER": json.dumps({"username": ROOT.access_key, "password": ROOT.secret_key})}
+FIRST_USER = json.dumps({"username": ROOT.access_key, "password": ROOT.secret_key})
 
 
 def frames(count: int, body: bytes, credentials: Credentials | None) -> list[bytes]:
@@ -58,7 +58,7 @@ async def prepare(broker: str) -> None:
 
 def rows(count: int, rounds: int) -> Iterator[Row]:
     """For small messages, and for those of 1 KiB."""
-    os.environ.update(FIRST_USER)
+    os.environ["ROCKETMQ_INIT_AUTHENTICATION_USER"] = FIRST_USER
     with cluster(options=ON) as guarded, cluster() as plain:
         trio.run(prepare, guarded.broker)
         trio.run(make_topic, plain)

@@ -7,6 +7,8 @@ too: otherwise anyone could claim a user's name.
 Without these options no request is looked at. Refusals are counted and logged, see audit.py.
 """
 
+from functools import lru_cache
+
 from broker.options import BrokerOptions
 from broker.part import Hook, Part
 from broker.security.users.audit import Audit
@@ -53,7 +55,7 @@ class Guard(Part):
     def _check(self, channel: Channel, request: Command) -> None:
         try:
             user = self._logins.user_of(request)
-            host = split_address(channel.remote)[0]
+            host = _host(channel.remote)
             for need in needs_of(request):
                 self._check_need(user, need, host)
         except RequestRefused as refused:
@@ -72,3 +74,8 @@ class Guard(Part):
             f"{subject_of(user.username)} has no permission to access {kind}:{name} from {host}, {why}."
             f" It needs {' or '.join(actions)}."
         )
+
+
+@lru_cache(maxsize=4_096)
+def _host(remote: str) -> str:
+    return split_address(remote)[0]

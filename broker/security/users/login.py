@@ -3,8 +3,6 @@
 The refusals are RocketMQ's: NO_PERMISSION, with its texts. Neighbours: policies.py (decides), meta/auth.py (tables).
 """
 
-from collections.abc import Sequence
-
 from broker.meta.auth import Acls, Users
 from broker.security.users.checks import DISABLE, SUPER, refuse, subject_of
 from broker.security.users.policies import Decision, Policies
@@ -47,7 +45,7 @@ class Logins:
             return False
         return is_signed_with(request, user.password)
 
-    def decide(self, user: UserInfo, kind: str, name: str, actions: Sequence[str], host: str) -> Decision:
+    def decide(self, user: UserInfo, kind: str, name: str, actions: tuple[str, ...], host: str) -> Decision:
         """Whether ``user`` may do one of ``actions`` on the resource, from ``host``."""
         if user.user_type == SUPER:
             return _SUPER

@@ -7,7 +7,7 @@ its topic is not known before it is read.
 Fields are taken as the handlers take them: 310 and 320 have short names, 10 long ones.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from broker.security.users.resources import CLUSTER, GROUP, TOPIC
@@ -32,7 +32,7 @@ class Need(NamedTuple):
 
     kind: str
     name: str
-    actions: Sequence[str]
+    actions: tuple[str, ...]
 
 
 Actions = tuple[str, ...]
@@ -89,7 +89,7 @@ def _send(field: str) -> Needs:
 
     def needs(request: Command) -> list[Need]:
         name = _text(request.ext, field)
-        return [_topic(name, _SUB if is_retry_topic(name) else _PUB)]
+        return [_topic(name, _SUB)] if is_retry_topic(name) else [Need(TOPIC, name, _PUB)]
 
     return needs
 

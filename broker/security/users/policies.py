@@ -11,13 +11,14 @@ An entry matches when it has the action, or All, and the client's address is amo
 A request may need one of several actions: then it is enough if one of them is allowed.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Final
 
 from broker.security.users.resources import ANY_KIND, NAMESPACE, namespace_of, parse_resource
+from mqcommon.bounded_cache import BoundedCache
 from remoting.protocol.bodies.auth import AclInfo, PolicyEntryInfo
 
 ALL: Final = "All"
@@ -27,6 +28,9 @@ ALLOW: Final = "Allow"
 DENY: Final = "Deny"
 CUSTOM: Final = "Custom"
 DEFAULT: Final = "Default"
+
+#: Of the decisions of one subject that are remembered.
+MAX_DECIDED_BYTES: Final = 256 * 1024
 
 Network = IPv4Network | IPv6Network
 Address = IPv4Address | IPv6Address
@@ -92,6 +96,8 @@ class Policies:
 
     def __init__(self, acl: AclInfo) -> None:
         self._types: list[tuple[str, dict[str, _Entries]]] = []
+        # What was decided before, as clients ask for the same again and again.
+        self._decided = BoundedCache[tuple[str, str, tuple[str, ...], str], Decision](MAX_DECIDED_BYTES)
         for policy_type in (CUSTOM, DEFAULT):
             kinds: dict[str, _Entries] = {}
             for policy in acl.policies:
@@ -102,8 +108,16 @@ class Policies:
             if kinds:
                 self._types.append((policy_type, kinds))
 
-    def decide(self, kind: str, name: str, actions: Sequence[str], host: str) -> Decision:
+    def decide(self, kind: str, name: str, actions: tuple[str, ...], host: str) -> Decision:
         """Whether a client at ``host`` may do one of ``actions`` on the resource."""
+        asked = (kind, name, actions, host)
+        decision = self._decided.get(asked)
+        if decision is None:
+            decision = self._best(kind, name, actions, host)
+            self._decided.put(asked, decision, 300 + 4 * len(name))
+        return decision
+
+    def _best(self, kind: str, name: str, actions: tuple[str, ...], host: str) -> Decision:
         address = address_of(host)
         last = _NONE
         for action in actions:
