@@ -90,8 +90,8 @@ def signature(secret_key: str, signed: bytes) -> str:
 
 
 def _signature(secret_key: str, signed: bytes) -> bytes:
-    # HMAC as in RFC 2104: a hash of the outer key and of a hash of the inner key and the text. To begin with hashes that
-    # have taken the keys already is twice as fast as hmac.digest.
+    # HMAC as in RFC 2104: a hash of the outer key and of a hash of the inner key and the text. To begin with hashes
+    # that have taken the keys already is twice as fast as hmac.digest.
     inner, outer = _keyed(secret_key)
     inner, outer = inner.copy(), outer.copy()
     inner.update(signed)
