@@ -22,7 +22,7 @@ from remoting.protocol.bodies import decode_body
 from remoting.protocol.bodies.data_version import DataVersion
 from remoting.protocol.bodies.register import RegisterBrokerBody
 from remoting.protocol.bodies.topic import TopicConfig
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import JSON, Command
 from tests.broker.meta.support import MetadataDir, options
 from tests.namesrv.tables import all_topics
@@ -37,8 +37,7 @@ class RecordingNamesrv:
         self.unregistered: list[dict[str, Any]] = []
         self.known: DataVersion | None = None
         self.refuse = False
-        #: Whether it has access control, and this broker is nobody.
-        self.forbid = False
+        self.refusal = (1, "name server not ready")
         #: What slaves are told of their master.
         self.answer: dict[str, str] = {}
         self.codecs: set[int] = set()
@@ -53,10 +52,8 @@ class RecordingNamesrv:
     def register(self, channel: Channel, request: Command) -> Command:
         self.codecs.add(request.codec)
         self.channels.append(channel)
-        if self.forbid:
-            return request.respond(ResponseCode.NO_PERMISSION, "request 103 needs the signature of an administrator")
         if self.refuse:
-            return request.respond(1, "name server not ready")
+            return request.respond(*self.refusal)
         body = decode_body(RegisterBrokerBody, request.body, request.codec)
         self.registered.append((dict(request.ext or {}), body))
         self.known = body.topic_config_serialize_wrapper.data_version
@@ -378,25 +375,3 @@ async def test_master_and_slave_with_our_own_nameserver(monkeypatch: pytest.Monk
                     assert route is not None
                     assert route.broker_datas[0].broker_addrs == {1: "127.0.0.1:10921"}
             nursery.cancel_scope.cancel()
-
-
-async def test_a_broker_that_may_not_register_says_what_to_set_and_goes_on(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(BrokerOptions, "register_period_ms", 10)
-    monkeypatch.setattr(registrar_module, "REFUSALS_A_LINE", 5)
-    namesrv = RecordingNamesrv()
-    namesrv.forbid = True
-    who = '{"accessKey":"broker-1","secretKey":"hidden"}'
-    async with serving(namesrv) as addr, broker(addr, inner_client_authentication_credentials=who) as (_, registrar):
-        await until(lambda: len(namesrv.channels) > 6)
-        lines = [record.getMessage() for record in caplog.records if "not registered" in record.getMessage()]
-        assert 2 <= len(lines) <= len(namesrv.channels) // 5 + 1
-        assert lines[0].endswith(
-            "answered code 16: request 103 needs the signature of an administrator; set"
-            " innerClientAuthenticationCredentials (now of broker-1) to an administrator's account in the aclFile of"
-            " that NameServer"
-        )
-        assert "hidden" not in caplog.text
-        namesrv.forbid = False
-        await until(lambda: registrar.registered_addrs == [addr])
