@@ -20,7 +20,7 @@ from broker.store.store import MessageStore, StoreOptions
 from broker.tasks.repeat import repeat
 from broker.wiring.core import make_core
 from broker.wiring.wiring import Wiring, wire
-from mqcommon.addresses import split_address
+from mqcommon.addresses import is_any_address, split_address
 from mqcommon.clock import Clock, SystemClock
 from mqcommon.errors import UserError
 from mqcommon.files import FileSystem, OsFiles
@@ -34,6 +34,10 @@ logger = logging.getLogger(__name__)
 SPARE_DESCRIPTORS = 32
 # Warn when the clock is behind the store time of the newest message by this much.
 CLOCK_WARNING_MS = 1_000
+_ANYBODY = (
+    "without access control on all interfaces, at %s: whoever reaches the ports can read and write all topics;"
+    " set aclEnable=true, or bindAddress to an address of a network that you trust"
+)
 
 
 class Broker:
@@ -70,6 +74,8 @@ class Broker:
         listeners += await _listen_fast(options)
         identity = identity_of(options, port, ha_port)
         self.ha_addr = identity.ha_addr
+        if is_any_address(options.bind_address) and not options.has_access_control:
+            logger.warning(_ANYBODY, identity.addr)
         metadata = Metadata(self._fs, f"{options.store_path_root_dir}/config", self._clock, options)
         store = MessageStore(self._fs, store_options(options), self._clock, encode_host(*split_address(identity.addr)))
         await trio.to_thread.run_sync(self._recover, store, metadata)

@@ -52,8 +52,8 @@ _KEYS = """
     flushDelayOffsetInterval flushIntervalConsumeQueue flushLeastPagesWhenWarmMapedFile forceVerifyPropCRC
     globalColdReadThreshold
     haMaxTimeSlaveNotCatchup haSlaveFallbehindMax
-    heartbeatThreadPoolNums heartbeatThreadPoolQueueCapacity highSpeedMode initAuthenticationUser
-    initPopOffsetByCheckMsgInMem innerClientAuthenticationCredentials isBrokerContainer
+    heartbeatThreadPoolNums heartbeatThreadPoolQueueCapacity highSpeedMode
+    initPopOffsetByCheckMsgInMem isBrokerContainer
     isEnableBatchPush isInBrokerContainer isolateLogEnable isScanAvailableNameSrv litePullMessageEnable
     litePullMessageThreadPoolNums litePullThreadPoolQueueCapacity loadBalancePollNameServerInterval
     loadBalanceProcessorThreadPoolNums loadBalanceThreadPoolQueueCapacity lockInStrictMode

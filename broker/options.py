@@ -10,6 +10,7 @@ otherwise accepted with a warning (ignored_keys.py).
 from dataclasses import dataclass
 from typing import ClassVar
 
+from broker.auth_options import AuthOptions, check_auth
 from broker.delivery_options import DeliveryOptions
 from broker.ignored_keys import IGNORED_KEYS
 from broker.missing_features import CONFIG_VERSION, STORE_TYPE, refuse_missing
@@ -19,12 +20,13 @@ from broker.store.retention import HOUR_MS, RetentionRules, delete_hours
 from mqcommon.errors import ConfigError
 from mqcommon.names import TRACE_TOPIC
 from mqcommon.options import option
+from remoting.net.inner_credentials import InnerCredentialsOptions
 
 KIB, MIB = 1024, 1024 * 1024
 
 
 @dataclass(frozen=True)
-class BrokerOptions(DeliveryOptions):
+class BrokerOptions(DeliveryOptions, AuthOptions, InnerCredentialsOptions):
     """The options of one broker."""
 
     # --- who and where
@@ -165,10 +167,13 @@ class BrokerOptions(DeliveryOptions):
         "", "SLAVE: address of the master's HA port, host:port; default: asked from NameServers"
     )
     ha_shared_secret: str = option(
-        "", "a secret that a master and its slaves must both have; empty: not checked", secret=True
+        "",
+        "a secret that a master and its slaves must both have; empty: not checked",
+        env="ROCKETMQ_HA_SHARED_SECRET",
+        secret=True,
     )
     ha_allow_plain_peers: str = option(
-        "auto", "serve slaves without a handshake, such as RocketMQ's; auto: if haSharedSecret is empty",
+        "auto", "serve slaves without a handshake, such as RocketMQ's; auto: if haSharedSecret is empty and ACL is off",
         choices=("auto", "true", "false"),
     )  # fmt: skip
     ha_send_heartbeat_interval: int = option(
@@ -279,8 +284,6 @@ class BrokerOptions(DeliveryOptions):
 
     # --- not yet: refused when switched on
     acl_enable: bool = option(False, "not supported yet: must be false")
-    authentication_enabled: bool = option(False, "not supported yet: must be false")
-    authorization_enabled: bool = option(False, "not supported yet: must be false")
     enable_controller_mode: bool = option(False, "not supported yet: must be false")
     enable_dleger_commit_log: bool = option(False, "not supported yet: must be false", key="enableDLegerCommitLog")
     use_tls: bool = option(False, "not supported yet: must be false", key="useTLS")
@@ -291,6 +294,7 @@ class BrokerOptions(DeliveryOptions):
     ignored_keys: ClassVar[frozenset[str]] = IGNORED_KEYS
 
     def __post_init__(self) -> None:
+        self.check_inner_credentials()
         refuse_missing(self)
         if not self.store_path_root_dir.strip():
             raise ConfigError("storePathRootDir: it is empty; give the directory of the store, or leave the key out")
@@ -306,6 +310,7 @@ class BrokerOptions(DeliveryOptions):
         if self.listen_port == 65535 and not self.ha_listen_port and not self.is_slave:
             raise ConfigError("haListenPort: listenPort + 1 is not a port; set another one")
         check_texts(self)
+        check_auth(self)
 
     @property
     def is_slave(self) -> bool:
@@ -322,7 +327,12 @@ class BrokerOptions(DeliveryOptions):
         """Whether slaves without a handshake are served."""
         if self.ha_allow_plain_peers != "auto":
             return self.ha_allow_plain_peers == "true"
-        return not self.ha_shared_secret
+        return not self.ha_shared_secret and not self.has_access_control
+
+    @property
+    def has_access_control(self) -> bool:
+        """Whether clients must sign their requests."""
+        return self.acl_enable or self.authentication_enabled or self.authorization_enabled
 
     @property
     def fast_port(self) -> int:

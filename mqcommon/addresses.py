@@ -22,3 +22,8 @@ def is_address(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def is_any_address(host: str) -> bool:
+    """Whether a server that listens on ``host`` is reached on all interfaces of its machine."""
+    return host in ("", "0.0.0.0", "::")

@@ -55,12 +55,15 @@ def option(
     mutable: bool = False,
     secret: bool = False,
 ) -> T:
-    """Declare a field of an options dataclass; ``mutable`` ones may change while the daemon runs."""
+    """Declare a field of an options dataclass; ``mutable`` ones may change while the daemon runs.
+
+    ``secret`` ones are in no repr, and masked where options are shown.
+    """
     metadata = {
         "key": key, "help": help, "unit": unit, "choices": choices, "minimum": minimum,
         "maximum": maximum, "env": env, "mutable": mutable, "secret": secret,
     }  # fmt: skip
-    field: T = dataclasses.field(default=default, metadata=metadata)
+    field: T = dataclasses.field(default=default, metadata=metadata, repr=not secret)
     return field
 
 

@@ -21,6 +21,7 @@ import javaproperties
 from mqcommon.errors import ConfigError
 from mqcommon.option_fields import Option, Value, option, options_of, parse_value, place, value_text
 from mqcommon.option_texts import click_options, given_options, markdown_table
+from mqcommon.secret_file import check_mode
 
 T = TypeVar("T")
 
@@ -56,7 +57,8 @@ def load_conf(
 ) -> T:
     """Read a conf file. ``overrides`` (by field name or key, as text) beat it, and it beats the environment.
 
-    Harmless mistakes (a key given twice, a RocketMQ key that Skylark does not use) are added to ``warnings``.
+    Only its owner may have rights to a file with secrets (mode 0600). Harmless mistakes (a key given twice, a RocketMQ
+    key that Skylark does not use) are added to ``warnings``.
     """
     options = {o.key: o for o in options_of(cls)}
     warnings = [] if warnings is None else warnings
@@ -67,7 +69,12 @@ def load_conf(
             values[o.name] = parse_value(o, environ[o.env], o.env)
     if path is not None:
         file = os.fspath(path)
-        values |= _read_entries(cls, options, _read_text(file), file, warnings)
+        text, mode = _read_text(file)
+        in_file = _read_entries(cls, options, text, file, warnings)
+        secrets = [o.key for o in options.values() if o.secret and in_file.get(o.name)]
+        if secrets:
+            check_mode(file, mode, ", ".join(secrets))
+        values |= in_file
     names = {o.name: o for o in options.values()}
     for name, text in (overrides or {}).items():
         found = names.get(name) or options.get(name)
@@ -134,18 +141,19 @@ def update(options: T, text: str) -> T:
     return typing.cast(T, dataclasses.replace(typing.cast(Any, options), **changes))
 
 
-def _read_text(file: str) -> str:
+def _read_text(file: str) -> tuple[str, int]:
+    """The text of a file, and its mode."""
     try:
         with open(file, "rb") as stream:
-            data = stream.read()
+            data, mode = stream.read(), os.fstat(stream.fileno()).st_mode
     except FileNotFoundError:
         raise ConfigError(f"{file}: no such file; name a conf file that exists") from None
     except OSError as error:
         raise ConfigError(f"{file}: cannot be read: {error.strerror}; check the path and its permissions") from None
     try:
-        return data.decode("utf-8-sig")
+        return data.decode("utf-8-sig"), mode
     except UnicodeDecodeError:  # Java's own encoding of properties; decoding it never fails
-        return data.decode("iso-8859-1")
+        return data.decode("iso-8859-1"), mode
 
 
 def _read_entries(

@@ -10,9 +10,11 @@ import logging
 
 import trio
 
+from mqcommon.addresses import is_any_address
 from mqcommon.clock import Clock, SystemClock
 from mqcommon.files import FileSystem, OsFiles
 from namesrv.config_handlers import build_slow_handlers
+from namesrv.guard import Guard
 from namesrv.handlers import build_handlers, build_step_handlers
 from namesrv.kvconfig import KvConfig
 from namesrv.notices import MinBrokerNotices
@@ -31,6 +33,10 @@ logger = logging.getLogger(__name__)
 DRAIN_TIMEOUT_MS = 1_000
 # Descriptors for its file, its log and the connections to slaves that get notices.
 OTHER_DESCRIPTORS = 256
+_ANYBODY = (
+    "without access control on all interfaces, at %s: whoever reaches the port can register brokers and change routes;"
+    " set aclEnable=true and aclFile, or bindAddress to an address of a network that you trust"
+)
 
 
 class Namesrv:
@@ -50,9 +56,15 @@ class Namesrv:
         self._notices = MinBrokerNotices(self.state)
         stepper = Stepper()
         self._registrations = Registrations(self.state, stepper, self._notices.look)
+        handlers = build_handlers(self.state) | self._registrations.handlers()
+        slow_handlers = build_slow_handlers(self.state) | stepper.handlers(build_step_handlers(self.state))
+        # Options are replaced when they change.
+        self._guard = Guard(options.acl_path, lambda: self.state.options) if options.acl_enable else None
+        if self._guard is not None:
+            handlers, slow_handlers = self._guard.guarded(handlers), self._guard.guarded_slow(slow_handlers)
         self._server = Server(
-            build_handlers(self.state) | self._registrations.handlers(),
-            build_slow_handlers(self.state) | stepper.handlers(build_step_handlers(self.state)),
+            handlers,
+            slow_handlers,
             limits=ServerLimits(
                 max_frame_bytes=options.frame_max_length,
                 idle_timeout_ms=options.server_channel_max_idle_time_seconds * 1000,
@@ -73,6 +85,10 @@ class Namesrv:
             nursery.start_soon(self._forget_silent_brokers)
             nursery.start_soon(self._notices.run)
             nursery.start_soon(self._registrations.run)
+            if self._guard is not None:
+                nursery.start_soon(self._guard.run)
+            elif is_any_address(options.bind_address):
+                logger.warning(_ANYBODY, address)
             task_status.started(address)
 
     async def stop(self) -> None:

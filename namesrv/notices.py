@@ -47,7 +47,7 @@ class MinBrokerNotices:
 
     async def run(self) -> None:
         """Send notices until cancelled."""
-        async with open_client() as client:
+        async with open_client(credentials=self._state.options.inner_credentials) as client:
             while True:
                 while not self._waiting:
                     await self._wake.wait()

@@ -8,10 +8,12 @@ from typing import ClassVar
 
 from mqcommon.errors import ConfigError
 from mqcommon.options import option
+from namesrv.access_options import AccessOptions
+from remoting.net.inner_credentials import InnerCredentialsOptions
 
 
 @dataclass(frozen=True)
-class NamesrvOptions:
+class NamesrvOptions(AccessOptions, InnerCredentialsOptions):
     """The options of one NameServer."""
 
     listen_port: int = option(9876, "port for brokers and clients; 0 takes a free one", minimum=0, maximum=65535)
@@ -109,6 +111,8 @@ class NamesrvOptions:
     )
 
     def __post_init__(self) -> None:
+        self.check_access_options()
+        self.check_inner_credentials()
         for key, is_on, what in (
             ("enableControllerInNamesrv", self.enable_controller_in_namesrv, "a controller"),
             ("useTLS", self.use_tls, "TLS"),

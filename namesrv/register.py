@@ -165,7 +165,11 @@ def _answer(
     if result.is_new:
         logger.info("broker registered: %s topics=%d from=%s", who, len(new.topics), channel.remote)
     if result.displaced is not None:
-        logger.warning("broker displaced %s, which had the same name and id: %s", result.displaced.broker_addr, who)
+        state.displacements += 1
+        logger.warning(
+            "broker displaced %s, which had the same name and id: %s displacements=%d",
+            result.displaced.broker_addr, who, state.displacements,
+        )  # fmt: skip
     order = None
     # Skylark's brokers do not use it, and it may be large.
     if state.options.return_order_topic_config_to_broker and not is_skylark(request):

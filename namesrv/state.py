@@ -24,6 +24,8 @@ class State:
     clock: Clock
     fs: FileSystem
     started_ms: int
+    #: How often a broker took the place of another one: the same name and id, another address.
+    displacements: int = 0
     routes: RouteTable[Channel] = field(default_factory=RouteTable)
     changing_options: trio.Lock = field(default_factory=trio.Lock)
 

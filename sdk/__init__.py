@@ -8,7 +8,7 @@ routes.py       what routes mean (pure); namespaces.py: topics and groups of sev
 retry.py        which failures are worth a retry (pure); waiting.py: reads that are retried until their timeout
 suspects.py     brokers that did not answer, and probes of them
 client.py       ClientInstance: connections, route cache, heartbeats; shared.py: Client, a shared ClientInstance
-checked.py      checks of arguments; runtime.py: checks for trio and forks, and logging of unexpected errors
+checked.py      checks of arguments; credentials.py: who a client is; runtime.py: trio, forks, unexpected errors
 producer/  consumer/  admin/  testing/   Producer, the consumers, Admin and mqadmin; a cluster inside of a test process
 traces/  what became of messages, for a trace topic
 blocking/  aio/  the same classes for threads and for asyncio; loop_thread.py: the threads in which their clients run
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from mqcommon.message.queue import MessageQueue
     from remoting.protocol.bodies.group import SubscriptionGroupConfig
     from remoting.protocol.bodies.topic import TopicConfig
+    from remoting.protocol.signature import Credentials
     from sdk.admin.client import Admin
     from sdk.consumer.expression import Sql
     from sdk.consumer.outcome import ConsumeFrom, ConsumeResult, Later
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from sdk.consumer.result import PullBytes, PullResult, PullStatus
     from sdk.consumer.simple import SimpleConsumer
     from sdk.consumer.stream_message import StreamMessage
+    from sdk.credentials import read_credentials
     from sdk.producer.producer import Producer
     from sdk.producer.result import BulkResult, SendResult, SendStatus
     from sdk.producer.transaction import Transaction, TransactionState
@@ -56,6 +58,7 @@ __all__ = [
     "Client",
     "ConsumeFrom",
     "ConsumeResult",
+    "Credentials",
     "InvalidArgument",
     "Later",
     "LightMessage",
@@ -85,6 +88,7 @@ __all__ = [
     "TransactionProducer",
     "TransactionState",
     "UserError",
+    "read_credentials",
 ]
 
 _HOMES = {
@@ -97,6 +101,7 @@ _HOMES = {
     "mqcommon.message.queue": ("MessageQueue",),
     "remoting.protocol.bodies.group": ("SubscriptionGroupConfig",),
     "remoting.protocol.bodies.topic": ("TopicConfig",),
+    "remoting.protocol.signature": ("Credentials",),
     "sdk.admin.client": ("Admin",),
     "sdk.consumer.expression": ("Sql",),
     "sdk.consumer.outcome": ("ConsumeFrom", "ConsumeResult", "Later"),
@@ -106,6 +111,7 @@ _HOMES = {
     "sdk.consumer.result": ("PullBytes", "PullResult", "PullStatus"),
     "sdk.consumer.simple": ("SimpleConsumer",),
     "sdk.consumer.stream_message": ("StreamMessage",),
+    "sdk.credentials": ("read_credentials",),
     "sdk.producer.producer": ("Producer",),
     "sdk.producer.result": ("BulkResult", "SendResult", "SendStatus"),
     "sdk.producer.transaction": ("Transaction", "TransactionState"),

@@ -31,6 +31,7 @@ from mqcommon.signal import Signal
 from remoting.net.client import RemotingClient, open_client
 from remoting.protocol.bodies.route import QueueData, TopicRouteData
 from remoting.protocol.codes import ResponseCode
+from remoting.protocol.signature import Credentials
 from sdk import namesrv_api
 from sdk.address_server import AddressServer
 from sdk.broker_requests import BrokerRequests
@@ -86,10 +87,12 @@ class ClientInstance:
         random: Random | None = None,
         needs_nameserver: bool = True,
         namespace: str = "",
+        credentials: Credentials | None = None,
     ) -> None:
         # What the caller said; an address server may list others later.
         self.given_nameservers = find_nameservers(nameserver, required=needs_nameserver)
         self.namespace = namespace
+        self._credentials = credentials
         self.random = random or Random()
         self.backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S, self.random)
         self.timeout_ms = request_timeout_ms
@@ -121,7 +124,7 @@ class ClientInstance:
         self.forks = self._home.forks
         # Made here and not in the constructor: processes that were forked in between must not share an id.
         self.membership.client_id = make_client_id()
-        remoting = open_client(self._broker_requests.handlers(), on_lost=self._lost)
+        remoting = open_client(self._broker_requests.handlers(), on_lost=self._lost, credentials=self._credentials)
         self._remoting = await self._stack.enter_async_context(remoting)
         known = self.given_nameservers
         self._name_servers = NameServers(self._remoting, known, self.random)

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from mqcommon.errors import InvalidArgument
+from mqcommon.errors import BrokerError, InvalidArgument
 from mqcommon.message.message import MessageExt
 from mqcommon.message.queue import MessageQueue
 from remoting.net.channel import Channel
@@ -18,9 +18,12 @@ from remoting.protocol.bodies.running_info import ConsumerRunningInfo
 from remoting.protocol.headers.transaction import CheckTransactionStateRequestHeader
 from sdk import broker_api
 from sdk.endpoint import Endpoint
-from sdk.fanout import ask_all
+from sdk.fanout import Answers, ask_all
 
 logger = logging.getLogger(__name__)
+
+# A broker that refuses heartbeats gets one every 5 s; that it refuses is logged once a minute.
+REFUSALS_A_LINE = 12
 
 
 class Consumer(Protocol):
@@ -65,6 +68,8 @@ class Membership:
         self._version = 0
         self._sent: dict[str, int] = {}
         self._answered: dict[str, int] = {}
+        # Address → how many heartbeats in a row the broker refused.
+        self._refusals: dict[str, int] = {}
 
     def join_producer(self, group: str, checking: Checking | None = None) -> None:
         """A producer of ``group`` has started, which may be the one that answers for transactions."""
@@ -148,9 +153,21 @@ class Membership:
         self._sent.update(dict.fromkeys(addrs, version))
         answers = await ask_all(addrs, lambda addr: broker_api.heartbeat(at(addr), data))
         self._answered.update(dict.fromkeys(answers.values, version))
-        for error in answers.errors.values():
-            logger.info("heartbeat failed: %s", error)
+        self._log_failed(answers)
         return not answers.errors
+
+    def _log_failed(self, answers: Answers[None]) -> None:
+        """Brokers that cannot be reached are logged by those who need them. One that refuses gives no messages."""
+        for addr in answers.values:
+            if self._refusals.pop(addr, 0):
+                logger.warning("broker %s takes the heartbeats of this client again", addr)
+        for addr, error in answers.errors.items():
+            if not isinstance(error, BrokerError):
+                logger.info("heartbeat failed: %s", error)
+                continue
+            count = self._refusals[addr] = self._refusals.get(addr, 0) + 1
+            if count % REFUSALS_A_LINE == 1:
+                logger.warning("broker %s refuses the heartbeats of this client, still trying: %s", addr, error)
 
     async def leave_all(self, addrs: list[str], at: Callable[[str], Endpoint]) -> None:
         """Unregister all groups from every broker of ``addrs`` that answered a heartbeat."""

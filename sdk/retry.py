@@ -53,6 +53,11 @@ _REFUSED_HERE = frozenset(
     }
 )
 
+# ACL 1.0 refuses with SYSTEM_ERROR and the name of this Java class, and did nothing with the request.
+_ACCESS_REFUSED = "AclException"
+# What it says to a client that is not the one it says it is. That is so at every broker, and does not change by itself.
+_NOT_SIGNED_RIGHT = ("Check signature failed", "No acl config")
+
 
 def outcome_of(error: SkylarkError) -> Outcome:
     """What a request that failed with ``error`` did at the server."""
@@ -63,8 +68,13 @@ def outcome_of(error: SkylarkError) -> Outcome:
             return Outcome.UNKNOWN
         case BrokerError(code=code) if code in _NOT_NOW:
             return Outcome.NOTHING
-        case BrokerError(code=ResponseCode.SYSTEM_ERROR):
-            return Outcome.UNKNOWN
+        case BrokerError(code=ResponseCode.SYSTEM_ERROR | ResponseCode.NO_PERMISSION, remark=remark) if any(
+            text in remark for text in _NOT_SIGNED_RIGHT
+        ):
+            return Outcome.REFUSED
+        case BrokerError(code=ResponseCode.SYSTEM_ERROR, remark=remark):
+            # Permissions may differ between brokers, and may be changed while they run.
+            return Outcome.REFUSED_HERE if _ACCESS_REFUSED in remark else Outcome.UNKNOWN
         case BrokerError(code=code) if code in _REFUSED_HERE:
             return Outcome.REFUSED_HERE
         case RouteNotFound(is_passing=True):

@@ -13,11 +13,12 @@ from typing import Self, TypeVar
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from mqcommon.errors import ConnectFailed, RouteNotFound, SkylarkError, WrongBroker
+from mqcommon.errors import ConnectFailed, InvalidArgument, RouteNotFound, SkylarkError, WrongBroker
 from mqcommon.message.queue import MessageQueue
 from remoting.protocol.bodies.route import TopicRouteData
 from sdk.checked import Milliseconds, checked_methods
 from sdk.client import ClientInstance
+from sdk.credentials import GivenCredentials, check_credentials
 from sdk.endpoint import DEFAULT_TIMEOUT_MS, Endpoint
 from sdk.membership import Checking, Consumer
 from sdk.nameserver_source import NameServerSource, none_given
@@ -26,6 +27,8 @@ from sdk.namespaces import Names, Namespace
 from sdk.runtime import FORKS, check_trio
 
 T = TypeVar("T")
+
+_SHARED = "{0} cannot be given together with a shared Client: give {0} to the Client, whose connections are used"
 
 
 @checked_methods
@@ -37,8 +40,9 @@ class Client:
     ``nameserver`` is ``host:port;host:port``, a sequence of addresses, the Path of a conf file with ``namesrvAddr``, or
     the URL of an address server (``http://host:port/rocketmq/nsaddr``), which is asked every two minutes; by default
     $NAMESRV_ADDR. ``timeout_ms`` is the timeout of each request for a route. ``namespace`` is that of all objects that
-    share the client, unless they give their own. They have groups, options and timeouts of their own, and may be opened
-    and closed at any time. After the client is closed, using one of them raises SkylarkError.
+    share the client, unless they give their own. ``credentials`` sign all requests on its connections. The objects have
+    groups, options and timeouts of their own, and may be opened and closed at any time. After the client is closed,
+    using one of them raises SkylarkError.
     """
 
     def __init__(
@@ -47,9 +51,14 @@ class Client:
         *,
         timeout_ms: Milliseconds = DEFAULT_TIMEOUT_MS,
         namespace: Namespace = "",
+        credentials: GivenCredentials = None,
     ) -> None:
         self._instance = ClientInstance(
-            nameserver, request_timeout_ms=timeout_ms, needs_nameserver=False, namespace=namespace
+            nameserver,
+            request_timeout_ms=timeout_ms,
+            needs_nameserver=False,
+            namespace=namespace,
+            credentials=credentials,
         )
 
     async def __aenter__(self) -> Self:
@@ -87,14 +96,20 @@ class ClientHandle:
         timeout_ms: float = DEFAULT_TIMEOUT_MS,
         needs_nameserver: bool = True,
         namespace: str = "",
+        credentials: GivenCredentials = None,
     ) -> None:
+        check_credentials("credentials", credentials)
         self._owns_instance = not isinstance(nameserver, Client)
         if isinstance(nameserver, Client):
             self.instance = nameserver._instance
+            if credentials is not None:
+                raise InvalidArgument(_SHARED.format("credentials"))
             if needs_nameserver and not self.instance.given_nameservers:
                 raise none_given()
         else:
-            self.instance = ClientInstance(nameserver, request_timeout_ms=timeout_ms, needs_nameserver=needs_nameserver)
+            self.instance = ClientInstance(
+                nameserver, request_timeout_ms=timeout_ms, needs_nameserver=needs_nameserver, credentials=credentials
+            )
         self.names = Names(namespace or self.instance.namespace)
         self.timeout_ms = timeout_ms
         self._stack = AsyncExitStack()

@@ -99,4 +99,5 @@ def open_consumer(options: ReadOptions) -> AbstractContextManager[Consumer]:
         group=options.consumer_group,
         timeout_ms=options.pull_timeout_ms,
         heartbeat=False,
+        credentials=options.credentials,
     )

@@ -8,12 +8,14 @@ Neighbours: mqcommon/option_fields.py (declaration), docs/spark.md (the table is
 import difflib
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
 from mqcommon.errors import ConfigError, UserError
 from mqcommon.option_fields import option, options_of, parse_value
+from sdk import Credentials
+from sdk.credentials import credentials_in, read_credentials
 from spark_connector.offsets import EARLIEST, LATEST, Wanted, check_order, parse_offsets
 
 STARTING_WORDS: Mapping[str, int] = MappingProxyType({"earliest": EARLIEST, "latest": LATEST})
@@ -54,6 +56,12 @@ class ReadOptions:
         "spark-rocketmq", "group in the brokers' statistics of reads; its offsets are neither used nor changed"
     )
 
+    # --- who reads; also from the environment and a file of the driver, which executors need not have
+    access_key: str = option("", "access key with which requests are signed; without it $ROCKETMQ_ACCESS_KEY")
+    secret_key: str = option("", "its secret key; without it $ROCKETMQ_SECRET_KEY", secret=True)
+    security_token: str = option("", "token of temporary credentials, if they have one", secret=True)
+    credentials_file: str = option("", "file of the driver with `accessKey` and `secretKey`, mode 0600")
+
     aliases: ClassVar[Mapping[str, str]] = MappingProxyType(
         {"namesrvaddr": "nameserver", "nameserver.addr": "nameserver", "namesrv.addr": "nameserver"}
     )
@@ -73,7 +81,19 @@ class ReadOptions:
                 raise UserError(f"option {error}") from None
         options = cls(**values)
         options.check()
+        if (found := options.credentials or _elsewhere(options.credentials_file)) is not None:
+            return replace(
+                options,
+                access_key=found.access_key,
+                secret_key=found.secret_key,
+                security_token=found.security_token,
+            )
         return options
+
+    @property
+    def credentials(self) -> Credentials | None:
+        """What requests are signed with; None: they are not."""
+        return Credentials(self.access_key, self.secret_key, self.security_token) if self.access_key else None
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -92,7 +112,16 @@ class ReadOptions:
         """Raise UserError for combinations of options that are invalid."""
         if not self.topics:
             raise UserError('no topic is given; use .option("topic", "name"), or several names separated by commas')
+        if bool(self.access_key) != bool(self.secret_key):
+            raise UserError("options accessKey and secretKey must both be set, or none of them")
+        if self.access_key and self.credentials_file:
+            raise UserError("option credentialsFile cannot be given together with accessKey and secretKey")
         check_order(self.wanted_start, self.wanted_end)
+
+
+def _elsewhere(file: str) -> Credentials | None:
+    """The credentials in ``file``, else those in the environment."""
+    return read_credentials(file) if file else credentials_in(os.environ)
 
 
 def _hint(name: str, known: list[str]) -> str:

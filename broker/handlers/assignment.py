@@ -20,7 +20,7 @@ from mqcommon.message.queue import MessageQueue
 from mqcommon.names import check_group, check_topic, is_retry_topic
 from remoting.net.answers import answer_with
 from remoting.net.channel import Channel
-from remoting.net.client import RemotingClient, open_client
+from remoting.net.client import OpenClient, RemotingClient
 from remoting.net.server import SlowHandler
 from remoting.protocol.bodies.assignment import (
     BROADCASTING,
@@ -40,11 +40,14 @@ logger = logging.getLogger(__name__)
 class AssignmentHandlers(Part):
     """See the module."""
 
-    def __init__(self, modes: RequestModes, clients: Clients, queues: TopicQueues, durable: Durable) -> None:
+    def __init__(
+        self, modes: RequestModes, clients: Clients, queues: TopicQueues, durable: Durable, open_client: OpenClient
+    ) -> None:
         self._modes = modes
         self._clients = clients
         self._queues = queues
         self._durable = durable
+        self._open_client = open_client
         # Made in `run`, before there are requests.
         self._client: RemotingClient | None = None
 
@@ -56,7 +59,7 @@ class AssignmentHandlers(Part):
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Keep a client for NameServers open, until cancelled."""
-        async with open_client() as self._client:
+        async with self._open_client() as self._client:
             task_status.started()
             await trio.sleep_forever()
 

@@ -27,7 +27,8 @@ from mqcommon.backoff import Backoff
 from mqcommon.errors import BrokerError, ProtocolError, RemotingError, RequestTimeout
 from mqcommon.names import MASTER_ID
 from mqcommon.signal import Signal
-from remoting.net.client import RemotingClient, open_client
+from remoting.net.client import OpenClient, RemotingClient, open_client
+from remoting.protocol.codes import ResponseCode
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +43,8 @@ MASTERLESS_S = 1.0
 MASTERLESS_FACTOR = 20
 # How often a broker logs that another one has the same name and id.
 CONTEST_LOG_S = 60.0
+# A NameServer that refuses this broker is asked once a period; that is logged once in this many times.
+REFUSALS_A_LINE = 20
 
 _Failures = (RemotingError, BrokerError, ProtocolError)
 
@@ -57,6 +60,8 @@ class _State:
         #: Whether it answers; None until the first attempt.
         self.up: bool | None = None
         self.failures = 0
+        #: How often in a row it has refused to register this broker.
+        self.refusals = 0
 
     @property
     def is_registered(self) -> bool:
@@ -81,6 +86,7 @@ class Registrar(Part):
         heartbeats: Heartbeats | None = None,
         prepare: Callable[[RemotingClient], Awaitable[None]] | None = None,
         random: Random | None = None,
+        open_client: OpenClient = open_client,
     ) -> None:
         """``master`` gets the master's address that NameServers report, while this broker is a slave.
 
@@ -93,6 +99,7 @@ class Registrar(Part):
         self._master = master
         self._heartbeats = heartbeats
         self._prepare = prepare
+        self._open_client = open_client
         self._backoff = Backoff(FIRST_RETRY_S, RETRY_S, random or Random())
         self._states = {addr: _State(addr) for addr in options.namesrv_addrs}
         self._loops = trio.CancelScope()
@@ -130,8 +137,7 @@ class Registrar(Part):
         if not self._states:
             logger.warning("no NameServer is set: clients find this broker only by its address %s", self._identity.addr)
         try:
-            limit = self._options.frame_max_length
-            async with open_client(on_lost=self._connection_lost, max_frame_bytes=limit) as client:
+            async with self._open_client(on_lost=self._connection_lost) as client:
                 try:
                     task_status.started()
                     with self._loops:
@@ -170,7 +176,8 @@ class Registrar(Part):
                 if isinstance(error, RequestTimeout):  # the connection may be dead without an error
                     client.close_connection(state.addr, "no answer in time")
                 # Changes do not end this pause: a NameServer that accepts connections and drops them must cost little.
-                await trio.sleep(self._backoff.pause_s(state.failures))
+                refused_s = self._options.register_period_ms / 1000
+                await trio.sleep(refused_s if _is_refused(error) else self._backoff.pause_s(state.failures))
                 continue
             self._succeeded(client, state)
             took = trio.current_time() - started
@@ -236,18 +243,30 @@ class Registrar(Part):
         if self._is_slave:
             self._master.reported(state.addr, None)
         state.failures += 1
-        if state.up is not False and not isinstance(error, _Failures):
+        if _is_refused(error):
+            self._log_refused(state, error)
+        elif state.up is not False and not isinstance(error, _Failures):
             logger.error("registration at NameServer %s failed, still trying", state.addr, exc_info=error)
         elif state.up is not False:
             logger.warning("not registered at NameServer %s, still trying: %s", state.addr, error)
         state.up = False
+
+    def _log_refused(self, state: _State, error: Exception) -> None:
+        if state.refusals % REFUSALS_A_LINE == 0:
+            who = self._options.inner_credentials
+            logger.error(
+                "not registered at NameServer %s, trying every %d s: %s; set innerClientAuthenticationCredentials"
+                " (now of %s) to an administrator's account in the aclFile of that NameServer",
+                state.addr, self._options.register_period_ms // 1000, error, who.access_key if who else "nobody",
+            )  # fmt: skip
+        state.refusals += 1
 
     def _succeeded(self, client: RemotingClient, state: _State) -> None:
         if not state.up:
             wire = "CBOR" if client.speaks_cbor(state.addr) else "JSON"
             logger.info("registered at NameServer %s as %s, in %s", state.addr, self._identity.addr, wire)
         state.up = True
-        state.failures = 0
+        state.failures = state.refusals = 0
 
     async def _unregister(self, client: RemotingClient) -> None:
         """Unregister from all at once; a NameServer that does not answer will notice the closed connection."""
@@ -265,3 +284,8 @@ class Registrar(Part):
             logger.warning("not unregistered from NameServer %s: %s", state.addr, error)
         else:
             logger.info("unregistered from NameServer %s", state.addr)
+
+
+def _is_refused(error: Exception) -> bool:
+    """Whether the NameServer has access control, and this broker does not sign as one of its administrators."""
+    return isinstance(error, BrokerError) and error.code == ResponseCode.NO_PERMISSION

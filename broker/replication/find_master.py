@@ -15,7 +15,7 @@ from broker.replication.known_master import KnownMaster
 from mqcommon.addresses import format_address, split_address
 from mqcommon.errors import ProtocolError, RemotingError
 from mqcommon.signal import Signal
-from remoting.net.client import open_client
+from remoting.net.client import OpenClient, open_client
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.requests.admin import GET_BROKER_RUNTIME_INFO
 from remoting.protocol.requests.request import Answer
@@ -44,9 +44,10 @@ class Target(NamedTuple):
 class MasterFinder:
     """Looks at the options, then at what NameServers report; call `changed` when that changes."""
 
-    def __init__(self, known: KnownMaster, options: BrokerOptions) -> None:
+    def __init__(self, known: KnownMaster, options: BrokerOptions, open_client: OpenClient = open_client) -> None:
         self._known = known
         self._options = options
+        self._open_client = open_client
         self._changed = Signal()
         self._guesses = 0
 
@@ -67,12 +68,12 @@ class MasterFinder:
         if self._options.ha_shared_secret:
             return Target(ha_addr, hello=True)
         if known.address is not None and known.address.ha_addr == ha_addr:
-            return await _ask(known.address.addr, ha_addr)
+            return await self._ask(known.address.addr, ha_addr)
         # RocketMQ's default: the HA port is the port for clients + 1.
         host, port = split_address(ha_addr)
         guess = format_address(host, port - 1)
         try:
-            target, self._guesses = await _ask(guess, ha_addr), 0
+            target, self._guesses = await self._ask(guess, ha_addr), 0
         except OSError:
             self._guesses += 1
             if self._guesses < GUESSES:
@@ -93,20 +94,19 @@ class MasterFinder:
         """NameServers report another master."""
         self._changed.set()
 
-
-async def _ask(addr: str, ha_addr: str) -> Target:
-    """Ask the master at ``addr`` what it is. OSError when it does not answer."""
-    failure = ""
-    async with open_client() as client:
-        try:
-            answer = await client.invoke(addr, GET_BROKER_RUNTIME_INFO.command(None), ASK_TIMEOUT_MS)
-            ours = client.speaks_cbor(addr)
-            found = answer.code == ResponseCode.SUCCESS
-            table = Answer(GET_BROKER_RUNTIME_INFO, answer).body().table if found else {}
-        except (RemotingError, ProtocolError) as error:
-            failure = str(error)
-    if failure:
-        raise OSError(f"the master at {addr} did not say whether it is a Skylark broker: {failure}")
-    begin, end = table.get("commitLogMinOffset", ""), table.get("commitLogMaxOffset", "")
-    known = begin.isdigit() and end.isdigit() and int(begin) < int(end)
-    return Target(ha_addr, ours, int(begin) if known else None)
+    async def _ask(self, addr: str, ha_addr: str) -> Target:
+        """Ask the master at ``addr`` what it is. OSError when it does not answer."""
+        failure = ""
+        async with self._open_client() as client:
+            try:
+                answer = await client.invoke(addr, GET_BROKER_RUNTIME_INFO.command(None), ASK_TIMEOUT_MS)
+                ours = client.speaks_cbor(addr)
+                found = answer.code == ResponseCode.SUCCESS
+                table = Answer(GET_BROKER_RUNTIME_INFO, answer).body().table if found else {}
+            except (RemotingError, ProtocolError) as error:
+                failure = str(error)
+        if failure:
+            raise OSError(f"the master at {addr} did not say whether it is a Skylark broker: {failure}")
+        begin, end = table.get("commitLogMinOffset", ""), table.get("commitLogMaxOffset", "")
+        known = begin.isdigit() and end.isdigit() and int(begin) < int(end)
+        return Target(ha_addr, ours, int(begin) if known else None)

@@ -18,7 +18,7 @@ from broker.part import Part
 from broker.replication.master_api import Master
 from broker.replication.members import Members
 from mqcommon.errors import BrokerError, ProtocolError, RemotingError
-from remoting.net.client import RemotingClient, open_client
+from remoting.net.client import OpenClient, RemotingClient, open_client
 from remoting.protocol.headers.pages import FIRST_PAGE, PageRequestHeader
 
 logger = logging.getLogger(__name__)
@@ -29,9 +29,10 @@ RETRY_S = 1.0
 class HandOver(Part):
     """Hands over the offsets of one slave. Call `changed` when the members change."""
 
-    def __init__(self, members: Members, offsets: ConsumerOffsets) -> None:
+    def __init__(self, members: Members, offsets: ConsumerOffsets, open_client: OpenClient = open_client) -> None:
         self._members = members
         self._offsets = offsets
+        self._open_client = open_client
         self._done_terms = 0
         self._changed = trio.lowlevel.ParkingLot()
         self._failing = False
@@ -43,7 +44,7 @@ class HandOver(Part):
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run until cancelled."""
         task_status.started()
-        async with open_client() as client:
+        async with self._open_client() as client:
             while True:
                 await self._until(lambda: self._members.master_addr is not None and self._owes)
                 terms, addr = self._members.terms, self._members.master_addr

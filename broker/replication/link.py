@@ -39,6 +39,9 @@ from mqcommon.errors import ProtocolError, ReplicationRefused
 RESYNC = "to copy the master's log from the start, stop this slave and run: broker resyncSlave STORE_DIR"
 
 
+_REMEDY = "set the same haSharedSecret on both, or haAllowPlainPeers=true to do without"
+
+
 @dataclass(frozen=True)
 class LinkTerms:
     """The settings of both ends."""
@@ -47,6 +50,8 @@ class LinkTerms:
     broker: str = ""
     secret: bytes = b""
     allow_plain: bool = True
+    # Access control is on: without a secret nobody is served, and no master is followed.
+    must_prove: bool = False
     heartbeat_s: float = 5.0
     timeout_s: float = 20.0
     # How long a peer may take to identify itself.
@@ -202,7 +207,7 @@ class MasterLink:
     def _begin_plain(self, first: bytes) -> None:
         if not self._terms.allow_plain:
             raise ProtocolError(
-                "it sent no hello, and this master does not serve plain peers: give it the same haSharedSecret,"
+                "it sent no hello, and this master does not serve plain peers: give both the same haSharedSecret,"
                 " or set haAllowPlainPeers=true when it is a Java broker"
             )
         (offset,) = ReportReader().receive(first)
@@ -228,6 +233,8 @@ class MasterLink:
             self.hello = hello = decode(Hello, body)
             if (hello.cluster, hello.broker) != (self._terms.cluster, self._terms.broker):
                 self._refuse(f"this is broker {self._terms.broker} of cluster {self._terms.cluster}")
+            elif self._terms.must_prove and not self._terms.secret:
+                self._refuse(f"the master has access control and no haSharedSecret to know its slaves by: {_REMEDY}")
             else:
                 made = proof(self._terms.secret, b"master", hello, self._nonce)
                 self._output += encode(Challenge(VERSION, self._nonce, made))
@@ -283,6 +290,10 @@ class SlaveLink:
         self, terms: LinkTerms, now: float, *, start: int, end: int, begin: int = 0, hello: Hello | None = None,
         claim: Claim | None = None,
     ) -> None:  # fmt: skip
+        if terms.must_prove and not terms.secret:
+            raise ReplicationRefused(
+                f"this slave has access control and no haSharedSecret to know its master by: {_REMEDY}"
+            )
         self._terms = terms
         self._heard = self._said = now
         self._hello = hello

@@ -27,12 +27,11 @@ from mqcommon.backoff import Backoff
 from mqcommon.errors import BrokerError, ProtocolError, RemotingError, ReplicationRefused, RequestTimeout, StoreError
 from mqcommon.polling import poll_until
 from mqcommon.signal import Signal
-from remoting.net.client import RemotingClient, open_client
+from remoting.net.client import OpenClient, RemotingClient, open_client
 from remoting.net.steps import run_slices
 from remoting.protocol.bodies.data_version import DataVersion
 from remoting.protocol.bodies.metadata_versions import MetadataVersions
 from remoting.protocol.codes import ResponseCode
-from remoting.protocol.frame import MAX_FRAME_BYTES
 from remoting.protocol.headers.pages import FIRST_PAGE
 
 logger = logging.getLogger(__name__)
@@ -66,7 +65,7 @@ class SlaveSync:
         persister: Persister,
         log_end: Callable[[], int],
         online: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint,
-        max_frame_bytes: int = MAX_FRAME_BYTES,
+        open_client: OpenClient = open_client,
         random: Random | None = None,
     ) -> None:
         """``online`` returns when the master's tables may be copied: with acting masters, after it has registered."""
@@ -75,7 +74,7 @@ class SlaveSync:
         self._persister = persister
         self._log_end = log_end
         self._online = online
-        self._max_frame_bytes = max_frame_bytes
+        self._open_client = open_client
         self._backoff = Backoff(FIRST_RETRY_S, RETRY_S, random or Random())
         self._moved = Signal()
         self._failures = 0
@@ -89,7 +88,7 @@ class SlaveSync:
 
     async def run(self) -> None:
         """Copy from the master, and from its new address when it moves."""
-        async with open_client(max_frame_bytes=self._max_frame_bytes) as client:
+        async with self._open_client() as client:
             while True:
                 self._moved.clear()
                 async with trio.open_nursery() as nursery:
@@ -154,6 +153,8 @@ class SlaveSync:
             await self._copy_delay_offsets(master)
         if self._has_request_modes and (known is None or versions.request_modes != known.request_modes):
             await self._copy_request_modes(master)
+        if versions.users.counter and (known is None or _auth(versions) != _auth(known)):
+            await self._copy_users(master)
         took = trio.current_time() - started
         await self._take_delay_offsets()
         if known is None or versions.consumer_offsets != known.consumer_offsets:
@@ -225,6 +226,18 @@ class SlaveSync:
             return
         await run_slices(self._metadata.request_modes.mirror(table.message_request_mode_map))
 
+    async def _copy_users(self, master: Master) -> None:
+        """Users and policies; without the right to them everything else is copied all the same."""
+        try:
+            tables = await master.auth_tables()
+        except BrokerError as error:
+            if error.code != ResponseCode.NO_PERMISSION:
+                raise
+            logger.warning("users and policies not copied from master %s: %s", master.addr, error.remark)
+            return
+        await run_slices(self._metadata.users.mirror(tables.users, tables.users_version))
+        await run_slices(self._metadata.acls.mirror(tables.acls, tables.acls_version))
+
     def _failed(self, addr: str, error: Exception) -> None:
         """A copy failed. Whatever the master answers, only that copy is lost."""
         self._failures += 1
@@ -238,6 +251,10 @@ class SlaveSync:
     def _summary(self) -> str:
         metadata = self._metadata
         return f"{len(metadata.topics.names())} topics, {len(metadata.groups.names())} groups"
+
+
+def _auth(versions: MetadataVersions) -> tuple[DataVersion, DataVersion]:
+    return versions.users, versions.acls
 
 
 async def _offsets_after(master: Master, page: Offsets) -> Offsets | None:

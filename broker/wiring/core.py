@@ -3,6 +3,7 @@
 import logging
 import os
 from dataclasses import dataclass
+from functools import partial
 
 from broker.assembly import TurnEnd
 from broker.delivery.cold import ColdReads
@@ -29,6 +30,7 @@ from mqcommon.addresses import split_address
 from mqcommon.clock import Clock
 from mqcommon.files import FileSystem
 from mqcommon.message.ids import UniqueKeys, encode_host
+from remoting.net.client import OpenClient, open_client
 from remoting.net.steps import Stepper
 
 logger = logging.getLogger(__name__)
@@ -57,6 +59,12 @@ class Core:
     stepper: Stepper
     turn_end: TurnEnd
 
+    @property
+    def open_client(self) -> OpenClient:
+        """Opens clients for requests to other servers, with the size of frames and the credentials of the options."""
+        options = self.options
+        return partial(open_client, max_frame_bytes=options.frame_max_length, credentials=options.inner_credentials)
+
     def take_role(self, before: Role, now: Role) -> None:
         """Apply the role to the store and the tables; called at each change of the role.
 
@@ -65,7 +73,9 @@ class Core:
         """
         is_master = now.is_master
         self.identity.broker_id = now.broker_id
-        self.metadata.topics.is_mirror = self.metadata.groups.is_mirror = not is_master
+        metadata = self.metadata
+        for table in (metadata.topics, metadata.groups, metadata.users, metadata.acls):
+            table.is_mirror = not is_master
         # A slave that catches up copies the log first; its index may lag further.
         self.flusher.index_may_lag(MAX_INDEX_BEHIND_BYTES if is_master else MAX_SLAVE_INDEX_BEHIND_BYTES)
         if is_master:

@@ -60,12 +60,12 @@ def wire_replication(
     """Make the parts. ``listeners`` and ``listen`` are the HA port, see `Replication`."""
     options, store, metadata, role, clock = core.options, core.store, core.metadata, core.role, core.clock
     known, progress, members = KnownMaster(), SlaveProgress(), Members(core.identity.broker_id)
-    finder, terms = MasterFinder(known, options), link_terms(options)
+    finder, terms = MasterFinder(known, options, core.open_client), link_terms(options)
     stats = ReplicationStats(core.acks, core.durability, lambda: store.log.end, clock)
     watch = MetadataWatch(metadata)
     acting = _acting(core, known, members)
     online = acting.hand_over.master_is_online if acting.hand_over else trio.lowlevel.checkpoint
-    sync = SlaveSync(known, metadata, core.persister, lambda: store.log.raw_end, online, options.frame_max_length)
+    sync = SlaveSync(known, metadata, core.persister, lambda: store.log.raw_end, online, core.open_client)
 
     def new_slave() -> Slave:
         who = core.identity
@@ -90,7 +90,9 @@ def wire_replication(
     role.observe(role_changed)
     role.observe(log.role_changed)
     known.on_change += [finder.changed, sync.master_moved]
-    for table in (metadata.topics, metadata.groups, metadata.delay_offsets, metadata.request_modes):
+    for table in (
+        metadata.topics, metadata.groups, metadata.delay_offsets, metadata.request_modes, metadata.users, metadata.acls,
+    ):  # fmt: skip
         table.on_change.append(watch.changed)
     others = (
         watch, HaHandlers(role, store, stats, progress, clock), SlaveRefusals(role), *acting.parts,
@@ -114,7 +116,7 @@ def _acting(core: Core, known: KnownMaster, members: Members) -> _Acting:
             members.came_online()
         return _Acting()
     heartbeats = Heartbeats(options, members, lambda: role.now.follows)
-    hand_over = HandOver(members, core.metadata.consumer_offsets)
+    hand_over = HandOver(members, core.metadata.consumer_offsets, core.open_client)
     requests = MemberHandlers(role, identity, core.store, known, heartbeats.ask_soon)
     prepare = None
     if role.now.is_master:
@@ -144,6 +146,7 @@ def link_terms(options: BrokerOptions) -> LinkTerms:
         broker=options.broker_name,
         secret=options.ha_shared_secret.encode(),
         allow_plain=options.allow_plain_peers,
+        must_prove=options.has_access_control and not options.allow_plain_peers,
         heartbeat_s=options.ha_send_heartbeat_interval / 1000,
         timeout_s=options.ha_housekeeping_interval / 1000,
         hello_s=PLAIN_HELLO_S if options.allow_plain_peers else HELLO_S,

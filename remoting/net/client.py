@@ -2,11 +2,13 @@
 
 The first request on a connection is JSON and offers CBOR; when the server accepts, later requests are CBOR.
 RocketMQ's own servers ignore the offer and go on in JSON.
+With credentials every request is signed just before it is framed, as the signature covers all fields and the body.
+Answers are not signed.
 """
 
 import logging
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Protocol
 
 import trio
@@ -23,6 +25,7 @@ from remoting.protocol.bodies import Body, encode_body
 from remoting.protocol.bodies.dialect import Dialect
 from remoting.protocol.command import BROKER_NAME_FIELD, CBOR, JSON, OFFER_CBOR, OFFER_FIELD, Command
 from remoting.protocol.frame import MAX_FRAME_BYTES
+from remoting.protocol.signature import Credentials, sign
 
 logger = logging.getLogger(__name__)
 
@@ -33,6 +36,12 @@ SWEEP_INTERVAL_S = 0.02
 
 class OnLost(Protocol):
     def __call__(self, addr: str) -> None: ...
+
+
+class OpenClient(Protocol):
+    """`open_client` with the settings of one server: how it signs what it asks other servers."""
+
+    def __call__(self, *, on_lost: OnLost | None = None) -> AbstractAsyncContextManager["RemotingClient"]: ...
 
 
 class _Peer:
@@ -66,6 +75,7 @@ class RemotingClient:
         on_lost: OnLost | None,
         max_frame_bytes: int,
         connect: Connect,
+        credentials: Credentials | None,
     ) -> None:
         #: The longest frame that is sent and accepted.
         self.max_frame_bytes = max_frame_bytes
@@ -73,6 +83,7 @@ class RemotingClient:
         self._handlers = handlers
         self._on_lost = on_lost
         self._open_transport = connect
+        self._credentials = credentials
         self._peers: dict[str, _Peer] = {}
         self._errors: dict[str, ConnectFailed] = {}
         self._busy = trio.Event()
@@ -90,6 +101,8 @@ class RemotingClient:
         left_ms = (deadline - trio.current_time()) * 1000
         if left_ms <= 0:
             raise RequestTimeout(addr, command.code, timeout_ms)
+        if self._credentials is not None:
+            sign(command, self._credentials)
         self._busy.set()
         answer = await channel.invoke(command, left_ms)
         self._note_offer(self._peers[addr], channel, answer)
@@ -100,6 +113,8 @@ class RemotingClient:
         channel = await self.channel(addr, CONNECT_TIMEOUT_MS)
         self.prepare(addr, command, body)
         command.flag |= 2
+        if self._credentials is not None:
+            sign(command, self._credentials)
         channel.push(command)
 
     def push(self, addr: str, command: Command) -> None:
@@ -109,6 +124,8 @@ class RemotingClient:
         if channel is None:
             raise ConnectFailed(addr, "not connected")
         self.prepare(addr, command)
+        if self._credentials is not None:
+            sign(command, self._credentials)
         channel.push(command)
 
     def submit(self, addr: str, command: Command, timeout_ms: float, answered: Answered) -> None:
@@ -123,6 +140,8 @@ class RemotingClient:
         self._busy.set()
         if command.ext and OFFER_FIELD in command.ext:
             answered = self._noting_offer(peer, channel, answered)
+        if self._credentials is not None:
+            sign(command, self._credentials)
         channel.submit(command, timeout_ms, answered)
 
     def flush(self, addr: str) -> None:
@@ -276,13 +295,15 @@ async def open_client(
     on_lost: OnLost | None = None,
     max_frame_bytes: int = MAX_FRAME_BYTES,
     connect: Connect = sockets.connect,
+    credentials: Credentials | None = None,
 ) -> AsyncIterator[RemotingClient]:
     """A client whose connections live as long as the ``async with`` block.
 
     ``handlers`` answer what servers ask of their clients; ``on_lost(addr)`` is called for every connection that ended.
+    With ``credentials`` all requests are signed.
     """
     async with outliving_nursery() as nursery:
-        client = RemotingClient(nursery, handlers or {}, on_lost, max_frame_bytes, connect)
+        client = RemotingClient(nursery, handlers or {}, on_lost, max_frame_bytes, connect, credentials)
         nursery.start_soon(client.sweep)
         try:
             yield client

@@ -28,6 +28,7 @@ from sdk.admin.commands import (
     monitoring,
     namesrvs,
     offsets,
+    policies,
     printing,
     probes,
     queues,
@@ -36,6 +37,7 @@ from sdk.admin.commands import (
     topic_plans,
     topics,
     traces,
+    users,
 )
 from sdk.admin.not_yet import name_of_missing
 from sdk.admin.render import to_json
@@ -197,6 +199,8 @@ for _room in (
     probes,
     monitoring,
     namesrvs,
+    users,
+    policies,
     export,
 ):
     mqadmin.add_family(_room.FAMILY, _room.COMMANDS)

@@ -33,7 +33,9 @@ from sdk.admin.given_names import takes_plain_names
 from sdk.admin.merge import merge_consume_stats, merge_consumers, merge_producers, merge_topic_stats
 from sdk.admin.namesrv_client import NamesrvAdmin
 from sdk.admin.offset_client import OffsetAdmin
+from sdk.admin.user_client import UserAdmin
 from sdk.checked import Count, Milliseconds, NotNegative, Offset, checked_methods
+from sdk.credentials import GivenCredentials
 from sdk.fanout import ask_all
 from sdk.nameserver_source import NameServerSource
 from sdk.namespaces import Namespace
@@ -48,7 +50,7 @@ _NO_SUCH_GROUP = (ResponseCode.CONSUMER_NOT_ONLINE, ResponseCode.SUBSCRIPTION_GR
 
 @checked_methods
 @takes_plain_names
-class Admin(OffsetAdmin, NamesrvAdmin):
+class Admin(OffsetAdmin, NamesrvAdmin, UserAdmin):
     """Asks NameServers and brokers; ``async with Admin("127.0.0.1:9876") as admin: ...``.
 
     ``nameserver`` says where the NameServers are, or is a shared `Client`; by default $NAMESRV_ADDR. Without
@@ -63,8 +65,15 @@ class Admin(OffsetAdmin, NamesrvAdmin):
         *,
         timeout_ms: Milliseconds = 5000,
         namespace: Namespace = "",
+        credentials: GivenCredentials = None,
     ) -> None:
-        self._client = ClientHandle(nameserver, timeout_ms=timeout_ms, needs_nameserver=False, namespace=namespace)
+        self._client = ClientHandle(
+            nameserver,
+            timeout_ms=timeout_ms,
+            needs_nameserver=False,
+            namespace=namespace,
+            credentials=credentials,
+        )
         self.names = self._client.names
         self._ask = Asking(self._client)
 

@@ -5,16 +5,20 @@ printed everything). ``show`` turns the data into the lines of a table; with ``-
 JSON. Options and the types of their values are in `params`.
 """
 
+import os
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from mqcommon.errors import SkylarkError
+from mqcommon.errors import SkylarkError, UserError
 from sdk.admin.failures import error_document, explain, first_of
 from sdk.admin.params import Address
 from sdk.admin.render import to_json
 from sdk.admin.session import Clients, SdkClients, Session, Settings
+
+if TYPE_CHECKING:
+    from remoting.protocol.signature import Credentials
 
 Work = Callable[..., Awaitable[Any]]
 Show = Callable[[Any], Iterable[str]]
@@ -29,6 +33,14 @@ def _common() -> list[click.Parameter]:
             envvar="NAMESRV_ADDR",
             show_envvar=True,
             help="NameServer address list, eg: 192.168.0.1:9876;192.168.0.2:9876",
+        ),
+        click.Option(
+            ["--credentials", "credentials_file"],
+            type=click.Path(),
+            metavar="FILE",
+            envvar="ROCKETMQ_CREDENTIALS_FILE",
+            show_envvar=True,
+            help="file with accessKey and secretKey, mode 0600: requests are signed",
         ),
         click.Option(
             ["--timeout", "timeout"],
@@ -57,12 +69,14 @@ def command(
     """Make a click command of an async function; of the arguments named by ``either`` exactly one must be given."""
 
     def make(work: Work) -> click.Command:
-        def run(namesrv_addr: str | None, timeout: float, output: str, **options: Any) -> None:
+        def run(
+            namesrv_addr: str | None, credentials_file: str | None, timeout: float, output: str, **options: Any
+        ) -> None:
             ctx = click.get_current_context()
             _check_either(ctx, either, options)
             if namesrv_addr is None and not _names_broker(ctx, options):
                 raise click.UsageError("no NameServer address: give -n HOST:PORT or set NAMESRV_ADDR", ctx)
-            settings = Settings(namesrv_addr or "", round(timeout * 1000), output)
+            settings = Settings(namesrv_addr or "", round(timeout * 1000), output, _credentials(credentials_file))
             clients = ctx.obj if ctx.obj is not None else SdkClients()
             if not run_work(clients, settings, work, options, show):
                 ctx.exit(1)
@@ -112,6 +126,16 @@ def run_work(clients: Clients, settings: Settings, work: Work, options: dict[str
         for line in show(result):
             click.echo(line)
     return not session.failed
+
+
+def _credentials(file: str | None) -> "Credentials | None":
+    """What ``file``, the environment or RocketMQ's own file for tools says."""
+    from sdk.credentials import credentials_of_tools
+
+    try:
+        return credentials_of_tools(file, os.environ, lambda warning: click.echo(f"mqadmin: {warning}", err=True))
+    except UserError as error:
+        raise click.ClickException(str(error)) from None
 
 
 def _names_broker(ctx: click.Context, options: dict[str, Any]) -> bool:

@@ -24,7 +24,7 @@ _REMEDIES = {
     3: "the server does not know this request: check that the address is a broker's or a NameServer's as the "
     "command wants it",
     14: "the server cannot store now: look at its disk and its log",
-    16: "no permission: check those of the topic, the group and the broker",
+    16: "no permission: check those of the topic, the group and the broker, and who you are (--credentials)",
     17: "check the topic's name with mqadmin topicList, or create it with mqadmin updateTopic",
     22: "check topic, key and time range",
     26: "check the group's name with mqadmin consumerProgress, or create it with mqadmin updateSubGroup",
@@ -54,13 +54,18 @@ def explain(error: BaseException) -> str:
                 text, remedy = _sentence(str(error)), _REMEDIES.get(cause.code, _SEND_REMEDY)
             text += f"; {remedy}"
         case BrokerError():
-            remark, remedy = _first_line(error.remark), _REMEDIES.get(error.code, "")
+            remark, remedy = _first_line(error.remark), _remedy(error)
             text = f"{error.addr or 'the server'} refused with code {error.code}: {remark}"
             if remedy:
                 text = f"{_sentence(text)}; {remedy}"
         case _:
             text = _with_cause(error)
     return _first_line(text)
+
+
+def _remedy(error: BrokerError) -> str:
+    # ACL 1.0 refuses with the code of any failure, and says who it is by its Java class.
+    return _REMEDIES[16] if "AclException" in error.remark else _REMEDIES.get(error.code, "")
 
 
 def error_document(error: BaseException, doing: str = "") -> dict[str, Any]:

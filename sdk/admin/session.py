@@ -18,6 +18,7 @@ from sdk.admin.failures import error_document, explain
 from sdk.admin.render import to_json
 
 if TYPE_CHECKING:
+    from remoting.protocol.signature import Credentials
     from sdk.admin.client import Admin
     from sdk.consumer.pull import PullConsumer
     from sdk.fanout import Answers
@@ -35,6 +36,7 @@ class Settings:
     namesrv: str
     timeout_ms: int = 5000
     output: str = "table"
+    credentials: "Credentials | None" = None
 
 
 class Clients(Protocol):
@@ -53,19 +55,31 @@ class SdkClients:
     def admin(self, settings: Settings) -> AbstractAsyncContextManager["Admin"]:
         from sdk.admin.client import Admin
 
-        return Admin(settings.namesrv, timeout_ms=settings.timeout_ms)
+        return Admin(settings.namesrv, timeout_ms=settings.timeout_ms, credentials=settings.credentials)
 
     def producer(self, settings: Settings, group: str) -> AbstractAsyncContextManager["Producer"]:
         from sdk.producer.producer import Producer
 
         # a weaker acknowledgement is printed as the status of the send, as in RocketMQ's tool
-        return Producer(settings.namesrv, group=group, send_timeout_ms=settings.timeout_ms, accept_weaker=True)
+        return Producer(
+            settings.namesrv,
+            group=group,
+            send_timeout_ms=settings.timeout_ms,
+            accept_weaker=True,
+            credentials=settings.credentials,
+        )
 
     def consumer(self, settings: Settings, group: str) -> AbstractAsyncContextManager["PullConsumer"]:
         from sdk.consumer.pull import PullConsumer
 
         # without heartbeats: reading with a tool must not create a group
-        return PullConsumer(settings.namesrv, group=group, timeout_ms=settings.timeout_ms, heartbeat=False)
+        return PullConsumer(
+            settings.namesrv,
+            group=group,
+            timeout_ms=settings.timeout_ms,
+            heartbeat=False,
+            credentials=settings.credentials,
+        )
 
 
 class Session:

@@ -16,6 +16,7 @@ from sdk.consumer.outcome import ConsumeFrom
 from sdk.consumer.pull import MAX_BYTES, MAX_COUNT, POLL_COUNT, POLL_TIMEOUT_MS
 from sdk.consumer.pull import PullConsumer as TrioPullConsumer
 from sdk.consumer.result import PullBytes, PullResult
+from sdk.credentials import GivenCredentials
 from sdk.endpoint import DEFAULT_TIMEOUT_MS
 from sdk.nameserver_source import NameServerSource
 from sdk.namespaces import Namespace
@@ -42,6 +43,7 @@ class PullConsumer(Facade[TrioPullConsumer]):
         consume_from: ConsumeFrom = ConsumeFrom.LAST_OFFSET,
         consume_timestamp_ms: Offset | None = None,
         namespace: Namespace = "",
+        credentials: GivenCredentials = None,
         trace: bool = False,
         trace_topic: TopicName | None = None,
     ) -> None:
@@ -56,6 +58,7 @@ class PullConsumer(Facade[TrioPullConsumer]):
                     consume_from=consume_from,
                     consume_timestamp_ms=consume_timestamp_ms,
                     namespace=namespace,
+                    credentials=credentials,
                     trace=trace,
                     trace_topic=trace_topic,
                 ),

@@ -9,6 +9,7 @@ from mqcommon.message.queue import MessageQueue
 from sdk.aio.client import Client
 from sdk.aio.facade import Facade, loop_of
 from sdk.checked import Milliseconds, TopicName
+from sdk.credentials import GivenCredentials
 from sdk.nameserver_source import NameServerSource
 from sdk.producer.packing import COMPRESS_OVER_BYTES
 from sdk.producer.producer import DEFAULT_GROUP, MAX_MESSAGE_BYTES, Selector
@@ -45,6 +46,7 @@ class Producer(Facade[TrioProducer]):
         max_message_bytes: int = MAX_MESSAGE_BYTES,
         clock: Clock | None = None,
         namespace: str = "",
+        credentials: GivenCredentials = None,
         trace: bool = False,
         trace_topic: str | None = None,
         compression: str | None = None,
@@ -63,6 +65,7 @@ class Producer(Facade[TrioProducer]):
                     max_message_bytes=max_message_bytes,
                     clock=clock,
                     namespace=namespace,
+                    credentials=credentials,
                     trace=trace,
                     trace_topic=trace_topic,
                     compression=compression,

@@ -9,6 +9,7 @@ from sdk.consumer.outcome import ConsumeFrom
 from sdk.consumer.popped import ReceivedMessage
 from sdk.consumer.simple import INVISIBLE_MS, MAX_COUNT, WAIT_MS, BatchSize, InvisibleMs
 from sdk.consumer.simple import SimpleConsumer as TrioSimpleConsumer
+from sdk.credentials import GivenCredentials
 from sdk.endpoint import DEFAULT_TIMEOUT_MS
 from sdk.nameserver_source import NameServerSource
 from sdk.namespaces import Namespace
@@ -34,6 +35,7 @@ class SimpleConsumer(Facade[TrioSimpleConsumer]):
         consume_from: ConsumeFrom = ConsumeFrom.LAST_OFFSET,
         timeout_ms: Milliseconds = DEFAULT_TIMEOUT_MS,
         namespace: Namespace = "",
+        credentials: GivenCredentials = None,
     ) -> None:
         super().__init__(
             loop_of(
@@ -46,6 +48,7 @@ class SimpleConsumer(Facade[TrioSimpleConsumer]):
                     consume_from=consume_from,
                     timeout_ms=timeout_ms,
                     namespace=namespace,
+                    credentials=credentials,
                 ),
             )
         )

@@ -15,6 +15,7 @@ from sdk.consumer.outcome import ConsumeFrom
 from sdk.consumer.pull import MAX_BYTES, MAX_COUNT, POLL_COUNT, POLL_TIMEOUT_MS
 from sdk.consumer.pull import PullConsumer as AsyncPullConsumer
 from sdk.consumer.result import PullBytes, PullResult
+from sdk.credentials import GivenCredentials
 from sdk.endpoint import DEFAULT_TIMEOUT_MS
 from sdk.nameserver_source import NameServerSource
 from sdk.namespaces import Namespace
@@ -41,6 +42,7 @@ class PullConsumer(Facade[AsyncPullConsumer]):
         consume_from: ConsumeFrom = ConsumeFrom.LAST_OFFSET,
         consume_timestamp_ms: Offset | None = None,
         namespace: Namespace = "",
+        credentials: GivenCredentials = None,
         trace: bool = False,
         trace_topic: TopicName | None = None,
     ) -> None:
@@ -55,6 +57,7 @@ class PullConsumer(Facade[AsyncPullConsumer]):
                     consume_from=consume_from,
                     consume_timestamp_ms=consume_timestamp_ms,
                     namespace=namespace,
+                    credentials=credentials,
                     trace=trace,
                     trace_topic=trace_topic,
                 ),

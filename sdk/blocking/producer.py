@@ -9,6 +9,7 @@ from mqcommon.message.queue import MessageQueue
 from sdk.blocking.client import Client
 from sdk.blocking.facade import Facade, loop_of
 from sdk.checked import Milliseconds, TopicName
+from sdk.credentials import GivenCredentials
 from sdk.nameserver_source import NameServerSource
 from sdk.producer.packing import COMPRESS_OVER_BYTES
 from sdk.producer.producer import DEFAULT_GROUP, MAX_MESSAGE_BYTES, Selector
@@ -46,6 +47,7 @@ class Producer(Facade[AsyncProducer]):
         max_message_bytes: int = MAX_MESSAGE_BYTES,
         clock: Clock | None = None,
         namespace: str = "",
+        credentials: GivenCredentials = None,
         trace: bool = False,
         trace_topic: str | None = None,
         compression: str | None = None,
@@ -64,6 +66,7 @@ class Producer(Facade[AsyncProducer]):
                     max_message_bytes=max_message_bytes,
                     clock=clock,
                     namespace=namespace,
+                    credentials=credentials,
                     trace=trace,
                     trace_topic=trace_topic,
                     compression=compression,

@@ -23,6 +23,7 @@ from sdk.consumer.push import (
     WAIT_MS,
 )
 from sdk.consumer.push import PushConsumer as AsyncPushConsumer
+from sdk.credentials import GivenCredentials
 from sdk.endpoint import DEFAULT_TIMEOUT_MS
 from sdk.nameserver_source import NameServerSource
 from sdk.namespaces import Namespace
@@ -70,6 +71,7 @@ class PushConsumer(Facade[AsyncPushConsumer]):
         local_offsets_dir: str | None = None,
         timeout_ms: Milliseconds = DEFAULT_TIMEOUT_MS,
         namespace: Namespace = "",
+        credentials: GivenCredentials = None,
         trace: bool = False,
         trace_topic: TopicName | None = None,
     ) -> None:
@@ -107,6 +109,7 @@ class PushConsumer(Facade[AsyncPushConsumer]):
                     local_offsets_dir=local_offsets_dir,
                     timeout_ms=timeout_ms,
                     namespace=namespace,
+                    credentials=credentials,
                     trace=trace,
                     trace_topic=trace_topic,
                 ),

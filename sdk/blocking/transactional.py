@@ -9,6 +9,7 @@ from sdk.blocking.client import Client
 from sdk.blocking.facade import Facade, loop_of
 from sdk.blocking.handlers import PlainChecker, PlainLocal, elsewhere
 from sdk.checked import GroupName, Milliseconds, NotNegative
+from sdk.credentials import GivenCredentials
 from sdk.nameserver_source import NameServerSource
 from sdk.namespaces import Namespace
 from sdk.producer.producer import MAX_MESSAGE_BYTES
@@ -43,6 +44,7 @@ class TransactionProducer(Facade[AsyncTransactionProducer]):
         max_message_bytes: NotNegative = MAX_MESSAGE_BYTES,
         clock: Clock | None = None,
         namespace: Namespace = "",
+        credentials: GivenCredentials = None,
         trace: bool = False,
         trace_topic: str | None = None,
     ) -> None:
@@ -60,6 +62,7 @@ class TransactionProducer(Facade[AsyncTransactionProducer]):
                     max_message_bytes=max_message_bytes,
                     clock=clock,
                     namespace=namespace,
+                    credentials=credentials,
                     trace=trace,
                     trace_topic=trace_topic,
                 ),

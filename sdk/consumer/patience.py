@@ -18,6 +18,8 @@ logger = logging.getLogger(__name__)
 IDLE_S = 0.1
 # The pause after a refusal: the topic was deleted, or reading is not permitted. An administrator may change that.
 REFUSED_S = 3.0
+# A reader that is refused again and again says so once in this many times, that is once a minute.
+REFUSALS_A_LINE = 20
 
 PullAt = Callable[[int], Awaitable[PullResult]]
 GivesUp = Callable[[SkylarkError], bool]
@@ -34,7 +36,7 @@ async def patiently(ask: Callable[[], Awaitable[T]], backoff: Backoff, what: str
 
     ``what`` names the reader in the log, and ``where`` its place.
     """
-    failures = 0
+    failures = refusals = 0
     while True:
         try:
             result = await ask()
@@ -42,7 +44,8 @@ async def patiently(ask: Callable[[], Awaitable[T]], backoff: Backoff, what: str
             if gives_up(error):
                 raise
             failures += 1
-            if failures == 1:
+            refusals += not is_transient(error)
+            if failures == 1 or (not is_transient(error) and refusals % REFUSALS_A_LINE == 1):
                 logger.warning("%s is waiting at %s: %s", what, where, error)
             await trio.sleep(backoff.pause_s(failures) if is_transient(error) else REFUSED_S)
         else:

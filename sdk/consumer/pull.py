@@ -31,6 +31,7 @@ from sdk.consumer.replicas import Replicas
 from sdk.consumer.result import PullBytes, PullResult
 from sdk.consumer.stream import MessageStream
 from sdk.consumer.tracing import Tracing
+from sdk.credentials import GivenCredentials
 from sdk.endpoint import DEFAULT_TIMEOUT_MS
 from sdk.nameserver_source import NameServerSource
 from sdk.namespaces import Namespace
@@ -67,12 +68,15 @@ class PullConsumer:
         consume_from: ConsumeFrom = ConsumeFrom.LAST_OFFSET,
         consume_timestamp_ms: Offset | None = None,
         namespace: Namespace = "",
+        credentials: GivenCredentials = None,
         trace: bool = False,
         trace_topic: TopicName | None = None,
     ) -> None:
         beginning = Beginning(consume_from, consume_timestamp_ms)
         self.group = group
-        self._client = client = ClientHandle(nameserver, timeout_ms=timeout_ms, namespace=namespace)
+        self._client = client = ClientHandle(
+            nameserver, timeout_ms=timeout_ms, namespace=namespace, credentials=credentials
+        )
         self._instance = client.instance
         self._names = client.names
         wire_group = self._names.group(group)

@@ -19,6 +19,7 @@ from sdk.consumer.machinery import Machinery
 from sdk.consumer.outcome import BatchHandler, ConsumeFrom, Handler
 from sdk.consumer.settings import Settings, in_namespace
 from sdk.consumer.stream_message import StreamMessage
+from sdk.credentials import GivenCredentials
 from sdk.endpoint import DEFAULT_TIMEOUT_MS
 from sdk.nameserver_source import NameServerSource
 from sdk.namespaces import Namespace
@@ -76,11 +77,12 @@ class PushConsumer:
         local_offsets_dir: str | None = None,
         timeout_ms: Milliseconds = DEFAULT_TIMEOUT_MS,
         namespace: Namespace = "",
+        credentials: GivenCredentials = None,
         trace: bool = False,
         trace_topic: TopicName | None = None,
     ) -> None:
         self.group = group
-        self._client = ClientHandle(nameserver, timeout_ms=timeout_ms, namespace=namespace)
+        self._client = ClientHandle(nameserver, timeout_ms=timeout_ms, namespace=namespace, credentials=credentials)
         self._names = names = self._client.names
         self._settings = Settings(
             group=names.group(group),

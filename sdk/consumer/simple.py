@@ -26,6 +26,7 @@ from sdk.consumer.acking import AckLane, Bits
 from sdk.consumer.member import PullMember
 from sdk.consumer.outcome import ConsumeFrom
 from sdk.consumer.popped import ReceivedMessage, bits_by_lease
+from sdk.credentials import GivenCredentials
 from sdk.endpoint import DEFAULT_TIMEOUT_MS, Endpoint
 from sdk.nameserver_source import NameServerSource
 from sdk.namespaces import Namespace
@@ -78,13 +79,16 @@ class SimpleConsumer:
         consume_from: ConsumeFrom = ConsumeFrom.LAST_OFFSET,
         timeout_ms: Milliseconds = DEFAULT_TIMEOUT_MS,
         namespace: Namespace = "",
+        credentials: GivenCredentials = None,
     ) -> None:
         if consume_from not in _INIT_MODES:
             raise InvalidArgument("consume_from is ConsumeFrom.LAST_OFFSET or FIRST_OFFSET for a simple consumer")
         if not subscriptions:
             raise InvalidArgument('subscriptions names no topic; give some, as {"orders": "*"}')
         self.group = group
-        self._client = client = ClientHandle(nameserver, timeout_ms=timeout_ms, namespace=namespace)
+        self._client = client = ClientHandle(
+            nameserver, timeout_ms=timeout_ms, namespace=namespace, credentials=credentials
+        )
         self._instance = instance = client.instance
         self._group = client.names.group(group)
         self._invisible_ms = invisible_ms

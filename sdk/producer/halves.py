@@ -16,6 +16,7 @@ from mqcommon.errors import SkylarkError
 from mqcommon.message.flags import TRANSACTION_PREPARED
 from mqcommon.message.message import Message, MessageExt
 from remoting.net.client import RemotingClient
+from sdk.credentials import GivenCredentials
 from sdk.nameserver_source import NameServerSource
 from sdk.producer.checking import Checking
 from sdk.producer.producer import Producer
@@ -44,10 +45,11 @@ class Halves:
         checker: Checker | None,
         clock: Clock | None,
         namespace: str,
+        credentials: GivenCredentials,
         trace: bool,
         trace_topic: str | None,
     ) -> None:
-        self._client = ClientHandle(nameserver, namespace=namespace)
+        self._client = ClientHandle(nameserver, namespace=namespace, credentials=credentials)
         self.names = names = self._client.names
         self._producer = Producer(
             sharing(self._client.instance), group=group, send_timeout_ms=send_timeout_ms, retries=0, batching=False,

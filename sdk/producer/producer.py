@@ -24,6 +24,7 @@ from mqcommon.message.queue import MessageQueue
 from mqcommon.names import GROUP_MAX_LENGTH, TRACE_TOPIC
 from remoting.net.client import RemotingClient
 from sdk.checked import TopicName, check_group_name, check_queue, check_topic_name, checked
+from sdk.credentials import GivenCredentials
 from sdk.identity import local_ip
 from sdk.nameserver_source import NameServerSource
 from sdk.namespaces import check_namespace
@@ -80,6 +81,7 @@ class Producer(RequestReply):
         max_message_bytes: int = MAX_MESSAGE_BYTES,
         clock: Clock | None = None,
         namespace: str = "",
+        credentials: GivenCredentials = None,
         trace: bool = False,
         trace_topic: str | None = None,
         compression: str | None = None,
@@ -95,7 +97,7 @@ class Producer(RequestReply):
         check_flag("trace", trace)
         if trace_topic is not None:
             check_topic_name("trace_topic", trace_topic)
-        self._client = ClientHandle(nameserver, namespace=namespace)
+        self._client = ClientHandle(nameserver, namespace=namespace, credentials=credentials)
         self.names = self._names = self._client.names
         self._routes = self._client.instance.routes
         self._sendable = SendRoutes(self._client)

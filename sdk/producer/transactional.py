@@ -19,6 +19,7 @@ from remoting.protocol.command import Command
 from remoting.protocol.headers.transaction import EndTransactionRequestHeader
 from remoting.protocol.requests.transactions import END_TRANSACTION
 from sdk.checked import GroupName, Milliseconds, NotNegative, check_topic_name, checked
+from sdk.credentials import GivenCredentials
 from sdk.nameserver_source import NameServerSource
 from sdk.namespaces import Namespace
 from sdk.producer.halves import Halves
@@ -54,6 +55,7 @@ class TransactionProducer:
         max_message_bytes: NotNegative = MAX_MESSAGE_BYTES,
         clock: Clock | None = None,
         namespace: Namespace = "",
+        credentials: GivenCredentials = None,
         trace: bool = False,
         trace_topic: str | None = None,
     ) -> None:
@@ -65,8 +67,8 @@ class TransactionProducer:
             check_int("check_immunity_s", check_immunity_s, 0, INT_MAX)
         self._halves = Halves(
             nameserver, group=group, send_timeout_ms=send_timeout_ms, max_message_bytes=max_message_bytes,
-            immunity_s=check_immunity_s, topics=topics, checker=checker, clock=clock, namespace=namespace, trace=trace,
-            trace_topic=trace_topic,
+            immunity_s=check_immunity_s, topics=topics, checker=checker, clock=clock, namespace=namespace,
+            credentials=credentials, trace=trace, trace_topic=trace_topic,
         )  # fmt: skip
         self._timeout_s = send_timeout_ms / 1000
         self._names = self._halves.names

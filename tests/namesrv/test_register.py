@@ -158,3 +158,13 @@ async def test_a_large_registration_over_a_connection(nursery: trio.Nursery, tmp
     assert (await peer.register("127.0.0.1:10911", *LARGE)).code == 0
     assert await peer.topics() == sorted(LARGE)
     await peer.stream.aclose()
+
+
+async def test_brokers_that_take_the_place_of_others_are_counted(
+    peer: Peer, served: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    for addr in ("127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:1"):
+        await peer.register(addr)
+    assert served.namesrv.state.displacements == 2
+    assert "broker displaced 127.0.0.1:2, which had the same name and id" in caplog.text
+    assert "displacements=2" in caplog.text

@@ -20,6 +20,7 @@ from mqcommon.errors import (
 from remoting.protocol.codes import ResponseCode
 from sdk.retry import FailedTries, Outcome, is_transient, outcome_of
 
+ACL = "org.apache.rocketmq.acl.common.AclException: "
 CODES = [code for name, code in vars(ResponseCode).items() if name.isupper()]
 
 
@@ -40,6 +41,10 @@ CODES = [code for name, code in vars(ResponseCode).items() if name.isupper()]
         (BrokerError(ResponseCode.NO_PERMISSION, "no"), Outcome.REFUSED_HERE),
         (BrokerError(ResponseCode.TOPIC_NOT_EXIST, "no"), Outcome.REFUSED_HERE),
         (BrokerError(ResponseCode.MESSAGE_ILLEGAL, "no"), Outcome.REFUSED),
+        (BrokerError(ResponseCode.SYSTEM_ERROR, f"{ACL}No default permission for topic-a"), Outcome.REFUSED_HERE),
+        (BrokerError(ResponseCode.SYSTEM_ERROR, f"{ACL}Check signature failed for accessKey=a"), Outcome.REFUSED),
+        (BrokerError(ResponseCode.SYSTEM_ERROR, f"{ACL}No acl config for a"), Outcome.REFUSED),
+        (BrokerError(ResponseCode.NO_PERMISSION, "Check signature failed for accessKey=a"), Outcome.REFUSED),
         (ProtocolError("odd"), Outcome.REFUSED),
         (RouteNotFound("t"), Outcome.REFUSED),
         (RouteNotFound("t", is_passing=True), Outcome.NOTHING),

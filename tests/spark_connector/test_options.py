@@ -1,6 +1,10 @@
+import pickle
+from pathlib import Path
+
 import pytest
 
 from mqcommon.errors import UserError
+from sdk import Credentials
 from spark_connector.offsets import EARLIEST, LATEST
 from spark_connector.options import NAMESRV_ADDR, ReadOptions
 
@@ -74,3 +78,51 @@ def test_a_bad_value_names_the_option_and_the_remedy(name: str, value: str, said
 def test_start_after_end_is_refused_before_anything_is_read() -> None:
     with pytest.raises(UserError, match="is after"):
         ReadOptions.parse({**GOOD, "startingOffsets": '{"t":{"b":{"0":5}}}', "endingOffsets": '{"t":{"b":{"0":4}}}'})
+
+
+WHO = {"accessKey": "spark", "secretKey": "secret of spark"}
+
+
+@pytest.fixture
+def without_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ROCKETMQ_ACCESS_KEY", "ROCKETMQ_SECRET_KEY"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.usefixtures("without_keys")
+def test_credentials_come_from_options_a_file_or_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "spark.yml"
+    file.touch(0o600)
+    file.write_text("accessKey: file\nsecretKey: secret of file\n")
+    assert ReadOptions.parse(GOOD).credentials is None
+    given = ReadOptions.parse({**GOOD, **WHO, "securityToken": "t"})
+    assert given.credentials == Credentials("spark", "secret of spark", "t")
+    in_file = ReadOptions.parse({**GOOD, "credentialsFile": str(file)})
+    assert in_file.credentials == Credentials("file", "secret of file")
+    monkeypatch.setenv("ROCKETMQ_ACCESS_KEY", "env")
+    monkeypatch.setenv("ROCKETMQ_SECRET_KEY", "secret of env")
+    assert ReadOptions.parse(GOOD).credentials == Credentials("env", "secret of env")
+    assert ReadOptions.parse({**GOOD, "credentialsFile": str(file)}).credentials == in_file.credentials
+    assert ReadOptions.parse({**GOOD, **WHO}).credentials == Credentials("spark", "secret of spark")
+    # Executors get the options as they are, and need neither the file nor the environment.
+    assert pickle.loads(pickle.dumps(in_file)).credentials == in_file.credentials
+    file.chmod(0o644)
+    with pytest.raises(UserError, match="lets others use it; run chmod 600"):
+        ReadOptions.parse({**GOOD, "credentialsFile": str(file)})
+
+
+@pytest.mark.usefixtures("without_keys")
+def test_secrets_are_in_no_text() -> None:
+    options = ReadOptions.parse({**GOOD, **WHO, "securityToken": "secret token"})
+    assert "secret" not in repr(options).replace("secret_key", "")
+    with pytest.raises(UserError, match="accessKey and secretKey must both be set") as raised:
+        ReadOptions.parse({**GOOD, "secretKey": "hidden"})
+    assert "hidden" not in str(raised.value)
+
+
+@pytest.mark.usefixtures("without_keys")
+def test_credentials_are_given_once() -> None:
+    with pytest.raises(UserError, match="credentialsFile cannot be given together with accessKey"):
+        ReadOptions.parse({**GOOD, **WHO, "credentialsFile": "x"})

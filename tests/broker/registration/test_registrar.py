@@ -37,6 +37,7 @@ class RecordingNamesrv:
         self.unregistered: list[dict[str, Any]] = []
         self.known: DataVersion | None = None
         self.refuse = False
+        self.refusal = (1, "name server not ready")
         #: What slaves are told of their master.
         self.answer: dict[str, str] = {}
         self.codecs: set[int] = set()
@@ -52,7 +53,7 @@ class RecordingNamesrv:
         self.codecs.add(request.codec)
         self.channels.append(channel)
         if self.refuse:
-            return request.respond(1, "name server not ready")
+            return request.respond(*self.refusal)
         body = decode_body(RegisterBrokerBody, request.body, request.codec)
         self.registered.append((dict(request.ext or {}), body))
         self.known = body.topic_config_serialize_wrapper.data_version

@@ -131,6 +131,32 @@ def test_brokers_that_share_a_secret_know_each_other() -> None:
     assert slave_log.data == master_log.data
 
 
+GUARDED = replace(TERMS, allow_plain=False, must_prove=True)
+
+
+def test_a_master_with_access_control_and_no_secret_serves_nobody() -> None:
+    master_log, slave_log = Log(text(9000)), Log()
+    with pytest.raises(
+        ReplicationRefused, match=r"the master has access control and no haSharedSecret .*: set the same"
+    ):
+        converse(master_link(master_log, GUARDED), master_log, slave_link(slave_log), slave_log)
+    with pytest.raises(ProtocolError, match=r"it sent no hello.*same haSharedSecret.*haAllowPlainPeers=true"):
+        master_link(master_log, GUARDED).receive(encode_report(0), 0.0)
+
+
+def test_a_slave_with_access_control_and_no_secret_follows_nobody() -> None:
+    for hello in (True, False):
+        with pytest.raises(ReplicationRefused, match=r"this slave has access control and no .*: set the"):
+            slave_link(Log(), GUARDED, hello=hello)
+
+
+def test_a_secret_is_enough_where_access_control_is_on() -> None:
+    terms = replace(GUARDED, secret=b"a secret")
+    master_log, slave_log = Log(text(9000)), Log()
+    converse(master_link(master_log, terms), master_log, slave_link(slave_log, terms), slave_log)
+    assert slave_log.data == master_log.data
+
+
 @pytest.mark.parametrize("theirs", [b"", b"another secret"])
 def test_a_slave_does_not_follow_a_master_without_its_secret(theirs: bytes) -> None:
     master_log, slave_log = Log(text(9000)), Log()

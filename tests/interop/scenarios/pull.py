@@ -4,7 +4,7 @@ from typing import Any
 
 from rocketmq.client import PullConsumer
 
-from tests.interop.scenarios.report import asked, described, tell
+from tests.interop.scenarios.report import asked, described, sign, tell
 
 
 class AllBrokersPullConsumer(PullConsumer):
@@ -18,6 +18,7 @@ def main() -> None:
     task = asked()
     consumer = AllBrokersPullConsumer(task["group"])
     consumer.set_namesrv_addr(task["nameserver"])
+    sign(consumer, task)
     consumer.start()
     try:
         messages = consumer.pull(task["topic"], task.get("expression", "*"))

@@ -9,13 +9,14 @@ from typing import Any
 
 from rocketmq.client import PushConsumer, RecvMessage, _CConsumeStatus, _to_bytes, dll, ffi_check
 
-from tests.interop.scenarios.report import asked, described, tell
+from tests.interop.scenarios.report import asked, described, sign, tell
 
 
 def main() -> None:
     task = asked()
     consumer = PushConsumer(task["group"], orderly=task.get("orderly", False))
     consumer.set_namesrv_addr(task["nameserver"])
+    sign(consumer, task)
     consumer.set_thread_count(1)
     failures = task.get("failures", 0)
 

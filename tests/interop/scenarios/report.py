@@ -20,6 +20,12 @@ def tell(what: Any) -> None:
     sys.stdout.flush()
 
 
+def sign(client: Any, task: dict[str, Any]) -> None:
+    """Give a producer or consumer the session credentials of its task: access key, secret key, channel."""
+    if "credentials" in task:
+        client.set_session_credentials(*task["credentials"])
+
+
 def made(wanted: dict[str, Any]) -> Message:
     """The message that the test describes."""
     message = Message(wanted["topic"])

@@ -7,7 +7,7 @@ from typing import Any
 from rocketmq.client import Producer, SendResult
 from rocketmq.exceptions import RocketMQException
 
-from tests.interop.scenarios.report import DEADLINE_S, asked, made, tell
+from tests.interop.scenarios.report import DEADLINE_S, asked, made, sign, tell
 
 
 def told(result: SendResult) -> dict[str, Any]:
@@ -58,6 +58,7 @@ def main() -> None:
     task = asked()
     producer = Producer(task["group"])
     producer.set_namesrv_addr(task["nameserver"])
+    sign(producer, task)
     if "credentials" in task:
         producer.set_session_credentials(*task["credentials"])
     producer.start()

@@ -32,6 +32,7 @@ ADDR = "127.0.0.1:10911"
         (RouteNotFound("T"), ["topic T", "topicList"]),
         (BrokerError(26, "no group", ADDR), [ADDR, "code 26", "no group", "updateSubGroup"]),
         (BrokerError(99, "odd", ADDR), ["code 99: odd"]),
+        (BrokerError(1, "org.x.AclException: No acl config for a", ADDR), ["No acl config for a", "--credentials"]),
         (ProtocolError("garbage"), ["garbage"]),
         (SkylarkError(), ["SkylarkError"]),
     ],
@@ -53,7 +54,7 @@ def test_what_the_broker_said_to_a_send_is_told_once() -> None:
     error.__cause__ = refusal
     assert explain(error) == (
         f"message for t was not stored: {ADDR} answered code 16: Sending message to topic[t] is forbidden; "
-        "no permission: check those of the topic, the group and the broker"
+        "no permission: check those of the topic, the group and the broker, and who you are (--credentials)"
     )
 
 

@@ -1,0 +1,79 @@
+"""The accounts of a file in the form of RocketMQ's plain_acl.yml: names, secrets, and who is an administrator.
+
+    accounts:
+    - accessKey: broker-1
+      secretKey: ...
+      admin: true
+
+Only its owner may read the file (mode 0600). Other keys, such as permissions on topics, are not looked at.
+Neighbours: secret_file.py; namesrv/access.py asks.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from mqcommon.errors import ConfigError
+from mqcommon.secret_file import read_secret_file
+
+# RocketMQ's servers refuse files with shorter keys.
+LEAST_KEY_CHARS = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """One account. Its secret is in no repr."""
+
+    access_key: str
+    secret_key: str = field(repr=False)
+    admin: bool = False
+
+
+def read_accounts(path: str) -> dict[str, Account]:
+    """The accounts in a file, by access key. UserError when it cannot be used. Blocks."""
+    try:
+        import yaml
+    except ImportError:
+        raise ConfigError(f"{path}: reading it needs PyYAML: pip install 'skylark-mq[acl]'") from None
+    text = read_secret_file(path)
+    try:
+        # All values as text: a secret may look like a number.
+        document = yaml.load(text, yaml.BaseLoader)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f":{mark.line + 1}" if mark is not None else ""
+        # The error's own text may quote a line with a secret.
+        raise ConfigError(
+            f"{path}{where}: not YAML: {getattr(error, 'problem', None) or 'it cannot be read'}"
+        ) from None
+    return parse_accounts(document, path)
+
+
+def parse_accounts(document: Any, source: str) -> dict[str, Account]:
+    """The accounts of a YAML document whose values are texts. ConfigError, which names ``source``, when it is wrong."""
+    rows = document.get("accounts") if isinstance(document, Mapping) else None
+    if not isinstance(rows, list):
+        raise ConfigError(f"{source}: it has no list of accounts; write accounts: and below it - accessKey: ...")
+    accounts: dict[str, Account] = {}
+    for number, row in enumerate(rows, 1):
+        account = _account(row, f"{source}: account {number}")
+        if account.access_key in accounts:
+            raise ConfigError(f"{source}: account {number}: accessKey {account.access_key} is there twice")
+        accounts[account.access_key] = account
+    return accounts
+
+
+def _account(row: Any, where: str) -> Account:
+    if not isinstance(row, Mapping):
+        raise ConfigError(f"{where}: it is not a list of keys and values; write accessKey: ..., secretKey: ...")
+    admin = row.get("admin", "false")
+    if admin not in ("true", "false"):
+        raise ConfigError(f"{where}: admin must be true or false")
+    return Account(_key(row, "accessKey", where), _key(row, "secretKey", where), admin == "true")
+
+
+def _key(row: Mapping[str, Any], name: str, where: str) -> str:
+    value = row.get(name)
+    if not isinstance(value, str) or len(value) < LEAST_KEY_CHARS:
+        raise ConfigError(f"{where}: {name} must be a text of at least {LEAST_KEY_CHARS} characters")
+    return value

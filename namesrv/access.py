@@ -1,0 +1,53 @@
+"""Who may do what at a NameServer with access control. Pure.
+
+Only administrators may register brokers and change routes, KV config and options. Queries are open, or need the
+signature of any account. What is not known to be a query needs an administrator.
+Neighbours: guard.py asks for each request; mqcommon/acl_accounts.py has the accounts.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from mqcommon.acl_accounts import Account
+from mqcommon.errors import RequestRefused
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.command import Command, ext_text
+from remoting.protocol.signature import ACCESS_KEY_FIELD, is_signed_with
+
+QUERIES: Final = frozenset(
+    {
+        RequestCode.GET_ROUTEINFO_BY_TOPIC,
+        RequestCode.GET_BROKER_CLUSTER_INFO,
+        RequestCode.GET_KV_CONFIG,
+        RequestCode.GET_KVLIST_BY_NAMESPACE,
+        RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
+        RequestCode.GET_TOPICS_BY_CLUSTER,
+        RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS,
+        RequestCode.GET_UNIT_TOPIC_LIST,
+        RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST,
+        RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST,
+        RequestCode.GET_BROKER_MEMBER_GROUP,
+    }
+)
+
+
+def check_access(request: Command, accounts: Mapping[str, Account], *, open_queries: bool) -> None:
+    """RequestRefused unless whoever signed ``request`` may send it."""
+    is_query = request.code in QUERIES
+    if is_query and open_queries:
+        return
+    needed = "the signature of an account" if is_query else "the signature of an administrator"
+    access_key = ext_text((request.ext or {}).get(ACCESS_KEY_FIELD, ""))
+    if not access_key:
+        raise _refused(f"request {request.code} needs {needed} of this NameServer's aclFile, and has no signature")
+    account = accounts.get(access_key)
+    if account is None:
+        raise _refused(f"No acl config for {access_key[:100]} in this NameServer's aclFile")
+    if not is_signed_with(request, account.secret_key):
+        raise _refused(f"Check signature failed for accessKey={access_key}")
+    if not (is_query or account.admin):
+        raise _refused(f"request {request.code} needs {needed}, and account {access_key} has no admin: true")
+
+
+def _refused(text: str) -> RequestRefused:
+    return RequestRefused(ResponseCode.NO_PERMISSION, text)

@@ -1,0 +1,94 @@
+"""Access control of a NameServer: it refuses requests before their handlers see them.
+
+The file of accounts is looked at every few seconds. When it cannot be used, the old accounts stay, and the log says so.
+Neighbours: access.py decides; namesrv.py wraps the handlers, if the option is on.
+"""
+
+import logging
+import math
+from collections.abc import Callable, Mapping
+
+import trio
+
+from mqcommon.acl_accounts import Account, read_accounts
+from mqcommon.errors import RequestRefused, UserError
+from namesrv.access import check_access
+from namesrv.options import NamesrvOptions
+from remoting.net.channel import Channel
+from remoting.net.server import Handler, SlowHandler
+from remoting.protocol.command import Command
+
+logger = logging.getLogger(__name__)
+
+# As RocketMQ's brokers look at theirs.
+RELOAD_INTERVAL_S = 5.0
+# At most one log line in this time about requests that were refused: anybody can send these.
+REFUSALS_LOG_S = 10.0
+
+
+class Guard:
+    """Has the accounts in the file at ``path``, which `run` reads again. UserError when it cannot be used at first."""
+
+    def __init__(self, path: str, options: Callable[[], NamesrvOptions]) -> None:
+        self._path = path
+        self._options = options
+        self._accounts: Mapping[str, Account] = read_accounts(path)
+        self._error = ""
+        self._refusals = 0
+        self._logged_at = -math.inf
+
+    def guarded(self, handlers: Mapping[int, Handler]) -> dict[int, Handler]:
+        """``handlers``, which answer those only who may ask."""
+        return {code: self._guarded(handler) for code, handler in handlers.items()}
+
+    def guarded_slow(self, handlers: Mapping[int, SlowHandler]) -> dict[int, SlowHandler]:
+        """The same for slow handlers."""
+        return {code: self._guarded_slow(handler) for code, handler in handlers.items()}
+
+    async def run(self) -> None:
+        """Read the accounts again every few seconds, until cancelled."""
+        while True:
+            await trio.sleep(RELOAD_INTERVAL_S)
+            await self.reload()
+
+    async def reload(self) -> None:
+        """Read the accounts again. When that fails the old ones stay."""
+        try:
+            accounts = await trio.to_thread.run_sync(read_accounts, self._path)
+        except UserError as error:
+            if str(error) != self._error:
+                logger.error("accounts cannot be read, the old ones stay in force: %s", error)
+            self._error = str(error)
+            return
+        if accounts != self._accounts or self._error:
+            logger.info("accounts read from %s: %s", self._path, " ".join(sorted(accounts)))
+        self._accounts, self._error = accounts, ""
+
+    def _check(self, channel: Channel, request: Command) -> None:
+        try:
+            check_access(request, self._accounts, open_queries=not self._options().acl_query_enable)
+        except RequestRefused as refused:
+            self._log(channel, refused)
+            raise
+
+    def _log(self, channel: Channel, refused: RequestRefused) -> None:
+        self._refusals += 1
+        now = trio.current_time()
+        if now >= self._logged_at + REFUSALS_LOG_S:
+            self._logged_at = now
+            logger.warning("request of %s refused: %s; refusals since the start: %d",
+                           channel.remote, refused.remark, self._refusals)  # fmt: skip
+
+    def _guarded(self, handler: Handler) -> Handler:
+        def checked(channel: Channel, request: Command) -> Command | None:
+            self._check(channel, request)
+            return handler(channel, request)
+
+        return checked
+
+    def _guarded_slow(self, handler: SlowHandler) -> SlowHandler:
+        async def checked(channel: Channel, request: Command) -> Command | None:
+            self._check(channel, request)
+            return await handler(channel, request)
+
+        return checked

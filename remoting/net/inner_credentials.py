@@ -1,0 +1,43 @@
+"""The option with which servers sign requests to other servers: NameServers, masters, brokers."""
+
+from dataclasses import dataclass
+
+import orjson
+
+from mqcommon.errors import ConfigError
+from mqcommon.options import option
+from remoting.protocol.signature import Credentials
+
+KEY = "innerClientAuthenticationCredentials"
+_FORM = '{"accessKey":"...","secretKey":"..."}'
+_FIELDS = {"accessKey": "access_key", "secretKey": "secret_key", "securityToken": "security_token"}
+
+
+@dataclass(frozen=True)
+class InnerCredentialsOptions:
+    """Part of the options of both daemons."""
+
+    inner_client_authentication_credentials: str = option(
+        "", f"what this server signs its requests to other servers with: {_FORM}; empty: they are not signed",
+        env="ROCKETMQ_INNER_CLIENT_CREDENTIALS", secret=True,
+    )  # fmt: skip
+
+    def check_inner_credentials(self) -> None:
+        """ConfigError when the option is wrong, so that this is found at the start and not with the first request."""
+        _ = self.inner_credentials
+
+    @property
+    def inner_credentials(self) -> Credentials | None:
+        """``innerClientAuthenticationCredentials``, parsed; None when it is empty. ConfigError when it is wrong."""
+        text = self.inner_client_authentication_credentials
+        if not text:
+            return None
+        # Errors must not show the value.
+        try:
+            found = orjson.loads(text)
+        except orjson.JSONDecodeError:
+            raise ConfigError(f"{KEY}: it is not JSON; give {_FORM}") from None
+        texts = isinstance(found, dict) and all(isinstance(value, str) for value in found.values())
+        if not texts or not found.keys() <= _FIELDS.keys() or not found.get("accessKey") or not found.get("secretKey"):
+            raise ConfigError(f"{KEY}: it is not an object with accessKey and secretKey; give {_FORM}")
+        return Credentials(**{_FIELDS[name]: value for name, value in found.items()})

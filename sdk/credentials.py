@@ -1,0 +1,89 @@
+"""Who a client is: the check of the argument ``credentials``, and files and variables that hold them for tools.
+
+A file has the keys of RocketMQ's conf/tools.yml (``accessKey``, ``secretKey``, ``securityToken``), as ``key: value`` or
+``key=value``. Only its owner may read it (mode 0600).
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Final
+
+from mqcommon.arguments import wrong_type
+from mqcommon.errors import UserError
+from mqcommon.secret_file import read_secret_file
+from remoting.protocol.signature import Credentials
+
+ACCESS_KEY_ENV: Final = "ROCKETMQ_ACCESS_KEY"
+SECRET_KEY_ENV: Final = "ROCKETMQ_SECRET_KEY"
+ROCKETMQ_HOME: Final = "ROCKETMQ_HOME"
+SECURITY_TOKEN_ENV: Final = "ROCKETMQ_SECURITY_TOKEN"
+_KEYS: Final = {"accessKey": "access_key", "secretKey": "secret_key", "securityToken": "security_token"}
+
+
+def check_credentials(name: str, value: object) -> None:
+    """``value`` must be Credentials or None. It is not shown when it is not: it may be the secret itself."""
+    if value is not None and not isinstance(value, Credentials):
+        kind = type(value).__name__
+        raise TypeError(f"{name} must be Credentials(access_key, secret_key), not {kind}")
+
+
+GivenCredentials = Annotated[Credentials | None, check_credentials]
+
+
+def read_credentials(path: str | Path) -> Credentials:
+    """The credentials in a file. UserError when it cannot be read, or when others may read it."""
+    if not isinstance(path, str | Path):
+        raise wrong_type("path", "a str or a Path", path)
+    values: dict[str, str] = {}
+    for number, line in enumerate(read_secret_file(path).splitlines(), 1):
+        text = line.strip()
+        if not text or text.startswith(("#", "---")):
+            continue
+        key, colon, value = text.partition(":") if ":" in text.split("=")[0] else text.partition("=")
+        name = _KEYS.get(key.strip())
+        if not colon or name is None:
+            raise UserError(f"{path}:{number}: not a key of credentials: write accessKey: ... and secretKey: ...")
+        values[name] = _unquoted(value.strip())
+    if not values.get("access_key") or not values.get("secret_key"):
+        raise UserError(f"{path}: accessKey and secretKey must both be set")
+    return Credentials(**values)
+
+
+def credentials_in(environ: Mapping[str, str]) -> Credentials | None:
+    """The credentials in the environment; None when there are none. UserError when only one of the two keys is set."""
+    access_key, secret_key = environ.get(ACCESS_KEY_ENV, ""), environ.get(SECRET_KEY_ENV, "")
+    if not access_key and not secret_key:
+        return None
+    if not access_key or not secret_key:
+        missing = SECRET_KEY_ENV if access_key else ACCESS_KEY_ENV
+        raise UserError(f"{missing} is not set: set both {ACCESS_KEY_ENV} and {SECRET_KEY_ENV}, or none of them")
+    return Credentials(access_key, secret_key, environ.get(SECURITY_TOKEN_ENV, ""))
+
+
+def credentials_of_tools(
+    file: str | None, environ: Mapping[str, str], warn: Callable[[str], None]
+) -> Credentials | None:
+    """Those in ``file``, else in the environment, else in $ROCKETMQ_HOME/conf/tools.yml, where RocketMQ's tools look.
+
+    RocketMQ is installed with such a file, which everybody may read. So that one is only warned about.
+    """
+    if file is not None:
+        return read_credentials(file)
+    if (found := credentials_in(environ)) is not None:
+        return found
+    home = environ.get(ROCKETMQ_HOME)
+    path = Path(home, "conf", "tools.yml") if home else None
+    if path is None or not path.exists():
+        return None
+    try:
+        return read_credentials(path)
+    except UserError as error:
+        warn(f"requests are not signed: {error}")
+        return None
+
+
+def _unquoted(text: str) -> str:
+    if len(text) >= 2 and text[0] == text[-1] and text[0] in "'\"":
+        return text[1:-1]
+    # A comment of YAML begins with a blank and a hash sign.
+    return text.partition(" #")[0].rstrip()

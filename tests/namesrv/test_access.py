@@ -1,0 +1,68 @@
+"""Who may do what: each request against each kind of client."""
+
+import pytest
+
+from mqcommon.acl_accounts import Account
+from mqcommon.errors import RequestRefused
+from namesrv.access import QUERIES, check_access
+from namesrv.namesrv import Namesrv
+from namesrv.options import NamesrvOptions
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.command import Command
+from remoting.protocol.signature import Credentials, sign
+
+ACCOUNTS = {
+    "administrator": Account("administrator", "secret-1", admin=True),
+    "application": Account("application", "secret-2"),
+}
+ADMIN, USER = Credentials("administrator", "secret-1"), Credentials("application", "secret-2")
+WRONG, UNKNOWN = Credentials("administrator", "secret-2"), Credentials("stranger", "secret-1")
+CHANGES = (
+    RequestCode.REGISTER_BROKER, RequestCode.UNREGISTER_BROKER, RequestCode.PUT_KV_CONFIG, RequestCode.DELETE_KV_CONFIG,
+    RequestCode.WIPE_WRITE_PERM_OF_BROKER, RequestCode.ADD_WRITE_PERM_OF_BROKER, RequestCode.DELETE_TOPIC_IN_NAMESRV,
+    RequestCode.REGISTER_TOPIC_IN_NAMESRV, RequestCode.UPDATE_NAMESRV_CONFIG, RequestCode.GET_NAMESRV_CONFIG,
+    RequestCode.QUERY_DATA_VERSION, RequestCode.BROKER_HEARTBEAT, 9_999,
+)  # fmt: skip
+
+
+def refusal(code: int, who: Credentials | None, *, open_queries: bool = True) -> str:
+    """Why the request is refused; "" when it is not."""
+    request = Command(code, {"a": "b"}, b"body")
+    if who is not None:
+        sign(request, who)
+    try:
+        check_access(request, ACCOUNTS, open_queries=open_queries)
+    except RequestRefused as refused:
+        assert refused.code == ResponseCode.NO_PERMISSION
+        return refused.remark
+    return ""
+
+
+@pytest.mark.parametrize("code", CHANGES)
+def test_changes_are_for_administrators(code: int) -> None:
+    assert not refusal(code, ADMIN)
+    assert refusal(code, USER).endswith("account application has no admin: true")
+    assert refusal(code, None).endswith("and has no signature")
+    assert refusal(code, WRONG) == "Check signature failed for accessKey=administrator"
+    assert refusal(code, UNKNOWN) == "No acl config for stranger in this NameServer's aclFile"
+    # The C++ client without credentials.
+    assert refusal(code, Credentials("", "")).endswith("and has no signature")
+
+
+@pytest.mark.parametrize("code", sorted(QUERIES))
+def test_queries_are_open_unless_the_option_says_otherwise(code: int) -> None:
+    for who in (ADMIN, USER, WRONG, UNKNOWN, None):
+        assert not refusal(code, who)
+        assert bool(refusal(code, who, open_queries=False)) == (who in (WRONG, UNKNOWN, None))
+
+
+def test_a_request_that_was_changed_on_its_way_is_refused() -> None:
+    request = Command(RequestCode.PUT_KV_CONFIG, {"key": "a"}, b"body")
+    sign(request, ADMIN)
+    request.body = b"other"
+    with pytest.raises(RequestRefused, match="Check signature failed"):
+        check_access(request, ACCOUNTS, open_queries=True)
+
+
+def test_every_request_is_a_query_or_a_change() -> None:
+    assert {*CHANGES, *QUERIES} == {*Namesrv(NamesrvOptions())._server.codes, 9_999}

@@ -1,0 +1,117 @@
+"""With credentials, every request of every client is signed, and so is every request between servers."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from functools import partial
+from typing import NamedTuple
+
+import pytest
+import trio
+
+from remoting.net.channel import Channel
+from remoting.net.server import Server
+from remoting.protocol.codes import RequestCode
+from remoting.protocol.command import CBOR, JSON, Command
+from remoting.protocol.signature import ACCESS_KEY_FIELD, is_signed_with
+from sdk import (
+    Admin,
+    Client,
+    ConsumeFrom,
+    Credentials,
+    Message,
+    MessageExt,
+    Producer,
+    PullConsumer,
+    PushConsumer,
+    SimpleConsumer,
+    TopicConfig,
+    TransactionProducer,
+)
+from sdk.testing import Cluster
+
+WHO = Credentials("app", "secret of app")
+SECRETS = {"app": "secret of app", "inner": "secret of inner"}
+INNER = '{"accessKey":"inner","secretKey":"secret of inner"}'
+FROM_START = {"consume_from": ConsumeFrom.FIRST_OFFSET, "credentials": WHO}
+
+
+class Seen(NamedTuple):
+    code: int
+    codec: int
+    #: Whose signature it has; "" for none or a wrong one.
+    by: str
+
+
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Seen]]:
+    """The requests that all servers of this process get."""
+    requests: list[Seen] = []
+    dispatch = Server._dispatch
+
+    def noting(server: Server, channel: Channel, request: Command) -> None:
+        by = str((request.ext or {}).get(ACCESS_KEY_FIELD, ""))
+        is_signed = by in SECRETS and is_signed_with(request, SECRETS[by])
+        requests.append(Seen(request.code, request.codec, by if is_signed else ""))
+        dispatch(server, channel, request)
+
+    monkeypatch.setattr(Server, "_dispatch", noting)
+    yield requests
+
+
+async def test_all_requests_of_clients_and_brokers_are_signed(seen: list[Seen]) -> None:
+    options = {"innerClientAuthenticationCredentials": INNER, "registerNameServerPeriod": 10_000}
+    got: list[bytes] = []
+    done = trio.Event()
+
+    async def handle(message: MessageExt) -> None:
+        got.append(message.body)
+        if len(got) == 8:
+            done.set()
+
+    async with Cluster(slaves=1, options=options) as cluster:
+        cluster.create_topic("T", 2)
+        del seen[:]
+        at = cluster.nameserver
+        async with Admin(at, credentials=WHO) as admin:
+            await admin.create_topic(cluster.brokers[0].address, TopicConfig("U", 2, 2))
+            await admin.topic_stats("T")
+        async with Producer(at, credentials=WHO, trace=True) as producer:
+            await producer.send(Message("T", b"one", tags="a"))
+            await producer.send_many("T", [b"two", b"three", b"four"])
+            await producer.send_oneway(Message("T", b"five"))
+            await producer.send(Message("T", b"six" * 5_000, tags="b"))
+            await producer.send(Message("T", b"later"), delay=timedelta(seconds=1))
+        async with (
+            TransactionProducer(at, group="tx", credentials=WHO) as transactional,
+            transactional.transaction(Message("T", b"seven")),
+        ):
+            pass
+        async with Client(at, credentials=WHO) as client, PullConsumer(client, group="g1") as consumer:
+            for queue in await consumer.message_queues("T"):
+                await consumer.pull(queue, 0, wait_ms=0)
+                await consumer.commit_offset(queue, 1)
+        with trio.fail_after(30):
+            async with PushConsumer(at, group="g2", subscriptions={"T": "*"}, handler=handle, **FROM_START):
+                await done.wait()
+            async with SimpleConsumer(at, group="g3", subscriptions={"T": "*"}, **FROM_START) as simple:
+                for message in await simple.receive():
+                    await simple.ack(message)
+        requests = list(seen)
+    assert [each for each in requests if not each.by] == []
+    assert {each.codec for each in requests} == {JSON, CBOR}
+    by = {name: {each.code for each in requests if each.by == name} for name in SECRETS}
+    assert by["app"] >= {
+        RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE, RequestCode.PULL_MESSAGE, RequestCode.HEART_BEAT,
+        RequestCode.UNREGISTER_CLIENT, RequestCode.GET_ROUTEINFO_BY_TOPIC, RequestCode.END_TRANSACTION,
+        RequestCode.UPDATE_CONSUMER_OFFSET, RequestCode.UPDATE_AND_CREATE_TOPIC, RequestCode.POP_MESSAGE,
+        RequestCode.GET_CONSUMER_LIST_BY_GROUP,
+    }  # fmt: skip
+    assert RequestCode.REGISTER_BROKER in by["inner"]
+
+
+@pytest.mark.parametrize("signed", [True, False])
+async def test_a_server_without_access_control_takes_both(signed: bool) -> None:
+    make = partial(Producer, credentials=WHO) if signed else Producer
+    async with Cluster() as cluster, make(cluster.nameserver) as producer:
+        cluster.create_topic("T")
+        assert (await producer.send(Message("T", b"x"))).queue_offset == 0
