@@ -17,6 +17,7 @@ from broker.option_checks import check_texts
 from broker.store.queue.entry import ENTRY_BYTES
 from broker.store.retention import HOUR_MS, RetentionRules, delete_hours
 from mqcommon.errors import ConfigError
+from mqcommon.logs.options import LogOptions
 from mqcommon.names import TRACE_TOPIC
 from mqcommon.options import option
 
@@ -24,7 +25,7 @@ KIB, MIB = 1024, 1024 * 1024
 
 
 @dataclass(frozen=True)
-class BrokerOptions(DeliveryOptions):
+class BrokerOptions(LogOptions, DeliveryOptions):
     """The options of one broker."""
 
     # --- who and where

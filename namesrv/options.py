@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from mqcommon.errors import ConfigError
+from mqcommon.logs.levels import parse_levels
+from mqcommon.logs.options import LogOptions
 from mqcommon.options import option
 
 
 @dataclass(frozen=True)
-class NamesrvOptions:
+class NamesrvOptions(LogOptions):
     """The options of one NameServer."""
 
     listen_port: int = option(9876, "port for brokers and clients; 0 takes a free one", minimum=0, maximum=65535)
@@ -115,6 +117,7 @@ class NamesrvOptions:
         ):
             if is_on:
                 raise ConfigError(f"{key}: this version does not have {what}; set it to false, or leave it out")
+        parse_levels(self.log_levels)
 
     @property
     def forbidden_keys(self) -> frozenset[str]:

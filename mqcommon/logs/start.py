@@ -1,0 +1,55 @@
+"""Starts the log of a daemon, as its options say."""
+
+import logging
+import sys
+
+from mqcommon.errors import UserError
+from mqcommon.logs.file import LogFile
+from mqcommon.logs.formats import JsonFormatter, LineFormatter
+from mqcommon.logs.levels import change_levels
+from mqcommon.logs.options import JSON, LogOptions
+from mqcommon.logs.rotation import Rotation
+from mqcommon.logs.writer import LogWriter
+
+
+class Log:
+    """The log of this process, from `start_log` to `close`."""
+
+    def __init__(self, writer: LogWriter, file: LogFile | None) -> None:
+        self._writer = writer
+        self.file = file
+
+    def close(self) -> None:
+        """Write what waits, and log nothing more."""
+        logging.getLogger().removeHandler(self._writer)
+        self._writer.close()
+
+
+def start_log(options: LogOptions) -> Log:
+    """Log as ``options`` say. Raises UserError when the file cannot be opened."""
+    formatter = JsonFormatter() if options.log_format == JSON else LineFormatter()
+    file = _open_file(options) if options.log_file else None
+    writer = LogWriter(file.write, formatter, place=options.log_file) if file else _to_stderr(formatter)
+    change_levels("", options.log_levels)
+    logging.getLogger().addHandler(writer)
+    return Log(writer, file)
+
+
+def _open_file(options: LogOptions) -> LogFile:
+    rotation = Rotation(options.log_file_max_size, options.log_file_max_age, options.log_file_max_count)
+    file = LogFile(options.log_file, rotation)
+    try:
+        file.open()
+    except OSError as error:
+        raise UserError(
+            f"logFile: {options.log_file} cannot be opened: {error.strerror}; name a file that this user may write"
+        ) from None
+    return file
+
+
+def _to_stderr(formatter: logging.Formatter) -> LogWriter:
+    def write(data: bytes) -> None:
+        sys.stderr.write(data.decode())
+        sys.stderr.flush()
+
+    return LogWriter(write, formatter, place="stderr")
