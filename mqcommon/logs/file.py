@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from mqcommon.logs.rotation import Rotation
 
-_MODE = 0o640
+_MODE = 0o600
 
 
 class LogFile:
@@ -32,7 +32,7 @@ class LogFile:
 
     def open(self) -> None:
         """Open the file; its directory is made."""
-        os.makedirs(os.path.dirname(self.path) or ".", exist_ok=True)
+        os.makedirs(os.path.dirname(self.path) or ".", mode=0o700, exist_ok=True)
         self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, _MODE)
         found = os.fstat(self._fd)
         self._size = found.st_size

@@ -1,6 +1,7 @@
 """Starts the log of a daemon, as its options say."""
 
 import logging
+import os
 import sys
 
 from mqcommon.errors import UserError
@@ -37,7 +38,7 @@ def start_log(options: LogOptions) -> Log:
 
 def _open_file(options: LogOptions) -> LogFile:
     rotation = Rotation(options.log_file_max_size, options.log_file_max_age, options.log_file_max_count)
-    file = LogFile(options.log_file, rotation)
+    file = LogFile(os.path.expanduser(options.log_file), rotation)
     try:
         file.open()
     except OSError as error:

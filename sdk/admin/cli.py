@@ -24,6 +24,7 @@ from sdk.admin.commands import (
     group_plans,
     group_reports,
     groups,
+    logs,
     messages,
     monitoring,
     namesrvs,
@@ -197,6 +198,7 @@ for _room in (
     probes,
     monitoring,
     namesrvs,
+    logs,
     export,
 ):
     mqadmin.add_family(_room.FAMILY, _room.COMMANDS)
