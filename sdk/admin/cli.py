@@ -20,6 +20,7 @@ from sdk.admin.commands import (
     cluster,
     connections,
     consume,
+    doctor,
     export,
     group_plans,
     group_reports,
@@ -199,6 +200,7 @@ for _room in (
     monitoring,
     namesrvs,
     logs,
+    doctor,
     export,
 ):
     mqadmin.add_family(_room.FAMILY, _room.COMMANDS)
