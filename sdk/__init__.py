@@ -10,7 +10,7 @@ suspects.py     brokers that did not answer, and probes of them
 client.py       ClientInstance: connections, route cache, heartbeats; shared.py: Client, a shared ClientInstance
 checked.py      checks of arguments; runtime.py: checks for trio and forks, and logging of unexpected errors
 producer/  consumer/  admin/  testing/   Producer, the consumers, Admin and mqadmin; a cluster inside of a test process
-traces/  what became of messages, for a trace topic
+traces/  what became of messages, for a trace topic, a file or Elasticsearch
 blocking/  aio/  the same classes for threads and for asyncio; loop_thread.py: the threads in which their clients run
 Names are imported on first use, so that `mqadmin --help` does not load the event loop.
 """
@@ -48,6 +48,8 @@ if TYPE_CHECKING:
     from sdk.producer.transaction import Transaction, TransactionState
     from sdk.producer.transactional import TransactionProducer
     from sdk.shared import Client
+    from sdk.traces.elasticsearch import ElasticsearchSink
+    from sdk.traces.json_lines import JsonLinesSink
 
 __all__ = [
     "Admin",
@@ -56,7 +58,9 @@ __all__ = [
     "Client",
     "ConsumeFrom",
     "ConsumeResult",
+    "ElasticsearchSink",
     "InvalidArgument",
+    "JsonLinesSink",
     "Later",
     "LightMessage",
     "Message",
@@ -111,6 +115,8 @@ _HOMES = {
     "sdk.producer.transaction": ("Transaction", "TransactionState"),
     "sdk.producer.transactional": ("TransactionProducer",),
     "sdk.shared": ("Client",),
+    "sdk.traces.elasticsearch": ("ElasticsearchSink",),
+    "sdk.traces.json_lines": ("JsonLinesSink",),
 }
 
 

@@ -26,6 +26,7 @@ from sdk.consumer.push import PushConsumer as TrioPushConsumer
 from sdk.endpoint import DEFAULT_TIMEOUT_MS
 from sdk.nameserver_source import NameServerSource
 from sdk.namespaces import Namespace
+from sdk.traces.sink import Trace
 
 
 class PushConsumer(Facade[TrioPushConsumer]):
@@ -70,7 +71,7 @@ class PushConsumer(Facade[TrioPushConsumer]):
         local_offsets_dir: str | None = None,
         timeout_ms: Milliseconds = DEFAULT_TIMEOUT_MS,
         namespace: Namespace = "",
-        trace: bool = False,
+        trace: Trace = False,
         trace_topic: TopicName | None = None,
     ) -> None:
         handler_elsewhere = elsewhere(handler)

@@ -24,6 +24,7 @@ from sdk.nameserver_source import NameServerSource
 from sdk.namespaces import Namespace
 from sdk.runtime import FORKS, survived
 from sdk.shared import Client, ClientHandle
+from sdk.traces.sink import Trace
 
 MAX_QUEUE_MESSAGES = 16_384
 MAX_QUEUE_BYTES = 8 * 1024 * 1024
@@ -76,7 +77,7 @@ class PushConsumer:
         local_offsets_dir: str | None = None,
         timeout_ms: Milliseconds = DEFAULT_TIMEOUT_MS,
         namespace: Namespace = "",
-        trace: bool = False,
+        trace: Trace = False,
         trace_topic: TopicName | None = None,
     ) -> None:
         self.group = group

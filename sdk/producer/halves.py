@@ -25,6 +25,7 @@ from sdk.producer.wire import DEFAULT_TOPIC
 from sdk.retry import is_transient
 from sdk.runtime import survived
 from sdk.shared import Client, ClientHandle, sharing
+from sdk.traces.sink import TraceSink
 
 ROUTE_PAUSE_S = 1.0
 
@@ -44,7 +45,7 @@ class Halves:
         checker: Checker | None,
         clock: Clock | None,
         namespace: str,
-        trace: bool,
+        trace: bool | TraceSink,
         trace_topic: str | None,
     ) -> None:
         self._client = ClientHandle(nameserver, namespace=namespace)

@@ -74,23 +74,14 @@ async def _name_server(session: Session, addr: str) -> NameServerFacts:
 
 
 async def _brokers(session: Session, knock: Knock, name_servers: Iterable[NameServerFacts]) -> tuple[BrokerFacts, ...]:
-    known = sorted(
-        {
-            (name, broker_id, addr)
-            for one in name_servers
-            for name, addrs in one.brokers.items()
-            for broker_id, addr in addrs.items()
-        }
-    )
-    found: dict[str, BrokerFacts] = {}
-
-    async def ask(known: BrokerFacts) -> None:
-        found[known.addr] = await _broker(session.admin, knock, known)
-
-    async with trio.open_nursery() as nursery:
-        for broker in known:
-            nursery.start_soon(ask, BrokerFacts(*broker))
-    return tuple(found[addr] for *_, addr in known)
+    known = {
+        f"{name} {broker_id} {addr}": BrokerFacts(name, broker_id, addr)
+        for one in name_servers
+        for name, addrs in one.brokers.items()
+        for broker_id, addr in addrs.items()
+    }
+    answers = await session.each(sorted(known), lambda key: _broker(session.admin, knock, known[key]))
+    return tuple(answers.values[key] for key in sorted(answers.values))
 
 
 async def _broker(admin: "Admin", knock: Knock, known: BrokerFacts) -> BrokerFacts:
