@@ -3,6 +3,7 @@
 import logging
 import os
 import sys
+from collections.abc import Callable
 
 from mqcommon.errors import UserError
 from mqcommon.logs.file import LogFile
@@ -30,7 +31,7 @@ def start_log(options: LogOptions) -> Log:
     """Log as ``options`` say. Raises UserError when the file cannot be opened."""
     formatter = JsonFormatter() if options.log_format == JSON else LineFormatter()
     file = _open_file(options) if options.log_file else None
-    writer = LogWriter(file.write, formatter, place=options.log_file) if file else _to_stderr(formatter)
+    writer = _to_file(file, formatter) if file else _to_stderr(formatter)
     change_levels("", options.log_levels)
     logging.getLogger().addHandler(writer)
     return Log(writer, file)
@@ -48,9 +49,24 @@ def _open_file(options: LogOptions) -> LogFile:
     return file
 
 
-def _to_stderr(formatter: logging.Formatter) -> LogWriter:
-    def write(data: bytes) -> None:
-        sys.stderr.write(data.decode())
-        sys.stderr.flush()
+def _to_file(file: LogFile, formatter: logging.Formatter) -> LogWriter:
+    return LogWriter(file.write, formatter, place=file.path, complaints=_stderr())
 
-    return LogWriter(write, formatter, place="stderr")
+
+def _to_stderr(formatter: logging.Formatter) -> LogWriter:
+    return LogWriter(_stderr(), formatter, place="stderr", complaints=None)
+
+
+def _stderr() -> Callable[[bytes], None]:
+    """Writes to stderr, if the process has one: else its descriptor may be that of a file of messages.
+
+    It does not use the stream: a thread that waits in it holds its lock, and Python cannot end without that.
+    """
+    fd = -1 if sys.stderr is None else sys.stderr.fileno()
+
+    def write(data: bytes) -> None:
+        rest = memoryview(data)
+        while rest and fd >= 0:
+            rest = rest[os.write(fd, rest) :]
+
+    return write

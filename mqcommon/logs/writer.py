@@ -4,9 +4,9 @@ A call of a logger costs a place in a queue. The queue is bounded: lines that co
 counted, and the log says how many are missing. A full disk loses lines, and nothing else. Nothing here raises.
 """
 
+import contextlib
 import copy
 import logging
-import sys
 import threading
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
@@ -24,15 +24,22 @@ Write = Callable[[bytes], None]
 
 
 class LogWriter(logging.Handler):
-    """See the module. ``name`` and ``place`` are named on stderr when ``write`` fails."""
+    """See the module. ``complaints`` gets a line that names ``place`` when ``write`` begins to fail."""
 
     def __init__(
-        self, write: Write, formatter: logging.Formatter, *, place: str, max_waiting: int = MAX_WAITING
+        self,
+        write: Write,
+        formatter: logging.Formatter,
+        *,
+        place: str,
+        complaints: Callable[[bytes], object] | None,
+        max_waiting: int = MAX_WAITING,
     ) -> None:
         super().__init__()
         self.setFormatter(formatter)
         self._write = write
         self._place = place
+        self._complaints = complaints
         self._max_waiting = max_waiting
         self._records: SimpleQueue[logging.LogRecord | None] = SimpleQueue()
         self._counting = threading.Lock()
@@ -81,7 +88,7 @@ class LogWriter(logging.Handler):
             lines.insert(0, self._line(_own_record("%d lines are missing here: they could not be written", self._lost)))
         try:
             self._write("".join(lines).encode("utf-8", "backslashreplace"))
-        except (OSError, ValueError) as error:  # ValueError: stderr was closed
+        except OSError as error:
             self._lost += len(batch)
             self._complain(error)
         else:
@@ -96,13 +103,12 @@ class LogWriter(logging.Handler):
 
     def _complain(self, error: Exception) -> None:
         """Say once that lines are lost, where somebody may see it."""
-        if self._has_failed:
+        if self._has_failed or self._complaints is None:
             return
         self._has_failed = True
-        try:
-            sys.stderr.write(f"{self._place} cannot be written, lines are lost until it can be: {error}\n")
-        except (OSError, ValueError):
-            return
+        text = f"{self._place} cannot be written, lines are lost until it can be: {error}\n"
+        with contextlib.suppress(OSError):
+            self._complaints(text.encode("utf-8", "backslashreplace"))
 
 
 def _settled(record: logging.LogRecord) -> logging.LogRecord:

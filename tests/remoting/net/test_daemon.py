@@ -39,9 +39,9 @@ async def serve(stopping: trio.Event, ready: Ready) -> None:
     logger.info("ended: port=%d", 7)
 
 
-def test_a_daemon_logs_to_stderr_until_it_is_told_to_stop(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_daemon_logs_to_stderr_until_it_is_told_to_stop(capfd: pytest.CaptureFixture[str]) -> None:
     assert run_daemon(serve, name="x", logs=LogOptions()) == 0
-    lines = capsys.readouterr().err.splitlines()
+    lines = capfd.readouterr().err.splitlines()
     assert lines[0].endswith("INFO remoting.net.daemon - SIGTERM: stopping")
     assert lines[1].endswith("INFO tests.remoting.net.test_daemon - ended: port=7")
 
@@ -55,31 +55,31 @@ def test_the_log_goes_to_a_file_in_json_with_the_levels_that_were_set(tmp_path: 
     assert '"fields": {"port": 7}' in line
 
 
-def test_a_log_file_that_cannot_be_opened_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_log_file_that_cannot_be_opened_is_one_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").touch()
     assert run_daemon(serve, name="x", logs=LogOptions(log_file=str(tmp_path / "file" / "log"))) == 1
-    (line,) = capsys.readouterr().err.splitlines()
+    (line,) = capfd.readouterr().err.splitlines()
     assert line.startswith("x: logFile: ")
 
 
 def test_a_users_mistake_is_one_line_on_stderr_and_in_the_file(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     async def refuse(stopping: trio.Event, ready: Ready) -> None:
         raise UserError("take another port")
 
     path = tmp_path / "x.log"
     assert run_daemon(refuse, name="x", logs=LogOptions(log_file=str(path))) == 1
-    assert capsys.readouterr().err == "x: take another port\n"
+    assert capfd.readouterr().err == "x: take another port\n"
     assert path.read_text().endswith("CRITICAL remoting.net.daemon - x: take another port\n")
 
 
-def test_an_unexpected_error_is_logged_with_its_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unexpected_error_is_logged_with_its_traceback(capfd: pytest.CaptureFixture[str]) -> None:
     async def fail(stopping: trio.Event, ready: Ready) -> None:
         raise RuntimeError("oops")
 
     assert run_daemon(fail, name="x", logs=LogOptions()) == 1
-    text = capsys.readouterr().err
+    text = capfd.readouterr().err
     assert "x ends, by an error that was not expected" in text
     assert "RuntimeError: oops" in text
 
