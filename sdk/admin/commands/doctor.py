@@ -49,8 +49,12 @@ async def doctor(session: Session, quiet: bool, max_lag: int) -> dict[str, Any]:
     """
     from sdk.admin.doctor.checks import run_checks
     from sdk.admin.doctor.gather import gather, knock
+    from sdk.admin.doctor.peek import certificate_of
 
-    facts = await gather(session, partial(knock, timeout_ms=session.settings.timeout_ms), max_lag)
+    timeout_ms = session.settings.timeout_ms
+    facts = await gather(
+        session, partial(knock, timeout_ms=timeout_ms), partial(certificate_of, timeout_ms=timeout_ms), max_lag
+    )
     rows = [
         {"state": one.state, "check": check, "where": one.where, "text": one.text, "remedy": one.remedy}
         for check, one in run_checks(facts)

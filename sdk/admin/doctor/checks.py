@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from sdk.admin.doctor import brokers, copies, groups, name_servers
+from sdk.admin.doctor import brokers, certificates, copies, groups, name_servers
 from sdk.admin.doctor.facts import Facts
 from sdk.admin.doctor.findings import WARN, Check, Finding
 
@@ -14,6 +14,7 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("address", brokers.advertised),
     ("port", brokers.ports),
     ("clock", brokers.clocks),
+    ("certificate", certificates.ends),
     ("version", brokers.versions),
     ("disk", brokers.disks),
     ("master", copies.masters),

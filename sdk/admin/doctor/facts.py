@@ -29,6 +29,15 @@ class PortFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class CertificateFacts:
+    """The end of the certificate of a broker that speaks TLS; None, with the reason, when it could not be read."""
+
+    where: str
+    not_after_ms: int | None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class BrokerFacts:
     """One broker that a NameServer knows; ``info`` is what brokerStatus shows."""
 
@@ -76,6 +85,8 @@ class Facts:
     name_servers: tuple[NameServerFacts, ...] = ()
     brokers: tuple[BrokerFacts, ...] = ()
     groups: tuple[GroupFacts, ...] = ()
+    certificates: tuple[CertificateFacts, ...] = ()
+    now_ms: int = 0
     #: Groups that were not looked at, as there are too many.
     groups_left_out: int = 0
     #: Dead letters by group.

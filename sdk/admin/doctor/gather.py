@@ -1,7 +1,7 @@
 """Asks all servers for the facts. What does not answer becomes a fact, too, so nothing here fails as a whole."""
 
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -10,7 +10,8 @@ from mqcommon.addresses import format_address, split_address
 from mqcommon.errors import BrokerError, RouteNotFound, SkylarkError
 from mqcommon.names import DLQ_PREFIX, RETRY_PREFIX
 from sdk.admin.commands.monitoring import undone_of
-from sdk.admin.doctor.facts import BrokerFacts, Facts, GroupFacts, NameServerFacts, PortFacts
+from sdk.admin.doctor.certificates import not_after_ms
+from sdk.admin.doctor.facts import BrokerFacts, CertificateFacts, Facts, GroupFacts, NameServerFacts, PortFacts
 from sdk.admin.failures import explain
 from sdk.admin.session import Session
 
@@ -20,11 +21,16 @@ if TYPE_CHECKING:
 #: More groups than this are not looked at: each costs a request to each broker.
 MAX_GROUPS = 200
 
+#: The certificate of the server at (host, port), in DER. Raises OSError.
+Peek = Callable[[str, int], Awaitable[bytes]]
+# Options about TLS that have one of these values say that a broker speaks it.
+_TLS_VALUES = ("true", "permissive", "enforcing")
+
 #: Connects to (host, port), and closes the connection. Raises OSError.
 Knock = Callable[[str, int], Awaitable[None]]
 
 
-async def gather(session: Session, knock: Knock, max_lag: int) -> Facts:
+async def gather(session: Session, knock: Knock, peek: Peek, max_lag: int) -> Facts:
     """Everything that the checks look at."""
     name_servers = tuple([await _name_server(session, addr) for addr in session.namesrv_addrs])
     brokers = await _brokers(session, knock, name_servers)
@@ -42,6 +48,8 @@ async def gather(session: Session, knock: Knock, max_lag: int) -> Facts:
         name_servers,
         brokers,
         tuple(one for rows in lags.values() for one in rows),
+        await _certificates(session, peek, brokers),
+        time.time_ns() // 1_000_000,
         max(len(groups) - MAX_GROUPS, 0),
         {topic.removeprefix(DLQ_PREFIX): count for topic, count in dead.items()},
         tuple(unanswered),
@@ -101,6 +109,26 @@ async def _broker(admin: "Admin", knock: Knock, known: BrokerFacts) -> BrokerFac
         else:
             ports.append(PortFacts(kind, addr))
     return _with(known, info=info, config=config, asked_ms=began_ms + took_ms // 2, took_ms=took_ms, ports=tuple(ports))
+
+
+async def _certificates(session: Session, peek: Peek, brokers: Iterable[BrokerFacts]) -> tuple[CertificateFacts, ...]:
+    known = {broker.addr: broker for broker in brokers if speaks_tls(broker.config)}
+
+    async def look(addr: str) -> CertificateFacts:
+        try:
+            return CertificateFacts(known[addr].where, not_after_ms(await peek(*split_address(addr))))
+        except (OSError, ValueError) as error:
+            return CertificateFacts(known[addr].where, None, str(error))
+
+    return tuple((await session.each(sorted(known), look)).values.values())
+
+
+def speaks_tls(config: Mapping[str, str]) -> bool:
+    """Whether options say so. A broker that does not speak TLS would take a handshake for a bad frame, and log it."""
+    return any(
+        "tls" in key.lower() and "test" not in key.lower() and value.lower() in _TLS_VALUES
+        for key, value in config.items()
+    )
 
 
 def _with(known: BrokerFacts, **members: Any) -> BrokerFacts:
