@@ -120,27 +120,29 @@ def disks(facts: Facts) -> Iterator[Finding]:
 
 
 def settings(facts: Facts) -> Iterator[Finding]:
-    """What may lose messages, as information: it may be meant so."""
+    """What may lose messages, as information: it may be meant so. Brokers with the same setting are named together."""
+    found: dict[tuple[str, str, str], list[str]] = {}
     for broker in facts.answering:
-        config = broker.config
-        if config.get("flushDiskType") == "ASYNC_FLUSH":
-            yield Finding(
-                INFO, broker.where, "flushDiskType=ASYNC_FLUSH: a power loss loses the last second of messages",
-                "SYNC_FLUSH, if acknowledged messages must survive that",
-            )  # fmt: skip
-        if broker.is_master and config.get("brokerRole") == "ASYNC_MASTER":
-            yield Finding(
-                INFO, broker.where, "brokerRole=ASYNC_MASTER: a lost disk loses what slaves do not have yet",
-                "SYNC_MASTER with a slave, if acknowledged messages must survive that",
-            )  # fmt: skip
-        if config.get("brokerRole") == "SYNC_MASTER" and config.get("inSyncReplicas") == "1":
-            yield Finding(WARN, broker.where, "inSyncReplicas=1: a SYNC_MASTER waits for no slave", "set it to 2")
-        if config.get("cleanFileForciblyEnable") == "true":
-            percent = broker.percent("diskSpaceCleanForciblyRatio", 85)
-            yield Finding(
-                INFO, broker.where, f"above {percent} % of the disk the oldest messages are deleted, however young",
-                "cleanFileForciblyEnable=false, if sends are to be refused instead",
-            )  # fmt: skip
+        for setting in _risks(broker):
+            found.setdefault(setting, []).append(f"{broker.name}:{broker.broker_id}")
+    for (state, text, remedy), names in found.items():
+        yield Finding(state, few(names), text, remedy)
+
+
+def _risks(broker: BrokerFacts) -> Iterator[tuple[str, str, str]]:
+    config = broker.config
+    if config.get("flushDiskType") == "ASYNC_FLUSH":
+        text = "flushDiskType=ASYNC_FLUSH: a power loss loses the last second of messages"
+        yield INFO, text, "SYNC_FLUSH, if acknowledged messages must survive that"
+    if broker.is_master and config.get("brokerRole") == "ASYNC_MASTER":
+        text = "brokerRole=ASYNC_MASTER: a lost disk loses what slaves do not have yet"
+        yield INFO, text, "SYNC_MASTER with a slave, if acknowledged messages must survive that"
+    if config.get("brokerRole") == "SYNC_MASTER" and config.get("inSyncReplicas") == "1":
+        yield WARN, "inSyncReplicas=1: a SYNC_MASTER waits for no slave", "set it to 2"
+    if config.get("cleanFileForciblyEnable") == "true":
+        percent = broker.percent("diskSpaceCleanForciblyRatio", 85)
+        text = f"above {percent} % of the disk the oldest messages are deleted, however young"
+        yield INFO, text, "cleanFileForciblyEnable=false, if sends are to be refused instead"
 
 
 def _is_local(addr: str) -> bool:

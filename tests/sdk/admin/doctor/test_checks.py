@@ -119,6 +119,8 @@ def test_disks_have_the_brokers_own_limits() -> None:
 def test_settings_that_may_lose_messages() -> None:
     config = {"flushDiskType": "ASYNC_FLUSH", "brokerRole": "ASYNC_MASTER", "cleanFileForciblyEnable": "true"}
     assert states(brokers.settings, broker(config=config)) == [INFO, INFO, INFO]
+    both = Facts(brokers=(broker(config=config), broker(1, config=config)))
+    assert [one.where for one in brokers.settings(both)] == ["a:0, a:1", "a:0", "a:0, a:1"]
     waits_for_none = {"flushDiskType": "SYNC_FLUSH", "brokerRole": "SYNC_MASTER", "inSyncReplicas": "1"}
     assert states(brokers.settings, broker(config=waits_for_none)) == [WARN]
     assert states(brokers.settings, broker(config=waits_for_none | {"inSyncReplicas": "2"})) == []
