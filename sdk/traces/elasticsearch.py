@@ -12,6 +12,8 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+import orjson
+
 from mqcommon.errors import InvalidArgument
 from sdk.checked import Milliseconds, checked_methods
 from sdk.traces.sink import Document, NotTaken
@@ -68,7 +70,7 @@ class ElasticsearchSink:
 
     def write(self, documents: Sequence[Document]) -> None:
         """Store the documents. Raises NotTaken, OSError or HTTPException."""
-        body = "".join(self._lines(documents)).encode("utf-8", "backslashreplace")
+        body = b"".join(self._lines(documents))
         with self._lock:
             answer = self._post(body)
         if answer.get("errors"):
@@ -79,14 +81,14 @@ class ElasticsearchSink:
         with self._lock:
             self._drop_connection()
 
-    def _lines(self, documents: Sequence[Document]) -> Iterator[str]:
+    def _lines(self, documents: Sequence[Document]) -> Iterator[bytes]:
         for document in documents:
-            line = json.dumps(document, ensure_ascii=False)
+            line = orjson.dumps(document)
             index = self._index
             if "%" in index:
                 index = datetime.fromtimestamp(document.get("timestampMs", 0) / 1000, UTC).strftime(index)
-            key = hashlib.sha256(line.encode("utf-8", "backslashreplace")).hexdigest()[:40]
-            yield f"{json.dumps({'create': {'_index': index, '_id': key}})}\n{line}\n"
+            key = hashlib.sha256(line).hexdigest()[:40]
+            yield b"%s\n%s\n" % (orjson.dumps({"create": {"_index": index, "_id": key}}), line)
 
     def _post(self, body: bytes) -> dict[str, Any]:
         try:

@@ -7,7 +7,8 @@ a thread, one call at a time; while that fails it tries again, with pauses, and 
 import dataclasses
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from functools import partial
+from functools import lru_cache, partial
+from operator import attrgetter
 from random import Random
 from types import TracebackType
 from typing import Annotated, Any, Protocol, Self
@@ -24,7 +25,9 @@ from sdk.traces.records import TraceRecord, decode_records
 # A document that a sink does not take is given to it again for so long.
 RETRY_FOR_S = 60.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 5.0
-_NAMES = {field.name: camel_case(field.name) for field in dataclasses.fields(TraceRecord)} | {"kind": "type"}
+_FIELDS = tuple(field.name for field in dataclasses.fields(TraceRecord))
+_NAMES = tuple("type" if name == "kind" else camel_case(name) for name in _FIELDS)
+_values = attrgetter(*_FIELDS)
 
 #: A record of a trace as names and values that JSON can express.
 Document = dict[str, Any]
@@ -114,9 +117,15 @@ def documents_of(body: bytes, client_id: str) -> list[Document]:
 
 
 def _document(record: TraceRecord, client_id: str) -> Document:
-    values = {field: getattr(record, field) for field in _NAMES}
-    document = {_NAMES[field]: value for field, value in values.items() if value is not None}
+    document = {name: value for name, value in zip(_NAMES, _values(record), strict=True) if value is not None}
     if record.timestamp_ms is not None:
-        time = datetime.fromtimestamp(record.timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds")
-        document = {"time": time.replace("+00:00", "Z"), **document}
-    return document | {"clientId": client_id}
+        seconds, ms = divmod(record.timestamp_ms, 1_000)
+        document["time"] = f"{_second(seconds)}.{ms:03d}Z"
+    document["clientId"] = client_id
+    return document
+
+
+@lru_cache(maxsize=16)
+def _second(seconds: int) -> str:
+    """Most records of a message are of the same second."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")

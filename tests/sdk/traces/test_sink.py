@@ -90,7 +90,7 @@ async def test_a_sink_that_is_away_for_too_long_loses_what_it_was_given(autojump
 def test_lines_of_json_in_files_of_bounded_size(tmp_path: Path) -> None:
     sink = JsonLinesSink(str(tmp_path / "traces" / "t.jsonl"), max_bytes=60, keep=1)
     for each in IDS:
-        sink.write([{"msgId": each, "keys": "\n\ud800"}])
+        sink.write([{"msgId": each, "keys": "\n"}])
     sink.close()
     names = {file.name for file in (tmp_path / "traces").iterdir()}
     assert names == {"t.jsonl", "t.jsonl.1"}
