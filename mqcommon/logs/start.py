@@ -42,9 +42,10 @@ def _open_file(options: LogOptions) -> LogFile:
     file = LogFile(os.path.expanduser(options.log_file), rotation)
     try:
         file.open()
-    except OSError as error:
+    except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
+        reason = error.strerror if isinstance(error, OSError) else error
         raise UserError(
-            f"logFile: {options.log_file} cannot be opened: {error.strerror}; name a file that this user may write"
+            f"logFile: {options.log_file!r} cannot be opened: {reason}; name a file that this user may write"
         ) from None
     return file
 

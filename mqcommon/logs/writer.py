@@ -88,7 +88,7 @@ class LogWriter(logging.Handler):
             lines.insert(0, self._line(_own_record("%d lines are missing here: they could not be written", self._lost)))
         try:
             self._write("".join(lines).encode("utf-8", "backslashreplace"))
-        except OSError as error:
+        except Exception as error:  # whatever it is, this thread goes on
             self._lost += len(batch)
             self._complain(error)
         else:

@@ -57,9 +57,10 @@ def test_the_log_goes_to_a_file_in_json_with_the_levels_that_were_set(tmp_path: 
 
 def test_a_log_file_that_cannot_be_opened_is_one_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").touch()
-    assert run_daemon(serve, name="x", logs=LogOptions(log_file=str(tmp_path / "file" / "log"))) == 1
-    (line,) = capfd.readouterr().err.splitlines()
-    assert line.startswith("x: logFile: ")
+    for name in (str(tmp_path / "file" / "log"), str(tmp_path), "a\0b"):
+        assert run_daemon(serve, name="x", logs=LogOptions(log_file=name)) == 1
+        (line,) = capfd.readouterr().err.splitlines()
+        assert line.startswith("x: logFile: ")
 
 
 def test_a_users_mistake_is_one_line_on_stderr_and_in_the_file(
