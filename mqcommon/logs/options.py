@@ -19,10 +19,10 @@ class LogOptions:
     )
     log_file: str = option("", "file that the log is written to; empty: stderr")
     log_file_max_size: int = option(
-        100 * 1024 * 1024, "a log file of this size is rotated; 0: at any size", unit="bytes", minimum=0
+        100 * 1024 * 1024, "a log file is rotated when it is as large; 0: not for its size", unit="bytes", minimum=0
     )
     log_file_max_age: int = option(
-        24, "a log file is rotated when this many hours, counted from midnight, are over; 0: never",
+        24, "a log file is rotated when this many hours, counted from midnight, are over; 0: not for its age",
         unit="hours", minimum=0, maximum=24 * 366,
     )  # fmt: skip
     log_file_max_count: int = option(
