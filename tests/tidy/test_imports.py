@@ -20,7 +20,17 @@ MAY_IMPORT = {
 MAY_IMPORT_MORE = {"sdk.testing.daemons": {"broker", "namesrv"}}
 # Inside of broker/: each folder, or file beside them, imports what stands before it only.
 BROKER_ORDER = (
-    *("store", "ignored_keys", "missing_features", "option_checks", "delivery_options", "options", "file_sizes", "identity", "part"),
+    *(
+        "store",
+        "ignored_keys",
+        "missing_features",
+        "option_checks",
+        "delivery_options",
+        "options",
+        "file_sizes",
+        "identity",
+        "part",
+    ),
     "stored_changes",
     *("meta", "observe", "writing", "tasks", "delivery", "replication", "registration", "security", "handlers"),
     *("assembly", "client_port", "wiring", "broker", "commands", "cli", "__main__"),
