@@ -5,13 +5,12 @@ counted, and the log says how many are missing. A full disk loses lines, and not
 """
 
 import contextlib
-import copy
 import logging
 import threading
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 
-from mqcommon.logs.formats import fields_of
+from mqcommon.logs.formats import JsonFormatter, fields_of
 
 MAX_WAITING = 10_000
 # Lines that are written at a time.
@@ -38,6 +37,7 @@ class LogWriter(logging.Handler):
         super().__init__()
         self.setFormatter(formatter)
         self._write = write
+        self._with_fields = isinstance(formatter, JsonFormatter)
         self._place = place
         self._complaints = complaints
         self._max_waiting = max_waiting
@@ -55,7 +55,7 @@ class LogWriter(logging.Handler):
             if self._is_closed or self._records.qsize() >= self._max_waiting:
                 self._dropped += 1
                 return
-        self._records.put(_settled(record))
+        self._records.put(_settled(record, with_fields=self._with_fields))
 
     def close(self) -> None:
         """Write what waits, for CLOSE_TIMEOUT_S at most."""
@@ -111,11 +111,13 @@ class LogWriter(logging.Handler):
             self._complaints(text.encode("utf-8", "backslashreplace"))
 
 
-def _settled(record: logging.LogRecord) -> logging.LogRecord:
+def _settled(record: logging.LogRecord, *, with_fields: bool) -> logging.LogRecord:
     """A copy whose text is made: the arguments may change before the thread comes to it."""
-    settled = copy.copy(record)
+    settled = logging.LogRecord.__new__(logging.LogRecord)
+    vars(settled).update(vars(record))
     try:
-        settled.fields = fields_of(record)
+        if with_fields:
+            settled.fields = fields_of(record)
         settled.msg = record.getMessage()
     except Exception as error:
         settled.msg = f"{record.msg!s:.500} (its arguments cannot be shown: {type(error).__name__})"
