@@ -52,7 +52,7 @@ _KEYS = """
     flushDelayOffsetInterval flushIntervalConsumeQueue flushLeastPagesWhenWarmMapedFile forceVerifyPropCRC
     globalColdReadThreshold
     haMaxTimeSlaveNotCatchup haSlaveFallbehindMax
-    heartbeatThreadPoolNums heartbeatThreadPoolQueueCapacity highSpeedMode initAuthenticationUser
+    heartbeatThreadPoolNums heartbeatThreadPoolQueueCapacity highSpeedMode
     initPopOffsetByCheckMsgInMem isBrokerContainer
     isEnableBatchPush isInBrokerContainer isolateLogEnable isScanAvailableNameSrv litePullMessageEnable
     litePullMessageThreadPoolNums litePullThreadPoolQueueCapacity loadBalancePollNameServerInterval

@@ -10,6 +10,7 @@ otherwise accepted with a warning (ignored_keys.py).
 from dataclasses import dataclass
 from typing import ClassVar
 
+from broker.auth_options import AuthOptions, check_auth
 from broker.delivery_options import DeliveryOptions
 from broker.ignored_keys import IGNORED_KEYS
 from broker.missing_features import CONFIG_VERSION, STORE_TYPE, refuse_missing
@@ -17,6 +18,7 @@ from broker.option_checks import check_texts
 from broker.store.queue.entry import ENTRY_BYTES
 from broker.store.retention import HOUR_MS, RetentionRules, delete_hours
 from mqcommon.errors import ConfigError
+from mqcommon.logs.options import LogOptions
 from mqcommon.names import TRACE_TOPIC
 from mqcommon.options import option
 from remoting.net.inner_credentials import InnerCredentialsOptions
@@ -25,7 +27,7 @@ KIB, MIB = 1024, 1024 * 1024
 
 
 @dataclass(frozen=True)
-class BrokerOptions(DeliveryOptions, InnerCredentialsOptions):
+class BrokerOptions(LogOptions, DeliveryOptions, AuthOptions, InnerCredentialsOptions):
     """The options of one broker."""
 
     # --- who and where
@@ -283,8 +285,6 @@ class BrokerOptions(DeliveryOptions, InnerCredentialsOptions):
 
     # --- not yet: refused when switched on
     acl_enable: bool = option(False, "not supported yet: must be false")
-    authentication_enabled: bool = option(False, "not supported yet: must be false")
-    authorization_enabled: bool = option(False, "not supported yet: must be false")
     enable_controller_mode: bool = option(False, "not supported yet: must be false")
     enable_dleger_commit_log: bool = option(False, "not supported yet: must be false", key="enableDLegerCommitLog")
     use_tls: bool = option(False, "not supported yet: must be false", key="useTLS")
@@ -311,6 +311,7 @@ class BrokerOptions(DeliveryOptions, InnerCredentialsOptions):
         if self.listen_port == 65535 and not self.ha_listen_port and not self.is_slave:
             raise ConfigError("haListenPort: listenPort + 1 is not a port; set another one")
         check_texts(self)
+        check_auth(self)
 
     @property
     def is_slave(self) -> bool:

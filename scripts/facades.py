@@ -72,7 +72,11 @@ SOURCES = {
         "sdk.admin.client",
         "Admin",
         "admin",
-        bases=(("sdk.admin.offset_client", "OffsetAdmin"), ("sdk.admin.namesrv_client", "NamesrvAdmin")),
+        bases=(
+            ("sdk.admin.offset_client", "OffsetAdmin"),
+            ("sdk.admin.namesrv_client", "NamesrvAdmin"),
+            ("sdk.admin.user_client", "UserAdmin"),
+        ),
     ),
     "client.py": Source("sdk.shared", "Client", "client"),
     "consumer.py": Source(

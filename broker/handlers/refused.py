@@ -43,16 +43,6 @@ _OTHER_CODES = {
     2002: "REMOVE_COLD_DATA_FLOW_CTR_CONFIG",
     2003: "GET_COLD_DATA_FLOW_CTR_INFO",
     2004: "SET_COMMITLOG_READ_MODE",
-    3001: "AUTH_CREATE_USER",
-    3002: "AUTH_UPDATE_USER",
-    3003: "AUTH_DELETE_USER",
-    3004: "AUTH_GET_USER",
-    3005: "AUTH_LIST_USER",
-    3006: "AUTH_CREATE_ACL",
-    3007: "AUTH_UPDATE_ACL",
-    3008: "AUTH_DELETE_ACL",
-    3009: "AUTH_GET_ACL",
-    3010: "AUTH_LIST_ACL",
 }
 _NAMES = {
     **{code: name for name, code in vars(RequestCode).items() if name.isupper()},

@@ -8,7 +8,7 @@ compaction.py        replaces a long chain by a snapshot
 metadata.py          all tables and their journal: opens them and takes snapshots
 journalled.py        how a table declares its records; single values and versions in the journal
 table.py             tables with rows by name, as topics and groups are; begin here to add a table
-topics.py groups.py consumer_offsets.py delay_offsets.py     the tables, each with its own rules
+topics.py groups.py consumer_offsets.py delay_offsets.py auth.py     the tables, each with its own rules
 changes.py           which rows of a table changed lately
 json_*.py            RocketMQ's own files: reads and writes them, imports from and exports to them
 attributes.py        what +key=value,-key does to a topic's attributes

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from broker.meta import json_files, json_import
+from broker.meta.auth import Acls, Users
 from broker.meta.consumer_offsets import ConsumerOffsets
 from broker.meta.delay_offsets import DelayOffsets
 from broker.meta.groups import Groups
@@ -47,11 +48,13 @@ class Metadata:
         self.consumer_offsets = ConsumerOffsets(self.journal, clock.now_ms())
         self.delay_offsets = DelayOffsets(self.journal)
         self.request_modes = RequestModes(self.journal, clock)
+        self.users = Users(self.journal, clock)
+        self.acls = Acls(self.journal, clock)
         self.json_files = JsonFiles(fs, directory, self.journal)
         # Add a new table here; it declares its kinds of records itself.
         self._tables = Tables(
             self.topics, self.groups, self.consumer_offsets, self.delay_offsets, self.request_modes,
-            self.json_files.seen,
+            self.json_files.seen, self.users, self.acls,
         )  # fmt: skip
 
     def open(self) -> MetadataReport:

@@ -1,8 +1,9 @@
-"""Requests of a slave to its master besides the log: tables (21, 201, 43, 45, 402), its log's end (28), changes (7100).
+"""Requests of a slave to its master besides the log: tables (21, 201, 43, 45, 402, 7101), its log's end (28), changes
+(7100).
 
 With acting masters, a master also asks its slaves (43, 45, 906), and a slave that acted commits offsets (15). The
-bodies are RocketMQ's, so a Java master answers all but 7100. A RemotingError means no answer, a BrokerError an answer
-with an error code, a ProtocolError an answer that cannot be read. Neighbour: slave_sync.py.
+bodies are RocketMQ's, so a Java master answers all but 7100 and 7101. A RemotingError means no answer, a BrokerError an
+answer with an error code, a ProtocolError an answer that cannot be read. Neighbour: slave_sync.py.
 """
 
 from typing import Any, NamedTuple, TypeVar
@@ -13,6 +14,7 @@ from remoting.net.call import Remote, call
 from remoting.net.client import RemotingClient
 from remoting.protocol.bodies import Body
 from remoting.protocol.bodies.assignment import MessageRequestModes
+from remoting.protocol.bodies.auth import AuthTables
 from remoting.protocol.bodies.data_version import DataVersion
 from remoting.protocol.bodies.group import SubscriptionGroupTable
 from remoting.protocol.bodies.metadata_versions import MetadataVersions
@@ -24,6 +26,7 @@ from remoting.protocol.headers.offsets import GetAllConsumerOffsetRequestHeader,
 from remoting.protocol.headers.pages import FIRST_PAGE, PageRequestHeader, PageResponseHeader
 from remoting.protocol.headers.watch import WatchMetadataRequestHeader
 from remoting.protocol.requests.admin import GET_BROKER_RUNTIME_INFO
+from remoting.protocol.requests.auth import GET_AUTH_TABLES
 from remoting.protocol.requests.groups import GET_ALL_SUBSCRIPTIONGROUP_CONFIG
 from remoting.protocol.requests.offsets import GET_ALL_CONSUMER_OFFSET, GET_ALL_DELAY_OFFSET, UPDATE_CONSUMER_OFFSET
 from remoting.protocol.requests.replication import EXCHANGE_BROKER_HA_INFO, GET_ALL_MESSAGE_REQUEST_MODE, WATCH_METADATA
@@ -108,6 +111,10 @@ class Master:
     async def request_modes(self) -> MessageRequestModes:
         """402."""
         return await _body(await call(self._at, GET_ALL_MESSAGE_REQUEST_MODE))
+
+    async def auth_tables(self) -> AuthTables:
+        """7101: users and policies, if this broker's credentials are those of a super user. Skylark only."""
+        return await _body(await call(self._at, GET_AUTH_TABLES))
 
     async def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """15: an offset that a group committed here while the master was away."""

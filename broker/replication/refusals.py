@@ -39,6 +39,14 @@ _NO_CHANGES = (
     RequestCode.DELETE_SUBSCRIPTIONGROUP,
     RequestCode.SET_MESSAGE_REQUEST_MODE,
 )
+_AUTH_CHANGES = (
+    RequestCode.AUTH_CREATE_USER,
+    RequestCode.AUTH_UPDATE_USER,
+    RequestCode.AUTH_DELETE_USER,
+    RequestCode.AUTH_CREATE_ACL,
+    RequestCode.AUTH_UPDATE_ACL,
+    RequestCode.AUTH_DELETE_ACL,
+)
 _REFUSALS = dict(
     [
         (RequestCode.CONSUMER_SEND_MSG_BACK, NO_MESSAGES),
@@ -58,6 +66,8 @@ class SlaveRefusals(Part):
         self._role = role
 
     def hook(self, code: int) -> Hook | None:
+        if code in _AUTH_CHANGES:
+            return self._leave_users
         return self._check if code in _REFUSALS or code == RequestCode.DELETE_TOPIC_IN_BROKER else None
 
     def _check(self, channel: Channel, request: Command) -> Command | None:
@@ -66,6 +76,16 @@ class SlaveRefusals(Part):
         if request.code == RequestCode.DELETE_TOPIC_IN_BROKER:
             return _leave_topic(channel, request)
         raise RequestRefused(*_REFUSALS[request.code])
+
+    def _leave_users(self, channel: Channel, request: Command) -> Command | None:
+        """Changes of users and policies: answered as a success without doing anything, as the master's are copied.
+
+        RocketMQ's mqadmin sends them to masters and slaves, and stops at the first refusal.
+        """
+        if self._role.now.is_master:
+            return None
+        logger.info("change %d of users by %s left to the master", request.code, channel.remote)
+        return request.respond(remark="nothing changed here: this broker is a slave, and copies its master's users")
 
 
 def _leave_topic(channel: Channel, request: Command) -> Command:

@@ -153,6 +153,8 @@ class SlaveSync:
             await self._copy_delay_offsets(master)
         if self._has_request_modes and (known is None or versions.request_modes != known.request_modes):
             await self._copy_request_modes(master)
+        if versions.users.counter and (known is None or _auth(versions) != _auth(known)):
+            await self._copy_users(master)
         took = trio.current_time() - started
         await self._take_delay_offsets()
         if known is None or versions.consumer_offsets != known.consumer_offsets:
@@ -224,6 +226,18 @@ class SlaveSync:
             return
         await run_slices(self._metadata.request_modes.mirror(table.message_request_mode_map))
 
+    async def _copy_users(self, master: Master) -> None:
+        """Users and policies; without the right to them everything else is copied all the same."""
+        try:
+            tables = await master.auth_tables()
+        except BrokerError as error:
+            if error.code != ResponseCode.NO_PERMISSION:
+                raise
+            logger.warning("users and policies not copied from master %s: %s", master.addr, error.remark)
+            return
+        await run_slices(self._metadata.users.mirror(tables.users, tables.users_version))
+        await run_slices(self._metadata.acls.mirror(tables.acls, tables.acls_version))
+
     def _failed(self, addr: str, error: Exception) -> None:
         """A copy failed. Whatever the master answers, only that copy is lost."""
         self._failures += 1
@@ -237,6 +251,10 @@ class SlaveSync:
     def _summary(self) -> str:
         metadata = self._metadata
         return f"{len(metadata.topics.names())} topics, {len(metadata.groups.names())} groups"
+
+
+def _auth(versions: MetadataVersions) -> tuple[DataVersion, DataVersion]:
+    return versions.users, versions.acls
 
 
 async def _offsets_after(master: Master, page: Offsets) -> Offsets | None:

@@ -60,6 +60,8 @@ class MetadataWatch(Part):
             metadata.consumer_offsets.live_version,
             metadata.delay_offsets.table.data_version,
             metadata.request_modes.data_version,
+            metadata.users.data_version,
+            metadata.acls.data_version,
         )
 
     def watch(self, channel: Channel, request: Command) -> Command | None:

@@ -73,7 +73,9 @@ class Core:
         """
         is_master = now.is_master
         self.identity.broker_id = now.broker_id
-        self.metadata.topics.is_mirror = self.metadata.groups.is_mirror = not is_master
+        metadata = self.metadata
+        for table in (metadata.topics, metadata.groups, metadata.users, metadata.acls):
+            table.is_mirror = not is_master
         # A slave that catches up copies the log first; its index may lag further.
         self.flusher.index_may_lag(MAX_INDEX_BEHIND_BYTES if is_master else MAX_SLAVE_INDEX_BEHIND_BYTES)
         if is_master:

@@ -90,7 +90,9 @@ def wire_replication(
     role.observe(role_changed)
     role.observe(log.role_changed)
     known.on_change += [finder.changed, sync.master_moved]
-    for table in (metadata.topics, metadata.groups, metadata.delay_offsets, metadata.request_modes):
+    for table in (
+        metadata.topics, metadata.groups, metadata.delay_offsets, metadata.request_modes, metadata.users, metadata.acls,
+    ):  # fmt: skip
         table.on_change.append(watch.changed)
     others = (
         watch, HaHandlers(role, store, stats, progress, clock), SlaveRefusals(role), *acting.parts,

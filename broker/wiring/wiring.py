@@ -27,7 +27,9 @@ from broker.delivery.transaction.part import Transactions
 from broker.handlers.admin_clean import CleanHandlers
 from broker.handlers.admin_config import ConfigHandlers
 from broker.handlers.admin_groups import GroupHandlers
+from broker.handlers.admin_policies import PolicyHandlers
 from broker.handlers.admin_topics import TopicHandlers
+from broker.handlers.admin_users import UserHandlers
 from broker.handlers.assignment import AssignmentHandlers
 from broker.handlers.broker_name import BrokerNames
 from broker.handlers.client import ClientHandlers
@@ -48,6 +50,10 @@ from broker.registration.registrar import Registrar
 from broker.registration.topic_queues import TopicQueues
 from broker.replication.role import Role
 from broker.replication.slave_tables import SlaveTableHandlers, TimerState
+from broker.security.users.audit import Audit
+from broker.security.users.guard import Guard
+from broker.security.users.login import Logins
+from broker.security.users.start import make_first_users
 from broker.store.removal import Removal
 from broker.tasks.clean import Cleaner
 from broker.tasks.pages import PagesAhead
@@ -141,7 +147,11 @@ def _answering(
     offset_handlers = OffsetHandlers(
         store, topics, groups, offsets, core.metadata.delay_offsets, resets, in_memory_bytes
     )
+    make_first_users(options, core.metadata.users)
+    logins = Logins(core.metadata.users, core.metadata.acls)
     parts: list[Part] = [
+        # Before all others, so that nothing is done for who may not ask for it.
+        Guard(logins, options, Audit(core.clock)),
         *wire_pop(core, held, filters, resets, offset_handlers.all_in_memory),
         SendHandlers(
             core.writer, core.durability, topics, stats.put_times, options, core.store_host, core.stepper,
@@ -180,6 +190,8 @@ def _answering(
         ),
         QueryHandlers(store, clients, options),
         BrokerNames(options.broker_name),
+        UserHandlers(core.metadata.users, core.metadata.acls, logins, options, core.persister.wait),
+        PolicyHandlers(core.metadata.users, core.metadata.acls, core.persister.wait),
     ]  # fmt: skip
     answered = {code for part in (*parts, *replicated.others) for code in _codes(part)}
     return [*parts, RefusedHandlers(clients, answered)]

@@ -109,6 +109,16 @@ class RequestCode:
     EXCHANGE_BROKER_HA_INFO: Final = 906
     GET_BROKER_HA_STATUS: Final = 907
     RESET_MASTER_FLUSH_OFFSET: Final = 908
+    AUTH_CREATE_USER: Final = 3001
+    AUTH_UPDATE_USER: Final = 3002
+    AUTH_DELETE_USER: Final = 3003
+    AUTH_GET_USER: Final = 3004
+    AUTH_LIST_USER: Final = 3005
+    AUTH_CREATE_ACL: Final = 3006
+    AUTH_UPDATE_ACL: Final = 3007
+    AUTH_DELETE_ACL: Final = 3008
+    AUTH_GET_ACL: Final = 3009
+    AUTH_LIST_ACL: Final = 3010
     POP_MESSAGE: Final = 200050
     ACK_MESSAGE: Final = 200051
     PEEK_MESSAGE: Final = 200052
@@ -119,6 +129,7 @@ class RequestCode:
     BATCH_ACK_MESSAGE: Final = 200151
     # Skylark's own, sent only to brokers that speak CBOR.
     WATCH_METADATA: Final = 7100
+    GET_AUTH_TABLES: Final = 7101
 
 
 class ResponseCode:

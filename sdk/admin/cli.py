@@ -20,14 +20,17 @@ from sdk.admin.commands import (
     cluster,
     connections,
     consume,
+    doctor,
     export,
     group_plans,
     group_reports,
     groups,
+    logs,
     messages,
     monitoring,
     namesrvs,
     offsets,
+    policies,
     printing,
     probes,
     queues,
@@ -36,6 +39,7 @@ from sdk.admin.commands import (
     topic_plans,
     topics,
     traces,
+    users,
 )
 from sdk.admin.not_yet import name_of_missing
 from sdk.admin.render import to_json
@@ -197,6 +201,10 @@ for _room in (
     probes,
     monitoring,
     namesrvs,
+    users,
+    policies,
+    logs,
+    doctor,
     export,
 ):
     mqadmin.add_family(_room.FAMILY, _room.COMMANDS)

@@ -33,6 +33,7 @@ from sdk.admin.given_names import takes_plain_names
 from sdk.admin.merge import merge_consume_stats, merge_consumers, merge_producers, merge_topic_stats
 from sdk.admin.namesrv_client import NamesrvAdmin
 from sdk.admin.offset_client import OffsetAdmin
+from sdk.admin.user_client import UserAdmin
 from sdk.checked import Count, Milliseconds, NotNegative, Offset, checked_methods
 from sdk.credentials import GivenCredentials
 from sdk.fanout import ask_all
@@ -49,7 +50,7 @@ _NO_SUCH_GROUP = (ResponseCode.CONSUMER_NOT_ONLINE, ResponseCode.SUBSCRIPTION_GR
 
 @checked_methods
 @takes_plain_names
-class Admin(OffsetAdmin, NamesrvAdmin):
+class Admin(OffsetAdmin, NamesrvAdmin, UserAdmin):
     """Asks NameServers and brokers; ``async with Admin("127.0.0.1:9876") as admin: ...``.
 
     ``nameserver`` says where the NameServers are, or is a shared `Client`; by default $NAMESRV_ADDR. Without

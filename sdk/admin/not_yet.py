@@ -1,14 +1,14 @@
 """RocketMQ's commands (4.9 and 5.3) that are not implemented here yet, for error messages and docs."""
 
 _NAMES = """
-    addBroker checkRocksdbCqWriteProgress cleanBrokerMetadata clusterAclConfigVersion consumer copyAcl copyUser
-    createAcl createUser DecodeMessageId deleteAccessConfig deleteAcl deleteAclConfig deleteUser
+    addBroker checkRocksdbCqWriteProgress cleanBrokerMetadata clusterAclConfigVersion consumer
+    DecodeMessageId deleteAccessConfig deleteAclConfig
     dumpCompactionLog electMaster exportConfigs exportMetadataInRocksDB exportMetrics exportPopRecord
-    getAccessConfigSubCommand getAcl getAclConfig getBrokerEpoch getColdDataFlowCtrInfo getControllerConfig
-    getControllerMetaData getSyncStateSet getUser listAcl listUser remappingStaticTopic
-    removeBroker removeColdDataFlowCtrGroupConfig rocksDBConfigToJson setCommitLogReadAheadMode updateAcl
+    getAccessConfigSubCommand getAclConfig getBrokerEpoch getColdDataFlowCtrInfo getControllerConfig
+    getControllerMetaData getSyncStateSet remappingStaticTopic
+    removeBroker removeColdDataFlowCtrGroupConfig rocksDBConfigToJson setCommitLogReadAheadMode
     updateAclConfig updateColdDataFlowCtrGroupConfig updateControllerConfig updateGlobalWhiteAddr
-    updateStaticTopic updateUser
+    updateStaticTopic
 """
 NOT_YET = tuple(sorted(_NAMES.split(), key=str.lower))
 

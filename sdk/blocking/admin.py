@@ -5,6 +5,7 @@ from typing import Literal
 
 from mqcommon.message.message import MessageExt
 from mqcommon.message.queue import MessageQueue
+from remoting.protocol.bodies.auth import AclInfo, UserInfo
 from remoting.protocol.bodies.cluster import ClusterInfo
 from remoting.protocol.bodies.connections import ConsumerConnection, ProducerConnection, ProducerTableInfo
 from remoting.protocol.bodies.consume_queue import ConsumeQueueEntries
@@ -365,3 +366,46 @@ class Admin(Facade[AsyncAdmin]):
     def kv_list(self, namespace: str) -> dict[str, str]:
         """All values of a namespace."""
         return self._loop.call(lambda admin: admin.kv_list(namespace))
+
+    def create_user(self, addr: str, user: UserInfo) -> None:
+        """Create a user of the broker; BrokerError 16 when there is one of that name.
+
+        By default the user is Normal, and enabled. Only a Super user may create another.
+        """
+        self._loop.call(lambda admin: admin.create_user(addr, user))
+
+    def update_user(self, addr: str, user: UserInfo) -> None:
+        """Change a user of the broker; what is None stays as it is."""
+        self._loop.call(lambda admin: admin.update_user(addr, user))
+
+    def delete_user(self, addr: str, username: str) -> None:
+        """Delete a user of the broker, with the policies."""
+        self._loop.call(lambda admin: admin.delete_user(addr, username))
+
+    def get_user(self, addr: str, username: str) -> UserInfo | None:
+        """A user of the broker; None when there is none. Brokers show passwords only to a Super user, or never."""
+        return self._loop.call(lambda admin: admin.get_user(addr, username))
+
+    def list_users(self, addr: str, part: str | None = None) -> list[UserInfo]:
+        """The users of the broker whose name contains ``part``, or all."""
+        return self._loop.call(lambda admin: admin.list_users(addr, part))
+
+    def create_acl(self, addr: str, acl: AclInfo) -> None:
+        """Add policies of a user, whom ``acl`` names as ``User:name``."""
+        self._loop.call(lambda admin: admin.create_acl(addr, acl))
+
+    def update_acl(self, addr: str, acl: AclInfo) -> None:
+        """Add policies of a user; they replace those about the same resources."""
+        self._loop.call(lambda admin: admin.update_acl(addr, acl))
+
+    def delete_acl(self, addr: str, subject: str, resource: str | None = None, policy_type: str | None = None) -> None:
+        """Delete the policies of a user, or only those about a resource (of the type Custom, or of ``policy_type``)."""
+        self._loop.call(lambda admin: admin.delete_acl(addr, subject, resource, policy_type))
+
+    def get_acl(self, addr: str, subject: str) -> AclInfo | None:
+        """The policies of a user; None when there are none."""
+        return self._loop.call(lambda admin: admin.get_acl(addr, subject))
+
+    def list_acls(self, addr: str, subject_part: str | None = None, resource_part: str | None = None) -> list[AclInfo]:
+        """The policies of all users whose name contains the one text, about resources that contain the other."""
+        return self._loop.call(lambda admin: admin.list_acls(addr, subject_part, resource_part))

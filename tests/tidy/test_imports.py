@@ -26,6 +26,7 @@ BROKER_ORDER = (
         "missing_features",
         "option_checks",
         "delivery_options",
+        "auth_options",
         "options",
         "file_sizes",
         "identity",
@@ -41,7 +42,8 @@ OURS = {*PACKAGES, "tests", "bench", "scripts", "pyspark_rocketmq"}
 
 PURE = (
     *("broker/store/queue/delay_levels.py", "broker/delivery/locks/table.py", "broker/delivery/delay/progress.py"),
-    *("mqcommon/addresses.py", "mqcommon/arguments.py", "mqcommon/message", "mqcommon/sql"),
+    *("mqcommon/addresses.py", "mqcommon/arguments.py", "mqcommon/bounded_cache.py"),
+    *("mqcommon/message", "mqcommon/sql"),
     *("broker/delivery/sql/code.py", "broker/delivery/sql/values.py", "remoting/protocol"),
     *("namesrv/routes.py", "namesrv/min_broker.py", "namesrv/rivals.py"),
     *("namesrv/checks.py", "namesrv/parts.py", "namesrv/registration.py", "broker/meta/changes.py"),
@@ -54,6 +56,7 @@ PURE = (
 PURE_OURS = (
     "mqcommon.addresses",
     "mqcommon.arguments",
+    "mqcommon.bounded_cache",
     "mqcommon.errors",
     "mqcommon.names",
     "mqcommon.message",

@@ -16,3 +16,5 @@ class MetadataVersions(Body):
     consumer_offsets: DataVersion = member(body_of(DataVersion))
     delay_offsets: DataVersion = member(body_of(DataVersion))
     request_modes: DataVersion = member(body_of(DataVersion))
+    users: DataVersion = member(body_of(DataVersion))
+    acls: DataVersion = member(body_of(DataVersion))

@@ -1,0 +1,143 @@
+"""Checks of users and policies that administrators send. Pure.
+
+What is wrong is refused with RocketMQ's codes, and texts that begin as RocketMQ's and go on with what to do. What
+passes has one spelling: names of kinds, actions and decisions may come in any case.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Final
+
+from broker.security.users.edits import rows_of
+from broker.security.users.policies import ACTIONS, ALLOW, ANY, CUSTOM, DEFAULT, DENY, parse_source
+from broker.security.users.resources import parse_resource
+from mqcommon.errors import RequestRefused
+from remoting.protocol.bodies.auth import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
+from remoting.protocol.codes import ResponseCode
+
+SUPER: Final = "Super"
+NORMAL: Final = "Normal"
+ENABLE: Final = "enable"
+DISABLE: Final = "disable"
+
+MAX_USERS: Final = 10_000
+#: Entries of one subject, and of all. They are listed in one answer.
+MAX_ENTRIES: Final = 1_000
+MAX_ALL_ENTRIES: Final = 20_000
+MAX_NAME: Final = 255
+
+_USER: Final = "User:"
+_USER_TYPES: Final = (SUPER, NORMAL)
+_STATES: Final = (ENABLE, DISABLE)
+
+
+def refuse(text: str) -> RequestRefused:
+    """RocketMQ answers everything that is wrong about users and policies with NO_PERMISSION."""
+    return RequestRefused(ResponseCode.NO_PERMISSION, text)
+
+
+def checked_username(name: str) -> str:
+    """The name without blanks around it."""
+    name = name.strip()
+    if not name:
+        raise RequestRefused(ResponseCode.SYSTEM_ERROR, "The username is blank: give one")
+    if len(name) > MAX_NAME:
+        raise refuse(f"The username has {len(name)} characters; {MAX_NAME} are the most")
+    if not name.isprintable() or any(each.isspace() or each in ":,*" for each in name):
+        raise refuse(f"The username {name!r} has blanks, or one of : , *, which mean something else in policies")
+    return name
+
+
+def checked_user(info: UserInfo, name: str, old: UserInfo | None) -> UserInfo:
+    """The user to store: ``info``, and what it does not say as ``old`` has it, or as a new user has it."""
+    password = info.password if info.password and info.password.strip() else old.password if old else None
+    if not password:
+        raise refuse("password can not be blank: a user needs one")
+    if len(password) > MAX_NAME:
+        raise refuse(f"The password has {len(password)} characters; {MAX_NAME} are the most")
+    old = old or UserInfo(user_type=NORMAL, user_status=ENABLE)
+    user_type = _one_of(info.user_type or old.user_type, _USER_TYPES, "user type")
+    return UserInfo(name, password, user_type, _one_of(info.user_status or old.user_status, _STATES, "user status"))
+
+
+def user_of_subject(subject: str) -> str:
+    """The user whom ``User:name`` names."""
+    if not subject.startswith(_USER) or subject == _USER:
+        raise refuse(f"The subject {subject!r} is no user: give User:name")
+    return checked_username(subject.removeprefix(_USER))
+
+
+def subject_of(username: str) -> str:
+    """As policies name the user."""
+    return _USER + username
+
+
+def checked_acl(info: AclInfo, subject: str) -> AclInfo:
+    """The policies that were sent for ``subject``, in one spelling."""
+    if not info.policies:
+        raise refuse("The policies is empty: give at least one entry")
+    if info.subject and info.subject != subject:
+        raise refuse(f"The header is about {subject}, but the body about {info.subject}: give both the same subject")
+    policies = [
+        PolicyInfo(checked_policy_type(policy.policy_type), [_checked_entry(entry) for entry in policy.entries])
+        for policy in info.policies
+    ]
+    if not all(policy.entries for policy in policies):
+        raise refuse("The policy entries is empty: give at least one")
+    return AclInfo(subject, policies)
+
+
+def check_size(acl: AclInfo, others: int) -> None:
+    """Refuse more entries than a subject may have, or all may have; ``others`` is how many the other subjects have."""
+    count = len(list(rows_of(acl)))
+    if count > MAX_ENTRIES:
+        raise refuse(f"{acl.subject} would have {count} entries; {MAX_ENTRIES} are the most: use prefixes, as Topic:a*")
+    if count + others > MAX_ALL_ENTRIES:
+        raise refuse(f"All users would have {count + others} entries; {MAX_ALL_ENTRIES} are the most: use prefixes")
+
+
+def checked_policy_type(text: str | None) -> str:
+    """Custom when it is not given."""
+    return _one_of(text or CUSTOM, (CUSTOM, DEFAULT), "policy type")
+
+
+def checked_resource(text: str) -> str:
+    """The resource in one spelling."""
+    try:
+        return str(parse_resource(text.strip()))
+    except ValueError as error:
+        raise refuse(f"The resource is wrong: {error}") from None
+
+
+def _checked_entry(entry: PolicyEntryInfo) -> PolicyEntryInfo:
+    actions = [_one_of(action, ACTIONS, "action") for action in entry.actions]
+    if not actions:
+        raise refuse(f"The actions is empty: give some of {', '.join(_without_any(ACTIONS))}")
+    if ANY in actions:
+        raise refuse("The actions can not be Any: give All, or the actions one by one")
+    return replace(
+        entry,
+        resource=checked_resource(entry.resource),
+        actions=list(dict.fromkeys(actions)),
+        source_ips=[_checked_source(text) for text in entry.source_ips or ()] or None,
+        decision=_one_of(entry.decision, (ALLOW, DENY), "decision"),
+    )
+
+
+def _checked_source(text: str) -> str:
+    try:
+        parse_source(text.strip())
+    except ValueError as error:
+        raise refuse(f"The source ip is invalid: {error}") from None
+    return text.strip()
+
+
+def _one_of(text: str | None, names: Iterable[str], what: str) -> str:
+    for name in names:
+        if (text or "").strip().lower() == name.lower():
+            return name
+    raise refuse(f"The {what} {text!r} is unknown: give {' or '.join(names)}")
+
+
+def _without_any(names: Iterable[str]) -> list[str]:
+    return [name for name in names if name != ANY]

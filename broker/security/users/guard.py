@@ -1,0 +1,81 @@
+"""Asks of each request who sent it, and whether the user may: `Guard` is the first hook of all requests.
+
+With authenticationEnabled every request must be signed by an enabled user. With authorizationEnabled the policies of
+the user must allow all that the request needs; a super user may do everything. Both white lists name request codes.
+A code in authenticationWhitelist whose request needs a right is still checked, unless authorizationWhitelist names it,
+too: otherwise anyone could claim a user's name.
+Without these options no request is looked at. Refusals are counted and logged, see audit.py.
+"""
+
+from functools import lru_cache
+
+from broker.options import BrokerOptions
+from broker.part import Hook, Part
+from broker.security.users.audit import Audit
+from broker.security.users.checks import refuse, subject_of
+from broker.security.users.login import Logins
+from broker.security.users.needs import Need, needs_of
+from broker.security.users.resources import CLUSTER
+from mqcommon.addresses import split_address
+from mqcommon.errors import RequestRefused
+from remoting.net.channel import Channel
+from remoting.protocol.bodies.auth import UserInfo
+from remoting.protocol.codes import RequestCode
+from remoting.protocol.command import Command
+
+# A NameServer sends it, which has no users; the broker only asks the NameServers then.
+_FROM_NAMESERVERS = (RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE,)
+
+
+class Guard(Part):
+    """See the module."""
+
+    def __init__(self, logins: Logins, options: BrokerOptions, audit: Audit) -> None:
+        self._logins = logins
+        self._cluster = options.broker_cluster_name
+        self._audit = audit
+        self._authenticates = options.authentication_enabled
+        self._authorizes = options.authorization_enabled
+        self._unsigned = options.unsigned_codes | frozenset(_FROM_NAMESERVERS)
+        self._open = options.open_codes | frozenset(_FROM_NAMESERVERS)
+
+    def hook(self, code: int) -> Hook | None:
+        needs_right = self._authorizes and code not in self._open
+        if not self._authenticates or (code in self._unsigned and not needs_right):
+            return None
+        return self._check if needs_right else self._check_signature
+
+    def _check_signature(self, channel: Channel, request: Command) -> None:
+        try:
+            self._logins.user_of(request)
+        except RequestRefused as refused:
+            self._audit.refused(channel.remote, request, refused.remark)
+            raise
+
+    def _check(self, channel: Channel, request: Command) -> None:
+        try:
+            user = self._logins.user_of(request)
+            host = _host(channel.remote)
+            for need in needs_of(request):
+                self._check_need(user, need, host)
+        except RequestRefused as refused:
+            self._audit.refused(channel.remote, request, refused.remark)
+            raise
+
+    def _check_need(self, user: UserInfo, need: Need, host: str) -> None:
+        kind, name, actions = need
+        if kind == CLUSTER:
+            name = self._cluster
+        decision = self._logins.decide(user, kind, name, actions, host)
+        if decision.is_allowed:
+            return
+        why = f"the decision is deny: {decision.entry}" if decision.entry else "no matched policies"
+        raise refuse(
+            f"{subject_of(user.username)} has no permission to access {kind}:{name} from {host}, {why}."
+            f" It needs {' or '.join(actions)}."
+        )
+
+
+@lru_cache(maxsize=4_096)
+def _host(remote: str) -> str:
+    return split_address(remote)[0]

@@ -1,0 +1,175 @@
+"""Whether the policies of a user allow an action. Pure.
+
+The order, which is RocketMQ's but for two things:
+
+1. Custom policies are asked first; Default ones only when no Custom one matches.
+2. Among entries that match, the one with the most specific resource decides: the name, then the longest prefix, then
+   ``Topic:*``, then in the same way the namespace, then ``*``. In RocketMQ, namespaces of policies match nothing.
+3. Of entries that are equally specific, Deny wins. In RocketMQ, Allow wins.
+
+An entry matches when it has the action, or All, and the client's address is among its addresses, if it has any.
+A request may need one of several actions: then it is enough if one of them is allowed.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import Final
+
+from broker.security.users.resources import ANY_KIND, NAMESPACE, namespace_of, parse_resource
+from mqcommon.bounded_cache import BoundedCache
+from remoting.protocol.bodies.auth import AclInfo, PolicyEntryInfo
+
+ALL: Final = "All"
+ANY: Final = "Any"
+ACTIONS: Final = (ALL, ANY, "Pub", "Sub", "Create", "Update", "Delete", "Get", "List")
+ALLOW: Final = "Allow"
+DENY: Final = "Deny"
+CUSTOM: Final = "Custom"
+DEFAULT: Final = "Default"
+
+#: Of the decisions of one subject that are remembered.
+MAX_DECIDED_BYTES: Final = 256 * 1024
+
+Network = IPv4Network | IPv6Network
+Address = IPv4Address | IPv6Address
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A policy entry, ready to be matched."""
+
+    text: str
+    is_prefix: bool
+    name: str
+    actions: frozenset[str]
+    networks: tuple[Network, ...]
+    is_allow: bool
+
+    def matches(self, action: str, address: Address | None) -> bool:
+        """Whether it is about ``action`` of a client at ``address``; the caller has compared the resource."""
+        if action not in self.actions and ALL not in self.actions and action != ANY:
+            return False
+        return not self.networks or (address is not None and any(address in network for network in self.networks))
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Whether an action is allowed, and by which entry; ``entry`` is empty when none matches, which refuses."""
+
+    is_allowed: bool
+    entry: str = ""
+    policy_type: str = ""
+
+
+_NONE: Final = Decision(False)
+
+
+class _Entries:
+    """Entries about one kind of resource."""
+
+    def __init__(self) -> None:
+        self.named: dict[str, list[Entry]] = {}
+        #: By prefix, the longest first.
+        self.prefixed: list[tuple[str, list[Entry]]] = []
+
+    def add(self, entry: Entry) -> None:
+        if not entry.is_prefix:
+            self.named.setdefault(entry.name, []).append(entry)
+            return
+        known = dict(self.prefixed)
+        known.setdefault(entry.name, []).append(entry)
+        self.prefixed = sorted(known.items(), key=lambda each: -len(each[0]))
+
+    def tiers(self, name: str) -> Iterator[list[Entry]]:
+        """Entries about ``name``, the most specific first; those of one tier are equally specific."""
+        if (named := self.named.get(name)) is not None:
+            yield named
+        for prefix, entries in self.prefixed:
+            if name.startswith(prefix):
+                yield entries
+
+
+class Policies:
+    """The policies of one subject. Made once for each version of its row."""
+
+    def __init__(self, acl: AclInfo) -> None:
+        self._types: list[tuple[str, dict[str, _Entries]]] = []
+        # What was decided before, as clients ask for the same again and again.
+        self._decided = BoundedCache[tuple[str, str, tuple[str, ...], str], Decision](MAX_DECIDED_BYTES)
+        for policy_type in (CUSTOM, DEFAULT):
+            kinds: dict[str, _Entries] = {}
+            for policy in acl.policies:
+                if (policy.policy_type or CUSTOM) == policy_type:
+                    for info in policy.entries:
+                        entry, kind = _entry(info)
+                        kinds.setdefault(kind, _Entries()).add(entry)
+            if kinds:
+                self._types.append((policy_type, kinds))
+
+    def decide(self, kind: str, name: str, actions: tuple[str, ...], host: str) -> Decision:
+        """Whether a client at ``host`` may do one of ``actions`` on the resource."""
+        asked = (kind, name, actions, host)
+        decision = self._decided.get(asked)
+        if decision is None:
+            decision = self._best(kind, name, actions, host)
+            self._decided.put(asked, decision, 300 + 4 * len(name))
+        return decision
+
+    def _best(self, kind: str, name: str, actions: tuple[str, ...], host: str) -> Decision:
+        address = address_of(host)
+        last = _NONE
+        for action in actions:
+            decision = self._decide(kind, name, action, address)
+            if decision.is_allowed:
+                return decision
+            last = decision if decision.entry else last
+        return last
+
+    def _decide(self, kind: str, name: str, action: str, address: Address | None) -> Decision:
+        for policy_type, kinds in self._types:
+            for tier in _tiers(kinds, kind, name):
+                matching = [entry for entry in tier if entry.matches(action, address)]
+                if matching:
+                    deciding = next((entry for entry in matching if not entry.is_allow), matching[0])
+                    return Decision(deciding.is_allow, deciding.text, policy_type)
+        return _NONE
+
+
+def _tiers(kinds: dict[str, _Entries], kind: str, name: str) -> Iterator[list[Entry]]:
+    if (own := kinds.get(kind)) is not None:
+        yield from own.tiers(name)
+    if (namespaces := kinds.get(NAMESPACE)) is not None and (namespace := namespace_of(kind, name)) is not None:
+        yield from namespaces.tiers(namespace)
+    if (all_kinds := kinds.get(ANY_KIND)) is not None:
+        yield from all_kinds.tiers("")
+
+
+def _entry(info: PolicyEntryInfo) -> tuple[Entry, str]:
+    resource = parse_resource(info.resource)
+    networks = tuple(parse_source(text) for text in info.source_ips or ())
+    is_allow = info.decision == ALLOW
+    text = f"{resource} {','.join(info.actions)} {info.decision}"
+    if info.source_ips:
+        text += f" from {','.join(info.source_ips)}"
+    return Entry(text, resource.is_prefix, resource.name, frozenset(info.actions), networks, is_allow), resource.kind
+
+
+def parse_source(text: str) -> Network:
+    """An address, or a network like 10.1.0.0/16. Raises ValueError for any other text."""
+    try:
+        return ip_network(text, strict=False)
+    except ValueError:
+        raise ValueError(f"{text!r} is no address: give one as 10.1.2.3, or a network as 10.1.0.0/16") from None
+
+
+@lru_cache(maxsize=1_024)
+def address_of(host: str) -> Address | None:
+    """The address ``host``; an IPv4 address that came in an IPv6 one is itself. None if it is no address."""
+    try:
+        address = ip_address(host.partition("%")[0].strip("[]"))
+    except ValueError:
+        return None
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return mapped or address

@@ -1,0 +1,255 @@
+"""Who may do what, through real sockets: users, policies, white lists, and what changes while clients are connected."""
+
+import json
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from remoting.protocol.bodies import encode_body
+from remoting.protocol.bodies.auth import AclInfo, UserInfo
+from remoting.protocol.bodies.group import SubscriptionGroupConfig
+from remoting.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, SubscriptionData
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.command import FLAG_ONEWAY, Command
+from tests.broker.running import pull_request, running, send_request
+from tests.broker.security.users.rows import SECRET, acl, entry, user
+from tests.broker.security.users.wire import Wire, connected
+from tests.support.memory_files import MemoryFiles
+
+OPTIONS = {
+    "authentication_enabled": True,
+    "authorization_enabled": True,
+    "init_authentication_user": json.dumps({"username": "root", "password": SECRET}),
+}
+
+
+@asynccontextmanager
+async def guarded(fs: MemoryFiles | None = None, **options: Any) -> AsyncIterator[Wire]:
+    async with running(fs, **{**OPTIONS, **options}) as (_, addr), connected(addr) as wire:
+        yield wire
+
+
+async def create(wire: Wire, *users: UserInfo) -> None:
+    for each in users:
+        request = Command(RequestCode.AUTH_CREATE_USER, {"username": each.username}, encode_body(each))
+        assert (await wire.ask(request, "root")).code == ResponseCode.SUCCESS
+
+
+async def allow(wire: Wire, *rows: AclInfo) -> None:
+    for each in rows:
+        request = Command(RequestCode.AUTH_CREATE_ACL, {"subject": each.subject}, encode_body(each))
+        answer = await wire.ask(request, "root")
+        assert answer.code == ResponseCode.SUCCESS, answer.remark
+
+
+async def update(wire: Wire, name: str, **changes: Any) -> None:
+    body = encode_body(UserInfo(name, **changes))
+    assert (await wire.ask(Command(RequestCode.AUTH_UPDATE_USER, {"username": name}, body), "root")).code == 0
+
+
+def heartbeat() -> Command:
+    data = HeartbeatData("c", consumer_data_set=[ConsumerData("group", subscription_data_set=[SubscriptionData("T")])])
+    return Command(RequestCode.HEART_BEAT, None, encode_body(data))
+
+
+def create_topic() -> Command:
+    ext = {
+        "topic": "T", "defaultTopic": "TBW102", "readQueueNums": 4, "writeQueueNums": 4, "perm": 6,
+        "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": False,
+    }  # fmt: skip
+    return Command(RequestCode.UPDATE_AND_CREATE_TOPIC, ext)
+
+
+REQUESTS = {
+    "send": lambda: send_request("T", b"x"),
+    "give back": lambda: send_request("%RETRY%group", b"x"),
+    "pull": lambda: pull_request("T", 0),
+    "pull retry": lambda: pull_request("%RETRY%group", 0),
+    "commit": lambda: Command(
+        RequestCode.UPDATE_CONSUMER_OFFSET,
+        {"consumerGroup": "group", "topic": "T", "queueId": 0, "commitOffset": 0},
+    ),
+    "heartbeat": heartbeat,
+    "max offset": lambda: Command(RequestCode.GET_MAX_OFFSET, {"topic": "T", "queueId": 0}),
+    "create topic": create_topic,
+    "delete topic": lambda: Command(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"}),
+    "create group": lambda: Command(
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, encode_body(SubscriptionGroupConfig("group"))
+    ),
+    "broker config": lambda: Command(RequestCode.GET_BROKER_CONFIG),
+    "change config": lambda: Command(RequestCode.UPDATE_BROKER_CONFIG, None, b"longPollingEnable=true"),
+    "list users": lambda: Command(RequestCode.AUTH_LIST_USER),
+}
+CONSUMER = {"give back", "pull", "pull retry", "commit", "heartbeat", "max offset"}
+# By the policies of a normal user: what is allowed; everything else is not.
+TABLE: dict[str, tuple[AclInfo | None, set[str]]] = {
+    "nobody": (None, set()),
+    "publisher": (acl("publisher", entry("Topic:T", "Pub")), {"send"}),
+    "consumer": (acl("consumer", entry("Topic:T", "Sub"), entry("Group:group", "Sub")), CONSUMER),
+    "only topic": (acl("only_topic", entry("Topic:*", "Sub")), {"max offset"}),
+    "only group": (acl("only_group", entry("Group:gr*", "Sub")), {"give back", "pull retry"}),
+    "denied": (acl("denied", entry("Topic:T", "All", "Deny"), entry("*", "All")), set(REQUESTS) - {
+        "send", "pull", "commit", "heartbeat", "max offset", "create topic", "delete topic",
+    }),
+    "keeper": (acl("keeper", entry("Topic:*", "Create,Delete"), entry("Group:*", "Create")), {
+        "create topic", "delete topic", "create group",
+    }),
+    "watcher": (acl("watcher", entry("Cluster:*", "Get")), {"broker config", "list users"}),
+    "other cluster": (acl("other_cluster", entry("Cluster:Other", "All")), set()),
+    "operator": (acl("operator", entry("Cluster:DefaultCluster", "All")), {
+        "broker config", "change config", "list users",
+    }),
+    "elsewhere": (acl("elsewhere", entry("*", "All", "Allow", "10.0.0.0/8")), set()),
+    "here": (acl("here", entry("*", "All", "Allow", "127.0.0.0/8")), set(REQUESTS)),
+    "by default": (acl("by_default", default=(entry("Topic:*", "Pub"),)), {"send"}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", TABLE)
+async def test_the_truth_table_of_policies(case: str) -> None:
+    name, (rows, allowed) = case.replace(" ", "_"), TABLE[case]
+    async with guarded() as wire:
+        await create(wire, user(name), user("boss", "Super"))
+        if rows is not None:
+            await allow(wire, rows)
+        for what, make in REQUESTS.items():
+            assert (await wire.ask(make(), "boss")).code != ResponseCode.NO_PERMISSION, what
+            answer = await wire.ask(make(), name)
+            assert (answer.code != ResponseCode.NO_PERMISSION) == (what in allowed), (what, answer)
+            if what not in allowed:
+                assert answer.remark is not None
+                assert answer.remark.startswith(f"User:{name} has no permission to access ")
+
+
+@pytest.mark.parametrize("what", REQUESTS)
+async def test_who_is_nobody_may_do_nothing(what: str) -> None:
+    async with guarded() as wire:
+        await create(wire, user("off", "Super", "disable"))
+        for name, secret, remark in (
+            ("", "", "username cannot be null"),
+            ("who", SECRET, "User:who is not found."),
+            ("off", SECRET, "User:off is disabled."),
+            ("root", "another-secret", "check signature failed."),
+        ):
+            answer = await wire.ask(REQUESTS[what](), name, secret)
+            assert answer.code == ResponseCode.NO_PERMISSION
+            assert answer.remark is not None
+            assert answer.remark.startswith(remark)
+
+
+async def test_only_authentication_lets_every_user_do_everything_but_rule_super_users() -> None:
+    async with guarded(authorization_enabled=False) as wire:
+        await create(wire, user("anna"))
+        for what, make in REQUESTS.items():
+            assert (await wire.ask(make(), "anna")).code != ResponseCode.NO_PERMISSION, what
+            assert (await wire.ask(make())).code == ResponseCode.NO_PERMISSION, what
+        for code, body in (
+            (RequestCode.AUTH_CREATE_USER, user("new", "Super")),
+            (RequestCode.AUTH_UPDATE_USER, user("anna", "Super")),
+            (RequestCode.AUTH_UPDATE_USER, UserInfo("root", "a-new-secret")),
+        ):
+            answer = await wire.ask(Command(code, {"username": body.username}, encode_body(body)), "anna")
+            assert answer.code == ResponseCode.NO_PERMISSION
+            assert "by super user" in (answer.remark or "")
+        answer = await wire.ask(Command(RequestCode.AUTH_DELETE_USER, {"username": "root"}), "anna")
+        assert answer.remark == "The super user can only be delete by super user"
+
+
+async def test_changes_count_from_the_next_request_on() -> None:
+    async with guarded() as wire:
+        await create(wire, user("anna"))
+        send = REQUESTS["send"]
+        await allow(wire, acl("anna", entry("Topic:T", "Pub")))
+        assert (await wire.ask(send(), "anna")).code == ResponseCode.SUCCESS
+        await allow(wire, acl("anna", entry("Topic:T", "Pub", "Deny")))
+        answer = await wire.ask(send(), "anna")
+        assert answer.remark == (
+            "User:anna has no permission to access Topic:T from 127.0.0.1, the decision is deny: Topic:T Pub Deny."
+            " It needs Pub."
+        )
+        await allow(wire, acl("anna", entry("Topic:T", "Pub")))
+        await update(wire, "anna", user_status="disable")
+        assert (await wire.ask(send(), "anna")).remark == "User:anna is disabled."
+        await update(wire, "anna", user_status="enable", password="changed")
+        assert (await wire.ask(send(), "anna")).remark == "check signature failed."
+        assert (await wire.ask(send(), "anna", "changed")).code == ResponseCode.SUCCESS
+        await update(wire, "anna", user_type="Super")
+        assert (await wire.ask(REQUESTS["change config"](), "anna", "changed")).code == ResponseCode.SUCCESS
+        request = Command(RequestCode.AUTH_DELETE_USER, {"username": "anna"})
+        assert (await wire.ask(request, "root")).code == ResponseCode.SUCCESS
+        assert (await wire.ask(send(), "anna", "changed")).remark == "User:anna is not found."
+        await create(wire, user("anna"))
+        answer = await wire.ask(send(), "anna")
+        assert "no matched policies" in (answer.remark or ""), "the policies went with the user"
+
+
+@pytest.mark.parametrize(
+    ("lists", "unsigned", "signed"),
+    [
+        ({"authentication_whitelist": "310"}, False, False),
+        ({"authorization_whitelist": "310"}, False, True),
+        ({"authentication_whitelist": "310, 11", "authorization_whitelist": "310"}, True, True),
+    ],
+)
+async def test_white_lists(lists: dict[str, str], unsigned: bool, signed: bool) -> None:
+    async with guarded(**lists) as wire:
+        await create(wire, user("anna"))
+        assert ((await wire.ask(REQUESTS["send"]())).code == ResponseCode.SUCCESS) == unsigned
+        assert ((await wire.ask(REQUESTS["send"](), "anna")).code == ResponseCode.SUCCESS) == signed
+        assert (await wire.ask(REQUESTS["pull"](), "anna")).code == ResponseCode.NO_PERMISSION
+
+
+async def test_without_the_options_nothing_is_checked() -> None:
+    async with guarded(authentication_enabled=False, authorization_enabled=False) as wire:
+        await create(wire, user("anna"))
+        await allow(wire, acl("anna", entry("*", "All", "Deny")))
+        for make in REQUESTS.values():
+            assert (await wire.ask(make(), "anna", "wrong")).code != ResponseCode.NO_PERMISSION
+            assert (await wire.ask(make())).code != ResponseCode.NO_PERMISSION
+
+
+async def test_a_restart_keeps_users_and_policies() -> None:
+    fs = MemoryFiles()
+    async with guarded(fs) as wire:
+        await create(wire, user("anna"))
+        await allow(wire, acl("anna", entry("Topic:T", "Pub")))
+        await update(wire, "root", password="changed")
+    async with guarded(fs) as wire:
+        assert (await wire.ask(REQUESTS["send"](), "anna")).code == ResponseCode.SUCCESS
+        assert (await wire.ask(REQUESTS["pull"](), "anna")).code == ResponseCode.NO_PERMISSION
+        assert (await wire.ask(REQUESTS["broker config"](), "root", "changed")).code == ResponseCode.SUCCESS
+
+
+async def test_oneway_requests_are_checked_too() -> None:
+    async with guarded() as wire:
+        assert (await wire.ask(REQUESTS["send"](), "root")).code == ResponseCode.SUCCESS
+        oneway = send_request("T", b"x")
+        oneway.flag = FLAG_ONEWAY
+        await wire.send(oneway)
+        answer = await wire.ask(REQUESTS["max offset"](), "root")
+        assert answer.ext is not None
+        assert int(answer.ext["offset"]) == 1
+
+
+async def test_refusals_are_in_the_log_but_secrets_are_not(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    async with guarded() as wire:
+        await create(wire, user("anna"))
+        await update(wire, "anna", password="another-secret")
+        await wire.ask(REQUESTS["send"](), "anna", "guessed")
+        for _ in range(100):
+            await wire.ask(REQUESTS["send"](), "who\n")
+    assert "refused request 310 of user 'anna' at 127.0.0.1" in caplog.text
+    assert "user 'who\\n'" in caplog.text
+    assert sum("refused request" in record.getMessage() for record in caplog.records) < 100
+    assert SECRET not in caplog.text
+    assert "another-secret" not in caplog.text
+
+
+async def test_the_trouble_of_a_broker_without_a_super_user_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    async with guarded(init_authentication_user="") as wire:
+        assert (await wire.ask(REQUESTS["send"]())).code == ResponseCode.NO_PERMISSION
+    assert "there is no super user" in caplog.text

@@ -1,0 +1,80 @@
+"""What requests need."""
+
+import pytest
+
+from broker.security.users.needs import Need, needs_of
+from mqcommon.message.queue import MessageQueue
+from remoting.protocol.bodies import Body, encode_body
+from remoting.protocol.bodies.assignment import MessageRequestMode, QueryAssignmentRequestBody
+from remoting.protocol.bodies.group import SubscriptionGroupConfig, SubscriptionGroupList
+from remoting.protocol.bodies.heartbeat import (
+    CheckClientRequestBody,
+    ConsumerData,
+    HeartbeatData,
+    ProducerData,
+    SubscriptionData,
+)
+from remoting.protocol.bodies.lock import LockBatchRequestBody
+from remoting.protocol.bodies.pop import BatchAck, BatchAckMessageRequestBody
+from remoting.protocol.bodies.topic import TopicConfig, TopicConfigList
+from remoting.protocol.codes import RequestCode as R
+from remoting.protocol.command import Command
+
+SUB, PUB, GET, UPDATE = ("Sub",), ("Pub",), ("Get",), ("Update",)
+CLIENT = HeartbeatData(
+    "c", [ProducerData("p")],
+    [ConsumerData("g", subscription_data_set=[SubscriptionData("T"), SubscriptionData("%RETRY%g")])],
+)  # fmt: skip
+
+
+def topic(name: str, actions: tuple[str, ...]) -> Need:
+    return Need("Topic", name, actions)
+
+
+def group(name: str, actions: tuple[str, ...]) -> Need:
+    return Need("Group", name, actions)
+
+
+@pytest.mark.parametrize(
+    ("code", "ext", "body", "needs"),
+    [
+        (R.SEND_MESSAGE, {"topic": "T", "b": "other"}, None, [topic("T", PUB)]),
+        (R.SEND_MESSAGE_V2, {"b": "T", "topic": "other"}, None, [topic("T", PUB)]),
+        (R.SEND_BATCH_MESSAGE, {"b": "T", "topic": "other"}, None, [topic("T", PUB)]),
+        (R.SEND_MESSAGE_V2, {"b": 5}, None, [topic("5", PUB)]),
+        (R.SEND_MESSAGE_V2, None, None, [topic("", PUB)]),
+        (R.SEND_MESSAGE_V2, {"a": "p", "b": "%RETRY%g"}, None, [group("g", SUB)]),
+        (R.END_TRANSACTION, {"topic": "T"}, None, [topic("T", PUB)]),
+        (R.END_TRANSACTION, {}, None, []),
+        (R.PULL_MESSAGE, {"consumerGroup": "g", "topic": "T"}, None, [group("g", SUB), topic("T", SUB)]),
+        (R.PULL_MESSAGE, {"consumerGroup": "g", "topic": "%RETRY%h"}, None, [group("g", SUB), group("h", SUB)]),
+        (R.POP_MESSAGE, {"consumerGroup": "g", "topic": "%RETRY%g_T"}, None, [group("g", SUB), group("g", SUB)]),
+        (R.POP_MESSAGE, {"consumerGroup": "g", "topic": "%RETRY%h+T"}, None, [group("g", SUB), group("h", SUB)]),
+        (R.CONSUMER_SEND_MSG_BACK, {"group": "g"}, None, [group("g", SUB)]),
+        (R.UNREGISTER_CLIENT, {"clientID": "c", "consumerGroup": ""}, None, []),
+        (R.UNREGISTER_CLIENT, {"clientID": "c", "consumerGroup": "g"}, None, [group("g", SUB)]),
+        (R.HEART_BEAT, {}, CLIENT, [group("g", SUB), topic("T", SUB), group("g", SUB)]),
+        (R.CHECK_CLIENT_CONFIG, {}, CheckClientRequestBody("c", "g", SubscriptionData("T")),
+         [group("g", SUB), topic("T", SUB)]),
+        (R.LOCK_BATCH_MQ, {}, LockBatchRequestBody("g", "c", mq_set=[MessageQueue("T", "b", n) for n in (0, 1)]),
+         [group("g", SUB), topic("T", SUB)]),
+        (R.BATCH_ACK_MESSAGE, {}, BatchAckMessageRequestBody([BatchAck(consumer_group="g", topic="T")] * 2),
+         [group("g", SUB), topic("T", SUB)]),
+        (R.QUERY_ASSIGNMENT, {}, QueryAssignmentRequestBody("T", "g"), [group("g", SUB), topic("T", SUB)]),
+        (R.SET_MESSAGE_REQUEST_MODE, {}, MessageRequestMode("g", "T"), [group("g", UPDATE), topic("T", UPDATE)]),
+        (R.UPDATE_AND_CREATE_TOPIC_LIST, {}, TopicConfigList([TopicConfig("T"), TopicConfig("U")]),
+         [topic("T", ("Create",)), topic("U", ("Create",))]),
+        (R.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, SubscriptionGroupConfig("g"), [group("g", ("Create",))]),
+        (R.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, {}, SubscriptionGroupList([SubscriptionGroupConfig("g")]),
+         [group("g", ("Create",))]),
+        (R.DELETE_SUBSCRIPTIONGROUP, {"groupName": "g"}, None, [group("g", ("Delete",))]),
+        (R.GET_CONSUME_STATS, {"consumerGroup": "g", "topic": ""}, None, [group("g", GET)]),
+        (R.CLONE_GROUP_OFFSET, {"srcGroup": "g", "destGroup": "h"}, None, [group("g", GET), group("h", UPDATE)]),
+        (R.VIEW_MESSAGE_BY_ID, {"topic": "T"}, None, [Need("Cluster", "", GET)]),
+        (R.AUTH_CREATE_USER, {}, None, [Need("Cluster", "", UPDATE)]),
+        (R.UPDATE_BROKER_CONFIG, {}, None, [Need("Cluster", "", UPDATE)]),
+        (4711, {}, None, [Need("Cluster", "", UPDATE)]),
+    ],
+)  # fmt: skip
+def test_needs(code: int, ext: dict[str, object] | None, body: Body | None, needs: list[Need]) -> None:
+    assert needs_of(Command(code, ext, encode_body(body) if body else b"")) == needs
