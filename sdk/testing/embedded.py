@@ -27,10 +27,10 @@ class Cluster:
     """``with Cluster() as cluster: ...``, or ``async with`` in trio and asyncio; ``cluster.nameserver`` is its address.
 
     ``brokers`` masters, each with ``slaves`` slaves, registered with ``nameservers`` NameServers. ``options`` are those
-    of broker.conf for all brokers, such as ``{"autoCreateTopicEnable": False}``; ``brokerRole`` is for the masters. With
-    access control the cluster itself signs with their ``innerClientAuthenticationCredentials``. The files are in a new
-    folder that is deleted in the end, or in ``home``, where they stay. Starting and stopping blocks for a moment, also
-    in ``async with``.
+    of broker.conf for all brokers, such as ``{"autoCreateTopicEnable": False}``; ``brokerRole`` is for the masters. The
+    cluster signs its own requests with ``innerClientAuthenticationCredentials``, if that is given. The files are in
+    a new folder that is deleted in the end, or in ``home``, where they stay. Starting and stopping blocks for a moment,
+    also in ``async with``.
     """
 
     def __init__(
