@@ -18,7 +18,7 @@ _MAX_NAME = 255
 
 
 class Audit:
-    """Counts refusals, and writes them to the log of this module."""
+    """Writes refusals to the log of this module."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

@@ -4,7 +4,7 @@ With authenticationEnabled every request must be signed by an enabled user. With
 the user must allow all that the request needs; a super user may do everything. Both white lists name request codes.
 A code in authenticationWhitelist whose request needs a right is still checked, unless authorizationWhitelist names it,
 too: otherwise anyone could claim a user's name.
-Without these options no request is looked at. Refusals are counted and logged, see audit.py.
+Without these options no request is looked at. Refusals are logged, see audit.py.
 """
 
 from functools import lru_cache

@@ -70,25 +70,20 @@ class _Entries:
     """Entries about one kind of resource."""
 
     def __init__(self) -> None:
-        self.named: dict[str, list[Entry]] = {}
-        #: By prefix, the longest first.
-        self.prefixed: list[tuple[str, list[Entry]]] = []
+        self._named: dict[str, list[Entry]] = {}
+        self._prefixed: dict[str, list[Entry]] = {}
 
     def add(self, entry: Entry) -> None:
-        if not entry.is_prefix:
-            self.named.setdefault(entry.name, []).append(entry)
-            return
-        known = dict(self.prefixed)
-        known.setdefault(entry.name, []).append(entry)
-        self.prefixed = sorted(known.items(), key=lambda each: -len(each[0]))
+        entries = self._prefixed if entry.is_prefix else self._named
+        entries.setdefault(entry.name, []).append(entry)
 
     def tiers(self, name: str) -> Iterator[list[Entry]]:
         """Entries about ``name``, the most specific first; those of one tier are equally specific."""
-        if (named := self.named.get(name)) is not None:
+        if (named := self._named.get(name)) is not None:
             yield named
-        for prefix, entries in self.prefixed:
-            if name.startswith(prefix):
-                yield entries
+        matching = [prefix for prefix in self._prefixed if name.startswith(prefix)]
+        for prefix in sorted(matching, key=len, reverse=True):
+            yield self._prefixed[prefix]
 
 
 class Policies:
