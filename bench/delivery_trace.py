@@ -1,6 +1,6 @@
 """Sends with the trace on, and the same sends without, in turn. One broker, a NameServer, this client.
 
-The trace has its own system topic on the same broker, and all of it is stored before the clock stops.
+The trace has its own system topic on the same broker, or goes to a file; all of it is stored before the clock stops.
 
     python -m bench.delivery_trace [--messages 200000] [--rounds 5] [--json]
 """
@@ -9,19 +9,21 @@ import argparse
 import time
 from collections.abc import Iterator
 from functools import partial
+from tempfile import TemporaryDirectory
 
 import trio
 
 from bench.harness import Cluster, Row, cluster, in_turn, row, show
 from bench.send_pull import TOPIC, make_topic
 from mqcommon.message.message import Message
-from sdk import Producer
+from sdk import JsonLinesSink, Producer
+from sdk.traces.sink import TraceSink
 
 BODY = b"x" * 128
 TASKS = 2_000
 
 
-async def awaited(at: Cluster, count: int, *, trace: bool) -> float:
+async def awaited(at: Cluster, count: int, *, trace: bool | TraceSink) -> float:
     """Calls of ``await producer.send(...)`` a second, by many tasks at once, until the block has ended."""
     left = count
 
@@ -51,6 +53,11 @@ def rows(messages: int, rounds: int) -> Iterator[Row]:
         traced = partial(trio.run, partial(awaited, at, messages, trace=True))
         plain = partial(trio.run, partial(awaited, at, messages, trace=False))
         yield row("awaited sends with trace, 128 B", "messages/s", *in_turn(rounds, traced, plain), messages)
+        with TemporaryDirectory() as folder:
+            sink = JsonLinesSink(f"{folder}/traces.jsonl")
+            to_file = partial(trio.run, partial(awaited, at, messages, trace=sink))
+            yield row("awaited sends with trace to a file", "messages/s", *in_turn(rounds, to_file, plain), messages)
+            sink.close()
 
 
 def main() -> None:

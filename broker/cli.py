@@ -3,6 +3,7 @@
 import gc
 import logging
 import sys
+from functools import partial
 
 import click
 import trio
@@ -17,7 +18,7 @@ from broker.options import BrokerOptions
 from mqcommon.errors import UserError
 from mqcommon.memory import keep_freed_memory
 from mqcommon.options import click_options, given_options, load_conf, to_properties
-from remoting.net.daemon import run_daemon
+from remoting.net.daemon import Ready, run_daemon
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +54,7 @@ def main(context: click.Context, /, conf: str | None, print_config: bool, **argu
     if print_config:
         click.echo(to_properties(broker.options), nl=False)
         return
-    sys.exit(run_daemon(lambda stopping: _serve(broker, stopping), name="broker"))
+    sys.exit(run_daemon(partial(_serve, broker), name="broker", logs=broker.options))
 
 
 main.add_command(export_metadata)
@@ -62,7 +63,7 @@ main.add_command(resync_slave)
 main.add_command(verify_store)
 
 
-async def _serve(broker: Broker, stopping: trio.Event) -> None:
+async def _serve(broker: Broker, stopping: trio.Event, ready: Ready) -> None:
     keep_freed_memory()
     async with trio.open_nursery() as nursery:
         address = await nursery.start(broker.run)
@@ -70,5 +71,6 @@ async def _serve(broker: Broker, stopping: trio.Event) -> None:
         # to look for cycles among them.
         gc.freeze()
         logger.info("broker %s serves at %s", broker.options.broker_name, address)
+        ready(f"serves at {address}")
         await stopping.wait()
         broker.stop()

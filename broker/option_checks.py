@@ -9,6 +9,7 @@ from broker.store.queue.delay_levels import DelayLevels
 from broker.store.retention import delete_hours
 from mqcommon.addresses import is_address
 from mqcommon.errors import ConfigError, RequestRefused
+from mqcommon.logs.levels import parse_levels
 from mqcommon.names import check_topic
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ def check_texts(options: "BrokerOptions") -> None:
     for addr in options.namesrv_addrs:
         if not is_address(addr):
             raise ConfigError(f"namesrvAddr: {addr!r} is not an address; give host:port, several separated by ;")
+    parse_levels(options.log_levels)
     try:
         check_topic(options.msg_trace_topic_name)
     except RequestRefused as refused:

@@ -18,6 +18,7 @@ from broker.option_checks import check_texts
 from broker.store.queue.entry import ENTRY_BYTES
 from broker.store.retention import HOUR_MS, RetentionRules, delete_hours
 from mqcommon.errors import ConfigError
+from mqcommon.logs.options import LogOptions
 from mqcommon.names import TRACE_TOPIC
 from mqcommon.options import option
 from remoting.net.inner_credentials import InnerCredentialsOptions
@@ -26,7 +27,7 @@ KIB, MIB = 1024, 1024 * 1024
 
 
 @dataclass(frozen=True)
-class BrokerOptions(DeliveryOptions, AuthOptions, InnerCredentialsOptions):
+class BrokerOptions(LogOptions, DeliveryOptions, AuthOptions, InnerCredentialsOptions):
     """The options of one broker."""
 
     # --- who and where

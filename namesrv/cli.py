@@ -2,6 +2,7 @@
 
 import logging
 import sys
+from functools import partial
 
 import click
 import trio
@@ -10,7 +11,7 @@ from mqcommon.errors import UserError
 from mqcommon.options import click_options, given_options, load_conf, to_properties
 from namesrv.namesrv import Namesrv
 from namesrv.options import NamesrvOptions
-from remoting.net.daemon import run_daemon
+from remoting.net.daemon import Ready, run_daemon
 
 logger = logging.getLogger(__name__)
 
@@ -37,13 +38,14 @@ def main(conf: str | None, print_config: bool, **arguments: str | None) -> None:
     except UserError as error:
         click.echo(f"namesrv: {error}", err=True)
         sys.exit(1)
-    sys.exit(run_daemon(lambda stopping: _serve(namesrv, stopping), name="namesrv"))
+    sys.exit(run_daemon(partial(_serve, namesrv), name="namesrv", logs=options))
 
 
-async def _serve(namesrv: Namesrv, stopping: trio.Event) -> None:
+async def _serve(namesrv: Namesrv, stopping: trio.Event, ready: Ready) -> None:
     async with trio.open_nursery() as nursery:
         address = await nursery.start(namesrv.run)
         logger.info("NameServer serves at %s", address)
+        ready(f"serves at {address}")
         await stopping.wait()
         await namesrv.stop()
         nursery.cancel_scope.cancel()

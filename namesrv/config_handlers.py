@@ -11,6 +11,7 @@ import trio
 
 from mqcommon.conf_file import save_changes
 from mqcommon.errors import ConfigError, RequestRefused, StoreError
+from mqcommon.logs.levels import change_levels
 from mqcommon.options import options_of, read_update, to_properties, update, value_text
 from namesrv.options import NamesrvOptions
 from namesrv.state import State
@@ -100,6 +101,8 @@ async def update_config(state: State, channel: Channel, request: Command) -> Com
                 await trio.to_thread.run_sync(save_changes, state.fs, path, changes)
             except (OSError, StoreError) as error:
                 raise _not_written(error) from error
+        if options.log_levels != state.options.log_levels:
+            change_levels(state.options.log_levels, options.log_levels)
         state.options = options
     logger.info("options changed: %s kept=%s by=%s", changes, path or "until the stop", channel.remote)
     return request.respond()

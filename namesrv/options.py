@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from mqcommon.errors import ConfigError
+from mqcommon.logs.levels import parse_levels
+from mqcommon.logs.options import LogOptions
 from mqcommon.options import option
 from namesrv.access_options import AccessOptions
 from remoting.net.inner_credentials import InnerCredentialsOptions
 
 
 @dataclass(frozen=True)
-class NamesrvOptions(AccessOptions, InnerCredentialsOptions):
+class NamesrvOptions(LogOptions, AccessOptions, InnerCredentialsOptions):
     """The options of one NameServer."""
 
     listen_port: int = option(9876, "port for brokers and clients; 0 takes a free one", minimum=0, maximum=65535)
@@ -119,6 +121,7 @@ class NamesrvOptions(AccessOptions, InnerCredentialsOptions):
         ):
             if is_on:
                 raise ConfigError(f"{key}: this version does not have {what}; set it to false, or leave it out")
+        parse_levels(self.log_levels)
 
     @property
     def forbidden_keys(self) -> frozenset[str]:

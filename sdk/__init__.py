@@ -10,7 +10,7 @@ suspects.py     brokers that did not answer, and probes of them
 client.py       ClientInstance: connections, route cache, heartbeats; shared.py: Client, a shared ClientInstance
 checked.py      checks of arguments; credentials.py: who a client is; runtime.py: trio, forks, unexpected errors
 producer/  consumer/  admin/  testing/   Producer, the consumers, Admin and mqadmin; a cluster inside of a test process
-traces/  what became of messages, for a trace topic
+traces/  what became of messages, for a trace topic, a file or Elasticsearch
 blocking/  aio/  the same classes for threads and for asyncio; loop_thread.py: the threads in which their clients run
 Names are imported on first use, so that `mqadmin --help` does not load the event loop.
 """
@@ -50,6 +50,8 @@ if TYPE_CHECKING:
     from sdk.producer.transaction import Transaction, TransactionState
     from sdk.producer.transactional import TransactionProducer
     from sdk.shared import Client
+    from sdk.traces.elasticsearch import ElasticsearchSink
+    from sdk.traces.json_lines import JsonLinesSink
 
 __all__ = [
     "Admin",
@@ -59,7 +61,9 @@ __all__ = [
     "ConsumeFrom",
     "ConsumeResult",
     "Credentials",
+    "ElasticsearchSink",
     "InvalidArgument",
+    "JsonLinesSink",
     "Later",
     "LightMessage",
     "Message",
@@ -117,6 +121,8 @@ _HOMES = {
     "sdk.producer.transaction": ("Transaction", "TransactionState"),
     "sdk.producer.transactional": ("TransactionProducer",),
     "sdk.shared": ("Client",),
+    "sdk.traces.elasticsearch": ("ElasticsearchSink",),
+    "sdk.traces.json_lines": ("JsonLinesSink",),
 }
 
 

@@ -12,7 +12,10 @@ from contextlib import contextmanager
 
 import sniffio
 
+from mqcommon.logs.silence import silent_by_default
+
 logger = logging.getLogger(__name__)
+silent_by_default("mqcommon", "remoting", "sdk")
 
 
 class Forks:

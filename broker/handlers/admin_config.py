@@ -19,6 +19,7 @@ from mqcommon.clock import Clock
 from mqcommon.conf_file import save_changes
 from mqcommon.errors import ConfigError, RequestRefused, StoreError
 from mqcommon.files import FileSystem
+from mqcommon.logs.levels import change_levels
 from mqcommon.options import options_of, read_update, to_properties, update, value_text
 from remoting.net.answers import answer_with
 from remoting.net.channel import Channel
@@ -100,6 +101,8 @@ class ConfigHandlers(Part):
             path = self._options.broker_config_path
             if changes and path:
                 await self._save(path, changes)
+            if wanted.log_levels != self._options.log_levels:
+                change_levels(self._options.log_levels, wanted.log_levels)
             for o in changed:
                 object.__setattr__(self._options, o.name, getattr(wanted, o.name))
         if changes:

@@ -1,4 +1,7 @@
-"""Common to all daemons: logging to stderr, graceful stop on SIGTERM and SIGINT, a clear line for a user's mistake."""
+"""Common to all daemons: their log, a graceful stop on SIGTERM and SIGINT, a clear line for a user's mistake.
+
+SIGHUP opens the log file again, after logrotate has renamed it. Systemd is told when the daemon serves and stops.
+"""
 
 import gc
 import logging
@@ -6,11 +9,17 @@ import resource
 import signal
 import sys
 from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
 
 import trio
 
 from mqcommon.errors import SkylarkError
+from mqcommon.logs.options import LogOptions
 from mqcommon.memory import give_back_freed_memory
+from mqcommon.systemd import Systemd
+
+if TYPE_CHECKING:  # `broker --help` need not load it
+    from mqcommon.logs.file import LogFile
 
 logger = logging.getLogger(__name__)
 
@@ -18,22 +27,25 @@ GC_THRESHOLD = 50_000
 # Memory of closed connections goes back to the kernel within this time.
 GIVE_BACK_INTERVAL_S = 15.0
 
-# A log message is one line of at most this length, whatever text of a peer it shows.
-MAX_MESSAGE_CHARS = 2_000
+#: Called once the daemon serves, with a few words about where.
+Ready = Callable[[str], None]
+Main = Callable[[trio.Event, Ready], Awaitable[None]]
 
-Main = Callable[[trio.Event], Awaitable[None]]
 
-
-def run_daemon(main: Main, *, name: str, log_level: str = "INFO") -> int:
-    """Run ``main(stopping)`` until it returns; returns the exit code of the process.
+def run_daemon(main: Main, *, name: str, logs: LogOptions) -> int:
+    """Run ``main(stopping, ready)`` until it returns; returns the exit code of the process.
 
     The first SIGTERM or SIGINT sets ``stopping``, a second one ends the process at once. A SkylarkError prints one
-    line on stderr; the exit code is then 1.
+    line on stderr, and another error is logged with its traceback; the exit code is then 1.
     """
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(LineFormatter("%(asctime)s %(levelname)s %(name)s - %(message)s"))
-    logging.basicConfig(handlers=[handler], level=log_level.upper())
-    code = 0
+    from mqcommon.logs.start import start_log
+
+    try:
+        log = start_log(logs)
+    except SkylarkError as error:
+        sys.stderr.write(f"{name}: {error}\n")
+        return 1
+    code, mistakes = 0, list[str]()
     # The usual soft limit of 1024 open files is meant for programs that use select.
     _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
@@ -42,23 +54,57 @@ def run_daemon(main: Main, *, name: str, log_level: str = "INFO") -> int:
     gc.freeze()
     gc.set_threshold(GC_THRESHOLD, 20, 50)
     try:
-        trio.run(_with_signals, main)
+        trio.run(_with_signals, main, Systemd(), log.file)
     except* SkylarkError as group:
-        for error in _leaves(group):
-            sys.stderr.write(f"{name}: {error}\n")
+        mistakes = [f"{name}: {error}" for error in _leaves(group)]
+        if log.file is not None:
+            for line in mistakes:
+                logger.critical("%s", line)
         code = 1
     except* KeyboardInterrupt:
         code = 130
+    except* Exception as group:
+        logger.critical("%s ends, by an error that was not expected", name, exc_info=group)
+        code = 1
+    finally:
+        log.close()
+    for line in mistakes:
+        sys.stderr.write(f"{line}\n")
     return code
 
 
-async def _with_signals(main: Main) -> None:
+async def _with_signals(main: Main, systemd: Systemd, log_file: "LogFile | None") -> None:
     stopping = trio.Event()
     async with trio.open_nursery() as nursery:
         await nursery.start(_watch_signals, stopping, nursery.cancel_scope)
         nursery.start_soon(_give_back_memory)
-        await main(stopping)
+        if log_file is not None:
+            await nursery.start(_watch_hangup, log_file)
+        if systemd.is_there:
+            nursery.start_soon(_tell_systemd, systemd, stopping)
+        await main(stopping, systemd.ready)
         nursery.cancel_scope.cancel()
+
+
+async def _tell_systemd(systemd: Systemd, stopping: trio.Event) -> None:
+    """A sign of life in each interval; that the daemon stops, at once."""
+    while True:
+        with trio.move_on_after(systemd.interval_s):
+            await stopping.wait()
+            systemd.stopping()
+            break
+        systemd.alive()
+    while True:
+        systemd.alive()
+        await trio.sleep(systemd.interval_s)
+
+
+async def _watch_hangup(log_file: "LogFile", *, task_status: trio.TaskStatus[None]) -> None:
+    with trio.open_signal_receiver(signal.SIGHUP) as received:
+        task_status.started()
+        async for _ in received:
+            log_file.reopen()
+            logger.info("log file %s opened again", log_file.path)
 
 
 async def _give_back_memory() -> None:
@@ -79,17 +125,6 @@ async def _watch_signals(
                 return
             logger.info("%s: stopping", signal.Signals(number).name)
             stopping.set()
-
-
-class LineFormatter(logging.Formatter):
-    """Keeps a message on one line of bounded length; tracebacks are printed whole."""
-
-    def formatMessage(self, record: logging.LogRecord) -> str:
-        message = record.message
-        if len(message) > MAX_MESSAGE_CHARS:
-            message = f"{message[:MAX_MESSAGE_CHARS]}... ({len(message)} characters)"
-        record.message = message.replace("\n", "\\n").replace("\r", "\\r")
-        return super().formatMessage(record)
 
 
 def _leaves(error: BaseException) -> list[BaseException]:

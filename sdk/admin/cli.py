@@ -20,10 +20,12 @@ from sdk.admin.commands import (
     cluster,
     connections,
     consume,
+    doctor,
     export,
     group_plans,
     group_reports,
     groups,
+    logs,
     messages,
     monitoring,
     namesrvs,
@@ -201,6 +203,8 @@ for _room in (
     namesrvs,
     users,
     policies,
+    logs,
+    doctor,
     export,
 ):
     mqadmin.add_family(_room.FAMILY, _room.COMMANDS)

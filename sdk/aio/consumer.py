@@ -20,6 +20,7 @@ from sdk.credentials import GivenCredentials
 from sdk.endpoint import DEFAULT_TIMEOUT_MS
 from sdk.nameserver_source import NameServerSource
 from sdk.namespaces import Namespace
+from sdk.traces.sink import Trace
 
 
 class PullConsumer(Facade[TrioPullConsumer]):
@@ -30,7 +31,7 @@ class PullConsumer(Facade[TrioPullConsumer]):
     ``heartbeat`` brokers list this consumer in its group; without, it only reads. ``consume_from`` is where `poll`
     begins in queues for which the group has committed no offset; ``consume_timestamp_ms`` goes with TIMESTAMP.
     Topics and the group are names in ``namespace``, by default that of the `Client`. ``trace`` records what is pulled
-    and polled in RocketMQ's trace topic, ``trace_topic`` in another one.
+    and polled in RocketMQ's trace topic, ``trace_topic`` in another one; ``trace`` may be a sink.
     """
 
     def __init__(
@@ -44,7 +45,7 @@ class PullConsumer(Facade[TrioPullConsumer]):
         consume_timestamp_ms: Offset | None = None,
         namespace: Namespace = "",
         credentials: GivenCredentials = None,
-        trace: bool = False,
+        trace: Trace = False,
         trace_topic: TopicName | None = None,
     ) -> None:
         super().__init__(

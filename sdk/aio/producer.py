@@ -16,6 +16,7 @@ from sdk.producer.producer import DEFAULT_GROUP, MAX_MESSAGE_BYTES, Selector
 from sdk.producer.producer import Producer as TrioProducer
 from sdk.producer.requests import REQUEST_TIMEOUT_MS
 from sdk.producer.result import BulkResult, SendResult
+from sdk.traces.sink import Trace
 
 
 class Producer(Facade[TrioProducer]):
@@ -29,7 +30,7 @@ class Producer(Facade[TrioProducer]):
     ``batching``, sends that wait while others are in flight become one request; each still gets its own result. With
     ``accept_weaker``, a result other than SEND_OK (stored, but flush or replication was late) is returned instead of
     raising SendFailed. ``compression`` ("zlib", "lz4" or "zstd") is for bodies longer than ``compress_over_bytes``.
-    ``trace`` records each message in RocketMQ's trace topic, ``trace_topic`` in another one.
+    ``trace`` records each message in RocketMQ's trace topic, ``trace_topic`` in another one; ``trace`` may be a sink.
 
     `selector` is called, and the argument of `send_many` consumed, in the client's thread.
     """
@@ -47,7 +48,7 @@ class Producer(Facade[TrioProducer]):
         clock: Clock | None = None,
         namespace: str = "",
         credentials: GivenCredentials = None,
-        trace: bool = False,
+        trace: Trace = False,
         trace_topic: str | None = None,
         compression: str | None = None,
         compress_over_bytes: int = COMPRESS_OVER_BYTES,

@@ -27,6 +27,7 @@ from sdk.credentials import GivenCredentials
 from sdk.endpoint import DEFAULT_TIMEOUT_MS
 from sdk.nameserver_source import NameServerSource
 from sdk.namespaces import Namespace
+from sdk.traces.sink import Trace
 
 
 class PushConsumer(Facade[TrioPushConsumer]):
@@ -72,7 +73,7 @@ class PushConsumer(Facade[TrioPushConsumer]):
         timeout_ms: Milliseconds = DEFAULT_TIMEOUT_MS,
         namespace: Namespace = "",
         credentials: GivenCredentials = None,
-        trace: bool = False,
+        trace: Trace = False,
         trace_topic: TopicName | None = None,
     ) -> None:
         handler_elsewhere = elsewhere(handler)

@@ -16,6 +16,7 @@ from sdk.producer.producer import DEFAULT_GROUP, MAX_MESSAGE_BYTES, Selector
 from sdk.producer.producer import Producer as AsyncProducer
 from sdk.producer.requests import REQUEST_TIMEOUT_MS
 from sdk.producer.result import BulkResult, SendResult
+from sdk.traces.sink import Trace
 
 
 class Producer(Facade[AsyncProducer]):
@@ -29,7 +30,7 @@ class Producer(Facade[AsyncProducer]):
     ``batching``, sends that wait while others are in flight become one request; each still gets its own result. With
     ``accept_weaker``, a result other than SEND_OK (stored, but flush or replication was late) is returned instead of
     raising SendFailed. ``compression`` ("zlib", "lz4" or "zstd") is for bodies longer than ``compress_over_bytes``.
-    ``trace`` records each message in RocketMQ's trace topic, ``trace_topic`` in another one.
+    ``trace`` records each message in RocketMQ's trace topic, ``trace_topic`` in another one; ``trace`` may be a sink.
 
     Each `send` waits for its answer, so one thread sends one message per round trip: use `send_many`, or several
     threads, whose sends are batched. `send_many` consumes its argument in the client's thread.
@@ -48,7 +49,7 @@ class Producer(Facade[AsyncProducer]):
         clock: Clock | None = None,
         namespace: str = "",
         credentials: GivenCredentials = None,
-        trace: bool = False,
+        trace: Trace = False,
         trace_topic: str | None = None,
         compression: str | None = None,
         compress_over_bytes: int = COMPRESS_OVER_BYTES,

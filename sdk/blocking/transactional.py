@@ -15,6 +15,7 @@ from sdk.namespaces import Namespace
 from sdk.producer.producer import MAX_MESSAGE_BYTES
 from sdk.producer.transaction import Transaction, TransactionState, check_state
 from sdk.producer.transactional import TransactionProducer as AsyncTransactionProducer
+from sdk.traces.sink import Trace
 
 
 class TransactionProducer(Facade[AsyncTransactionProducer]):
@@ -26,7 +27,7 @@ class TransactionProducer(Facade[AsyncTransactionProducer]):
     messages wait until another member is asked, and go to TRANS_CHECK_MAX_TIME_TOPIC at last. The brokers of ``topics``
     may ask from the start, the others once something was sent to them. ``check_immunity_s``:
     brokers do not ask sooner; a transaction that takes longer can only be ended by the checker. ``trace`` records each
-    transaction in RocketMQ's trace topic, ``trace_topic`` in another one.
+    transaction in RocketMQ's trace topic, ``trace_topic`` in another one; ``trace`` may be a sink.
 
     The checker is a plain function, which may block: it runs in a thread, for one message at a time. Transactions in
     several threads are sent together.
@@ -45,7 +46,7 @@ class TransactionProducer(Facade[AsyncTransactionProducer]):
         clock: Clock | None = None,
         namespace: Namespace = "",
         credentials: GivenCredentials = None,
-        trace: bool = False,
+        trace: Trace = False,
         trace_topic: str | None = None,
     ) -> None:
         checker_elsewhere = elsewhere(checker)

@@ -45,9 +45,9 @@ LAST_COMMITS_S = 5.0
 
 def tracing_of(client: ClientHandle, settings: Settings) -> Tracing | None:
     """The trace that ``settings`` want."""
-    if not settings.is_traced:
+    traces = traces_of(client, client.names.plain(settings.group), settings.trace, settings.trace_topic)
+    if traces is None:
         return None
-    traces = traces_of(client, client.names.plain(settings.group), settings.trace_topic)
     return Tracing(traces, lambda: client.instance.client_id, settings.consume_timeout_ms)
 
 

@@ -38,6 +38,7 @@ from sdk.namespaces import Namespace
 from sdk.producer.producer import traces_of
 from sdk.runtime import FORKS, survived
 from sdk.shared import Client, ClientHandle
+from sdk.traces.sink import Trace
 from sdk.waiting import until_answered
 
 MAX_COUNT = 32
@@ -55,7 +56,7 @@ class PullConsumer:
     ``heartbeat`` brokers list this consumer in its group; without, it only reads. ``consume_from`` is where `poll`
     begins in queues for which the group has committed no offset; ``consume_timestamp_ms`` goes with TIMESTAMP.
     Topics and the group are names in ``namespace``, by default that of the `Client`. ``trace`` records what is pulled
-    and polled in RocketMQ's trace topic, ``trace_topic`` in another one.
+    and polled in RocketMQ's trace topic, ``trace_topic`` in another one; ``trace`` may be a sink.
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class PullConsumer:
         consume_timestamp_ms: Offset | None = None,
         namespace: Namespace = "",
         credentials: GivenCredentials = None,
-        trace: bool = False,
+        trace: Trace = False,
         trace_topic: TopicName | None = None,
     ) -> None:
         beginning = Beginning(consume_from, consume_timestamp_ms)
@@ -84,9 +85,8 @@ class PullConsumer:
             wire_group, consume_from.value, lambda: ";".join(self._instance.nameserver_addrs), SystemClock().now_ms()
         )
         self._heartbeat = heartbeat
-        self._tracing: Tracing | None = None
-        if trace or trace_topic is not None:
-            self._tracing = Tracing(traces_of(client, group, trace_topic), lambda: self._instance.client_id)
+        traces = traces_of(client, group, trace, trace_topic)
+        self._tracing = None if traces is None else Tracing(traces, lambda: self._instance.client_id)
         self._replicas = Replicas(client)
         self._commits = Commits(client, self._replicas, wire_group)
         self._offsets = offsets = GroupOffsets(self._replicas, self._commits, wire_group)

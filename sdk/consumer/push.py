@@ -25,6 +25,7 @@ from sdk.nameserver_source import NameServerSource
 from sdk.namespaces import Namespace
 from sdk.runtime import FORKS, survived
 from sdk.shared import Client, ClientHandle
+from sdk.traces.sink import Trace
 
 MAX_QUEUE_MESSAGES = 16_384
 MAX_QUEUE_BYTES = 8 * 1024 * 1024
@@ -78,7 +79,7 @@ class PushConsumer:
         timeout_ms: Milliseconds = DEFAULT_TIMEOUT_MS,
         namespace: Namespace = "",
         credentials: GivenCredentials = None,
-        trace: bool = False,
+        trace: Trace = False,
         trace_topic: TopicName | None = None,
     ) -> None:
         self.group = group

@@ -11,6 +11,7 @@ from sdk.consumer.allocate import STRATEGIES, Strategy, fixed
 from sdk.consumer.beginning import check_timestamp
 from sdk.consumer.outcome import BatchHandler, ConsumeFrom, Handler
 from sdk.namespaces import Names
+from sdk.traces.sink import TraceSink
 
 DEFAULT_OFFSETS_DIR = "~/.rocketmq_offsets"
 
@@ -43,7 +44,7 @@ class Settings:
     stop_timeout_ms: float
     instance_name: str
     local_offsets_dir: str | None
-    trace: bool
+    trace: bool | TraceSink
     trace_topic: str | None
 
     def __post_init__(self) -> None:
@@ -64,11 +65,6 @@ class Settings:
     def is_stream(self) -> bool:
         """Whether messages are iterated over instead of handled."""
         return self.handler is None and self.batch_handler is None
-
-    @property
-    def is_traced(self) -> bool:
-        """Whether what becomes of messages is written to a trace topic."""
-        return self.trace or self.trace_topic is not None
 
     @property
     def retry_topic(self) -> str:

@@ -26,6 +26,7 @@ from sdk.producer.wire import DEFAULT_TOPIC
 from sdk.retry import is_transient
 from sdk.runtime import survived
 from sdk.shared import Client, ClientHandle, sharing
+from sdk.traces.sink import TraceSink
 
 ROUTE_PAUSE_S = 1.0
 
@@ -46,7 +47,7 @@ class Halves:
         clock: Clock | None,
         namespace: str,
         credentials: GivenCredentials,
-        trace: bool,
+        trace: bool | TraceSink,
         trace_topic: str | None,
     ) -> None:
         self._client = ClientHandle(nameserver, namespace=namespace, credentials=credentials)

@@ -14,6 +14,7 @@ from mqcommon.arguments import INT_MAX, check_flag, check_int, check_millisecond
 from mqcommon.backoff import Backoff
 from mqcommon.clock import Clock, SystemClock
 from mqcommon.errors import (
+    InvalidArgument,
     RemotingError,
     WrongBroker,
 )
@@ -44,6 +45,7 @@ from sdk.routes import TopicRoute
 from sdk.runtime import FORKS, survived
 from sdk.shared import Client, ClientHandle, sharing
 from sdk.traces.entries import Recalled
+from sdk.traces.sink import SinkWriter, Trace, TraceSink, check_trace
 from sdk.traces.traces import TRACE_GROUP_PREFIX, Traces
 from sdk.waiting import until_answered
 
@@ -66,7 +68,7 @@ class Producer(RequestReply):
     ``batching``, sends that wait while others are in flight become one request; each still gets its own result. With
     ``accept_weaker``, a result other than SEND_OK (stored, but flush or replication was late) is returned instead of
     raising SendFailed. ``compression`` ("zlib", "lz4" or "zstd") is for bodies longer than ``compress_over_bytes``.
-    ``trace`` records each message in RocketMQ's trace topic, ``trace_topic`` in another one.
+    ``trace`` records each message in RocketMQ's trace topic, ``trace_topic`` in another one; ``trace`` may be a sink.
     """
 
     def __init__(
@@ -82,7 +84,7 @@ class Producer(RequestReply):
         clock: Clock | None = None,
         namespace: str = "",
         credentials: GivenCredentials = None,
-        trace: bool = False,
+        trace: Trace = False,
         trace_topic: str | None = None,
         compression: str | None = None,
         compress_over_bytes: int = COMPRESS_OVER_BYTES,
@@ -94,7 +96,7 @@ class Producer(RequestReply):
         check_flag("accept_weaker", accept_weaker)
         check_int("max_message_bytes", max_message_bytes, 0, INT_MAX)
         check_namespace("namespace", namespace)
-        check_flag("trace", trace)
+        check_trace("trace", trace)
         if trace_topic is not None:
             check_topic_name("trace_topic", trace_topic)
         self._client = ClientHandle(nameserver, namespace=namespace, credentials=credentials)
@@ -124,7 +126,7 @@ class Producer(RequestReply):
         self._asking = Asking(self, self._client, max_message_bytes)
         # The number of retries of all sends so far.
         self.retried = 0
-        self.traces = traces_of(self._client, group, trace_topic) if trace or trace_topic is not None else None
+        self.traces = traces_of(self._client, group, trace, trace_topic)
 
     async def __aenter__(self) -> Self:
         await self._client.__aenter__()
@@ -381,8 +383,14 @@ def _check_target(message: Message, queue: MessageQueue | None, selector: Select
         raise wrong_type("selector", "a function", selector)
 
 
-def traces_of(client: ClientHandle, group: str, topic: str | None) -> Traces:
-    """The traces of ``group``, which a producer of their own sends to ``topic`` on the connections of ``client``."""
+def traces_of(client: ClientHandle, group: str, trace: bool | TraceSink, topic: str | None) -> Traces | None:
+    """The traces of ``group``: for a sink, or sent to ``topic`` by a producer on the connections of ``client``."""
+    if not isinstance(trace, bool):
+        if topic is not None:
+            raise InvalidArgument("give a sink as trace, or a trace_topic, not both")
+        return Traces(SinkWriter(trace, lambda: client.instance.client_id), TRACE_TOPIC, group)
+    if not trace and topic is None:
+        return None
     trace_group = f"{TRACE_GROUP_PREFIX}{group}"[:GROUP_MAX_LENGTH]
     producer = Producer(sharing(client.instance), group=trace_group, namespace=client.names.namespace)
     return Traces(producer, topic or TRACE_TOPIC, group)

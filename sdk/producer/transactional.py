@@ -26,6 +26,7 @@ from sdk.producer.halves import Halves
 from sdk.producer.producer import MAX_MESSAGE_BYTES
 from sdk.producer.transaction import Checker, Local, Transaction, TransactionState, check_state
 from sdk.shared import Client
+from sdk.traces.sink import Trace
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +40,7 @@ class TransactionProducer:
     messages wait until another member is asked, and go to TRANS_CHECK_MAX_TIME_TOPIC at last. The brokers of ``topics``
     may ask from the start, the others once something was sent to them. ``check_immunity_s``:
     brokers do not ask sooner; a transaction that takes longer can only be ended by the checker. ``trace`` records each
-    transaction in RocketMQ's trace topic, ``trace_topic`` in another one.
+    transaction in RocketMQ's trace topic, ``trace_topic`` in another one; ``trace`` may be a sink.
     """
 
     @checked
@@ -56,7 +57,7 @@ class TransactionProducer:
         clock: Clock | None = None,
         namespace: Namespace = "",
         credentials: GivenCredentials = None,
-        trace: bool = False,
+        trace: Trace = False,
         trace_topic: str | None = None,
     ) -> None:
         if checker is not None and not callable(checker):

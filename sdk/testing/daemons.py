@@ -11,9 +11,12 @@ import trio
 from broker.broker import Broker
 from broker.file_sizes import check_file_size
 from broker.options import BrokerOptions
+from mqcommon.logs.silence import silent_by_default
 from mqcommon.options import load_conf
 from namesrv.namesrv import Namesrv
 from namesrv.options import NamesrvOptions
+
+silent_by_default("broker", "namesrv")
 
 HOST = "127.0.0.1"
 # Small files are made at once on any disk. The log's must be larger than the largest message (4 MiB).

@@ -20,6 +20,7 @@ from sdk.producer.result import SendStatus, StoredBatch
 from sdk.runtime import survived
 from sdk.shared import ClientHandle
 from sdk.traces.entries import DEFAULT_REGION, Ended, Entry, Lines, Sent, Taken
+from sdk.traces.sink import RecordsLost
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +42,7 @@ CLOSE_TIMEOUT_S = 3.0
 
 
 class TraceProducer(AbstractAsyncContextManager[Any], Protocol):
-    """What sends the trace messages."""
+    """What sends the trace messages, or writes what is in them (`sdk/traces/sink.py`)."""
 
     async def send(self, message: Message) -> object: ...
 
@@ -163,8 +164,13 @@ class Traces:
     async def _send(self, message: Message, count: int) -> None:
         try:
             await self._producer.send(message)
+        except RecordsLost as error:
+            self._drop(error.count, "failed", str(error))
         except SkylarkError as error:
             self._drop(count, "failed", str(error))
+        except trio.Cancelled:
+            self._drop(count, "end", "the time at the end was over")
+            raise
 
     def _drop(self, count: int, kind: str, reason: str) -> None:
         self.dropped += count

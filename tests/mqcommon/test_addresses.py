@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mqcommon.addresses import format_address, is_address, split_address
+from mqcommon.addresses import format_address, is_address, is_any_address, split_address
 
 hosts = st.text("abcdefghijklmnopqrstuvwxyz0123456789.-", min_size=1)
 
@@ -45,3 +45,8 @@ def test_any_text_is_an_address_or_a_value_error_that_names_it(text: str) -> Non
 def test_what_is_no_address_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not an address of the form host:port"):
         split_address(text)
+
+
+def test_what_listens_on_all_interfaces() -> None:
+    assert all(map(is_any_address, ("", "0.0.0.0", "::")))
+    assert not any(map(is_any_address, ("127.0.0.1", "::1", "10.0.0.1", "localhost")))

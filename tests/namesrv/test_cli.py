@@ -1,3 +1,4 @@
+import os
 import socket
 import subprocess
 import sys
@@ -156,3 +157,29 @@ async def test_a_daemon_lives_through_garbage(tmp_path: Path) -> None:
         await peer.register()
         assert await peer.topics() == ["t1", "t2"]
         assert process.poll() is None
+
+
+def test_systemd_and_logrotate(tmp_path: Path) -> None:
+    told = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    told.bind(str(tmp_path / "notify"))
+    told.settimeout(60)
+    log = tmp_path / "log" / "namesrv.log"
+    command = [*NAMESRV, "--listen-port", "0", "--bind-address", "127.0.0.1", "--kv-config-path", str(tmp_path / "kv")]
+    process = subprocess.Popen(
+        [*command, "--log-file", str(log), "--log-format", "json"],
+        env={**os.environ, "NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "600000000"},
+        stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    with told, process:
+        messages = [told.recv(1_000).decode()]
+        while not messages[-1].startswith("READY=1\n"):
+            messages.append(told.recv(1_000).decode())
+        assert messages[-1].startswith("READY=1\nSTATUS=serves at 127.0.0.1:")
+        log.rename(tmp_path / "old")
+        process.terminate()
+        while not messages[-1].startswith("STOPPING=1\n"):
+            messages.append(told.recv(1_000).decode())
+        _, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (0, "")
+    assert '"logger": "namesrv.cli", "message": "NameServer serves at 127.0.0.1:' in (tmp_path / "old").read_text()
+    assert '"message": "NameServer stopped"' in log.read_text()

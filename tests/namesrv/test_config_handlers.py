@@ -1,3 +1,4 @@
+import logging
 import os
 from pathlib import Path
 
@@ -136,3 +137,10 @@ async def test_a_config_that_cannot_be_kept_does_not_change(nursery: trio.Nurser
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert served.namesrv.state.options.enable_topic_list
     await peer.stream.aclose()
+
+
+async def test_levels_of_loggers_change_at_once(peer: Peer) -> None:
+    logger = logging.getLogger("skylark_test_config_handlers")
+    for text, level in ((f"{logger.name}=ERROR", logging.ERROR), ("", logging.NOTSET)):
+        answer = await peer.ask(RequestCode.UPDATE_NAMESRV_CONFIG, body=f"logLevels={text}".encode())
+        assert (answer.code, logger.level) == (0, level)

@@ -12,7 +12,7 @@ import orjson
 import pytest
 import trio
 
-from remoting.net.daemon import LineFormatter
+from mqcommon.logs.formats import LineFormatter
 from remoting.protocol import strict_cbor
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import CBOR, JSON, Command

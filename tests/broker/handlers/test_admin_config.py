@@ -1,5 +1,7 @@
 """25, 26, 28."""
 
+import logging
+
 import orjson
 import pytest
 
@@ -52,6 +54,19 @@ async def test_an_option_changes_for_all_who_hold_the_options() -> None:
     shown = await desk.ask(RequestCode.GET_BROKER_CONFIG)
     assert b"fileReservedTime=71\n" in shown.body
     assert orjson.loads((shown.ext or {})["version"])["counter"] == 1
+
+
+async def test_levels_of_loggers_change_at_once() -> None:
+    desk = Desk()
+    logger = logging.getLogger("skylark_test_admin_config")
+    assert (await desk.ask(UPDATE, body=f"logLevels={logger.name}\\=ERROR".encode())).code == ResponseCode.SUCCESS
+    assert logger.level == logging.ERROR
+    refused = await desk.ask(UPDATE, body=b"logLevels=broker\\=LOUD")
+    assert refused.code == ResponseCode.SYSTEM_ERROR
+    assert refused.remark is not None
+    assert "LOUD" in refused.remark
+    assert (await desk.ask(UPDATE, body=b"logLevels=")).code == ResponseCode.SUCCESS
+    assert logger.level == logging.NOTSET
 
 
 async def test_changes_are_kept_in_the_conf_file() -> None:

@@ -13,7 +13,7 @@ from mqcommon.message.message import MessageExt
 from mqcommon.message.queue import MessageQueue
 from remoting.protocol.bodies.topic import TopicConfig
 from sdk import Message, Producer, PullConsumer, SkylarkError
-from tests.support.cluster import SMALL, Cluster, make_topic, running
+from tests.support.cluster import SMALL, Cluster, make_topic, running, until_registered
 from tests.support.waiting import until
 
 TOPIC, QUEUES = "timed", 4
@@ -55,7 +55,7 @@ async def one_round(cluster: Cluster, sends: Sends) -> None:
         await until(lambda: len(sends.acked) >= count, "many are sent")
         broker.kill()
     broker.start()
-    await until(broker.ready, "the broker is back")
+    await until_registered(cluster, [broker.name])
 
 
 async def test_timed_messages_survive_kills(tmp_path: Path, request: pytest.FixtureRequest) -> None:

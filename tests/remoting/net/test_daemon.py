@@ -1,38 +1,133 @@
-"""What every daemon does with its log."""
+"""The life of a daemon: its log, its exit code, and what systemd is told."""
 
 import logging
-import sys
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
 
-from hypothesis import given
-from hypothesis import strategies as st
+import pytest
+import trio
+import trio.testing
 
-from remoting.net.daemon import MAX_MESSAGE_CHARS, LineFormatter
+from mqcommon.errors import UserError
+from mqcommon.logs.options import LogOptions
+from remoting.net.daemon import Ready, run_daemon
 
-FORMATTER = LineFormatter("%(levelname)s - %(message)s")
-
-
-def record(message: str, *args: object) -> logging.LogRecord:
-    return logging.LogRecord("x", logging.WARNING, "", 0, message, args, None)
-
-
-@given(st.text())
-def test_a_message_is_one_line_whatever_stands_in_it(text: str) -> None:
-    line = FORMATTER.format(record("topic %s", text))
-    assert line.startswith("WARNING - topic ")
-    assert "\n" not in line and "\r" not in line
+logger = logging.getLogger(__name__)
 
 
-def test_a_long_message_is_cut() -> None:
-    line = FORMATTER.format(record("topic %s", "x" * 10_000_000))
-    assert len(line) < MAX_MESSAGE_CHARS + 100
-    assert line.endswith("... (10000006 characters)")
+@pytest.fixture(autouse=True)
+def _process_is_left_as_it_was() -> Iterator[None]:
+    import gc
+    import resource
+
+    level, files, threshold = logging.getLogger().level, resource.getrlimit(resource.RLIMIT_NOFILE), gc.get_threshold()
+    yield
+    logging.getLogger().setLevel(level)
+    resource.setrlimit(resource.RLIMIT_NOFILE, files)
+    gc.set_threshold(*threshold)
+    gc.unfreeze()
 
 
-def test_a_traceback_follows_whole() -> None:
-    one = record("failed")
-    try:
-        raise KeyError("oops")
-    except KeyError:
-        one.exc_info = sys.exc_info()
-    lines = FORMATTER.format(one).splitlines()
-    assert (lines[0], lines[-1]) == ("WARNING - failed", "KeyError: 'oops'")
+async def serve(stopping: trio.Event, ready: Ready) -> None:
+    ready("serves")
+    os.kill(os.getpid(), signal.SIGTERM)
+    await stopping.wait()
+    logger.info("ended: port=%d", 7)
+
+
+def test_a_daemon_logs_to_stderr_until_it_is_told_to_stop(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run_daemon(serve, name="x", logs=LogOptions()) == 0
+    lines = capfd.readouterr().err.splitlines()
+    assert lines[0].endswith("INFO remoting.net.daemon - SIGTERM: stopping")
+    assert lines[1].endswith("INFO tests.remoting.net.test_daemon - ended: port=7")
+
+
+def test_the_log_goes_to_a_file_in_json_with_the_levels_that_were_set(tmp_path: Path) -> None:
+    path = tmp_path / "log" / "x.log"
+    logs = LogOptions(log_file=str(path), log_format="json", log_levels="remoting=ERROR")
+    assert run_daemon(serve, name="x", logs=logs) == 0
+    logging.getLogger("remoting").setLevel(logging.NOTSET)
+    (line,) = path.read_text().splitlines()
+    assert '"fields": {"port": 7}' in line
+
+
+def test_a_log_file_that_cannot_be_opened_is_one_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").touch()
+    for name in (str(tmp_path / "file" / "log"), str(tmp_path), "a\0b"):
+        assert run_daemon(serve, name="x", logs=LogOptions(log_file=name)) == 1
+        (line,) = capfd.readouterr().err.splitlines()
+        assert line.startswith("x: logFile: ")
+
+
+def test_a_users_mistake_is_one_line_on_stderr_and_in_the_file(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    async def refuse(stopping: trio.Event, ready: Ready) -> None:
+        raise UserError("take another port")
+
+    path = tmp_path / "x.log"
+    assert run_daemon(refuse, name="x", logs=LogOptions(log_file=str(path))) == 1
+    assert capfd.readouterr().err == "x: take another port\n"
+    assert path.read_text().endswith("CRITICAL remoting.net.daemon - x: take another port\n")
+
+
+def test_an_unexpected_error_is_logged_with_its_traceback(capfd: pytest.CaptureFixture[str]) -> None:
+    async def fail(stopping: trio.Event, ready: Ready) -> None:
+        raise RuntimeError("oops")
+
+    assert run_daemon(fail, name="x", logs=LogOptions()) == 1
+    text = capfd.readouterr().err
+    assert "x ends, by an error that was not expected" in text
+    assert "RuntimeError: oops" in text
+
+
+@dataclass
+class Told:
+    receiver: socket.socket
+
+    def texts(self) -> list[str]:
+        found = []
+        while True:
+            try:
+                found.append(self.receiver.recv(1000).decode())
+            except BlockingIOError:
+                return found
+
+
+@pytest.fixture
+def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Told]:
+    path = str(tmp_path / "socket")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
+        receiver.bind(path)
+        receiver.setblocking(False)
+        monkeypatch.setenv("NOTIFY_SOCKET", path)
+        yield Told(receiver)
+
+
+def test_systemd_is_told(told: Told) -> None:
+    async def serve_and_see(stopping: trio.Event, ready: Ready) -> None:
+        ready("serves at x:1")
+        os.kill(os.getpid(), signal.SIGTERM)
+        await stopping.wait()
+        await trio.testing.wait_all_tasks_blocked()
+
+    assert run_daemon(serve_and_see, name="x", logs=LogOptions()) == 0
+    texts = told.texts()
+    assert texts[0] == "READY=1\nSTATUS=serves at x:1"
+    assert "STOPPING=1\nSTATUS=stopping" in texts
+
+
+def test_sighup_opens_the_log_file_again(tmp_path: Path) -> None:
+    path = tmp_path / "x.log"
+
+    async def rename(stopping: trio.Event, ready: Ready) -> None:
+        os.kill(os.getpid(), signal.SIGHUP)
+        while "opened again" not in path.read_text():
+            await trio.lowlevel.checkpoint()
+
+    assert run_daemon(rename, name="x", logs=LogOptions(log_file=str(path))) == 0
+    assert f"log file {path} opened again" in path.read_text()

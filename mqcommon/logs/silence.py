@@ -1,0 +1,11 @@
+"""A library says nothing unless the program that uses it has set up logging."""
+
+import logging
+
+
+def silent_by_default(*packages: str) -> None:
+    """Keep warnings of these packages off stderr in a program without handlers, which Python would print."""
+    for package in packages:
+        logger = logging.getLogger(package)
+        if not any(isinstance(handler, logging.NullHandler) for handler in logger.handlers):
+            logger.addHandler(logging.NullHandler())

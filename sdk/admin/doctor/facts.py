@@ -1,0 +1,110 @@
+"""What is known of a cluster. ``error`` is why a server did not answer; what it would have answered is empty then."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+MASTER_ID = 0
+
+
+@dataclass(frozen=True, slots=True)
+class NameServerFacts:
+    """One NameServer of ``-n``."""
+
+    addr: str
+    error: str | None = None
+    #: By broker name and id, the address.
+    brokers: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
+    #: The same, of a second broker that registered under the name and id.
+    contested: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
+    topics: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class PortFacts:
+    """A port of a broker, beside the one that it is known by; ``kind`` is fast or HA."""
+
+    kind: str
+    addr: str
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CertificateFacts:
+    """The end of the certificate of a broker that speaks TLS; None, with the reason, when it could not be read."""
+
+    where: str
+    not_after_ms: int | None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerFacts:
+    """One broker that a NameServer knows; ``info`` is what brokerStatus shows."""
+
+    name: str
+    broker_id: int
+    addr: str
+    error: str | None = None
+    info: Mapping[str, str] = field(default_factory=dict)
+    config: Mapping[str, str] = field(default_factory=dict)
+    #: This machine's time in the middle of the request for ``info``, and how long that took.
+    asked_ms: int = 0
+    took_ms: int = 0
+    ports: tuple[PortFacts, ...] = ()
+
+    @property
+    def where(self) -> str:
+        """How a finding names it."""
+        return f"{self.name}:{self.broker_id} {self.addr}"
+
+    @property
+    def is_master(self) -> bool:
+        return self.broker_id == MASTER_ID
+
+    def percent(self, key: str, default: int) -> int:
+        """An option that is a number."""
+        text = self.config.get(key, "")
+        return int(text) if text.isdecimal() else default
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFacts:
+    """What a consumer group has not consumed of a topic; ``members``: how many consumers are connected."""
+
+    group: str
+    topic: str
+    lag: int = 0
+    delay_ms: int = 0
+    members: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """All of it."""
+
+    name_servers: tuple[NameServerFacts, ...] = ()
+    brokers: tuple[BrokerFacts, ...] = ()
+    groups: tuple[GroupFacts, ...] = ()
+    certificates: tuple[CertificateFacts, ...] = ()
+    now_ms: int = 0
+    #: Groups that were not looked at, as there are too many.
+    groups_left_out: int = 0
+    #: Dead letters by group.
+    dead_letters: Mapping[str, int] = field(default_factory=dict)
+    #: What could not be asked, beside servers: the question, and the reason.
+    unanswered: tuple[tuple[str, str], ...] = ()
+    #: A group that lags by more messages than this is warned about.
+    max_lag: int = 10_000
+
+    @property
+    def answering(self) -> list[BrokerFacts]:
+        """The brokers that answered."""
+        return [broker for broker in self.brokers if broker.error is None]
+
+    @property
+    def sets(self) -> dict[str, list[BrokerFacts]]:
+        """The brokers of each set, by name."""
+        found: dict[str, list[BrokerFacts]] = {}
+        for broker in self.brokers:
+            found.setdefault(broker.name, []).append(broker)
+        return found

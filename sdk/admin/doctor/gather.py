@@ -1,0 +1,181 @@
+"""Asks all servers for the facts. What does not answer becomes a fact, too, so nothing here fails as a whole."""
+
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from mqcommon.addresses import format_address, split_address
+from mqcommon.errors import BrokerError, RouteNotFound, SkylarkError
+from mqcommon.names import DLQ_PREFIX, RETRY_PREFIX
+from sdk.admin.commands.monitoring import undone_of
+from sdk.admin.doctor.certificates import not_after_ms
+from sdk.admin.doctor.facts import BrokerFacts, CertificateFacts, Facts, GroupFacts, NameServerFacts, PortFacts
+from sdk.admin.failures import explain
+from sdk.admin.session import Session
+
+if TYPE_CHECKING:
+    from sdk.admin.client import Admin
+
+#: More groups than this are not looked at: each costs a request to each broker.
+MAX_GROUPS = 200
+
+#: The certificate of the server at (host, port), in DER. Raises OSError.
+Peek = Callable[[str, int], Awaitable[bytes]]
+# Options about TLS that have one of these values say that a broker speaks it.
+_TLS_VALUES = ("true", "permissive", "enforcing")
+
+#: Connects to (host, port), and closes the connection. Raises OSError.
+Knock = Callable[[str, int], Awaitable[None]]
+
+
+async def gather(session: Session, knock: Knock, peek: Peek, max_lag: int) -> Facts:
+    """Everything that the checks look at."""
+    name_servers = tuple([await _name_server(session, addr) for addr in session.namesrv_addrs])
+    brokers = await _brokers(session, knock, name_servers)
+    topics = sorted({topic for one in name_servers for topic in one.topics})
+    groups = [topic.removeprefix(RETRY_PREFIX) for topic in topics if topic.startswith(RETRY_PREFIX)]
+    unanswered: list[tuple[str, str]] = []
+    lags = await _answers(session, groups[:MAX_GROUPS], lambda group: _group(session.admin, group), unanswered)
+    dead = await _answers(
+        session,
+        [topic for topic in topics if topic.startswith(DLQ_PREFIX)][:MAX_GROUPS],
+        lambda topic: _count(session.admin, topic),
+        unanswered,
+    )
+    return Facts(
+        name_servers,
+        brokers,
+        tuple(one for rows in lags.values() for one in rows),
+        await _certificates(session, peek, brokers),
+        time.time_ns() // 1_000_000,
+        max(len(groups) - MAX_GROUPS, 0),
+        {topic.removeprefix(DLQ_PREFIX): count for topic, count in dead.items()},
+        tuple(unanswered),
+        max_lag,
+    )
+
+
+async def knock(host: str, port: int, timeout_ms: int) -> None:
+    """Open a connection, and close it. Raises OSError with a short reason."""
+    from remoting.net.sockets import connect, connect_reason
+
+    with trio.move_on_after(timeout_ms / 1000):
+        try:
+            await (await connect(host, port)).aclose()
+        except OSError as error:
+            raise OSError(connect_reason(error)) from None
+        return
+    raise OSError(f"cannot be reached within {timeout_ms} ms")
+
+
+async def _name_server(session: Session, addr: str) -> NameServerFacts:
+    try:
+        async with session.admin_at(addr) as admin:
+            info = await admin.cluster_info()
+            topics = await admin.topic_list()
+    except SkylarkError as error:
+        return NameServerFacts(addr, explain(error))
+    brokers = {name: dict(one.broker_addrs) for name, one in info.broker_addr_table.items()}
+    return NameServerFacts(addr, None, brokers, info.contested or {}, frozenset(topics))
+
+
+async def _brokers(session: Session, knock: Knock, name_servers: Iterable[NameServerFacts]) -> tuple[BrokerFacts, ...]:
+    known = {
+        f"{name} {broker_id} {addr}": BrokerFacts(name, broker_id, addr)
+        for one in name_servers
+        for name, addrs in one.brokers.items()
+        for broker_id, addr in addrs.items()
+    }
+    answers = await session.each(sorted(known), lambda key: _broker(session.admin, knock, known[key]))
+    return tuple(answers.values[key] for key in sorted(answers.values))
+
+
+async def _broker(admin: "Admin", knock: Knock, known: BrokerFacts) -> BrokerFacts:
+    began_ms = time.time_ns() // 1_000_000
+    try:
+        info = await admin.broker_runtime_info(known.addr)
+        took_ms = time.time_ns() // 1_000_000 - began_ms
+        config = await admin.broker_config(known.addr)
+    except SkylarkError as error:
+        return _with(known, error=explain(error))
+    ports = []
+    for kind, addr in ports_of(known, config):
+        try:
+            await knock(*split_address(addr))
+        except OSError as error:
+            ports.append(PortFacts(kind, addr, str(error)))
+        else:
+            ports.append(PortFacts(kind, addr))
+    return _with(known, info=info, config=config, asked_ms=began_ms + took_ms // 2, took_ms=took_ms, ports=tuple(ports))
+
+
+async def _certificates(session: Session, peek: Peek, brokers: Iterable[BrokerFacts]) -> tuple[CertificateFacts, ...]:
+    known = {broker.addr: broker for broker in brokers if speaks_tls(broker.config)}
+
+    async def look(addr: str) -> CertificateFacts:
+        try:
+            return CertificateFacts(known[addr].where, not_after_ms(await peek(*split_address(addr))))
+        except (OSError, ValueError) as error:
+            return CertificateFacts(known[addr].where, None, str(error))
+
+    return tuple((await session.each(sorted(known), look)).values.values())
+
+
+def speaks_tls(config: Mapping[str, str]) -> bool:
+    """Whether options say so. A broker that does not speak TLS would take a handshake for a bad frame, and log it."""
+    return any(
+        "tls" in key.lower() and "test" not in key.lower() and value.lower() in _TLS_VALUES
+        for key, value in config.items()
+    )
+
+
+def _with(known: BrokerFacts, **members: Any) -> BrokerFacts:
+    return BrokerFacts(known.name, known.broker_id, known.addr, **members)
+
+
+def ports_of(broker: BrokerFacts, config: dict[str, str]) -> list[tuple[str, str]]:
+    """The fast port and, of a master, that for slaves: kind and address."""
+    host, port = split_address(broker.addr)
+
+    def number(key: str, default: int) -> int:
+        text = config.get(key, "")
+        return int(text) if text.lstrip("-").isdecimal() else default
+
+    found = []
+    fast = number("fastListenPort", 0)
+    fast = port - 2 if fast < 0 else fast
+    if 0 < fast < 65_536:
+        found.append(("fast", format_address(host, fast)))
+    ha = number("haListenPort", 0) or port + 1
+    if broker.is_master and ha < 65_536:
+        found.append(("HA", format_address(config.get("brokerIP2") or host, ha)))
+    return found
+
+
+async def _answers(
+    session: Session, keys: list[str], ask: Callable[[str], Awaitable[Any]], unanswered: list[tuple[str, str]]
+) -> dict[str, Any]:
+    answers = await session.each(keys, ask)
+    for key, error in answers.errors.items():
+        # a group or topic that was deleted meanwhile, or that no broker has
+        if not isinstance(error, (BrokerError, RouteNotFound)):
+            unanswered.append((key, explain(error)))
+    return answers.values
+
+
+async def _group(admin: "Admin", group: str) -> list[GroupFacts]:
+    stats = await admin.consume_stats(group)
+    late = {queue.topic for queue, one in stats.offset_table.items() if one.broker_offset > one.consumer_offset}
+    rows = undone_of(group, stats, {topic: await admin.topic_stats(topic) for topic in sorted(late)})
+    try:
+        members = len((await admin.consumer_connection(group)).connection_set)
+    except BrokerError:  # none is connected
+        members = 0
+    return [GroupFacts(group, row["topic"], row["total"], row["delayMs"], members) for row in rows]
+
+
+async def _count(admin: "Admin", topic: str) -> int:
+    stats = await admin.topic_stats(topic)
+    return sum(one.max_offset - one.min_offset for one in stats.offset_table.values())

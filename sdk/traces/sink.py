@@ -1,0 +1,131 @@
+"""Other places for traces than a topic: whatever has a method ``write``.
+
+`SinkWriter` stands where a trace has its producer otherwise. It makes documents of the records, and calls ``write`` in
+a thread, one call at a time; while that fails it tries again, with pauses, and gives up after RETRY_FOR_S.
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from functools import lru_cache, partial
+from operator import attrgetter
+from random import Random
+from types import TracebackType
+from typing import Annotated, Any, Protocol, Self
+
+import trio
+
+from mqcommon.arguments import wrong_type
+from mqcommon.backoff import Backoff
+from mqcommon.errors import SkylarkError
+from mqcommon.message.message import Message
+from mqcommon.option_fields import camel_case
+from sdk.traces.records import TraceRecord, decode_records
+
+# A document that a sink does not take is given to it again for so long.
+RETRY_FOR_S = 60.0
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 5.0
+_FIELDS = tuple(field.name for field in dataclasses.fields(TraceRecord))
+_NAMES = tuple("type" if name == "kind" else camel_case(name) for name in _FIELDS)
+_values = attrgetter(*_FIELDS)
+
+#: A record of a trace as names and values that JSON can express.
+Document = dict[str, Any]
+
+
+class TraceSink(Protocol):
+    """Where traces go. One object may serve several clients, so it must be safe to call from several threads."""
+
+    def write(self, documents: Sequence[Document]) -> None:
+        """Store the documents; called in a thread. After an error they are given again; `NotTaken` says which."""
+
+
+class NotTaken(SkylarkError):
+    """A sink has taken some documents only: give ``again`` to it later; ``refused`` others it will never take."""
+
+    def __init__(self, reason: str, again: Sequence[Document] = (), refused: int = 0) -> None:
+        super().__init__(reason)
+        self.again = again
+        self.refused = refused
+
+
+class RecordsLost(SkylarkError):
+    """``count`` records could not be written."""
+
+    def __init__(self, count: int, reason: str) -> None:
+        super().__init__(reason)
+        self.count = count
+
+
+def check_trace(name: str, value: object) -> None:
+    """Check that ``value`` says whether to trace, or where to."""
+    if not isinstance(value, bool) and not callable(getattr(value, "write", None)):
+        raise wrong_type(name, "True, False or a sink with a method write", value)
+
+
+Trace = Annotated[bool | TraceSink, check_trace]
+
+
+class SinkWriter:
+    """See the module. ``client_id`` is asked when there is something to write: it is known only then."""
+
+    def __init__(self, sink: TraceSink, client_id: Callable[[], str]) -> None:
+        self._sink = sink
+        self._client_id = client_id
+        self._backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S, Random())
+        self._one_at_a_time = trio.CapacityLimiter(1)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
+    async def send(self, message: Message) -> None:
+        """Write the records of a trace message. Raises RecordsLost."""
+        left: Sequence[Document] = await self._in_thread(partial(documents_of, message.body, self._client_id()))
+        refused, reason, failures = 0, "", 0
+        give_up_at = trio.current_time() + RETRY_FOR_S
+        while left:
+            try:
+                await self._in_thread(partial(self._sink.write, left))
+                break
+            except NotTaken as error:
+                left, reason = error.again, str(error)
+                refused += error.refused
+            except Exception as error:  # whatever a sink raises: it may be better next time
+                reason = f"{type(error).__name__}: {error}"
+            failures += 1
+            pause_s = self._backoff.pause_s(failures)
+            if left and trio.current_time() + pause_s > give_up_at:
+                refused += len(left)
+                break
+            await trio.sleep(pause_s if left else 0)
+        if refused:
+            raise RecordsLost(refused, reason)
+
+    async def _in_thread(self, work: Callable[[], Any]) -> Any:
+        # The end of a client does not wait for a thread that waits for a server.
+        return await trio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._one_at_a_time)
+
+
+def documents_of(body: bytes, client_id: str) -> list[Document]:
+    """The records of a trace message, which the client has made."""
+    return [_document(record, client_id) for record in decode_records(body.decode("utf-8", "replace"))]
+
+
+def _document(record: TraceRecord, client_id: str) -> Document:
+    document = {name: value for name, value in zip(_NAMES, _values(record), strict=True) if value is not None}
+    if record.timestamp_ms is not None:
+        seconds, ms = divmod(record.timestamp_ms, 1_000)
+        document["time"] = f"{_second(seconds)}.{ms:03d}Z"
+    document["clientId"] = client_id
+    return document
+
+
+@lru_cache(maxsize=16)
+def _second(seconds: int) -> str:
+    """Most records of a message are of the same second."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")

@@ -1,0 +1,203 @@
+"""Each check, on facts that a test makes."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sdk.admin.doctor import brokers, copies, groups, name_servers
+from sdk.admin.doctor.checks import CHECKS, run_checks
+from sdk.admin.doctor.facts import BrokerFacts, Facts, GroupFacts, NameServerFacts, PortFacts
+from sdk.admin.doctor.findings import FAIL, INFO, OK, WARN, Check, Finding
+
+NOW_MS = 1_760_000_000_000
+ONE = NameServerFacts("10.0.0.1:9876", None, {"a": {0: "10.0.0.1:10911"}}, {}, frozenset({"t"}))
+AWAY = "cannot connect"
+
+
+def broker(broker_id: int = 0, info: dict[str, str] | None = None, **members: Any) -> BrokerFacts:
+    addr = members.pop("addr", f"10.0.0.1:{10911 + broker_id}")
+    return BrokerFacts(members.pop("name", "a"), broker_id, addr, info=info or {}, asked_ms=NOW_MS, **members)
+
+
+def found(check: Check, facts: Facts) -> list[tuple[str, str]]:
+    """State and place of each finding."""
+    return [(one.state, one.where) for one in check(facts)]
+
+
+def states(check: Check, *known: BrokerFacts) -> list[str]:
+    return [one.state for one in check(Facts(brokers=known))]
+
+
+def test_every_nameserver_must_answer() -> None:
+    facts = Facts((ONE, NameServerFacts("b:1", AWAY)))
+    assert found(name_servers.reachable, facts) == [(OK, ONE.addr), (FAIL, "b:1")]
+
+
+def test_nameservers_that_know_less_are_named() -> None:
+    less = NameServerFacts("b:1", None, {}, {}, ONE.topics)
+    fewer = NameServerFacts("c:1", None, ONE.brokers, {}, frozenset())
+    facts = Facts((ONE, less, fewer, NameServerFacts("d:1", AWAY)))
+    assert found(name_servers.agreeing, facts) == [(OK, ONE.addr), (WARN, "b:1"), (WARN, "c:1")]
+    assert found(name_servers.agreeing, Facts((ONE,))) == []
+
+
+def test_brokers_with_one_name_are_named_once() -> None:
+    contested = NameServerFacts("x:1", None, ONE.brokers, {"a": {0: "10.0.0.9:10911"}})
+    (one,) = name_servers.uncontested(Facts((contested, contested)))
+    assert (one.state, one.where) == (FAIL, "a:0")
+    assert "10.0.0.1:10911" in one.text
+    assert "10.0.0.9:10911" in one.text
+
+
+def test_every_broker_must_answer() -> None:
+    assert states(brokers.reachable, broker(), broker(1, error=AWAY)) == [OK, FAIL]
+    assert found(brokers.reachable, Facts((ONE,))) == [(WARN, "cluster")]
+    assert found(brokers.reachable, Facts((NameServerFacts("x:1", AWAY),))) == []
+
+
+def test_loopback_is_no_address_for_other_machines() -> None:
+    local = (broker(addr="127.0.0.1:10911"), broker(addr="[::1]:10911"), broker())
+    assert len(list(brokers.advertised(Facts((ONE,), local)))) == 2
+    assert found(brokers.advertised, Facts((NameServerFacts("127.0.0.1:9876"),), local)) == []
+
+
+def test_ports_that_are_closed_are_named() -> None:
+    ports = (PortFacts("fast", "x:1"), PortFacts("HA", "x:2", AWAY), PortFacts("fast", "x:3", AWAY))
+    assert states(brokers.ports, broker(ports=ports)) == [OK, WARN, WARN]
+
+
+def clock(ahead_ms: int, took_ms: int = 0) -> BrokerFacts:
+    boot_ms = NOW_MS - 100_000_000 + 123
+    seconds = (NOW_MS + ahead_ms - boot_ms) // 1000
+    minutes, hours = seconds // 60, seconds // 3600
+    runtime = f"[ {hours // 24} days, {hours % 24} hours, {minutes % 60} minutes, {seconds % 60} seconds ]"
+    return broker(info={"bootTimestamp": str(boot_ms), "runtime": runtime}, took_ms=took_ms)
+
+
+@given(st.integers(-10_000_000, 10_000_000), st.integers(0, 5_000))
+def test_the_skew_is_never_overstated_and_understated_by_what_cannot_be_known(ahead_ms: int, took_ms: int) -> None:
+    skew_ms = brokers.clock_skew_ms(clock(ahead_ms, took_ms))
+    assert skew_ms is not None
+    assert skew_ms * ahead_ms >= 0
+    assert abs(skew_ms) <= abs(ahead_ms)
+    assert abs(ahead_ms) - abs(skew_ms) <= 1_000 + took_ms
+
+
+@pytest.mark.parametrize(
+    ("ahead_ms", "state"), [(0, OK), (-1_500, OK), (10_000, WARN), (-10_000, WARN), (600_000, FAIL), (-600_000, FAIL)]
+)
+def test_clocks(ahead_ms: int, state: str) -> None:
+    assert states(brokers.clocks, clock(ahead_ms)) == [state]
+
+
+def test_a_broker_that_tells_no_time_is_no_alarm() -> None:
+    assert states(brokers.clocks, broker(info={"bootTimestamp": "x", "runtime": "?"})) == [INFO]
+
+
+def test_versions() -> None:
+    new, old = ({"brokerVersionDesc": text} for text in ("V5_3_3", "V4_9_8"))
+    assert states(brokers.versions, broker(info=new), broker(1, info=new)) == [OK]
+    (one,) = brokers.versions(Facts(brokers=(broker(info=new), broker(1, info=old))))
+    assert one.state == WARN
+    assert "V4_9_8: a:1" in one.text
+    assert states(brokers.versions) == []
+
+
+@pytest.mark.parametrize(("ratio", "state"), [("0.10", OK), ("0.80", WARN), ("0.95", FAIL), ("", INFO), ("nan%", INFO)])
+def test_disks(ratio: str, state: str) -> None:
+    assert states(brokers.disks, broker(info={"commitLogDiskRatio": ratio})) == [state]
+
+
+def test_disks_have_the_brokers_own_limits() -> None:
+    limits = {"diskSpaceWarningLevelRatio": "99", "diskMaxUsedSpaceRatio": "95"}
+    assert states(brokers.disks, broker(info={"commitLogDiskRatio": "0.94"}, config=limits)) == [OK]
+
+
+def test_settings_that_may_lose_messages() -> None:
+    config = {"flushDiskType": "ASYNC_FLUSH", "brokerRole": "ASYNC_MASTER", "cleanFileForciblyEnable": "true"}
+    assert states(brokers.settings, broker(config=config)) == [INFO, INFO, INFO]
+    both = Facts(brokers=(broker(config=config), broker(1, config=config)))
+    assert [one.where for one in brokers.settings(both)] == ["a:0, a:1", "a:0", "a:0, a:1"]
+    waits_for_none = {"flushDiskType": "SYNC_FLUSH", "brokerRole": "SYNC_MASTER", "inSyncReplicas": "1"}
+    assert states(brokers.settings, broker(config=waits_for_none)) == [WARN]
+    assert states(brokers.settings, broker(config=waits_for_none | {"inSyncReplicas": "2"})) == []
+
+
+def test_a_set_needs_a_master() -> None:
+    facts = Facts(brokers=(broker(1), broker(2), broker(name="b")))
+    assert found(copies.masters, facts) == [(FAIL, "a")]
+
+
+def test_a_sync_master_needs_a_slave() -> None:
+    master = broker(config={"brokerRole": "SYNC_MASTER", "inSyncReplicas": "2"})
+    assert states(copies.slaves, master) == [WARN]
+    assert states(copies.slaves, broker(config={"brokerRole": "ASYNC_MASTER"})) == []
+
+
+@pytest.mark.parametrize(
+    ("behind", "ms", "state"), [("0", "0", OK), ("20000000", "0", WARN), ("5", "20000", WARN), ("300000000", "0", FAIL)]
+)
+def test_slaves_that_lag(behind: str, ms: str, state: str) -> None:
+    slave = broker(1)
+    master = broker(info={f"slaveAckDiff_{slave.addr}": behind, f"slaveBehindMs_{slave.addr}": ms})
+    assert states(copies.slaves, master, slave) == [state]
+
+
+def test_slaves_of_rocketmq_lag_by_the_difference_of_their_logs() -> None:
+    master, slave = broker(info={"commitLogMaxOffset": "300000000"}), broker(1, info={"commitLogMaxOffset": "1"})
+    assert states(copies.slaves, master, slave) == [FAIL]
+    assert states(copies.slaves, broker(), slave) == [WARN]
+    assert states(copies.slaves, master, broker(1, error=AWAY)) == []
+
+
+def test_groups_that_lag() -> None:
+    known = (
+        GroupFacts("g1", "t", 10, 0, 1),
+        GroupFacts("g2", "t", 20_000, 0, 1),
+        GroupFacts("g3", "t", 1, 3_600_000),
+    )
+    first, second = groups.lags(Facts(groups=known))
+    assert (first.state, first.where) == (WARN, "g2 t")
+    assert (second.state, second.where) == (WARN, "g3 t")
+    assert "no consumer is connected" in second.text
+    assert found(groups.lags, Facts(groups=known[:1], groups_left_out=3)) == [(OK, "groups"), (INFO, "groups")]
+    assert found(groups.lags, Facts(groups=known[:1], max_lag=5)) == [(WARN, "g1 t")]
+
+
+def test_dead_letters_are_shown() -> None:
+    assert found(groups.dead_letters, Facts(dead_letters={"g": 2, "h": 0})) == [(INFO, "g")]
+
+
+def test_a_check_that_goes_wrong_does_not_stop_the_others() -> None:
+    def wrong(facts: Facts) -> Iterator[Finding]:
+        yield Finding(OK, "x", "y")
+        raise KeyError("z")
+
+    checks = (("wrong", wrong), ("right", name_servers.reachable))
+    rows = [(name, one.state) for name, one in run_checks(Facts((ONE,), unanswered=(("g", "away"),)), checks)]
+    assert rows == [("facts", WARN), ("wrong", WARN), ("right", OK)]
+
+
+texts = st.text(max_size=8)
+numbers = st.one_of(st.integers(-(2**70), 2**70).map(str), st.floats().map(str), texts)
+tables = st.dictionaries(
+    st.sampled_from(["bootTimestamp", "runtime", "commitLogDiskRatio", "commitLogMaxOffset", "brokerVersionDesc"]),
+    numbers,
+)
+configs = st.dictionaries(
+    st.sampled_from(["diskMaxUsedSpaceRatio", "haMaxGapNotInSync", "brokerRole", "inSyncReplicas"]), numbers
+)
+
+
+@given(tables, configs, st.integers(0, 2))
+def test_no_answer_of_a_server_breaks_a_check(info: dict[str, str], config: dict[str, str], broker_id: int) -> None:
+    facts = Facts((ONE,), (broker(info=info, config=config), broker(broker_id, info=info)))
+    for _, check in CHECKS:
+        assert all(one.text and one.state in (OK, INFO, WARN, FAIL) for one in check(facts))
+
+
+def test_names_of_checks_are_unique() -> None:
+    assert len({name for name, _ in CHECKS}) == len(CHECKS)

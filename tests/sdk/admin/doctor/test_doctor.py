@@ -1,0 +1,68 @@
+"""mqadmin doctor, at a cluster in this process and at fakes."""
+
+import json
+from typing import Any
+
+from click.testing import CliRunner, Result
+
+from mqcommon.errors import ConnectFailed
+from sdk import blocking
+from sdk.admin.cli import mqadmin
+from sdk.admin.doctor.facts import BrokerFacts
+from sdk.admin.doctor.gather import ports_of
+from sdk.testing import Cluster
+from tests.sdk.admin.fake import MASTER, SLAVE, World
+from tests.sdk.admin.fake import run as run_at
+
+DEAD = "127.0.0.1:1"
+
+
+def run(namesrv: str, *arguments: str) -> Result:
+    return CliRunner().invoke(mqadmin, ["doctor", *arguments, "-n", namesrv], prog_name="mqadmin")
+
+
+def findings(result: Result) -> list[tuple[str, str]]:
+    rows: list[dict[str, Any]] = json.loads(result.stdout)["findings"]
+    return [(row["check"], row["state"]) for row in rows]
+
+
+def test_a_cluster_that_is_well_and_then_is_not() -> None:
+    with Cluster(brokers=1) as cluster:
+        cluster.create_topic("T")
+        with blocking.Producer(cluster.nameserver) as producer:
+            producer.send_many("T", [b"x"] * 3)
+        result = run(cluster.nameserver, "--output", "json")
+        assert result.exit_code == 0, result.output
+        found = findings(result)
+        assert ("broker", "OK") in found
+        assert ("clock", "OK") in found
+        assert ("port", "OK") in found
+        assert ("setting", "INFO") in found
+        assert "FAIL" not in dict(found).values()
+
+        result = run(f"{cluster.nameserver};{DEAD}", "--quiet")
+        assert result.exit_code == 1
+        assert "FAIL   nameserver   127.0.0.1:1" in result.stdout
+        assert "-> start it, or take it out of namesrvAddr" in result.stdout
+        assert "\nOK " not in result.stdout
+
+
+def test_brokers_that_do_not_answer_and_those_that_answer_little() -> None:
+    world = World(
+        infos={MASTER: {}}, configs={MASTER: {}}, errors={("broker_runtime_info", SLAVE): ConnectFailed(SLAVE, "no")}
+    )
+    result = run_at(world, "doctor", "--output", "json")
+    assert result.exit_code == 1
+    found = findings(result)
+    assert found.count(("broker", "OK")) == 1
+    assert found.count(("broker", "FAIL")) == 1
+    assert ("clock", "INFO") in found
+
+
+def test_the_ports_of_a_broker() -> None:
+    master, slave = BrokerFacts("a", 0, "h:10911"), BrokerFacts("a", 1, "h:10911")
+    assert ports_of(master, {}) == [("HA", "h:10912")]
+    assert ports_of(slave, {"fastListenPort": "-1"}) == [("fast", "h:10909")]
+    config = {"fastListenPort": "7", "haListenPort": "8", "brokerIP2": "i"}
+    assert ports_of(master, config) == [("fast", "h:7"), ("HA", "i:8")]
+    assert ports_of(slave, {"fastListenPort": "0"}) == []
