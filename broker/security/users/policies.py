@@ -144,11 +144,14 @@ def _tiers(kinds: dict[str, _Entries], kind: str, name: str) -> Iterator[list[En
 def _entry(info: PolicyEntryInfo) -> tuple[Entry, str]:
     resource = parse_resource(info.resource)
     networks = tuple(parse_source(text) for text in info.source_ips or ())
-    is_allow = info.decision == ALLOW
-    text = f"{resource} {','.join(info.actions)} {info.decision}"
-    if info.source_ips:
-        text += f" from {','.join(info.source_ips)}"
-    return Entry(text, resource.is_prefix, resource.name, frozenset(info.actions), networks, is_allow), resource.kind
+    is_allow, actions = info.decision == ALLOW, frozenset(info.actions)
+    return Entry(entry_text(info), resource.is_prefix, resource.name, actions, networks, is_allow), resource.kind
+
+
+def entry_text(info: PolicyEntryInfo) -> str:
+    """The entry as logs and refusals show it."""
+    text = f"{info.resource} {','.join(info.actions)} {info.decision}"
+    return f"{text} from {','.join(info.source_ips)}" if info.source_ips else text
 
 
 def parse_source(text: str) -> Network:
