@@ -1,4 +1,4 @@
-"""All benches of what guards and observes a broker: metrics, TLS, access control, limits, signing clients.
+"""All benches of what guards and observes a broker: metrics, TLS, access control, limits, clients that sign.
 
     python -m bench.guard [metrics tls acl auth limits sign]
 
