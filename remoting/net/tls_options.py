@@ -53,8 +53,8 @@ def daemon_tls(options: TlsOptions, exists: Callable[[str], bool] = os.path.exis
     file = options.tls_config_file or (USUAL_FILE if exists(USUAL_FILE) else "")
     if not file and not options.use_tls:
         return DaemonTls()
-    from remoting.net.tls.server import TlsServer
     from remoting.net.tls.connecting import tls_connect
+    from remoting.net.tls.server import TlsServer
     from remoting.net.tls.settings import parse_properties
 
     values: dict[str, str] = {}

@@ -21,6 +21,7 @@ from sdk.consumer.settings import Settings, in_namespace
 from sdk.consumer.stream_message import StreamMessage
 from sdk.credentials import GivenCredentials
 from sdk.endpoint import DEFAULT_TIMEOUT_MS
+from sdk.given_tls import GivenTls
 from sdk.nameserver_source import NameServerSource
 from sdk.namespaces import Namespace
 from sdk.runtime import FORKS, survived
@@ -79,11 +80,14 @@ class PushConsumer:
         timeout_ms: Milliseconds = DEFAULT_TIMEOUT_MS,
         namespace: Namespace = "",
         credentials: GivenCredentials = None,
+        tls: GivenTls = None,
         trace: Trace = False,
         trace_topic: TopicName | None = None,
     ) -> None:
         self.group = group
-        self._client = ClientHandle(nameserver, timeout_ms=timeout_ms, namespace=namespace, credentials=credentials)
+        self._client = ClientHandle(
+            nameserver, timeout_ms=timeout_ms, namespace=namespace, credentials=credentials, tls=tls
+        )
         self._names = names = self._client.names
         self._settings = Settings(
             group=names.group(group),
