@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from mqcommon.errors import ConfigError
 from mqcommon.options import entries, option
+from mqcommon.secret_file import read_secret_file
 from remoting.net import sockets
 from remoting.net.transport import Connect, Listener
 
@@ -65,6 +66,9 @@ def daemon_tls(options: TlsOptions, exists: Callable[[str], bool] = os.path.exis
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"tlsConfigFile: {file} cannot be read: {error}") from None
         values = {key: value for _, key, value in entries(text, file)}
+    if any(value and key.endswith("keyPassword") for key, value in values.items()):
+        # Others must not be able to read a password.
+        read_secret_file(file)
     found = parse_properties(values, file or "useTLS", use_tls=options.use_tls)
     return DaemonTls(
         sockets.connect if found.client is None else tls_connect(found.client),
