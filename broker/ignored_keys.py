@@ -6,7 +6,7 @@ missing_features.py, where it is refused. When a key comes into use it moves to 
 
 _KEYS = """
     abortFile accessMessageInMemoryHotRatio accountStatsEnable
-    accountStatsPrintZeroValues ackMessageThreadPoolNums ackThreadPoolQueueCapacity aclFile
+    accountStatsPrintZeroValues ackMessageThreadPoolNums ackThreadPoolQueueCapacity
     adminBrokerThreadPoolNums adminBrokerThreadPoolQueueCapacity
     allowRecallWhenBrokerNotWriteable appendAckAsync appendCkAsync asyncLearner asyncSendEnable authConfigPath
     authenticationMetadataProvider authenticationProvider authenticationStrategy authorizationMetadataProvider
@@ -66,7 +66,7 @@ _KEYS = """
     memTableFlushIntervalMs messageIndexSafe messageStorePlugIn
     metricGrpcExporterIntervalInMills metricGrpcExporterTimeOutInMills metricLoggingExporterIntervalInMills
     metricsExporterType metricsGrpcExporterHeader metricsGrpcExporterTarget metricsInDelta metricsLabel
-    metricsOtelCardinalityLimit metricsPromExporterHost metricsPromExporterPort migrateAuthFromV1Enabled
+    metricsOtelCardinalityLimit metricsPromExporterHost metricsPromExporterPort
     osPageCacheBusyTimeOutMills popCkMaxBufferSize
     popCkOffsetMaxQueueSize popCkStayBufferTime popCkStayBufferTimeOut popConsumerFSServiceInit
     popConsumerKVServiceEnable popConsumerKVServiceInit popConsumerKVServiceLog popFromRetryProbability
