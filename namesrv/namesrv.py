@@ -25,7 +25,6 @@ from namesrv.state import State
 from remoting.net.channel import Channel
 from remoting.net.connection_limit import connection_budget
 from remoting.net.server import Server, ServerLimits
-from remoting.net.sockets import listen
 from remoting.net.steps import Stepper
 from remoting.net.tls_options import daemon_tls
 
@@ -84,8 +83,7 @@ class Namesrv:
         options = self.state.options
         tls = await trio.to_thread.run_sync(daemon_tls, options)
         async with trio.open_nursery() as nursery:
-            listeners = tls.secured(await listen(options.bind_address, options.listen_port))
-            address = await nursery.start(self._server.serve_on, listeners)
+            address = await nursery.start(self._server.serve, options.bind_address, options.listen_port, tls.secured)
             if tls.server is not None:
                 nursery.start_soon(tls.server.watch)
             nursery.start_soon(self._forget_silent_brokers)

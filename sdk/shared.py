@@ -95,8 +95,8 @@ class ClientHandle:
     def __init__(
         self,
         nameserver: NameServerSource | Client | None,
-        *,
         timeout_ms: float = DEFAULT_TIMEOUT_MS,
+        *,
         needs_nameserver: bool = True,
         namespace: str = "",
         credentials: GivenCredentials = None,

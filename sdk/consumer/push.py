@@ -85,9 +85,7 @@ class PushConsumer:
         trace_topic: TopicName | None = None,
     ) -> None:
         self.group = group
-        self._client = ClientHandle(
-            nameserver, timeout_ms=timeout_ms, namespace=namespace, credentials=credentials, tls=tls
-        )
+        self._client = ClientHandle(nameserver, timeout_ms, namespace=namespace, credentials=credentials, tls=tls)
         self._names = names = self._client.names
         self._settings = Settings(
             group=names.group(group),
@@ -112,11 +110,9 @@ class PushConsumer:
             wait_ms=wait_ms,
             commit_interval_ms=commit_interval_ms,
             stop_timeout_ms=stop_timeout_ms,
-            instance_name=instance_name,
-            local_offsets_dir=local_offsets_dir,
-            trace=trace,
-            trace_topic=trace_topic,
-        )
+            instance_name=instance_name, local_offsets_dir=local_offsets_dir,
+            trace=trace, trace_topic=trace_topic,
+        )  # fmt: skip
         self._machinery = Machinery(self._client, self._settings)
         for topic, expression in subscriptions.items():
             self._note(topic, expression)

@@ -38,7 +38,10 @@ class TlsServer:
         now = trio.current_time()
         if now >= self._logged_at + LOG_S:
             self._logged_at = now
-            logger.warning("client %s has no connection: %s (%d such clients)", remote, reason, self.failures)
+            logger.warning(
+                "client %s has no connection: %s (%d such clients, %d got through)",
+                remote, reason, self.failures, self.handshakes,
+            )  # fmt: skip
 
     async def watch(self) -> None:
         """Look at the files until cancelled. When new ones cannot be used, the old certificate stays."""

@@ -16,55 +16,16 @@ from mqcommon.errors import FileClosed, UserError
 from mqcommon.files import OsFiles
 from remoting.net.channel import Channel
 from remoting.net.sockets import connect, connect_reason, listen
-from remoting.net.tls.contexts import client_context, server_context
-from remoting.net.tls.session import TlsTransport
-from remoting.net.tls.settings import PERMISSIVE, ServerTls, Tls
 from remoting.net.transport import MAX_PIECES, Listener, Transport
 from remoting.protocol.command import Command
 from remoting.protocol.connection import Connection
 from remoting.protocol.frame import MAX_FRAME_BYTES, encode
+from tests.remoting.net.pairs import Pair, pair_in_memory, socket_pair, tls_in_memory, tls_over_sockets
 from tests.remoting.net.served import reset
-from tests.support.certificates import Authority
 from tests.support.memory_transport import MemoryNetwork, memory_pair
 
-Pair = tuple[Transport, Transport]
 # More than the buffers of a socket take.
 LARGE = 16 << 20
-
-
-async def socket_pair(tmp_path: Path) -> Pair:
-    (listener,) = await listen("127.0.0.1", 0)
-    host, _, port = listener.address.rpartition(":")
-    ours = await connect(host, int(port))
-    theirs = await listener.accept()
-    await listener.aclose()
-    return ours, theirs
-
-
-async def pair_in_memory(tmp_path: Path) -> Pair:
-    return memory_pair()
-
-
-async def encrypted(ours: Transport, theirs: Transport, tmp_path: Path) -> Pair:
-    authority = Authority(tmp_path)
-    client = client_context(Tls(authority.ca_file))
-    server = server_context(ServerTls(PERMISSIVE, *authority.sign("server")))
-    pair = (
-        TlsTransport(ours, client, is_server=False, server_name="127.0.0.1"),
-        TlsTransport(theirs, server, is_server=True, server_name=None),
-    )
-    async with trio.open_nursery() as nursery:
-        for each in pair:
-            nursery.start_soon(each.shake_hands)
-    return pair
-
-
-async def tls_over_sockets(tmp_path: Path) -> Pair:
-    return await encrypted(*await socket_pair(tmp_path), tmp_path)
-
-
-async def tls_in_memory(tmp_path: Path) -> Pair:
-    return await encrypted(*await pair_in_memory(tmp_path), tmp_path)
 
 
 @pytest.fixture(
