@@ -13,6 +13,7 @@ from typing import ClassVar
 from broker.auth_options import AuthOptions, check_auth
 from broker.delivery_options import DeliveryOptions
 from broker.ignored_keys import IGNORED_KEYS
+from broker.metrics_options import BrokerMetricsOptions
 from broker.missing_features import CONFIG_VERSION, STORE_TYPE, refuse_missing
 from broker.option_checks import check_texts
 from broker.store.queue.entry import ENTRY_BYTES
@@ -27,7 +28,7 @@ KIB, MIB = 1024, 1024 * 1024
 
 
 @dataclass(frozen=True)
-class BrokerOptions(LogOptions, DeliveryOptions, AuthOptions, InnerCredentialsOptions):
+class BrokerOptions(LogOptions, DeliveryOptions, AuthOptions, InnerCredentialsOptions, BrokerMetricsOptions):
     """The options of one broker."""
 
     # --- who and where
@@ -296,6 +297,7 @@ class BrokerOptions(LogOptions, DeliveryOptions, AuthOptions, InnerCredentialsOp
 
     def __post_init__(self) -> None:
         self.check_inner_credentials()
+        self.check_metrics()
         refuse_missing(self)
         if not self.store_path_root_dir.strip():
             raise ConfigError("storePathRootDir: it is empty; give the directory of the store, or leave the key out")

@@ -58,6 +58,7 @@ from broker.store.removal import Removal
 from broker.tasks.clean import Cleaner
 from broker.tasks.pages import PagesAhead
 from broker.wiring.core import Core
+from broker.wiring.metrics import wire_metrics
 from broker.wiring.pop import wire_pop
 from broker.wiring.replication import Replicated, wire_replication
 from remoting.net.connection_limit import connection_budget
@@ -89,12 +90,17 @@ def wire(
     replicated = wire_replication(core, ha_listeners, listen_ha)
     cleaner = Cleaner(store, Removal(core.fs, options.store_path_root_dir, store), core.flusher, options, core.clock)
     transactions, timed = _transactions(core), _timed(core, replicated)
-    answering = (core.cold, *_answering(core, replicated, cleaner, transactions, timed), *replicated.others)
+    audit = Audit(core.clock)
+    answering = (core.cold, *_answering(core, replicated, cleaner, transactions, timed, audit), *replicated.others)
     delayed = DelayedDelivery(
         store, core.writer, options.delay_levels, core.metadata.delay_offsets, core.clock,
         lambda: core.role.now.is_master and replicated.members.is_lowest, core.flusher.flush, core.turn_end,
     )  # fmt: skip
     quick, slow = handlers_of(answering, core.stepper, core.cold.guarded)
+    registrar = _registrar(core, replicated)
+    metrics = wire_metrics(core, replicated, timed, audit, registrar, lambda: len(server.channels))
+    if metrics is not None:
+        quick, slow = metrics.measured(quick, slow)
     server = Server(
         quick,
         slow,
@@ -109,7 +115,8 @@ def wire(
     )
     parts = (
         replicated.log, core.flusher, core.persister, cleaner, PagesAhead(store.log), delayed, timed,
-        OpenConnections(server), *answering, ClientPort(server, listeners), _registrar(core, replicated),
+        OpenConnections(server), *answering, ClientPort(server, listeners), registrar,
+        *([metrics] if metrics is not None else []),
     )  # fmt: skip
     core.turn_end.serve(parts)
     return Wiring(parts, core.identity.addr)
@@ -128,7 +135,12 @@ def _timed(core: Core, replicated: Replicated) -> TimedDelivery:
 
 
 def _answering(
-    core: Core, replicated: Replicated, cleaner: Cleaner, transactions: Transactions, timed: TimedDelivery
+    core: Core,
+    replicated: Replicated,
+    cleaner: Cleaner,
+    transactions: Transactions,
+    timed: TimedDelivery,
+    audit: Audit,
 ) -> list[Part]:
     """The parts that answer clients and administrators."""
     options, store, stats, clients = core.options, core.store, core.stats, core.clients
@@ -151,7 +163,7 @@ def _answering(
     logins = Logins(core.metadata.users, core.metadata.acls)
     parts: list[Part] = [
         # Before all others, so that nothing is done for who may not ask for it.
-        Guard(logins, options, Audit(core.clock)),
+        Guard(logins, options, audit),
         *wire_pop(core, held, filters, resets, offset_handlers.all_in_memory),
         SendHandlers(
             core.writer, core.durability, topics, stats.put_times, options, core.store_host, core.stepper,

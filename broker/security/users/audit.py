@@ -25,9 +25,12 @@ class Audit:
         self._second = 0
         self._lines = 0
         self._left_out = 0
+        #: All refusals since the start.
+        self.refusals = 0
 
     def refused(self, remote: str, request: Command, why: str | None) -> None:
         """``request`` of the client at ``remote`` is refused."""
+        self.refusals += 1
         second = self._clock.now_ms() // _SECOND_MS
         if second != self._second:
             self._second, self._lines = second, 0
