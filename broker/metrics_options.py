@@ -1,13 +1,12 @@
-"""Options of a broker's metrics."""
+"""The options of metrics that only brokers have; see mqcommon/metrics/options.py for the others."""
 
 from dataclasses import dataclass
 
-from mqcommon.metrics.options import MetricsOptions
 from mqcommon.options import option
 
 
 @dataclass(frozen=True)
-class BrokerMetricsOptions(MetricsOptions):
+class BrokerMetricsOptions:
     """Part of `BrokerOptions`."""
 
     exporter_compatible_names: bool = option(

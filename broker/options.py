@@ -20,6 +20,7 @@ from broker.store.queue.entry import ENTRY_BYTES
 from broker.store.retention import HOUR_MS, RetentionRules, delete_hours
 from mqcommon.errors import ConfigError
 from mqcommon.logs.options import LogOptions
+from mqcommon.metrics.options import MetricsOptions
 from mqcommon.names import TRACE_TOPIC
 from mqcommon.options import option
 from remoting.net.inner_credentials import InnerCredentialsOptions
@@ -28,7 +29,9 @@ KIB, MIB = 1024, 1024 * 1024
 
 
 @dataclass(frozen=True)
-class BrokerOptions(LogOptions, DeliveryOptions, AuthOptions, InnerCredentialsOptions, BrokerMetricsOptions):
+class BrokerOptions(
+    LogOptions, DeliveryOptions, AuthOptions, InnerCredentialsOptions, MetricsOptions, BrokerMetricsOptions
+):
     """The options of one broker."""
 
     # --- who and where

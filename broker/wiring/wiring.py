@@ -135,12 +135,7 @@ def _timed(core: Core, replicated: Replicated) -> TimedDelivery:
 
 
 def _answering(
-    core: Core,
-    replicated: Replicated,
-    cleaner: Cleaner,
-    transactions: Transactions,
-    timed: TimedDelivery,
-    audit: Audit,
+    core: Core, replicated: Replicated, cleaner: Cleaner, transactions: Transactions, timed: TimedDelivery, audit: Audit
 ) -> list[Part]:
     """The parts that answer clients and administrators."""
     options, store, stats, clients = core.options, core.store, core.stats, core.clients
