@@ -31,6 +31,11 @@ class AuthOptions:
         env="ROCKETMQ_INIT_AUTHENTICATION_USER", secret=True,
     )  # fmt: skip
 
+    migrate_auth_from_v1_enabled: bool = option(
+        False, "at the start, make users and policies of the accounts in aclFile, but for those that are users already"
+    )
+    acl_file: str = option("", "accounts of ACL 1.0 (RocketMQ's plain_acl.yml) for migrateAuthFromV1Enabled; mode 0600")
+
     @property
     def first_user(self) -> tuple[str, str] | None:
         """Name and password of ``initAuthenticationUser``."""
@@ -52,6 +57,10 @@ def check_auth(options: AuthOptions) -> None:
     if options.authorization_enabled and not options.authentication_enabled:
         raise ConfigError(
             "authorizationEnabled: without authenticationEnabled any client could claim any user's name; set both"
+        )
+    if options.migrate_auth_from_v1_enabled and not options.acl_file:
+        raise ConfigError(
+            "aclFile: migrateAuthFromV1Enabled needs the accounts; give the path of plain_acl.yml"
         )
     _ = options.first_user, options.unsigned_codes, options.open_codes
 

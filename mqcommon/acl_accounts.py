@@ -6,7 +6,7 @@
       admin: true
 
 Only its owner may read the file (mode 0600). Other keys, such as permissions on topics, are not looked at.
-Neighbours: secret_file.py; namesrv/access.py asks.
+Neighbours: secret_file.py; namesrv/access.py asks, and broker/security/users/migrate.py, which also reads permissions.
 """
 
 from collections.abc import Mapping
@@ -31,6 +31,11 @@ class Account:
 
 def read_accounts(path: str) -> dict[str, Account]:
     """The accounts in a file, by access key. UserError when it cannot be used. Blocks."""
+    return parse_accounts(read_document(path), path)
+
+
+def read_document(path: str) -> Any:
+    """The YAML document in a file, whose values are texts. UserError when it cannot be used. Blocks."""
     try:
         import yaml
     except ImportError:
@@ -38,7 +43,7 @@ def read_accounts(path: str) -> dict[str, Account]:
     text = read_secret_file(path)
     try:
         # All values as text: a secret may look like a number.
-        document = yaml.load(text, yaml.BaseLoader)
+        return yaml.load(text, yaml.BaseLoader)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f":{mark.line + 1}" if mark is not None else ""
@@ -46,7 +51,6 @@ def read_accounts(path: str) -> dict[str, Account]:
         raise ConfigError(
             f"{path}{where}: not YAML: {getattr(error, 'problem', None) or 'it cannot be read'}"
         ) from None
-    return parse_accounts(document, path)
 
 
 def parse_accounts(document: Any, source: str) -> dict[str, Account]:

@@ -55,8 +55,8 @@ _REFUSED_HERE = frozenset(
 
 # ACL 1.0 refuses with SYSTEM_ERROR and the name of this Java class, and did nothing with the request.
 _ACCESS_REFUSED = "AclException"
-# What it says to a client that is not the one it says it is. That is so at every broker, and does not change by itself.
-_NOT_SIGNED_RIGHT = ("Check signature failed", "No acl config")
+# What brokers say, in lower case, to a client that is not who it says. That does not change by itself, nor elsewhere.
+_NOT_SIGNED_RIGHT = ("check signature failed", "no acl config", "username cannot be null")
 
 
 def outcome_of(error: SkylarkError) -> Outcome:
@@ -69,7 +69,7 @@ def outcome_of(error: SkylarkError) -> Outcome:
         case BrokerError(code=code) if code in _NOT_NOW:
             return Outcome.NOTHING
         case BrokerError(code=ResponseCode.SYSTEM_ERROR | ResponseCode.NO_PERMISSION, remark=remark) if any(
-            text in remark for text in _NOT_SIGNED_RIGHT
+            text in remark.lower() for text in _NOT_SIGNED_RIGHT
         ):
             return Outcome.REFUSED
         case BrokerError(code=ResponseCode.SYSTEM_ERROR, remark=remark):

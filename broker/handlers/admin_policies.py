@@ -4,6 +4,7 @@ A change is answered when it is on disk. Neighbours: meta/auth.py, security/user
 """
 
 import logging
+from itertools import islice
 
 from broker.meta.auth import Acls, Users
 from broker.part import Part
@@ -17,6 +18,7 @@ from broker.security.users.checks import (
     user_of_subject,
 )
 from broker.security.users.edits import containing, merged, rows_of, without
+from broker.security.users.policies import entry_text
 from broker.stored_changes import Durable, refused_when_not_stored
 from remoting.net.answers import answer_with
 from remoting.net.channel import Channel
@@ -38,6 +40,8 @@ from remoting.protocol.requests.request import Request
 
 logger = logging.getLogger(__name__)
 
+# Entries in a line of the log.
+_SHOWN = 20
 # A body with MAX_ENTRIES entries.
 _LIMITS = BodyLimits(max_bytes=512 * 1024, max_entries=20_000)
 
@@ -79,7 +83,8 @@ class PolicyHandlers(Part):
             if acl != self._acls.get(subject):
                 self._acls.put(acl)
             await self._durable()
-        logger.info("policies of %s set by %s: %s", subject, channel.remote, acl)
+        shown = "; ".join(f"{policy_type} {entry_text(entry)}" for policy_type, entry in islice(rows_of(acl), _SHOWN))
+        logger.info("policies of %s set by %s, now %s", subject, channel.remote, shown)
         return request.respond()
 
     async def delete(self, channel: Channel, request: Command) -> Command:

@@ -53,6 +53,7 @@ from broker.replication.slave_tables import SlaveTableHandlers, TimerState
 from broker.security.users.audit import Audit
 from broker.security.users.guard import Guard
 from broker.security.users.login import Logins
+from broker.security.users.migrate import migrate
 from broker.security.users.start import make_first_users
 from broker.store.removal import Removal
 from broker.tasks.clean import Cleaner
@@ -155,6 +156,7 @@ def _answering(
         store, topics, groups, offsets, core.metadata.delay_offsets, resets, in_memory_bytes
     )
     make_first_users(options, core.metadata.users)
+    migrate(options, core.metadata.users, core.metadata.acls)
     logins = Logins(core.metadata.users, core.metadata.acls)
     parts: list[Part] = [
         # Before all others, so that nothing is done for who may not ask for it.

@@ -31,6 +31,7 @@ _REMEDIES = {
     206: "start a consumer of this group, or check its name with mqadmin consumerProgress",
 }
 
+_NO_PERMISSION = 16
 _SEND_REMEDY = "look at the topic's perm with mqadmin topicRoute and at the brokers with mqadmin clusterList"
 
 
@@ -64,6 +65,8 @@ def explain(error: BaseException) -> str:
 
 
 def _remedy(error: BrokerError) -> str:
+    if error.code == _NO_PERMISSION and ": " in error.remark:
+        return ""  # such as mistakes about users: after the colon stands what to do
     # ACL 1.0 refuses with the code of any failure, and says who it is by its Java class.
     return _REMEDIES[16] if "AclException" in error.remark else _REMEDIES.get(error.code, "")
 

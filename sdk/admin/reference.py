@@ -27,6 +27,9 @@ mqadmin help sendMessage
 - **NameServers**: `-n host:port;host:port`, or `NAMESRV_ADDR`. Changes that NameServers store are made at each of
   them. With a broker's address (`-b host:port`) no NameServer is needed, unless the command also changes something
   there.
+- **Access control**: `--credentials FILE` signs requests; the file has `accessKey:` and `secretKey:`, and mode 0600.
+  Without it `ROCKETMQ_ACCESS_KEY` and `ROCKETMQ_SECRET_KEY` are used, or RocketMQ's `$ROCKETMQ_HOME/conf/tools.yml`:
+  [security-clients.md](security-clients.md).
 - **JSON**: `--output json` prints one standard JSON document on stdout, with RocketMQ's member names as keys. Results
   of an operation at several servers are listed one by one: `ok`, and `error` if it failed. Errors are also JSON, each
   on a line of stderr: `error`, RocketMQ's `code` if a server refused, and the `addr` of the server (else null).

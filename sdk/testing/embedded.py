@@ -9,6 +9,8 @@ from types import TracebackType
 from typing import Self
 
 from mqcommon.errors import BrokerError, RemotingError, RouteNotFound, SkylarkError
+from remoting.net.inner_credentials import KEY as INNER_CREDENTIALS
+from remoting.net.inner_credentials import InnerCredentialsOptions
 from remoting.net.sockets import HeldPort
 from remoting.protocol.bodies.topic import TopicConfig
 from sdk.admin.client import Admin
@@ -26,8 +28,9 @@ class Cluster:
 
     ``brokers`` masters, each with ``slaves`` slaves, registered with ``nameservers`` NameServers. ``options`` are those
     of broker.conf for all brokers, such as ``{"autoCreateTopicEnable": False}``; ``brokerRole`` is for the masters. The
-    files are in a new folder that is deleted in the end, or in ``home``, where they stay. Starting and stopping blocks
-    for a moment, also in ``async with``.
+    cluster signs its own requests with ``innerClientAuthenticationCredentials``, if that is given. The files are in
+    a new folder that is deleted in the end, or in ``home``, where they stay. Starting and stopping blocks for a moment,
+    also in ``async with``.
     """
 
     def __init__(
@@ -42,6 +45,8 @@ class Cluster:
         if brokers < 0 or slaves < 0 or nameservers < 1:
             raise ValueError(f"a cluster of {nameservers} NameServers, {brokers} brokers and {slaves} slaves each")
         self._options = dict(options or {})
+        inner = str(self._options.get(INNER_CREDENTIALS, ""))
+        self._credentials = InnerCredentialsOptions(inner).inner_credentials
         self._given_home = home
         self._counts = nameservers, brokers, slaves
         self._ports: list[HeldPort] = []
@@ -64,7 +69,7 @@ class Cluster:
         running = [node for node in self.brokers if node.is_running and not node.is_frozen]
 
         async def create() -> None:
-            async with Admin() as admin:
+            async with Admin(credentials=self._credentials) as admin:
                 for node in running:
                     await admin.create_topic(node.address, TopicConfig(topic, queues, queues))
 
@@ -203,7 +208,7 @@ class Cluster:
                 continue
 
             async def look(address: str = node.address) -> bool:
-                async with Admin(address) as admin:
+                async with Admin(address, credentials=self._credentials) as admin:
                     try:
                         return await condition(admin)
                     except (RemotingError, BrokerError):

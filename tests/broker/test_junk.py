@@ -22,6 +22,7 @@ GOOD: dict[str, Any] = {
     "subscription": "*", "expressionType": "TAG", "defaultTopic": "TBW102", "readQueueNums": "4",
     "writeQueueNums": "4", "perm": "6", "topicFilterType": "SINGLE_TAG", "order": "false", "timestamp": "0",
     "statsName": "TOPIC_PUT_NUMS", "statsKey": "TopicTest", "masterFlushOffset": "0", "holdMillis": "0",
+    "username": "anna", "subject": "User:anna", "policyType": "Custom", "resource": "Topic:T",
     "bornTimestamp": "0", "flag": "0", "defaultTopicQueueNums": "4",
     "a": "p", "b": "TopicTest", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "0", "h": "0", "i": "KEYS\1k\2",
     "j": "0", "k": "false", "l": "0", "m": "false", "n": "broker-a",
@@ -32,6 +33,16 @@ CONSUMER = {
     "consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET", "subscriptionDataSet": [SUBSCRIPTION], "unitMode": False,
 }  # fmt: skip
 POLICY = {"type": "CUSTOMIZED", "customizedRetryPolicy": {"next": [1]}, "exponentialRetryPolicy": {"initial": 1}}
+ACL = {
+    "subject": "User:anna",
+    "policies": [
+        {
+            "policyType": "Custom",
+            "entries": [{"resource": "Topic:T", "actions": ["Pub"], "sourceIps": ["10.0.0.1"], "decision": "Allow"}],
+        }
+    ],
+}
+USER = {"username": "anna", "password": "secret", "userType": "Normal", "userStatus": "enable"}
 BODIES: dict[int, Any] = {
     10: b"x", 310: b"x", 320: b"x",
     25: b"brokerPermission=6\n",
@@ -43,6 +54,7 @@ BODIES: dict[int, Any] = {
         "groupName": "g", "retryQueueNums": 1, "retryMaxTimes": 16, "groupRetryPolicy": POLICY, "brokerId": 0,
         "subscriptionDataSet": [{"topic": "T"}], "attributes": {"+a": "b"},
     },
+    3001: USER, 3002: USER, 3006: ACL, 3007: ACL,
     7100: {"topics": VERSION, "groups": VERSION, "consumerOffsets": VERSION, "delayOffsets": VERSION},
 }  # fmt: skip
 

@@ -9,7 +9,8 @@ from pyspark.sql.types import BinaryType, DataType, LongType, StringType, Struct
 
 from mqcommon.errors import UserError
 from mqcommon.message.queue import MessageQueue
-from spark_connector.batch_reader import RocketMQBatchReader
+from sdk import Credentials
+from spark_connector.batch_reader import RocketMQBatchReader, open_consumer
 from spark_connector.offsets import DataLost, OffsetRange
 from spark_connector.options import ReadOptions
 from spark_connector.pulling import ReadFailed
@@ -33,6 +34,13 @@ def cluster() -> MemoryCluster:
     cluster = MemoryCluster(limit=7)
     cluster.add(QUEUE, 100)
     return cluster
+
+
+def test_the_consumer_signs_with_the_credentials_of_the_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, Any] = {}
+    monkeypatch.setattr("sdk.blocking.PullConsumer", lambda nameserver, **named: given.update(named))
+    open_consumer(ReadOptions.parse({"topic": "t", "accessKey": "spark", "secretKey": "secret"}))
+    assert given["credentials"] == Credentials("spark", "secret")
 
 
 def test_partitions_together_hold_every_message_once(cluster: MemoryCluster) -> None:

@@ -1,11 +1,13 @@
-"""The audit of refusals: one line for each, with who, from where, what and why, but a limited number a second.
+"""The audit of refusals: a line with who, from where, what and why.
 
-A client that is refused may try thousands of times a second, and the log must not be what fills the disk. Lines that
-are left out are counted, and the count is in the next line that is written.
+A client that is refused may try thousands of times a second, and the log must not be what fills the disk: the same
+refusal has one line a minute, with a count, and there is a limit for all lines of a second.
 """
 
 import logging
+from dataclasses import dataclass
 
+from mqcommon.addresses import split_address
 from mqcommon.clock import Clock
 from remoting.protocol.command import Command, ext_text
 from remoting.protocol.signature import ACCESS_KEY_FIELD
@@ -13,15 +15,30 @@ from remoting.protocol.signature import ACCESS_KEY_FIELD
 logger = logging.getLogger(__name__)
 
 MAX_LINES_A_SECOND = 20
+#: Different refusals that are remembered.
+MAX_REMEMBERED = 1_024
+MINUTE_MS = 60_000
+
 _SECOND_MS = 1_000
 _MAX_NAME = 255
+_MAX_WHY = 1_024
+
+
+@dataclass(slots=True)
+class _Said:
+    """A refusal that has its line for this minute."""
+
+    until_ms: int
+    #: How often it came again.
+    times: int = 0
 
 
 class Audit:
-    """Counts refusals, and writes them to the log of this module."""
+    """Writes refusals to the log of this module."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        self._said: dict[tuple[int, str, str, str], _Said] = {}
         self._second = 0
         self._lines = 0
         self._left_out = 0
@@ -31,14 +48,32 @@ class Audit:
     def refused(self, remote: str, request: Command, why: str | None) -> None:
         """``request`` of the client at ``remote`` is refused."""
         self.refusals += 1
-        second = self._clock.now_ms() // _SECOND_MS
+        now_ms = self._clock.now_ms()
+        name = ext_text((request.ext or {}).get(ACCESS_KEY_FIELD) or "")[:_MAX_NAME]
+        key = request.code, name, split_address(remote)[0], (why or "")[:_MAX_WHY]
+        said = self._said.get(key)
+        if said is not None and now_ms < said.until_ms:
+            said.times += 1
+        elif self._may_write(now_ms):
+            self._remember(key, now_ms + MINUTE_MS)
+            again = f" ({said.times} times more since the last such line)" if said and said.times else ""
+            others = f" ({self._left_out} other refusals were not logged)" if self._left_out else ""
+            self._left_out = 0
+            logger.warning(
+                "refused request %d of user %r at %s: %s%s%s", request.code, name, remote, key[-1], again, others
+            )
+        else:
+            self._left_out += 1
+
+    def _may_write(self, now_ms: int) -> bool:
+        second = now_ms // _SECOND_MS
         if second != self._second:
             self._second, self._lines = second, 0
         self._lines += 1
-        if self._lines > MAX_LINES_A_SECOND:
-            self._left_out += 1
-            return
-        name = ext_text((request.ext or {}).get(ACCESS_KEY_FIELD) or "")[:_MAX_NAME]
-        more = f" ({self._left_out} more refusals were not logged)" if self._left_out else ""
-        self._left_out = 0
-        logger.warning("refused request %d of user %r at %s: %s%s", request.code, name, remote, why, more)
+        return self._lines <= MAX_LINES_A_SECOND
+
+    def _remember(self, key: tuple[int, str, str, str], until_ms: int) -> None:
+        self._said.pop(key, None)
+        if len(self._said) >= MAX_REMEMBERED:
+            del self._said[next(iter(self._said))]
+        self._said[key] = _Said(until_ms)

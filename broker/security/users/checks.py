@@ -26,7 +26,7 @@ MAX_ENTRIES: Final = 1_000
 MAX_ALL_ENTRIES: Final = 20_000
 MAX_NAME: Final = 255
 
-_USER: Final = "User:"
+_USER: Final = "User"
 _USER_TYPES: Final = (SUPER, NORMAL)
 _STATES: Final = (ENABLE, DISABLE)
 
@@ -62,21 +62,22 @@ def checked_user(info: UserInfo, name: str, old: UserInfo | None) -> UserInfo:
 
 def user_of_subject(subject: str) -> str:
     """The user whom ``User:name`` names."""
-    if not subject.startswith(_USER) or subject == _USER:
+    word, _, name = subject.partition(":")
+    if word.lower() != _USER.lower() or not name.strip():
         raise refuse(f"The subject {subject!r} is no user: give User:name")
-    return checked_username(subject.removeprefix(_USER))
+    return checked_username(name)
 
 
 def subject_of(username: str) -> str:
     """As policies name the user."""
-    return _USER + username
+    return f"{_USER}:{username}"
 
 
 def checked_acl(info: AclInfo, subject: str) -> AclInfo:
     """The policies that were sent for ``subject``, in one spelling."""
     if not info.policies:
         raise refuse("The policies is empty: give at least one entry")
-    if info.subject and info.subject != subject:
+    if info.subject and subject_of(user_of_subject(info.subject)) != subject:
         raise refuse(f"The header is about {subject}, but the body about {info.subject}: give both the same subject")
     policies = [
         PolicyInfo(checked_policy_type(policy.policy_type), [_checked_entry(entry) for entry in policy.entries])

@@ -4,7 +4,7 @@ With authenticationEnabled every request must be signed by an enabled user. With
 the user must allow all that the request needs; a super user may do everything. Both white lists name request codes.
 A code in authenticationWhitelist whose request needs a right is still checked, unless authorizationWhitelist names it,
 too: otherwise anyone could claim a user's name.
-Without these options no request is looked at. Refusals are counted and logged, see audit.py.
+Without these options no request is looked at. Refusals are logged, see audit.py.
 """
 
 from functools import lru_cache
@@ -12,7 +12,7 @@ from functools import lru_cache
 from broker.options import BrokerOptions
 from broker.part import Hook, Part
 from broker.security.users.audit import Audit
-from broker.security.users.checks import refuse, subject_of
+from broker.security.users.checks import MAX_NAME, refuse, subject_of
 from broker.security.users.login import Logins
 from broker.security.users.needs import Need, needs_of
 from broker.security.users.resources import CLUSTER
@@ -71,7 +71,7 @@ class Guard(Part):
             return
         why = f"the decision is deny: {decision.entry}" if decision.entry else "no matched policies"
         raise refuse(
-            f"{subject_of(user.username)} has no permission to access {kind}:{name} from {host}, {why}."
+            f"{subject_of(user.username)} has no permission to access {kind}:{name[:MAX_NAME]} from {host}, {why}."
             f" It needs {' or '.join(actions)}."
         )
 

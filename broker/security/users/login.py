@@ -4,7 +4,7 @@ The refusals are RocketMQ's: NO_PERMISSION, with its texts. Neighbours: policies
 """
 
 from broker.meta.auth import Acls, Users
-from broker.security.users.checks import DISABLE, SUPER, refuse, subject_of
+from broker.security.users.checks import DISABLE, MAX_NAME, SUPER, refuse, subject_of
 from broker.security.users.policies import Decision, Policies
 from remoting.protocol.bodies.auth import AclInfo, UserInfo
 from remoting.protocol.command import Command, ext_text
@@ -31,7 +31,7 @@ class Logins:
             raise refuse("username cannot be null: this broker wants signed requests, give the client credentials")
         user = self._users.get(name)
         if user is None:
-            raise refuse(f"User:{name} is not found.")
+            raise refuse(f"User:{name[:MAX_NAME]} is not found.")
         if user.user_status == DISABLE:
             raise refuse(f"User:{name} is disabled.")
         if not user.password or not is_signed_with(request, user.password):

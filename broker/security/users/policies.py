@@ -70,25 +70,20 @@ class _Entries:
     """Entries about one kind of resource."""
 
     def __init__(self) -> None:
-        self.named: dict[str, list[Entry]] = {}
-        #: By prefix, the longest first.
-        self.prefixed: list[tuple[str, list[Entry]]] = []
+        self._named: dict[str, list[Entry]] = {}
+        self._prefixed: dict[str, list[Entry]] = {}
 
     def add(self, entry: Entry) -> None:
-        if not entry.is_prefix:
-            self.named.setdefault(entry.name, []).append(entry)
-            return
-        known = dict(self.prefixed)
-        known.setdefault(entry.name, []).append(entry)
-        self.prefixed = sorted(known.items(), key=lambda each: -len(each[0]))
+        entries = self._prefixed if entry.is_prefix else self._named
+        entries.setdefault(entry.name, []).append(entry)
 
     def tiers(self, name: str) -> Iterator[list[Entry]]:
         """Entries about ``name``, the most specific first; those of one tier are equally specific."""
-        if (named := self.named.get(name)) is not None:
+        if (named := self._named.get(name)) is not None:
             yield named
-        for prefix, entries in self.prefixed:
-            if name.startswith(prefix):
-                yield entries
+        matching = [prefix for prefix in self._prefixed if name.startswith(prefix)]
+        for prefix in sorted(matching, key=len, reverse=True):
+            yield self._prefixed[prefix]
 
 
 class Policies:
@@ -149,11 +144,14 @@ def _tiers(kinds: dict[str, _Entries], kind: str, name: str) -> Iterator[list[En
 def _entry(info: PolicyEntryInfo) -> tuple[Entry, str]:
     resource = parse_resource(info.resource)
     networks = tuple(parse_source(text) for text in info.source_ips or ())
-    is_allow = info.decision == ALLOW
-    text = f"{resource} {','.join(info.actions)} {info.decision}"
-    if info.source_ips:
-        text += f" from {','.join(info.source_ips)}"
-    return Entry(text, resource.is_prefix, resource.name, frozenset(info.actions), networks, is_allow), resource.kind
+    is_allow, actions = info.decision == ALLOW, frozenset(info.actions)
+    return Entry(entry_text(info), resource.is_prefix, resource.name, actions, networks, is_allow), resource.kind
+
+
+def entry_text(info: PolicyEntryInfo) -> str:
+    """The entry as logs and refusals show it."""
+    text = f"{info.resource} {','.join(info.actions)} {info.decision}"
+    return f"{text} from {','.join(info.source_ips)}" if info.source_ips else text
 
 
 def parse_source(text: str) -> Network:

@@ -24,6 +24,8 @@ def reachable(facts: Facts) -> Iterator[Finding]:
     for broker in facts.brokers:
         if broker.error is None:
             yield Finding(OK, broker.where, f"answers within {broker.took_ms} ms")
+        elif broker.refused:
+            yield Finding(WARN, broker.where, broker.error)
         else:
             remedy = "start it, or open its port to this machine; is the address wrong, set its brokerIP1"
             yield Finding(FAIL, broker.where, broker.error, remedy)

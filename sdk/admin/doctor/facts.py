@@ -1,4 +1,7 @@
-"""What is known of a cluster. ``error`` is why a server did not answer; what it would have answered is empty then."""
+"""What is known of a cluster.
+
+``error`` is why a server did not answer, or, if it ``refused``, what it answered instead; the rest is empty then.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,6 +15,7 @@ class NameServerFacts:
 
     addr: str
     error: str | None = None
+    refused: bool = False
     #: By broker name and id, the address.
     brokers: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
     #: The same, of a second broker that registered under the name and id.
@@ -45,6 +49,7 @@ class BrokerFacts:
     broker_id: int
     addr: str
     error: str | None = None
+    refused: bool = False
     info: Mapping[str, str] = field(default_factory=dict)
     config: Mapping[str, str] = field(default_factory=dict)
     #: This machine's time in the middle of the request for ``info``, and how long that took.

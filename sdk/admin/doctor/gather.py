@@ -9,9 +9,11 @@ import trio
 from mqcommon.addresses import format_address, split_address
 from mqcommon.errors import BrokerError, RouteNotFound, SkylarkError
 from mqcommon.names import DLQ_PREFIX, RETRY_PREFIX
+from remoting.protocol.codes import ResponseCode
 from sdk.admin.commands.monitoring import undone_of
 from sdk.admin.doctor.certificates import not_after_ms
 from sdk.admin.doctor.facts import BrokerFacts, CertificateFacts, Facts, GroupFacts, NameServerFacts, PortFacts
+from sdk.admin.doctor.findings import few
 from sdk.admin.failures import explain
 from sdk.admin.session import Session
 
@@ -20,6 +22,12 @@ if TYPE_CHECKING:
 
 #: More groups than this are not looked at: each costs a request to each broker.
 MAX_GROUPS = 200
+
+# The answers about a group or topic that was deleted meanwhile, or that a broker does not have.
+_GONE = (
+    ResponseCode.SYSTEM_ERROR, ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+    ResponseCode.CONSUMER_NOT_ONLINE,
+)  # fmt: skip
 
 #: The certificate of the server at (host, port), in DER. Raises OSError.
 Peek = Callable[[str, int], Awaitable[bytes]]
@@ -76,9 +84,9 @@ async def _name_server(session: Session, addr: str) -> NameServerFacts:
             info = await admin.cluster_info()
             topics = await admin.topic_list()
     except SkylarkError as error:
-        return NameServerFacts(addr, explain(error))
+        return NameServerFacts(addr, explain(error), isinstance(error, BrokerError))
     brokers = {name: dict(one.broker_addrs) for name, one in info.broker_addr_table.items()}
-    return NameServerFacts(addr, None, brokers, info.contested or {}, frozenset(topics))
+    return NameServerFacts(addr, None, False, brokers, info.contested or {}, frozenset(topics))
 
 
 async def _brokers(session: Session, knock: Knock, name_servers: Iterable[NameServerFacts]) -> tuple[BrokerFacts, ...]:
@@ -99,7 +107,7 @@ async def _broker(admin: "Admin", knock: Knock, known: BrokerFacts) -> BrokerFac
         took_ms = time.time_ns() // 1_000_000 - began_ms
         config = await admin.broker_config(known.addr)
     except SkylarkError as error:
-        return _with(known, error=explain(error))
+        return _with(known, error=explain(error), refused=isinstance(error, BrokerError))
     ports = []
     for kind, addr in ports_of(known, config):
         try:
@@ -158,10 +166,12 @@ async def _answers(
     session: Session, keys: list[str], ask: Callable[[str], Awaitable[Any]], unanswered: list[tuple[str, str]]
 ) -> dict[str, Any]:
     answers = await session.each(keys, ask)
+    failed: dict[str, list[str]] = {}
     for key, error in answers.errors.items():
-        # a group or topic that was deleted meanwhile, or that no broker has
-        if not isinstance(error, (BrokerError, RouteNotFound)):
-            unanswered.append((key, explain(error)))
+        is_gone = isinstance(error, BrokerError) and error.code in _GONE
+        if not is_gone and not isinstance(error, RouteNotFound):
+            failed.setdefault(explain(error), []).append(key)
+    unanswered += [(few(keys), reason) for reason, keys in failed.items()]
     return answers.values
 
 

@@ -11,6 +11,8 @@ def reachable(facts: Facts) -> Iterator[Finding]:
     for one in facts.name_servers:
         if one.error is None:
             yield Finding(OK, one.addr, f"answers, and knows {len(one.brokers)} broker names, {len(one.topics)} topics")
+        elif one.refused:
+            yield Finding(WARN, one.addr, one.error)
         else:
             yield Finding(FAIL, one.addr, one.error, "start it, or take it out of namesrvAddr of brokers and clients")
 

@@ -153,7 +153,7 @@ async def test_policies_have_one_spelling() -> None:
     desk.users.put(user("anna"))
     sent = acl("anna", entry("topic:T", "pub,PUB,sub", "allow", "10.0.0.1"))
     sent.subject, sent.policies[0].policy_type = "", None
-    await desk.done(R.AUTH_CREATE_ACL, sent, subject="User:anna")
+    await desk.done(R.AUTH_CREATE_ACL, sent, subject="user:anna")
     assert desk.acls.get("User:anna") == acl("anna", entry("Topic:T", "Pub,Sub", "Allow", "10.0.0.1"))
     await desk.done(R.AUTH_UPDATE_ACL, acl("anna", entry("Topic:T", "All")), subject="User:anna")
     assert desk.acls.get("User:anna") == acl("anna", entry("Topic:T", "All"))

@@ -237,8 +237,8 @@ async def test_a_master_that_is_away_is_asked_until_it_is_back(caplog: pytest.Lo
         assert not copy.known.is_reachable  # whatever NameServers say
         async with serving_master(second, int(addr.rpartition(":")[2])):
             await until(lambda: tables(copy.meta) == tables(second.meta) and copy.known.is_reachable)
-    assert caplog.text.count("metadata not copied from master") == 1
-    assert caplog.text.count("metadata copied from master") == 2
+            assert caplog.text.count("metadata not copied from master") == 1
+            assert caplog.text.count("metadata copied from master") == 2
 
 
 async def test_nothing_is_copied_from_a_master_that_is_not_online() -> None:

@@ -1,8 +1,13 @@
 """What requests need."""
 
+import json
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from broker.security.users.needs import Need, needs_of
+from mqcommon.errors import RequestRefused
 from mqcommon.message.queue import MessageQueue
 from remoting.protocol.bodies import Body, encode_body
 from remoting.protocol.bodies.assignment import MessageRequestMode, QueryAssignmentRequestBody
@@ -25,6 +30,19 @@ CLIENT = HeartbeatData(
     "c", [ProducerData("p")],
     [ConsumerData("g", subscription_data_set=[SubscriptionData("T"), SubscriptionData("%RETRY%g")])],
 )  # fmt: skip
+
+CODES = st.sampled_from(sorted(code for name, code in vars(R).items() if name.isupper()))
+NAMES = st.sampled_from(["topic", "b", "a", "consumerGroup", "group", "srcGroup", "producerGroup", "groupName"])
+VALUES = st.text(max_size=5) | st.sampled_from(["%RETRY%", "%RETRY%g+T", "%RETRY%+"]) | st.integers() | st.none()
+JUNK = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=3),
+    lambda each: (
+        st.lists(each, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["consumerDataSet", "mqSet", "acks", "topic", "groupName", "topicConfigList"]), each
+        )
+    ),
+)
 
 
 def topic(name: str, actions: tuple[str, ...]) -> Need:
@@ -78,3 +96,16 @@ def group(name: str, actions: tuple[str, ...]) -> Need:
 )  # fmt: skip
 def test_needs(code: int, ext: dict[str, object] | None, body: Body | None, needs: list[Need]) -> None:
     assert needs_of(Command(code, ext, encode_body(body) if body else b"")) == needs
+
+
+@given(CODES, st.none() | st.dictionaries(NAMES, VALUES), JUNK | st.binary(max_size=20))
+def test_whatever_comes_is_refused_or_needs_something(code: int, ext: dict[str, object] | None, body: object) -> None:
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    try:
+        needs = needs_of(Command(code, ext, data))
+    except RequestRefused:
+        return
+    for need in needs:
+        assert need.kind in ("Cluster", "Topic", "Group")
+        assert need.actions
+        assert not need.name.startswith("%RETRY%")

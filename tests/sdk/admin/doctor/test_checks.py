@@ -13,7 +13,7 @@ from sdk.admin.doctor.facts import BrokerFacts, Facts, GroupFacts, NameServerFac
 from sdk.admin.doctor.findings import FAIL, INFO, OK, WARN, Check, Finding
 
 NOW_MS = 1_760_000_000_000
-ONE = NameServerFacts("10.0.0.1:9876", None, {"a": {0: "10.0.0.1:10911"}}, {}, frozenset({"t"}))
+ONE = NameServerFacts("10.0.0.1:9876", None, False, {"a": {0: "10.0.0.1:10911"}}, {}, frozenset({"t"}))
 AWAY = "cannot connect"
 
 
@@ -32,20 +32,20 @@ def states(check: Check, *known: BrokerFacts) -> list[str]:
 
 
 def test_every_nameserver_must_answer() -> None:
-    facts = Facts((ONE, NameServerFacts("b:1", AWAY)))
-    assert found(name_servers.reachable, facts) == [(OK, ONE.addr), (FAIL, "b:1")]
+    facts = Facts((ONE, NameServerFacts("b:1", AWAY), NameServerFacts("c:1", "no permission", refused=True)))
+    assert found(name_servers.reachable, facts) == [(OK, ONE.addr), (FAIL, "b:1"), (WARN, "c:1")]
 
 
 def test_nameservers_that_know_less_are_named() -> None:
-    less = NameServerFacts("b:1", None, {}, {}, ONE.topics)
-    fewer = NameServerFacts("c:1", None, ONE.brokers, {}, frozenset())
+    less = NameServerFacts("b:1", None, False, {}, {}, ONE.topics)
+    fewer = NameServerFacts("c:1", None, False, ONE.brokers, {}, frozenset())
     facts = Facts((ONE, less, fewer, NameServerFacts("d:1", AWAY)))
     assert found(name_servers.agreeing, facts) == [(OK, ONE.addr), (WARN, "b:1"), (WARN, "c:1")]
     assert found(name_servers.agreeing, Facts((ONE,))) == []
 
 
 def test_brokers_with_one_name_are_named_once() -> None:
-    contested = NameServerFacts("x:1", None, ONE.brokers, {"a": {0: "10.0.0.9:10911"}})
+    contested = NameServerFacts("x:1", None, False, ONE.brokers, {"a": {0: "10.0.0.9:10911"}})
     (one,) = name_servers.uncontested(Facts((contested, contested)))
     assert (one.state, one.where) == (FAIL, "a:0")
     assert "10.0.0.1:10911" in one.text
@@ -54,6 +54,7 @@ def test_brokers_with_one_name_are_named_once() -> None:
 
 def test_every_broker_must_answer() -> None:
     assert states(brokers.reachable, broker(), broker(1, error=AWAY)) == [OK, FAIL]
+    assert states(brokers.reachable, broker(error="no permission", refused=True)) == [WARN]
     assert found(brokers.reachable, Facts((ONE,))) == [(WARN, "cluster")]
     assert found(brokers.reachable, Facts((NameServerFacts("x:1", AWAY),))) == []
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from click.testing import CliRunner, Result
 
-from mqcommon.errors import ConnectFailed
+from mqcommon.errors import BrokerError, ConnectFailed, SkylarkError
 from sdk import blocking
 from sdk.admin.cli import mqadmin
 from sdk.admin.doctor.facts import BrokerFacts
@@ -57,6 +57,19 @@ def test_brokers_that_do_not_answer_and_those_that_answer_little() -> None:
     assert found.count(("broker", "OK")) == 1
     assert found.count(("broker", "FAIL")) == 1
     assert ("clock", "INFO") in found
+
+
+def test_a_doctor_without_permission_says_what_it_could_not_see() -> None:
+    refusal = BrokerError(16, "no permission", MASTER)
+    errors: dict[tuple[str, ...], SkylarkError] = {(method,): refusal for method in ("broker_config", "consume_stats")}
+    world = World(topics=["%RETRY%g", "%RETRY%h"], infos={MASTER: {}, SLAVE: {}}, errors=errors)
+    result = run_at(world, "doctor", "--output", "json")
+    assert result.exit_code == 0
+    rows = json.loads(result.stdout)["findings"]
+    assert [row["state"] for row in rows if row["check"] == "broker"] == ["WARN", "WARN"]
+    (group,) = [row for row in rows if row["check"] == "facts"]
+    assert group["where"] == "g, h"
+    assert "--credentials" in group["text"]
 
 
 def test_the_ports_of_a_broker() -> None:

@@ -1,0 +1,73 @@
+"""Clients with credentials, without, and with wrong ones at a cluster with users and policies, and its slaves."""
+
+import json
+
+import pytest
+import trio
+
+from mqcommon.errors import BrokerError, SendFailed
+from remoting.protocol.bodies.auth import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
+from sdk import Admin, ConsumeFrom, Credentials, Message, MessageExt, Producer, PushConsumer, TopicConfig
+from sdk.consumer import patience
+from sdk.testing import Cluster
+from tests.support.waiting import until
+
+SECRET = "a secret of the super user"
+ROOT, APP = Credentials("root", SECRET), Credentials("app", "a secret of the app")
+OPTIONS = {
+    "authenticationEnabled": True,
+    "authorizationEnabled": True,
+    "initAuthenticationUser": json.dumps({"username": "root", "password": SECRET}),
+    "innerClientAuthenticationCredentials": json.dumps({"accessKey": "inner", "secretKey": "a secret of brokers"}),
+    "haSharedSecret": "a secret of the link",
+    "brokerRole": "SYNC_MASTER",
+}
+
+
+def allowing(*rights: tuple[str, str]) -> AclInfo:
+    entries = [PolicyEntryInfo(resource, [action], None, "Allow") for resource, action in rights]
+    return AclInfo("User:app", [PolicyInfo("Custom", entries)])
+
+
+async def test_an_application_does_what_its_user_may(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(patience, "REFUSED_S", 0.05)
+    monkeypatch.setattr("sdk.client.HEARTBEAT_RETRY_S", 0.05)
+    got: list[bytes] = []
+
+    async def handle(message: MessageExt) -> None:
+        got.append(message.body)
+
+    async with Cluster(slaves=1, options=OPTIONS) as cluster, Admin(cluster.nameserver, credentials=ROOT) as root:
+        at, broker = cluster.nameserver, cluster.brokers[0].address
+        await root.create_topic(broker, TopicConfig("T", 2, 2))
+        await root.create_user(broker, UserInfo("app", "a secret of the app"))
+        await root.create_acl(broker, allowing(("Topic:T", "Pub")))
+        for who, why in (
+            (None, "username cannot be null"),
+            (Credentials("app", "x"), "check signature failed"),
+            (Credentials("nobody", "x"), "User:nobody is not found"),
+        ):
+            async with Producer(at, credentials=who) as producer:
+                with pytest.raises(SendFailed, match=why):
+                    await producer.send(Message("T", b"refused"))
+        async with Producer(at, credentials=APP) as producer:
+            # Acknowledged by the slave, too, which has proved that it is one.
+            await producer.send(Message("T", b"one"))
+        async with PushConsumer(
+            at,
+            group="g",
+            subscriptions={"T": "*"},
+            handler=handle,
+            consume_from=ConsumeFrom.FIRST_OFFSET,
+            credentials=APP,
+        ):
+            await until(lambda: "refuses the heartbeats of this client" in caplog.text, "it says that it is refused")
+            assert got == []
+            await root.update_acl(broker, allowing(("Topic:T", "Sub"), ("Group:g", "Sub")))
+            with trio.fail_after(60):
+                await until(lambda: got == [b"one"], "it is let in")
+        async with Admin(at) as nobody:
+            with pytest.raises(BrokerError, match="username cannot be null"):
+                await nobody.broker_config(broker)
