@@ -15,6 +15,7 @@ from remoting.net.client import RemotingClient
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import Command
 from tests.broker.running import pull_request, running, send_request
+from tests.support.collector import collecting
 from tests.support.scrape import get, names_and_labels, samples
 from tests.support.waiting import until
 
@@ -109,6 +110,25 @@ async def test_metrics_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     async with running(**options) as (client, addr):
         await messages(client, addr)
         await until(lambda: 'rocketmq_messages_in_total{cluster="DefaultCluster"' in caplog.text, "metrics are logged")
+
+
+async def test_a_collector_gets_a_brokers_metrics() -> None:
+    with collecting() as collector:
+        options = {
+            "metrics_exporter_type": "OTLP_GRPC", "metrics_grpc_exporter_target": collector.url,
+            "metric_grpc_exporter_interval_in_mills": 100,
+        }  # fmt: skip
+
+        def has_all() -> bool:
+            points = [
+                point for got in collector.requests for point in got["rocketmq_messages_in_total"].sum.data_points
+            ]
+            return any(point.as_int == 3 for point in points)
+
+        async with running(**options) as (client, addr):
+            await messages(client, addr)
+            await until(has_all, "three messages are pushed")
+    assert collector.requests[-1].keys() <= {metric.name for metric in BROKER_METRICS}
 
 
 async def test_a_port_in_use_is_an_error_of_one_line(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,65 +1,19 @@
 """A stand-in for a collector, made of OpenTelemetry's own protobuf classes, gets the values."""
 
-import gzip
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
-from threading import Thread
-
-from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality
-from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric as Received
 
 from mqcommon.metrics.buckets import Histogram
 from mqcommon.metrics.metric import Column, Metric, column, single
+from mqcommon.metrics.text import page
 from remoting.metrics.otlp import POINTS, Push
+from remoting.net.steps import finish
+from tests.support.collector import collecting
+from tests.support.scrape import samples
 
 COMMON = [("cluster", "c"), ("node_id", "broker-a")]
 LAG = Metric("rocketmq_consumer_lag_messages", "gauge", "", ("topic",), "Lag")
 PUT = Metric("rocketmq_messages_in_total", "counter", "", ("topic",), "In")
 TIME = Metric("rocketmq_rpc_latency", "histogram", "milliseconds", ("code",), "Time")
-
-
-class Collector:
-    """What arrived, request by request."""
-
-    def __init__(self) -> None:
-        self.requests: list[dict[str, Received]] = []
-        self.headers: dict[str, str] = {}
-        self.url = ""
-
-    def take(self, headers: dict[str, str], body: bytes) -> None:
-        self.headers = headers
-        request = ExportMetricsServiceRequest()
-        request.ParseFromString(gzip.decompress(body) if headers.get("content-encoding") == "gzip" else body)
-        metrics = [m for r in request.resource_metrics for scope in r.scope_metrics for m in scope.metrics]
-        self.requests.append({metric.name: metric for metric in metrics})
-
-
-@contextmanager
-def collecting(status: int = 200) -> Iterator[Collector]:
-    collector = Collector()
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            collector.take({name.lower(): value for name, value in self.headers.items()}, body)
-            self.send_response(status)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    with HTTPServer(("127.0.0.1", 0), Handler) as server:
-        collector.url = f"http://127.0.0.1:{server.server_port}/v1/metrics"
-        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield collector
-        finally:
-            server.shutdown()
-            thread.join()
 
 
 def texts(point: object) -> dict[str, str]:
@@ -87,6 +41,33 @@ def test_the_collector_gets_kinds_units_labels_and_values() -> None:
     assert got[TIME.name].unit == "milliseconds"
     assert (list(time.explicit_bounds), list(time.bucket_counts)) == ([1.0, 10.0], [1, 0, 1])
     assert (time.count, time.sum) == (2, 100.5)
+
+
+def test_prometheus_and_the_collector_get_the_same_values() -> None:
+    times = Histogram()
+    times.add(3.5, 7)
+    labels = [(f't"{number}\\\n',) for number in range(50)]
+    columns = [
+        Column(LAG, labels, range(50)), Column(PUT, labels, range(100, 150)), column(TIME, [(("send",), times)]),
+    ]  # fmt: skip
+    with collecting() as collector:
+        push = Push(collector.url, {}, 5, COMMON, in_delta=False)
+        assert push.send(columns)
+        push.close()
+    (got,) = collector.requests
+    pushed = {
+        (name, frozenset(texts(point).items())): float(point.as_int)
+        for name, points in ((LAG.name, got[LAG.name].gauge.data_points), (PUT.name, got[PUT.name].sum.data_points))
+        for point in points
+    }
+    (time,) = got[TIME.name].histogram.data_points
+    before, own = 0, texts(time)
+    for bound, count in zip((*time.explicit_bounds, "+Inf"), time.bucket_counts, strict=True):
+        before += count
+        pushed[f"{TIME.name}_bucket", frozenset({**own, "le": str(bound)}.items())] = before
+    pushed[f"{TIME.name}_sum", frozenset(own.items())] = time.sum
+    pushed[f"{TIME.name}_count", frozenset(own.items())] = time.count
+    assert samples(b"".join(finish(page(columns, COMMON))).decode()) == pushed
 
 
 def test_in_delta_only_what_has_grown_is_pushed() -> None:
