@@ -9,6 +9,7 @@ from typing import ClassVar
 from mqcommon.errors import ConfigError
 from mqcommon.logs.levels import parse_levels
 from mqcommon.logs.options import LogOptions
+from mqcommon.metrics.options import MetricsOptions
 from mqcommon.options import option
 from namesrv.access_options import AccessOptions
 from remoting.net.inner_credentials import InnerCredentialsOptions
@@ -16,9 +17,13 @@ from remoting.net.tls_options import TlsOptions
 
 
 @dataclass(frozen=True)
-class NamesrvOptions(LogOptions, AccessOptions, InnerCredentialsOptions, TlsOptions):
+class NamesrvOptions(LogOptions, AccessOptions, InnerCredentialsOptions, TlsOptions, MetricsOptions):
     """The options of one NameServer."""
 
+    # A broker on the same machine has RocketMQ's default, 5557.
+    metrics_prom_exporter_port: int = option(
+        5556, "port of the pages /metrics, /healthz and /readyz; 0 takes a free one", minimum=0, maximum=65535
+    )
     listen_port: int = option(9876, "port for brokers and clients; 0 takes a free one", minimum=0, maximum=65535)
     bind_address: str = option("0.0.0.0", "address to listen on")
     kv_config_path: str = option("~/namesrv/kvConfig.json", "file that holds the KV config; made at the first change")
@@ -113,6 +118,7 @@ class NamesrvOptions(LogOptions, AccessOptions, InnerCredentialsOptions, TlsOpti
     )
 
     def __post_init__(self) -> None:
+        self.check_metrics()
         self.check_access_options()
         self.check_inner_credentials()
         if self.enable_controller_in_namesrv:
