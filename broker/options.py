@@ -24,13 +24,14 @@ from mqcommon.metrics.options import MetricsOptions
 from mqcommon.names import TRACE_TOPIC
 from mqcommon.options import option
 from remoting.net.inner_credentials import InnerCredentialsOptions
+from remoting.net.tls_options import TlsOptions
 
 KIB, MIB = 1024, 1024 * 1024
 
 
 @dataclass(frozen=True)
 class BrokerOptions(
-    LogOptions, DeliveryOptions, AuthOptions, InnerCredentialsOptions, MetricsOptions, BrokerMetricsOptions
+    LogOptions, DeliveryOptions, AuthOptions, InnerCredentialsOptions, TlsOptions, MetricsOptions, BrokerMetricsOptions
 ):
     """The options of one broker."""
 
@@ -291,7 +292,6 @@ class BrokerOptions(
     acl_enable: bool = option(False, "not supported yet: must be false")
     enable_controller_mode: bool = option(False, "not supported yet: must be false")
     enable_dleger_commit_log: bool = option(False, "not supported yet: must be false", key="enableDLegerCommitLog")
-    use_tls: bool = option(False, "not supported yet: must be false", key="useTLS")
     all_ack_in_sync_state_set: bool = option(False, "not supported yet: must be false")
     store_type: str = option(STORE_TYPE, "RocksDB is not supported yet: must be default")
     config_manager_version: str = option(CONFIG_VERSION, "RocksDB is not supported yet: must be v1")

@@ -30,6 +30,7 @@ from remoting.net.channel import Channel
 from remoting.net.connection_limit import connection_budget
 from remoting.net.server import Server, ServerLimits
 from remoting.net.steps import Stepper, Steps
+from remoting.net.tls_options import daemon_tls
 
 logger = logging.getLogger(__name__)
 
@@ -91,10 +92,13 @@ class Namesrv:
         Raises UserError (within an ExceptionGroup, as all nurseries do) when it cannot listen on the port.
         """
         options = self.state.options
+        tls = await trio.to_thread.run_sync(daemon_tls, options)
         async with trio.open_nursery() as nursery:
-            address = await nursery.start(self._server.serve, options.bind_address, options.listen_port)
+            address = await nursery.start(self._server.serve, options.bind_address, options.listen_port, tls.secured)
+            if tls.server is not None:
+                nursery.start_soon(tls.server.watch)
             nursery.start_soon(self._forget_silent_brokers)
-            nursery.start_soon(self._notices.run)
+            nursery.start_soon(self._notices.run, tls.connect)
             nursery.start_soon(self._registrations.run)
             await nursery.start(self._exporter.run)
             if self._guard is not None:

@@ -13,10 +13,11 @@ from mqcommon.metrics.options import MetricsOptions
 from mqcommon.options import option
 from namesrv.access_options import AccessOptions
 from remoting.net.inner_credentials import InnerCredentialsOptions
+from remoting.net.tls_options import TlsOptions
 
 
 @dataclass(frozen=True)
-class NamesrvOptions(LogOptions, AccessOptions, InnerCredentialsOptions, MetricsOptions):
+class NamesrvOptions(LogOptions, AccessOptions, InnerCredentialsOptions, TlsOptions, MetricsOptions):
     """The options of one NameServer."""
 
     # A broker on the same machine has RocketMQ's default, 5557.
@@ -76,7 +77,6 @@ class NamesrvOptions(LogOptions, AccessOptions, InnerCredentialsOptions, Metrics
 
     # --- not yet: refused when switched on
     enable_controller_in_namesrv: bool = option(False, "not supported yet: must be false")
-    use_tls: bool = option(False, "not supported yet: must be false", key="useTLS")
 
     # threads, buffers and Netty: RocketMQ's options that mean nothing here; "controller..." are a controller's options
     ignored_keys: ClassVar[frozenset[str]] = frozenset(
@@ -121,12 +121,10 @@ class NamesrvOptions(LogOptions, AccessOptions, InnerCredentialsOptions, Metrics
         self.check_metrics()
         self.check_access_options()
         self.check_inner_credentials()
-        for key, is_on, what in (
-            ("enableControllerInNamesrv", self.enable_controller_in_namesrv, "a controller"),
-            ("useTLS", self.use_tls, "TLS"),
-        ):
-            if is_on:
-                raise ConfigError(f"{key}: this version does not have {what}; set it to false, or leave it out")
+        if self.enable_controller_in_namesrv:
+            raise ConfigError(
+                "enableControllerInNamesrv: this version does not have a controller; set it to false, or leave it out"
+            )
         parse_levels(self.log_levels)
 
     @property
