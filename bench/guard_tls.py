@@ -67,7 +67,7 @@ def rows(messages: int, rounds: int) -> Iterator[Row]:
     with tempfile.TemporaryDirectory() as directory:
         file = Path(directory, "tls.properties")
         file.write_text("tls.test.mode.enable=true\n")
-        with cluster(options=("--tls-config-file", str(file))) as at:
+        with cluster(of_both=("--tls-config-file", str(file))) as at:
             trio.run(make_topic, at)
             both = [Tls(verify=False), None]
             for name, batching in (("batched", True), ("one a request", False)):
