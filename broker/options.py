@@ -22,12 +22,13 @@ from mqcommon.logs.options import LogOptions
 from mqcommon.names import TRACE_TOPIC
 from mqcommon.options import option
 from remoting.net.inner_credentials import InnerCredentialsOptions
+from remoting.net.limit_options import LimitOptions
 
 KIB, MIB = 1024, 1024 * 1024
 
 
 @dataclass(frozen=True)
-class BrokerOptions(LogOptions, DeliveryOptions, AuthOptions, InnerCredentialsOptions):
+class BrokerOptions(LogOptions, DeliveryOptions, AuthOptions, InnerCredentialsOptions, LimitOptions):
     """The options of one broker."""
 
     # --- who and where

@@ -12,10 +12,11 @@ from mqcommon.logs.options import LogOptions
 from mqcommon.options import option
 from namesrv.access_options import AccessOptions
 from remoting.net.inner_credentials import InnerCredentialsOptions
+from remoting.net.limit_options import LimitOptions
 
 
 @dataclass(frozen=True)
-class NamesrvOptions(LogOptions, AccessOptions, InnerCredentialsOptions):
+class NamesrvOptions(LogOptions, AccessOptions, InnerCredentialsOptions, LimitOptions):
     """The options of one NameServer."""
 
     listen_port: int = option(9876, "port for brokers and clients; 0 takes a free one", minimum=0, maximum=65535)

@@ -14,7 +14,8 @@ from broker.replication import slave_sync as slave_sync_module
 from broker.replication.known_master import KnownMaster, MasterAddress
 from broker.replication.slave_sync import SlaveSync
 from broker.tasks.persist import Persister
-from remoting.net.server import Server, ServerLimits
+from remoting.net.limits import ServerLimits
+from remoting.net.server import Server
 from remoting.net.steps import finish
 from remoting.protocol.bodies.data_version import DataVersion
 from remoting.protocol.bodies.group import SubscriptionGroupConfig
