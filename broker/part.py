@@ -18,6 +18,9 @@ Answered = Callable[[Command | None], None]
 #: Called before a request is handled. It may raise RequestRefused, return the answer itself, or return a function that
 #: is called with the answer.
 Hook = Callable[[Channel, Command], Command | Answered | None]
+#: Raises RequestRefused when the sender of a request may not do with a topic what the request does. For requests that
+#: name a message by its place in the log, whose topic a hook cannot know.
+TopicCheck = Callable[[Channel, Command, str], None]
 
 
 class Part:

@@ -59,6 +59,7 @@ from broker.store.removal import Removal
 from broker.tasks.clean import Cleaner
 from broker.tasks.pages import PagesAhead
 from broker.wiring.core import Core
+from broker.wiring.metrics import wire_metrics
 from broker.wiring.pop import wire_pop
 from broker.wiring.replication import Replicated, wire_replication
 from remoting.net.connection_limit import connection_budget
@@ -89,13 +90,24 @@ def wire(
     options, store = core.options, core.store
     replicated = wire_replication(core, ha_listeners, listen_ha)
     cleaner = Cleaner(store, Removal(core.fs, options.store_path_root_dir, store), core.flusher, options, core.clock)
-    transactions, timed = _transactions(core), _timed(core, replicated)
-    answering = (core.cold, *_answering(core, replicated, cleaner, transactions, timed), *replicated.others)
+    make_first_users(options, core.metadata.users)
+    migrate(options, core.metadata.users, core.metadata.acls)
+    audit = Audit(core.clock)
+    guard = Guard(Logins(core.metadata.users, core.metadata.acls), options, audit)
+    transactions, timed = _transactions(core, guard), _timed(core, replicated)
+    # The guard is before all others, so that nothing is done for who may not ask for it.
+    answering = (
+        guard, core.cold, *_answering(core, replicated, cleaner, transactions, timed, guard), *replicated.others,
+    )  # fmt: skip
     delayed = DelayedDelivery(
         store, core.writer, options.delay_levels, core.metadata.delay_offsets, core.clock,
         lambda: core.role.now.is_master and replicated.members.is_lowest, core.flusher.flush, core.turn_end,
     )  # fmt: skip
     quick, slow = handlers_of(answering, core.stepper, core.cold.guarded)
+    registrar = _registrar(core, replicated)
+    metrics = wire_metrics(core, replicated, timed, audit, registrar, lambda: len(server.channels))
+    if metrics is not None:
+        quick, slow = metrics.measured(quick, slow)
     server = Server(
         quick,
         slow,
@@ -104,13 +116,16 @@ def wire(
         after_turn=core.turn_end,
         greeting={BROKER_NAME_FIELD: core.identity.broker_name},
         connections=connection_budget(
-            options.max_connections, OTHER_DESCRIPTORS, options.max_connections_per_address,
+            options.max_connections,
+            OTHER_DESCRIPTORS,
+            options.max_connections_per_address,
             options.max_new_connections_per_second,
-        ),  # fmt: skip
+        ),
     )
     parts = (
         replicated.log, core.flusher, core.persister, cleaner, PagesAhead(store.log), delayed, timed,
-        OpenConnections(server), *answering, ClientPort(server, listeners), _registrar(core, replicated),
+        OpenConnections(server), *answering, ClientPort(server, listeners), registrar,
+        *([metrics] if metrics is not None else []),
     )  # fmt: skip
     core.turn_end.serve(parts)
     return Wiring(parts, core.identity.addr)
@@ -129,7 +144,7 @@ def _timed(core: Core, replicated: Replicated) -> TimedDelivery:
 
 
 def _answering(
-    core: Core, replicated: Replicated, cleaner: Cleaner, transactions: Transactions, timed: TimedDelivery
+    core: Core, replicated: Replicated, cleaner: Cleaner, transactions: Transactions, timed: TimedDelivery, guard: Guard
 ) -> list[Part]:
     """The parts that answer clients and administrators."""
     options, store, stats, clients = core.options, core.store, core.stats, core.clients
@@ -148,12 +163,7 @@ def _answering(
     offset_handlers = OffsetHandlers(
         store, topics, groups, offsets, core.metadata.delay_offsets, resets, in_memory_bytes
     )
-    make_first_users(options, core.metadata.users)
-    migrate(options, core.metadata.users, core.metadata.acls)
-    logins = Logins(core.metadata.users, core.metadata.acls)
     parts: list[Part] = [
-        # Before all others, so that nothing is done for who may not ask for it.
-        Guard(logins, options, Audit(core.clock)),
         *wire_pop(core, held, filters, resets, offset_handlers.all_in_memory),
         SendHandlers(
             core.writer, core.durability, topics, stats.put_times, options, core.store_host, core.stepper,
@@ -164,7 +174,7 @@ def _answering(
             core.clock, core.metadata.request_modes,
             lambda: TimerState(timed.behind_ms, timed.checkpoint.read_to),
         ),
-        SendBack(store, core.writer, core.durability, topics, groups, options, stats, core.turn_end),
+        SendBack(store, core.writer, core.durability, topics, groups, options, stats, core.turn_end, guard.may_consume),
         transactions,
         locks,
         PullHandlers(
@@ -192,19 +202,19 @@ def _answering(
         ),
         QueryHandlers(store, clients, options),
         BrokerNames(options.broker_name),
-        UserHandlers(core.metadata.users, core.metadata.acls, logins, options, core.persister.wait),
+        UserHandlers(core.metadata.users, core.metadata.acls, guard.logins, options, core.persister.wait),
         PolicyHandlers(core.metadata.users, core.metadata.acls, core.persister.wait),
     ]  # fmt: skip
     answered = {code for part in (*parts, *replicated.others) for code in _codes(part)}
     return [*parts, RefusedHandlers(clients, answered)]
 
 
-def _transactions(core: Core) -> Transactions:
+def _transactions(core: Core, guard: Guard) -> Transactions:
     ledger = Ledger(core.store, core.writer, core.metadata.consumer_offsets, core.clock, core.store_host)
     return Transactions(
         core.store, core.writer, core.durability, ledger,
         Checks(ledger, core.writer, core.clients, core.options, core.clock), core.options, core.stepper, core.clock,
-        lambda: core.role.now.is_master, core.flusher.flush, core.turn_end,
+        lambda: core.role.now.is_master, core.flusher.flush, core.turn_end, guard.may_send,
     )  # fmt: skip
 
 

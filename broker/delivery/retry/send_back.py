@@ -17,9 +17,9 @@ from broker.delivery.retry.messages import given_back, named
 from broker.delivery.retry.policy import next_level
 from broker.meta.groups import Groups
 from broker.meta.topics import Topics
-from broker.observe.stats import SEND_BACK, BrokerStats
+from broker.observe.stats import DEAD_LETTER, SEND_BACK, BrokerStats
 from broker.options import BrokerOptions
-from broker.part import Part
+from broker.part import Part, TopicCheck
 from broker.store.store import MessageStore
 from broker.writing.durability import Durability
 from broker.writing.refusals import no_space
@@ -57,6 +57,7 @@ class SendBack(Part):
         options: BrokerOptions,
         stats: BrokerStats,
         turned: Callable[[], None],
+        may_consume: TopicCheck = lambda channel, request, topic: None,
     ) -> None:
         """``turned`` is called when a message was stored, as that may be outside of a turn."""
         self._store = store
@@ -69,6 +70,7 @@ class SendBack(Part):
         self._levels = options.delay_levels
         self._to_level = to_level(self._levels)
         self._turned = turned
+        self._may_consume = may_consume
 
     def handlers(self) -> dict[int, Handler]:
         return {RequestCode.CONSUMER_SEND_MSG_BACK: self.give_back}
@@ -84,6 +86,8 @@ class SendBack(Part):
         if group.retry_queue_nums <= 0:
             return request.respond()  # the group wants no second delivery
         record = self._find(header.offset)
+        # Otherwise a consumer could have any message copied to its own group.
+        self._may_consume(channel, request, record.topic)
         self._writer.admit(b"")
         return self._store_copy(channel, request, header, group, record)
 
@@ -114,6 +118,7 @@ class SendBack(Part):
         put = self._writer.put_again(self._to_level(message))
         self._stats.count(SEND_BACK, header.group, record.topic, 1, 0)
         if level is None:
+            self._stats.count(DEAD_LETTER, header.group, record.topic, 1, 0)
             logger.warning(
                 "message %s became a dead letter of group %s: given back %d times",
                 named(record), header.group, record.reconsume_times + 1,

@@ -45,11 +45,16 @@ def as_half(message: Incoming) -> Incoming:
 
 def real_queue(properties: bytes) -> tuple[str, int]:
     """The topic and queue of the message. ValueError when the properties do not say."""
-    topic = (find_property(properties, _REAL_TOPIC) or b"").decode("utf-8", "replace")
+    topic = topic_of(properties)
     queue_id = find_property(properties, _REAL_QUEUE) or b""
     if topic in ("", TRANS_HALF_TOPIC) or not queue_id.isdigit() or len(queue_id) > 9:
         raise ValueError(f"its properties name queue {queue_id!r} of topic {topic!r} as its own")
     return topic, int(queue_id)
+
+
+def topic_of(properties: bytes) -> str:
+    """The topic of the message; empty when the properties do not say."""
+    return (find_property(properties, _REAL_TOPIC) or b"").decode("utf-8", "replace")
 
 
 def group_of(properties: bytes) -> str:

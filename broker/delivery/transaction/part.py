@@ -16,7 +16,7 @@ from broker.delivery.transaction import halves
 from broker.delivery.transaction.checks import Checks
 from broker.delivery.transaction.ledger import Ledger, resident
 from broker.options import BrokerOptions
-from broker.part import Part
+from broker.part import Part, TopicCheck
 from broker.store.put_result import PutResult
 from broker.store.store import MessageStore
 from broker.writing.durability import Durability
@@ -75,6 +75,7 @@ class Transactions(Part):
         is_active: Callable[[], bool],
         flush: Callable[[], Awaitable[None]],
         turned: Callable[[], None],
+        may_send: TopicCheck = lambda channel, request, topic: None,
     ) -> None:
         """``is_active``: whether this broker is the master. ``turned`` is called when messages were stored."""
         self._store = store
@@ -88,6 +89,7 @@ class Transactions(Part):
         self._is_active = is_active
         self._flush = flush
         self._turned = turned
+        self._may_send = may_send
         self._stopping = False
         # What is failing, and was logged.
         self._failing: dict[str, None] = {}
@@ -130,6 +132,7 @@ class Transactions(Part):
         if not self._ledger.is_ready:
             raise RequestRefused(ResponseCode.SYSTEM_BUSY, "the broker still reads its transactions; try again soon")
         half = self._half(header, raw)
+        self._may_send(channel, request, halves.topic_of(half.properties))
         offset = self._ledger.open_offset(half)
         if offset is None:
             raise _failed("Find prepared transaction message failed: the transaction has ended already")

@@ -7,6 +7,7 @@ too: otherwise anyone could claim a user's name.
 Without these options no request is looked at. Refusals are logged, see audit.py.
 """
 
+from collections.abc import Callable
 from functools import lru_cache
 
 from broker.options import BrokerOptions
@@ -14,14 +15,14 @@ from broker.part import Hook, Part
 from broker.security.users.audit import Audit
 from broker.security.users.checks import MAX_NAME, refuse, subject_of
 from broker.security.users.login import Logins
-from broker.security.users.needs import Need, needs_of
+from broker.security.users.needs import Need, needs_of, to_consume, to_send
 from broker.security.users.resources import CLUSTER
 from mqcommon.addresses import split_address
 from mqcommon.errors import RequestRefused
 from remoting.net.channel import Channel
 from remoting.protocol.bodies.auth import UserInfo
 from remoting.protocol.codes import RequestCode
-from remoting.protocol.command import Command
+from remoting.protocol.command import Command, ext_text
 
 # A NameServer sends it, which has no users; the broker only asks the NameServers then.
 _FROM_NAMESERVERS = (RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE,)
@@ -31,7 +32,7 @@ class Guard(Part):
     """See the module."""
 
     def __init__(self, logins: Logins, options: BrokerOptions, audit: Audit) -> None:
-        self._logins = logins
+        self.logins = logins
         self._cluster = options.broker_cluster_name
         self._audit = audit
         self._authenticates = options.authentication_enabled
@@ -47,16 +48,29 @@ class Guard(Part):
 
     def _check_signature(self, channel: Channel, request: Command) -> None:
         try:
-            self._logins.user_of(request)
+            self.logins.user_of(request)
         except RequestRefused as refused:
             self._audit.refused(channel.remote, request, refused.remark)
             raise
 
-    def _check(self, channel: Channel, request: Command) -> None:
+    def may_consume(self, channel: Channel, request: Command, topic: str) -> None:
+        """A TopicCheck."""
+        group = ext_text((request.ext or {}).get("group") or "")
+        self._check_topic(channel, request, lambda request: to_consume(topic, group))
+
+    def may_send(self, channel: Channel, request: Command, topic: str) -> None:
+        """A TopicCheck."""
+        self._check_topic(channel, request, lambda request: to_send(topic))
+
+    def _check_topic(self, channel: Channel, request: Command, needs: Callable[[Command], list[Need]]) -> None:
+        if self._authorizes and request.code not in self._open:
+            self._check(channel, request, needs)
+
+    def _check(self, channel: Channel, request: Command, needs: Callable[[Command], list[Need]] = needs_of) -> None:
         try:
-            user = self._logins.user_of(request)
+            user = self.logins.user_of(request)
             host = _host(channel.remote)
-            for need in needs_of(request):
+            for need in needs(request):
                 self._check_need(user, need, host)
         except RequestRefused as refused:
             self._audit.refused(channel.remote, request, refused.remark)
@@ -66,7 +80,7 @@ class Guard(Part):
         kind, name, actions = need
         if kind == CLUSTER:
             name = self._cluster
-        decision = self._logins.decide(user, kind, name, actions, host)
+        decision = self.logins.decide(user, kind, name, actions, host)
         if decision.is_allowed:
             return
         why = f"the decision is deny: {decision.entry}" if decision.entry else "no matched policies"

@@ -57,6 +57,16 @@ def needs_of(request: Command) -> list[Need]:
     return _BY_CODE.get(request.code, _update_cluster)(request)
 
 
+def to_consume(topic: str, group: str) -> list[Need]:
+    """What consuming the topic as a member of the group needs of the topic."""
+    return [_topic(topic, _SUB, group)]
+
+
+def to_send(topic: str) -> list[Need]:
+    """What a send to the topic needs."""
+    return [Need(TOPIC, topic, _PUB)]
+
+
 def _text(ext: Mapping[str, Any] | None, name: str) -> str:
     value = ext.get(name) if ext else None
     return value if type(value) is str else "" if value is None else ext_text(value)
@@ -114,7 +124,7 @@ def _on_both(actions: Actions, group_field: str = "consumerGroup") -> Needs:
 
 
 def _end_of_transaction(request: Command) -> list[Need]:
-    """The half was sent with Pub of its topic. C++ clients do not name the topic again."""
+    """The topic, if it is named: older clients do not. The handler asks for the half's own topic, see `to_send`."""
     topic = _text(request.ext, "topic")
     return [Need(TOPIC, topic, _PUB)] if topic else []
 

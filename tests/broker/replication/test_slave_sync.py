@@ -379,8 +379,7 @@ async def test_an_answer_that_cannot_be_read_changes_nothing(caplog: pytest.LogC
 
 async def test_large_tables_come_in_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slave_sync_module, "PAUSE_FACTOR", 0)
-    limit = 65_536
-    master = SkylarkMaster()
+    limit, master = 65_536, SkylarkMaster()
     handlers = {**master.desk.all_handlers, **master.watch.handlers()}
     master.server = Server(handlers, limits=ServerLimits(max_frame_bytes=limit))
     monkeypatch.setattr("broker.handlers.offsets.PAGE_OFFSETS", 500)

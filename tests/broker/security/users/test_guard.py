@@ -234,6 +234,41 @@ async def test_oneway_requests_are_checked_too() -> None:
         assert int(answer.ext["offset"]) == 1
 
 
+async def test_a_message_of_another_topic_is_not_given_back_to_ones_own_group() -> None:
+    async with guarded() as wire:
+        await create(wire, user("anna"))
+        await allow(wire, acl("anna", entry("Topic:T", "Sub"), entry("Group:group", "Sub")))
+        ids = [(await wire.ask(send_request(topic, b"x"), "root")).ext for topic in ("Secret", "T")]
+        assert (await wire.ask(REQUESTS["create group"](), "root")).code == ResponseCode.SUCCESS
+        answers = []
+        for ext in ids:
+            assert ext is not None
+            back = {"offset": int(ext["msgId"][16:], 16), "group": "group", "delayLevel": 0, "originTopic": "T"}
+            answers.append(await wire.ask(Command(RequestCode.CONSUMER_SEND_MSG_BACK, back), "anna"))
+        assert [answer.code for answer in answers] == [ResponseCode.NO_PERMISSION, ResponseCode.SUCCESS]
+        assert "to access Topic:Secret" in (answers[0].remark or "")
+
+
+async def test_a_transaction_is_ended_by_who_may_send_to_its_topic() -> None:
+    async with guarded() as wire:
+        await create(wire, user("anna"), user("bob"))
+        await allow(wire, acl("anna", entry("Topic:T", "Pub")), acl("bob", entry("Topic:U", "Pub")))
+        half = send_request("T", b"x", properties="TRAN_MSG\1true\2PGROUP\1group\2UNIQ_KEY\1k\2", f=4)
+        sent = (await wire.ask(half, "anna")).ext
+        assert sent is not None
+        for name, topic, code in (
+            ("bob", {"topic": "U"}, ResponseCode.NO_PERMISSION),
+            ("bob", {}, ResponseCode.NO_PERMISSION),
+            ("anna", {}, ResponseCode.SUCCESS),
+        ):
+            end = {
+                "producerGroup": "group", "tranStateTableOffset": sent["queueOffset"], "commitOrRollback": 8,
+                "commitLogOffset": int(sent["msgId"][16:], 16), "msgId": "k", **topic,
+            }  # fmt: skip
+            answer = await wire.ask(Command(RequestCode.END_TRANSACTION, end), name)
+            assert answer.code == code, answer.remark
+
+
 async def test_refusals_are_in_the_log_but_secrets_are_not(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     async with guarded() as wire:
