@@ -120,8 +120,8 @@ class Namesrv:
         self._rpc.end_turn()
 
     def _collect(self) -> Steps[list[Column]]:
-        guard, server = self._guard, self._server
-        return collect(self.state, self._rpc, lambda: len(server.channels), lambda: guard.refusals if guard else 0)
+        guard = self._guard
+        return collect(self.state, self._rpc, self._server, lambda: guard.refusals if guard else 0)
 
     def _unready(self) -> str:
         if self._stopping:

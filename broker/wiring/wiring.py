@@ -105,7 +105,7 @@ def wire(
     )  # fmt: skip
     quick, slow = handlers_of(answering, core.stepper, core.cold.guarded)
     registrar = _registrar(core, replicated)
-    metrics = wire_metrics(core, replicated, timed, audit, registrar, lambda: len(server.channels))
+    metrics = wire_metrics(core, replicated, timed, audit, registrar, lambda: server)
     if metrics is not None:
         quick, slow = metrics.measured(quick, slow)
     server = Server(
