@@ -50,7 +50,7 @@ from broker.registration.registrar import Registrar
 from broker.registration.topic_queues import TopicQueues
 from broker.replication.role import Role
 from broker.replication.slave_tables import SlaveTableHandlers, TimerState
-from broker.security.users.audit import Audit
+from broker.security.audit import Audit
 from broker.security.users.guard import Guard
 from broker.security.users.login import Logins
 from broker.security.users.migrate import migrate
