@@ -71,17 +71,22 @@ class Cluster:
 
 
 @contextmanager
-def cluster(*, store_dir: str | None = None, options: tuple[str, ...] = ()) -> Iterator[Cluster]:
-    """A NameServer and a broker as separate processes on loopback, with a store that is removed afterwards."""
-    with tempfile.TemporaryDirectory(dir=store_dir) as home, cluster_at(home, options) as made:
+def cluster(
+    *, store_dir: str | None = None, options: tuple[str, ...] = (), of_both: tuple[str, ...] = ()
+) -> Iterator[Cluster]:
+    """A NameServer and a broker as separate processes on loopback, with a store that is removed afterwards.
+
+    ``options`` are the broker's; ``of_both`` are for the NameServer, too.
+    """
+    with tempfile.TemporaryDirectory(dir=store_dir) as home, cluster_at(home, options, of_both) as made:
         yield made
 
 
 @contextmanager
-def cluster_at(home: str, options: tuple[str, ...] = ()) -> Iterator[Cluster]:
+def cluster_at(home: str, options: tuple[str, ...] = (), of_both: tuple[str, ...] = ()) -> Iterator[Cluster]:
     """As `cluster`, on the store in the directory `BROKER` of ``home``, which is created when missing."""
-    namesrv = namesrv_daemon(Path(home))
-    broker = broker_daemon(Path(home), BROKER, namesrv.addr, 0, *options)
+    namesrv = namesrv_daemon(Path(home), "namesrv", 0, *of_both)
+    broker = broker_daemon(Path(home), BROKER, namesrv.addr, 0, *options, *of_both)
     daemons = [namesrv, broker]
     try:
         for daemon in daemons:

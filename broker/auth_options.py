@@ -59,9 +59,7 @@ def check_auth(options: AuthOptions) -> None:
             "authorizationEnabled: without authenticationEnabled any client could claim any user's name; set both"
         )
     if options.migrate_auth_from_v1_enabled and not options.acl_file:
-        raise ConfigError(
-            "aclFile: migrateAuthFromV1Enabled needs the accounts; give the path of plain_acl.yml"
-        )
+        raise ConfigError("aclFile: migrateAuthFromV1Enabled needs the accounts; give the path of plain_acl.yml")
     _ = options.first_user, options.unsigned_codes, options.open_codes
 
 

@@ -26,6 +26,7 @@ from mqcommon.errors import UserError
 from mqcommon.files import FileSystem, OsFiles
 from mqcommon.message.ids import encode_host
 from remoting.net.sockets import listen
+from remoting.net.tls_options import DaemonTls, daemon_tls
 from remoting.net.transport import Listener
 
 logger = logging.getLogger(__name__)
@@ -48,6 +49,7 @@ class Broker:
         self._fs = fs or OsFiles(SPARE_DESCRIPTORS)
         self._clock = clock or SystemClock()
         self._stopping = trio.Event()
+        self._tls = DaemonTls()
         # The address for slaves; empty until it is known.
         self.ha_addr = ""
         #: May be changed while the broker runs.
@@ -59,19 +61,20 @@ class Broker:
         Raises UserError when the port cannot be bound, StoreError when the store cannot be opened.
         """
         options = self.options
-        listeners = await listen(options.bind_address, options.listen_port)
+        self._tls = await trio.to_thread.run_sync(daemon_tls, options)
+        listeners = await self._listen(options.listen_port)
         port = split_address(listeners[0].address)[1]
         ha_port = options.ha_listen_port or (port + 1 if options.listen_port else 0)
         ha_listeners: list[Listener] = []
         if self.role.now.is_master:
             try:
-                ha_listeners = await listen(options.bind_address, ha_port, "haListenPort")
+                ha_listeners = await self._listen(ha_port, "haListenPort")
             except BaseException:
                 for listener in listeners:
                     await listener.aclose()
                 raise
             ha_port = split_address(ha_listeners[0].address)[1]
-        listeners += await _listen_fast(options)
+        listeners += await self._listen_fast()
         identity = identity_of(options, port, ha_port)
         self.ha_addr = identity.ha_addr
         if is_any_address(options.bind_address) and not options.has_access_control:
@@ -80,7 +83,7 @@ class Broker:
         store = MessageStore(self._fs, store_options(options), self._clock, encode_host(*split_address(identity.addr)))
         await trio.to_thread.run_sync(self._recover, store, metadata)
         try:
-            core = make_core(options, identity, store, metadata, self._fs, self._clock, self.role)
+            core = make_core(options, identity, store, metadata, self._fs, self._clock, self.role, self._tls.connect)
             wiring = wire(core, listeners, ha_listeners, partial(self._listen_for_slaves, identity, ha_port))
             await self._serve(wiring, task_status)
         finally:
@@ -141,9 +144,22 @@ class Broker:
         for warning in [*report.journal.cuts, *report.warnings]:
             logger.warning("metadata: %s", warning)
 
+    async def _listen(self, port: int, key: str = "listenPort") -> list[Listener]:
+        return self._tls.secured(await listen(self.options.bind_address, port, key))
+
+    async def _listen_fast(self) -> list[Listener]:
+        """Open the fast port, which serves the same requests. Few clients need it, so a failure is only logged."""
+        if not self.options.fast_port:
+            return []
+        try:
+            return await self._listen(self.options.fast_port, "fastListenPort")
+        except UserError as error:
+            logger.warning("no fast port: RocketMQ slaves and clients with VIP channels cannot connect: %s", error)
+            return []
+
     async def _listen_for_slaves(self, identity: Identity, port: int) -> list[Listener]:
         """Open the HA port of a broker that has become a master."""
-        listeners = await listen(self.options.bind_address, port, "haListenPort")
+        listeners = await self._listen(port, "haListenPort")
         self.ha_addr = identity.ha_addr = with_port(identity.ha_addr, split_address(listeners[0].address)[1])
         return listeners
 
@@ -153,6 +169,8 @@ class Broker:
             for part in wiring.parts:
                 closing.push_async_callback(part.close)
             async with trio.open_nursery() as nursery:
+                if self._tls.server is not None:
+                    nursery.start_soon(self._tls.server.watch)
                 for part in wiring.parts:
                     if overrides(part, "run"):
                         await nursery.start(part.run)
@@ -163,17 +181,6 @@ class Broker:
                 for part in reversed(wiring.parts):
                     await part.stop()
                 nursery.cancel_scope.cancel()
-
-
-async def _listen_fast(options: BrokerOptions) -> list[Listener]:
-    """Open the fast port, which serves the same requests. Few clients need it, so a failure is only logged."""
-    if not options.fast_port:
-        return []
-    try:
-        return await listen(options.bind_address, options.fast_port, "fastListenPort")
-    except UserError as error:
-        logger.warning("no fast port: RocketMQ slaves and clients with VIP channels cannot connect: %s", error)
-        return []
 
 
 def store_options(options: BrokerOptions) -> StoreOptions:

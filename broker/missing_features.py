@@ -15,7 +15,6 @@ _SWITCHES = {
     "enable_controller_mode": ("enableControllerMode", "a controller"),
     "enable_dleger_commit_log": ("enableDLegerCommitLog", "a DLedger commit log"),
     "acl_enable": ("aclEnable", "access control"),
-    "use_tls": ("useTLS", "TLS"),
     "all_ack_in_sync_state_set": ("allAckInSyncStateSet", "a controller, which keeps the set of replicas in sync"),
 }
 # Other values mean a store or tables in RocksDB: a broker that cannot read them would start empty.

@@ -13,21 +13,26 @@ from typing import ClassVar
 from broker.auth_options import AuthOptions, check_auth
 from broker.delivery_options import DeliveryOptions
 from broker.ignored_keys import IGNORED_KEYS
+from broker.metrics_options import BrokerMetricsOptions
 from broker.missing_features import CONFIG_VERSION, STORE_TYPE, refuse_missing
 from broker.option_checks import check_texts
 from broker.store.queue.entry import ENTRY_BYTES
 from broker.store.retention import HOUR_MS, RetentionRules, delete_hours
 from mqcommon.errors import ConfigError
 from mqcommon.logs.options import LogOptions
+from mqcommon.metrics.options import MetricsOptions
 from mqcommon.names import TRACE_TOPIC
 from mqcommon.options import option
 from remoting.net.inner_credentials import InnerCredentialsOptions
+from remoting.net.tls_options import TlsOptions
 
 KIB, MIB = 1024, 1024 * 1024
 
 
 @dataclass(frozen=True)
-class BrokerOptions(LogOptions, DeliveryOptions, AuthOptions, InnerCredentialsOptions):
+class BrokerOptions(
+    LogOptions, DeliveryOptions, AuthOptions, InnerCredentialsOptions, TlsOptions, MetricsOptions, BrokerMetricsOptions
+):
     """The options of one broker."""
 
     # --- who and where
@@ -287,7 +292,6 @@ class BrokerOptions(LogOptions, DeliveryOptions, AuthOptions, InnerCredentialsOp
     acl_enable: bool = option(False, "not supported yet: must be false")
     enable_controller_mode: bool = option(False, "not supported yet: must be false")
     enable_dleger_commit_log: bool = option(False, "not supported yet: must be false", key="enableDLegerCommitLog")
-    use_tls: bool = option(False, "not supported yet: must be false", key="useTLS")
     all_ack_in_sync_state_set: bool = option(False, "not supported yet: must be false")
     store_type: str = option(STORE_TYPE, "RocksDB is not supported yet: must be default")
     config_manager_version: str = option(CONFIG_VERSION, "RocksDB is not supported yet: must be v1")
@@ -296,6 +300,7 @@ class BrokerOptions(LogOptions, DeliveryOptions, AuthOptions, InnerCredentialsOp
 
     def __post_init__(self) -> None:
         self.check_inner_credentials()
+        self.check_metrics()
         refuse_missing(self)
         if not self.store_path_root_dir.strip():
             raise ConfigError("storePathRootDir: it is empty; give the directory of the store, or leave the key out")

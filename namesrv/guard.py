@@ -34,7 +34,8 @@ class Guard:
         self._options = options
         self._accounts: Mapping[str, Account] = read_accounts(path)
         self._error = ""
-        self._refusals = 0
+        #: Requests refused since the start.
+        self.refusals = 0
         self._logged_at = -math.inf
 
     def guarded(self, handlers: Mapping[int, Handler]) -> dict[int, Handler]:
@@ -72,12 +73,12 @@ class Guard:
             raise
 
     def _log(self, channel: Channel, refused: RequestRefused) -> None:
-        self._refusals += 1
+        self.refusals += 1
         now = trio.current_time()
         if now >= self._logged_at + REFUSALS_LOG_S:
             self._logged_at = now
             logger.warning("request of %s refused: %s; refusals since the start: %d",
-                           channel.remote, refused.remark, self._refusals)  # fmt: skip
+                           channel.remote, refused.remark, self.refusals)  # fmt: skip
 
     def _guarded(self, handler: Handler) -> Handler:
         def checked(channel: Channel, request: Command) -> Command | None:

@@ -13,19 +13,24 @@ import trio
 from mqcommon.addresses import is_any_address
 from mqcommon.clock import Clock, SystemClock
 from mqcommon.files import FileSystem, OsFiles
+from mqcommon.metrics.metric import Column
 from namesrv.config_handlers import build_slow_handlers
 from namesrv.guard import Guard
 from namesrv.handlers import build_handlers, build_step_handlers
 from namesrv.kvconfig import KvConfig
+from namesrv.metrics import collect
 from namesrv.notices import MinBrokerNotices
 from namesrv.options import NamesrvOptions
 from namesrv.register import Registrations
 from namesrv.routes import LiveBroker
 from namesrv.state import State
+from remoting.metrics.export import Exporter
+from remoting.metrics.rpc import RpcTimes
 from remoting.net.channel import Channel
 from remoting.net.connection_limit import connection_budget
 from remoting.net.server import Server, ServerLimits
-from remoting.net.steps import Stepper
+from remoting.net.steps import Stepper, Steps
+from remoting.net.tls_options import daemon_tls
 
 logger = logging.getLogger(__name__)
 
@@ -33,6 +38,7 @@ logger = logging.getLogger(__name__)
 DRAIN_TIMEOUT_MS = 1_000
 # Descriptors for its file, its log and the connections to slaves that get notices.
 OTHER_DESCRIPTORS = 256
+_LABELS = (("node_type", "namesrv"),)
 _ANYBODY = (
     "without access control on all interfaces, at %s: whoever reaches the port can register brokers and change routes;"
     " set aclEnable=true and aclFile, or bindAddress to an address of a network that you trust"
@@ -62,6 +68,12 @@ class Namesrv:
         self._guard = Guard(options.acl_path, lambda: self.state.options) if options.acl_enable else None
         if self._guard is not None:
             handlers, slow_handlers = self._guard.guarded(handlers), self._guard.guarded_slow(slow_handlers)
+        self._rpc = RpcTimes()
+        self._exporter = Exporter(options, _LABELS, self._collect, self._unready, stepper)
+        after_turn = self._notices.look
+        if self._exporter.is_on:
+            handlers, slow_handlers = self._rpc.measured(handlers), self._rpc.measured_slow(slow_handlers)
+            after_turn = self._turned
         self._server = Server(
             handlers,
             slow_handlers,
@@ -70,7 +82,7 @@ class Namesrv:
                 idle_timeout_ms=options.server_channel_max_idle_time_seconds * 1000,
             ),
             on_close=self._on_close,
-            after_turn=self._notices.look,
+            after_turn=after_turn,
             connections=connection_budget(options.max_connections, OTHER_DESCRIPTORS),
         )
 
@@ -80,11 +92,15 @@ class Namesrv:
         Raises UserError (within an ExceptionGroup, as all nurseries do) when it cannot listen on the port.
         """
         options = self.state.options
+        tls = await trio.to_thread.run_sync(daemon_tls, options)
         async with trio.open_nursery() as nursery:
-            address = await nursery.start(self._server.serve, options.bind_address, options.listen_port)
+            address = await nursery.start(self._server.serve, options.bind_address, options.listen_port, tls.secured)
+            if tls.server is not None:
+                nursery.start_soon(tls.server.watch)
             nursery.start_soon(self._forget_silent_brokers)
-            nursery.start_soon(self._notices.run)
+            nursery.start_soon(self._notices.run, tls.connect)
             nursery.start_soon(self._registrations.run)
+            await nursery.start(self._exporter.run)
             if self._guard is not None:
                 nursery.start_soon(self._guard.run)
             elif is_any_address(options.bind_address):
@@ -96,6 +112,19 @@ class Namesrv:
         self._stopping = True
         self._server.stop_accepting()
         await self._server.drain(DRAIN_TIMEOUT_MS)
+
+    def _turned(self) -> None:
+        self._notices.look()
+        self._rpc.end_turn()
+
+    def _collect(self) -> Steps[list[Column]]:
+        guard, server = self._guard, self._server
+        return collect(self.state, self._rpc, lambda: len(server.channels), lambda: guard.refusals if guard else 0)
+
+    def _unready(self) -> str:
+        if self._stopping:
+            return "this NameServer stops"
+        return "brokers may not have registered yet" if self.state.is_waiting_for_brokers else ""
 
     def _on_close(self, channel: Channel) -> None:
         for live in self.state.routes.close(channel):

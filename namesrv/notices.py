@@ -14,7 +14,9 @@ from mqcommon.errors import RemotingError
 from mqcommon.signal import Signal
 from namesrv.min_broker import MinBrokerChange
 from namesrv.state import State
+from remoting.net import sockets
 from remoting.net.client import RemotingClient, open_client
+from remoting.net.transport import Connect
 from remoting.protocol.headers.members import NotifyMinBrokerIdChangeRequestHeader
 from remoting.protocol.requests.registrations import NOTIFY_MIN_BROKER_ID_CHANGE
 
@@ -45,9 +47,9 @@ class MinBrokerNotices:
             self._waiting[change.broker_name] = change
             self._wake.set()
 
-    async def run(self) -> None:
+    async def run(self, connect: Connect = sockets.connect) -> None:
         """Send notices until cancelled."""
-        async with open_client(credentials=self._state.options.inner_credentials) as client:
+        async with open_client(credentials=self._state.options.inner_credentials, connect=connect) as client:
             while True:
                 while not self._waiting:
                     await self._wake.wait()

@@ -9,15 +9,21 @@ from typing import ClassVar
 from mqcommon.errors import ConfigError
 from mqcommon.logs.levels import parse_levels
 from mqcommon.logs.options import LogOptions
+from mqcommon.metrics.options import MetricsOptions
 from mqcommon.options import option
 from namesrv.access_options import AccessOptions
 from remoting.net.inner_credentials import InnerCredentialsOptions
+from remoting.net.tls_options import TlsOptions
 
 
 @dataclass(frozen=True)
-class NamesrvOptions(LogOptions, AccessOptions, InnerCredentialsOptions):
+class NamesrvOptions(LogOptions, AccessOptions, InnerCredentialsOptions, TlsOptions, MetricsOptions):
     """The options of one NameServer."""
 
+    # A broker on the same machine has RocketMQ's default, 5557.
+    metrics_prom_exporter_port: int = option(
+        5556, "port of the pages /metrics, /healthz and /readyz; 0 takes a free one", minimum=0, maximum=65535
+    )
     listen_port: int = option(9876, "port for brokers and clients; 0 takes a free one", minimum=0, maximum=65535)
     bind_address: str = option("0.0.0.0", "address to listen on")
     kv_config_path: str = option("~/namesrv/kvConfig.json", "file that holds the KV config; made at the first change")
@@ -71,7 +77,6 @@ class NamesrvOptions(LogOptions, AccessOptions, InnerCredentialsOptions):
 
     # --- not yet: refused when switched on
     enable_controller_in_namesrv: bool = option(False, "not supported yet: must be false")
-    use_tls: bool = option(False, "not supported yet: must be false", key="useTLS")
 
     # threads, buffers and Netty: RocketMQ's options that mean nothing here; "controller..." are a controller's options
     ignored_keys: ClassVar[frozenset[str]] = frozenset(
@@ -113,14 +118,13 @@ class NamesrvOptions(LogOptions, AccessOptions, InnerCredentialsOptions):
     )
 
     def __post_init__(self) -> None:
+        self.check_metrics()
         self.check_access_options()
         self.check_inner_credentials()
-        for key, is_on, what in (
-            ("enableControllerInNamesrv", self.enable_controller_in_namesrv, "a controller"),
-            ("useTLS", self.use_tls, "TLS"),
-        ):
-            if is_on:
-                raise ConfigError(f"{key}: this version does not have {what}; set it to false, or leave it out")
+        if self.enable_controller_in_namesrv:
+            raise ConfigError(
+                "enableControllerInNamesrv: this version does not have a controller; set it to false, or leave it out"
+            )
         parse_levels(self.log_levels)
 
     @property

@@ -85,6 +85,19 @@ class RouteTable(Generic[C]):
         self._changed: dict[str, None] = {}
         self.rivals = Rivals()
 
+    @property
+    def broker_count(self) -> int:
+        """Brokers that are alive."""
+        return len(self._live)
+
+    def count_topics(self) -> Generator[None, None, int]:
+        """Topics of all sets, each once; a turn of the loop after each set."""
+        names: set[str] = set()
+        for topics in list(self._queues.values()):
+            names.update(topics)
+            yield
+        return len(names)
+
     # --- what brokers do
 
     def register(

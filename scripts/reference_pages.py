@@ -1,4 +1,4 @@
-"""The pages of docs/ that are made from the code: conf.md from the options, mqadmin.md from click.
+"""The pages of docs/ that are made from the code: conf.md from the options, mqadmin.md from click, metrics.md.
 
 ``scripts/docs`` writes them; tests/tidy checks that they are current.
 """
@@ -45,12 +45,14 @@ def pages() -> dict[str, str]:
     """File name in docs/ -> content."""
     from broker.options import BrokerOptions
     from namesrv.options import NamesrvOptions
+    from scripts.metrics_page import metrics_page
     from sdk.admin.cli import mqadmin
     from sdk.admin.reference import markdown
 
     return {
         "conf.md": conf_page([("NameServer", NamesrvOptions), ("Broker", BrokerOptions)]),
         "mqadmin.md": markdown(mqadmin),
+        "metrics.md": metrics_page(),
     }
 
 

@@ -8,7 +8,7 @@ routes.py       what routes mean (pure); namespaces.py: topics and groups of sev
 retry.py        which failures are worth a retry (pure); waiting.py: reads that are retried until their timeout
 suspects.py     brokers that did not answer, and probes of them
 client.py       ClientInstance: connections, route cache, heartbeats; shared.py: Client, a shared ClientInstance
-checked.py      checks of arguments; credentials.py: who a client is; runtime.py: trio, forks, unexpected errors
+checked.py, credentials.py, given_tls.py: checks of arguments; runtime.py: trio, forks, unexpected errors
 producer/  consumer/  admin/  testing/   Producer, the consumers, Admin and mqadmin; a cluster inside of a test process
 traces/  what became of messages, for a trace topic, a file or Elasticsearch
 blocking/  aio/  the same classes for threads and for asyncio; loop_thread.py: the threads in which their clients run
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from mqcommon.message.light import LightMessage
     from mqcommon.message.message import Message, MessageExt
     from mqcommon.message.queue import MessageQueue
+    from remoting.net.tls.settings import Tls
     from remoting.protocol.bodies.group import SubscriptionGroupConfig
     from remoting.protocol.bodies.topic import TopicConfig
     from remoting.protocol.signature import Credentials
@@ -87,6 +88,7 @@ __all__ = [
     "Sql",
     "StreamMessage",
     "SubscriptionGroupConfig",
+    "Tls",
     "TopicConfig",
     "Transaction",
     "TransactionProducer",
@@ -105,6 +107,7 @@ _HOMES = {
     "mqcommon.message.queue": ("MessageQueue",),
     "remoting.protocol.bodies.group": ("SubscriptionGroupConfig",),
     "remoting.protocol.bodies.topic": ("TopicConfig",),
+    "remoting.net.tls.settings": ("Tls",),
     "remoting.protocol.signature": ("Credentials",),
     "sdk.admin.client": ("Admin",),
     "sdk.consumer.expression": ("Sql",),

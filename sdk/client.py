@@ -28,7 +28,10 @@ from mqcommon.errors import (
 from mqcommon.names import PERM_READ_WRITE, is_light
 from mqcommon.outliving import outliving_nursery
 from mqcommon.signal import Signal
+from remoting.net import sockets
 from remoting.net.client import RemotingClient, open_client
+from remoting.net.tls.settings import Tls
+from remoting.net.transport import Connect
 from remoting.protocol.bodies.route import QueueData, TopicRouteData
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.signature import Credentials
@@ -88,11 +91,13 @@ class ClientInstance:
         needs_nameserver: bool = True,
         namespace: str = "",
         credentials: Credentials | None = None,
+        tls: Tls | None = None,
     ) -> None:
         # What the caller said; an address server may list others later.
         self.given_nameservers = find_nameservers(nameserver, required=needs_nameserver)
         self.namespace = namespace
         self._credentials = credentials
+        self._tls = tls
         self.random = random or Random()
         self.backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S, self.random)
         self.timeout_ms = request_timeout_ms
@@ -124,7 +129,12 @@ class ClientInstance:
         self.forks = self._home.forks
         # Made here and not in the constructor: processes that were forked in between must not share an id.
         self.membership.client_id = make_client_id()
-        remoting = open_client(self._broker_requests.handlers(), on_lost=self._lost, credentials=self._credentials)
+        remoting = open_client(
+            self._broker_requests.handlers(),
+            on_lost=self._lost,
+            credentials=self._credentials,
+            connect=sockets.connect if self._tls is None else await trio.to_thread.run_sync(_encrypted, self._tls),
+        )
         self._remoting = await self._stack.enter_async_context(remoting)
         known = self.given_nameservers
         self._name_servers = NameServers(self._remoting, known, self.random)
@@ -359,3 +369,10 @@ class ClientInstance:
             answered = False
             with survived("a heartbeat"):
                 answered = await self.membership.beat(self._members_addrs(), self.at)
+
+
+def _encrypted(tls: Tls) -> Connect:
+    """Reads certificates, so it blocks. The library is loaded only by those who use it."""
+    from remoting.net.tls.connecting import tls_connect
+
+    return tls_connect(tls)

@@ -20,6 +20,7 @@ from sdk.checked import Milliseconds, checked_methods
 from sdk.client import ClientInstance
 from sdk.credentials import GivenCredentials, check_credentials
 from sdk.endpoint import DEFAULT_TIMEOUT_MS, Endpoint
+from sdk.given_tls import GivenTls, check_tls
 from sdk.membership import Checking, Consumer
 from sdk.nameserver_source import NameServerSource, none_given
 from sdk.nameservers import NameServers
@@ -40,9 +41,9 @@ class Client:
     ``nameserver`` is ``host:port;host:port``, a sequence of addresses, the Path of a conf file with ``namesrvAddr``, or
     the URL of an address server (``http://host:port/rocketmq/nsaddr``), which is asked every two minutes; by default
     $NAMESRV_ADDR. ``timeout_ms`` is the timeout of each request for a route. ``namespace`` is that of all objects that
-    share the client, unless they give their own. ``credentials`` sign all requests on its connections. The objects have
-    groups, options and timeouts of their own, and may be opened and closed at any time. After the client is closed,
-    using one of them raises SkylarkError.
+    share the client, unless they give their own. ``credentials`` sign all requests on its connections, and ``tls``
+    encrypts these. The objects have groups, options and timeouts of their own, and may be opened and closed at any
+    time. After the client is closed, using one of them raises SkylarkError.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class Client:
         timeout_ms: Milliseconds = DEFAULT_TIMEOUT_MS,
         namespace: Namespace = "",
         credentials: GivenCredentials = None,
+        tls: GivenTls = None,
     ) -> None:
         self._instance = ClientInstance(
             nameserver,
@@ -59,6 +61,7 @@ class Client:
             needs_nameserver=False,
             namespace=namespace,
             credentials=credentials,
+            tls=tls,
         )
 
     async def __aenter__(self) -> Self:
@@ -92,23 +95,30 @@ class ClientHandle:
     def __init__(
         self,
         nameserver: NameServerSource | Client | None,
-        *,
         timeout_ms: float = DEFAULT_TIMEOUT_MS,
+        *,
         needs_nameserver: bool = True,
         namespace: str = "",
         credentials: GivenCredentials = None,
+        tls: GivenTls = None,
     ) -> None:
         check_credentials("credentials", credentials)
+        check_tls("tls", tls)
         self._owns_instance = not isinstance(nameserver, Client)
         if isinstance(nameserver, Client):
             self.instance = nameserver._instance
-            if credentials is not None:
-                raise InvalidArgument(_SHARED.format("credentials"))
+            for name, given in (("credentials", credentials), ("tls", tls)):
+                if given is not None:
+                    raise InvalidArgument(_SHARED.format(name))
             if needs_nameserver and not self.instance.given_nameservers:
                 raise none_given()
         else:
             self.instance = ClientInstance(
-                nameserver, request_timeout_ms=timeout_ms, needs_nameserver=needs_nameserver, credentials=credentials
+                nameserver,
+                request_timeout_ms=timeout_ms,
+                needs_nameserver=needs_nameserver,
+                credentials=credentials,
+                tls=tls,
             )
         self.names = Names(namespace or self.instance.namespace)
         self.timeout_ms = timeout_ms

@@ -100,4 +100,5 @@ def open_consumer(options: ReadOptions) -> AbstractContextManager[Consumer]:
         timeout_ms=options.pull_timeout_ms,
         heartbeat=False,
         credentials=options.credentials,
+        tls=options.encryption,
     )

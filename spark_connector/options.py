@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Self
 
 from mqcommon.errors import ConfigError, UserError
 from mqcommon.option_fields import option, options_of, parse_value
-from sdk import Credentials
+from sdk import Credentials, Tls
 from sdk.credentials import credentials_in, read_credentials
 from spark_connector.offsets import EARLIEST, LATEST, Wanted, check_order, parse_offsets
 
@@ -62,6 +62,14 @@ class ReadOptions:
     security_token: str = option("", "token of temporary credentials, if they have one", secret=True)
     credentials_file: str = option("", "file of the driver with `accessKey` and `secretKey`, mode 0600")
 
+    # --- encryption; the files must be on all executors, too
+    tls: bool = option(False, "connections are encrypted; without `tlsCaFile` the CAs of the system are trusted")
+    tls_ca_file: str = option("", "CAs (PEM) of the servers' certificates")
+    tls_cert_file: str = option("", "certificate (PEM) of the reader, for servers that want one")
+    tls_key_file: str = option("", "its key")
+    tls_key_password: str = option("", "the password of the key, if it has one", secret=True)
+    tls_check_name: bool = option(True, "a server's certificate must have the name or address that was asked for")
+
     aliases: ClassVar[Mapping[str, str]] = MappingProxyType(
         {"namesrvaddr": "nameserver", "nameserver.addr": "nameserver", "namesrv.addr": "nameserver"}
     )
@@ -96,6 +104,19 @@ class ReadOptions:
         return Credentials(self.access_key, self.secret_key, self.security_token) if self.access_key else None
 
     @property
+    def encryption(self) -> Tls | None:
+        """How connections are encrypted; None: they are not."""
+        if not self.tls:
+            return None
+        return Tls(
+            ca_file=self.tls_ca_file or None,
+            cert_file=self.tls_cert_file or None,
+            key_file=self.tls_key_file or None,
+            key_password=self.tls_key_password or None,
+            check_name=self.tls_check_name,
+        )
+
+    @property
     def topics(self) -> tuple[str, ...]:
         """The topics, each once."""
         return tuple(dict.fromkeys(name.strip() for name in self.topic.split(",") if name.strip()))
@@ -116,6 +137,8 @@ class ReadOptions:
             raise UserError("options accessKey and secretKey must both be set, or none of them")
         if self.access_key and self.credentials_file:
             raise UserError("option credentialsFile cannot be given together with accessKey and secretKey")
+        if not self.tls and (self.tls_ca_file or self.tls_cert_file or self.tls_key_file):
+            raise UserError("options tlsCaFile, tlsCertFile and tlsKeyFile need tls=true")
         check_order(self.wanted_start, self.wanted_end)
 
 

@@ -121,6 +121,10 @@ class Clients:
             for channel, member in members.items()
         ]
 
+    def all_consumers(self) -> list[tuple[ConsumerGroup, Member]]:
+        """The members of all consumer groups."""
+        return [(group, member) for group in self._consumers.values() for member in group.members.values()]
+
     def has_left(self, group: str, topic: str) -> bool:
         """Whether members of the group are connected, and none subscribes to this topic now."""
         connected = self._consumers.get(group)

@@ -6,14 +6,15 @@ measured up to its answer, and its time counts for all. Times are counted by ste
 step.
 """
 
-from bisect import bisect_right
+import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable
-from math import ceil
 from typing import TypeVar
 
 import trio
 
 from broker.observe.meter import MINUTE_MS, Meter
+from mqcommon.metrics.buckets import LATENCY_MS, Histogram
 
 A = TypeVar("A")
 
@@ -64,6 +65,9 @@ class PutTimes:
         self._counts_before = list(self._counts)
         self._window_start_ms: int | None = None
         self._max_us = 0
+        # All times before those: of the whole life of the process.
+        self._counts_old = list(self._counts)
+        self._total_us = 0
         self.failed = 0
 
     # --- counting
@@ -105,6 +109,7 @@ class PutTimes:
             self._window_start_ms = now_ms
         elif now_ms - self._window_start_ms >= MINUTE_MS:
             self._window_start_ms = now_ms
+            self._counts_old = [old + before for old, before in zip(self._counts_old, self._counts_before, strict=True)]
             self._counts_before, self._counts = self._counts, [0] * len(self._counts)
 
     def _add(self, turn: Turn) -> None:
@@ -112,6 +117,7 @@ class PutTimes:
             us = int((self._now() - turn.start) * 1_000_000)
             self._counts[bisect_right(_BOUNDS, us)] += turn.count
             self._max_us = max(self._max_us, us)
+            self._total_us += us * turn.count
 
     # --- reading
 
@@ -119,6 +125,15 @@ class PutTimes:
         """How long the oldest unanswered send has waited."""
         oldest = next(iter(self._waiting), None)
         return 0 if oldest is None else round((self._now() - oldest.start) * 1_000)
+
+    def histogram(self) -> Histogram:
+        """All times since the start, in milliseconds."""
+        times = Histogram(LATENCY_MS)
+        times.total = self._total_us / 1_000
+        counts = zip(self._counts_old, self._counts_before, self._counts, strict=True)
+        for bound_us, parts in zip((*_BOUNDS, math.inf), counts, strict=True):
+            times.counts[bisect_left(LATENCY_MS, bound_us / 1_000)] += sum(parts)
+        return times
 
     def table(self) -> dict[str, str]:
         """RocketMQ's keys of brokerStatus."""
@@ -132,7 +147,7 @@ class PutTimes:
         }
 
     def _percentile_ms(self, counts: list[int], part: float) -> float:
-        left = ceil(sum(counts) * part)
+        left = math.ceil(sum(counts) * part)
         if not left:
             return 0.0
         for bound, count in zip(_BOUNDS, counts, strict=False):

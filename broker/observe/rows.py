@@ -41,6 +41,10 @@ class GroupRows:
         topic, _, group = key.partition("@")
         return self._topics.get(topic, {}).get(group)
 
+    def all(self) -> Iterator[tuple[str, str, Meter]]:
+        """Topic, group and row of all."""
+        return ((topic, group, row) for topic, groups in self._topics.items() for group, row in groups.items())
+
     def drop_topic(self, topic: str) -> None:
         self._topics.pop(topic, None)
 

@@ -24,6 +24,8 @@ RATE_SPANS_MS = (TEN_SECONDS_MS, MINUTE_MS, TEN_MINUTES_MS)
 #: messages that consumers sent back.
 GET_FROM_DISK = "GROUP_GET_FROM_DISK"
 SEND_BACK = "SNDBCK_PUT"
+#: Messages that became dead letters; of no name in RocketMQ's statistics.
+DEAD_LETTER = "DEAD_LETTER"
 
 
 class Rates(NamedTuple):
@@ -57,7 +59,7 @@ class BrokerStats:
         now_ms = clock.now_ms()
         self._topics: dict[str, Meter] = {}
         self._groups = GroupRows(clock.now_ms)
-        self._rare = {GET_FROM_DISK: GroupRows(clock.now_ms), SEND_BACK: GroupRows(clock.now_ms)}
+        self._rare = {family: GroupRows(clock.now_ms) for family in (GET_FROM_DISK, SEND_BACK, DEAD_LETTER)}
         self.puts = Meter(now_ms)
         self.put_times = PutTimes(self.puts, now)
         self.gets = Meter(now_ms)
@@ -153,6 +155,18 @@ class BrokerStats:
         if meter is None or unit not in ("NUMS", "SIZE"):
             return None
         return meter.view(self._clock.now_ms(), of_size=unit == "SIZE")
+
+    def topic_meters(self) -> list[tuple[str, Meter]]:
+        """What was put, by topic."""
+        return list(self._topics.items())
+
+    def get_meters(self) -> Iterator[tuple[str, str, Meter]]:
+        """What was got: topic, group, counter. Not to be used over turns of the event loop."""
+        return self._groups.all()
+
+    def dead_letter_meters(self) -> Iterator[tuple[str, str, Meter]]:
+        """What became dead letters, in the same form."""
+        return self._rare[DEAD_LETTER].all()
 
     def topic_put_tps(self, topic: str) -> float:
         """Messages a second in the last minute."""

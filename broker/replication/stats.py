@@ -14,6 +14,7 @@ from broker.observe.meter import SECOND_MS, Window
 from broker.writing.acks import AckLedger, Slave
 from broker.writing.durability import Durability
 from mqcommon.clock import Clock
+from mqcommon.metrics.buckets import Histogram
 
 # Over an hour.
 MAX_SAMPLES = 4096
@@ -62,6 +63,8 @@ class ReplicationStats:
         self._clock = clock
         self._end_times = EndTimes()
         self._sent: dict[str, Window] = {}
+        #: How far slaves were behind (ms), at each sample.
+        self.behind_ms = Histogram()
 
     def sample(self) -> None:
         """Take a sample; called once a second."""
@@ -75,6 +78,8 @@ class ReplicationStats:
             if window is None:
                 window = self._sent[addr] = Window(RATE_SPAN_MS, SECOND_MS, now_ms, (sent_bytes,))
             window.sample(now_ms, (sent_bytes,))
+        for slave in self.slaves():
+            self.behind_ms.add(slave.behind_ms)
 
     def slaves(self) -> list[SlaveState]:
         """The connected slaves, oldest connection first."""

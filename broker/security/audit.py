@@ -42,9 +42,12 @@ class Audit:
         self._second = 0
         self._lines = 0
         self._left_out = 0
+        #: All refusals since the start.
+        self.refusals = 0
 
     def refused(self, remote: str, request: Command, why: str | None) -> None:
         """``request`` of the client at ``remote`` is refused."""
+        self.refusals += 1
         now_ms = self._clock.now_ms()
         name = ext_text((request.ext or {}).get(ACCESS_KEY_FIELD) or "")[:_MAX_NAME]
         key = request.code, name, split_address(remote)[0], (why or "")[:_MAX_WHY]

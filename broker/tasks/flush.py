@@ -18,6 +18,7 @@ from broker.store.log.residency import NotResident, resident_only, warm
 from broker.store.store import MAX_ENTRIES_WAITING, QUEUES, WAITING, MessageStore
 from broker.writing.group_commit import GroupCommit
 from mqcommon.errors import DiskFull, OutOfDescriptors, StoreError
+from mqcommon.metrics.buckets import Histogram
 from mqcommon.signal import Signal
 
 logger = logging.getLogger(__name__)
@@ -62,6 +63,8 @@ class Flusher(Part):
         self._commits = commits
         self._options = options
         self._settle = settle
+        #: How long flushes took.
+        self.times_ms = Histogram()
         # Held during an fsync of the log: one at a time.
         self._flushing = trio.Lock()
         # Held while files of queues or the index are written, synced, moved or removed.
@@ -83,7 +86,9 @@ class Flusher(Part):
     async def flush(self) -> None:
         """Make the log durable now, and answer the sends that waited for it."""
         async with self._flushing:
+            start = trio.current_time()
             reached = await trio.to_thread.run_sync(self._store.flush)
+            self.times_ms.add((trio.current_time() - start) * 1_000)
             if not self._commits:
                 return
             try:

@@ -32,6 +32,7 @@ from mqcommon.files import FileSystem
 from mqcommon.message.ids import UniqueKeys, encode_host
 from remoting.net.client import OpenClient, open_client
 from remoting.net.steps import Stepper
+from remoting.net.transport import Connect
 
 logger = logging.getLogger(__name__)
 
@@ -58,12 +59,19 @@ class Core:
     cold: ColdReads
     stepper: Stepper
     turn_end: TurnEnd
+    #: Connects to other servers.
+    connect: Connect
 
     @property
     def open_client(self) -> OpenClient:
         """Opens clients for requests to other servers, with the size of frames and the credentials of the options."""
         options = self.options
-        return partial(open_client, max_frame_bytes=options.frame_max_length, credentials=options.inner_credentials)
+        return partial(
+            open_client,
+            max_frame_bytes=options.frame_max_length,
+            credentials=options.inner_credentials,
+            connect=self.connect,
+        )
 
     def take_role(self, before: Role, now: Role) -> None:
         """Apply the role to the store and the tables; called at each change of the role.
@@ -92,8 +100,9 @@ def make_core(
     fs: FileSystem,
     clock: Clock,
     role: RoleMachine,
+    connect: Connect,
 ) -> Core:
-    """Make the shared objects of a broker in its present role."""
+    """Make the shared objects of a broker in its present role. ``connect`` is how it reaches other servers."""
     ip, port = split_address(identity.addr)
     store_host = encode_host(ip, port)
     stats, commits, acks = BrokerStats(clock), GroupCommit(), AckLedger(options.ha_max_gap_not_in_sync)
@@ -123,7 +132,7 @@ def make_core(
         role=role, clients=Clients(), stats=stats, store_host=store_host, acks=acks,
         durability=durability, writer=writer, persister=persister,
         flusher=Flusher(store, commits, options, persister.settle), cold=ColdReads(), stepper=Stepper(),
-        turn_end=TurnEnd(),
+        turn_end=TurnEnd(), connect=connect,
     )  # fmt: skip
     metadata.journal.on_append = persister.appended
     core.take_role(role.now, role.now)

@@ -59,6 +59,7 @@ from broker.store.removal import Removal
 from broker.tasks.clean import Cleaner
 from broker.tasks.pages import PagesAhead
 from broker.wiring.core import Core
+from broker.wiring.metrics import wire_metrics
 from broker.wiring.pop import wire_pop
 from broker.wiring.replication import Replicated, wire_replication
 from remoting.net.connection_limit import connection_budget
@@ -91,7 +92,8 @@ def wire(
     cleaner = Cleaner(store, Removal(core.fs, options.store_path_root_dir, store), core.flusher, options, core.clock)
     make_first_users(options, core.metadata.users)
     migrate(options, core.metadata.users, core.metadata.acls)
-    guard = Guard(Logins(core.metadata.users, core.metadata.acls), options, Audit(core.clock))
+    audit = Audit(core.clock)
+    guard = Guard(Logins(core.metadata.users, core.metadata.acls), options, audit)
     transactions, timed = _transactions(core, guard), _timed(core, replicated)
     # The guard is before all others, so that nothing is done for who may not ask for it.
     answering = (
@@ -102,6 +104,10 @@ def wire(
         lambda: core.role.now.is_master and replicated.members.is_lowest, core.flusher.flush, core.turn_end,
     )  # fmt: skip
     quick, slow = handlers_of(answering, core.stepper, core.cold.guarded)
+    registrar = _registrar(core, replicated)
+    metrics = wire_metrics(core, replicated, timed, audit, registrar, lambda: len(server.channels))
+    if metrics is not None:
+        quick, slow = metrics.measured(quick, slow)
     server = Server(
         quick,
         slow,
@@ -116,7 +122,8 @@ def wire(
     )
     parts = (
         replicated.log, core.flusher, core.persister, cleaner, PagesAhead(store.log), delayed, timed,
-        OpenConnections(server), *answering, ClientPort(server, listeners), _registrar(core, replicated),
+        OpenConnections(server), *answering, ClientPort(server, listeners), registrar,
+        *([metrics] if metrics is not None else []),
     )  # fmt: skip
     core.turn_end.serve(parts)
     return Wiring(parts, core.identity.addr)

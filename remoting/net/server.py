@@ -101,13 +101,18 @@ class Server:
         return sorted({*self._handlers, *self._slow_handlers})
 
     async def serve(
-        self, host: str, port: int, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED
+        self,
+        host: str,
+        port: int,
+        secured: Callable[[list[Listener]], list[Listener]] = list,
+        *,
+        task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
     ) -> None:
         """Listen on ``host:port`` (port 0 takes a free one) until cancelled; starts with ``"ip:port"``.
 
-        Raises UserError when it cannot listen on the port.
+        ``secured`` wraps the listeners, for TLS. Raises UserError when it cannot listen on the port.
         """
-        await self.serve_on(await listen(host, port), task_status=task_status)
+        await self.serve_on(secured(await listen(host, port)), task_status=task_status)
 
     async def serve_on(
         self, listeners: list[Listener], *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED

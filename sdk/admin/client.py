@@ -37,6 +37,7 @@ from sdk.admin.user_client import UserAdmin
 from sdk.checked import Count, Milliseconds, NotNegative, Offset, checked_methods
 from sdk.credentials import GivenCredentials
 from sdk.fanout import ask_all
+from sdk.given_tls import GivenTls
 from sdk.nameserver_source import NameServerSource
 from sdk.namespaces import Namespace
 from sdk.routes import master_of
@@ -66,6 +67,7 @@ class Admin(OffsetAdmin, NamesrvAdmin, UserAdmin):
         timeout_ms: Milliseconds = 5000,
         namespace: Namespace = "",
         credentials: GivenCredentials = None,
+        tls: GivenTls = None,
     ) -> None:
         self._client = ClientHandle(
             nameserver,
@@ -73,6 +75,7 @@ class Admin(OffsetAdmin, NamesrvAdmin, UserAdmin):
             needs_nameserver=False,
             namespace=namespace,
             credentials=credentials,
+            tls=tls,
         )
         self.names = self._client.names
         self._ask = Asking(self._client)

@@ -18,6 +18,7 @@ from sdk.admin.render import to_json
 from sdk.admin.session import Clients, SdkClients, Session, Settings
 
 if TYPE_CHECKING:
+    from remoting.net.tls.settings import Tls
     from remoting.protocol.signature import Credentials
 
 Work = Callable[..., Awaitable[Any]]
@@ -41,6 +42,14 @@ def _common() -> list[click.Parameter]:
             envvar="ROCKETMQ_CREDENTIALS_FILE",
             show_envvar=True,
             help="file with accessKey and secretKey, mode 0600: requests are signed",
+        ),
+        click.Option(
+            ["--tls-config", "tls_config"],
+            type=click.Path(),
+            metavar="FILE",
+            envvar="ROCKETMQ_TLS_CONFIG",
+            show_envvar=True,
+            help="tls.properties with tls.client.trustCertPath, certPath, keyPath: connections are encrypted",
         ),
         click.Option(
             ["--timeout", "timeout"],
@@ -70,13 +79,20 @@ def command(
 
     def make(work: Work) -> click.Command:
         def run(
-            namesrv_addr: str | None, credentials_file: str | None, timeout: float, output: str, **options: Any
+            namesrv_addr: str | None,
+            credentials_file: str | None,
+            tls_config: str | None,
+            timeout: float,
+            output: str,
+            **options: Any,
         ) -> None:
             ctx = click.get_current_context()
             _check_either(ctx, either, options)
             if namesrv_addr is None and not _names_broker(ctx, options):
                 raise click.UsageError("no NameServer address: give -n HOST:PORT or set NAMESRV_ADDR", ctx)
-            settings = Settings(namesrv_addr or "", round(timeout * 1000), output, _credentials(credentials_file))
+            settings = Settings(
+                namesrv_addr or "", round(timeout * 1000), output, _credentials(credentials_file), _tls(tls_config)
+            )
             clients = ctx.obj if ctx.obj is not None else SdkClients()
             if not run_work(clients, settings, work, options, show):
                 ctx.exit(1)
@@ -134,6 +150,18 @@ def _credentials(file: str | None) -> "Credentials | None":
 
     try:
         return credentials_of_tools(file, os.environ, lambda warning: click.echo(f"mqadmin: {warning}", err=True))
+    except UserError as error:
+        raise click.ClickException(str(error)) from None
+
+
+def _tls(file: str | None) -> "Tls | None":
+    """What ``file`` says."""
+    if file is None:
+        return None
+    from sdk.given_tls import read_tls_config
+
+    try:
+        return read_tls_config(file)
     except UserError as error:
         raise click.ClickException(str(error)) from None
 

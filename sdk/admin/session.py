@@ -18,6 +18,7 @@ from sdk.admin.failures import error_document, explain
 from sdk.admin.render import to_json
 
 if TYPE_CHECKING:
+    from remoting.net.tls.settings import Tls
     from remoting.protocol.signature import Credentials
     from sdk.admin.client import Admin
     from sdk.consumer.pull import PullConsumer
@@ -37,6 +38,7 @@ class Settings:
     timeout_ms: int = 5000
     output: str = "table"
     credentials: "Credentials | None" = None
+    tls: "Tls | None" = None
 
 
 class Clients(Protocol):
@@ -55,7 +57,9 @@ class SdkClients:
     def admin(self, settings: Settings) -> AbstractAsyncContextManager["Admin"]:
         from sdk.admin.client import Admin
 
-        return Admin(settings.namesrv, timeout_ms=settings.timeout_ms, credentials=settings.credentials)
+        return Admin(
+            settings.namesrv, timeout_ms=settings.timeout_ms, credentials=settings.credentials, tls=settings.tls
+        )
 
     def producer(self, settings: Settings, group: str) -> AbstractAsyncContextManager["Producer"]:
         from sdk.producer.producer import Producer
@@ -67,6 +71,7 @@ class SdkClients:
             send_timeout_ms=settings.timeout_ms,
             accept_weaker=True,
             credentials=settings.credentials,
+            tls=settings.tls,
         )
 
     def consumer(self, settings: Settings, group: str) -> AbstractAsyncContextManager["PullConsumer"]:
@@ -79,6 +84,7 @@ class SdkClients:
             timeout_ms=settings.timeout_ms,
             heartbeat=False,
             credentials=settings.credentials,
+            tls=settings.tls,
         )
 
 

@@ -23,6 +23,7 @@ from sdk.aio.client import Client
 from sdk.aio.facade import Facade, loop_of
 from sdk.checked import Count, GroupName, Milliseconds, NotNegative, Offset, TopicName
 from sdk.credentials import GivenCredentials
+from sdk.given_tls import GivenTls
 from sdk.nameserver_source import NameServerSource
 from sdk.namespaces import Namespace
 
@@ -43,11 +44,14 @@ class Admin(Facade[TrioAdmin]):
         timeout_ms: Milliseconds = 5000,
         namespace: Namespace = "",
         credentials: GivenCredentials = None,
+        tls: GivenTls = None,
     ) -> None:
         super().__init__(
             loop_of(
                 nameserver,
-                lambda client: TrioAdmin(client, timeout_ms=timeout_ms, namespace=namespace, credentials=credentials),
+                lambda client: TrioAdmin(
+                    client, timeout_ms=timeout_ms, namespace=namespace, credentials=credentials, tls=tls
+                ),
             )
         )
 

@@ -18,6 +18,7 @@ from sdk.consumer.pull import PullConsumer as TrioPullConsumer
 from sdk.consumer.result import PullBytes, PullResult
 from sdk.credentials import GivenCredentials
 from sdk.endpoint import DEFAULT_TIMEOUT_MS
+from sdk.given_tls import GivenTls
 from sdk.nameserver_source import NameServerSource
 from sdk.namespaces import Namespace
 from sdk.traces.sink import Trace
@@ -45,6 +46,7 @@ class PullConsumer(Facade[TrioPullConsumer]):
         consume_timestamp_ms: Offset | None = None,
         namespace: Namespace = "",
         credentials: GivenCredentials = None,
+        tls: GivenTls = None,
         trace: Trace = False,
         trace_topic: TopicName | None = None,
     ) -> None:
@@ -60,6 +62,7 @@ class PullConsumer(Facade[TrioPullConsumer]):
                     consume_timestamp_ms=consume_timestamp_ms,
                     namespace=namespace,
                     credentials=credentials,
+                    tls=tls,
                     trace=trace,
                     trace_topic=trace_topic,
                 ),

@@ -10,6 +10,7 @@ from sdk.aio.client import Client
 from sdk.aio.facade import Facade, loop_of
 from sdk.checked import Milliseconds, TopicName
 from sdk.credentials import GivenCredentials
+from sdk.given_tls import GivenTls
 from sdk.nameserver_source import NameServerSource
 from sdk.producer.packing import COMPRESS_OVER_BYTES
 from sdk.producer.producer import DEFAULT_GROUP, MAX_MESSAGE_BYTES, Selector
@@ -48,6 +49,7 @@ class Producer(Facade[TrioProducer]):
         clock: Clock | None = None,
         namespace: str = "",
         credentials: GivenCredentials = None,
+        tls: GivenTls = None,
         trace: Trace = False,
         trace_topic: str | None = None,
         compression: str | None = None,
@@ -67,6 +69,7 @@ class Producer(Facade[TrioProducer]):
                     clock=clock,
                     namespace=namespace,
                     credentials=credentials,
+                    tls=tls,
                     trace=trace,
                     trace_topic=trace_topic,
                     compression=compression,

@@ -11,6 +11,7 @@ from sdk.consumer.simple import INVISIBLE_MS, MAX_COUNT, WAIT_MS, BatchSize, Inv
 from sdk.consumer.simple import SimpleConsumer as TrioSimpleConsumer
 from sdk.credentials import GivenCredentials
 from sdk.endpoint import DEFAULT_TIMEOUT_MS
+from sdk.given_tls import GivenTls
 from sdk.nameserver_source import NameServerSource
 from sdk.namespaces import Namespace
 
@@ -36,6 +37,7 @@ class SimpleConsumer(Facade[TrioSimpleConsumer]):
         timeout_ms: Milliseconds = DEFAULT_TIMEOUT_MS,
         namespace: Namespace = "",
         credentials: GivenCredentials = None,
+        tls: GivenTls = None,
     ) -> None:
         super().__init__(
             loop_of(
@@ -49,6 +51,7 @@ class SimpleConsumer(Facade[TrioSimpleConsumer]):
                     timeout_ms=timeout_ms,
                     namespace=namespace,
                     credentials=credentials,
+                    tls=tls,
                 ),
             )
         )

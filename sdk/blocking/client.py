@@ -5,6 +5,7 @@ from sdk.blocking.loop import ClientLoop
 from sdk.checked import Milliseconds
 from sdk.credentials import GivenCredentials
 from sdk.endpoint import DEFAULT_TIMEOUT_MS
+from sdk.given_tls import GivenTls
 from sdk.nameserver_source import NameServerSource
 from sdk.namespaces import Namespace
 from sdk.shared import Client as AsyncClient
@@ -18,9 +19,9 @@ class Client(Facade[AsyncClient]):
     ``nameserver`` is ``host:port;host:port``, a sequence of addresses, the Path of a conf file with ``namesrvAddr``, or
     the URL of an address server (``http://host:port/rocketmq/nsaddr``), which is asked every two minutes; by default
     $NAMESRV_ADDR. ``timeout_ms`` is the timeout of each request for a route. ``namespace`` is that of all objects that
-    share the client, unless they give their own. ``credentials`` sign all requests on its connections. The objects have
-    groups, options and timeouts of their own, and may be opened and closed at any time. After the client is closed,
-    using one of them raises SkylarkError.
+    share the client, unless they give their own. ``credentials`` sign all requests on its connections, and ``tls``
+    encrypts these. The objects have groups, options and timeouts of their own, and may be opened and closed at any
+    time. After the client is closed, using one of them raises SkylarkError.
 
     It has one thread, which runs the event loop of all of them.
     """
@@ -32,10 +33,13 @@ class Client(Facade[AsyncClient]):
         timeout_ms: Milliseconds = DEFAULT_TIMEOUT_MS,
         namespace: Namespace = "",
         credentials: GivenCredentials = None,
+        tls: GivenTls = None,
     ) -> None:
         super().__init__(
             ClientLoop(
-                lambda: AsyncClient(nameserver, timeout_ms=timeout_ms, namespace=namespace, credentials=credentials)
+                lambda: AsyncClient(
+                    nameserver, timeout_ms=timeout_ms, namespace=namespace, credentials=credentials, tls=tls
+                )
             )
         )
 

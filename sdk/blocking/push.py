@@ -25,6 +25,7 @@ from sdk.consumer.push import (
 from sdk.consumer.push import PushConsumer as AsyncPushConsumer
 from sdk.credentials import GivenCredentials
 from sdk.endpoint import DEFAULT_TIMEOUT_MS
+from sdk.given_tls import GivenTls
 from sdk.nameserver_source import NameServerSource
 from sdk.namespaces import Namespace
 from sdk.traces.sink import Trace
@@ -73,6 +74,7 @@ class PushConsumer(Facade[AsyncPushConsumer]):
         timeout_ms: Milliseconds = DEFAULT_TIMEOUT_MS,
         namespace: Namespace = "",
         credentials: GivenCredentials = None,
+        tls: GivenTls = None,
         trace: Trace = False,
         trace_topic: TopicName | None = None,
     ) -> None:
@@ -111,6 +113,7 @@ class PushConsumer(Facade[AsyncPushConsumer]):
                     timeout_ms=timeout_ms,
                     namespace=namespace,
                     credentials=credentials,
+                    tls=tls,
                     trace=trace,
                     trace_topic=trace_topic,
                 ),

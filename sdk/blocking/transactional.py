@@ -10,6 +10,7 @@ from sdk.blocking.facade import Facade, loop_of
 from sdk.blocking.handlers import PlainChecker, PlainLocal, elsewhere
 from sdk.checked import GroupName, Milliseconds, NotNegative
 from sdk.credentials import GivenCredentials
+from sdk.given_tls import GivenTls
 from sdk.nameserver_source import NameServerSource
 from sdk.namespaces import Namespace
 from sdk.producer.producer import MAX_MESSAGE_BYTES
@@ -46,6 +47,7 @@ class TransactionProducer(Facade[AsyncTransactionProducer]):
         clock: Clock | None = None,
         namespace: Namespace = "",
         credentials: GivenCredentials = None,
+        tls: GivenTls = None,
         trace: Trace = False,
         trace_topic: str | None = None,
     ) -> None:
@@ -64,6 +66,7 @@ class TransactionProducer(Facade[AsyncTransactionProducer]):
                     clock=clock,
                     namespace=namespace,
                     credentials=credentials,
+                    tls=tls,
                     trace=trace,
                     trace_topic=trace_topic,
                 ),

@@ -33,6 +33,7 @@ from sdk.consumer.stream import MessageStream
 from sdk.consumer.tracing import Tracing
 from sdk.credentials import GivenCredentials
 from sdk.endpoint import DEFAULT_TIMEOUT_MS
+from sdk.given_tls import GivenTls
 from sdk.nameserver_source import NameServerSource
 from sdk.namespaces import Namespace
 from sdk.producer.producer import traces_of
@@ -70,13 +71,14 @@ class PullConsumer:
         consume_timestamp_ms: Offset | None = None,
         namespace: Namespace = "",
         credentials: GivenCredentials = None,
+        tls: GivenTls = None,
         trace: Trace = False,
         trace_topic: TopicName | None = None,
     ) -> None:
         beginning = Beginning(consume_from, consume_timestamp_ms)
         self.group = group
         self._client = client = ClientHandle(
-            nameserver, timeout_ms=timeout_ms, namespace=namespace, credentials=credentials
+            nameserver, timeout_ms=timeout_ms, namespace=namespace, credentials=credentials, tls=tls
         )
         self._instance = client.instance
         self._names = client.names

@@ -21,6 +21,7 @@ from sdk.consumer.settings import Settings, in_namespace
 from sdk.consumer.stream_message import StreamMessage
 from sdk.credentials import GivenCredentials
 from sdk.endpoint import DEFAULT_TIMEOUT_MS
+from sdk.given_tls import GivenTls
 from sdk.nameserver_source import NameServerSource
 from sdk.namespaces import Namespace
 from sdk.runtime import FORKS, survived
@@ -79,11 +80,12 @@ class PushConsumer:
         timeout_ms: Milliseconds = DEFAULT_TIMEOUT_MS,
         namespace: Namespace = "",
         credentials: GivenCredentials = None,
+        tls: GivenTls = None,
         trace: Trace = False,
         trace_topic: TopicName | None = None,
     ) -> None:
         self.group = group
-        self._client = ClientHandle(nameserver, timeout_ms=timeout_ms, namespace=namespace, credentials=credentials)
+        self._client = ClientHandle(nameserver, timeout_ms, namespace=namespace, credentials=credentials, tls=tls)
         self._names = names = self._client.names
         self._settings = Settings(
             group=names.group(group),
@@ -108,11 +110,9 @@ class PushConsumer:
             wait_ms=wait_ms,
             commit_interval_ms=commit_interval_ms,
             stop_timeout_ms=stop_timeout_ms,
-            instance_name=instance_name,
-            local_offsets_dir=local_offsets_dir,
-            trace=trace,
-            trace_topic=trace_topic,
-        )
+            instance_name=instance_name, local_offsets_dir=local_offsets_dir,
+            trace=trace, trace_topic=trace_topic,
+        )  # fmt: skip
         self._machinery = Machinery(self._client, self._settings)
         for topic, expression in subscriptions.items():
             self._note(topic, expression)

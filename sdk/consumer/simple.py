@@ -28,6 +28,7 @@ from sdk.consumer.outcome import ConsumeFrom
 from sdk.consumer.popped import ReceivedMessage, bits_by_lease
 from sdk.credentials import GivenCredentials
 from sdk.endpoint import DEFAULT_TIMEOUT_MS, Endpoint
+from sdk.given_tls import GivenTls
 from sdk.nameserver_source import NameServerSource
 from sdk.namespaces import Namespace
 from sdk.retry import is_transient
@@ -80,6 +81,7 @@ class SimpleConsumer:
         timeout_ms: Milliseconds = DEFAULT_TIMEOUT_MS,
         namespace: Namespace = "",
         credentials: GivenCredentials = None,
+        tls: GivenTls = None,
     ) -> None:
         if consume_from not in _INIT_MODES:
             raise InvalidArgument("consume_from is ConsumeFrom.LAST_OFFSET or FIRST_OFFSET for a simple consumer")
@@ -87,7 +89,7 @@ class SimpleConsumer:
             raise InvalidArgument('subscriptions names no topic; give some, as {"orders": "*"}')
         self.group = group
         self._client = client = ClientHandle(
-            nameserver, timeout_ms=timeout_ms, namespace=namespace, credentials=credentials
+            nameserver, timeout_ms=timeout_ms, namespace=namespace, credentials=credentials, tls=tls
         )
         self._instance = instance = client.instance
         self._group = client.names.group(group)

@@ -17,6 +17,7 @@ from mqcommon.message.flags import TRANSACTION_PREPARED
 from mqcommon.message.message import Message, MessageExt
 from remoting.net.client import RemotingClient
 from sdk.credentials import GivenCredentials
+from sdk.given_tls import GivenTls
 from sdk.nameserver_source import NameServerSource
 from sdk.producer.checking import Checking
 from sdk.producer.producer import Producer
@@ -47,10 +48,11 @@ class Halves:
         clock: Clock | None,
         namespace: str,
         credentials: GivenCredentials,
+        tls: GivenTls,
         trace: bool | TraceSink,
         trace_topic: str | None,
     ) -> None:
-        self._client = ClientHandle(nameserver, namespace=namespace, credentials=credentials)
+        self._client = ClientHandle(nameserver, namespace=namespace, credentials=credentials, tls=tls)
         self.names = names = self._client.names
         self._producer = Producer(
             sharing(self._client.instance), group=group, send_timeout_ms=send_timeout_ms, retries=0, batching=False,

@@ -26,6 +26,7 @@ from mqcommon.names import GROUP_MAX_LENGTH, TRACE_TOPIC
 from remoting.net.client import RemotingClient
 from sdk.checked import TopicName, check_group_name, check_queue, check_topic_name, checked
 from sdk.credentials import GivenCredentials
+from sdk.given_tls import GivenTls
 from sdk.identity import local_ip
 from sdk.nameserver_source import NameServerSource
 from sdk.namespaces import check_namespace
@@ -84,6 +85,7 @@ class Producer(RequestReply):
         clock: Clock | None = None,
         namespace: str = "",
         credentials: GivenCredentials = None,
+        tls: GivenTls = None,
         trace: Trace = False,
         trace_topic: str | None = None,
         compression: str | None = None,
@@ -99,7 +101,7 @@ class Producer(RequestReply):
         check_trace("trace", trace)
         if trace_topic is not None:
             check_topic_name("trace_topic", trace_topic)
-        self._client = ClientHandle(nameserver, namespace=namespace, credentials=credentials)
+        self._client = ClientHandle(nameserver, namespace=namespace, credentials=credentials, tls=tls)
         self.names = self._names = self._client.names
         self._routes = self._client.instance.routes
         self._sendable = SendRoutes(self._client)

@@ -20,6 +20,7 @@ from remoting.protocol.headers.transaction import EndTransactionRequestHeader
 from remoting.protocol.requests.transactions import END_TRANSACTION
 from sdk.checked import GroupName, Milliseconds, NotNegative, check_topic_name, checked
 from sdk.credentials import GivenCredentials
+from sdk.given_tls import GivenTls
 from sdk.nameserver_source import NameServerSource
 from sdk.namespaces import Namespace
 from sdk.producer.halves import Halves
@@ -57,6 +58,7 @@ class TransactionProducer:
         clock: Clock | None = None,
         namespace: Namespace = "",
         credentials: GivenCredentials = None,
+        tls: GivenTls = None,
         trace: Trace = False,
         trace_topic: str | None = None,
     ) -> None:
@@ -69,7 +71,7 @@ class TransactionProducer:
         self._halves = Halves(
             nameserver, group=group, send_timeout_ms=send_timeout_ms, max_message_bytes=max_message_bytes,
             immunity_s=check_immunity_s, topics=topics, checker=checker, clock=clock, namespace=namespace,
-            credentials=credentials, trace=trace, trace_topic=trace_topic,
+            credentials=credentials, tls=tls, trace=trace, trace_topic=trace_topic,
         )  # fmt: skip
         self._timeout_s = send_timeout_ms / 1000
         self._names = self._halves.names

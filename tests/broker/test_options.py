@@ -76,7 +76,6 @@ def test_every_key_of_rocketmq_is_known() -> None:
         ("brokerId=-1", "brokerId: -1 asks for an id from a controller, which this version does not have"),
         ("brokerId=-1\nbrokerRole=SLAVE", "brokerId: -1 asks for an id from a controller"),
         ("allAckInSyncStateSet=true", "does not have a controller"),
-        ("useTLS=true", "useTLS: this version does not have TLS"),
         ("storeType=defaultRocksDB", "storeType: this version does not have stores or tables in RocksDB"),
         ("configManagerVersion=v2", "configManagerVersion: this version does not have stores or tables in RocksDB"),
         ("storePathRootDir=", "storePathRootDir: it is empty; give the directory of the store"),

@@ -127,7 +127,7 @@ async def test_refusals_are_logged_at_a_bounded_rate(guarded: Served, caplog: py
             with pytest.raises(BrokerError):
                 await admin.put_kv("n", "k", "v")
     assert caplog.text.count("refused: request 100 needs the signature of an administrator") == 1
-    assert guarded.namesrv._guard is not None and guarded.namesrv._guard._refusals == 5
+    assert guarded.namesrv._guard is not None and guarded.namesrv._guard.refusals == 5
 
 
 def test_without_a_usable_file_there_is_no_start(tmp_path: Path, file: Path) -> None:

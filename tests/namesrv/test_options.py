@@ -65,7 +65,6 @@ def test_an_unknown_key_names_file_line_and_nearest(tmp_path: Path) -> None:
         # as RocketMQ's documentation has it
         ("enableControllerInNamesrv=true\ncontrollerDLegerGroup=g\ncontrollerDLegerPeers=n0-h:1", "a controller"),
         ("controllerDLegerSelfId=n0\ncontrollerStorePath=/c\nenableControllerInNamesrv = true", "a controller"),
-        ("useTLS=true", "TLS"),
     ],
 )
 def test_what_is_missing_is_refused_by_its_name(tmp_path: Path, text: str, feature: str) -> None:

@@ -27,6 +27,7 @@ BROKER_ORDER = (
         "option_checks",
         "delivery_options",
         "auth_options",
+        "metrics_options",
         "options",
         "file_sizes",
         "identity",
@@ -34,6 +35,7 @@ BROKER_ORDER = (
     ),
     "stored_changes",
     *("meta", "observe", "writing", "tasks", "delivery", "replication", "registration", "security", "handlers"),
+    "metrics",
     *("assembly", "client_port", "wiring", "broker", "commands", "cli", "__main__"),
 )
 # The same in broker/store: the three kinds of files, then what uses them.

@@ -10,7 +10,7 @@ from scripts import reference_pages
 from tests.tidy.tree import ROOT
 
 
-@pytest.mark.parametrize("name", ["conf.md", "mqadmin.md"])
+@pytest.mark.parametrize("name", ["conf.md", "mqadmin.md", "metrics.md"])
 def test_page_is_current(name: str) -> None:
     page = ROOT / "docs" / name
     assert page.read_text(encoding="utf-8") == reference_pages.pages()[name], "stale: run scripts/docs"

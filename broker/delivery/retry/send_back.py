@@ -17,7 +17,7 @@ from broker.delivery.retry.messages import given_back, named
 from broker.delivery.retry.policy import next_level
 from broker.meta.groups import Groups
 from broker.meta.topics import Topics
-from broker.observe.stats import SEND_BACK, BrokerStats
+from broker.observe.stats import DEAD_LETTER, SEND_BACK, BrokerStats
 from broker.options import BrokerOptions
 from broker.part import Part, TopicCheck
 from broker.store.store import MessageStore
@@ -118,6 +118,7 @@ class SendBack(Part):
         put = self._writer.put_again(self._to_level(message))
         self._stats.count(SEND_BACK, header.group, record.topic, 1, 0)
         if level is None:
+            self._stats.count(DEAD_LETTER, header.group, record.topic, 1, 0)
             logger.warning(
                 "message %s became a dead letter of group %s: given back %d times",
                 named(record), header.group, record.reconsume_times + 1,

@@ -156,6 +156,10 @@ class TimedDelivery(Part):
         """How far this broker is."""
         return Checkpoint() if self._state is None else self._now(self._state)
 
+    def totals(self) -> tuple[int, int]:
+        """Messages read and delivered since the start."""
+        return self._enqueued, self._delivered
+
     def rates(self) -> TimerRates:
         seconds, (enqueued, delivered) = self._window.since(self._clock.now_ms(), 10 * SECOND_MS)
         return TimerRates((self._enqueued - enqueued) / seconds, (self._delivered - delivered) / seconds)

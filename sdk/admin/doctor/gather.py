@@ -133,7 +133,7 @@ async def _certificates(session: Session, peek: Peek, brokers: Iterable[BrokerFa
 
 def speaks_tls(config: Mapping[str, str]) -> bool:
     """Whether options say so. A broker that does not speak TLS would take a handshake for a bad frame, and log it."""
-    return any(
+    return bool(config.get("tlsConfigFile")) or any(
         "tls" in key.lower() and "test" not in key.lower() and value.lower() in _TLS_VALUES
         for key, value in config.items()
     )

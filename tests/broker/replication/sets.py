@@ -82,9 +82,9 @@ SLAVE: dict[str, Any] = {"broker_role": "SLAVE", "broker_id": 1}
 
 
 @asynccontextmanager
-async def namesrv() -> AsyncIterator[str]:
+async def namesrv(**more: Any) -> AsyncIterator[str]:
     """The address of a NameServer."""
-    options = NamesrvOptions(bind_address="127.0.0.1", listen_port=0)
+    options = NamesrvOptions(bind_address="127.0.0.1", listen_port=0, **more)
     async with trio.open_nursery() as nursery:
         yield await nursery.start(Namesrv(options, fs=MemoryFiles()).run)
         nursery.cancel_scope.cancel()

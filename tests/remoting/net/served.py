@@ -12,6 +12,7 @@ from mqcommon.addresses import split_address
 from remoting.net import sockets
 from remoting.net.server import Server
 from remoting.net.sockets import SocketTransport
+from remoting.net.tls.session import TlsTransport
 from remoting.net.transport import Connect, Listener, Transport
 from tests.support.memory_transport import MemoryNetwork, MemoryTransport
 
@@ -46,7 +47,9 @@ async def serve(server: Server, *, over_tcp: bool = False) -> AsyncIterator[Serv
 
 def reset(transport: Transport) -> None:
     """Break the connection, as a peer does that was started again."""
-    if isinstance(transport, MemoryTransport):
+    if isinstance(transport, TlsTransport):
+        reset(transport._inner)
+    elif isinstance(transport, MemoryTransport):
         transport.cut()
     else:
         assert isinstance(transport, SocketTransport)

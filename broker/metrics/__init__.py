@@ -1,0 +1,8 @@
+"""A broker's metrics: collected when they are asked for, from counters that other parts keep.
+
+table.py     names, kinds, units and labels: the only place
+counters.py  messages, clients, store, timers, slaves
+lag.py       how far groups are behind
+old_names.py the names of rocketmq-exporter
+part.py      the part of the broker
+"""

@@ -1,0 +1,165 @@
+"""Columns of all metrics but lags: of messages, clients, the store, timers and slaves."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from broker.delivery.cold import reading
+from broker.delivery.timer.part import TimedDelivery
+from broker.meta.clients import Clients
+from broker.meta.groups import Groups
+from broker.meta.topics import Topics
+from broker.metrics import table
+from broker.metrics.lag import is_system
+from broker.observe.meter import Meter
+from broker.observe.stats import BrokerStats
+from broker.options import BrokerOptions
+from broker.replication.role import RoleMachine
+from broker.replication.stats import ReplicationStats
+from broker.store.store import MessageStore
+from mqcommon.clock import Clock
+from mqcommon.files import FileSystem
+from mqcommon.metrics.buckets import Histogram
+from mqcommon.metrics.metric import Column, column, flag, single
+from mqcommon.names import is_retry_topic
+from remoting.net.steps import Steps
+
+# Rows that one step handles.
+ROWS = 1_000
+_LOCAL_DISK = (("local", "disk"),)
+_MODES = {"CONSUME_ACTIVELY": "pull", "CONSUME_PASSIVELY": "push", "CONSUME_POP": "pop"}
+
+
+@dataclass(frozen=True)
+class Sources:
+    """What a broker's metrics are read from. The functions give present values."""
+
+    options: BrokerOptions
+    store: MessageStore
+    topics: Topics
+    groups: Groups
+    clients: Clients
+    stats: BrokerStats
+    replication: ReplicationStats
+    timed: TimedDelivery
+    role: RoleMachine
+    fs: FileSystem
+    clock: Clock
+    flush_times: Histogram
+    waiting: Callable[[], Mapping[str, int]]
+    connections: Callable[[], int]
+    refusals: Callable[[], int]
+    registered: Callable[[], int]
+
+
+def message_columns(sources: Sources) -> Steps[list[Column]]:
+    """Messages in and out, by topic and by group."""
+    topics, into, out = sources.topics, [], []
+    for number, (topic, meter) in enumerate(sources.stats.topic_meters(), 1):
+        if number % ROWS == 0:
+            yield None
+        config = topics.get(topic)
+        kind = (config.attributes.get("message.type") if config else None) or "NORMAL"
+        into.append(((topic, kind.lower(), is_system(topic)), meter))
+    for number, (topic, group, meter) in enumerate(list(sources.stats.get_meters()), 1):
+        if number % ROWS == 0:
+            yield None
+        out.append(((topic, group, flag(is_retry_topic(topic)), is_system(topic, group)), meter))
+    dead = [((group, topic, is_system(topic, group)), row.nums) for topic, group, row in
+            sources.stats.dead_letter_meters()]  # fmt: skip
+    return [
+        column(table.MESSAGES_IN, _nums(into)),
+        column(table.THROUGHPUT_IN, _sizes(into)),
+        column(table.MESSAGES_OUT, _nums(out)),
+        column(table.THROUGHPUT_OUT, _sizes(out)),
+        column(table.TO_DLQ, dead),
+    ]
+
+
+_Rows = Sequence[tuple[tuple[str, ...], Meter]]
+
+
+def _nums(rows: _Rows) -> list[tuple[tuple[str, ...], int]]:
+    return [(labels, meter.nums) for labels, meter in rows]
+
+
+def _sizes(rows: _Rows) -> list[tuple[tuple[str, ...], int]]:
+    return [(labels, meter.size) for labels, meter in rows]
+
+
+def client_columns(clients: Clients) -> Steps[list[Column]]:
+    """Connections of producers and consumers."""
+    producers: Counter[tuple[str, ...]] = Counter()
+    consumers: Counter[tuple[str, ...]] = Counter()
+    for number, (_, member, _) in enumerate(clients.all_producers(), 1):
+        if number % ROWS == 0:
+            yield None
+        producers[member.language.lower(), str(member.version), "remoting"] += 1
+    for number, (group, member) in enumerate(clients.all_consumers(), 1):
+        if number % ROWS == 0:
+            yield None
+        mode = _MODES.get(group.consume_type, "push")
+        language, version = member.language.lower(), str(member.version)
+        consumers[group.name, language, version, mode, "remoting", is_system("", group.name)] += 1
+    return [
+        column(table.PRODUCERS, list(producers.items())),
+        column(table.CONSUMERS, list(consumers.items())),
+    ]
+
+
+def state_columns(sources: Sources) -> Steps[list[Column]]:
+    """What has one value, or one for each slave."""
+    oldest_ms = yield from reading(sources.store.earliest_store_time)
+    return [*_broker(sources), *_store(sources, oldest_ms), *_timers(sources.timed), *_slaves(sources.replication)]
+
+
+def _broker(sources: Sources) -> list[Column]:
+    stats = sources.stats
+    return [
+        column(table.WATERMARK, [((name,), number) for name, number in sources.waiting().items()]),
+        single(table.PERMISSION, sources.options.broker_permission),
+        single(table.TOPICS, len(sources.topics.all())),
+        single(table.GROUPS, len(sources.groups.all())),
+        single(table.PUT_LATENCY, stats.put_times.histogram()),
+        single(table.FLUSH_LATENCY, sources.flush_times.copy()),
+        single(table.PUT_FAILURES, stats.put_times.failed),
+        single(table.CONNECTIONS, sources.connections()),
+        single(table.REFUSALS, sources.refusals()),
+        column(table.ROLE, [((sources.role.now.kind.value,), 1)]),
+        single(table.REGISTERED, sources.registered()),
+    ]
+
+
+def _store(sources: Sources, oldest_ms: int) -> list[Column]:
+    store = sources.store
+    log = store.log
+    age_ms = max(sources.clock.now_ms() - oldest_ms, 0) if oldest_ms >= 0 else 0
+    return [
+        Column(table.STORAGE_SIZE, _LOCAL_DISK, (log.end - log.start,)),
+        Column(table.FLUSH_BEHIND, _LOCAL_DISK, (log.end - log.flushed,)),
+        Column(table.DISPATCH_BEHIND, _LOCAL_DISK, (store.index_behind,)),
+        Column(table.RESERVE_TIME, _LOCAL_DISK, (age_ms,)),
+        single(table.WRITABLE, int(not store.refusal)),
+        single(table.DISK_USED, round(1 - sources.fs.free_ratio(sources.options.store_path_root_dir), 4)),
+    ]
+
+
+def _timers(timed: TimedDelivery) -> list[Column]:
+    enqueued, delivered = timed.totals()
+    return [
+        single(table.TIMER_ENQUEUE_LAG, timed.unread),
+        single(table.TIMER_DEQUEUE_LATENCY, timed.behind_ms),
+        single(table.TIMING, timed.waiting),
+        single(table.TIMER_ENQUEUED, enqueued),
+        single(table.TIMER_DEQUEUED, delivered),
+    ]
+
+
+def _slaves(replication: ReplicationStats) -> list[Column]:
+    slaves = [((slave.broker_addr or slave.addr,), slave) for slave in replication.slaves()]
+    return [
+        column(table.SLAVE_BEHIND, [(name, slave.behind_bytes) for name, slave in slaves]),
+        column(table.SLAVE_BEHIND_TIME, [(name, slave.behind_ms) for name, slave in slaves]),
+        column(table.SLAVE_IN_SYNC, [(name, int(slave.in_sync)) for name, slave in slaves]),
+        single(table.REPLICATION_LATENCY, replication.behind_ms.copy()),
+    ]

@@ -1,0 +1,75 @@
+"""The metrics of a broker, as a part: it measures requests, and lets the metrics out as the options say.
+
+Without metricsExporterType there is no such part, and no request is measured.
+"""
+
+from collections.abc import Mapping
+
+import trio
+
+from broker.meta.consumer_offsets import ConsumerOffsets
+from broker.metrics.counters import Sources, client_columns, message_columns, state_columns
+from broker.metrics.lag import LagReader
+from broker.metrics.old_names import old_columns
+from broker.part import Part
+from mqcommon.metrics.metric import Column
+from remoting.metrics.export import Exporter
+from remoting.metrics.rpc import RpcTimes
+from remoting.net.server import Handler, SlowHandler
+from remoting.net.steps import Stepper, Steps
+
+
+class Metrics(Part):
+    """See the module."""
+
+    def __init__(self, sources: Sources, offsets: ConsumerOffsets, stepper: Stepper) -> None:
+        options = sources.options
+        self._sources = sources
+        self._rpc = RpcTimes()
+        self._lags = LagReader(sources.store, offsets, sources.clients, sources.clock)
+        self._compatible = options.exporter_compatible_names
+        common = [("cluster", options.broker_cluster_name), ("node_type", "broker"), ("node_id", options.broker_name)]
+        self.exporter = Exporter(options, common, self.collect, self.unready, stepper)
+
+    def measured(
+        self, quick: Mapping[int, Handler], slow: Mapping[int, SlowHandler]
+    ) -> tuple[dict[int, Handler], dict[int, SlowHandler]]:
+        """The broker's handlers, measured."""
+        return self._rpc.measured(quick), self._rpc.measured_slow(slow)
+
+    def after_turn(self) -> None:
+        """The last of all parts: what the others do at the end of a turn is measured, too."""
+        self._rpc.end_turn()
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Let the metrics out, until cancelled."""
+        await self.exporter.run(task_status=task_status)
+
+    def collect(self) -> Steps[list[Column]]:
+        """All columns, in steps."""
+        sources = self._sources
+        lags = yield from self._lags.read()
+        columns = [
+            *(yield from state_columns(sources)),
+            *(yield from message_columns(sources)),
+            *(yield from client_columns(sources.clients)),
+            *lags.columns(),
+            self._rpc.column(),
+        ]
+        if self._compatible:
+            options = sources.options
+            columns += yield from old_columns(
+                options.broker_name, options.broker_ip1, sources.stats, sources.store, lags, sources.clock
+            )
+        return columns
+
+    def unready(self) -> str:
+        """Why clients should not be sent here; "" if they may be."""
+        sources = self._sources
+        if reason := sources.store.refusal:
+            return f"the store takes no messages: {reason}"
+        if sources.options.namesrv_addrs and not sources.registered():
+            return "not registered with a NameServer yet"
+        if sources.role.now.kind.value == "taking over":
+            return "this broker is becoming the master"
+        return ""

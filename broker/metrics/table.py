@@ -1,0 +1,103 @@
+"""All metrics of a broker: names, kinds, units and labels. docs/metrics.md is made from this.
+
+Those that begin with ``rocketmq_`` are RocketMQ 5's, with its labels. Those of what this broker does not have are left
+out (`LEFT_OUT`). All have the labels ``cluster``, ``node_type`` and ``node_id`` (the broker's name) besides these.
+"""
+
+from mqcommon.metrics.metric import Metric
+from remoting.metrics.rpc import RPC_LATENCY
+
+_IN = ("topic", "message_type", "is_system")
+_OUT = ("topic", "consumer_group", "is_retry", "is_system")
+_LAG = ("consumer_group", "topic", "is_retry", "is_system")
+_STORE = ("storage_type", "storage_medium")
+_MS = "milliseconds"
+
+WATERMARK = Metric("rocketmq_processor_watermark", "gauge", "", ("processor",), "Requests that wait")
+PERMISSION = Metric("rocketmq_broker_permission", "gauge", "", (), "brokerPermission: 4 read, 2 write, 6 both")
+TOPICS = Metric("rocketmq_topic_number", "gauge", "", (), "Topics")
+GROUPS = Metric("rocketmq_consumer_group_number", "gauge", "", (), "Consumer groups")
+MESSAGES_IN = Metric("rocketmq_messages_in_total", "counter", "", _IN, "Messages stored")
+THROUGHPUT_IN = Metric("rocketmq_throughput_in_total", "counter", "bytes", _IN, "Bytes stored")
+MESSAGES_OUT = Metric("rocketmq_messages_out_total", "counter", "", _OUT, "Messages given to consumers")
+THROUGHPUT_OUT = Metric("rocketmq_throughput_out_total", "counter", "bytes", _OUT, "Bytes given to consumers")
+PRODUCERS = Metric(
+    "rocketmq_producer_connections", "gauge", "", ("language", "version", "protocol_type"), "Connections of producers"
+)
+CONSUMERS = Metric(
+    "rocketmq_consumer_connections", "gauge", "",
+    ("consumer_group", "language", "version", "consume_mode", "protocol_type", "is_system"), "Connections of consumers",
+)  # fmt: skip
+LAG = Metric("rocketmq_consumer_lag_messages", "gauge", "", _LAG, "Messages that a group has not consumed")
+LAG_LATENCY = Metric("rocketmq_consumer_lag_latency", "gauge", _MS, _LAG, "Age of the oldest such message")
+INFLIGHT = Metric("rocketmq_consumer_inflight_messages", "gauge", "", _LAG, "Messages pulled and not consumed")
+READY = Metric("rocketmq_consumer_ready_messages", "gauge", "", _LAG, "Messages not pulled")
+TO_DLQ = Metric(
+    "rocketmq_send_to_dlq_messages_total", "counter", "", ("consumer_group", "topic", "is_system"),
+    "Messages that became dead letters",
+)  # fmt: skip
+STORAGE_SIZE = Metric("rocketmq_storage_size", "gauge", "bytes", _STORE, "Size of the commit log")
+FLUSH_BEHIND = Metric("rocketmq_storage_flush_behind_bytes", "gauge", "bytes", _STORE, "Bytes not yet flushed to disk")
+DISPATCH_BEHIND = Metric("rocketmq_storage_dispatch_behind_bytes", "gauge", "bytes", _STORE, "Bytes not yet indexed")
+RESERVE_TIME = Metric("rocketmq_storage_message_reserve_time", "gauge", _MS, _STORE, "Age of the oldest message")
+TIMER_ENQUEUE_LAG = Metric("rocketmq_timer_enqueue_lag", "gauge", "", (), "Timed messages not read yet")
+TIMER_DEQUEUE_LATENCY = Metric("rocketmq_timer_dequeue_latency", "gauge", _MS, (), "How late the next timed message is")
+TIMING = Metric("rocketmq_timing_messages", "gauge", "", (), "Timed messages that wait; of all topics")
+TIMER_ENQUEUED = Metric("rocketmq_timer_enqueue_total", "counter", "", (), "Timed messages read; of all topics")
+TIMER_DEQUEUED = Metric("rocketmq_timer_dequeue_total", "counter", "", (), "Timed messages delivered; of all topics")
+
+PUT_LATENCY = Metric("skylark_put_latency", "histogram", _MS, (), "Time of sends, with their waits for disk and slaves")
+FLUSH_LATENCY = Metric("skylark_flush_latency", "histogram", _MS, (), "Time of flushes of the commit log")
+REPLICATION_LATENCY = Metric(
+    "skylark_replication_latency", "histogram", _MS, (), "How far slaves were behind, sampled each second"
+)
+SLAVE_BEHIND = Metric("skylark_slave_behind_bytes", "gauge", "bytes", ("slave",), "Bytes that a slave does not have")
+SLAVE_BEHIND_TIME = Metric("skylark_slave_behind_latency", "gauge", _MS, ("slave",), "Since when it lacks some")
+SLAVE_IN_SYNC = Metric("skylark_slave_in_sync", "gauge", "", ("slave",), "Whether a slave is in sync")
+PUT_FAILURES = Metric("skylark_put_failures_total", "counter", "", (), "Sends that could not be stored")
+CONNECTIONS = Metric("skylark_connections", "gauge", "", (), "Connections of clients")
+REFUSALS = Metric("skylark_auth_refusals_total", "counter", "", (), "Requests that users and policies refused")
+WRITABLE = Metric("skylark_store_writable", "gauge", "", (), "Whether the store takes messages: 0 or 1")
+DISK_USED = Metric("skylark_disk_used_ratio", "gauge", "", (), "Used part of the store's disk: 0 to 1")
+ROLE = Metric("skylark_broker_role", "gauge", "", ("role",), "1 for the present role")
+REGISTERED = Metric("skylark_registered_nameservers", "gauge", "", (), "NameServers that have this broker")
+
+BROKER_METRICS = (
+    WATERMARK, PERMISSION, TOPICS, GROUPS, MESSAGES_IN, THROUGHPUT_IN, MESSAGES_OUT, THROUGHPUT_OUT, PRODUCERS,
+    CONSUMERS, LAG, LAG_LATENCY, INFLIGHT, READY, TO_DLQ, STORAGE_SIZE, FLUSH_BEHIND, DISPATCH_BEHIND, RESERVE_TIME,
+    TIMER_ENQUEUE_LAG, TIMER_DEQUEUE_LATENCY, TIMING, TIMER_ENQUEUED, TIMER_DEQUEUED, RPC_LATENCY, PUT_LATENCY,
+    FLUSH_LATENCY, REPLICATION_LATENCY, SLAVE_BEHIND, SLAVE_BEHIND_TIME, SLAVE_IN_SYNC, PUT_FAILURES, CONNECTIONS,
+    REFUSALS, WRITABLE, DISK_USED, ROLE, REGISTERED,
+)  # fmt: skip
+
+_BROKER = ("brokerIP", "broker")
+_TOPIC = ("broker", "topic")
+_GROUP = ("broker", "topic", "group")
+
+OLD_BROKER_TPS = Metric("rocketmq_broker_tps", "gauge", "", _BROKER, "Messages stored a second")
+OLD_BROKER_QPS = Metric("rocketmq_broker_qps", "gauge", "", _BROKER, "Messages given to consumers a second")
+OLD_PRODUCER_TPS = Metric("rocketmq_producer_tps", "gauge", "", _TOPIC, "Messages stored a second")
+OLD_PRODUCER_SIZE = Metric("rocketmq_producer_message_size", "gauge", "bytes", _TOPIC, "Bytes stored a second")
+OLD_PRODUCER_OFFSET = Metric("rocketmq_producer_offset", "gauge", "", _TOPIC, "Ends of all queues, added up")
+OLD_CONSUMER_TPS = Metric("rocketmq_consumer_tps", "gauge", "", _GROUP, "Messages given to a group a second")
+OLD_CONSUMER_SIZE = Metric("rocketmq_consumer_message_size", "gauge", "bytes", _GROUP, "Bytes given a second")
+OLD_CONSUMER_OFFSET = Metric("rocketmq_consumer_offset", "gauge", "", _GROUP, "Ends of the queues that a group has")
+OLD_CONSUMED = Metric("rocketmq_group_consume_total_offset", "gauge", "", _GROUP, "A group's offsets, added up")
+OLD_ACCUMULATION = Metric("rocketmq_message_accumulation", "gauge", "", _GROUP, "Messages not consumed")
+OLD_LATENCY = Metric("rocketmq_group_get_latency_by_storetime", "gauge", _MS, _GROUP, "Age of the oldest of them")
+
+#: Shown with exporterCompatibleNames.
+OLD_METRICS = (
+    OLD_BROKER_TPS, OLD_BROKER_QPS, OLD_PRODUCER_TPS, OLD_PRODUCER_SIZE, OLD_PRODUCER_OFFSET, OLD_CONSUMER_TPS,
+    OLD_CONSUMER_SIZE, OLD_CONSUMER_OFFSET, OLD_CONSUMED, OLD_ACCUMULATION, OLD_LATENCY,
+)  # fmt: skip
+
+#: Names of RocketMQ that this broker does not give: no such feature, or nothing that counts it.
+LEFT_OUT = (
+    "rocketmq_message_size", "rocketmq_topic_create_execution_time", "rocketmq_consumer_group_create_execution_time",
+    "rocketmq_consumer_queueing_latency", "rocketmq_commit_messages_total", "rocketmq_rollback_messages_total",
+    "rocketmq_finish_message_latency", "rocketmq_half_messages", "rocketmq_timer_enqueue_latency",
+    "rocketmq_timer_dequeue_lag", "rocketmq_timer_message_snapshot", "rocketmq_delay_message_latency",
+    "rocketmq_pop_*", "rocketmq_controller_*", "rocketmq_tiered_store_*", "rocketmq_proxy_up",
+    "rocketmq_group_get_latency", "rocketmq_group_diff", "rocketmq_client_consume_*", "rocketmq_brokeruntime_*",
+)  # fmt: skip

@@ -1,0 +1,29 @@
+"""Metrics: where a broker's are read from."""
+
+from collections.abc import Callable
+
+from broker.delivery.timer.part import TimedDelivery
+from broker.metrics.counters import Sources
+from broker.metrics.part import Metrics
+from broker.registration.registrar import Registrar
+from broker.security.users.audit import Audit
+from broker.wiring.core import Core
+from broker.wiring.replication import Replicated
+
+
+def wire_metrics(
+    core: Core, replicated: Replicated, timed: TimedDelivery, audit: Audit, registrar: Registrar,
+    connections: Callable[[], int],
+) -> Metrics | None:  # fmt: skip
+    """The part; None if metrics are off: then nothing is measured."""
+    if core.options.metrics_exporter_type == "DISABLE":
+        return None
+    sources = Sources(
+        core.options, core.store, core.metadata.topics, core.metadata.groups, core.clients, core.stats,
+        replicated.stats, timed, core.role, core.fs, core.clock, core.flusher.times_ms,
+        waiting=lambda: {"send": len(core.durability), "pull": len(core.cold)},
+        connections=connections,
+        refusals=lambda: audit.refusals,
+        registered=lambda: len(registrar.registered_addrs),
+    )  # fmt: skip
+    return Metrics(sources, core.metadata.consumer_offsets, core.stepper)

@@ -1,0 +1,33 @@
+"""A NameServer's metrics: names, and what they are read from. RocketMQ's NameServer has none, so the names are ours."""
+
+from collections.abc import Callable
+
+from mqcommon.metrics.metric import Column, Metric, single
+from namesrv.state import State
+from remoting.metrics.rpc import RPC_LATENCY, RpcTimes
+from remoting.net.steps import Steps
+
+BROKERS = Metric("skylark_namesrv_brokers", "gauge", "", (), "Brokers that are registered")
+TOPICS = Metric("skylark_namesrv_topics", "gauge", "", (), "Topics that have a route")
+DISPLACED = Metric(
+    "skylark_namesrv_displaced_brokers_total", "counter", "", (), "Brokers whose name and id another address took"
+)
+REFUSALS = Metric("skylark_auth_refusals_total", "counter", "", (), "Requests that access control refused")
+CONNECTIONS = Metric("skylark_connections", "gauge", "", (), "Connections of brokers and clients")
+
+NAMESRV_METRICS = (BROKERS, TOPICS, DISPLACED, REFUSALS, CONNECTIONS, RPC_LATENCY)
+
+
+def collect(
+    state: State, rpc: RpcTimes, connections: Callable[[], int], refusals: Callable[[], int]
+) -> Steps[list[Column]]:
+    """All columns, in steps."""
+    topics = yield from state.routes.count_topics()
+    return [
+        single(BROKERS, state.routes.broker_count),
+        single(TOPICS, topics),
+        single(DISPLACED, state.displacements),
+        single(REFUSALS, refusals()),
+        single(CONNECTIONS, connections()),
+        rpc.column(),
+    ]

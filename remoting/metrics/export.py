@@ -1,0 +1,156 @@
+"""Lets a daemon's metrics out, in the way that ``metricsExporterType`` says.
+
+Nothing is imported, and nothing runs, while it is DISABLE. A collection is made in steps on the event loop, so that all
+its numbers are of one daemon and no lock is needed; what takes longer than a step is done in a thread.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+import trio
+
+from mqcommon.errors import UserError
+from mqcommon.metrics.metric import Column
+from mqcommon.metrics.options import MetricsOptions
+from mqcommon.metrics.text import CONTENT_TYPE, page
+from remoting.net.sockets import listen
+from remoting.net.steps import Stepper, Steps
+
+if TYPE_CHECKING:
+    from remoting.metrics.pages import Page, Pages
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_HOST = "127.0.0.1"
+# Lines that LOG writes at a time; with more topics and groups than that it is the wrong exporter.
+MAX_LOG_LINES = 10_000
+
+
+class Exporter:
+    """``collect`` gives the columns; ``unready`` says why this daemon is not ready, "" if it is.
+
+    ``common``: labels of all metrics.
+    """
+
+    def __init__(
+        self,
+        options: MetricsOptions,
+        common: Sequence[tuple[str, str]],
+        collect: Callable[[], Steps[list[Column]]],
+        unready: Callable[[], str],
+        stepper: Stepper,
+    ) -> None:
+        self._options = options
+        self._common = [*common, *options.own_labels]
+        if options.metrics_in_delta and options.metrics_exporter_type == "OTLP_GRPC":
+            self._common.append(("aggregation", "delta"))
+        self._collect = collect
+        self._unready = unready
+        self._stepper = stepper
+        #: ``ip:port`` of the pages; "" while there are none.
+        self.address = ""
+
+    @property
+    def is_on(self) -> bool:
+        """Whether there are metrics to export."""
+        return self._options.metrics_exporter_type != "DISABLE"
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Export until cancelled. UserError when the port is in use, or a library is missing."""
+        how = self._options.metrics_exporter_type
+        if how == "PROM":
+            await self._serve(task_status)
+        elif how == "OTLP_GRPC":
+            await self._push(task_status)
+        elif how == "LOG":
+            task_status.started()
+            await self._log_often()
+        else:
+            task_status.started()
+
+    # --- PROM
+
+    async def _serve(self, task_status: trio.TaskStatus[None]) -> None:
+        try:
+            from remoting.metrics.pages import PageServer
+        except ImportError as error:
+            raise _missing("PROM", error) from None
+        options = self._options
+        host = options.metrics_prom_exporter_host.strip() or DEFAULT_HOST
+        (listener, *others) = await listen(host, options.metrics_prom_exporter_port, "metricsPromExporterPort")
+        self.address = listener.address
+        logger.info("metrics at http://%s/metrics, health at /healthz and /readyz", self.address)
+        server = PageServer(self._pages())
+        async with trio.open_nursery() as nursery:
+            for each in (listener, *others):
+                nursery.start_soon(server.serve, each)
+            task_status.started()
+
+    def _pages(self) -> "Pages":
+        return {"/metrics": self._metrics, "/healthz": self._healthy, "/readyz": self._ready}
+
+    async def _metrics(self) -> "Page":
+        from remoting.metrics.pages import Page
+
+        columns = await self._stepper.run(self._collect())
+        return Page(HTTPStatus.OK, await self._text(columns), CONTENT_TYPE)
+
+    async def _text(self, columns: list[Column]) -> list[bytes]:
+        return await self._stepper.run(page(columns, self._common))
+
+    async def _healthy(self) -> "Page":
+        from remoting.metrics.pages import text_page
+
+        return text_page(HTTPStatus.OK, "ok")
+
+    async def _ready(self) -> "Page":
+        from remoting.metrics.pages import text_page
+
+        why = self._unready()
+        return text_page(HTTPStatus.SERVICE_UNAVAILABLE if why else HTTPStatus.OK, why or "ok")
+
+    # --- OTLP_GRPC
+
+    async def _push(self, task_status: trio.TaskStatus[None]) -> None:
+        options = self._options
+        try:
+            from remoting.metrics.otlp import Push
+        except ImportError as error:
+            raise _missing("OTLP_GRPC", error) from None
+        timeout_s = options.metric_grpc_exporter_time_out_in_mills / 1_000
+        push = Push(options.push_url, options.push_headers, timeout_s, self._common, in_delta=options.metrics_in_delta)
+        logger.info("metrics are pushed to %s, by OTLP over HTTP", options.push_url)
+        task_status.started()
+        failing = False
+        try:
+            while True:
+                await trio.sleep(options.metric_grpc_exporter_interval_in_mills / 1_000)
+                columns = await self._stepper.run(self._collect())
+                sent = await trio.to_thread.run_sync(push.send, columns, abandon_on_cancel=True)
+                if not sent and not failing:
+                    logger.error("metrics were not taken by %s; tried again at each interval", options.push_url)
+                failing = not sent
+        finally:
+            push.close()
+
+    # --- LOG
+
+    async def _log_often(self) -> None:
+        while True:
+            await trio.sleep(self._options.metric_logging_exporter_interval_in_mills / 1_000)
+            lines = 0
+            for piece in await self._text(await self._stepper.run(self._collect())):
+                for line in piece.decode().splitlines():
+                    if not line.startswith("#"):
+                        lines += 1
+                        if lines <= MAX_LOG_LINES:
+                            logger.info("%s", line)
+                await trio.lowlevel.checkpoint()
+            if lines > MAX_LOG_LINES:
+                logger.warning("%d values were not logged: metricsExporterType=PROM has all", lines - MAX_LOG_LINES)
+
+
+def _missing(how: str, error: ImportError) -> UserError:
+    return UserError(f"metricsExporterType={how} needs the library {error.name}: pip install 'skylark-mq[metrics]'")

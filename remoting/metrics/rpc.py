@@ -1,0 +1,142 @@
+"""How long requests take, from the turn of the event loop that reads them to its end, when answers are sent.
+
+All requests of one turn are answered together, so the clock is read twice a turn, and a request costs the raising of an
+integer. A request that waits for something (a message, the disk, a slave) is not measured here: what it waits for is.
+"""
+
+from collections.abc import Callable, Mapping
+from time import perf_counter
+
+from mqcommon.errors import RequestRefused
+from mqcommon.metrics.buckets import Histogram
+from mqcommon.metrics.metric import Column, Metric, column
+from remoting.net.channel import Channel
+from remoting.net.server import Handler, HandOver, SlowHandler
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.command import Command
+
+RPC_LATENCY = Metric(
+    "rocketmq_rpc_latency", "histogram", "milliseconds",
+    ("protocol_type", "request_code", "response_code", "is_long_polling", "result"),
+    "Time that requests took which were answered without waiting",
+)  # fmt: skip
+# A peer could make a row for each code that there is; an answer of another code is counted with this one.
+_OTHER = -1
+
+
+class _Row:
+    __slots__ = ("count", "times")
+
+    def __init__(self) -> None:
+        # Requests of the present turn.
+        self.count = 0
+        self.times = Histogram()
+
+
+class RpcTimes:
+    """Wrap handlers with `measured` and `measured_slow`, and call `end_turn` at the end of each turn."""
+
+    def __init__(self, now: Callable[[], float] = perf_counter) -> None:
+        self._now = now
+        self._start = 0.0
+        # Rows with requests of this turn.
+        self._raised: list[_Row] = []
+        self._turning = False
+        self._rows: dict[int, dict[int, _Row]] = {}
+
+    def measured(self, handlers: Mapping[int, Handler]) -> dict[int, Handler]:
+        """``handlers``, measured."""
+        return {code: self._measured(code, handler) for code, handler in handlers.items()}
+
+    def measured_slow(self, handlers: Mapping[int, SlowHandler]) -> dict[int, SlowHandler]:
+        """The same for slow handlers, each of which is measured by itself."""
+        return {code: self._measured_slow(code, handler) for code, handler in handlers.items()}
+
+    def end_turn(self) -> None:
+        """The requests of a turn are handled."""
+        if not self._turning:
+            return
+        self._turning = False
+        elapsed_ms = (self._now() - self._start) * 1_000
+        for row in self._raised:
+            row.times.add(elapsed_ms, row.count)
+            row.count = 0
+        self._raised.clear()
+
+    def column(self) -> Column:
+        """The histograms."""
+        rows = []
+        for code, by_answer in self._rows.items():
+            for answer, row in by_answer.items():
+                labels = ("remoting", _REQUESTS.get(code, str(code)), _ANSWERS.get(answer, "other"), "false", "success")
+                if any(row.times.counts):
+                    rows.append((labels, row.times.copy()))
+        return column(RPC_LATENCY, rows)
+
+    def _measured(self, code: int, handler: Handler) -> Handler:
+        rows = self._rows.setdefault(code, {})
+        raised, now = self._raised, self._now
+
+        def count(code: int) -> None:
+            row = rows.get(code) or _row(rows, code)
+            if not row.count:
+                raised.append(row)
+            row.count += 1
+
+        def measured(channel: Channel, request: Command) -> Command | None:
+            if not self._turning:
+                self._turning = True
+                self._start = now()
+            try:
+                response = handler(channel, request)
+            except HandOver:
+                raise
+            except Exception as error:
+                count(_code_of(error))
+                raise
+            if response is not None:
+                # As `count`, without the call.
+                row = rows.get(response.code) or _row(rows, response.code)
+                if not row.count:
+                    raised.append(row)
+                row.count += 1
+            return response
+
+        return measured
+
+    def _measured_slow(self, code: int, handler: SlowHandler) -> SlowHandler:
+        rows = self._rows.setdefault(code, {})
+
+        async def measured(channel: Channel, request: Command) -> Command | None:
+            start, code = self._now(), None
+            try:
+                response = await handler(channel, request)
+                code = None if response is None else response.code
+            except Exception as error:
+                code = _code_of(error)
+                raise
+            finally:
+                if code is not None:
+                    row = rows.get(code) or _row(rows, code)
+                    row.times.add((self._now() - start) * 1_000)
+            return response
+
+        return measured
+
+
+def _row(rows: dict[int, _Row], answer: int) -> _Row:
+    key = answer if answer in _ANSWERS else _OTHER
+    return rows.setdefault(key, _Row())
+
+
+def _code_of(error: Exception) -> int:
+    """The code of the answer that the server makes of ``error``."""
+    return error.code if isinstance(error, RequestRefused) else ResponseCode.SYSTEM_ERROR
+
+
+def _names(codes: type) -> dict[int, str]:
+    return {code: name.lower() for name, code in vars(codes).items() if isinstance(code, int)}
+
+
+_REQUESTS = _names(RequestCode)
+_ANSWERS = _names(ResponseCode)

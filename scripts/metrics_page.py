@@ -1,0 +1,74 @@
+"""The page docs/metrics.md: a head, and tables of all metrics from the code."""
+
+from collections.abc import Iterable
+
+from mqcommon.metrics.metric import Metric
+
+HEAD = """\
+# Metrics and health
+
+<!-- made by scripts/docs: do not edit -->
+
+Two commands show them:
+
+    broker -c conf/broker.conf --metrics-exporter-type PROM
+    curl http://127.0.0.1:5557/metrics
+
+`pip install 'skylark-mq[metrics]'` installs what this needs. A NameServer has the same options, and its port is
+5556. While `metricsExporterType` is `DISABLE`, the default, nothing is measured and nothing is imported.
+
+| `metricsExporterType` | what it does |
+| --- | --- |
+| `PROM` | serves the pages at `metricsPromExporterHost` and `metricsPromExporterPort` (127.0.0.1:5557) |
+| `OTLP_GRPC` | pushes to the OpenTelemetry collector at `metricsGrpcExporterTarget`, by **HTTP** |
+| `LOG` | writes a line for each value to the log |
+
+The name `OTLP_GRPC` is RocketMQ's, but Skylark speaks OTLP over HTTP only: give the collector's HTTP port,
+`http://host:4318`.
+
+`metricsLabel=name:value,...` adds labels to all metrics; `metricsInDelta=true` has OTLP push differences. The page
+has no access control: open it to a network that you trust only (`metricsPromExporterHost`). RocketMQ's default
+there is the broker's address, ours is loopback.
+
+`/healthz` is 200 while the event loop turns. `/readyz` is 503, with the reason as its text, while the store refuses
+messages, no NameServer has the broker, or it is just becoming the master; at a NameServer, while it waits for
+brokers (`needWaitForService`) or stops.
+
+With `exporterCompatibleNames=true` the broker's page also has the names of rocketmq-exporter, so that dashboards
+made for it show data without that process. `conf/metrics/` has a Prometheus configuration with alert rules, and a
+Grafana dashboard.
+
+Counters and lags are read when a scrape asks for them, in steps of some milliseconds, so sends go on meanwhile. The
+text is rendered by Skylark: OpenTelemetry's exporter makes objects for each line, which is too slow for 100,000
+groups and topics. OTLP is encoded and sent by OpenTelemetry's own exporter. Requests are timed by turns of the
+event loop: a time is that from the read of a request to the end of its turn. Requests that wait (held pulls, sends
+that wait for a disk or a slave) are not in `rocketmq_rpc_latency`; `skylark_put_latency` has all sends.
+
+All metrics of a broker have the labels `cluster`, `node_type`, `node_id` (the broker's name), those of a NameServer
+`node_type`, besides those in the tables. A histogram is `name_bucket`, `name_sum` and `name_count`.
+"""
+
+
+def _table(title: str, metrics: Iterable[Metric]) -> str:
+    rows = [f"\n## {title}\n\n| name | kind | unit | labels | what |\n| --- | --- | --- | --- | --- |\n"]
+    for metric in metrics:
+        labels = ", ".join(f"`{label}`" for label in metric.labels)
+        rows.append(f"| `{metric.name}` | {metric.kind} | {metric.unit} | {labels} | {metric.help} |\n")
+    return "".join(rows)
+
+
+def metrics_page() -> str:
+    """The whole page."""
+    from broker.metrics.table import BROKER_METRICS, LEFT_OUT, OLD_METRICS
+    from namesrv.metrics import NAMESRV_METRICS
+
+    left_out = ", ".join(f"`{name}`" for name in LEFT_OUT)
+    return "".join(
+        [
+            HEAD,
+            _table("Broker", BROKER_METRICS),
+            _table("Broker, names of rocketmq-exporter", OLD_METRICS),
+            _table("NameServer", NAMESRV_METRICS),
+            f"\n## Left out\n\nNames of RocketMQ 5 and rocketmq-exporter that are not given: {left_out}.\n",
+        ]
+    )

@@ -1,0 +1,145 @@
+"""A whole broker's metrics: its pages, and its log."""
+
+import logging
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from broker.metrics.table import BROKER_METRICS, OLD_METRICS
+from broker.options import BrokerOptions
+from mqcommon.errors import ConfigError, UserError
+from remoting.net.client import RemotingClient
+from remoting.protocol.codes import RequestCode
+from remoting.protocol.command import Command
+from tests.broker.running import pull_request, running, send_request
+from tests.support.collector import collecting
+from tests.support.scrape import get, names_and_labels, samples
+from tests.support.waiting import until
+
+COMMON = ("cluster", "node_type", "node_id")
+
+
+@asynccontextmanager
+async def measured(caplog: pytest.LogCaptureFixture, **options: Any) -> AsyncIterator[tuple[RemotingClient, str, str]]:
+    """A client, the broker's address and that of its pages."""
+    caplog.set_level(logging.INFO)
+    given = {"metrics_exporter_type": "PROM", "metrics_prom_exporter_port": 0, **options}
+    async with running(**given) as (client, addr):
+        found = re.search(r"metrics at http://(\S+)/metrics", caplog.text)
+        assert found
+        yield client, addr, found[1]
+
+
+async def messages(client: RemotingClient, addr: str) -> None:
+    """Three messages, two of which are pulled and one is consumed."""
+    for number in range(3):
+        answer = await client.invoke(addr, send_request("T", b"x" * 10, queue_id=number % 2))
+        assert answer.code == 0
+    assert (await client.invoke(addr, pull_request("T", 0))).code == 0
+    fields = {"consumerGroup": "group", "topic": "T", "queueId": 0, "commitOffset": 1}
+    assert (await client.invoke(addr, Command(RequestCode.UPDATE_CONSUMER_OFFSET, fields))).code == 0
+
+
+async def test_prometheus_reads_what_happened(caplog: pytest.LogCaptureFixture) -> None:
+    async with measured(caplog, metrics_label="zone:z1") as (client, addr, pages):
+        await messages(client, addr)
+        status, text = await get(pages, "/metrics")
+    assert status == 200
+    found = samples(text, *COMMON, "zone")
+
+    def value(name: str, **labels: str) -> float:
+        return found[name, frozenset(labels.items())]
+
+    topic = {"topic": "T", "is_system": "false"}
+    group = {**topic, "consumer_group": "group", "is_retry": "false"}
+    assert value("rocketmq_messages_in_total", **topic, message_type="normal") == 3
+    assert value("rocketmq_throughput_in_total", **topic, message_type="normal") > 30
+    assert value("rocketmq_messages_out_total", **group) == 2
+    # Queue 0 has two messages; the offset of queue 1 was never committed.
+    assert value("rocketmq_consumer_lag_messages", **group) == 1
+    assert value("rocketmq_consumer_ready_messages", **group) == 1
+    assert value("rocketmq_consumer_lag_latency", **group) >= 0
+    sends = {
+        "protocol_type": "remoting", "request_code": "send_message_v2", "response_code": "success",
+        "is_long_polling": "false", "result": "success",
+    }  # fmt: skip
+    assert value("rocketmq_rpc_latency_count", **sends) == 3
+    assert value("skylark_put_latency_count") == 3
+    assert value("skylark_store_writable") == 1
+    assert value("skylark_broker_role", role="master") == 1
+    assert 'cluster="DefaultCluster",node_type="broker",node_id="broker-a",zone="z1"' in text
+
+
+async def test_the_page_has_the_names_and_labels_of_the_table(caplog: pytest.LogCaptureFixture) -> None:
+    async with measured(caplog, exporter_compatible_names=True) as (client, addr, pages):
+        await messages(client, addr)
+        found = names_and_labels((await get(pages, "/metrics"))[1])
+    known = {metric.name: {*COMMON, *metric.labels} for metric in (*BROKER_METRICS, *OLD_METRICS)}
+    assert found.items() <= known.items()
+    # These need clients, slaves or dead letters.
+    absent = {name.removesuffix("s") for name in known.keys() - found.keys()}
+    assert absent == {
+        "rocketmq_producer_connection", "rocketmq_consumer_connection", "rocketmq_send_to_dlq_messages_total",
+        "skylark_slave_behind_byte", "skylark_slave_behind_latency", "skylark_slave_in_sync",
+    }  # fmt: skip
+
+
+async def test_without_the_option_there_are_no_old_names(caplog: pytest.LogCaptureFixture) -> None:
+    async with measured(caplog) as (client, addr, pages):
+        await messages(client, addr)
+        found = names_and_labels((await get(pages, "/metrics"))[1])
+    assert not found.keys() & {metric.name for metric in OLD_METRICS}
+
+
+async def test_health(caplog: pytest.LogCaptureFixture) -> None:
+    async with measured(caplog) as (_, _, pages):
+        assert await get(pages, "/healthz") == (200, "ok\n")
+        assert await get(pages, "/readyz") == (200, "ok\n")
+    async with measured(caplog, namesrv_addr="127.0.0.1:1") as (_, _, _):
+        pages = re.findall(r"metrics at http://(\S+)/metrics", caplog.text)[-1]
+        assert (await get(pages, "/healthz"))[0] == 200
+        assert await get(pages, "/readyz") == (503, "not registered with a NameServer yet\n")
+
+
+async def test_metrics_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    options = {"metrics_exporter_type": "LOG", "metric_logging_exporter_interval_in_mills": 100}
+    async with running(**options) as (client, addr):
+        await messages(client, addr)
+        await until(lambda: 'rocketmq_messages_in_total{cluster="DefaultCluster"' in caplog.text, "metrics are logged")
+
+
+async def test_a_collector_gets_a_brokers_metrics() -> None:
+    with collecting() as collector:
+        options = {
+            "metrics_exporter_type": "OTLP_GRPC", "metrics_grpc_exporter_target": collector.url,
+            "metric_grpc_exporter_interval_in_mills": 100,
+        }  # fmt: skip
+
+        def has_all() -> bool:
+            points = [
+                point for got in collector.requests for point in got["rocketmq_messages_in_total"].sum.data_points
+            ]
+            return any(point.as_int == 3 for point in points)
+
+        async with running(**options) as (client, addr):
+            await messages(client, addr)
+            await until(has_all, "three messages are pushed")
+    assert collector.requests[-1].keys() <= {metric.name for metric in BROKER_METRICS}
+
+
+async def test_a_port_in_use_is_an_error_of_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    async with measured(caplog) as (_, _, pages):
+        with pytest.raises(BaseExceptionGroup) as failed:
+            port = int(pages.rpartition(":")[2])
+            async with running(metrics_exporter_type="PROM", metrics_prom_exporter_port=port):
+                pass
+        assert failed.group_contains(UserError, match="metricsPromExporterPort")
+
+
+def test_a_push_without_a_target_is_refused() -> None:
+    with pytest.raises(ConfigError, match="metricsGrpcExporterTarget"):
+        BrokerOptions(metrics_exporter_type="OTLP_GRPC")
