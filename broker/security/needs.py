@@ -64,6 +64,13 @@ def needs_of(request: Command) -> list[Need]:
     return _BY_CODE.get(request.code, _update_cluster)(request)
 
 
+def needs_about(code: int, topic: str, group: str) -> list[Need]:
+    """What a request ``code`` about the topic and the group needs; one of the two may be empty, and is left out."""
+    ext = {**dict.fromkeys(_TOPIC_FIELDS, topic), **dict.fromkeys(_GROUP_FIELDS, group)}
+    found = _BODIES.get(code, _BY_CODE.get(code, _update_cluster))(Command(code, ext))
+    return [need for need in found if need.name or need.kind == CLUSTER]
+
+
 def to_consume(topic: str, group: str) -> list[Need]:
     """What consuming the topic as a member of the group needs of the topic."""
     return [_topic(topic, _SUB, group)]
@@ -260,6 +267,7 @@ _BY_CODE: Final[Mapping[int, Needs]] = {
             _R.GET_ALL_MESSAGE_REQUEST_MODE, _R.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, _R.VIEW_BROKER_STATS_DATA,
             _R.GET_BROKER_CONSUME_STATS, _R.GET_ALL_PRODUCER_INFO, _R.GET_BROKER_HA_STATUS, _R.WATCH_METADATA,
             _R.AUTH_GET_USER, _R.AUTH_LIST_USER, _R.AUTH_GET_ACL, _R.AUTH_LIST_ACL, _R.GET_AUTH_TABLES,
+            _R.GET_BROKER_CLUSTER_ACL_INFO, _R.GET_BROKER_CLUSTER_ACL_CONFIG, _R.EXPLAIN_ACCESS,
         ),
         _get_cluster,
     ),
@@ -270,7 +278,24 @@ _BY_CODE: Final[Mapping[int, Needs]] = {
             _R.DELETE_EXPIRED_COMMITLOG, _R.RESET_MASTER_FLUSH_OFFSET, _R.EXCHANGE_BROKER_HA_INFO, _R.POP_ROLLBACK,
             _R.AUTH_CREATE_USER, _R.AUTH_UPDATE_USER, _R.AUTH_DELETE_USER,
             _R.AUTH_CREATE_ACL, _R.AUTH_UPDATE_ACL, _R.AUTH_DELETE_ACL,
+            _R.UPDATE_AND_CREATE_ACL_CONFIG, _R.DELETE_ACL_CONFIG, _R.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG,
         ),
         _update_cluster,
     ),
 }  # fmt: skip
+# Requests with bodies, as if they were about one topic and one group.
+_BODIES: Final[Mapping[int, Needs]] = {
+    **dict.fromkeys(
+        (
+            _R.HEART_BEAT, _R.CHECK_CLIENT_CONFIG, _R.LOCK_BATCH_MQ, _R.UNLOCK_BATCH_MQ, _R.BATCH_ACK_MESSAGE,
+            _R.QUERY_ASSIGNMENT,
+        ),
+        _on_both(_SUB),
+    ),
+    _R.SET_MESSAGE_REQUEST_MODE: _on_both(_UPDATE),
+    _R.UPDATE_AND_CREATE_TOPIC_LIST: _on_topic(_CREATE),
+    _R.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: _on_group(_CREATE),
+    _R.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: _on_group(_CREATE),
+}  # fmt: skip
+_TOPIC_FIELDS: Final = ("topic", "b")
+_GROUP_FIELDS: Final = ("consumerGroup", "group", "groupName", "producerGroup", "srcGroup", "destGroup")
