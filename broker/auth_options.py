@@ -1,6 +1,7 @@
-"""Options of users and policies (RocketMQ's ACL 2.0)."""
+"""Options of accounts in files (RocketMQ's ACL 1.0), and of users and policies (ACL 2.0)."""
 
 import json
+import os
 from dataclasses import dataclass
 
 from mqcommon.errors import ConfigError
@@ -13,6 +14,17 @@ _CREDENTIALS_FORM = '{"accessKey":"...","secretKey":"..."}'
 @dataclass(frozen=True)
 class AuthOptions:
     """Part of `BrokerOptions`."""
+
+    acl_enable: bool = option(
+        False, "serve only requests that an account of aclFile has signed, and may send (ACL 1.0)"
+    )
+    acl_file: str = option(
+        "", "accounts of ACL 1.0 (RocketMQ's plain_acl.yml), with those in the folder acl beside it; for aclEnable and "
+        "migrateAuthFromV1Enabled; mode 0600; default: conf/plain_acl.yml in $ROCKETMQ_HOME",
+    )  # fmt: skip
+    acl_white_list_skips_all: bool = option(
+        True, "clients at addresses of white lists may do everything, as in RocketMQ; false: they only need not sign"
+    )
 
     authentication_enabled: bool = option(
         False, "serve only requests that a user of this broker has signed (users: mqadmin createUser)"
@@ -34,7 +46,12 @@ class AuthOptions:
     migrate_auth_from_v1_enabled: bool = option(
         False, "at the start, make users and policies of the accounts in aclFile, but for those that are users already"
     )
-    acl_file: str = option("", "accounts of ACL 1.0 (RocketMQ's plain_acl.yml) for migrateAuthFromV1Enabled; mode 0600")
+
+    @property
+    def acl_path(self) -> str:
+        """``aclFile`` as a path; empty when neither it nor $ROCKETMQ_HOME is set."""
+        home = os.environ.get("ROCKETMQ_HOME", "")
+        return os.path.expanduser(self.acl_file or (home and os.path.join(home, "conf", "plain_acl.yml")))
 
     @property
     def first_user(self) -> tuple[str, str] | None:
@@ -54,12 +71,18 @@ class AuthOptions:
 
 def check_auth(options: AuthOptions) -> None:
     """ConfigError for the first of these options that cannot be used."""
+    if options.acl_enable and options.authentication_enabled:
+        raise ConfigError(
+            "aclEnable: accounts in files and users (authenticationEnabled) cannot both be asked; switch one of them off "
+            "(migrateAuthFromV1Enabled makes users of accounts)"
+        )
     if options.authorization_enabled and not options.authentication_enabled:
         raise ConfigError(
             "authorizationEnabled: without authenticationEnabled any client could claim any user's name; set both"
         )
-    if options.migrate_auth_from_v1_enabled and not options.acl_file:
-        raise ConfigError("aclFile: migrateAuthFromV1Enabled needs the accounts; give the path of plain_acl.yml")
+    if (options.acl_enable or options.migrate_auth_from_v1_enabled) and not options.acl_path:
+        key = "aclEnable" if options.acl_enable else "migrateAuthFromV1Enabled"
+        raise ConfigError(f"aclFile: {key} needs the accounts; give the path of plain_acl.yml, or set $ROCKETMQ_HOME")
     _ = options.first_user, options.unsigned_codes, options.open_codes
 
 

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 _SWITCHES = {
     "enable_controller_mode": ("enableControllerMode", "a controller"),
     "enable_dleger_commit_log": ("enableDLegerCommitLog", "a DLedger commit log"),
-    "acl_enable": ("aclEnable", "access control"),
     "all_ack_in_sync_state_set": ("allAckInSyncStateSet", "a controller, which keeps the set of replicas in sync"),
 }
 # Other values mean a store or tables in RocksDB: a broker that cannot read them would start empty.

@@ -291,7 +291,6 @@ class BrokerOptions(
     default_query_max_num: int = option(32, "most messages that a query by unique key returns", minimum=1, mutable=True)
 
     # --- not yet: refused when switched on
-    acl_enable: bool = option(False, "not supported yet: must be false")
     enable_controller_mode: bool = option(False, "not supported yet: must be false")
     enable_dleger_commit_log: bool = option(False, "not supported yet: must be false", key="enableDLegerCommitLog")
     all_ack_in_sync_state_set: bool = option(False, "not supported yet: must be false")

@@ -6,7 +6,7 @@
       admin: true
 
 Only its owner may read the file (mode 0600). Other keys, such as permissions on topics, are not looked at.
-Neighbours: secret_file.py; namesrv/access.py asks, and broker/security/users/migrate.py, which also reads permissions.
+Neighbours: secret_file.py, yaml_documents.py; namesrv/access.py asks, and broker/security, which reads more of it.
 """
 
 from collections.abc import Mapping
@@ -15,6 +15,7 @@ from typing import Any
 
 from mqcommon.errors import ConfigError
 from mqcommon.secret_file import read_secret_file
+from mqcommon.yaml_documents import parse_yaml
 
 # RocketMQ's servers refuse files with shorter keys.
 LEAST_KEY_CHARS = 7
@@ -36,21 +37,7 @@ def read_accounts(path: str) -> dict[str, Account]:
 
 def read_document(path: str) -> Any:
     """The YAML document in a file, whose values are texts. UserError when it cannot be used. Blocks."""
-    try:
-        import yaml
-    except ImportError:
-        raise ConfigError(f"{path}: reading it needs PyYAML: pip install 'skylark-mq[acl]'") from None
-    text = read_secret_file(path)
-    try:
-        # All values as text: a secret may look like a number.
-        return yaml.load(text, yaml.BaseLoader)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f":{mark.line + 1}" if mark is not None else ""
-        # The error's own text may quote a line with a secret.
-        raise ConfigError(
-            f"{path}{where}: not YAML: {getattr(error, 'problem', None) or 'it cannot be read'}"
-        ) from None
+    return parse_yaml(read_secret_file(path), path)
 
 
 def parse_accounts(document: Any, source: str) -> dict[str, Account]:

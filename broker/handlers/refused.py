@@ -27,11 +27,6 @@ _GROUP = re.compile(rb'"consumerGroup"\s*:\s*"([^"]*)"')
 
 # RocketMQ's names of codes that no Skylark daemon handles or sends.
 _OTHER_CODES = {
-    50: "UPDATE_AND_CREATE_ACL_CONFIG",
-    51: "DELETE_ACL_CONFIG",
-    52: "GET_BROKER_CLUSTER_ACL_INFO",
-    53: "UPDATE_GLOBAL_WHITE_ADDRS_CONFIG",
-    54: "GET_BROKER_CLUSTER_ACL_CONFIG",
     60: "GET_TIMER_CHECK_POINT",
     61: "GET_TIMER_METRICS",
     354: "CHECK_ROCKSDB_CQ_WRITE_PROGRESS",

@@ -6,7 +6,7 @@ from broker.delivery.timer.part import TimedDelivery
 from broker.metrics.counters import Sources
 from broker.metrics.part import Metrics
 from broker.registration.registrar import Registrar
-from broker.security.users.audit import Audit
+from broker.security.audit import Audit
 from broker.wiring.core import Core
 from broker.wiring.replication import Replicated
 from remoting.net.server import Server

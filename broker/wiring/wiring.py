@@ -27,9 +27,7 @@ from broker.delivery.transaction.part import Transactions
 from broker.handlers.admin_clean import CleanHandlers
 from broker.handlers.admin_config import ConfigHandlers
 from broker.handlers.admin_groups import GroupHandlers
-from broker.handlers.admin_policies import PolicyHandlers
 from broker.handlers.admin_topics import TopicHandlers
-from broker.handlers.admin_users import UserHandlers
 from broker.handlers.assignment import AssignmentHandlers
 from broker.handlers.broker_name import BrokerNames
 from broker.handlers.client import ClientHandlers
@@ -50,14 +48,10 @@ from broker.registration.registrar import Registrar
 from broker.registration.topic_queues import TopicQueues
 from broker.replication.role import Role
 from broker.replication.slave_tables import SlaveTableHandlers, TimerState
-from broker.security.users.audit import Audit
-from broker.security.users.guard import Guard
-from broker.security.users.login import Logins
-from broker.security.users.migrate import migrate
-from broker.security.users.start import make_first_users
 from broker.store.removal import Removal
 from broker.tasks.clean import Cleaner
 from broker.tasks.pages import PagesAhead
+from broker.wiring.access import Access, wire_access
 from broker.wiring.core import Core
 from broker.wiring.metrics import wire_metrics
 from broker.wiring.pop import wire_pop
@@ -90,14 +84,11 @@ def wire(
     options, store = core.options, core.store
     replicated = wire_replication(core, ha_listeners, listen_ha)
     cleaner = Cleaner(store, Removal(core.fs, options.store_path_root_dir, store), core.flusher, options, core.clock)
-    make_first_users(options, core.metadata.users)
-    migrate(options, core.metadata.users, core.metadata.acls)
-    audit = Audit(core.clock)
-    guard = Guard(Logins(core.metadata.users, core.metadata.acls), options, audit)
-    transactions, timed = _transactions(core, guard), _timed(core, replicated)
-    # The guard is before all others, so that nothing is done for who may not ask for it.
+    access = wire_access(core)
+    transactions, timed = _transactions(core, access), _timed(core, replicated)
     answering = (
-        guard, core.cold, *_answering(core, replicated, cleaner, transactions, timed, guard), *replicated.others,
+        access.guard, core.cold, *_answering(core, replicated, cleaner, transactions, timed, access),
+        *replicated.others,
     )  # fmt: skip
     delayed = DelayedDelivery(
         store, core.writer, options.delay_levels, core.metadata.delay_offsets, core.clock,
@@ -105,7 +96,7 @@ def wire(
     )  # fmt: skip
     quick, slow = handlers_of(answering, core.stepper, core.cold.guarded)
     registrar = _registrar(core, replicated)
-    metrics = wire_metrics(core, replicated, timed, audit, registrar, lambda: server)
+    metrics = wire_metrics(core, replicated, timed, access.audit, registrar, lambda: server)
     if metrics is not None:
         quick, slow = metrics.measured(quick, slow)
     server = Server(
@@ -144,7 +135,12 @@ def _timed(core: Core, replicated: Replicated) -> TimedDelivery:
 
 
 def _answering(
-    core: Core, replicated: Replicated, cleaner: Cleaner, transactions: Transactions, timed: TimedDelivery, guard: Guard
+    core: Core,
+    replicated: Replicated,
+    cleaner: Cleaner,
+    transactions: Transactions,
+    timed: TimedDelivery,
+    access: Access,
 ) -> list[Part]:
     """The parts that answer clients and administrators."""
     options, store, stats, clients = core.options, core.store, core.stats, core.clients
@@ -174,7 +170,10 @@ def _answering(
             core.clock, core.metadata.request_modes,
             lambda: TimerState(timed.behind_ms, timed.checkpoint.read_to),
         ),
-        SendBack(store, core.writer, core.durability, topics, groups, options, stats, core.turn_end, guard.may_consume),
+        SendBack(
+            store, core.writer, core.durability, topics, groups, options, stats, core.turn_end,
+            access.guard.may_consume,
+        ),
         transactions,
         locks,
         PullHandlers(
@@ -202,19 +201,18 @@ def _answering(
         ),
         QueryHandlers(store, clients, options),
         BrokerNames(options.broker_name),
-        UserHandlers(core.metadata.users, core.metadata.acls, guard.logins, options, core.persister.wait),
-        PolicyHandlers(core.metadata.users, core.metadata.acls, core.persister.wait),
+        *access.handlers,
     ]  # fmt: skip
     answered = {code for part in (*parts, *replicated.others) for code in _codes(part)}
     return [*parts, RefusedHandlers(clients, answered)]
 
 
-def _transactions(core: Core, guard: Guard) -> Transactions:
+def _transactions(core: Core, access: Access) -> Transactions:
     ledger = Ledger(core.store, core.writer, core.metadata.consumer_offsets, core.clock, core.store_host)
     return Transactions(
         core.store, core.writer, core.durability, ledger,
         Checks(ledger, core.writer, core.clients, core.options, core.clock), core.options, core.stepper, core.clock,
-        lambda: core.role.now.is_master, core.flusher.flush, core.turn_end, guard.may_send,
+        lambda: core.role.now.is_master, core.flusher.flush, core.turn_end, access.guard.may_send,
     )  # fmt: skip
 
 

@@ -37,6 +37,11 @@ class RequestCode:
     GET_ALL_CONSUMER_OFFSET: Final = 43
     GET_ALL_DELAY_OFFSET: Final = 45
     CHECK_CLIENT_CONFIG: Final = 46
+    UPDATE_AND_CREATE_ACL_CONFIG: Final = 50
+    DELETE_ACL_CONFIG: Final = 51
+    GET_BROKER_CLUSTER_ACL_INFO: Final = 52
+    UPDATE_GLOBAL_WHITE_ADDRS_CONFIG: Final = 53
+    GET_BROKER_CLUSTER_ACL_CONFIG: Final = 54
     GET_TIMER_CHECK_POINT: Final = 60
     GET_TIMER_METRICS: Final = 61
     PUT_KV_CONFIG: Final = 100
@@ -130,6 +135,8 @@ class RequestCode:
     # Skylark's own, sent only to brokers that speak CBOR.
     WATCH_METADATA: Final = 7100
     GET_AUTH_TABLES: Final = 7101
+    # Skylark's own, for its mqadmin.
+    EXPLAIN_ACCESS: Final = 7102
 
 
 class ResponseCode:
@@ -172,6 +179,10 @@ class ResponseCode:
     POLLING_FULL: Final = 209
     POLLING_TIMEOUT: Final = 210
     BROKER_NOT_EXIST: Final = 211
+    # The same numbers in RocketMQ 4, for requests about accounts (50, 51, 53).
+    UPDATE_AND_CREATE_ACL_CONFIG_FAILED: Final = 209
+    DELETE_ACL_CONFIG_FAILED: Final = 210
+    UPDATE_GLOBAL_WHITE_ADDRS_CONFIG_FAILED: Final = 211
     BROKER_DISPATCH_NOT_COMPLETE: Final = 212
     BROADCAST_CONSUMPTION: Final = 213
     FLOW_CONTROL: Final = 215

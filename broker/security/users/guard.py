@@ -8,24 +8,18 @@ Without these options no request is looked at. Refusals are logged, see audit.py
 """
 
 from collections.abc import Callable
-from functools import lru_cache
 
 from broker.options import BrokerOptions
 from broker.part import Hook, Part
-from broker.security.users.audit import Audit
+from broker.security.audit import Audit
+from broker.security.needs import CLUSTER, FROM_NAMESERVERS, Need, needs_of, to_consume, to_send
+from broker.security.peers import host_of
 from broker.security.users.checks import MAX_NAME, refuse, subject_of
 from broker.security.users.login import Logins
-from broker.security.users.needs import Need, needs_of, to_consume, to_send
-from broker.security.users.resources import CLUSTER
-from mqcommon.addresses import split_address
 from mqcommon.errors import RequestRefused
 from remoting.net.channel import Channel
 from remoting.protocol.bodies.auth import UserInfo
-from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import Command, ext_text
-
-# A NameServer sends it, which has no users; the broker only asks the NameServers then.
-_FROM_NAMESERVERS = (RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE,)
 
 
 class Guard(Part):
@@ -37,8 +31,8 @@ class Guard(Part):
         self._audit = audit
         self._authenticates = options.authentication_enabled
         self._authorizes = options.authorization_enabled
-        self._unsigned = options.unsigned_codes | frozenset(_FROM_NAMESERVERS)
-        self._open = options.open_codes | frozenset(_FROM_NAMESERVERS)
+        self._unsigned = options.unsigned_codes | frozenset(FROM_NAMESERVERS)
+        self._open = options.open_codes | frozenset(FROM_NAMESERVERS)
 
     def hook(self, code: int) -> Hook | None:
         needs_right = self._authorizes and code not in self._open
@@ -69,7 +63,7 @@ class Guard(Part):
     def _check(self, channel: Channel, request: Command, needs: Callable[[Command], list[Need]] = needs_of) -> None:
         try:
             user = self.logins.user_of(request)
-            host = _host(channel.remote)
+            host = host_of(channel.remote)
             for need in needs(request):
                 self._check_need(user, need, host)
         except RequestRefused as refused:
@@ -88,8 +82,3 @@ class Guard(Part):
             f"{subject_of(user.username)} has no permission to access {kind}:{name[:MAX_NAME]} from {host}, {why}."
             f" It needs {' or '.join(actions)}."
         )
-
-
-@lru_cache(maxsize=4_096)
-def _host(remote: str) -> str:
-    return split_address(remote)[0]

@@ -7,7 +7,6 @@ Neighbours: mqcommon/acl_accounts.py (reads the file), start.py (the other users
 """
 
 import logging
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -29,7 +28,7 @@ def migrate(options: BrokerOptions, users: Users, acls: Acls) -> None:
     """Add what is missing. Blocks; ConfigError when the file cannot be used. Slaves have their master's users."""
     if not options.migrate_auth_from_v1_enabled or options.is_slave:
         return
-    path = os.path.expanduser(options.acl_file)
+    path = options.acl_path
     found = 0
     for user, acl in migrated(read_document(path), path):
         if users.get(user.username) is None:

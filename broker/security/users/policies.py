@@ -13,10 +13,10 @@ A request may need one of several actions: then it is enough if one of them is a
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Final
 
+from broker.security.peers import Address, address_of
 from broker.security.users.resources import ANY_KIND, NAMESPACE, namespace_of, parse_resource
 from mqcommon.bounded_cache import BoundedCache
 from remoting.protocol.bodies.auth import AclInfo, PolicyEntryInfo
@@ -33,7 +33,6 @@ DEFAULT: Final = "Default"
 MAX_DECIDED_BYTES: Final = 256 * 1024
 
 Network = IPv4Network | IPv6Network
-Address = IPv4Address | IPv6Address
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,14 +159,3 @@ def parse_source(text: str) -> Network:
         return ip_network(text, strict=False)
     except ValueError:
         raise ValueError(f"{text!r} is no address: give one as 10.1.2.3, or a network as 10.1.0.0/16") from None
-
-
-@lru_cache(maxsize=1_024)
-def address_of(host: str) -> Address | None:
-    """The address ``host``; an IPv4 address that came in an IPv6 one is itself. None if it is no address."""
-    try:
-        address = ip_address(host.partition("%")[0].strip("[]"))
-    except ValueError:
-        return None
-    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
-    return mapped or address

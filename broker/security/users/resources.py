@@ -8,10 +8,9 @@ A namespace covers the topics and groups whose names begin with ``namespace%``.
 from dataclasses import dataclass
 from typing import Final
 
-CLUSTER: Final = "Cluster"
+from broker.security.needs import CLUSTER, GROUP, TOPIC
+
 NAMESPACE: Final = "Namespace"
-TOPIC: Final = "Topic"
-GROUP: Final = "Group"
 #: Of the resource ``*``.
 ANY_KIND: Final = "Any"
 

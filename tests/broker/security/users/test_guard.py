@@ -16,7 +16,7 @@ from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import FLAG_ONEWAY, Command
 from tests.broker.running import pull_request, running, send_request
 from tests.broker.security.users.rows import SECRET, acl, entry, user
-from tests.broker.security.users.wire import Wire, connected
+from tests.broker.security.wire import Wire, connected
 from tests.support.memory_files import MemoryFiles
 
 OPTIONS = {

@@ -5,12 +5,12 @@ needs Update or Get of the cluster; there a signature is enough. Offsets of queu
 them, too. A retry topic stands for its group, also when it is pulled. A message by its id needs Get of the cluster, as
 its topic is not known before it is read.
 Fields are taken as the handlers take them: 310 and 320 have short names, 10 long ones.
+Neighbours: users/ (ACL 2.0) and accounts/ (ACL 1.0) decide with it.
 """
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-from broker.security.users.resources import CLUSTER, GROUP, TOPIC
 from mqcommon.names import RETRY_PREFIX, is_retry_topic
 from remoting.protocol.bodies.limited import BodyLimits
 from remoting.protocol.codes import RequestCode
@@ -25,6 +25,13 @@ from remoting.protocol.requests.groups import (
 )
 from remoting.protocol.requests.pops import BATCH_ACK_MESSAGE
 from remoting.protocol.requests.topics import UPDATE_AND_CREATE_TOPIC_LIST
+
+#: The kinds of resources.
+CLUSTER: Final = "Cluster"
+TOPIC: Final = "Topic"
+GROUP: Final = "Group"
+#: Requests of NameServers, which have no account here. The broker only asks the NameServers then.
+FROM_NAMESERVERS: Final = (RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE,)
 
 
 class Need(NamedTuple):
@@ -55,6 +62,13 @@ _SEPARATORS: Final = ("+", "_")
 def needs_of(request: Command) -> list[Need]:
     """What ``request`` needs. Raises RequestRefused when its body cannot be read."""
     return _BY_CODE.get(request.code, _update_cluster)(request)
+
+
+def needs_about(code: int, topic: str, group: str) -> list[Need]:
+    """What a request ``code`` about the topic and the group needs; one of the two may be empty, and is left out."""
+    ext = {**dict.fromkeys(_TOPIC_FIELDS, topic), **dict.fromkeys(_GROUP_FIELDS, group)}
+    found = _BODIES.get(code, _BY_CODE.get(code, _update_cluster))(Command(code, ext))
+    return [need for need in found if need.name or need.kind == CLUSTER]
 
 
 def to_consume(topic: str, group: str) -> list[Need]:
@@ -244,7 +258,7 @@ _BY_CODE: Final[Mapping[int, Needs]] = {
     _R.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: _on_both(_GET, "group"),
     _R.CLONE_GROUP_OFFSET: _clone,
     _R.SET_MESSAGE_REQUEST_MODE: _mode,
-    # --- administrators and slaves: the broker. What is not here changes the broker.
+    # --- administrators and slaves: the broker
     **dict.fromkeys(
         (
             _R.VIEW_MESSAGE_BY_ID, _R.CONSUME_MESSAGE_DIRECTLY, _R.GET_ALL_TOPIC_CONFIG,
@@ -253,7 +267,35 @@ _BY_CODE: Final[Mapping[int, Needs]] = {
             _R.GET_ALL_MESSAGE_REQUEST_MODE, _R.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, _R.VIEW_BROKER_STATS_DATA,
             _R.GET_BROKER_CONSUME_STATS, _R.GET_ALL_PRODUCER_INFO, _R.GET_BROKER_HA_STATUS, _R.WATCH_METADATA,
             _R.AUTH_GET_USER, _R.AUTH_LIST_USER, _R.AUTH_GET_ACL, _R.AUTH_LIST_ACL, _R.GET_AUTH_TABLES,
+            _R.GET_BROKER_CLUSTER_ACL_INFO, _R.GET_BROKER_CLUSTER_ACL_CONFIG, _R.EXPLAIN_ACCESS,
         ),
         _get_cluster,
     ),
+    # What is not in the table needs the same.
+    **dict.fromkeys(
+        (
+            _R.UPDATE_BROKER_CONFIG, _R.CLEAN_EXPIRED_CONSUMEQUEUE, _R.CLEAN_UNUSED_TOPIC, _R.RESUME_CHECK_HALF_MESSAGE,
+            _R.DELETE_EXPIRED_COMMITLOG, _R.RESET_MASTER_FLUSH_OFFSET, _R.EXCHANGE_BROKER_HA_INFO, _R.POP_ROLLBACK,
+            _R.AUTH_CREATE_USER, _R.AUTH_UPDATE_USER, _R.AUTH_DELETE_USER,
+            _R.AUTH_CREATE_ACL, _R.AUTH_UPDATE_ACL, _R.AUTH_DELETE_ACL,
+            _R.UPDATE_AND_CREATE_ACL_CONFIG, _R.DELETE_ACL_CONFIG, _R.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG,
+        ),
+        _update_cluster,
+    ),
 }  # fmt: skip
+# Requests with bodies, as if they were about one topic and one group.
+_BODIES: Final[Mapping[int, Needs]] = {
+    **dict.fromkeys(
+        (
+            _R.HEART_BEAT, _R.CHECK_CLIENT_CONFIG, _R.LOCK_BATCH_MQ, _R.UNLOCK_BATCH_MQ, _R.BATCH_ACK_MESSAGE,
+            _R.QUERY_ASSIGNMENT,
+        ),
+        _on_both(_SUB),
+    ),
+    _R.SET_MESSAGE_REQUEST_MODE: _on_both(_UPDATE),
+    _R.UPDATE_AND_CREATE_TOPIC_LIST: _on_topic(_CREATE),
+    _R.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: _on_group(_CREATE),
+    _R.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: _on_group(_CREATE),
+}  # fmt: skip
+_TOPIC_FIELDS: Final = ("topic", "b")
+_GROUP_FIELDS: Final = ("consumerGroup", "group", "groupName", "producerGroup", "srcGroup", "destGroup")

@@ -1,12 +1,16 @@
 """What requests need."""
 
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.security.users.needs import Need, needs_of
+from broker import broker as broker_module
+from broker.handlers.refused import RefusedHandlers
+from broker.security.needs import _BY_CODE, FROM_NAMESERVERS, Need, needs_of
+from broker.wiring.wiring import Wiring, wire
 from mqcommon.errors import RequestRefused
 from mqcommon.message.queue import MessageQueue
 from remoting.protocol.bodies import Body, encode_body
@@ -24,6 +28,7 @@ from remoting.protocol.bodies.pop import BatchAck, BatchAckMessageRequestBody
 from remoting.protocol.bodies.topic import TopicConfig, TopicConfigList
 from remoting.protocol.codes import RequestCode as R
 from remoting.protocol.command import Command
+from tests.broker.running import running
 
 SUB, PUB, GET, UPDATE = ("Sub",), ("Pub",), ("Get",), ("Update",)
 CLIENT = HeartbeatData(
@@ -96,6 +101,21 @@ def group(name: str, actions: tuple[str, ...]) -> Need:
 )  # fmt: skip
 def test_needs(code: int, ext: dict[str, object] | None, body: Body | None, needs: list[Need]) -> None:
     assert needs_of(Command(code, ext, encode_body(body) if body else b"")) == needs
+
+
+async def test_every_code_that_a_broker_handles_is_in_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Wiring] = []
+
+    def wired(*args: Any) -> Wiring:
+        made.append(wire(*args))
+        return made[-1]
+
+    monkeypatch.setattr(broker_module, "wire", wired)
+    async with running(enable_slave_acting_master=True):
+        parts = [part for part in made[0].parts if not isinstance(part, RefusedHandlers)]
+        tables = [table for part in parts for table in (part.handlers(), part.step_handlers(), part.slow_handlers())]
+        handled = {code for table in tables for code in table}
+    assert handled - set(FROM_NAMESERVERS) == set(_BY_CODE)
 
 
 @given(CODES, st.none() | st.dictionaries(NAMES, VALUES), JUNK | st.binary(max_size=20))

@@ -4,8 +4,8 @@ import logging
 
 import pytest
 
-from broker.security.users import audit as audit_module
-from broker.security.users.audit import MAX_LINES_A_SECOND, MAX_REMEMBERED, Audit
+from broker.security import audit as audit_module
+from broker.security.audit import MAX_LINES_A_SECOND, MAX_REMEMBERED, Audit
 from remoting.protocol.command import Command
 from remoting.protocol.signature import ACCESS_KEY_FIELD
 from tests.support.clock import ManualClock

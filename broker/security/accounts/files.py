@@ -1,0 +1,100 @@
+"""Reads and writes the files of accounts. All of this blocks.
+
+These are plain_acl.yml and, as in RocketMQ, the files in the folder ``acl`` beside it. A file that cannot be used keeps
+what was read of it before. Files have mode 0600, as they hold secrets.
+"""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from broker.security.accounts.account_file import AccountFile, parse_file
+from broker.security.accounts.edits import AccountDocument
+from broker.security.accounts.rules import Rules
+from mqcommon.atomic import write_atomic
+from mqcommon.errors import ConfigError, StoreError, UserError
+from mqcommon.files import OsFiles
+from mqcommon.secret_file import read_secret_file
+from mqcommon.yaml_documents import parse_yaml
+
+FOLDER = "acl"
+_ENDINGS = (".yml", ".yaml")
+_MAX_FILES = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    text: str = field(repr=False)
+    file: AccountFile
+
+
+class AccountFiles:
+    """The files at ``path`` and beside it. `refresh` reads them; ``rules`` are those of the last good reading."""
+
+    def __init__(self, path: str, *, white_skips_all: bool) -> None:
+        self.path = os.path.abspath(path)
+        self._folder = os.path.join(os.path.dirname(self.path), FOLDER)
+        self._white_skips_all = white_skips_all
+        self._read: dict[str, _Read] = {}
+        self.rules = Rules(())
+
+    def refresh(self) -> list[str]:
+        """Read what has changed, and make ``rules`` of it. Returns what is wrong; there the old accounts stay."""
+        problems: list[str] = []
+        read: dict[str, _Read] = {}
+        try:
+            paths = self._paths()
+        except (OSError, UserError) as error:
+            return [str(error)]
+        for path in paths:
+            old = self._read.get(path)
+            try:
+                read[path] = _read(path, old)
+            except UserError as error:
+                problems.append(str(error))
+                if old is not None:
+                    read[path] = old
+        if read != self._read or not self.rules.files:
+            try:
+                files = [each.file for each in read.values()]
+                self.rules = Rules(files, white_skips_all=self._white_skips_all)
+            except ConfigError as error:
+                # Whatever file is meant: read all of them again the next time.
+                return [*problems, str(error)]
+            self._read = read
+        return problems
+
+    def change(self, path: str, edit: Callable[[AccountDocument], None], now_ms: int) -> None:
+        """Change the file, or make it. UserError when it cannot be used, or could not be used after the change."""
+        text = read_secret_file(path) if os.path.exists(path) else ""
+        version = parse_file(parse_yaml(text, path), path).version
+        document = AccountDocument(text, path)
+        edit(document)
+        document.put_version(version.next(now_ms))
+        new_text = document.text()
+        parse_file(parse_yaml(new_text, path), path)
+        try:
+            write_atomic(OsFiles(), path, new_text.encode())
+        except (OSError, StoreError) as error:
+            raise UserError(f"{path}: cannot be written: {error}") from None
+
+    def _paths(self) -> list[str]:
+        """In the order of RocketMQ: the folder, and then plain_acl.yml."""
+        found = sorted(
+            os.path.join(folder, name)
+            for folder, _, names in os.walk(self._folder)
+            for name in names
+            if name.endswith(_ENDINGS)
+        )
+        if len(found) > _MAX_FILES:
+            raise ConfigError(f"{self._folder}: {len(found)} files; {_MAX_FILES} are the most: put accounts together")
+        # Without it there may be others; once it was there, something has gone wrong.
+        has_default = not found or self.path in self._read or os.path.exists(self.path)
+        return [*found, self.path] if has_default else found
+
+
+def _read(path: str, old: _Read | None) -> _Read:
+    text = read_secret_file(path)
+    if old is not None and old.text == text:
+        return old
+    return _Read(text, parse_file(parse_yaml(text, path), path))

@@ -1,0 +1,58 @@
+"""What an account may do with a topic or a group, as bits. Pure.
+
+DENY refuses everything. ANY is never owned: a request that needs it may be made by who has PUB or SUB. ADMIN is needed
+for what only administrators may do; no permission contains it.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from broker.security.needs import CLUSTER, Need
+
+DENY: Final = 1
+ANY: Final = 2
+PUB: Final = 4
+SUB: Final = 8
+ADMIN: Final = 16
+
+_BY_TEXT: Final[Mapping[str, int]] = {"DENY": DENY, "PUB": PUB, "SUB": SUB, "PUB|SUB": PUB | SUB, "SUB|PUB": PUB | SUB}
+_TEXTS: Final[Mapping[int, str]] = {DENY: "DENY", PUB: "PUB", SUB: "SUB", PUB | SUB: "PUB|SUB"}
+_NEEDED_TEXTS: Final[Mapping[int, str]] = {ANY: "PUB or SUB", PUB: "PUB", SUB: "SUB", ADMIN: "admin"}
+# One of the actions of a need is enough, so the one that is easiest to have counts.
+_NEEDED: Final[Mapping[tuple[str, ...], int]] = {
+    ("Pub",): PUB,
+    ("Sub",): SUB,
+    ("Sub", "Get"): SUB,
+    ("Sub", "Update"): SUB,
+    ("Get",): ANY,
+}
+
+
+def parse_permission(text: str) -> int:
+    """The bits of a text like ``PUB|SUB``. Raises ValueError for any other text."""
+    bits = _BY_TEXT.get("".join(text.split()))
+    if bits is None:
+        raise ValueError(f"{text!r} is no permission: give DENY, PUB, SUB or PUB|SUB")
+    return bits
+
+
+def permission_text(bits: int) -> str:
+    """As files have it."""
+    return _TEXTS[bits]
+
+
+def needed_bits(need: Need) -> int:
+    """What must be owned: PUB, SUB, either of them (ANY), or ADMIN."""
+    return ADMIN if need.kind == CLUSTER else _NEEDED.get(need.actions, ADMIN)
+
+
+def needed_text(bits: int) -> str:
+    """For people."""
+    return _NEEDED_TEXTS[bits]
+
+
+def permits(owned: int, needed: int) -> bool:
+    """Whether ``owned`` allows what ``needed`` says."""
+    if owned & DENY:
+        return False
+    return bool(owned & (PUB | SUB if needed == ANY else needed))

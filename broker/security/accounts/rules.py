@@ -1,0 +1,153 @@
+"""Who may do what, by the accounts of all files. Pure. The order of checks is RocketMQ's:
+
+1. A client at an address in globalWhiteRemoteAddresses may do everything.
+2. The request names an account. A client at its whiteRemoteAddress may do everything, too.
+3. Anybody else must have signed the request with the account's secret.
+4. An administrator may do everything, and only an administrator may change topics, groups and the broker.
+5. The permission for the topic or group decides, or the default permission if there is none. DENY always refuses.
+
+As an option, 1 and 2 spare a client the signature only: it still names an account, which needs the rights.
+Refusals have RocketMQ's texts. `refusal` is asked for each request; `explain` says what it would answer, and why.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from broker.security.accounts.account_file import Account, AccountFile
+from broker.security.accounts.permissions import ADMIN, PUB, needed_bits, needed_text, permission_text, permits
+from broker.security.explanation import NO, YES, Explanation, Step
+from broker.security.needs import CLUSTER, TOPIC, Need
+from mqcommon.errors import ConfigError
+from mqcommon.names import TRACE_TOPIC
+from remoting.protocol.command import Command, ext_text
+from remoting.protocol.signature import ACCESS_KEY_FIELD, is_signed_with
+
+_EXCEPTION: Final = "org.apache.rocketmq.acl.common.AclException"
+_MAX_NAME: Final = 255
+
+
+class Refusal(NamedTuple):
+    """Why a request is refused."""
+
+    text: str
+    #: The rule that decided, if it was one.
+    rule: str = ""
+
+    @property
+    def remark(self) -> str:
+        """What the client gets."""
+        return f"{_EXCEPTION}: {self.text}"
+
+
+class _Decision(NamedTuple):
+    is_allowed: bool
+    #: What decided.
+    rule: str
+
+
+class Rules:
+    """The accounts of ``files``. ConfigError when two files have the same account."""
+
+    def __init__(self, files: Sequence[AccountFile], *, white_skips_all: bool = True) -> None:
+        self.files = tuple(files)
+        self._white_skips_all = white_skips_all
+        self._white = tuple(file.white for file in files if file.white.texts)
+        accounts: dict[str, Account] = {}
+        for file in files:
+            for name, account in file.accounts.items():
+                if name in accounts:
+                    raise ConfigError(
+                        f"account {name} is in {accounts[name].source} and in {file.path}; remove one of the two"
+                    )
+                accounts[name] = account
+        self.accounts: Mapping[str, Account] = accounts
+
+    def refusal(self, request: Command, host: str, needs: Callable[[Command], Sequence[Need]]) -> Refusal | None:
+        """Why the client at ``host`` may not send ``request``; None when it may. ``needs`` is asked only if it matters.
+
+        Raises RequestRefused as ``needs`` does.
+        """
+        is_white = any(white.naming(host) for white in self._white)
+        if is_white and self._white_skips_all:
+            return None
+        access_key = ext_text((request.ext or {}).get(ACCESS_KEY_FIELD) or "")
+        account = self.accounts.get(access_key)
+        if account is None:
+            return _no_account(access_key)
+        if account.white.naming(host):
+            if self._white_skips_all:
+                return None
+        elif not is_white and not is_signed_with(request, account.secret_key):
+            return Refusal(f"Check signature failed for accessKey={account.access_key}")
+        if account.admin:
+            return None
+        for need in needs(request):
+            needed = needed_bits(need)
+            decision = _decide(account, need, needed)
+            if not decision.is_allowed:
+                return _refusal(account, need, needed, request.code, decision.rule)
+        return None
+
+    def explain(self, access_key: str, host: str, needs: Sequence[Need], code: int) -> Explanation:
+        """What `refusal` says to a request ``code`` that is signed as it should be, and which rules decide."""
+        steps: list[Step] = []
+        white = next((text for file in self._white if (text := file.naming(host))), "")
+        steps.append(Step("globalWhiteRemoteAddresses", YES if white else NO, white or self._white_texts()))
+        if white and self._white_skips_all:
+            return Explanation(True, f"{host} is in globalWhiteRemoteAddresses", steps)
+        account = self.accounts.get(access_key)
+        if account is None:
+            steps.append(Step("account", NO, access_key))
+            return Explanation(False, _no_account(access_key).remark, steps)
+        steps.append(Step("account", YES, f"{account.access_key}, in {account.source}"))
+        white = account.white.naming(host)
+        steps.append(Step("whiteRemoteAddress", YES if white else NO, white or ", ".join(account.white.texts)))
+        if white and self._white_skips_all:
+            return Explanation(True, f"{host} is in whiteRemoteAddress of {account.access_key}", steps)
+        steps.append(Step("admin", YES if account.admin else NO, f"admin: {str(account.admin).lower()}"))
+        if account.admin:
+            return Explanation(True, f"{account.access_key} is an administrator", steps)
+        for need in needs:
+            needed = needed_bits(need)
+            decision = _decide(account, need, needed)
+            step = f"{needed_text(needed)} on {_name(need)}"
+            steps.append(Step(step, YES if decision.is_allowed else NO, decision.rule))
+            if not decision.is_allowed:
+                return Explanation(False, _refusal(account, need, needed, code, decision.rule).remark, steps)
+        return Explanation(True, "all that the request needs is permitted", steps)
+
+    def _white_texts(self) -> str:
+        return ", ".join(text for white in self._white for text in white.texts)
+
+
+def _decide(account: Account, need: Need, needed: int) -> _Decision:
+    if needed == ADMIN:
+        return _Decision(False, "admin: false")
+    is_topic = need.kind == TOPIC
+    if is_topic and needed == PUB and need.name == TRACE_TOPIC:
+        return _Decision(True, "everybody may trace")
+    named = (account.topics if is_topic else account.groups).get(need.name)
+    if named is not None:
+        rule = f"{'topicPerms' if is_topic else 'groupPerms'}: {need.name}={permission_text(named)}"
+        return _Decision(permits(named, needed), rule)
+    default = account.default_topic if is_topic else account.default_group
+    rule = f"{'defaultTopicPerm' if is_topic else 'defaultGroupPerm'}: {permission_text(default)}"
+    return _Decision(permits(default, needed), rule)
+
+
+def _no_account(access_key: str) -> Refusal:
+    # C++ clients without credentials send an empty key.
+    return Refusal(f"No acl config for {access_key[:_MAX_NAME]}" if access_key else "No accessKey is configured")
+
+
+def _refusal(account: Account, need: Need, needed: int, code: int, rule: str) -> Refusal:
+    rule = f"{rule}, in {account.source}"
+    if needed == ADMIN:
+        return Refusal(
+            f"Need admin permission for request code={code}, but accessKey={account.access_key} is not", rule
+        )
+    return Refusal(f"No default permission for {_name(need)}", rule)
+
+
+def _name(need: Need) -> str:
+    return "the broker" if need.kind == CLUSTER else f"{need.kind.lower()}:{need.name[:_MAX_NAME]}"

@@ -1,0 +1,205 @@
+"""Who may do what with accounts in files, through real sockets: kinds of accounts, permissions, white lists."""
+
+import logging
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remoting.protocol.bodies import encode_body
+from remoting.protocol.bodies.group import SubscriptionGroupConfig
+from remoting.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, SubscriptionData
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.command import FLAG_ONEWAY, Command
+from remoting.protocol.signature import Credentials, sign
+from tests.broker.running import pull_request, running, send_request
+from tests.broker.security.accounts.acl_files import ADMIN, SECRET, account, write
+from tests.broker.security.wire import Wire, connected
+
+ACL = "org.apache.rocketmq.acl.common.AclException: "
+
+
+def heartbeat() -> Command:
+    data = HeartbeatData("c", consumer_data_set=[ConsumerData("group", subscription_data_set=[SubscriptionData("T")])])
+    return Command(RequestCode.HEART_BEAT, None, encode_body(data))
+
+
+def batch() -> Command:
+    request = send_request("T", b"x", m=True)
+    request.code = RequestCode.SEND_BATCH_MESSAGE
+    return request
+
+
+def commit() -> Command:
+    ext = {"consumerGroup": "group", "topic": "T", "queueId": 0, "commitOffset": 0}
+    return Command(RequestCode.UPDATE_CONSUMER_OFFSET, ext)
+
+
+def create_topic() -> Command:
+    ext = {
+        "topic": "T", "defaultTopic": "TBW102", "readQueueNums": 4, "writeQueueNums": 4, "perm": 6,
+        "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": False,
+    }  # fmt: skip
+    return Command(RequestCode.UPDATE_AND_CREATE_TOPIC, ext)
+
+
+# Twelve kinds of requests, and what each needs of topic T and of the group.
+REQUESTS = {
+    "send": (lambda: send_request("T", b"x"), "T"),
+    "batch": (batch, "T"),
+    "trace": (lambda: send_request("RMQ_SYS_TRACE_TOPIC", b"x"), ""),
+    "give back": (lambda: send_request("%RETRY%group", b"x"), "g"),
+    "pull": (lambda: pull_request("T", 0), "tg"),
+    "commit": (commit, "tg"),
+    "heartbeat": (heartbeat, "tg"),
+    "max offset": (lambda: Command(RequestCode.GET_MAX_OFFSET, {"topic": "T", "queueId": 0}), "t"),
+    "topic config": (lambda: Command(RequestCode.GET_TOPIC_CONFIG, {"topic": "T"}), "*"),
+    "create topic": (create_topic, "a"),
+    "create group": (
+        lambda: Command(
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, encode_body(SubscriptionGroupConfig("group"))
+        ),
+        "a",
+    ),
+    "broker config": (lambda: Command(RequestCode.GET_BROKER_CONFIG), "a"),
+}
+# By the permission on the topic, and on the group: what of the above is allowed.
+PERMISSIONS = {"DENY": "", "PUB": "T*", "SUB": "t*", "PUB|SUB": "Tt*"}
+GROUP_PERMISSIONS = {"DENY": "", "PUB": "", "SUB": "g", "PUB|SUB": "g"}
+
+
+def accounts() -> Iterator[tuple[str, list[str], set[str]]]:
+    """Name, lines in the file, and what is allowed."""
+    for topic, of_topic in PERMISSIONS.items():
+        for group, of_group in GROUP_PERMISSIONS.items():
+            rights = {*of_topic, *of_group}
+            name = f"{topic}-{group}".replace("|", "-").lower()
+            named = ["topicPerms:", f"- T={topic}", "groupPerms:", f"- group={group}"]
+            # The default must not matter for what is named, so it is the opposite.
+            opposite = "PUB|SUB" if topic == "DENY" else "DENY"
+            yield f"named-{name}", [*named, f"defaultTopicPerm: {opposite}", f"defaultGroupPerm: {opposite}"], rights
+            others = ["topicPerms:", "- U=PUB|SUB", "groupPerms:", "- other=DENY"]
+            yield f"default-{name}", [*others, f"defaultTopicPerm: {topic}", f"defaultGroupPerm: {group}"], rights
+    yield "nothing", [], set()
+    yield "admin-2", ["admin: true", "defaultTopicPerm: DENY", "topicPerms:", "- T=DENY"], set("Ttg*a")
+    yield "elsewhere", ["whiteRemoteAddress: 10.0.0.*"], set()
+    yield "denied-here", ["whiteRemoteAddress: 127.0.1-9.*,127.0.0.{2,3}"], set()
+
+
+def allowed(rights: set[str], needs: str) -> bool:
+    return "*" in rights if needs == "*" else set(needs) <= rights
+
+
+@asynccontextmanager
+async def guarded(tmp_path: Path, text: str = ADMIN, **options: Any) -> AsyncIterator[Wire]:
+    path = write(tmp_path / "conf" / "plain_acl.yml", text)
+    async with running(acl_enable=True, acl_file=path, **options) as (_, addr), connected(addr) as wire:
+        yield wire
+
+
+async def test_the_truth_table(tmp_path: Path) -> None:
+    rows = {f"account-{name}": (lines, rights) for name, lines, rights in accounts()}
+    text = ADMIN + "".join(account(name, *lines) for name, (lines, _) in rows.items())
+    async with guarded(tmp_path, text) as wire:
+        for what, (make, needs) in REQUESTS.items():
+            for name, (_, rights) in rows.items():
+                answer = await wire.ask(make(), name, SECRET)
+                refused = (answer.remark or "").startswith(ACL)
+                assert refused != allowed(rights, needs), (what, name, answer)
+                assert not refused or answer.code == ResponseCode.SYSTEM_ERROR
+
+
+@pytest.mark.parametrize("skips_all", [True, False])
+@pytest.mark.parametrize(
+    ("white", "is_white"),
+    [
+        ("*", True),
+        ("127.0.0.1", True),
+        ("127.0.*.*", True),
+        ("10.1.2.3,127.0.0.1", True),
+        ("127.0.0.{1,2}", True),
+        ("127.0.0.1-5", True),
+        ("10.0.0.*", False),
+        ("::1", False),
+    ],
+)
+async def test_white_lists(tmp_path: Path, white: str, is_white: bool, skips_all: bool) -> None:
+    """Global ones, and those of accounts: who is on them may do everything, or only needs no signature."""
+    pub = account("account-pub", "topicPerms:", "- T=PUB")
+    at = account("account-white", f"whiteRemoteAddress: '{white}'", "topicPerms:", "- T=PUB")
+    for text in (f"globalWhiteRemoteAddresses:\n- '{white}'\n{ADMIN}{pub}", ADMIN + at):
+        is_global = text.startswith("global")
+        name = "account-pub" if is_global else "account-white"
+        async with guarded(tmp_path, text, acl_white_list_skips_all=skips_all) as wire:
+            for what, (make, needs) in REQUESTS.items():
+                nobody = await wire.ask(make())
+                assert ((nobody.remark or "") == f"{ACL}No accessKey is configured") != (
+                    is_global and is_white and skips_all
+                ), what
+                unsigned = await wire.ask(make(), name, "a wrong secret")
+                may = is_white and (skips_all or allowed(set("T*"), needs))
+                assert (unsigned.remark or "").startswith(ACL) != may, (what, unsigned)
+
+
+@pytest.mark.parametrize("what", REQUESTS)
+async def test_who_is_nobody_may_do_nothing(tmp_path: Path, what: str) -> None:
+    make, _ = REQUESTS[what]
+    async with guarded(tmp_path) as wire:
+        empty = make()
+        empty.ext = {**(empty.ext or {}), "AccessKey": "", "Signature": "x"}
+        for answer, remark in (
+            (await wire.ask(make()), "No accessKey is configured"),
+            (await wire.ask(empty), "No accessKey is configured"),
+            (await wire.ask(make(), "somebody", SECRET), "No acl config for somebody"),
+            (await wire.ask(make(), "admin-account", "another"), "Check signature failed for accessKey=admin-account"),
+        ):
+            assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, f"{ACL}{remark}")
+
+
+async def test_the_texts_of_refusals_are_rocketmqs(tmp_path: Path) -> None:
+    async with guarded(tmp_path, ADMIN + account("account-1")) as wire:
+        for what, remark in (
+            ("send", "No default permission for topic:T"),
+            ("give back", "No default permission for group:group"),
+            ("create topic", "Need admin permission for request code=17, but accessKey=account-1 is not"),
+        ):
+            make, _ = REQUESTS[what]
+            assert (await wire.ask(make(), "account-1", SECRET)).remark == ACL + remark
+
+
+async def test_oneway_and_pipelined_requests_are_checked_too(tmp_path: Path) -> None:
+    async with guarded(tmp_path) as wire:
+        assert (await wire.ask(send_request("T", b"x"), "admin-account", SECRET)).code == ResponseCode.SUCCESS
+        requests = [send_request("T", b"x") for _ in range(6)]
+        for request in requests[::2]:
+            request.flag = FLAG_ONEWAY
+        for request in requests[:3]:
+            await wire.send(request)
+        sign(requests[3], Credentials("admin-account", SECRET))
+        await wire.send(requests[3])
+        sign(requests[4], Credentials("admin-account", SECRET))
+        requests[4].body = b"another body"
+        await wire.send(requests[4])
+        offset = Command(RequestCode.GET_MAX_OFFSET, {"topic": "T", "queueId": 0})
+        answer = await wire.ask(offset, "admin-account", SECRET)
+        assert answer.ext is not None
+        assert int(answer.ext["offset"]) == 2
+
+
+async def test_refusals_are_in_the_log_with_their_rule_but_secrets_are_not(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    text = ADMIN + account("account-1", "topicPerms:", "- T=SUB")
+    async with guarded(tmp_path, text) as wire:
+        await wire.ask(send_request("T", b"x"), "account-1", SECRET)
+        await wire.ask(send_request("T", b"x"), "account-1", "another-secret")
+    lines = [record.getMessage() for record in caplog.records if record.name == "broker.security.audit"]
+    assert len(lines) == 2
+    path = tmp_path / "conf" / "plain_acl.yml"
+    assert "refused request 310 of user 'account-1' at 127.0.0.1" in lines[0]
+    assert f"No default permission for topic:T (topicPerms: T=SUB, in {path})" in lines[0]
+    assert "Check signature failed" in lines[1]
+    assert SECRET not in caplog.text and "another-secret" not in caplog.text
