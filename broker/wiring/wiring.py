@@ -135,13 +135,9 @@ def _timed(core: Core, replicated: Replicated) -> TimedDelivery:
 
 
 def _answering(
-    core: Core,
-    replicated: Replicated,
-    cleaner: Cleaner,
-    transactions: Transactions,
-    timed: TimedDelivery,
+    core: Core, replicated: Replicated, cleaner: Cleaner, transactions: Transactions, timed: TimedDelivery,
     access: Access,
-) -> list[Part]:
+) -> list[Part]:  # fmt: skip
     """The parts that answer clients and administrators."""
     options, store, stats, clients = core.options, core.store, core.stats, core.clients
     topics, groups, offsets = core.metadata.topics, core.metadata.groups, core.metadata.consumer_offsets
