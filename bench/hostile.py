@@ -2,8 +2,9 @@
 
     python -m bench.hostile HOST:PORT IDLE SLOW FLOOD
 
-FLOOD: connections with a bad frame that are made in a second. Prints "ready" once the idle and slow ones are there, and
-at the end of its input how many bad frames it sent, and how many others were closed. Run by bench/guard_limits.py.
+FLOOD: connections with a bad frame that are made in a second. Prints "ready" once the idle and slow ones are there,
+and at the end of its input how many bad frames it sent, and how many of the others were closed. Neighbour:
+guard_limits.py, which runs it.
 """
 
 import gc
@@ -89,5 +90,4 @@ async def main(addr: str, idle: int, slow: int, flood: int) -> None:
 
 
 if __name__ == "__main__":
-    address, idle, slow, flood = sys.argv[1:]
-    trio.run(main, address, int(idle), int(slow), int(flood))
+    trio.run(main, sys.argv[1], *map(int, sys.argv[2:]))
