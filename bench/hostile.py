@@ -90,4 +90,5 @@ async def main(addr: str, idle: int, slow: int, flood: int) -> None:
 
 
 if __name__ == "__main__":
-    trio.run(main, sys.argv[1], *map(int, sys.argv[2:]))
+    address, idle, slow, flood = sys.argv[1:]
+    trio.run(main, address, int(idle), int(slow), int(flood))
