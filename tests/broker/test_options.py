@@ -68,7 +68,7 @@ def test_every_key_of_rocketmq_is_known() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("aclEnable=true", "aclEnable: this version does not have access control; set it to false"),
+        ("aclEnable=true", "aclFile: aclEnable needs the accounts; give the path of plain_acl.yml"),
         ("enableDLegerCommitLog=true", "DLedger"),
         ("enableControllerMode=true", "controller"),
         ("brokerId=-1\nenableControllerMode=true\nallAckInSyncStateSet=true", "enableControllerMode: this version"),
