@@ -73,8 +73,8 @@ def check_auth(options: AuthOptions) -> None:
     """ConfigError for the first of these options that cannot be used."""
     if options.acl_enable and options.authentication_enabled:
         raise ConfigError(
-            "aclEnable: accounts in files and users (authenticationEnabled) cannot both be asked; switch one off "
-            "(migrateAuthFromV1Enabled makes users of accounts)"
+            "aclEnable: accounts in files and users (authenticationEnabled) cannot both be asked; switch one of them "
+            "off (migrateAuthFromV1Enabled makes users of accounts)"
         )
     if options.authorization_enabled and not options.authentication_enabled:
         raise ConfigError(

@@ -15,7 +15,9 @@ MAX_DEPTH = 50
 
 def parse_yaml(text: str, source: str) -> Any:
     """The document as dicts, lists and texts; None when it is empty. ConfigError when it cannot be used."""
-    return to_plain(compose_yaml(text, source), source)
+    node = compose_yaml(text, source)
+    # An alias stands for a node that has been met before, so a short text may have billions of values.
+    return None if node is None else _plain(node, source, {})
 
 
 def compose_yaml(text: str, source: str) -> Any:
@@ -45,14 +47,6 @@ def import_yaml(source: str) -> ModuleType:
     except ImportError:
         raise ConfigError(f"{source}: reading it needs PyYAML: pip install 'skylark-mq[acl]'") from None
     return yaml
-
-
-def to_plain(node: Any, source: str) -> Any:
-    """What `compose_yaml` has found as dicts, lists and texts. ConfigError for a key that is there twice."""
-    if node is None:
-        return None
-    # An alias stands for a node that has been met before, so a short text may have billions of values.
-    return _plain(node, source, {})
 
 
 def _plain(node: Any, source: str, made: dict[int, Any]) -> Any:

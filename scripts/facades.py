@@ -76,6 +76,7 @@ SOURCES = {
             ("sdk.admin.offset_client", "OffsetAdmin"),
             ("sdk.admin.namesrv_client", "NamesrvAdmin"),
             ("sdk.admin.user_client", "UserAdmin"),
+            ("sdk.admin.account_client", "AccountAdmin"),
         ),
     ),
     "client.py": Source("sdk.shared", "Client", "client"),

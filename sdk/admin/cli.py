@@ -14,6 +14,7 @@ from typing import IO, Any
 import click
 
 from sdk.admin.commands import (
+    accounts,
     brokers,
     cleaning,
     clients,
@@ -44,6 +45,8 @@ from sdk.admin.commands import (
 from sdk.admin.not_yet import name_of_missing
 from sdk.admin.render import to_json
 
+# RocketMQ's other names of commands, in lower case.
+_ALIASES = {"deleteaccessconfig": "deleteAclConfig", "getaccessconfigsubcommand": "getAclConfig"}
 _IN_JSON = "sdk.admin.errors_in_json"
 _SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
@@ -79,7 +82,7 @@ class Families(click.Group):
         """The command with this name, in upper or lower case."""
         found = super().get_command(ctx, cmd_name)
         if found is None:
-            by_lower = {name.lower(): name for name in self.commands}
+            by_lower = _ALIASES | {name.lower(): name for name in self.commands}
             found = self.commands.get(by_lower.get(cmd_name.lower(), ""))
         return found
 
@@ -203,6 +206,7 @@ for _room in (
     namesrvs,
     users,
     policies,
+    accounts,
     logs,
     doctor,
     export,

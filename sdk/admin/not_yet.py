@@ -1,13 +1,12 @@
 """RocketMQ's commands (4.9 and 5.3) that are not implemented here yet, for error messages and docs."""
 
 _NAMES = """
-    addBroker checkRocksdbCqWriteProgress cleanBrokerMetadata clusterAclConfigVersion consumer
-    DecodeMessageId deleteAccessConfig deleteAclConfig
-    dumpCompactionLog electMaster exportConfigs exportMetadataInRocksDB exportMetrics exportPopRecord
-    getAccessConfigSubCommand getAclConfig getBrokerEpoch getColdDataFlowCtrInfo getControllerConfig
+    addBroker checkRocksdbCqWriteProgress cleanBrokerMetadata consumer
+    DecodeMessageId dumpCompactionLog electMaster exportConfigs exportMetadataInRocksDB exportMetrics exportPopRecord
+    getBrokerEpoch getColdDataFlowCtrInfo getControllerConfig
     getControllerMetaData getSyncStateSet remappingStaticTopic
     removeBroker removeColdDataFlowCtrGroupConfig rocksDBConfigToJson setCommitLogReadAheadMode
-    updateAclConfig updateColdDataFlowCtrGroupConfig updateControllerConfig updateGlobalWhiteAddr
+    updateColdDataFlowCtrGroupConfig updateControllerConfig
     updateStaticTopic
 """
 NOT_YET = tuple(sorted(_NAMES.split(), key=str.lower))

@@ -5,6 +5,7 @@ from typing import Literal
 
 from mqcommon.message.message import MessageExt
 from mqcommon.message.queue import MessageQueue
+from remoting.protocol.bodies.acl import AccessExplanation, AclConfig, PlainAccessConfig
 from remoting.protocol.bodies.auth import AclInfo, UserInfo
 from remoting.protocol.bodies.cluster import ClusterInfo
 from remoting.protocol.bodies.connections import ConsumerConnection, ProducerConnection, ProducerTableInfo
@@ -16,6 +17,7 @@ from remoting.protocol.bodies.route import TopicRouteData
 from remoting.protocol.bodies.running_info import ConsumerRunningInfo
 from remoting.protocol.bodies.stats import BrokerStatsData, ConsumeStats, ConsumeStatsList, QueueTimeSpan
 from remoting.protocol.bodies.topic import TopicConfig, TopicConfigTable, TopicStatsTable
+from remoting.protocol.headers.acl import AclVersionResponseHeader
 from sdk.admin.client import LONG_MAX
 from sdk.admin.client import Admin as TrioAdmin
 from sdk.admin.rollback import Rollback
@@ -423,3 +425,35 @@ class Admin(Facade[TrioAdmin]):
     ) -> list[AclInfo]:
         """The policies of all users whose name contains the one text, about resources that contain the other."""
         return await self._loop.call(lambda admin: admin.list_acls(addr, subject_part, resource_part))
+
+    async def update_account(self, addr: str, account: PlainAccessConfig) -> None:
+        """Create an account in the broker's plain_acl.yml, or change it in its file; what is None stays as it is."""
+        await self._loop.call(lambda admin: admin.update_account(addr, account))
+
+    async def delete_account(self, addr: str, access_key: str) -> None:
+        """Delete an account from its file; BrokerError 210 when there is none."""
+        await self._loop.call(lambda admin: admin.delete_account(addr, access_key))
+
+    async def update_white_list(self, addr: str, addresses: Sequence[str], file: str | None = None) -> None:
+        """Replace globalWhiteRemoteAddresses of a file, by default of the broker's plain_acl.yml."""
+        await self._loop.call(lambda admin: admin.update_white_list(addr, addresses, file))
+
+    async def account_versions(self, addr: str) -> AclVersionResponseHeader:
+        """The broker's names, and the version of each file as JSON."""
+        return await self._loop.call(lambda admin: admin.account_versions(addr))
+
+    async def accounts(self, addr: str) -> AclConfig:
+        """All accounts of the broker, and the global white list. Skylark's brokers do not show secrets."""
+        return await self._loop.call(lambda admin: admin.accounts(addr))
+
+    async def explain_access(
+        self, addr: str, access_key: str, address: str, code: int, *, topic: str = "", group: str = ""
+    ) -> AccessExplanation:
+        """Why the broker would serve or refuse a request ``code`` about the topic or group, and which rule decides.
+
+        The request is one of the account (or user) ``access_key``, signed as it should be, from a client at
+        ``address``. For Skylark's brokers only, with accounts or users.
+        """
+        return await self._loop.call(
+            lambda admin: admin.explain_access(addr, access_key, address, code, topic=topic, group=group)
+        )

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from broker.security.accounts import account_file as keys
-from mqcommon.yaml_documents import compose_yaml, import_yaml, to_plain
+from mqcommon.yaml_documents import compose_yaml, import_yaml
 from remoting.protocol.bodies.data_version import DataVersion
 
 _TAG: Final = "tag:yaml.org,2002:"
@@ -32,7 +32,6 @@ class AccountDocument:
     """The document in the file ``source``. ConfigError when it is not YAML."""
 
     def __init__(self, text: str, source: str) -> None:
-        self._source = source
         self._yaml = import_yaml(source)
         root = compose_yaml(text, source)
         self._root = root if root is not None and root.id == "mapping" else self._mapping()
@@ -77,10 +76,6 @@ class AccountDocument:
         dumper = getattr(self._yaml, "CSafeDumper", self._yaml.SafeDumper)
         text: str = self._yaml.serialize(self._root, Dumper=dumper, allow_unicode=True)
         return text
-
-    def plain(self) -> Any:
-        """The document, whose values are texts."""
-        return to_plain(self._root, self._source)
 
     def _accounts(self) -> list[Any]:
         """The nodes of the accounts, to be changed in place."""

@@ -6,7 +6,6 @@ was read of it before stays in force.
 
 import logging
 from collections.abc import Callable
-from typing import TypeVar
 
 import trio
 
@@ -20,8 +19,6 @@ logger = logging.getLogger(__name__)
 
 # As RocketMQ's brokers look at theirs.
 RELOAD_INTERVAL_S = 5.0
-
-T = TypeVar("T")
 
 
 class LiveRules:

@@ -9,6 +9,7 @@ traces                    what became of a message, if clients trace
 consume, printing         sending one message, printing messages of queues
 stats, probes, monitoring counters of topics and groups, test messages, what is not consumed
 namesrvs                  options and key-value store of NameServers; write permission of brokers
+users, policies, accounts who may do what: users of brokers, accounts in their files
 logs, doctor              levels of loggers; a check of the whole cluster
 replication, cleaning     slaves; files that are not needed any more
 export                    topics and groups of brokers, written to files

@@ -70,4 +70,9 @@ ROCKETMQ_NAMES = [
     "getAcl",
     "listAcl",
     "copyAcl",
+    "updateAclConfig",
+    "deleteAclConfig",
+    "updateGlobalWhiteAddr",
+    "clusterAclConfigVersion",
+    "getAclConfig",
 ]

@@ -21,7 +21,7 @@ from sdk.admin.not_yet import NOT_YET
 from tests.sdk.admin.command_names import ROCKETMQ_NAMES
 from tests.sdk.admin.fake import MASTER, NAMESRV, SLAVE, FakeClients, World, message, route, run
 
-OWN_NAMES = ["searchOffset", "setLogLevel", "doctor", "help", "completion"]
+OWN_NAMES = ["searchOffset", "setLogLevel", "doctor", "explainAcl", "help", "completion"]
 
 
 def invoke(*arguments: str, **settings: Any) -> Any:
