@@ -24,6 +24,7 @@ from mqcommon.metrics.options import MetricsOptions
 from mqcommon.names import TRACE_TOPIC
 from mqcommon.options import option
 from remoting.net.inner_credentials import InnerCredentialsOptions
+from remoting.net.limit_options import LimitOptions
 from remoting.net.tls_options import TlsOptions
 
 KIB, MIB = 1024, 1024 * 1024
@@ -31,8 +32,9 @@ KIB, MIB = 1024, 1024 * 1024
 
 @dataclass(frozen=True)
 class BrokerOptions(
-    LogOptions, DeliveryOptions, AuthOptions, InnerCredentialsOptions, TlsOptions, MetricsOptions, BrokerMetricsOptions
-):
+    LogOptions, DeliveryOptions, AuthOptions, InnerCredentialsOptions, LimitOptions, TlsOptions, MetricsOptions,
+    BrokerMetricsOptions,
+):  # fmt: skip
     """The options of one broker."""
 
     # --- who and where

@@ -2,9 +2,10 @@
 
 from collections.abc import Callable
 
-from mqcommon.metrics.metric import Column, Metric, single
+from mqcommon.metrics.metric import Column, Metric, column, single
 from namesrv.state import State
 from remoting.metrics.rpc import RPC_LATENCY, RpcTimes
+from remoting.net.server import Server
 from remoting.net.steps import Steps
 
 BROKERS = Metric("skylark_namesrv_brokers", "gauge", "", (), "Brokers that are registered")
@@ -13,14 +14,13 @@ DISPLACED = Metric(
     "skylark_namesrv_displaced_brokers_total", "counter", "", (), "Brokers whose name and id another address took"
 )
 REFUSALS = Metric("skylark_auth_refusals_total", "counter", "", (), "Requests that access control refused")
+LIMITS = Metric("skylark_limit_refusals_total", "counter", "", ("limit",), "What peers were refused because of a limit")
 CONNECTIONS = Metric("skylark_connections", "gauge", "", (), "Connections of brokers and clients")
 
-NAMESRV_METRICS = (BROKERS, TOPICS, DISPLACED, REFUSALS, CONNECTIONS, RPC_LATENCY)
+NAMESRV_METRICS = (BROKERS, TOPICS, DISPLACED, REFUSALS, LIMITS, CONNECTIONS, RPC_LATENCY)
 
 
-def collect(
-    state: State, rpc: RpcTimes, connections: Callable[[], int], refusals: Callable[[], int]
-) -> Steps[list[Column]]:
+def collect(state: State, rpc: RpcTimes, server: Server, refusals: Callable[[], int]) -> Steps[list[Column]]:
     """All columns, in steps."""
     topics = yield from state.routes.count_topics()
     return [
@@ -28,6 +28,7 @@ def collect(
         single(TOPICS, topics),
         single(DISPLACED, state.displacements),
         single(REFUSALS, refusals()),
-        single(CONNECTIONS, connections()),
+        column(LIMITS, [((name,), number) for name, number in server.refusals.counts.items()]),
+        single(CONNECTIONS, len(server.channels)),
         rpc.column(),
     ]

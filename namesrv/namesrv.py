@@ -28,7 +28,7 @@ from remoting.metrics.export import Exporter
 from remoting.metrics.rpc import RpcTimes
 from remoting.net.channel import Channel
 from remoting.net.connection_limit import connection_budget
-from remoting.net.server import Server, ServerLimits
+from remoting.net.server import Server
 from remoting.net.steps import Stepper, Steps
 from remoting.net.tls_options import daemon_tls
 
@@ -77,13 +77,15 @@ class Namesrv:
         self._server = Server(
             handlers,
             slow_handlers,
-            limits=ServerLimits(
-                max_frame_bytes=options.frame_max_length,
-                idle_timeout_ms=options.server_channel_max_idle_time_seconds * 1000,
-            ),
+            limits=options.server_limits(options.frame_max_length, options.server_channel_max_idle_time_seconds),
             on_close=self._on_close,
             after_turn=after_turn,
-            connections=connection_budget(options.max_connections, OTHER_DESCRIPTORS),
+            connections=connection_budget(
+                options.max_connections,
+                OTHER_DESCRIPTORS,
+                options.max_connections_per_address,
+                options.max_new_connections_per_second,
+            ),
         )
 
     async def run(self, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
@@ -118,8 +120,8 @@ class Namesrv:
         self._rpc.end_turn()
 
     def _collect(self) -> Steps[list[Column]]:
-        guard, server = self._guard, self._server
-        return collect(self.state, self._rpc, lambda: len(server.channels), lambda: guard.refusals if guard else 0)
+        guard = self._guard
+        return collect(self.state, self._rpc, self._server, lambda: guard.refusals if guard else 0)
 
     def _unready(self) -> str:
         if self._stopping:

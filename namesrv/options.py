@@ -13,11 +13,12 @@ from mqcommon.metrics.options import MetricsOptions
 from mqcommon.options import option
 from namesrv.access_options import AccessOptions
 from remoting.net.inner_credentials import InnerCredentialsOptions
+from remoting.net.limit_options import LimitOptions
 from remoting.net.tls_options import TlsOptions
 
 
 @dataclass(frozen=True)
-class NamesrvOptions(LogOptions, AccessOptions, InnerCredentialsOptions, TlsOptions, MetricsOptions):
+class NamesrvOptions(LogOptions, AccessOptions, InnerCredentialsOptions, LimitOptions, TlsOptions, MetricsOptions):
     """The options of one NameServer."""
 
     # A broker on the same machine has RocketMQ's default, 5557.

@@ -49,6 +49,7 @@ class Sources:
     waiting: Callable[[], Mapping[str, int]]
     connections: Callable[[], int]
     refusals: Callable[[], int]
+    limits: Callable[[], Mapping[str, int]]
     registered: Callable[[], int]
 
 
@@ -125,6 +126,7 @@ def _broker(sources: Sources) -> list[Column]:
         single(table.PUT_FAILURES, stats.put_times.failed),
         single(table.CONNECTIONS, sources.connections()),
         single(table.REFUSALS, sources.refusals()),
+        column(table.LIMITS, [((name,), number) for name, number in sources.limits().items()]),
         column(table.ROLE, [((sources.role.now.kind.value,), 1)]),
         single(table.REGISTERED, sources.registered()),
     ]

@@ -57,6 +57,7 @@ SLAVE_IN_SYNC = Metric("skylark_slave_in_sync", "gauge", "", ("slave",), "Whethe
 PUT_FAILURES = Metric("skylark_put_failures_total", "counter", "", (), "Sends that could not be stored")
 CONNECTIONS = Metric("skylark_connections", "gauge", "", (), "Connections of clients")
 REFUSALS = Metric("skylark_auth_refusals_total", "counter", "", (), "Requests that users and policies refused")
+LIMITS = Metric("skylark_limit_refusals_total", "counter", "", ("limit",), "What peers were refused because of a limit")
 WRITABLE = Metric("skylark_store_writable", "gauge", "", (), "Whether the store takes messages: 0 or 1")
 DISK_USED = Metric("skylark_disk_used_ratio", "gauge", "", (), "Used part of the store's disk: 0 to 1")
 ROLE = Metric("skylark_broker_role", "gauge", "", ("role",), "1 for the present role")
@@ -67,7 +68,7 @@ BROKER_METRICS = (
     CONSUMERS, LAG, LAG_LATENCY, INFLIGHT, READY, TO_DLQ, STORAGE_SIZE, FLUSH_BEHIND, DISPATCH_BEHIND, RESERVE_TIME,
     TIMER_ENQUEUE_LAG, TIMER_DEQUEUE_LATENCY, TIMING, TIMER_ENQUEUED, TIMER_DEQUEUED, RPC_LATENCY, PUT_LATENCY,
     FLUSH_LATENCY, REPLICATION_LATENCY, SLAVE_BEHIND, SLAVE_BEHIND_TIME, SLAVE_IN_SYNC, PUT_FAILURES, CONNECTIONS,
-    REFUSALS, WRITABLE, DISK_USED, ROLE, REGISTERED,
+    REFUSALS, LIMITS, WRITABLE, DISK_USED, ROLE, REGISTERED,
 )  # fmt: skip
 
 _BROKER = ("brokerIP", "broker")

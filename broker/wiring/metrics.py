@@ -9,21 +9,23 @@ from broker.registration.registrar import Registrar
 from broker.security.audit import Audit
 from broker.wiring.core import Core
 from broker.wiring.replication import Replicated
+from remoting.net.server import Server
 
 
 def wire_metrics(
     core: Core, replicated: Replicated, timed: TimedDelivery, audit: Audit, registrar: Registrar,
-    connections: Callable[[], int],
+    server: Callable[[], Server],
 ) -> Metrics | None:  # fmt: skip
-    """The part; None if metrics are off: then nothing is measured."""
+    """The part; None if metrics are off: then nothing is measured. ``server`` is made later, with its handlers."""
     if core.options.metrics_exporter_type == "DISABLE":
         return None
     sources = Sources(
         core.options, core.store, core.metadata.topics, core.metadata.groups, core.clients, core.stats,
         replicated.stats, timed, core.role, core.fs, core.clock, core.flusher.times_ms,
         waiting=lambda: {"send": len(core.durability), "pull": len(core.cold)},
-        connections=connections,
+        connections=lambda: len(server().channels),
         refusals=lambda: audit.refusals,
+        limits=lambda: server().refusals.counts,
         registered=lambda: len(registrar.registered_addrs),
     )  # fmt: skip
     return Metrics(sources, core.metadata.consumer_offsets, core.stepper)

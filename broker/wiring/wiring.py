@@ -57,7 +57,7 @@ from broker.wiring.metrics import wire_metrics
 from broker.wiring.pop import wire_pop
 from broker.wiring.replication import Replicated, wire_replication
 from remoting.net.connection_limit import connection_budget
-from remoting.net.server import Server, ServerLimits
+from remoting.net.server import Server
 from remoting.net.transport import Listener
 from remoting.protocol.command import BROKER_NAME_FIELD
 
@@ -96,20 +96,22 @@ def wire(
     )  # fmt: skip
     quick, slow = handlers_of(answering, core.stepper, core.cold.guarded)
     registrar = _registrar(core, replicated)
-    metrics = wire_metrics(core, replicated, timed, access.audit, registrar, lambda: len(server.channels))
+    metrics = wire_metrics(core, replicated, timed, access.audit, registrar, lambda: server)
     if metrics is not None:
         quick, slow = metrics.measured(quick, slow)
     server = Server(
         quick,
         slow,
-        limits=ServerLimits(
-            max_frame_bytes=options.frame_max_length,
-            idle_timeout_ms=options.server_channel_max_idle_time_seconds * 1000,
-        ),
+        limits=options.server_limits(options.frame_max_length, options.server_channel_max_idle_time_seconds),
         on_close=closed_of(answering),
         after_turn=core.turn_end,
         greeting={BROKER_NAME_FIELD: core.identity.broker_name},
-        connections=connection_budget(options.max_connections, OTHER_DESCRIPTORS),
+        connections=connection_budget(
+            options.max_connections,
+            OTHER_DESCRIPTORS,
+            options.max_connections_per_address,
+            options.max_new_connections_per_second,
+        ),
     )
     parts = (
         replicated.log, core.flusher, core.persister, cleaner, PagesAhead(store.log), delayed, timed,
@@ -135,7 +137,7 @@ def _timed(core: Core, replicated: Replicated) -> TimedDelivery:
 def _answering(
     core: Core, replicated: Replicated, cleaner: Cleaner, transactions: Transactions, timed: TimedDelivery,
     access: Access,
-) -> list[Part]:
+) -> list[Part]:  # fmt: skip
     """The parts that answer clients and administrators."""
     options, store, stats, clients = core.options, core.store, core.stats, core.clients
     topics, groups, offsets = core.metadata.topics, core.metadata.groups, core.metadata.consumer_offsets

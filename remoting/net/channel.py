@@ -55,6 +55,7 @@ class Channel:
         *,
         max_frame_bytes: int,
         max_header_bytes: int = MAX_HEADER_BYTES,
+        max_outbox_bytes: int = MAX_OUTBOX_BYTES,
         backpressure: bool = False,
     ) -> None:
         self._transport = transport
@@ -64,6 +65,7 @@ class Channel:
         self.max_frame_bytes = max_frame_bytes
         self._outbox: list[bytes | memoryview] = []
         self._outbox_bytes = 0
+        self._max_outbox_bytes = max_outbox_bytes
         self._wake = Signal()
         self._backpressure = backpressure
         self._in_turn = False
@@ -76,8 +78,15 @@ class Channel:
         self._cancel_scope = trio.CancelScope()
         self.remote = transport.remote
         self.closed_reason: str | None = None
+        #: The limit that the peer exceeded, if it was closed for that: a key of `limits.REFUSALS`.
+        self.exceeded = ""
         self.blocked_since = 0.0
         self.last_read = trio.current_time()
+        # When whole frames arrived last; since when, as far as scans know, a frame has been incomplete.
+        self._last_frame = self.last_read
+        self._partial_since = 0.0
+        #: Requests of the peer that run as tasks; the server counts.
+        self.tasks = 0
         self.language = ""
         self.version = 0
         #: Ext fields of the answer that accepts the offer to speak CBOR.
@@ -135,8 +144,8 @@ class Channel:
             return
         self._outbox.append(frame)
         self._outbox_bytes += len(frame)
-        if self._outbox_bytes > MAX_OUTBOX_BYTES:
-            self.close(f"peer does not read: {self._outbox_bytes} bytes wait for it")
+        if self._outbox_bytes > self._max_outbox_bytes:
+            self.close(f"peer does not read: {self._outbox_bytes} bytes wait for it", "answer_bytes")
         elif not self._in_turn:
             self._wake.set()
 
@@ -154,6 +163,18 @@ class Channel:
     def buffered_bytes(self) -> int:
         """Bytes that this connection holds in memory: an incomplete frame, and the outbox."""
         return self._connection.pending_bytes + self._outbox_bytes
+
+    def incomplete_since(self, now: float) -> float:
+        """Since when the frame that arrives now has been incomplete, as far as earlier calls saw it.
+
+        Called in each scan, so that a read need not note when frames begin.
+        """
+        if not self._connection.pending_bytes:
+            self._partial_since = 0.0
+            return now
+        if not self._partial_since or self._last_frame > self._partial_since:
+            self._partial_since = now
+        return self._partial_since
 
     def flush_now(self) -> bool:
         """Send what the transport takes without waiting; whether nothing is left. The rest leaves as the peer reads."""
@@ -276,10 +297,11 @@ class Channel:
             with trio.CancelScope(shield=True, deadline=trio.current_time() + 1):
                 await self._transport.aclose()
 
-    def close(self, reason: str) -> None:
-        """Close now; requests in flight end in ConnectionLost(``reason``)."""
+    def close(self, reason: str, exceeded: str = "") -> None:
+        """Close now; requests in flight end in ConnectionLost(``reason``). ``exceeded`` as the attribute."""
         if self.closed_reason is None:
             self.closed_reason = reason
+            self.exceeded = exceeded
             self._cancel_scope.cancel()
             self._outbox.clear()
             self._outbox_bytes = 0
@@ -307,9 +329,10 @@ class Channel:
             try:
                 commands = connection.receive_data(data)
             except ProtocolError as error:
-                self.close(str(error))
-                logger.warning("connection with %s closed: %s", self.remote, self.closed_reason)
+                self.close(str(error), "bad_frames")
                 return
+            if commands:
+                self._last_frame = self.last_read
             self._in_turn = True
             try:
                 for command in commands:

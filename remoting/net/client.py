@@ -236,6 +236,8 @@ class RemotingClient:
         except* Exception as group:
             logger.error("connection to %s closed after an error", peer.addr, exc_info=group)
         finally:
+            if channel.exceeded:
+                logger.warning("connection to %s closed: %s", peer.addr, channel.closed_reason)
             # After `close` the next connection may be up before this task runs again.
             if peer.channel is channel:
                 peer.channel = None

@@ -1,11 +1,14 @@
 """How many connections a daemon accepts: the descriptors of the process, less those that its files need.
 
-Without a limit connections could use up the descriptors, and the store could not open its next file.
+Without a limit connections could use up the descriptors, and the store could not open its next file. One address may
+be limited further: in all, and in new connections a second.
 Neighbours: server.py (asks), daemon.py (raises the soft limit of descriptors to the hard one).
 """
 
 import logging
 import resource
+
+from remoting.net.rate_limit import RateLimit
 
 logger = logging.getLogger(__name__)
 
@@ -14,27 +17,41 @@ MOST = 65_536
 
 
 class ConnectionBudget:
-    """How many connections all ports of a daemon may have together."""
+    """How many connections all ports of a daemon may have together, and one address of them (0: no limit)."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, most_of_address: int = 0, new_a_second: int = 0) -> None:
         self.most = most
         self.used = 0
+        self._most_of_address = most_of_address
+        self._rate = RateLimit(new_a_second) if new_a_second else None
+        self._of_address: dict[str, int] = {}
 
-    def take(self) -> bool:
-        """Take one connection; False when all are taken. Return it with `give`."""
+    def take(self, ip: str, now: float) -> str:
+        """Take a connection for ``ip``, to be returned with `give`; else the key of `Refusals` that says why not."""
+        if self._rate is not None and not self._rate.take(ip, now):
+            return "connection_rate"
         if self.used >= self.most:
-            return False
+            return "connections"
+        if self._most_of_address:
+            used = self._of_address.get(ip, 0)
+            if used >= self._most_of_address:
+                return "connections_of_address"
+            self._of_address[ip] = used + 1
         self.used += 1
-        return True
+        return ""
 
-    def give(self) -> None:
+    def give(self, ip: str) -> None:
         self.used -= 1
+        if self._most_of_address:
+            self._of_address[ip] -= 1
+            if not self._of_address[ip]:
+                del self._of_address[ip]
 
 
-def connection_budget(wanted: int, files: int) -> ConnectionBudget:
+def connection_budget(wanted: int, files: int, of_address: int = 0, new_a_second: int = 0) -> ConnectionBudget:
     """The budget of a daemon whose files and outgoing connections need up to ``files`` descriptors.
 
-    ``wanted`` is the option maxConnections; 0: as many as possible.
+    ``wanted`` is the option maxConnections; 0: as many as possible. The others limit one address; 0: no limit.
     """
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = most_connections(descriptors, files)
@@ -42,7 +59,7 @@ def connection_budget(wanted: int, files: int) -> ConnectionBudget:
         logger.warning(
             "maxConnections=%d is more than %d open files (ulimit -n) allow; %d are accepted", wanted, descriptors, most
         )
-    return ConnectionBudget(min(wanted, most) if wanted else most)
+    return ConnectionBudget(min(wanted, most) if wanted else most, of_address, new_a_second)
 
 
 def most_connections(descriptors: int, files: int) -> int:

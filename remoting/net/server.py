@@ -8,19 +8,20 @@ new connections, the requests in flight are answered, then all connections close
 import errno
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 
 import trio
 
+from mqcommon.addresses import split_address
 from mqcommon.errors import ProtocolError, RequestRefused
 from mqcommon.polling import poll_until
 from remoting.net.channel import Channel
 from remoting.net.connection_limit import ConnectionBudget
+from remoting.net.limits import Refusals, ServerLimits
+from remoting.net.rate_limit import RateLimit
 from remoting.net.sockets import listen
 from remoting.net.transport import Listener, Transport
 from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import OFFER_CBOR, OFFER_FIELD, Command
-from remoting.protocol.frame import MAX_FRAME_BYTES
+from remoting.protocol.command import FLAG_ONEWAY, OFFER_CBOR, OFFER_FIELD, Command
 
 logger = logging.getLogger(__name__)
 
@@ -40,23 +41,9 @@ MAX_LANGUAGE = 32
 _LAST_WITHOUT_GO_AWAY = 475
 # After an error of _ACCEPT_RETRY (no more descriptors or memory) accepting pauses for this long, then goes on.
 _ACCEPT_PAUSE_S = 0.1
-_COMPLAINT_INTERVAL_S = 60.0
 # How many connections a scan checks in one turn of the loop.
 _SCAN_SLICE = 1_000
 _ACCEPT_RETRY = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS}
-
-
-@dataclass(frozen=True)
-class ServerLimits:
-    """The limits of one server; what exceeds them is refused or closed."""
-
-    max_frame_bytes: int = MAX_FRAME_BYTES
-    # A header is decoded before its code is known. One of this size takes some 30 ms on the event loop.
-    max_header_bytes: int = 512 * 1024
-    max_buffered_bytes: int = 512 * 1024 * 1024
-    max_slow_requests: int = 1_000
-    idle_timeout_ms: int = 120_000
-    write_timeout_ms: int = 20_000
 
 
 class Server:
@@ -88,7 +75,8 @@ class Server:
         self._on_close = on_close
         self._after_turn = after_turn
         self._connections = connections or ConnectionBudget(10_000)
-        self._next_complaint = 0.0
+        self.refusals = Refusals()
+        self._request_rate = RateLimit(self._limits.max_requests_a_second)
         self._accepting = trio.CancelScope()
         self._slow_running = 0
         self._stopping = False
@@ -151,44 +139,45 @@ class Server:
                 except OSError as error:
                     if error.errno not in _ACCEPT_RETRY:
                         raise
-                    self._complain("accept failed: %s; connections wait", error)
+                    self._refused("accepts_failed", listener.address, f"accept failed: {error}; connections wait")
                     await trio.sleep(_ACCEPT_PAUSE_S)
                     continue
-                if not self._connections.take():
-                    self._complain("connections refused: %d are open, see maxConnections", self._connections.used)
+                ip = split_address(transport.remote)[0]
+                if refusal := self._connections.take(ip, trio.current_time()):
+                    self._refused(refusal, ip, f"connections refused: {self._connections.used} are open")
                     await trio.aclose_forcefully(transport)
                     continue
-                self._nursery.start_soon(self._serve_connection, transport)
+                self._nursery.start_soon(self._serve_connection, transport, ip)
 
-    def _complain(self, text: str, detail: object) -> None:
-        """Log why connections are not served, at most once per `_COMPLAINT_INTERVAL_S`."""
-        now = trio.current_time()
-        if now >= self._next_complaint:
-            self._next_complaint = now + _COMPLAINT_INTERVAL_S
-            logger.error(text, detail)
+    def _refused(self, kind: str, remote: str, detail: str) -> None:
+        self.refusals.count(kind, trio.current_time(), remote, detail)
 
-    async def _serve_connection(self, transport: Transport) -> None:
+    async def _serve_connection(self, transport: Transport, ip: str) -> None:
         try:
             await self._serve_transport(transport)
         finally:
-            self._connections.give()
+            self._connections.give(ip)
 
     async def _serve_transport(self, transport: Transport) -> None:
         channel = Channel(
             transport,
             max_frame_bytes=self._limits.max_frame_bytes,
             max_header_bytes=self._limits.max_header_bytes,
+            max_outbox_bytes=self._limits.max_answer_bytes,
             backpressure=True,
         )
         channel.greeting = self._greeting
         self.channels.add(channel)
         try:
-            await channel.run(self._dispatch, self._turned)
+            limited = self._limits.max_requests_a_second
+            await channel.run(self._dispatch_at_a_rate if limited else self._dispatch, self._turned)
         except* Exception as group:
             # A bug here closes the connection that triggered it, and no other.
             logger.error("connection of %s closed after an error", channel.remote, exc_info=group)
         finally:
             self.channels.discard(channel)
+            if channel.exceeded:
+                self._refused(channel.exceeded, channel.remote, f"connection closed: {channel.closed_reason}")
             self._closed(channel)
 
     def _turned(self) -> None:
@@ -206,6 +195,15 @@ class Server:
             except Exception:
                 logger.exception("on_close failed for the connection of %s", channel.remote)
         channel.attachments.clear()
+
+    def _dispatch_at_a_rate(self, channel: Channel, request: Command) -> None:
+        ip = channel.remote.rpartition(":")[0]
+        if self._request_rate.take(ip, trio.current_time()):
+            self._dispatch(channel, request)
+            return
+        self._refused("request_rate", ip, f"more than {self._limits.max_requests_a_second} requests a second")
+        if not request.flag & FLAG_ONEWAY:
+            channel.reply(request, _busy(request))
 
     def _dispatch(self, channel: Channel, request: Command) -> None:
         if not channel.language:
@@ -236,10 +234,13 @@ class Server:
         return self._start(handler, channel, request)
 
     def _start(self, handler: SlowHandler, channel: Channel, request: Command) -> Command | None:
-        if self._slow_running >= self._limits.max_slow_requests:
-            return request.respond(ResponseCode.SYSTEM_BUSY, "[OVERLOAD]system busy, start flow control for a while")
+        limits = self._limits
+        if self._slow_running >= limits.max_slow_requests or channel.tasks >= limits.max_slow_requests_of_connection:
+            self._refused("requests_in_flight", channel.remote, f"request {request.code} refused")
+            return _busy(request)
         assert self._nursery is not None
         self._slow_running += 1
+        channel.tasks += 1
         self._nursery.start_soon(self._run_slow, handler, channel, request)
         return None
 
@@ -250,6 +251,7 @@ class Server:
             response = failure(request, error)
         finally:
             self._slow_running -= 1
+            channel.tasks -= 1
         if response is not None:
             channel.reply(request, response)
 
@@ -274,7 +276,9 @@ class Server:
             buffered += channel.buffered_bytes
             channel.expire_requests(now)
             if channel.blocked_since and now - channel.blocked_since > limits.write_timeout_ms / 1000:
-                channel.close(f"peer did not read for {limits.write_timeout_ms} ms")
+                channel.close(f"peer did not read for {limits.write_timeout_ms} ms", "slow_readers")
+            elif now - channel.incomplete_since(now) > limits.read_timeout_ms / 1000:
+                channel.close(f"a frame was not whole after {limits.read_timeout_ms} ms", "slow_frames")
             elif now - channel.last_read > limits.idle_timeout_ms / 1000:
                 channel.close(f"idle for {limits.idle_timeout_ms} ms")
         if buffered > limits.max_buffered_bytes:
@@ -283,8 +287,14 @@ class Server:
                     break
                 buffered -= channel.buffered_bytes
                 channel.close(
-                    f"connections hold more than {limits.max_buffered_bytes} bytes; this is among the largest"
+                    f"connections hold more than {limits.max_buffered_bytes} bytes; this is among the largest",
+                    "buffered_bytes",
                 )
+
+
+def _busy(request: Command) -> Command:
+    # Official clients know this code and text, and back off.
+    return request.respond(ResponseCode.SYSTEM_BUSY, "[OVERLOAD]system busy, start flow control for a while")
 
 
 def _stopping(request: Command) -> Command:

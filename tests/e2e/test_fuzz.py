@@ -18,6 +18,7 @@ from tests.e2e.load import check_acknowledged, stored
 from tests.support.broker_set import BrokerSet, broker_set
 from tests.support.waiting import until
 
+PORTS = ("namesrv", "broker", "ha", "metrics")
 SECONDS = 10
 NIGHTLY_SECONDS = 300
 STRANGERS = 100
@@ -29,13 +30,19 @@ WARM_UP_SHARE = 0.3
 
 
 async def fuzz(home: Path, port: str, seconds: float, seed: int) -> None:
-    ha_port = free_port()
-    async with broker_set(home, role="ASYNC_MASTER", master_options=["--ha-listen-port", str(ha_port)]) as made:
+    ha_port, http_port = free_port(), free_port()
+    options = [
+        "--ha-listen-port", str(ha_port),
+        "--metrics-exporter-type", "PROM" if port == "metrics" else "DISABLE",
+        "--metrics-prom-exporter-port", str(http_port),
+    ]  # fmt: skip
+    async with broker_set(home, role="ASYNC_MASTER", master_options=options) as made:
         await made.make_topic(TOPIC)
         target, number, kind = {
             "namesrv": (made.namesrv, made.namesrv.port, "commands"),
             "broker": (made.master, made.master.port, "commands"),
             "ha": (made.master, ha_port, "reports"),
+            "metrics": (made.master, http_port, "pages"),
         }[port]
         honest = Honest(made.nameserver, "broker-a")
         random = Random(seed)
@@ -110,12 +117,12 @@ async def check_store(made: BrokerSet, daemon: Daemon) -> None:
     assert run.returncode == 0, run.stdout + run.stderr
 
 
-@pytest.mark.parametrize("port", ["namesrv", "broker", "ha"])
+@pytest.mark.parametrize("port", PORTS)
 async def test_honest_clients_are_served_beside_hostile_peers(tmp_path: Path, port: str, seed: int) -> None:
     await fuzz(tmp_path, port, SECONDS, seed)
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("port", ["namesrv", "broker", "ha"])
+@pytest.mark.parametrize("port", PORTS)
 async def test_honest_clients_are_served_for_five_minutes(tmp_path: Path, port: str, seed: int) -> None:
     await fuzz(tmp_path, port, NIGHTLY_SECONDS, seed)

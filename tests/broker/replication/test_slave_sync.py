@@ -14,7 +14,8 @@ from broker.replication import slave_sync as slave_sync_module
 from broker.replication.known_master import KnownMaster, MasterAddress
 from broker.replication.slave_sync import SlaveSync
 from broker.tasks.persist import Persister
-from remoting.net.server import Server, ServerLimits
+from remoting.net.limits import ServerLimits
+from remoting.net.server import Server
 from remoting.net.steps import finish
 from remoting.protocol.bodies.data_version import DataVersion
 from remoting.protocol.bodies.group import SubscriptionGroupConfig
@@ -378,8 +379,7 @@ async def test_an_answer_that_cannot_be_read_changes_nothing(caplog: pytest.LogC
 
 async def test_large_tables_come_in_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slave_sync_module, "PAUSE_FACTOR", 0)
-    limit = 65_536
-    master = SkylarkMaster()
+    limit, master = 65_536, SkylarkMaster()
     handlers = {**master.desk.all_handlers, **master.watch.handlers()}
     master.server = Server(handlers, limits=ServerLimits(max_frame_bytes=limit))
     monkeypatch.setattr("broker.handlers.offsets.PAGE_OFFSETS", 500)

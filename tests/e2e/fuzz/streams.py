@@ -91,7 +91,24 @@ def reports(random: Random) -> bytes:
     return body
 
 
-MAKERS = {"commands": commands, "reports": reports}
+def pages(random: Random) -> bytes:
+    """For the port of metrics: HTTP requests, damaged ones, endless ones, and bytes that are none."""
+    odd = (b"/" + random.randbytes(20), b"/" + b"a" * 70_000)
+    path = random.choice((b"/metrics", b"/healthz", b"/readyz", b"/", *odd))
+    method = random.choice((b"GET", b"GET", b"HEAD", b"POST", b"get", b"\xff"))
+    lines = [method + b" " + path + random.choice((b" HTTP/1.1", b" HTTP/1.0", b" HTTP/9", b""))]
+    lines += [
+        random.choice((b"Host: a", b"Content-Length: 9999999999", b"Content-Length: -1", b":", b"X: " + b"y" * 9_000))
+        for _ in range(random.choice((0, 1, 3, 500)))
+    ]
+    data = bytearray(random.choice((b"\r\n", b"\n")).join([*lines, b"", b""]))
+    if random.random() < 0.4:
+        for _ in range(random.choice((1, 5))):
+            data[random.randrange(len(data))] = random.getrandbits(8)
+    return bytes(data) if random.random() < 0.9 else random.randbytes(random.choice((1, 100, 20_000)))
+
+
+MAKERS = {"commands": commands, "reports": reports, "pages": pages}
 
 
 async def main(kind: str, port: int, seed: int, seconds: float) -> None:

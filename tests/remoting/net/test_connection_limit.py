@@ -34,7 +34,24 @@ def test_the_option_counts_as_far_as_descriptors_reach(
 
 def test_a_budget_is_taken_and_given_back() -> None:
     budget = connection_budget(1, 0)
-    assert budget.take()
-    assert not budget.take()
-    budget.give()
-    assert budget.take()
+    assert budget.take("a", 0) == ""
+    assert budget.take("b", 0) == "connections"
+    budget.give("a")
+    assert budget.take("b", 0) == ""
+
+
+def test_one_address_leaves_connections_to_others() -> None:
+    budget = connection_budget(10, 0, of_address=2)
+    assert [budget.take("a", 0) for _ in range(3)] == ["", "", "connections_of_address"]
+    assert budget.take("b", 0) == ""
+    budget.give("a")
+    assert budget.take("a", 0) == ""
+    assert budget.used == 3
+
+
+def test_new_connections_of_an_address_come_at_a_rate() -> None:
+    budget = connection_budget(100, 0, new_a_second=2)
+    assert [budget.take("a", 5.0) for _ in range(3)] == ["", "", "connection_rate"]
+    assert budget.take("b", 5.0) == ""
+    assert budget.take("a", 5.5) == ""
+    assert budget.used == 4

@@ -15,7 +15,8 @@ from remoting.net import channel as channel_module
 from remoting.net.channel import Channel
 from remoting.net.client import RemotingClient, open_client
 from remoting.net.connection_limit import ConnectionBudget
-from remoting.net.server import Server, ServerLimits
+from remoting.net.limits import ServerLimits
+from remoting.net.server import Server
 from remoting.protocol.command import CBOR, JSON, Command
 from remoting.protocol.connection import Connection
 from remoting.protocol.frame import encode
@@ -251,6 +252,7 @@ async def test_too_many_connections_are_refused_with_one_line_a_minute(caplog: p
                 with suppress(trio.BrokenResourceError):
                     assert await another.receive(1) == b""
         assert caplog.text.count("connections refused: 1 are open") == 1
+        assert served.server.refusals.counts["connections"] == 3
         await first.send_all(encode(Command(ECHO, body=b"still here", opaque=1)))
         answers = Connection().receive_data(await first.receive(1000))
         assert answers[0].body == b"still here"

@@ -11,7 +11,8 @@ import trio
 from mqcommon.errors import ConnectionLost, FrameTooLarge, RemotingError, RequestTimeout
 from remoting.net.channel import Channel
 from remoting.net.client import RemotingClient, open_client
-from remoting.net.server import Server, ServerLimits
+from remoting.net.limits import ServerLimits
+from remoting.net.server import Server
 from remoting.net.transport import Transport
 from remoting.protocol.command import Command
 from tests.remoting.net.served import Served, reset, serve

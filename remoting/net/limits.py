@@ -1,0 +1,71 @@
+"""The limits of a server, and what it refused because of them.
+
+Neighbours: limit_options.py (the options), connection_limit.py (connections), rate_limit.py (requests a second),
+server.py and channel.py (enforce them).
+"""
+
+import logging
+from collections import Counter
+from dataclasses import dataclass
+
+from remoting.protocol.frame import MAX_FRAME_BYTES
+
+logger = logging.getLogger(__name__)
+
+COMPLAINT_INTERVAL_S = 60.0
+
+
+@dataclass(frozen=True)
+class ServerLimits:
+    """The limits of one server; what exceeds them is refused or closed."""
+
+    max_frame_bytes: int = MAX_FRAME_BYTES
+    # A header is decoded before its code is known. One of this size takes some 30 ms on the event loop.
+    max_header_bytes: int = 512 * 1024
+    # Unfinished frames and unsent answers: of all connections, and the answers of one.
+    max_buffered_bytes: int = 512 * 1024 * 1024
+    max_answer_bytes: int = 64 * 1024 * 1024
+    # Requests that run as tasks: in all, and of one connection.
+    max_slow_requests: int = 1_000
+    max_slow_requests_of_connection: int = 500
+    # 0: no limit
+    max_requests_a_second: int = 0
+    idle_timeout_ms: int = 120_000
+    read_timeout_ms: int = 60_000
+    write_timeout_ms: int = 20_000
+
+
+#: What is refused, and what an operator can do about it.
+REFUSALS = {
+    "accepts_failed": "the process or the machine has too many open files, or too little memory",
+    "connections": "see maxConnections",
+    "connections_of_address": "see maxConnectionsPerAddress",
+    "connection_rate": "see maxNewConnectionsPerSecond",
+    "bad_frames": "the peer speaks another protocol, or its frames are longer than frameMaxLength",
+    "slow_frames": "a frame did not become whole in time, see slowFrameTimeout",
+    "slow_readers": "a peer did not read its answers in time, see slowReaderTimeout",
+    "answer_bytes": "a peer does not read its answers, see maxAnswerBytesPerConnection",
+    "buffered_bytes": "connections hold too much memory, see maxBufferedBytes",
+    "request_rate": "see maxRequestsPerSecond",
+    "requests_in_flight": "too many requests wait, see maxRequestsInFlight and maxRequestsInFlightPerConnection",
+}
+
+
+class Refusals:
+    """How often each limit was met, by the keys of `REFUSALS`; each is logged once a minute at most."""
+
+    def __init__(self) -> None:
+        self.counts = dict.fromkeys(REFUSALS, 0)
+        self._quiet_until: dict[str, float] = {}
+        self._not_logged: Counter[str] = Counter()
+
+    def count(self, kind: str, now: float, remote: str, detail: str) -> None:
+        """``remote`` met limit ``kind``; ``now`` is trio's time in seconds."""
+        self.counts[kind] += 1
+        if now < self._quiet_until.get(kind, now):
+            self._not_logged[kind] += 1
+            return
+        self._quiet_until[kind] = now + COMPLAINT_INTERVAL_S
+        others = self._not_logged.pop(kind, 0)
+        more = f"; {others} more since the last such line" if others else ""
+        logger.warning("%s: %s (%s)%s", remote, detail, REFUSALS[kind], more)

@@ -1,0 +1,128 @@
+"""Peers that exceed a limit: they are refused, counted, and others are served."""
+
+import logging
+from contextlib import AbstractAsyncContextManager
+
+import pytest
+import trio
+import trio.testing
+
+from remoting.net.channel import Channel
+from remoting.net.limits import COMPLAINT_INTERVAL_S, REFUSALS, Refusals, ServerLimits
+from remoting.net.server import Server
+from remoting.net.transport import Transport
+from remoting.protocol.codes import ResponseCode
+from remoting.protocol.command import FLAG_ONEWAY, Command
+from remoting.protocol.connection import Connection
+from remoting.protocol.frame import encode
+from tests.remoting.net.served import Served, serve
+from tests.support.waiting import until
+
+ECHO, WAITS = 1, 2
+
+
+def echo(channel: Channel, request: Command) -> Command:
+    return request.respond(body=request.body)
+
+
+async def waits(channel: Channel, request: Command) -> Command:
+    await trio.sleep(100)
+    return request.respond()
+
+
+def serving(limits: ServerLimits) -> AbstractAsyncContextManager[Served]:
+    return serve(Server({ECHO: echo}, {WAITS: waits}, limits=limits))
+
+
+async def ask(stream: Transport, *commands: Command) -> list[int]:
+    """The codes of the answers to all of them."""
+    await stream.send_all(b"".join(encode(command) for command in commands))
+    connection, codes = Connection(), list[int]()
+    while len(codes) < len(commands):
+        codes += [answer.code for answer in connection.receive_data(await stream.receive(65_536))]
+    return codes
+
+
+async def test_a_frame_that_does_not_become_whole_is_closed(autojump_clock: trio.testing.MockClock) -> None:
+    async with serving(ServerLimits(read_timeout_ms=10_000)) as served:
+        slow, lively = await served.stream(), await served.stream()
+        frame = encode(Command(ECHO, body=bytes(1_000)))
+        started = trio.current_time()
+        with pytest.raises(trio.BrokenResourceError):
+            for at in range(len(frame)):
+                await slow.send_all(frame[at : at + 1])
+                await trio.sleep(0.7)
+                # This one is in the middle of a frame at each scan, and each frame becomes whole.
+                await lively.send_all(frame[500:] if at else b"")
+                await lively.send_all(frame[:500])
+        assert trio.current_time() - started < 15
+        assert await lively.receive(10)
+        assert served.server.refusals.counts["slow_frames"] == 1
+
+
+async def test_requests_above_the_rate_are_answered_busy(autojump_clock: trio.testing.MockClock) -> None:
+    async with serving(ServerLimits(max_requests_a_second=5)) as served:
+        stream = await served.stream()
+        assert await ask(stream, *[Command(ECHO)] * 7) == [0] * 5 + [ResponseCode.SYSTEM_BUSY] * 2
+        await stream.send_all(encode(Command(ECHO, flag=FLAG_ONEWAY)))
+        assert await ask(stream, Command(ECHO)) == [ResponseCode.SYSTEM_BUSY]
+        assert served.server.refusals.counts["request_rate"] == 4
+        await trio.sleep(1)
+        assert await ask(stream, Command(ECHO)) == [0]
+
+
+async def test_requests_of_one_connection_leave_room_for_others(autojump_clock: trio.testing.MockClock) -> None:
+    async with serving(ServerLimits(max_slow_requests=5, max_slow_requests_of_connection=3)) as served:
+        greedy, other = await served.stream(), await served.stream()
+        assert sorted(await ask(greedy, *[Command(WAITS)] * 4)) == [0, 0, 0, ResponseCode.SYSTEM_BUSY]
+        await greedy.send_all(encode(Command(WAITS)) * 4)
+        assert await ask(other, Command(WAITS)) == [0]
+        assert served.server.refusals.counts["requests_in_flight"] == 2
+
+
+async def test_bad_frames_are_counted_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    async with serving(ServerLimits()) as served:
+        for _ in range(20):
+            bad = await served.stream()
+            await bad.send_all(b"GET / HTTP/1.1\r\n\r\n")
+            assert await bad.receive(1) == b""
+        await until(lambda: served.server.refusals.counts["bad_frames"] == 20, "all are counted")
+        assert await ask(await served.stream(), Command(ECHO)) == [0]
+    assert len(caplog.records) == 1
+    assert "another protocol" in caplog.text
+
+
+async def test_answers_that_nobody_takes_are_bounded() -> None:
+    async with serving(ServerLimits(max_answer_bytes=1 << 20)) as served:
+        stream = await served.stream()
+        await until(lambda: bool(served.server.channels), "a connection")
+        (channel,) = served.server.channels
+        for _ in range(40):
+            channel.queue(bytes(1 << 16))
+        assert channel.closed_reason is not None
+        await until(lambda: not served.server.channels, "it is closed")
+        assert served.server.refusals.counts["answer_bytes"] == 1
+        await stream.aclose()
+
+
+async def test_half_frames_of_many_connections_are_bounded(autojump_clock: trio.testing.MockClock) -> None:
+    async with serving(ServerLimits(max_buffered_bytes=1 << 20)) as served:
+        streams = [await served.stream() for _ in range(8)]
+        for stream in streams:
+            await stream.send_all(encode(Command(ECHO, body=bytes(1 << 19)))[: 1 << 18])
+        await trio.sleep(2)
+        assert 0 < served.server.refusals.counts["buffered_bytes"] < 8
+        assert sum(channel.buffered_bytes for channel in served.server.channels) <= 1 << 20
+        assert await ask(await served.stream(), Command(ECHO)) == [0]
+
+
+def test_a_refusal_is_logged_once_a_minute_with_how_many_there_were(caplog: pytest.LogCaptureFixture) -> None:
+    refusals = Refusals()
+    for number in range(10):
+        refusals.count("bad_frames", number, "1.2.3.4:5", "closed")
+    refusals.count("slow_frames", 9, "1.2.3.4:5", "closed")
+    assert len(caplog.records) == 2
+    refusals.count("bad_frames", COMPLAINT_INTERVAL_S, "1.2.3.4:5", "closed")
+    assert "9 more since the last such line" in caplog.text
+    assert refusals.counts == {**dict.fromkeys(REFUSALS, 0), "bad_frames": 11, "slow_frames": 1}
+    assert {record.levelno for record in caplog.records} == {logging.WARNING}
