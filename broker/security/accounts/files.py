@@ -5,6 +5,7 @@ what was read of it before. Files have mode 0600, as they hold secrets.
 """
 
 import os
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -20,6 +21,9 @@ from mqcommon.yaml_documents import parse_yaml
 FOLDER = "acl"
 _ENDINGS = (".yml", ".yaml")
 _MAX_FILES = 1_000
+# An editor may empty a file before it writes it. What was read twice in this distance is what it has written.
+_SETTLE_S = 0.05
+_MOST_READS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +99,19 @@ class AccountFiles:
 
 def _read(path: str, old: _Read | None) -> _Read:
     text = read_secret_file(path)
-    if old is not None and old.text == text:
-        return old
+    if old is not None:
+        if text == old.text:
+            return old
+        text = _settled(path, text)
+        if not text.strip():
+            raise ConfigError(f"{path}: it is empty now; write accounts: [] if there are to be no accounts")
     return _Read(text, parse_file(parse_yaml(text, path), path))
+
+
+def _settled(path: str, text: str) -> str:
+    for _ in range(_MOST_READS):
+        time.sleep(_SETTLE_S)
+        before, text = text, read_secret_file(path)
+        if text == before:
+            return text
+    raise ConfigError(f"{path}: it changes all the time")
