@@ -90,7 +90,7 @@ def test_a_store_that_cannot_be_made(tmp_path: Path) -> None:
         ("brokerName=b\n\nlistenPort=ten\n", ":3: listenPort: "),
         ("flushDiskType=SOMETIMES\n", ":1: flushDiskType: "),
         ("listenPort=70000\n", ":1: listenPort: "),
-        ("aclEnable=true\n", "aclEnable: "),
+        ("aclEnable=true\n", "aclFile: "),
     ],
 )
 def test_a_conf_error_names_file_line_key_and_remedy(tmp_path: Path, text: str, said: str) -> None:
