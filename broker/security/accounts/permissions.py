@@ -53,6 +53,4 @@ def needed_text(bits: int) -> str:
 
 def permits(owned: int, needed: int) -> bool:
     """Whether ``owned`` allows what ``needed`` says."""
-    if owned & DENY:
-        return False
-    return bool(owned & (PUB | SUB if needed == ANY else needed))
+    return not owned & DENY and bool(owned & (PUB | SUB if needed == ANY else needed))

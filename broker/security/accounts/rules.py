@@ -11,9 +11,10 @@ Refusals have RocketMQ's texts. `refusal` is asked for each request; `explain` s
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from broker.security.accounts.account_file import Account, AccountFile
+from broker.security.accounts.addresses import Addresses
 from broker.security.accounts.permissions import ADMIN, PUB, needed_bits, needed_text, permission_text, permits
 from broker.security.explanation import NO, YES, Explanation, Step
 from broker.security.needs import CLUSTER, TOPIC, Need
@@ -24,6 +25,7 @@ from remoting.protocol.signature import ACCESS_KEY_FIELD, is_signed_with
 
 _EXCEPTION: Final = "org.apache.rocketmq.acl.common.AclException"
 _MAX_NAME: Final = 255
+_NO_EXT: Final[Mapping[str, Any]] = {}
 
 
 class Refusal(NamedTuple):
@@ -39,19 +41,13 @@ class Refusal(NamedTuple):
         return f"{_EXCEPTION}: {self.text}"
 
 
-class _Decision(NamedTuple):
-    is_allowed: bool
-    #: What decided.
-    rule: str
-
-
 class Rules:
     """The accounts of ``files``. ConfigError when two files have the same account."""
 
     def __init__(self, files: Sequence[AccountFile], *, white_skips_all: bool = True) -> None:
         self.files = tuple(files)
         self._white_skips_all = white_skips_all
-        self._white = tuple(file.white for file in files if file.white.texts)
+        self._white = Addresses(text for file in files for text in file.white.texts)
         accounts: dict[str, Account] = {}
         for file in files:
             for name, account in file.accounts.items():
@@ -67,10 +63,12 @@ class Rules:
 
         Raises RequestRefused as ``needs`` does.
         """
-        is_white = any(white.naming(host) for white in self._white)
+        is_white = self._white.naming(host)
         if is_white and self._white_skips_all:
             return None
-        access_key = ext_text((request.ext or {}).get(ACCESS_KEY_FIELD) or "")
+        access_key = (request.ext or _NO_EXT).get(ACCESS_KEY_FIELD) or ""
+        if access_key.__class__ is not str:
+            access_key = ext_text(access_key)
         account = self.accounts.get(access_key)
         if account is None:
             return _no_account(access_key)
@@ -83,16 +81,15 @@ class Rules:
             return None
         for need in needs(request):
             needed = needed_bits(need)
-            decision = _decide(account, need, needed)
-            if not decision.is_allowed:
-                return _refusal(account, need, needed, request.code, decision.rule)
+            if not _allows(account, need, needed):
+                return _refusal(account, need, needed, request.code)
         return None
 
     def explain(self, access_key: str, host: str, needs: Sequence[Need], code: int) -> Explanation:
         """What `refusal` says to a request ``code`` that is signed as it should be, and which rules decide."""
         steps: list[Step] = []
-        white = next((text for file in self._white if (text := file.naming(host))), "")
-        steps.append(Step("globalWhiteRemoteAddresses", YES if white else NO, white or self._white_texts()))
+        white = self._white.naming(host)
+        steps.append(Step("globalWhiteRemoteAddresses", YES if white else NO, white or ", ".join(self._white.texts)))
         if white and self._white_skips_all:
             return Explanation(True, f"{host} is in globalWhiteRemoteAddresses", steps)
         account = self.accounts.get(access_key)
@@ -109,30 +106,35 @@ class Rules:
             return Explanation(True, f"{account.access_key} is an administrator", steps)
         for need in needs:
             needed = needed_bits(need)
-            decision = _decide(account, need, needed)
-            step = f"{needed_text(needed)} on {_name(need)}"
-            steps.append(Step(step, YES if decision.is_allowed else NO, decision.rule))
-            if not decision.is_allowed:
-                return Explanation(False, _refusal(account, need, needed, code, decision.rule).remark, steps)
+            allows, step = _allows(account, need, needed), f"{needed_text(needed)} on {_name(need)}"
+            steps.append(Step(step, YES if allows else NO, _rule(account, need, needed)))
+            if not allows:
+                return Explanation(False, _refusal(account, need, needed, code).remark, steps)
         return Explanation(True, "all that the request needs is permitted", steps)
 
-    def _white_texts(self) -> str:
-        return ", ".join(text for white in self._white for text in white.texts)
 
-
-def _decide(account: Account, need: Need, needed: int) -> _Decision:
+def _allows(account: Account, need: Need, needed: int) -> bool:
     if needed == ADMIN:
-        return _Decision(False, "admin: false")
+        return False
+    if need.kind == TOPIC:
+        if needed == PUB and need.name == TRACE_TOPIC:
+            return True
+        return permits(account.topics.get(need.name, account.default_topic), needed)
+    return permits(account.groups.get(need.name, account.default_group), needed)
+
+
+def _rule(account: Account, need: Need, needed: int) -> str:
+    """What `_allows` has looked at, as the file says it."""
+    if needed == ADMIN:
+        return "admin: false"
     is_topic = need.kind == TOPIC
     if is_topic and needed == PUB and need.name == TRACE_TOPIC:
-        return _Decision(True, "everybody may trace")
+        return "everybody may trace"
     named = (account.topics if is_topic else account.groups).get(need.name)
     if named is not None:
-        rule = f"{'topicPerms' if is_topic else 'groupPerms'}: {need.name}={permission_text(named)}"
-        return _Decision(permits(named, needed), rule)
+        return f"{'topicPerms' if is_topic else 'groupPerms'}: {need.name[:_MAX_NAME]}={permission_text(named)}"
     default = account.default_topic if is_topic else account.default_group
-    rule = f"{'defaultTopicPerm' if is_topic else 'defaultGroupPerm'}: {permission_text(default)}"
-    return _Decision(permits(default, needed), rule)
+    return f"{'defaultTopicPerm' if is_topic else 'defaultGroupPerm'}: {permission_text(default)}"
 
 
 def _no_account(access_key: str) -> Refusal:
@@ -140,8 +142,8 @@ def _no_account(access_key: str) -> Refusal:
     return Refusal(f"No acl config for {access_key[:_MAX_NAME]}" if access_key else "No accessKey is configured")
 
 
-def _refusal(account: Account, need: Need, needed: int, code: int, rule: str) -> Refusal:
-    rule = f"{rule}, in {account.source}"
+def _refusal(account: Account, need: Need, needed: int, code: int) -> Refusal:
+    rule = f"{_rule(account, need, needed)}, in {account.source}"
     if needed == ADMIN:
         return Refusal(
             f"Need admin permission for request code={code}, but accessKey={account.access_key} is not", rule
