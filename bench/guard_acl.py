@@ -14,14 +14,13 @@ from functools import partial
 
 import trio
 
-from bench.guard_auth import frames
+from bench.guard_auth import USER, frames
 from bench.harness import Row, cluster, in_turn, row, show
 from bench.send_pull import QUEUES, TOPIC, make_topic, pipeline
 from remoting.protocol.bodies.topic import TopicConfig
 from remoting.protocol.signature import Credentials
 from sdk import Admin
 
-SENDER = Credentials("bench-account", "bench-secret")
 ROOT = Credentials("root-account", "root-secret")
 # As many accounts as a company has.
 OTHERS = 1_000
@@ -40,8 +39,8 @@ ACCOUNT = """
 def write_file(folder: str) -> str:
     """A plain_acl.yml with the account that sends, and others."""
     path = os.path.join(folder, "plain_acl.yml")
-    names = [(ROOT.access_key, ROOT.secret_key), (SENDER.access_key, SENDER.secret_key)]
-    names += [(f"account-{number}", f"secret-{number}") for number in range(OTHERS)]
+    accounts = [(ROOT.access_key, ROOT.secret_key, "true"), (USER_ACCOUNT.access_key, USER_ACCOUNT.secret_key, "false")]
+    accounts += [(f"account-{number}", f"secret-{number}", "false") for number in range(OTHERS)]
     text = "globalWhiteRemoteAddresses:\n- 10.10.103.*\naccounts:"
     text += "".join(
         ACCOUNT.format(name=name, secret=secret, admin=admin, topic=TOPIC) for name, secret, admin in accounts
@@ -49,6 +48,9 @@ def write_file(folder: str) -> str:
     with open(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600), "w") as file:
         file.write(text)
     return path
+
+
+USER_ACCOUNT = Credentials(f"{USER.access_key}-account", USER.secret_key)
 
 
 async def prepare(broker: str) -> None:
@@ -66,7 +68,7 @@ def rows(count: int, rounds: int) -> Iterator[Row]:
             trio.run(make_topic, plain)
             for size in (100, 1_024):
                 body = b"x" * size
-                signed, unsigned = frames(count, body, SENDER), frames(count, body, None)
+                signed, unsigned = frames(count, body, USER_ACCOUNT), frames(count, body, None)
                 ours, limit = in_turn(
                     rounds,
                     partial(trio.run, pipeline, guarded.broker, signed, 1_000, b'"code":0'),
