@@ -38,6 +38,7 @@ from tests.support.caller import Caller
 from tests.support.memory_files import MemoryFiles
 
 REFUSAL = 14, "a slave"
+FLUSH_S = 0.5
 OPTIONS = StoreOptions(
     directory="/store", commitlog_segment_bytes=8192, consumequeue_segment_bytes=20 * 64, index_slots=50,
     index_capacity=60,
@@ -53,6 +54,8 @@ class Pops:
         self.is_master = True
         #: Called when the log is on disk.
         self.on_flush: Callable[[], None] = lambda: None
+        #: Whether the log cannot be brought to the disk.
+        self.disk_fails = False
 
     def start(self) -> None:
         self.meta = meta = MetadataDir(fs=self.fs, clock=self.clock)
@@ -97,8 +100,12 @@ class Pops:
         self.acks = AckHandlers(self.log, held, checks, self.store, sends.durability, self.clock, lambda: None)
 
     async def flush(self) -> None:
+        """Bring to the disk what is in the log now, which takes time: what comes meanwhile is not on disk after it."""
+        if self.disk_fails:
+            raise OSError("the disk fails")
         self.store.flush()
         self.on_flush()
+        await trio.sleep(FLUSH_S)
 
     async def persist(self) -> None:
         self.meta.offsets.append_changed(self.meta.offsets.take_changed())

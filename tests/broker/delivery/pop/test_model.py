@@ -13,14 +13,16 @@ from hypothesis import strategies as st
 
 from broker.delivery.pop.reviving import POLL_S, SAVE_S
 from sdk.consumer.popped import ReceivedMessage
-from tests.broker.delivery.pop.harness import Pops
+from tests.broker.delivery.pop.harness import FLUSH_S, Pops
 
 Step = tuple[str, int]
 ENDINGS = ("stop", "kill", "power")
-INVISIBLE_MS = 2_000
+INVISIBLE_MS = 2_500
 steps = st.lists(
     st.tuples(
-        st.sampled_from(["send", "send", "pop", "pop", "pop", "ack", "ack", "hide", "wait", "role", *ENDINGS]),
+        st.sampled_from(
+            ["send", "send", "pop", "pop", "pop", "ack", "ack", "hide", "wait", "role", "persist", "disk", *ENDINGS]
+        ),
         st.integers(0, 5),
     ),
     max_size=50,
@@ -87,6 +89,11 @@ async def one(model: History, name: str, number: int) -> None:
         model.hide(number)
     elif name == "wait":
         await trio.sleep(number * 0.7)
+    elif name == "persist":
+        # As the broker does from time to time, whatever is committed by then.
+        await pops.persist()
+    elif name == "disk":
+        pops.disk_fails = not pops.disk_fails
     elif name == "role":
         pops.take_role(not pops.is_master)
         await trio.testing.wait_all_tasks_blocked()
@@ -107,7 +114,7 @@ async def run(history: list[Step], seed: int) -> None:
             model.flushed()
         elif ending == "power":
             model.lost_power()
-    pops.is_master = True
+    pops.is_master, pops.disk_fails = True, False
     async with pops.running("stop", random):
         await finish(model)
 
@@ -116,7 +123,7 @@ async def finish(model: History) -> None:
     """Take everything that comes, until nothing comes any more."""
     pops, found = model.pops, set[bytes]()
     for _ in range(3):
-        await trio.sleep(INVISIBLE_MS / 1000 + 1 + SAVE_S + POLL_S)
+        await trio.sleep(INVISIBLE_MS / 1000 + 1 + SAVE_S + FLUSH_S + POLL_S)
         while messages := pops.pop(32, 60_000):
             for message in messages:
                 assert message.body not in model.acked
@@ -134,6 +141,26 @@ async def finish(model: History) -> None:
 @example([("send", 0), ("send", 0), ("pop", 1), ("ack", 0), ("kill", 0), ("pop", 1), ("wait", 5), ("kill", 0)], 1)
 @example([("send", 0), ("pop", 0), ("wait", 2), ("stop", 0), ("wait", 2), ("stop", 0)], 1)
 @example([("send", 0), ("pop", 0), ("role", 0), ("role", 0), ("pop", 0), ("hide", 5), ("kill", 0)], 1)
+# Popped while the log is brought to the disk: what that flush did not cover must not be committed.
+@example([("send", 0), ("wait", 2), ("pop", 0), ("wait", 1), ("persist", 0), ("power", 0)], 3)
+# The log does not get to the disk for long: its start must not be saved.
+@example(
+    [
+        *(
+            ("send", 0),
+            ("send", 2),
+            ("wait", 2),
+            ("disk", 0),
+            ("pop", 0),
+            ("ack", 0),
+            ("wait", 5),
+            ("wait", 5),
+            ("persist", 0),
+        ),
+        *(("power", 0), ("disk", 0), ("pop", 1), ("wait", 3), ("persist", 0), ("kill", 0)),
+    ],
+    1,
+)
 @given(steps, st.integers(0, 1 << 30))
 def test_nothing_is_lost_and_nothing_acknowledged_comes_again(history: list[Step], seed: int) -> None:
     clock = trio.testing.MockClock(autojump_threshold=0)
