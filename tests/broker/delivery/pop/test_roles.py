@@ -18,8 +18,6 @@ from tests.broker.replication.sets import SLAVE, Running, broker, namesrv
 from tests.broker.running import send_request
 from tests.support.waiting import until
 
-INVISIBLE_MS = 3_000
-
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,7 +47,7 @@ async def test_a_promoted_slave_knows_what_is_popped_and_what_is_acknowledged() 
         await until(partial(send, one, "W"), "the slave follows")
         popper, successor = Popper(one.client, one.addr), Popper(two.client, two.addr)
         await popper.send(b"a", b"b", b"c", b"d")
-        popped = await popper.pop(max_msg_nums=3, invisible_time=INVISIBLE_MS)
+        popped = await popper.pop(max_msg_nums=3)
         await popper.ack(popped[0])
 
         async def slave_refuses() -> bool:
@@ -81,4 +79,5 @@ async def test_a_promoted_slave_knows_what_is_popped_and_what_is_acknowledged() 
         await until(partial(send, two, "W"), "the other one follows")
         await successor.ack(popped[1])
         assert bodies(await successor.pop()) == [b"d"]
+        await successor.hide(popped[2], 1)
         assert bodies(await successor.pop(poll_time=WAIT_MS)) == [b"c"]
