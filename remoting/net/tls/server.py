@@ -27,6 +27,9 @@ class TlsServer:
 
     def __init__(self, settings: ServerTls) -> None:
         self.settings = settings
+        self._files = [file for file in (settings.cert_file, settings.key_file, settings.ca_file) if file]
+        # Before the files are read, so that a change in between is noticed.
+        self._loaded = stamps(self._files)
         self.context = server_context(settings)
         self.handshakes = 0
         self.failures = 0
@@ -46,17 +49,15 @@ class TlsServer:
     async def watch(self) -> None:
         """Look at the files until cancelled. When new ones cannot be used, the old certificate stays."""
         settings = self.settings
-        files = [file for file in (settings.cert_file, settings.key_file, settings.ca_file) if file]
-        loaded = await trio.to_thread.run_sync(stamps, files)
-        seen, failing = loaded, ""
+        seen, failing = self._loaded, ""
         while True:
             await trio.sleep(INTERVAL_S)
-            now = await trio.to_thread.run_sync(stamps, files)
+            now = await trio.to_thread.run_sync(stamps, self._files)
             is_settled, seen = now == seen, now
             # A certificate and its key are two files: wait until neither changes any more.
-            if now == loaded or not is_settled:
+            if now == self._loaded or not is_settled:
                 continue
-            loaded = now
+            self._loaded = now
             try:
                 self.context = await trio.to_thread.run_sync(server_context, settings)
             except UserError as error:

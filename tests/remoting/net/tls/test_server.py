@@ -29,7 +29,6 @@ async def test_a_new_certificate_is_taken_and_a_bad_one_is_not(
     first = server.context
     async with trio.open_nursery() as nursery:
         nursery.start_soon(server.watch)
-        await trio.testing.wait_all_tasks_blocked()
         cert, key = authority.sign("next")
         shutil.copy(cert, tmp_path / "cert.pem")
         # It does not belong to the key: the old pair stays.
@@ -46,10 +45,10 @@ async def test_a_new_certificate_is_taken_and_a_bad_one_is_not(
 
 
 async def test_files_that_do_not_change_are_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    server = make(tmp_path, Authority(tmp_path))
     looked = []
     monkeypatch.setattr("remoting.net.tls.server.stamps", lambda files: looked.append(1) or [(1, 1)])
     monkeypatch.setattr("remoting.net.tls.server.INTERVAL_S", INTERVAL_S / 100)
+    server = make(tmp_path, Authority(tmp_path))
     context = server.context
     async with trio.open_nursery() as nursery:
         nursery.start_soon(server.watch)

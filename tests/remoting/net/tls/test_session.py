@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import trio
+import trio.lowlevel
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -84,7 +85,7 @@ async def send(one: TlsTransport, text: bytes, cut: int, way: str) -> None:
         view = view[taken:]
         if way == "mixed":
             break
-        await trio.sleep(0)
+        await trio.lowlevel.checkpoint()
     await one.send_all(view)
 
 
