@@ -71,9 +71,9 @@ def needs_about(code: int, topic: str, group: str) -> list[Need]:
     return [need for need in found if need.name or need.kind == CLUSTER]
 
 
-def to_consume(topic: str, group: str) -> list[Need]:
-    """What consuming the topic as a member of the group needs of the topic."""
-    return [_topic(topic, _SUB, group)]
+def to_consume(topic: str) -> list[Need]:
+    """What consuming the topic needs of it. Messages are read, so a retry topic is that of its whole name."""
+    return [_topic(topic, _SUB)]
 
 
 def to_send(topic: str) -> list[Need]:
@@ -87,7 +87,11 @@ def _text(ext: Mapping[str, Any] | None, name: str) -> str:
 
 
 def _topic(name: str, actions: Actions, group: str = "") -> Need:
-    """A topic. A retry topic stands for its group; that of ``group`` may have the name of a topic behind."""
+    """A topic. A retry topic stands for its group; that of ``group`` may have the name of a topic behind.
+
+    ``%RETRY%a_b`` may be of group a_b, or of group a for pops of topic b. Give ``group`` only where no message is read:
+    else members of a could read the messages of a_b.
+    """
     if not is_retry_topic(name):
         return Need(TOPIC, name, actions)
     of = name.removeprefix(RETRY_PREFIX)
@@ -135,6 +139,13 @@ def _on_both(actions: Actions, group_field: str = "consumerGroup") -> Needs:
         return [*found, _topic(topic, actions, group)] if topic else found
 
     return needs
+
+
+def _pull(request: Command) -> list[Need]:
+    """Messages are read, so a retry topic is that of its whole name, see `_topic`."""
+    topic = _text(request.ext, "topic")
+    found = [_group(_text(request.ext, "consumerGroup"), _SUB)]
+    return [*found, _topic(topic, _SUB)] if topic else found
 
 
 def _end_of_transaction(request: Command) -> list[Need]:
@@ -212,8 +223,8 @@ _BY_CODE: Final[Mapping[int, Needs]] = {
     _R.RECALL_MESSAGE: _on_topic(_PUB),
     _R.END_TRANSACTION: _end_of_transaction,
     _R.CONSUMER_SEND_MSG_BACK: _on_group(_SUB, "group"),
-    _R.PULL_MESSAGE: _on_both(_SUB),
-    _R.LITE_PULL_MESSAGE: _on_both(_SUB),
+    _R.PULL_MESSAGE: _pull,
+    _R.LITE_PULL_MESSAGE: _pull,
     _R.POP_MESSAGE: _on_both(_SUB),
     _R.PEEK_MESSAGE: _on_both(_SUB),
     _R.ACK_MESSAGE: _on_both(_SUB),

@@ -44,20 +44,10 @@ class AccountFiles:
 
     def refresh(self) -> list[str]:
         """Read what has changed, and make ``rules`` of it. Returns what is wrong; there the old accounts stay."""
-        problems: list[str] = []
-        read: dict[str, _Read] = {}
         try:
-            paths = self._paths()
+            read, problems = self._read_all()
         except (OSError, UserError) as error:
             return [str(error)]
-        for path in paths:
-            old = self._read.get(path)
-            try:
-                read[path] = _read(path, old)
-            except UserError as error:
-                problems.append(str(error))
-                if old is not None:
-                    read[path] = old
         if read != self._read or not self.rules.files:
             try:
                 files = [each.file for each in read.values()]
@@ -70,23 +60,46 @@ class AccountFiles:
 
     def change(self, path: str, edit: Callable[[AccountDocument], None], now_ms: int) -> None:
         """Change the file, or make it. UserError when it cannot be used, or could not be used after the change."""
-        text = read_secret_file(path) if os.path.exists(path) else ""
+        # A file that is gone still has its accounts in force: a new one in its place would end them.
+        text = read_secret_file(path) if path in self._read or os.path.exists(path) else ""
         version = parse_file(parse_yaml(text, path), path).version
         document = AccountDocument(text, path)
         edit(document)
         document.put_version(version.next(now_ms))
         new_text = document.text()
-        parse_file(parse_yaml(new_text, path), path)
+        self._check_together(parse_file(parse_yaml(new_text, path), path))
         try:
             write_atomic(OsFiles(), path, new_text.encode())
         except (OSError, StoreError) as error:
             raise UserError(f"{path}: cannot be written: {error}") from None
 
+    def _check_together(self, changed: AccountFile) -> None:
+        """UserError when ``changed`` could not be put in force with the other files, as they are now."""
+        try:
+            read, _ = self._read_all()
+        except OSError as error:
+            raise UserError(str(error)) from None
+        Rules([*(each.file for path, each in read.items() if path != changed.path), changed])
+
+    def _read_all(self) -> tuple[dict[str, _Read], list[str]]:
+        """All files by their paths, and what is wrong: there is what was read before, if anything was."""
+        problems: list[str] = []
+        read: dict[str, _Read] = {}
+        for path in self._paths():
+            old = self._read.get(path)
+            try:
+                read[path] = _read(path, old)
+            except UserError as error:
+                problems.append(str(error))
+                if old is not None:
+                    read[path] = old
+        return read, problems
+
     def _paths(self) -> list[str]:
         """In the order of RocketMQ: the folder, and then plain_acl.yml."""
         found = sorted(
             os.path.join(folder, name)
-            for folder, _, names in os.walk(self._folder)
+            for folder, _, names in os.walk(self._folder, onerror=_raise_unless_gone)
             for name in names
             if name.endswith(_ENDINGS)
         )
@@ -95,6 +108,12 @@ class AccountFiles:
         # Without it there may be others; once it was there, something has gone wrong.
         has_default = not found or self.path in self._read or os.path.exists(self.path)
         return [*found, self.path] if has_default else found
+
+
+def _raise_unless_gone(error: OSError) -> None:
+    """A folder that cannot be listed is a problem: its accounts would be gone without a word."""
+    if not isinstance(error, FileNotFoundError):
+        raise error
 
 
 def _read(path: str, old: _Read | None) -> _Read:

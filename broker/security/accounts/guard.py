@@ -16,7 +16,7 @@ from broker.security.peers import host_of
 from mqcommon.errors import RequestRefused
 from remoting.net.channel import Channel
 from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import Command, ext_text
+from remoting.protocol.command import Command
 
 
 class AccountGuard(Part):
@@ -36,8 +36,7 @@ class AccountGuard(Part):
 
     def may_consume(self, channel: Channel, request: Command, topic: str) -> None:
         """A TopicCheck."""
-        group = ext_text((request.ext or {}).get("group") or "")
-        self._check(channel, request, lambda request: to_consume(topic, group))
+        self._check(channel, request, lambda request: to_consume(topic))
 
     def may_send(self, channel: Channel, request: Command, topic: str) -> None:
         """A TopicCheck."""

@@ -19,7 +19,7 @@ from broker.security.users.login import Logins
 from mqcommon.errors import RequestRefused
 from remoting.net.channel import Channel
 from remoting.protocol.bodies.auth import UserInfo
-from remoting.protocol.command import Command, ext_text
+from remoting.protocol.command import Command
 
 
 class Guard(Part):
@@ -49,8 +49,7 @@ class Guard(Part):
 
     def may_consume(self, channel: Channel, request: Command, topic: str) -> None:
         """A TopicCheck."""
-        group = ext_text((request.ext or {}).get("group") or "")
-        self._check_topic(channel, request, lambda request: to_consume(topic, group))
+        self._check_topic(channel, request, lambda request: to_consume(topic))
 
     def may_send(self, channel: Channel, request: Command, topic: str) -> None:
         """A TopicCheck."""

@@ -71,6 +71,7 @@ def group(name: str, actions: tuple[str, ...]) -> Need:
         (R.END_TRANSACTION, {}, None, []),
         (R.PULL_MESSAGE, {"consumerGroup": "g", "topic": "T"}, None, [group("g", SUB), topic("T", SUB)]),
         (R.PULL_MESSAGE, {"consumerGroup": "g", "topic": "%RETRY%h"}, None, [group("g", SUB), group("h", SUB)]),
+        (R.PULL_MESSAGE, {"consumerGroup": "g", "topic": "%RETRY%g_T"}, None, [group("g", SUB), group("g_T", SUB)]),
         (R.POP_MESSAGE, {"consumerGroup": "g", "topic": "%RETRY%g_T"}, None, [group("g", SUB), group("g", SUB)]),
         (R.POP_MESSAGE, {"consumerGroup": "g", "topic": "%RETRY%h+T"}, None, [group("g", SUB), group("h", SUB)]),
         (R.CONSUMER_SEND_MSG_BACK, {"group": "g"}, None, [group("g", SUB)]),

@@ -140,3 +140,49 @@ def test_a_file_that_is_being_written_is_read_when_it_is_whole(tmp_path: Path, m
     monkeypatch.setattr("broker.security.accounts.files.time.sleep", lambda seconds: write(path, next(steps, whole)))
     assert found.refresh() == []
     assert sorted(found.rules.accounts) == ["account-1", "admin-account"]
+
+
+def test_a_change_in_place_of_a_file_that_is_gone_is_not_made(tmp_path: Path) -> None:
+    """It would end the accounts that are in force, and with them those of the administrators."""
+    path = write(tmp_path / "plain_acl.yml", ADMIN)
+    found = files(tmp_path)
+    assert found.refresh() == []
+    os.remove(path)
+    with pytest.raises(UserError, match="cannot be read: No such file"):
+        found.change(path, lambda document: document.put_white(["10.0.0.1"]), 7)
+    assert not os.path.exists(path)
+
+
+def test_an_account_that_another_file_has_got_is_not_added(tmp_path: Path) -> None:
+    path = write(tmp_path / "plain_acl.yml", ADMIN)
+    found = files(tmp_path)
+    assert found.refresh() == []
+    write(tmp_path / "acl" / "one.yml", of("account-1"))
+    with pytest.raises(UserError, match="account account-1 is in"):
+        found.change(path, lambda document: document.put_account(AccountChange("account-1", SECRET)), 7)
+    assert Path(path).read_text() == ADMIN
+
+
+def test_a_file_is_changed_while_another_is_broken(tmp_path: Path) -> None:
+    path = write(tmp_path / "plain_acl.yml", ADMIN)
+    found = files(tmp_path)
+    assert found.refresh() == []
+    write(tmp_path / "acl" / "one.yml", "accounts: x")
+    found.change(path, lambda document: document.put_account(AccountChange("account-1", SECRET)), 7)
+    assert len(found.refresh()) == 1
+    assert sorted(found.rules.accounts) == ["account-1", "admin-account"]
+
+
+def test_a_folder_that_cannot_be_listed_keeps_its_accounts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "plain_acl.yml", ADMIN)
+    write(tmp_path / "acl" / "one.yml", of("account-1"))
+    found = files(tmp_path)
+    assert found.refresh() == []
+
+    def refused(path: str) -> None:
+        raise PermissionError(13, "Permission denied", path)
+
+    monkeypatch.setattr(os, "scandir", refused)
+    (problem,) = found.refresh()
+    assert "Permission denied" in problem
+    assert sorted(found.rules.accounts) == ["account-1", "admin-account"]

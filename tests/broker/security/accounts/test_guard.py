@@ -203,3 +203,21 @@ async def test_refusals_are_in_the_log_with_their_rule_but_secrets_are_not(
     assert f"No default permission for topic:T (topicPerms: T=SUB, in {path})" in lines[0]
     assert "Check signature failed" in lines[1]
     assert SECRET not in caplog.text and "another-secret" not in caplog.text
+
+
+async def test_a_group_with_a_longer_name_keeps_its_retry_topic_to_itself(tmp_path: Path) -> None:
+    """%RETRY%a_b could also be of group a, for pops of a topic b."""
+    text = ADMIN + account("account-a", "groupPerms:", "- a=SUB", "- a_b=DENY", "topicPerms:", "- b=SUB")
+    async with guarded(tmp_path, text) as wire:
+        for name in ("a", "a_b"):
+            body = encode_body(SubscriptionGroupConfig(name))
+            made = Command(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, body)
+            assert (await wire.ask(made, "admin-account", SECRET)).code == ResponseCode.SUCCESS
+        sent = await wire.ask(send_request("%RETRY%a_b", b"x"), "admin-account", SECRET)
+        assert sent.code == ResponseCode.SUCCESS and sent.ext is not None
+        pull = pull_request("%RETRY%a_b", 0, consumerGroup="a")
+        back_ext = {"group": "a", "offset": int(sent.ext["msgId"][16:], 16), "delayLevel": 0}
+        back = Command(RequestCode.CONSUMER_SEND_MSG_BACK, back_ext)
+        for request in (pull, back):
+            answer = await wire.ask(request, "account-a", SECRET)
+            assert answer.remark == f"{ACL}No default permission for group:a_b"
