@@ -168,7 +168,7 @@ async def test_a_thousand_sends_to_brokers_that_answer_alike() -> None:
     def used(*brokers: StoringBroker) -> Counter[tuple[str, int]]:
         return Counter((broker.name, queue) for broker in brokers for queue, _ in broker.stored)
 
-    async with two_brokers() as (names, a, b), Producer(names) as producer:
+    async with two_brokers() as (names, a, b), Producer(names, send_timeout_ms=60_000) as producer:
         async with trio.open_nursery() as nursery:
             for number in range(1_000):
                 nursery.start_soon(producer.send, Message("t", b"%d" % number))
