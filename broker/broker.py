@@ -83,7 +83,7 @@ class Broker:
         store = MessageStore(self._fs, store_options(options), self._clock, encode_host(*split_address(identity.addr)))
         await trio.to_thread.run_sync(self._recover, store, metadata)
         try:
-            core = make_core(options, identity, store, metadata, self._fs, self._clock, self.role, self._tls.connect)
+            core = make_core(options, identity, store, metadata, self._fs, self._clock, self.role, self._tls)
             wiring = wire(core, listeners, ha_listeners, partial(self._listen_for_slaves, identity, ha_port))
             await self._serve(wiring, task_status)
         finally:

@@ -7,6 +7,7 @@ from namesrv.state import State
 from remoting.metrics.rpc import RPC_LATENCY, RpcTimes
 from remoting.net.server import Server
 from remoting.net.steps import Steps
+from remoting.net.tls_options import DaemonTls
 
 BROKERS = Metric("skylark_namesrv_brokers", "gauge", "", (), "Brokers that are registered")
 TOPICS = Metric("skylark_namesrv_topics", "gauge", "", (), "Topics that have a route")
@@ -15,12 +16,17 @@ DISPLACED = Metric(
 )
 REFUSALS = Metric("skylark_auth_refusals_total", "counter", "", (), "Requests that access control refused")
 LIMITS = Metric("skylark_limit_refusals_total", "counter", "", ("limit",), "What peers were refused because of a limit")
+TLS_HANDSHAKES = Metric(
+    "skylark_tls_handshakes_total", "counter", "", ("result",), "Peers that got through (ok) or not (failed)"
+)
 CONNECTIONS = Metric("skylark_connections", "gauge", "", (), "Connections of brokers and clients")
 
-NAMESRV_METRICS = (BROKERS, TOPICS, DISPLACED, REFUSALS, LIMITS, CONNECTIONS, RPC_LATENCY)
+NAMESRV_METRICS = (BROKERS, TOPICS, DISPLACED, REFUSALS, LIMITS, TLS_HANDSHAKES, CONNECTIONS, RPC_LATENCY)
 
 
-def collect(state: State, rpc: RpcTimes, server: Server, refusals: Callable[[], int]) -> Steps[list[Column]]:
+def collect(
+    state: State, rpc: RpcTimes, server: Server, refusals: Callable[[], int], tls: DaemonTls
+) -> Steps[list[Column]]:
     """All columns, in steps."""
     topics = yield from state.routes.count_topics()
     return [
@@ -29,6 +35,7 @@ def collect(state: State, rpc: RpcTimes, server: Server, refusals: Callable[[], 
         single(DISPLACED, state.displacements),
         single(REFUSALS, refusals()),
         column(LIMITS, [((name,), number) for name, number in server.refusals.counts.items()]),
+        column(TLS_HANDSHAKES, tls.handshakes()),
         single(CONNECTIONS, len(server.channels)),
         rpc.column(),
     ]

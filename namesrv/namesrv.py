@@ -30,7 +30,7 @@ from remoting.net.channel import Channel
 from remoting.net.connection_limit import connection_budget
 from remoting.net.server import Server
 from remoting.net.steps import Stepper, Steps
-from remoting.net.tls_options import daemon_tls
+from remoting.net.tls_options import DaemonTls, daemon_tls
 
 logger = logging.getLogger(__name__)
 
@@ -65,6 +65,7 @@ class Namesrv:
         handlers = build_handlers(self.state) | self._registrations.handlers()
         slow_handlers = build_slow_handlers(self.state) | stepper.handlers(build_step_handlers(self.state))
         # Options are replaced when they change.
+        self._tls = DaemonTls()
         self._guard = Guard(options.acl_path, lambda: self.state.options) if options.acl_enable else None
         if self._guard is not None:
             handlers, slow_handlers = self._guard.guarded(handlers), self._guard.guarded_slow(slow_handlers)
@@ -94,7 +95,7 @@ class Namesrv:
         Raises UserError (within an ExceptionGroup, as all nurseries do) when it cannot listen on the port.
         """
         options = self.state.options
-        tls = await trio.to_thread.run_sync(daemon_tls, options)
+        tls = self._tls = await trio.to_thread.run_sync(daemon_tls, options)
         async with trio.open_nursery() as nursery:
             address = await nursery.start(self._server.serve, options.bind_address, options.listen_port, tls.secured)
             if tls.server is not None:
@@ -121,7 +122,7 @@ class Namesrv:
 
     def _collect(self) -> Steps[list[Column]]:
         guard = self._guard
-        return collect(self.state, self._rpc, self._server, lambda: guard.refusals if guard else 0)
+        return collect(self.state, self._rpc, self._server, lambda: guard.refusals if guard else 0, self._tls)
 
     def _unready(self) -> str:
         if self._stopping:

@@ -59,6 +59,7 @@ def _table(title: str, metrics: Iterable[Metric]) -> str:
 
 def metrics_page() -> str:
     """The whole page."""
+    from broker.metrics.runtime_names import RUNTIME_METRICS
     from broker.metrics.table import BROKER_METRICS, LEFT_OUT, OLD_METRICS
     from namesrv.metrics import NAMESRV_METRICS
 
@@ -67,7 +68,7 @@ def metrics_page() -> str:
         [
             HEAD,
             _table("Broker", BROKER_METRICS),
-            _table("Broker, names of rocketmq-exporter", OLD_METRICS),
+            _table("Broker, names of rocketmq-exporter", (*OLD_METRICS, *RUNTIME_METRICS)),
             _table("NameServer", NAMESRV_METRICS),
             f"\n## Left out\n\nNames of RocketMQ 5 and rocketmq-exporter that are not given: {left_out}.\n",
         ]

@@ -3,15 +3,19 @@
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from broker.delivery.cold import reading
+from broker.delivery.pop.reviving import Reviving
 from broker.delivery.timer.part import TimedDelivery
+from broker.delivery.transaction.part import Transactions
 from broker.meta.clients import Clients
 from broker.meta.groups import Groups
 from broker.meta.topics import Topics
 from broker.metrics import table
 from broker.metrics.lag import is_system
 from broker.observe.meter import Meter
+from broker.observe.sizes import SizedStats
 from broker.observe.stats import BrokerStats
 from broker.options import BrokerOptions
 from broker.replication.role import RoleMachine
@@ -21,8 +25,9 @@ from mqcommon.clock import Clock
 from mqcommon.files import FileSystem
 from mqcommon.metrics.buckets import Histogram
 from mqcommon.metrics.metric import Column, column, flag, single
-from mqcommon.names import is_retry_topic
+from mqcommon.names import TIMER_TOPIC, is_retry_topic
 from remoting.net.steps import Steps
+from remoting.net.tls_options import DaemonTls
 
 # Rows that one step handles.
 ROWS = 1_000
@@ -42,6 +47,8 @@ class Sources:
     stats: BrokerStats
     replication: ReplicationStats
     timed: TimedDelivery
+    transactions: Transactions
+    reviving: Reviving
     role: RoleMachine
     fs: FileSystem
     clock: Clock
@@ -50,7 +57,10 @@ class Sources:
     connections: Callable[[], int]
     refusals: Callable[[], int]
     limits: Callable[[], Mapping[str, int]]
+    tls: DaemonTls
     registered: Callable[[], int]
+    #: The table of request 28.
+    runtime: Callable[[], Mapping[str, str]]
 
 
 def message_columns(sources: Sources) -> Steps[list[Column]]:
@@ -74,7 +84,18 @@ def message_columns(sources: Sources) -> Steps[list[Column]]:
         column(table.MESSAGES_OUT, _nums(out)),
         column(table.THROUGHPUT_OUT, _sizes(out)),
         column(table.TO_DLQ, dead),
+        column(table.MESSAGE_SIZE, (yield from _sizes_of_messages(sources.stats))),
     ]
+
+
+def _sizes_of_messages(stats: BrokerStats) -> Steps[list[tuple[tuple[str, ...], Histogram]]]:
+    rows: list[tuple[tuple[str, ...], Histogram]] = []
+    if isinstance(stats, SizedStats):
+        for number, (topic, sizes) in enumerate(stats.sizes(), 1):
+            if number % ROWS == 0:
+                yield None
+            rows.append(((topic, is_system(topic)), sizes.copy()))
+    return rows
 
 
 _Rows = Sequence[tuple[tuple[str, ...], Meter]]
@@ -111,7 +132,20 @@ def client_columns(clients: Clients) -> Steps[list[Column]]:
 def state_columns(sources: Sources) -> Steps[list[Column]]:
     """What has one value, or one for each slave."""
     oldest_ms = yield from reading(sources.store.earliest_store_time)
-    return [*_broker(sources), *_store(sources, oldest_ms), *_timers(sources.timed), *_slaves(sources.replication)]
+    unread_ms = yield from _unread_since(sources)
+    return [
+        *_broker(sources), *_store(sources, oldest_ms), *_timers(sources.timed, unread_ms),
+        *_transactions(sources), *_pops(sources), *_slaves(sources.replication),
+    ]  # fmt: skip
+
+
+def _unread_since(sources: Sources) -> Steps[int]:
+    """How long the first timed message has waited that was not read yet."""
+    timed = sources.timed
+    if not timed.unread:
+        return 0
+    stored_ms = yield from reading(partial(sources.store.store_time, TIMER_TOPIC, 0, timed.read_to))
+    return max(sources.clock.now_ms() - stored_ms, 0) if stored_ms > 0 else 0
 
 
 def _broker(sources: Sources) -> list[Column]:
@@ -125,6 +159,7 @@ def _broker(sources: Sources) -> list[Column]:
         single(table.FLUSH_LATENCY, sources.flush_times.copy()),
         single(table.PUT_FAILURES, stats.put_times.failed),
         single(table.CONNECTIONS, sources.connections()),
+        column(table.TLS_HANDSHAKES, sources.tls.handshakes()),
         single(table.REFUSALS, sources.refusals()),
         column(table.LIMITS, [((name,), number) for name, number in sources.limits().items()]),
         column(table.ROLE, [((sources.role.now.kind.value,), 1)]),
@@ -146,14 +181,40 @@ def _store(sources: Sources, oldest_ms: int) -> list[Column]:
     ]
 
 
-def _timers(timed: TimedDelivery) -> list[Column]:
+def _timers(timed: TimedDelivery, unread_ms: int) -> list[Column]:
     enqueued, delivered = timed.totals()
     return [
         single(table.TIMER_ENQUEUE_LAG, timed.unread),
+        single(table.TIMER_ENQUEUE_LATENCY, unread_ms),
+        single(table.TIMER_DEQUEUE_LAG, timed.late),
         single(table.TIMER_DEQUEUE_LATENCY, timed.behind_ms),
         single(table.TIMING, timed.waiting),
         single(table.TIMER_ENQUEUED, enqueued),
         single(table.TIMER_DEQUEUED, delivered),
+    ]
+
+
+def _transactions(sources: Sources) -> list[Column]:
+    counts = sources.stats.transactions
+    return [
+        column(table.COMMITS, [((topic, is_system(topic)), number) for topic, number in counts.commits.items()]),
+        column(table.ROLLBACKS, [((topic, is_system(topic)), number) for topic, number in counts.rollbacks.items()]),
+        column(
+            table.FINISH_LATENCY,
+            [((topic, is_system(topic)), times.copy()) for topic, times in counts.finish_ms.items()],
+        ),
+        single(table.HALVES, sources.transactions.open_halves),
+    ]
+
+
+def _pops(sources: Sources) -> list[Column]:
+    counts, reviving = sources.stats.pops, sources.reviving
+    back = [((group, topic, is_system(topic, group)), number) for (group, topic), number in counts.revived.items()]
+    return [
+        column(table.REVIVE_IN, [(("ck",), counts.checkpoints), (("ack",), counts.acks)]),
+        column(table.REVIVE_RETRY, back),
+        single(table.REVIVE_LATENCY, reviving.late_ms),
+        single(table.POP_CHECKPOINTS, reviving.open_checkpoints),
     ]
 
 

@@ -11,7 +11,7 @@ from broker.delivery.cold import reading
 from broker.delivery.pulled import furthest_pulled
 from broker.meta.clients import Clients
 from broker.meta.consumer_offsets import ConsumerOffsets
-from broker.metrics.table import INFLIGHT, LAG, LAG_LATENCY, READY
+from broker.metrics.table import INFLIGHT, LAG, LAG_LATENCY, QUEUEING_LATENCY, READY
 from broker.store.queue.consumequeue import ConsumeQueue
 from broker.store.store import MessageStore
 from mqcommon.clock import Clock
@@ -35,6 +35,7 @@ class Lags:
     latency_ms: list[int] = field(default_factory=list)
     inflight: list[int] = field(default_factory=list)
     ready: list[int] = field(default_factory=list)
+    queueing_ms: list[int] = field(default_factory=list)
     #: Sums over the queues that the group has offsets of.
     ends: list[int] = field(default_factory=list)
     consumed: list[int] = field(default_factory=list)
@@ -45,6 +46,7 @@ class Lags:
             Column(LAG_LATENCY, self.labels, self.latency_ms),
             Column(INFLIGHT, self.labels, self.inflight),
             Column(READY, self.labels, self.ready),
+            Column(QUEUEING_LATENCY, self.labels, self.queueing_ms),
         ]
 
 
@@ -81,8 +83,9 @@ class LagReader:
                 continue
             row = labels[key] = self._labels.get(key) or _labels(topic, group)
             of_topic = queues.setdefault(topic, {})
-            lag = ends = consumed = 0
-            oldest_ms = now_ms
+            pulled = self._pulled(group, topic)
+            lag = inflight = ends = consumed = 0
+            oldest_ms = queueing_ms = now_ms
             for queue_id, offset in offsets.items():
                 if queue_id not in of_topic:
                     of_topic[queue_id] = self._store.queues.find(topic, queue_id)
@@ -90,32 +93,43 @@ class LagReader:
                 end = offset if queue is None else queue.next_offset
                 ends += end
                 consumed += offset
-                if queue is not None and end > offset:
-                    lag += end - offset
-                    place = topic, queue_id, max(offset, queue.min_offset)
-                    stored_ms = times.get(place) or self._times.get(place, 0)
-                    if not stored_ms:
-                        stored_ms = yield from reading(partial(self._store.store_time, *place))
-                    times[place] = stored_ms
-                    if 0 < stored_ms < oldest_ms:
-                        oldest_ms = stored_ms
-            inflight = self._inflight(group, topic, offsets)
+                next_pull = max(pulled.get(queue_id, 0), offset)
+                inflight += next_pull - offset
+                if queue is None or end <= offset:
+                    continue
+                lag += end - offset
+                stored_ms = yield from self._stored_ms(times, (topic, queue_id, max(offset, queue.min_offset)))
+                if 0 < stored_ms < oldest_ms:
+                    oldest_ms = stored_ms
+                if next_pull > offset:
+                    stored_ms = now_ms
+                    if next_pull < end:
+                        place = topic, queue_id, max(next_pull, queue.min_offset)
+                        stored_ms = yield from self._stored_ms(times, place)
+                if 0 < stored_ms < queueing_ms:
+                    queueing_ms = stored_ms
             lags.labels.append(row)
             lags.lag.append(lag)
             lags.latency_ms.append(now_ms - oldest_ms)
             lags.inflight.append(inflight)
             lags.ready.append(max(lag - inflight, 0))
+            lags.queueing_ms.append(now_ms - queueing_ms)
             lags.ends.append(ends)
             lags.consumed.append(consumed)
         self._labels, self._times = labels, times
         return lags
 
-    def _inflight(self, group: str, topic: str, offsets: dict[int, int]) -> int:
+    def _stored_ms(self, times: dict[_Place, int], place: _Place) -> Steps[int]:
+        """When the message at ``place`` was stored; kept in ``times`` for the next collection."""
+        stored_ms = times.get(place) or self._times.get(place, 0)
+        if not stored_ms:
+            stored_ms = yield from reading(partial(self._store.store_time, *place))
+        times[place] = stored_ms
+        return stored_ms
+
+    def _pulled(self, group: str, topic: str) -> dict[int, int]:
         members = self._clients.consumer_group(group)
-        if members is None:
-            return 0
-        pulled = furthest_pulled(members.members, group, topic)
-        return sum(max(pulled.get(queue_id, 0) - offset, 0) for queue_id, offset in offsets.items())
+        return {} if members is None else furthest_pulled(members.members, group, topic)
 
 
 def _labels(topic: str, group: str) -> tuple[str, ...]:

@@ -7,16 +7,20 @@ from collections.abc import Mapping
 
 import trio
 
+from broker.delivery.cold import reading
 from broker.meta.consumer_offsets import ConsumerOffsets
 from broker.metrics.counters import Sources, client_columns, message_columns, state_columns
 from broker.metrics.lag import LagReader
 from broker.metrics.old_names import old_columns
+from broker.metrics.runtime_names import runtime_columns
+from broker.metrics.table import GROUP_CREATE_TIME, TOPIC_CREATE_TIME
 from broker.part import Part
-from mqcommon.metrics.metric import Column
+from mqcommon.metrics.metric import Column, Metric, column
 from remoting.metrics.export import Exporter
 from remoting.metrics.rpc import RpcTimes
 from remoting.net.server import Handler, SlowHandler
 from remoting.net.steps import Stepper, Steps
+from remoting.protocol.codes import RequestCode
 
 
 class Metrics(Part):
@@ -55,13 +59,21 @@ class Metrics(Part):
             *(yield from client_columns(sources.clients)),
             *lags.columns(),
             self._rpc.column(),
+            self._statuses(TOPIC_CREATE_TIME, RequestCode.UPDATE_AND_CREATE_TOPIC),
+            self._statuses(GROUP_CREATE_TIME, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP),
         ]
         if self._compatible:
             options = sources.options
             columns += yield from old_columns(
                 options.broker_name, options.broker_ip1, sources.stats, sources.store, lags, sources.clock
             )
+            columns += runtime_columns(options.broker_ip1, (yield from reading(sources.runtime)))
         return columns
+
+    def _statuses(self, metric: Metric, code: int) -> Column:
+        """The times of requests with ``code``, by success and failure."""
+        good, bad = self._rpc.times_of(code)
+        return column(metric, [(("success",), good), (("failure",), bad)])
 
     def unready(self) -> str:
         """Why clients should not be sent here; "" if they may be."""

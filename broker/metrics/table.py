@@ -10,6 +10,7 @@ from remoting.metrics.rpc import RPC_LATENCY
 _IN = ("topic", "message_type", "is_system")
 _OUT = ("topic", "consumer_group", "is_retry", "is_system")
 _LAG = ("consumer_group", "topic", "is_retry", "is_system")
+_ENDED = ("topic", "is_system")
 _STORE = ("storage_type", "storage_medium")
 _MS = "milliseconds"
 
@@ -46,6 +47,37 @@ TIMING = Metric("rocketmq_timing_messages", "gauge", "", (), "Timed messages tha
 TIMER_ENQUEUED = Metric("rocketmq_timer_enqueue_total", "counter", "", (), "Timed messages read; of all topics")
 TIMER_DEQUEUED = Metric("rocketmq_timer_dequeue_total", "counter", "", (), "Timed messages delivered; of all topics")
 
+QUEUEING_LATENCY = Metric("rocketmq_consumer_queueing_latency", "gauge", _MS, _LAG, "Age of the oldest one not pulled")
+MESSAGE_SIZE = Metric(
+    "rocketmq_message_size", "histogram", "bytes", _ENDED,
+    "Stored size; messages of one request count with their average",
+)  # fmt: skip
+TOPIC_CREATE_TIME = Metric(
+    "rocketmq_topic_create_execution_time", "histogram", _MS, ("invocation_status",),
+    "Time of requests that make or change a topic",
+)  # fmt: skip
+GROUP_CREATE_TIME = Metric(
+    "rocketmq_consumer_group_create_execution_time", "histogram", _MS, ("invocation_status",), "The same for groups"
+)
+COMMITS = Metric("rocketmq_commit_messages_total", "counter", "", _ENDED, "Transactions committed")
+ROLLBACKS = Metric("rocketmq_rollback_messages_total", "counter", "", _ENDED, "Transactions rolled back by producers")
+FINISH_LATENCY = Metric("rocketmq_finish_message_latency", "histogram", _MS, _ENDED, "From a half to its commit")
+HALVES = Metric("rocketmq_half_messages", "gauge", "", (), "Transactions that are open; of all topics")
+TIMER_ENQUEUE_LATENCY = Metric(
+    "rocketmq_timer_enqueue_latency", "gauge", _MS, (), "Age of the oldest timed message not read yet"
+)
+TIMER_DEQUEUE_LAG = Metric("rocketmq_timer_dequeue_lag", "gauge", "", (), "Timed messages that are late")
+REVIVE_IN = Metric(
+    "rocketmq_pop_revive_in_message_total", "counter", "", ("revive_message_type",),
+    "Records of pops (ck) and of acknowledgements (ack)",
+)  # fmt: skip
+REVIVE_RETRY = Metric(
+    "rocketmq_pop_revive_retry_messages_total", "counter", "", ("consumer_group", "topic", "is_system"),
+    "Popped messages that came back",
+)  # fmt: skip
+REVIVE_LATENCY = Metric("rocketmq_pop_revive_latency", "gauge", _MS, (), "How late popped messages come back")
+POP_CHECKPOINTS = Metric("rocketmq_pop_checkpoint_buffer_size", "gauge", "", (), "Pops that are open")
+
 PUT_LATENCY = Metric("skylark_put_latency", "histogram", _MS, (), "Time of sends, with their waits for disk and slaves")
 FLUSH_LATENCY = Metric("skylark_flush_latency", "histogram", _MS, (), "Time of flushes of the commit log")
 REPLICATION_LATENCY = Metric(
@@ -56,6 +88,9 @@ SLAVE_BEHIND_TIME = Metric("skylark_slave_behind_latency", "gauge", _MS, ("slave
 SLAVE_IN_SYNC = Metric("skylark_slave_in_sync", "gauge", "", ("slave",), "Whether a slave is in sync")
 PUT_FAILURES = Metric("skylark_put_failures_total", "counter", "", (), "Sends that could not be stored")
 CONNECTIONS = Metric("skylark_connections", "gauge", "", (), "Connections of clients")
+TLS_HANDSHAKES = Metric(
+    "skylark_tls_handshakes_total", "counter", "", ("result",), "Clients that got through (ok) or not (failed)"
+)
 REFUSALS = Metric("skylark_auth_refusals_total", "counter", "", (), "Requests that users and policies refused")
 LIMITS = Metric("skylark_limit_refusals_total", "counter", "", ("limit",), "What peers were refused because of a limit")
 WRITABLE = Metric("skylark_store_writable", "gauge", "", (), "Whether the store takes messages: 0 or 1")
@@ -66,9 +101,11 @@ REGISTERED = Metric("skylark_registered_nameservers", "gauge", "", (), "NameServ
 BROKER_METRICS = (
     WATERMARK, PERMISSION, TOPICS, GROUPS, MESSAGES_IN, THROUGHPUT_IN, MESSAGES_OUT, THROUGHPUT_OUT, PRODUCERS,
     CONSUMERS, LAG, LAG_LATENCY, INFLIGHT, READY, TO_DLQ, STORAGE_SIZE, FLUSH_BEHIND, DISPATCH_BEHIND, RESERVE_TIME,
-    TIMER_ENQUEUE_LAG, TIMER_DEQUEUE_LATENCY, TIMING, TIMER_ENQUEUED, TIMER_DEQUEUED, RPC_LATENCY, PUT_LATENCY,
+    TIMER_ENQUEUE_LAG, TIMER_DEQUEUE_LATENCY, TIMING, TIMER_ENQUEUED, TIMER_DEQUEUED, RPC_LATENCY, QUEUEING_LATENCY,
+    MESSAGE_SIZE, TOPIC_CREATE_TIME, GROUP_CREATE_TIME, COMMITS, ROLLBACKS, FINISH_LATENCY, HALVES,
+    TIMER_ENQUEUE_LATENCY, TIMER_DEQUEUE_LAG, REVIVE_IN, REVIVE_RETRY, REVIVE_LATENCY, POP_CHECKPOINTS, PUT_LATENCY,
     FLUSH_LATENCY, REPLICATION_LATENCY, SLAVE_BEHIND, SLAVE_BEHIND_TIME, SLAVE_IN_SYNC, PUT_FAILURES, CONNECTIONS,
-    REFUSALS, LIMITS, WRITABLE, DISK_USED, ROLE, REGISTERED,
+    TLS_HANDSHAKES, REFUSALS, LIMITS, WRITABLE, DISK_USED, ROLE, REGISTERED,
 )  # fmt: skip
 
 _BROKER = ("brokerIP", "broker")
@@ -95,10 +132,8 @@ OLD_METRICS = (
 
 #: Names of RocketMQ that this broker does not give: no such feature, or nothing that counts it.
 LEFT_OUT = (
-    "rocketmq_message_size", "rocketmq_topic_create_execution_time", "rocketmq_consumer_group_create_execution_time",
-    "rocketmq_consumer_queueing_latency", "rocketmq_commit_messages_total", "rocketmq_rollback_messages_total",
-    "rocketmq_finish_message_latency", "rocketmq_half_messages", "rocketmq_timer_enqueue_latency",
-    "rocketmq_timer_dequeue_lag", "rocketmq_timer_message_snapshot", "rocketmq_delay_message_latency",
-    "rocketmq_pop_*", "rocketmq_controller_*", "rocketmq_tiered_store_*", "rocketmq_proxy_up",
-    "rocketmq_group_get_latency", "rocketmq_group_diff", "rocketmq_client_consume_*", "rocketmq_brokeruntime_*",
+    "rocketmq_timer_message_snapshot", "rocketmq_delay_message_latency", "rocketmq_pop_revive_out_message_total",
+    "rocketmq_pop_revive_lag", "rocketmq_pop_buffer_scan_time_consume", "rocketmq_pop_offset_buffer_size",
+    "rocketmq_controller_*", "rocketmq_tiered_store_*", "rocketmq_proxy_up", "rocketmq_group_get_latency",
+    "rocketmq_group_diff", "rocketmq_client_consume_*",
 )  # fmt: skip

@@ -2,5 +2,7 @@
 
 meter.py      a counter with totals of the last minute, hour and day
 stats.py      the broker's counters: by topic, by group, in all
+sizes.py      sizes of messages, for metrics only
 put_times.py  how long sends take
+delivered.py  transactions that ended, pops that came back
 """

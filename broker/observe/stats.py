@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import trio
 
+from broker.observe.delivered import PopCounts, TransactionCounts
 from broker.observe.meter import MINUTE_MS, SECOND_MS, Meter, Window
 from broker.observe.put_times import PutTimes
 from broker.observe.rows import SLICE, Exists, GroupRows
@@ -65,6 +66,8 @@ class BrokerStats:
         self.gets = Meter(now_ms)
         self._disk_gets = Meter(now_ms)
         self.misses = 0
+        self.transactions = TransactionCounts()
+        self.pops = PopCounts()
         self._rates = Window(TEN_MINUTES_MS, SECOND_MS, now_ms, self._totals())
         self._today = self._day_of(now_ms)
         self._mornings = ((0, 0), (0, 0))
@@ -112,11 +115,14 @@ class BrokerStats:
     def drop_topic(self, topic: str) -> None:
         """Forget the counters of a deleted topic."""
         self._topics.pop(topic, None)
+        self.transactions.drop_topic(topic)
+        self.pops.drop_topic(topic)
         for rows in self._group_rows():
             rows.drop_topic(topic)
 
     def drop_group(self, group: str) -> None:
         """Forget the counters of a deleted group."""
+        self.pops.drop_group(group)
         for rows in self._group_rows():
             rows.drop_group(group)
 

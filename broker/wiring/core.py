@@ -13,6 +13,7 @@ from broker.delivery.transaction.part import half_messages
 from broker.identity import Identity
 from broker.meta.clients import Clients
 from broker.meta.metadata import Metadata
+from broker.observe.sizes import SizedStats
 from broker.observe.stats import BrokerStats
 from broker.options import BrokerOptions
 from broker.replication.refusals import NO_MESSAGES
@@ -32,7 +33,7 @@ from mqcommon.files import FileSystem
 from mqcommon.message.ids import UniqueKeys, encode_host
 from remoting.net.client import OpenClient, open_client
 from remoting.net.steps import Stepper
-from remoting.net.transport import Connect
+from remoting.net.tls_options import DaemonTls
 
 logger = logging.getLogger(__name__)
 
@@ -59,8 +60,7 @@ class Core:
     cold: ColdReads
     stepper: Stepper
     turn_end: TurnEnd
-    #: Connects to other servers.
-    connect: Connect
+    tls: DaemonTls
 
     @property
     def open_client(self) -> OpenClient:
@@ -70,7 +70,7 @@ class Core:
             open_client,
             max_frame_bytes=options.frame_max_length,
             credentials=options.inner_credentials,
-            connect=self.connect,
+            connect=self.tls.connect,
         )
 
     def take_role(self, before: Role, now: Role) -> None:
@@ -100,12 +100,13 @@ def make_core(
     fs: FileSystem,
     clock: Clock,
     role: RoleMachine,
-    connect: Connect,
+    tls: DaemonTls,
 ) -> Core:
-    """Make the shared objects of a broker in its present role. ``connect`` is how it reaches other servers."""
+    """Make the shared objects of a broker in its present role."""
     ip, port = split_address(identity.addr)
     store_host = encode_host(ip, port)
-    stats, commits, acks = BrokerStats(clock), GroupCommit(), AckLedger(options.ha_max_gap_not_in_sync)
+    stats = BrokerStats(clock) if options.metrics_exporter_type == "DISABLE" else SizedStats(clock)
+    commits, acks = GroupCommit(), AckLedger(options.ha_max_gap_not_in_sync)
     if options.broker_role == "SYNC_MASTER" and options.in_sync_replicas == 1:
         logger.warning("SYNC_MASTER with inSyncReplicas=1 waits for no slave, as ASYNC_MASTER; 2 waits for one")
     # A slave that becomes the master waits for its slaves, as in RocketMQ.
@@ -132,7 +133,7 @@ def make_core(
         role=role, clients=Clients(), stats=stats, store_host=store_host, acks=acks,
         durability=durability, writer=writer, persister=persister,
         flusher=Flusher(store, commits, options, persister.settle), cold=ColdReads(), stepper=Stepper(),
-        turn_end=TurnEnd(), connect=connect,
+        turn_end=TurnEnd(), tls=tls,
     )  # fmt: skip
     metadata.journal.on_append = persister.appended
     core.take_role(role.now, role.now)

@@ -27,8 +27,9 @@ def wire_pop(
     options, store, clock, metadata = core.options, core.store, core.clock, core.metadata
     topics, groups, offsets = metadata.topics, metadata.groups, metadata.consumer_offsets
     log = ReviveLog(
-        store, core.writer, offsets, clock, options.broker_cluster_name, options.broker_name, core.store_host
-    )
+        store, core.writer, offsets, clock, options.broker_cluster_name, options.broker_name, core.store_host,
+        core.stats.pops,
+    )  # fmt: skip
 
     def taken_over(queue: Queue) -> None:
         # Else it would wait for a pull of the group.
@@ -46,6 +47,7 @@ def wire_pop(
     reviving = Reviving(
         log, positions, copies, held, store, offsets, clock,
         lambda: core.role.now.is_master, lambda: _safe_end(core), core.flusher.flush, persist, core.turn_end,
+        core.stats.pops,
     )  # fmt: skip
 
     def role_changed(before: Role, now: Role) -> None:

@@ -75,7 +75,7 @@ def wire_replication(
             finder.find, core.turn_end, lambda: known.ask_again(),
             core.flusher.flush if options.flush_disk_type == "SYNC_FLUSH" else None,
             progress, clock, core.flusher.one_at_a_time, last_file=options.sync_from_last_file,
-            connect=core.connect,
+            connect=core.tls.connect,
         )  # fmt: skip
 
     log = Replication(

@@ -14,6 +14,7 @@ from broker.delivery.delay.part import DelayedDelivery
 from broker.delivery.filters import Filters
 from broker.delivery.hold import HeldPulls
 from broker.delivery.locks.part import QueueLocks
+from broker.delivery.pop.reviving import Reviving
 from broker.delivery.reply.part import Replies
 from broker.delivery.resets import OffsetResets
 from broker.delivery.retry.resent import Resent
@@ -53,7 +54,7 @@ from broker.tasks.clean import Cleaner
 from broker.tasks.pages import PagesAhead
 from broker.wiring.access import Access, wire_access
 from broker.wiring.core import Core
-from broker.wiring.metrics import wire_metrics
+from broker.wiring.metrics import Delivering, wire_metrics
 from broker.wiring.pop import wire_pop
 from broker.wiring.replication import Replicated, wire_replication
 from remoting.net.connection_limit import connection_budget
@@ -86,8 +87,12 @@ def wire(
     cleaner = Cleaner(store, Removal(core.fs, options.store_path_root_dir, store), core.flusher, options, core.clock)
     access = wire_access(core)
     transactions, timed = _transactions(core, access), _timed(core, replicated)
+    runtime = RuntimeInfo(
+        options.store_path_root_dir, core.fs, store, core.stats, replicated.stats, core.clock,
+        is_active=lambda: replicated.members.is_lowest, waiting=lambda: _waiting(core), timers=lambda: _timers(timed),
+    )  # fmt: skip
     answering = (
-        access.guard, core.cold, *_answering(core, replicated, cleaner, transactions, timed, access),
+        access.guard, core.cold, *_answering(core, replicated, cleaner, transactions, timed, access, runtime),
         *replicated.others,
     )  # fmt: skip
     delayed = DelayedDelivery(
@@ -96,7 +101,9 @@ def wire(
     )  # fmt: skip
     quick, slow = handlers_of(answering, core.stepper, core.cold.guarded)
     registrar = _registrar(core, replicated)
-    metrics = wire_metrics(core, replicated, timed, access.audit, registrar, lambda: server)
+    reviving = next(part for part in answering if isinstance(part, Reviving))
+    delivering = Delivering(timed, transactions, reviving)
+    metrics = wire_metrics(core, replicated, delivering, runtime, access.audit, registrar, lambda: server)
     if metrics is not None:
         quick, slow = metrics.measured(quick, slow)
     server = Server(
@@ -136,7 +143,7 @@ def _timed(core: Core, replicated: Replicated) -> TimedDelivery:
 
 def _answering(
     core: Core, replicated: Replicated, cleaner: Cleaner, transactions: Transactions, timed: TimedDelivery,
-    access: Access,
+    access: Access, runtime: RuntimeInfo,
 ) -> list[Part]:  # fmt: skip
     """The parts that answer clients and administrators."""
     options, store, stats, clients = core.options, core.store, core.stats, core.clients
@@ -146,10 +153,6 @@ def _answering(
     # Held readers go back to their master as soon as it returns, not at the end of their hold time.
     replicated.known.on_return.append(held.release)
     resets = wire_resets(core, held)
-    runtime = RuntimeInfo(
-        options.store_path_root_dir, core.fs, store, stats, replicated.stats, core.clock,
-        is_active=lambda: replicated.members.is_lowest, waiting=lambda: _waiting(core), timers=lambda: _timers(timed),
-    )  # fmt: skip
     locks, filters = QueueLocks(core.clock), Filters()
     topic_handlers = TopicHandlers(topics, offsets, stats, core.persister.wait, core.flusher.delete_topic)
     offset_handlers = OffsetHandlers(
@@ -208,7 +211,8 @@ def _transactions(core: Core, access: Access) -> Transactions:
     return Transactions(
         core.store, core.writer, core.durability, ledger,
         Checks(ledger, core.writer, core.clients, core.options, core.clock), core.options, core.stepper, core.clock,
-        lambda: core.role.now.is_master, core.flusher.flush, core.turn_end, access.guard.may_send,
+        lambda: core.role.now.is_master, core.flusher.flush, core.turn_end, core.stats.transactions,
+        access.guard.may_send,
     )  # fmt: skip
 
 

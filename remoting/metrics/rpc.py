@@ -73,6 +73,13 @@ class RpcTimes:
                     rows.append((labels, row.times.copy()))
         return column(RPC_LATENCY, rows)
 
+    def times_of(self, code: int) -> tuple[Histogram, Histogram]:
+        """The times of requests with this code: of those that succeeded, and of the others."""
+        good, bad = Histogram(), Histogram()
+        for answer, row in self._rows.get(code, {}).items():
+            (good if answer == ResponseCode.SUCCESS else bad).merge(row.times)
+        return good, bad
+
     def _measured(self, code: int, handler: Handler) -> Handler:
         rows = self._rows.setdefault(code, {})
         raised, now = self._raised, self._now

@@ -48,6 +48,12 @@ class DaemonTls:
 
         return [TlsListener(listener, self.server) for listener in listeners]
 
+    def handshakes(self) -> list[tuple[tuple[str], int]]:
+        """How many clients got through, and how many did not, as rows of a metric; none without TLS."""
+        if self.server is None:
+            return []
+        return [(("ok",), self.server.handshakes), (("failed",), self.server.failures)]
+
 
 def daemon_tls(options: TlsOptions, exists: Callable[[str], bool] = os.path.exists) -> DaemonTls:
     """Read what the options name. UserError when it cannot be used. Blocks."""

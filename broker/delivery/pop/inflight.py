@@ -108,6 +108,11 @@ class Inflight:
                 return lease
         return None
 
+    @property
+    def next_due_ms(self) -> int | None:
+        """When the next lease is over, unless it ends before; None when there is none."""
+        return self._due[0][0] if self._due else None
+
     def put_off(self, lease: Lease, due_ms: int) -> None:
         """Return a lease from `due` again at this time."""
         self._count += 1

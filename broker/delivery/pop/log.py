@@ -14,6 +14,7 @@ from broker.delivery.pop.commits import Commits
 from broker.delivery.pop.inflight import Inflight
 from broker.delivery.pop.records import BATCH_ACK, CHECKPOINT, Ack, Checkpoint, decode, encode
 from broker.meta.consumer_offsets import ConsumerOffsets
+from broker.observe.delivered import PopCounts
 from broker.store.log.residency import NotResident, Span, resident_only, warm
 from broker.store.put_result import PutResult
 from broker.store.reader import GetResult, GetStatus
@@ -52,6 +53,7 @@ class ReviveLog:
         cluster: str,
         broker_name: str,
         host: bytes,
+        counts: PopCounts,
     ) -> None:
         self.topic = f"{SYSTEM_TOPIC_PREFIX}REVIVE_LOG_{cluster}"
         self.broker_name = broker_name
@@ -60,6 +62,7 @@ class ReviveLog:
         self._offsets = offsets
         self._clock = clock
         self._host = host
+        self._counts = counts
         self.clear()
 
     def clear(self) -> None:
@@ -93,6 +96,10 @@ class ReviveLog:
             0, 0, self._clock.now_ms(), self._host,
         )  # fmt: skip
         self._take(record, put.queue_offset, put.end)
+        if isinstance(record, Checkpoint):
+            self._counts.checkpoints += 1
+        else:
+            self._counts.acks += 1
         return put
 
     def _take(self, record: Checkpoint | Ack, offset: int, log_end: int) -> None:

@@ -21,6 +21,7 @@ from broker.delivery.pop.log import QUEUE_ID, REVIVE_GROUP, ReviveLog
 from broker.delivery.pop.positions import Positions
 from broker.delivery.pop.records import Ack
 from broker.meta.consumer_offsets import ConsumerOffsets
+from broker.observe.delivered import PopCounts
 from broker.part import Part
 from broker.store.log.residency import NotResident, Span, resident_only, warm
 from broker.store.reader import GetStatus
@@ -62,6 +63,7 @@ class Reviving(Part):
         flush: Callable[[], Awaitable[None]],
         persist: Callable[[], Awaitable[None]],
         turned: Callable[[], None],
+        counts: PopCounts,
     ) -> None:
         """``safe_end``: how far the log is on disk and with slaves. ``persist`` returns when commits are on disk."""
         self._log = log
@@ -76,6 +78,7 @@ class Reviving(Part):
         self._flush = flush
         self._persist = persist
         self._turned = turned
+        self._counts = counts
         self._role_changed = Signal()
         self._reign = trio.CancelScope()
         self._failing: dict[str, None] = {}
@@ -116,6 +119,17 @@ class Reviving(Part):
         self._stopping = True
         self._reign.cancel()
 
+    @property
+    def open_checkpoints(self) -> int:
+        """Pops that are neither acknowledged nor over."""
+        return len(self._log.inflight)
+
+    @property
+    def late_ms(self) -> int:
+        """How late the messages are that should come back next."""
+        due_ms = self._log.inflight.next_due_ms
+        return 0 if due_ms is None else max(self._clock.now_ms() - due_ms, 0)
+
     # --- messages that come back
 
     async def _revive_often(self) -> None:
@@ -155,6 +169,7 @@ class Reviving(Part):
             for offset in self._log.inflight.hidden(key, lease.left):
                 if (record := records.get(offset)) is not None:
                     self._copies.come_back(record, key.queue, key.pop_ms)
+                    self._counts.revived[key.queue.group, key.queue.topic] += 1
                 done.append(offset)
         finally:
             if done:

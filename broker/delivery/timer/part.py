@@ -152,6 +152,16 @@ class TimedDelivery(Part):
         return 0 if first is None else max(self._clock.now_ms() - first - self._precision_ms, 0)
 
     @property
+    def late(self) -> int:
+        """Messages that should have been delivered."""
+        return 0 if self._state is None else self._state.pending.late(self._clock.now_ms() - self._precision_ms)
+
+    @property
+    def read_to(self) -> int:
+        """The first entry of the queue that was not read yet; -1 while this broker does not deliver."""
+        return -1 if self._state is None else self._state.read_to
+
+    @property
     def checkpoint(self) -> Checkpoint:
         """How far this broker is."""
         return Checkpoint() if self._state is None else self._now(self._state)

@@ -56,6 +56,13 @@ class Pending:
         """The slot that is due first."""
         return self._slots[0] if self._slots else None
 
+    def late(self, last_slot: int) -> int:
+        """How many messages of slots up to ``last_slot`` wait."""
+        if not self._slots or self._slots[0] > last_slot:
+            return 0
+        late = [slot for slot in self._slots if slot <= last_slot]
+        return sum(len(self._offsets[slot]) - self._taken.get(slot, 0) for slot in late)
+
     def due(self, last_slot: int, limit: int) -> tuple[int, list[int]]:
         """(slot, up to ``limit`` of its offsets) of the first slot, if that is not after ``last_slot``.
 

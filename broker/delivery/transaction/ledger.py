@@ -74,6 +74,11 @@ class Ledger:
         """The queue offset of the next half."""
         return self._store.max_offset(TRANS_HALF_TOPIC, 0)
 
+    @property
+    def open_count(self) -> int:
+        """How many halves are open; 0 while that is not known."""
+        return self._window.open_before(self.half_end) if self.is_ready else 0
+
     # --- ending halves
 
     def open_offset(self, half: Record) -> int | None:

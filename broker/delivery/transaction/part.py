@@ -15,6 +15,7 @@ import trio
 from broker.delivery.transaction import halves
 from broker.delivery.transaction.checks import Checks
 from broker.delivery.transaction.ledger import Ledger, resident
+from broker.observe.delivered import TransactionCounts
 from broker.options import BrokerOptions
 from broker.part import Part, TopicCheck
 from broker.store.put_result import PutResult
@@ -75,6 +76,7 @@ class Transactions(Part):
         is_active: Callable[[], bool],
         flush: Callable[[], Awaitable[None]],
         turned: Callable[[], None],
+        counts: TransactionCounts,
         may_send: TopicCheck = lambda channel, request, topic: None,
     ) -> None:
         """``is_active``: whether this broker is the master. ``turned`` is called when messages were stored."""
@@ -89,6 +91,7 @@ class Transactions(Part):
         self._is_active = is_active
         self._flush = flush
         self._turned = turned
+        self._counts = counts
         self._may_send = may_send
         self._stopping = False
         # What is failing, and was logged.
@@ -132,7 +135,8 @@ class Transactions(Part):
         if not self._ledger.is_ready:
             raise RequestRefused(ResponseCode.SYSTEM_BUSY, "the broker still reads its transactions; try again soon")
         half = self._half(header, raw)
-        self._may_send(channel, request, halves.topic_of(half.properties))
+        topic = halves.topic_of(half.properties)
+        self._may_send(channel, request, topic)
         offset = self._ledger.open_offset(half)
         if offset is None:
             raise _failed("Find prepared transaction message failed: the transaction has ended already")
@@ -143,6 +147,9 @@ class Transactions(Part):
             except ValueError as error:
                 raise _failed(f"Find prepared transaction message failed: {error}") from None
             put = self._writer.put_committed(message, half.physical_offset)
+            self._counts.committed(topic, max(self._clock.now_ms() - half.store_timestamp, 0))
+        else:
+            self._counts.rolled_back(topic)
         self._ledger.finish(offset, halves.first_offset(half.properties, half.queue_offset))
         if request.is_oneway:
             return None
@@ -183,6 +190,11 @@ class Transactions(Part):
 
         self._durability.when_safe(put.end, trio.current_time(), done)
         return None
+
+    @property
+    def open_halves(self) -> int:
+        """Halves that are not over, as far as this broker knows them."""
+        return self._ledger.open_count
 
     def resume(self, channel: Channel, request: Command) -> Command:
         """323: the message, which was given up, is a half again."""

@@ -37,6 +37,10 @@ class Window:
         found = self._over.find(0, at)
         return self.base + (found if found >= 0 else max(len(self._over), at))
 
+    def open_before(self, end: int) -> int:
+        """How many halves before ``end`` are not over."""
+        return max(end - self.base, 0) - self._over.count(1)
+
     def advance(self) -> int:
         """Let ``base`` be the first half that is not over; returns it."""
         done = self.first_open(self.base) - self.base

@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
+from broker.metrics.runtime_names import RUNTIME_METRICS
 from broker.metrics.table import BROKER_METRICS, OLD_METRICS
 from broker.options import BrokerOptions
 from mqcommon.errors import ConfigError, UserError
 from remoting.net.client import RemotingClient
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import Command
+from tests.broker.delivery.pop.support import WAIT_MS, Popper
 from tests.broker.running import pull_request, running, send_request
 from tests.support.collector import collecting
 from tests.support.scrape import get, names_and_labels, samples
@@ -77,14 +79,36 @@ async def test_the_page_has_the_names_and_labels_of_the_table(caplog: pytest.Log
     async with measured(caplog, exporter_compatible_names=True) as (client, addr, pages):
         await messages(client, addr)
         found = names_and_labels((await get(pages, "/metrics"))[1])
-    known = {metric.name: {*COMMON, *metric.labels} for metric in (*BROKER_METRICS, *OLD_METRICS)}
+    known = {metric.name: {*COMMON, *metric.labels} for metric in (*BROKER_METRICS, *OLD_METRICS, *RUNTIME_METRICS)}
     assert found.items() <= known.items()
-    # These need clients, slaves or dead letters.
+    # These need clients, slaves, TLS, dead letters, transactions or pops.
     absent = {name.removesuffix("s") for name in known.keys() - found.keys()}
     assert absent == {
         "rocketmq_producer_connection", "rocketmq_consumer_connection", "rocketmq_send_to_dlq_messages_total",
         "skylark_slave_behind_byte", "skylark_slave_behind_latency", "skylark_slave_in_sync",
+        "skylark_tls_handshakes_total", "rocketmq_commit_messages_total", "rocketmq_rollback_messages_total",
+        "rocketmq_finish_message_latency", "rocketmq_pop_revive_retry_messages_total",
     }  # fmt: skip
+
+
+async def test_pops_sizes_and_the_runtime_table(caplog: pytest.LogCaptureFixture) -> None:
+    async with measured(caplog, exporter_compatible_names=True) as (client, addr, pages):
+        popper = Popper(client, addr)
+        await popper.send(b"x" * 2_000, b"y")
+        await popper.pop(max_msg_nums=1, invisible_time=0)
+        back = await popper.pop(poll_time=WAIT_MS)
+        while not any(one.message.reconsume_times for one in back):
+            back += await popper.pop(poll_time=WAIT_MS)
+        found = samples((await get(pages, "/metrics"))[1], *COMMON)
+    topic = {("topic", "T"), ("is_system", "false")}
+    assert found["rocketmq_message_size_count", frozenset(topic)] == 2
+    assert found["rocketmq_message_size_bucket", frozenset({*topic, ("le", "256.0")})] == 1
+    assert found["rocketmq_pop_revive_retry_messages_total", frozenset({*topic, ("consumer_group", "g")})] == 1
+    assert found["rocketmq_pop_revive_in_message_total", frozenset({("revive_message_type", "ck")})] >= 2
+    assert found["rocketmq_pop_checkpoint_buffer_size", frozenset()] >= 1
+    broker = frozenset({("brokerIP", "127.0.0.1")})
+    assert found["rocketmq_brokeruntime_commitlogdir_capacity_total", broker] > 2**20
+    assert found["rocketmq_brokeruntime_pmdt_0ms", broker] >= 0
 
 
 async def test_without_the_option_there_are_no_old_names(caplog: pytest.LogCaptureFixture) -> None:

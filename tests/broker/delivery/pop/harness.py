@@ -69,9 +69,11 @@ class Pops:
         if not self.is_master:
             self.writer.refuse(*REFUSAL)
         self.caller = Caller()
+        stats = BrokerStats(self.clock)
         self.log = ReviveLog(
-            self.store, self.writer, meta.offsets, self.clock, meta.options.broker_cluster_name, "broker-a", HOST
-        )
+            self.store, self.writer, meta.offsets, self.clock, meta.options.broker_cluster_name, "broker-a", HOST,
+            stats.pops,
+        )  # fmt: skip
         positions = Positions(
             self.log, meta.offsets, self.store, self.clock, lambda topic, queue_id: True, lambda queue: None
         )
@@ -83,6 +85,7 @@ class Pops:
         self.part = Reviving(
             self.log, positions, copies, held, self.store, meta.offsets, self.clock, lambda: self.is_master,
             lambda: self.store.log.flushed, self.flush, self.persist, lambda: None,
+            stats.pops,
         )  # fmt: skip
         finder = Finder(self.store, meta.topics, self.log, positions)
         self.pops = PopHandlers(
@@ -93,7 +96,7 @@ class Pops:
             checks,
             Filters(),
             ColdReads(),
-            BrokerStats(self.clock),
+            stats,
             meta.options,
             self.clock,
         )

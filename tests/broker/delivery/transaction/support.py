@@ -13,6 +13,7 @@ from broker.delivery.transaction.checks import Checks
 from broker.delivery.transaction.ledger import Ledger
 from broker.delivery.transaction.part import Transactions, half_messages
 from broker.meta.clients import Clients
+from broker.observe.delivered import TransactionCounts
 from broker.store.put_result import PutResult
 from mqcommon.message.flags import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
 from mqcommon.message.record import Record
@@ -88,9 +89,10 @@ class Broker:
         self.clients = Clients()
         self.clients.producers = lambda group: [self] if group == GROUP else []  # type: ignore
         self.checks = Checks(self.ledger, self.writer, self.clients, self.options, self.clock)
+        self.counts = TransactionCounts()
         self.part = Transactions(
             self.store, self.writer, sends.durability, self.ledger, self.checks, self.options, Stepper(), self.clock,
-            lambda: self.is_master, self.flush, self.turned,
+            lambda: self.is_master, self.flush, self.turned, self.counts,
         )  # fmt: skip
 
     @property

@@ -60,6 +60,22 @@ async def test_the_ends_of_one_turn_are_one_op_message() -> None:
     assert broker.bodies() == [b"0", b"2", b"4"]
 
 
+async def test_ends_are_counted_by_topic_and_open_halves_in_all() -> None:
+    broker = ready()
+    halves = [broker.send(b"%d" % number) for number in range(5)]
+    assert broker.part.open_halves == 5
+    broker.clock.advance(700)
+    for number, half in enumerate(halves[:3]):
+        broker.end(half, commit=number > 0)
+    with pytest.raises(RequestRefused):
+        broker.end(halves[0], commit=True)
+    counts = broker.counts
+    assert (counts.commits, counts.rollbacks, broker.part.open_halves) == ({"t": 2}, {"t": 1}, 2)
+    assert counts.finish_ms["t"].total == 1_400
+    counts.drop_topic("t")
+    assert not counts.commits and not counts.rollbacks and not counts.finish_ms
+
+
 @pytest.mark.parametrize(
     ("changes", "code", "text"),
     [

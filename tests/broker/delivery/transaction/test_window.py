@@ -20,6 +20,14 @@ def test_a_window_is_a_set_of_offsets(base: int, finished: list[int]) -> None:
         assert window.first_open(at) == min(set(range(at, 100)) - over)
 
 
+@given(st.integers(0, 20), st.lists(st.integers(0, 60)), st.integers(61, 80))
+def test_open_halves_are_counted(base: int, finished: list[int], end: int) -> None:
+    window = Window(base)
+    for offset in finished:
+        window.finish(offset)
+    assert window.open_before(end) == len(set(range(base, end)) - set(finished))
+
+
 def test_op_messages_are_needed_from_the_first_that_may_name_an_open_half() -> None:
     marks = Marks()
     for number in range(3 * OPS_IN_A_ROW):

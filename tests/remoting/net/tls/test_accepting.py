@@ -18,6 +18,7 @@ from remoting.net.tls.accepting import HANDSHAKE_TIMEOUT_S, TlsListener
 from remoting.net.tls.connecting import tls_connect
 from remoting.net.tls.server import LOG_S, TlsServer
 from remoting.net.tls.settings import ENFORCING, OPTIONAL, PERMISSIVE, REQUIRE, ServerTls, Tls
+from remoting.net.tls_options import DaemonTls
 from remoting.protocol.command import Command
 from tests.support.certificates import FROM, Authority
 from tests.support.memory_transport import MemoryNetwork
@@ -66,6 +67,7 @@ async def test_permissive_serves_both_kinds_on_one_port(authority: Authority) ->
         assert await ask(network, addr, None) == b"hello"
         assert await ask(network, addr, Tls(authority.ca_file)) == b"hello"
     assert (tls.handshakes, tls.failures) == (1, 0)
+    assert DaemonTls(server=tls).handshakes() == [(("ok",), 1), (("failed",), 0)]
 
 
 async def test_enforcing_refuses_clients_without_tls(authority: Authority, caplog: pytest.LogCaptureFixture) -> None:
