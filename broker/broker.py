@@ -5,6 +5,7 @@ those in flight, flush, close. Neighbour: wiring/ makes the parts.
 """
 
 import logging
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import partial
 
@@ -46,7 +47,11 @@ class Broker:
 
     def __init__(self, options: BrokerOptions, *, fs: FileSystem | None = None, clock: Clock | None = None) -> None:
         self.options = resolved(options)
-        self._fs = fs or OsFiles(SPARE_DESCRIPTORS)
+        self._close_files: Callable[[], None] = lambda: None
+        if fs is None:
+            fs = files = OsFiles(SPARE_DESCRIPTORS)
+            self._close_files = files.close
+        self._fs = fs
         self._clock = clock or SystemClock()
         self._stopping = trio.Event()
         self._tls = DaemonTls()
@@ -89,6 +94,7 @@ class Broker:
         finally:
             with trio.CancelScope(shield=True):
                 unwritten = await trio.to_thread.run_sync(store.close)
+            self._close_files()
         if unwritten:
             logger.warning("the store was not closed cleanly; the next start scans the end of its log: %s", unwritten)
         logger.info("broker %s stopped", options.broker_name)

@@ -71,6 +71,11 @@ class Descriptors:
             os.close(self._spare.pop())
             return True
 
+    def close(self) -> None:
+        """Give the reserve back. Files can still be opened."""
+        self._wanted = 0
+        while self._give_up_one():
+            pass
+
     def __del__(self) -> None:
-        for fd in self._spare:
-            os.close(fd)
+        self.close()

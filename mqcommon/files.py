@@ -157,6 +157,10 @@ class OsFiles:
     def __init__(self, spare_descriptors: int = 0) -> None:
         self._descriptors = Descriptors(spare_descriptors)
 
+    def close(self) -> None:
+        """Give the reserve back at the end of the store's use. Files can still be opened."""
+        self._descriptors.close()
+
     def exists(self, path: str) -> bool:
         return os.path.exists(path)
 

@@ -19,7 +19,7 @@ from tests.support.broker_set import BrokerSet, broker_set
 from tests.support.waiting import until
 
 PORTS = ("namesrv", "broker", "ha", "metrics")
-SECONDS = 10
+SECONDS = 5
 NIGHTLY_SECONDS = 300
 STRANGERS = 100
 MIB = 1024 * 1024

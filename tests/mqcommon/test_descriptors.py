@@ -50,6 +50,18 @@ def test_without_a_reserve_it_says_so_and_is_both_kinds_of_error(tmp_path: Path)
     assert issubclass(OutOfDescriptors, DiskFull) and issubclass(OutOfDescriptors, OSError)
 
 
+def test_a_reserve_that_was_given_back_is_not_filled_again(tmp_path: Path) -> None:
+    def open_now() -> int:
+        return len(os.listdir("/proc/self/fd"))
+
+    before = open_now()
+    fs = OsFiles(spare_descriptors=8)
+    assert open_now() == before + 8
+    fs.close()
+    write_atomic(fs, f"{tmp_path}/conf", b"x")
+    assert open_now() == before
+
+
 def test_the_reserve_serves_what_must_be_opened_and_is_filled_again(tmp_path: Path) -> None:
     fs = OsFiles(spare_descriptors=4)
     old = fs.open_append(f"{tmp_path}/old")

@@ -99,7 +99,7 @@ def decode(tag: bytes, body: bytes) -> Checkpoint | Ack:
             return _checkpoint(key, fields)
         if tag in (ACK, BATCH_ACK):
             return Ack(key, [int(each) for each in fields.get("aol") or [fields["ao"]]])
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise ProtocolError(f"a record of the revive log cannot be read: {error!r}") from None
     raise ProtocolError(f"a record of the revive log has the tag {tag[:20]!r}")
 

@@ -50,23 +50,45 @@ class Gate:
         self._opened.set()
 
 
+class Turnstile:
+    """Reads from disk end one at a time, when the test says so."""
+
+    def __init__(self, fs: MemoryFiles) -> None:
+        self._turns = threading.Semaphore(0)
+        #: The files that were read from, in the order in which the reads began.
+        self.began: list[str] = []
+        fs.cold.before_read = self._wait
+
+    def _wait(self, path: str) -> None:
+        self.began.append(path)
+        assert self._turns.acquire(timeout=60)
+
+    def let_one_end(self) -> None:
+        self._turns.release()
+
+
 class Disk:
     """Cold bytes, and requests for them: each reads ten bytes of its own."""
 
     def __init__(self, reads: ColdReads) -> None:
         self.fs = MemoryFiles()
         self.fs.mkdirs("/d")
-        self.file: MappedFile = self.fs.open_map("/d/f", 10_000, create=True)
-        self.fs.cold.mark("/d/f")
+        self.file, self.other = self._cold("/d/f"), self._cold("/d/other")
         self.reads = reads
         self.served: list[int] = []
 
-    def ask(self, peer: Caller, number: int, far: int = 0) -> Command | None:
+    def _cold(self, path: str) -> MappedFile:
+        file = self.fs.open_map(path, 10_000, create=True)
+        self.fs.cold.mark(path)
+        return file
+
+    def ask(self, peer: Caller, number: int, far: int = 0, file: MappedFile | None = None) -> Command | None:
         request = Command(1, opaque=number)
+        file = file or self.file
 
         def attempt(waited: bool) -> Command:
-            check_resident(self.file, number * 10, 10)
-            check_resident(self.file, number * 10 + far, 10)
+            check_resident(file, number * 10, 10)
+            check_resident(file, number * 10 + far, 10)
             self.served.append(number)
             return request.respond(remark=str(waited))
 
@@ -204,16 +226,18 @@ async def test_what_is_in_memory_is_answered_at_once() -> None:
 
 async def test_clients_take_turns_however_much_each_asks_for() -> None:
     async with serving() as disk:
-        gate = Gate(disk.fs)
+        turnstile = Turnstile(disk.fs)
         greedy, modest = Caller(), Caller()
         for number in range(20):
             disk.ask(greedy, number)
-        disk.ask(modest, 100)
-        await until(lambda: gate.waiting == THREADS, "a thread reads")
-        gate.open()
+        disk.ask(modest, 100, file=disk.other)
+        for number in range(20 + 1):
+            wanted = min(THREADS + number, 20 + 1)
+            await until(lambda n=wanted: len(turnstile.began) == n, "the next read begins")  # type: ignore[misc]
+            turnstile.let_one_end()
         await until(lambda: len(disk.reads) == 0, "all is served")
         assert sorted(disk.served) == [*range(20), 100]
-        assert disk.served.index(100) <= 2 * THREADS
+        assert turnstile.began.index("/d/other") <= THREADS + 1
 
 
 async def test_a_peer_that_does_not_take_large_answers_is_not_made_more_and_others_are() -> None:
