@@ -2,7 +2,6 @@
 
 import errno
 import gc
-import threading
 import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -24,6 +23,7 @@ from remoting.protocol.bodies.stats import BrokerStatsData
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import CBOR, FLAG_RESPONSE, Command
 from remoting.protocol.frame import encode
+from tests.broker.delivery.gates import Gate, Turnstile
 from tests.broker.running import pull_request, running, send_request
 from tests.broker.store.support import open_store, put
 from tests.broker.test_send_pull import messages
@@ -32,39 +32,6 @@ from tests.support.memory_files import MemoryFiles
 from tests.support.waiting import until
 
 LOG = "/store/commitlog/00000000000000000000"
-
-
-class Gate:
-    """Reads from disk wait until it opens."""
-
-    def __init__(self, fs: MemoryFiles) -> None:
-        self._opened = threading.Event()
-        self.waiting = 0
-        fs.cold.before_read = self._wait
-
-    def _wait(self, path: str) -> None:
-        self.waiting += 1
-        assert self._opened.wait(20)
-
-    def open(self) -> None:
-        self._opened.set()
-
-
-class Turnstile:
-    """Reads from disk end one at a time, when the test says so."""
-
-    def __init__(self, fs: MemoryFiles) -> None:
-        self._turns = threading.Semaphore(0)
-        #: The files that were read from, in the order in which the reads began.
-        self.began: list[str] = []
-        fs.cold.before_read = self._wait
-
-    def _wait(self, path: str) -> None:
-        self.began.append(path)
-        assert self._turns.acquire(timeout=60)
-
-    def let_one_end(self) -> None:
-        self._turns.release()
 
 
 class Disk:
