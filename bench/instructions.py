@@ -1,10 +1,11 @@
 """How many processor instructions a send costs the broker, counted by valgrind, which does not depend on other load.
 
-    python -m bench.instructions [--json] [--n 8000] [--tree DIRECTORY]
+    python -m bench.instructions [--json] [--n 8000] [--tree DIRECTORY] [--in-flight 64] [-- OPTION ...]
 
 On a shared machine times vary by a third, instructions by a hundredth. To compare two commits, `--tree` names another
-checkout, with a `.venv` of its own, whose broker is counted. The daemon's own periodic work is counted, too. The limit
-is bench/echo.py with the same bytes. Needs valgrind (Debian: apt-get install valgrind).
+checkout, with a `.venv` of its own, whose broker is counted. The daemon's own periodic work is counted, too. What
+follows `--` are options of the broker, as `--metrics-exporter-type PROM`. The limit is bench/echo.py with the same
+bytes. Needs valgrind (Debian: apt-get install valgrind).
 """
 
 import argparse
@@ -27,7 +28,6 @@ from remoting.protocol.command import FLAG_RESPONSE, Command
 from scripts.daemons import ROOT, Daemon, broker_daemon, stop
 from scripts.ports import HOST, free_port, in_use
 
-IN_FLIGHT = 64
 WARM_UP = 2_000
 BODY = bytes(128)
 # The name in the requests of bench/send_pull.py.
@@ -66,32 +66,33 @@ def counted(daemon: Daemon, drive: Callable[[], object]) -> int:
     return int(found[1])
 
 
-def of_broker(tree: Path, count: int) -> int:
+def of_broker(tree: Path, options: list[str], in_flight: int, count: int) -> int:
     """Instructions of the broker in ``tree`` that stores ``count`` messages."""
     with tempfile.TemporaryDirectory() as home:
         daemon = broker_daemon(Path(home), BROKER, f"{HOST}:1")
-        daemon.command = [str(tree / ".venv/bin/python"), str(tree / ".venv/bin/broker"), *daemon.command[1:]]
+        daemon.command = [str(tree / ".venv/bin/python"), str(tree / ".venv/bin/broker"), *daemon.command[1:], *options]
 
         def drive() -> None:
             trio.run(make_topic, daemon.addr)
-            trio.run(requests, daemon.addr, BODY, count, IN_FLIGHT, 0)
+            trio.run(requests, daemon.addr, BODY, count, in_flight, 0)
 
         return counted(daemon, drive)
 
 
-def of_echo(count: int) -> int:
+def of_echo(in_flight: int, count: int) -> int:
     """Instructions of the echo server that answers ``count`` requests."""
     with tempfile.TemporaryDirectory() as home:
         port = free_port()
         command = [sys.executable, "-m", "bench.echo", str(port)]
         daemon = Daemon("echo", command, port, Path(home) / "echo.log")
-        return counted(daemon, partial(trio.run, requests, daemon.addr, BODY, count, IN_FLIGHT, FLAG_RESPONSE))
+        return counted(daemon, partial(trio.run, requests, daemon.addr, BODY, count, in_flight, FLAG_RESPONSE))
 
 
-def rows(tree: Path, n: int) -> Iterator[Row]:
-    ours = (of_broker(tree, WARM_UP + n) - of_broker(tree, WARM_UP)) / n
-    limit = (of_echo(WARM_UP + n) - of_echo(WARM_UP)) / n
-    name = f"send {len(BODY)} B, one request each, {IN_FLIGHT} in flight, in the broker"
+def rows(tree: Path, options: list[str], in_flight: int, n: int) -> Iterator[Row]:
+    broker, echo = partial(of_broker, tree, options, in_flight), partial(of_echo, in_flight)
+    ours = (broker(WARM_UP + n) - broker(WARM_UP)) / n
+    limit = (echo(WARM_UP + n) - echo(WARM_UP)) / n
+    name = f"send {len(BODY)} B, one request each, {in_flight} in flight, in the broker"
     yield row(name, "instr", [ours], [limit], n, smaller_is_better=True)
 
 
@@ -99,11 +100,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--n", type=int, default=8_000, help="messages that are counted")
     parser.add_argument("--tree", type=Path, default=ROOT, help="the checkout whose broker is counted")
+    parser.add_argument("--in-flight", type=int, default=64)
+    parser.add_argument("options", nargs="*", help="options of the broker, after --")
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
     arguments = parser.parse_args()
     if shutil.which("valgrind") is None:
         raise SystemExit("valgrind is needed: apt-get install valgrind (Debian, Ubuntu)")
-    show(rows(arguments.tree.resolve(), arguments.n), arguments.json)
+    show(rows(arguments.tree.resolve(), arguments.options, arguments.in_flight, arguments.n), arguments.json)
 
 
 if __name__ == "__main__":
