@@ -53,6 +53,8 @@ class Master:
         self._woken_end = -1  # the end of the log at the last wake-up
         self._strangers_logged_at = -math.inf
         self._strangers_not_logged = 0
+        #: Connections that ended before they became a slave's.
+        self.strangers = 0
 
     async def serve_on(
         self, listeners: list[Listener], *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED
@@ -94,6 +96,7 @@ class Master:
 
     def _log_stranger(self, addr: str, reason: str) -> None:
         """Log that a connection ended before it became a slave. Limited, since anybody can make many of these."""
+        self.strangers += 1
         now = trio.current_time()
         if now < self._strangers_logged_at + STRANGERS_LOG_S:
             self._strangers_not_logged += 1

@@ -54,6 +54,11 @@ class Replication(Part):
         self._listen = listen
         self._changed = Signal()
 
+    @property
+    def strangers(self) -> int:
+        """Connections of the HA port that ended before they became a slave's."""
+        return self._master.strangers
+
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run until cancelled."""
         task_status.started()

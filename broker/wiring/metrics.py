@@ -37,7 +37,7 @@ def wire_metrics(
         waiting=lambda: {"send": len(core.durability), "pull": len(core.cold)},
         connections=lambda: len(server().channels),
         refusals=lambda: audit.refusals,
-        limits=lambda: server().refusals.counts,
+        limits=lambda: {**server().refusals.counts, "ha_strangers": replicated.log.strangers},
         tls=core.tls,
         registered=lambda: len(registrar.registered_addrs),
         runtime=runtime,

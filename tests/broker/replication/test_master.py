@@ -1,6 +1,7 @@
 """The HA port of a broker: strangers, slaves that are slow or silent, and stops."""
 
 import logging
+import re
 import struct
 from collections.abc import AsyncIterator
 from contextlib import suppress
@@ -14,6 +15,7 @@ from remoting.protocol.codes import ResponseCode
 from tests.broker.replication.sets import SLAVE, Running, broker, namesrv
 from tests.broker.replication.test_following import bodies
 from tests.broker.running import send_request
+from tests.support.scrape import get
 from tests.support.waiting import until
 
 NO_SLAVE = "did not become a slave"
@@ -47,6 +49,24 @@ async def test_strangers_are_turned_away_with_one_line(
     assert caplog.text.count(NO_SLAVE) == 1 and "Traceback" not in caplog.text
     await its_master.send("T", b"two")
     assert await its_master.bodies("T") == [b"one", b"two"]
+
+
+async def test_strangers_are_counted(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    async with broker(metrics_exporter_type="PROM", metrics_prom_exporter_port=0) as its_master:
+        found = re.search(r"metrics at http://(\S+)/metrics", caplog.text)
+        assert found
+        for _ in range(3):
+            stream = await connect(its_master)
+            await stream.send_all(b"\xff" * 64)
+            with trio.fail_after(10), suppress(trio.BrokenResourceError):
+                assert await stream.receive_some() == b""
+
+        async def counted() -> bool:
+            text = (await get(found[1], "/metrics"))[1]
+            return 'limit="ha_strangers"} 3\n' in text
+
+        await until(counted, "three are counted")
 
 
 async def test_many_strangers_do_not_fill_the_log(
