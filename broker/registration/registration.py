@@ -48,20 +48,24 @@ class Registration:
         self.version: DataVersion | None = None
         self._changes_sent = 0
         self._is_cut = False
+        # How often `forget` was called.
+        self._forgotten = 0
 
     def forget(self) -> None:
-        """The connection is gone, or the NameServer has forgotten this broker."""
+        """What was sent does not count: the connection is gone, or this broker has another id now."""
+        self._forgotten += 1
         self.version = None
         self._namesrv.takes_parts = False
 
     async def send(self) -> MasterAddress | None:
         """Send the present topics; returns the master's address, for a slave."""
         # The version from before the send, so that topics which change while parts are sent are sent again.
-        version, changes = self._topics.data_version, self._topics.changes.count
+        version, changes, forgotten = self._topics.data_version, self._topics.changes.count, self._forgotten
         registered = await self._send(version)
         if registered.whole_needed:
             raise ProtocolError(f"NameServer {self._namesrv.addr} did not take the parts of a registration")
-        self.version, self._changes_sent = version, changes
+        if forgotten == self._forgotten:
+            self.version, self._changes_sent = version, changes
         return registered.master
 
     async def _send(self, version: DataVersion) -> Registered:

@@ -41,6 +41,8 @@ class RecordingNamesrv:
         #: What slaves are told of their master.
         self.answer: dict[str, str] = {}
         self.codecs: set[int] = set()
+        #: Called while the peer waits for its answer.
+        self.on_register: Callable[[], None] = lambda: None
         self.channels: list[Channel] = []
         handlers = {
             RequestCode.REGISTER_BROKER: self.register,
@@ -57,6 +59,7 @@ class RecordingNamesrv:
         body = decode_body(RegisterBrokerBody, request.body, request.codec)
         self.registered.append((dict(request.ext or {}), body))
         self.known = body.topic_config_serialize_wrapper.data_version
+        self.on_register()
         return request.respond(ext=dict(self.answer))
 
     def query(self, channel: Channel, request: Command) -> Command:
@@ -375,3 +378,18 @@ async def test_master_and_slave_with_our_own_nameserver(monkeypatch: pytest.Monk
                     assert route is not None
                     assert route.broker_datas[0].broker_addrs == {1: "127.0.0.1:10921"}
             nursery.cancel_scope.cancel()
+
+
+async def test_a_role_that_changes_while_it_registers_is_told() -> None:
+    namesrv = RecordingNamesrv()
+    async with serving(namesrv) as addr, slave(addr) as (_, registrar):
+
+        def promoted() -> None:
+            namesrv.on_register = lambda: None
+            registrar._identity.broker_id = 0
+            registrar.role_changed()
+
+        namesrv.on_register = promoted
+        await until(lambda: len(namesrv.registered) >= 2)
+        # The wire is JSON first, and CBOR once both sides know each other.
+        assert [int(ext["brokerId"]) for ext, _ in namesrv.registered] == [1, 0]
