@@ -1,6 +1,7 @@
 """A Spark data source that reads topics: ``spark.read.format("rocketmq")``.
 
 source.py          the data source; `register(spark)` checks the workers' Python first
+connection_options.py  options that reading and writing share
 options.py         the options of .option(...)
 schema.py          columns, in Spark's and in Arrow's types
 offsets.py         ranges of queues: pure arithmetic
