@@ -14,7 +14,7 @@ _KEY = re.compile(r"[!-~]{1,255}")
 class OwnKeyMessage(Message):
     """A message to send with ``unique_key``, instead of one that the producer makes up.
 
-    Brokers do not compare unique keys. `Admin.query_by_unique_key` finds the message, and consumers see it as ``msg_id``.
+    Brokers do not compare unique keys. `Admin.query_by_unique_key` finds the message; consumers see it as ``msg_id``.
     """
 
     __slots__ = ("unique_key",)
