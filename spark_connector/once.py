@@ -120,14 +120,20 @@ class Limits:
 
 
 class Once:
-    """The rows of one partition for one topic. ``attempt`` is a text that no other attempt has."""
+    """The rows of one partition for one topic.
 
-    def __init__(self, topic: Topic, keys: RowKeys, attempt: str, limits: Limits, time: Time) -> None:
+    ``attempt`` is a text that no other attempt has. ``is_retry``: Spark says that another one was just before this.
+    """
+
+    def __init__(
+        self, topic: Topic, keys: RowKeys, attempt: str, limits: Limits, time: Time, *, is_retry: bool = False
+    ) -> None:
         self._topic = topic
         self._keys = keys
         self._attempt = attempt
         self._limits = limits
         self._time = time
+        self._is_retry = is_retry
         #: The number of our claim; until it is stored, that of the one to send.
         self._claim = 0
         self._is_claimed = False
@@ -162,6 +168,8 @@ class Once:
 
     def _look(self) -> None:
         """Find what other attempts have stored, and wait until none of them sends any more."""
+        if self._is_retry:  # its claim may be on its way, or not in the index yet
+            self._time.sleep_ms(SETTLE_MS)
         while found := self._topic.claims(self._keys.key(self._claim)):
             self._there |= {claim.number for claim in found}
             if self._claim == 0:
@@ -176,11 +184,10 @@ class Once:
         quiet_ms = self._limits.quiet_ms
         newest_ms, since = 0, self._time.running_ms()
         while True:
-            found = self._topic.read(self._keys.scope, self._since_ms)
-            if found.numbers - self._there:
-                self._there |= found.numbers
+            count = len(self._there)
+            newest_ms = max(newest_ms, self._read())
+            if len(self._there) > count:
                 since = self._time.running_ms()
-            newest_ms = max(newest_ms, found.newest_ms)
             left = min(newest_ms + quiet_ms - self._time.now_ms(), since + quiet_ms - self._time.running_ms())
             if left <= 0:
                 return
@@ -232,11 +239,14 @@ class Once:
                 return
             except _UNSURE as error:
                 failures = self._counted(failures, error)
-                self._there |= self._after_failure(self._read, error)
+                self._after_failure(self._read, error)
             left = [keyed for keyed in left if number_in(keyed.key) not in self._there]
 
-    def _read(self) -> set[int]:
-        return self._topic.read(self._keys.scope, self._since_ms).numbers
+    def _read(self) -> int:
+        """Note which rows the topic has; returns when the last one was stored."""
+        found = self._topic.read(self._keys.scope, self._since_ms)
+        self._there |= found.numbers
+        return found.newest_ms
 
     def _check_lease(self) -> None:
         if self._time.running_ms() - self._sent_at_ms <= LEASE_MS:

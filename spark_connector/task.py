@@ -16,18 +16,20 @@ EXECUTION_ID = "spark.sql.execution.id"
 
 
 class Task(NamedTuple):
-    """A task that is run again has the same query, epoch and partition."""
+    """A task that is run again has the same query, epoch and partition, and the next ``attempt`` in this run."""
 
     query: str
     epoch: str
     partition: int
+    attempt: int = 0
 
 
 def this_task(options: WriteOptions, *, is_stream: bool) -> Task:
     """The task that runs in this process."""
     context = TaskContext.get()
     assert context is not None  # there is one in every task
-    return task_of(context.getLocalProperty, context.partitionId(), options, is_stream=is_stream)
+    task = task_of(context.getLocalProperty, context.partitionId(), options, is_stream=is_stream)
+    return task._replace(attempt=context.attemptNumber())
 
 
 def task_of(

@@ -66,6 +66,7 @@ class TopicIO:
 
     def read(self, scope: str, since_ms: int) -> Found:
         found = Found()
+        read_to: dict[MessageQueue, int] = {}
         for queue in self._all_queues():
             if (start := self._read_to.get(queue)) is None:
                 start = self._consumer.search_offset(queue, max(since_ms - CLOCKS_MS, 0))
@@ -73,7 +74,8 @@ class TopicIO:
             for buffer in joined(pulls(self._consumer, wanted, self._options, _ignore)):
                 for batch in decode_buffer(buffer, wanted, _COLUMNS, self._options):
                     _note(batch, scope, found)
-            self._read_to[queue] = max(wanted.end, start)
+            read_to[queue] = max(wanted.end, start)
+        self._read_to.update(read_to)  # not before: what was found is lost when a queue cannot be read
         return found
 
     def _all_queues(self) -> list[MessageQueue]:
