@@ -34,7 +34,7 @@ DELAY_TIME_LEVEL, DELIVER_TIME = "delayTimeLevel", "deliverTime"
 #: The types that Spark's text for a column's type may be, and the one to cast to.
 _TEXT = ("string",)
 _NUMBER = ("int", "smallint", "tinyint")
-_TYPES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+COLUMN_TYPES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         BODY: ("binary", "string"),
         TOPIC: _TEXT,
@@ -75,7 +75,7 @@ class Layout:
 
 def layout_of(schema: StructType, options: WriteOptions) -> Layout:
     """The layout of ``schema``; UserError, with the remedy, for columns that cannot be written."""
-    names = {name.lower(): name for name in _TYPES} | _ALIASES
+    names = {name.lower(): name for name in COLUMN_TYPES} | _ALIASES
     positions: dict[str, int] = {}
     for position, field in enumerate(schema.fields):
         name = names.get(field.name.lower())
@@ -84,7 +84,7 @@ def layout_of(schema: StructType, options: WriteOptions) -> Layout:
         if name in positions:
             other = schema.fields[positions[name]].name
             raise UserError(f"columns {other} and {field.name} are both the {name}; drop one of them")
-        _check_type(field.name, _TYPES[name], field.dataType)
+        _check_type(field.name, COLUMN_TYPES[name], field.dataType)
         positions[name] = position
     _check_together(positions, options)
     return Layout(positions)
@@ -138,7 +138,7 @@ def _remedy(name: str) -> str:
         return _ELSEWHERE[name]
     if name in spark_schema(include_properties=False).names:
         return f'brokers set it: leave it out, as in df.drop("{name}")'
-    near = difflib.get_close_matches(name.lower(), [known.lower() for known in _TYPES], n=1)
+    near = difflib.get_close_matches(name.lower(), [known.lower() for known in COLUMN_TYPES], n=1)
     if near:
-        return f"did you mean {next(known for known in _TYPES if known.lower() == near[0])}?"
-    return f"columns are {', '.join(_TYPES)}"
+        return f"did you mean {next(known for known in COLUMN_TYPES if known.lower() == near[0])}?"
+    return f"columns are {', '.join(COLUMN_TYPES)}"
