@@ -5,7 +5,14 @@ import sys
 from typing import Any, NoReturn
 
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    InputPartition,
+)
 from pyspark.sql.types import StructType
 from pyspark.sql.utils import is_remote
 
@@ -15,6 +22,8 @@ from spark_connector.landing import pack
 from spark_connector.one_line import one_line
 from spark_connector.options import ReadOptions
 from spark_connector.schema import spark_schema
+from spark_connector.write_options import WriteOptions
+from spark_connector.writer import RocketMQBatchWriter, RocketMQStreamWriter
 
 _PROBE = """
 import sys, importlib.util as util
@@ -45,13 +54,19 @@ class RocketMQDataSource(DataSource):
         """For ``spark.readStream``; Spark asks for it when the query starts."""
         return _NoStreamReader()
 
-    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """For ``write``."""
-        _refuse("a DataFrame cannot be written to a topic yet; in foreachPartition, send with sdk.blocking.Producer")
+        if overwrite:
+            _refuse('messages of a topic cannot be overwritten; use .mode("append")')
+        with one_line():
+            return RocketMQBatchWriter(WriteOptions.parse(self.options), schema)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:
-        """For ``writeStream``."""
-        _refuse("a stream cannot be written to a topic yet; in foreachBatch, send with sdk.blocking.Producer")
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """For ``writeStream``; Spark asks for it before each epoch, and after it."""
+        if overwrite:
+            _refuse('messages of a topic cannot be overwritten; use .outputMode("append") or "update"')
+        with one_line():
+            return RocketMQStreamWriter(WriteOptions.parse(self.options), schema)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return pack(self)

@@ -258,9 +258,12 @@ class Admin(OffsetAdmin, NamesrvAdmin, UserAdmin, AccountAdmin):
         matching = [message for message in found if key in (message.keys or "").split(" ")]
         return matching[:max_num]
 
-    async def query_by_unique_key(self, topic: str, key: str) -> list[MessageExt]:
-        """Messages of ``topic`` with the unique key ``key``, oldest first; more than one when a send was retried."""
-        found = await self._query(topic, key, UNIQUE_KEY_MAX_NUM, 0, LONG_MAX, unique=True)
+    async def query_by_unique_key(self, topic: str, key: str, *, strict: bool = False) -> list[MessageExt]:
+        """Messages of ``topic`` with the unique key ``key``, oldest first; more than one when a send was retried.
+
+        With ``strict``, raises the error of a broker that does not answer, even if others do.
+        """
+        found = await self._query(topic, key, UNIQUE_KEY_MAX_NUM, 0, LONG_MAX, unique=True, strict=strict)
         return [message for message in found if message.msg_id == key]
 
     async def view_message(self, offset_msg_id: str) -> MessageExt:
@@ -372,6 +375,7 @@ class Admin(OffsetAdmin, NamesrvAdmin, UserAdmin, AccountAdmin):
         end: int,
         *,
         unique: bool = False,
+        strict: bool = False,
         cluster: str | None = None,
     ) -> list[MessageExt]:
         names = await self._ask.readers_of(topic, cluster)
@@ -389,5 +393,6 @@ class Admin(OffsetAdmin, NamesrvAdmin, UserAdmin, AccountAdmin):
             )
 
         answers = await ask_all(names, query)
-        found = [message for messages in answers.any() for message in messages if message.topic == topic]
+        listed = answers.all() if strict else answers.any()
+        found = [message for messages in listed for message in messages if message.topic == topic]
         return sorted(found, key=lambda message: message.store_timestamp)

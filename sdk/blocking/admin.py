@@ -183,9 +183,12 @@ class Admin(Facade[AsyncAdmin]):
         """
         return self._loop.call(lambda admin: admin.query_message_by_key(topic, key, max_num, begin, end, cluster))
 
-    def query_by_unique_key(self, topic: str, key: str) -> list[MessageExt]:
-        """Messages of ``topic`` with the unique key ``key``, oldest first; more than one when a send was retried."""
-        return self._loop.call(lambda admin: admin.query_by_unique_key(topic, key))
+    def query_by_unique_key(self, topic: str, key: str, *, strict: bool = False) -> list[MessageExt]:
+        """Messages of ``topic`` with the unique key ``key``, oldest first; more than one when a send was retried.
+
+        With ``strict``, raises the error of a broker that does not answer, even if others do.
+        """
+        return self._loop.call(lambda admin: admin.query_by_unique_key(topic, key, strict=strict))
 
     def view_message(self, offset_msg_id: str) -> MessageExt:
         """The message with this offset message id, which contains the broker's address."""

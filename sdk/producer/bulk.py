@@ -10,6 +10,7 @@ from mqcommon.errors import InvalidArgument
 from mqcommon.message.ids import UniqueKeys
 from mqcommon.message.light import LightMessage
 from mqcommon.message.message import Message, own_properties
+from mqcommon.message.own_key import OwnKeyMessage, with_own_keys
 from mqcommon.message.properties import SHARDING_KEY
 from sdk.producer.wire import Row
 
@@ -35,7 +36,8 @@ def cut(
     while chunk := list(islice(rest, most)):
         check(topic, chunk, max_bytes, done)
         done += len(chunk)
-        rows = make_rows(chunk, keys.many(clock.now_ms(), len(chunk)))
+        made = keys.many(clock.now_ms(), len(chunk))
+        rows = make_rows(chunk, with_own_keys(chunk, made) if OwnKeyMessage in set(map(type, chunk)) else made)
         size = sum([len(body) for _, body, _ in rows])
         per_batch = max(len(rows) * BATCH_BYTES // max(size, 1), 1)
         for start in range(0, len(rows), per_batch):
@@ -50,7 +52,7 @@ def check(topic: str, chunk: Sequence[bytes | Message], max_bytes: int, first: i
     """
     bodies: Sequence[Any] = chunk
     kinds = set(map(type, chunk))
-    if kinds == {Message}:
+    if kinds in ({Message}, {OwnKeyMessage}):
         messages = cast(Sequence[Message], chunk)
         bodies = [message.body for message in messages]
         is_plain = {message.topic for message in messages} == {topic} and not any(map(_is_keyed, messages))

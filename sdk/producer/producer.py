@@ -13,13 +13,10 @@ from trio.lowlevel import enable_ki_protection
 from mqcommon.arguments import INT_MAX, check_flag, check_int, check_milliseconds, wrong_type
 from mqcommon.backoff import Backoff
 from mqcommon.clock import Clock, SystemClock
-from mqcommon.errors import (
-    InvalidArgument,
-    RemotingError,
-    WrongBroker,
-)
+from mqcommon.errors import InvalidArgument, RemotingError, WrongBroker
 from mqcommon.message.ids import UniqueKeys
 from mqcommon.message.message import Message, wire_properties
+from mqcommon.message.own_key import OwnKeyMessage
 from mqcommon.message.properties import DELAY, LIGHT_QUEUES
 from mqcommon.message.queue import MessageQueue
 from mqcommon.names import GROUP_MAX_LENGTH, TRACE_TOPIC
@@ -31,7 +28,7 @@ from sdk.identity import local_ip
 from sdk.nameserver_source import NameServerSource
 from sdk.namespaces import check_namespace
 from sdk.producer.brokers import Brokers
-from sdk.producer.bulk import check, check_body, cut
+from sdk.producer.bulk import check, check_body, cut, make_message_rows
 from sdk.producer.checking import Checking
 from sdk.producer.lane import SLOTS_PER_BROKER, Lane
 from sdk.producer.packing import COMPRESS_OVER_BYTES, PackedMessage, Packing
@@ -170,8 +167,11 @@ class Producer(RequestReply):
         SendFailed when no broker stored the message in time, RouteNotFound for an unknown topic, TypeError or
         ValueError for invalid arguments, and any error of ``selector``.
         """
-        if type(message) is not Message and not isinstance(message, Message):
-            raise wrong_type("message", "a Message", message)
+        own_key: bytes | None = None
+        if type(message) is not Message:
+            if not isinstance(message, Message):
+                raise wrong_type("message", "a Message", message)
+            own_key = message.encoded_key if isinstance(message, OwnKeyMessage) else None
         if timeout_ms is not None:
             check_milliseconds("timeout_ms", timeout_ms)
         timeout_s = self._timeout_s if timeout_ms is None else timeout_ms / 1000
@@ -196,6 +196,8 @@ class Producer(RequestReply):
             self._client.check_open()
         task = trio.lowlevel.current_task()
         send = PendingSend(packed, None, timeout_s, task)
+        if own_key is not None:
+            send.rows = make_message_rows([packed], [own_key])
         # A delayed message, one for light queues, and a compressed one cannot be in a batch.
         if is_timed or packed is not message:
             send.alone = True

@@ -1,0 +1,282 @@
+"""Sends the rows of a partition so that each is stored once, whatever is run again. It decides; `Topic` does the I/O.
+
+Spark runs a task again when it has failed, or is slow, and a whole epoch when a query is restarted before it has noted
+its end. A task cannot know whether it is the first. So it asks the topic:
+
+1. The first message of a task has a key that is known beforehand, its claim. It is sent alone, and nothing else before
+   brokers find it by its key. So where no claim is found, at most a claim was stored.
+2. Where there are claims, another attempt sent rows. Its requests may still be on their way, and it may even run. So
+   the topic is read, from the first claim on, until nothing has come from it for `quiet_ms`. What is missing is sent,
+   the first of it as the next claim.
+3. An attempt that has not sent for `lease_ms` looks for a later claim before it goes on, and ends when there is one.
+4. Sends are not repeated blindly: when it is not known whether one has stored its messages, the topic is read, too.
+
+Neighbours: row_keys.py (keys), topic_io.py (the real `Topic`), writer.py (uses it).
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol, TypeVar
+
+from mqcommon.errors import BrokerError, RemotingError, RouteNotFound, SendFailed, SkylarkError
+from mqcommon.message.message import Message
+from sdk.retry import Outcome, outcome_of
+from spark_connector.pulling import ReadFailed
+from spark_connector.row_keys import RowKeys, number_in
+from spark_connector.write_rows import Place
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+# After these it is not known what a send has stored.
+_UNSURE = (SendFailed, RemotingError, BrokerError, RouteNotFound, ReadFailed)
+# The topic cannot be looked into now.
+_AWAY = (RemotingError, BrokerError, RouteNotFound, ReadFailed)
+
+LEASE_MS = 1_000
+# How long to wait between tries, and for a broker's index.
+PAUSE_MS = 20
+SETTLE_MS = 500
+INDEX_MS = 10_000
+
+
+class WriteFailed(SkylarkError):
+    """Rows could not be sent after all retries; ``__cause__`` is the last error."""
+
+
+class Superseded(SkylarkError):
+    """Another attempt of this task has taken over; this one has to end."""
+
+
+class Claim(NamedTuple):
+    """A stored claim: when it was stored, its place among those of that time, its row, and who sent it."""
+
+    stored_ms: int
+    place: str
+    number: int
+    attempt: str
+
+
+@dataclass
+class Found:
+    """What a topic has of a partition: the numbers of rows, and when the last of them was stored."""
+
+    numbers: set[int] = field(default_factory=set)
+    newest_ms: int = 0
+
+
+class Keyed(NamedTuple):
+    """A message to send with a key of ours; ``claim``: the value of its property that only claims have."""
+
+    message: bytes | Message
+    key: str
+    place: Place | None
+    claim: str = ""
+
+
+class Topic(Protocol):
+    """The topic that is written."""
+
+    def send(self, messages: Sequence[Keyed]) -> None:
+        """Store them, each try once; SendFailed when it is not known which are stored."""
+
+    def claims(self, key: str) -> list[Claim]:
+        """The messages with this unique key; raises when a broker of the topic cannot be asked."""
+
+    def read(self, scope: str, since_ms: int) -> Found:
+        """What has come into the topic with a key of ``scope`` since the last call, at first since ``since_ms``."""
+
+
+class Time(Protocol):
+    """Clocks and waiting."""
+
+    def now_ms(self) -> float:
+        """By the wall clock."""
+
+    def running_ms(self) -> float:
+        """By a clock that nobody sets."""
+
+    def sleep_ms(self, ms: float) -> None: ...
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How long a send may take, how many of unknown outcome are repeated."""
+
+    send_timeout_ms: float
+    retries: int
+
+    @property
+    def quiet_ms(self) -> float:
+        """After a silence of this length an attempt has ended, or will notice that another one has taken over."""
+        return self.send_timeout_ms + 2 * LEASE_MS
+
+    @property
+    def patience_ms(self) -> float:
+        """How long brokers may be away while rows are sent."""
+        return self.send_timeout_ms * (1 + self.retries)
+
+
+class Once:
+    """The rows of one partition for one topic.
+
+    ``attempt`` is a text that no other attempt has. ``is_retry``: Spark says that another one was just before this.
+    """
+
+    def __init__(
+        self, topic: Topic, keys: RowKeys, attempt: str, limits: Limits, time: Time, *, is_retry: bool = False
+    ) -> None:
+        self._topic = topic
+        self._keys = keys
+        self._attempt = attempt
+        self._limits = limits
+        self._time = time
+        self._is_retry = is_retry
+        #: The number of our claim; until it is stored, that of the one to send.
+        self._claim = 0
+        self._is_claimed = False
+        self._since_ms = 0
+        #: Numbers of rows that need not be sent.
+        self._there: set[int] = set()
+        self._has_looked = False
+        self._sent_at_ms = 0.0
+
+    def send(self, messages: Sequence[bytes | Message], places: dict[int, Place]) -> int:
+        """Send the rows that are not there yet; returns how many that were."""
+        if not messages:
+            return 0
+        if not self._has_looked:
+            self._look()
+            self._has_looked = True
+        numbers = self._keys.numbers(messages)
+        missing = self._missing(numbers, range(len(messages)))
+        count = len(missing)
+        if missing and not self._is_claimed:
+            row = missing[0]
+            self._send_claim(messages[row], numbers[row], places.get(row))
+            missing = self._missing(numbers, missing)
+        self._send_rest([Keyed(messages[row], self._keys.key(numbers[row]), places.get(row)) for row in missing])
+        return count
+
+    def _missing(self, numbers: Sequence[int], rows: Sequence[int]) -> list[int]:
+        there = self._there
+        return [row for row in rows if numbers[row] not in there] if there else list(rows)
+
+    # --- other attempts
+
+    def _look(self) -> None:
+        """Find what other attempts have stored, and wait until none of them sends any more."""
+        if self._is_retry:  # its claim may be on its way, or not in the index yet
+            self._time.sleep_ms(SETTLE_MS)
+        while found := self._topic.claims(self._keys.key(self._claim)):
+            self._there |= {claim.number for claim in found}
+            if self._claim == 0:
+                self._since_ms = min(found).stored_ms
+            self._claim += 1
+        if self._claim:
+            logger.info("rows of this partition and epoch are in the topic already: only others are sent")
+            self._wait_until_quiet()
+
+    def _wait_until_quiet(self) -> None:
+        """Read until nothing has come for `quiet_ms`, by the clock of the brokers or by ours."""
+        quiet_ms = self._limits.quiet_ms
+        newest_ms, since = 0, self._time.running_ms()
+        while True:
+            count = len(self._there)
+            newest_ms = max(newest_ms, self._read())
+            if len(self._there) > count:
+                since = self._time.running_ms()
+            left = min(newest_ms + quiet_ms - self._time.now_ms(), since + quiet_ms - self._time.running_ms())
+            if left <= 0:
+                return
+            self._time.sleep_ms(left)
+
+    # --- sending
+
+    def _send_claim(self, message: bytes | Message, number: int, place: Place | None) -> None:
+        """Send the first message, and wait until brokers find it: before, no other may be stored."""
+        key = self._keys.key(self._claim)
+        keyed = [Keyed(message, key, place, f"{number:016X} {self._attempt}")]
+        failures = 0
+        while True:
+            try:
+                self._topic.send(keyed)
+                found = self._indexed(key)
+            except _UNSURE as error:
+                failures = self._counted(failures, error)
+                found = self._after_failure(lambda: self._topic.claims(key), error)
+            if found:
+                break
+        if min(found).attempt != self._attempt:
+            raise Superseded("another attempt of this task began before this one, at the same time; this one ends")
+        self._is_claimed = True
+        if self._claim == 0:
+            self._since_ms = min(found).stored_ms
+        self._sent_at_ms = self._time.running_ms()
+        self._there.add(number)
+
+    def _indexed(self, key: str) -> list[Claim]:
+        """The claims with this key, as soon as a broker finds one."""
+        deadline = self._time.running_ms() + INDEX_MS
+        while not (found := self._topic.claims(key)):
+            if self._time.running_ms() > deadline:
+                raise WriteFailed(
+                    f"a message was stored, but after {INDEX_MS // 1000} s no broker finds it by its unique key {key}:"
+                    ' is its index switched off (messageIndexEnable)? Without it use .option("dedup", "false")'
+                )
+            self._time.sleep_ms(PAUSE_MS)
+        return found
+
+    def _send_rest(self, left: list[Keyed]) -> None:
+        failures = 0
+        while left:
+            try:
+                self._check_lease()
+                self._topic.send(left)
+                self._sent_at_ms = self._time.running_ms()
+                return
+            except _UNSURE as error:
+                failures = self._counted(failures, error)
+                self._after_failure(self._read, error)
+            left = [keyed for keyed in left if number_in(keyed.key) not in self._there]
+
+    def _read(self) -> int:
+        """Note which rows the topic has; returns when the last one was stored."""
+        found = self._topic.read(self._keys.scope, self._since_ms)
+        self._there |= found.numbers
+        return found.newest_ms
+
+    def _check_lease(self) -> None:
+        if self._time.running_ms() - self._sent_at_ms <= LEASE_MS:
+            return
+        if self._topic.claims(self._keys.key(self._claim + 1)):
+            raise Superseded("this task was slow, and another attempt of it has taken over; this one ends")
+        self._sent_at_ms = self._time.running_ms()
+
+    def _counted(self, failures: int, error: SkylarkError) -> int:
+        """One failure more; raises the error when it is one too many, or none that a retry could mend."""
+        cause = error.__cause__ if isinstance(error, SendFailed) else error
+        is_final = isinstance(cause, SkylarkError) and outcome_of(cause) in (Outcome.REFUSED, Outcome.REFUSED_HERE)
+        if failures == self._limits.retries or is_final:
+            raise WriteFailed(str(error)) from error
+        return failures + 1
+
+    def _after_failure(self, look: Callable[[], T], error: SkylarkError) -> T:
+        """What the topic has when brokers answer again, and what was on its way to them has arrived or is lost."""
+        logger.warning("%s; now looking for what was stored, then going on", error)
+        deadline = self._time.running_ms() + self._limits.patience_ms
+        steady = False
+        while True:
+            self._time.sleep_ms(SETTLE_MS)
+            try:
+                found = look()
+            except _AWAY as away:
+                if self._time.running_ms() > deadline:
+                    raise WriteFailed(f"{error}; and it cannot be seen what was stored: {away}") from away
+                steady = False
+                continue
+            if steady or not isinstance(error.__cause__, RemotingError):
+                return found
+            steady = True

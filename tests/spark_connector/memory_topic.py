@@ -1,0 +1,128 @@
+"""A topic in memory whose sends fail as a plan says, and clocks that only sleeping moves."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from mqcommon.errors import ConnectionLost, SendFailed
+from mqcommon.message.message import Message
+from spark_connector.once import Claim, Found, Keyed
+from spark_connector.row_keys import number_in
+
+
+class Killed(BaseException):
+    """The process of the attempt ended."""
+
+
+class Fault(NamedTuple):
+    """What happens to a send: how many of its messages are stored, how late, and how the sender learns of it.
+
+    ``away``: how many questions find no broker after it.
+    """
+
+    stored: int
+    late_ms: float = 0
+    is_killed: bool = False
+    away: int = 0
+
+
+class Stored(NamedTuple):
+    body: bytes
+    key: str
+    claim: str
+    at_ms: float
+    place: str
+
+
+@dataclass
+class Times:
+    """Clocks; whoever sleeps lets the others run."""
+
+    ms: float = 1_000_000
+    while_asleep: list[Callable[[], None]] = field(default_factory=list)
+
+    def now_ms(self) -> float:
+        return self.ms
+
+    def running_ms(self) -> float:
+        return self.ms - 500_000
+
+    def sleep_ms(self, ms: float) -> None:
+        assert ms > 0
+        for run in list(self.while_asleep):
+            run()
+        self.ms += ms
+
+
+class MemoryTopic:
+    """``faults`` are those of the next sends; ``away`` is how many of the next questions find no broker."""
+
+    def __init__(self, times: Times) -> None:
+        self.times = times
+        self.stored: list[Stored] = []
+        self.on_the_way: list[Stored] = []
+        self.faults: list[Fault | None] = []
+        self.away = 0
+        self.index_ms: float = 0
+        self.sends = 0
+
+    def attempt(self) -> "Attempt":
+        return Attempt(self)
+
+    @property
+    def bodies(self) -> list[bytes]:
+        self.arrive()
+        return sorted(one.body for one in self.stored)
+
+    def arrive(self) -> None:
+        self.stored += [one for one in self.on_the_way if one.at_ms <= self.times.ms]
+        self.on_the_way = [one for one in self.on_the_way if one.at_ms > self.times.ms]
+
+
+class Attempt:
+    """The topic as one task sees it."""
+
+    def __init__(self, topic: MemoryTopic) -> None:
+        self._topic = topic
+        self._read_to = 0
+
+    def send(self, messages: Sequence[Keyed]) -> None:
+        topic = self._topic
+        topic.sends += 1
+        fault = topic.faults.pop(0) if topic.faults else None
+        count = len(messages) if fault is None else fault.stored
+        at_ms = topic.times.ms + (fault.late_ms if fault else 0)
+        for number, keyed in enumerate(messages[:count]):
+            body = keyed.message.body if isinstance(keyed.message, Message) else keyed.message
+            place = f"{topic.sends:09d} {number:09d}"
+            topic.on_the_way.append(Stored(body, keyed.key, keyed.claim, at_ms, place))
+        topic.arrive()
+        if fault is not None:
+            if fault.is_killed:
+                raise Killed
+            topic.away = fault.away
+            error = SendFailed("not stored in time")
+            error.__cause__ = ConnectionLost("broker:1")
+            raise error
+
+    def claims(self, key: str) -> list[Claim]:
+        self._ask()
+        found = [one for one in self._topic.stored if one.key == key]
+        return [
+            Claim(int(one.at_ms), one.place, int(one.claim.split()[0], 16), one.claim.split()[1])
+            for one in found
+            if self._topic.times.ms >= one.at_ms + self._topic.index_ms
+        ]
+
+    def read(self, scope: str, since_ms: int) -> Found:
+        self._ask()
+        new = self._topic.stored[self._read_to :]
+        self._read_to += len(new)
+        ours = [one for one in new if one.key.startswith(scope)]
+        return Found({number_in(one.key) for one in ours}, max((int(one.at_ms) for one in ours), default=0))
+
+    def _ask(self) -> None:
+        self._topic.arrive()
+        if self._topic.away:
+            self._topic.away -= 1
+            raise ConnectionLost("broker:1")
