@@ -15,7 +15,7 @@ Neighbours: row_keys.py (keys), topic_io.py (the real `Topic`), writer.py (uses 
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -23,7 +23,7 @@ from mqcommon.errors import BrokerError, RemotingError, RouteNotFound, SendFaile
 from mqcommon.message.message import Message
 from sdk.retry import Outcome, outcome_of
 from spark_connector.pulling import ReadFailed
-from spark_connector.row_keys import RowKeys, number_in
+from spark_connector.row_keys import RowKeys
 from spark_connector.write_rows import Place
 
 logger = logging.getLogger(__name__)
@@ -51,42 +51,53 @@ class Superseded(SkylarkError):
 
 
 class Claim(NamedTuple):
-    """A stored claim: when it was stored, its place among those of that time, its row, and who sent it."""
+    """A stored claim: when it was stored, its place among those of that time, its row's name, and who sent it."""
 
     stored_ms: int
     place: str
-    number: int
+    name: str
     attempt: str
 
 
 @dataclass
 class Found:
-    """What a topic has of a partition: the numbers of rows, and when the last of them was stored."""
+    """What a topic has of a partition: the names of rows, and when the last of them was stored."""
 
-    numbers: set[int] = field(default_factory=set)
+    names: set[str] = field(default_factory=set)
     newest_ms: int = 0
 
 
-class Keyed(NamedTuple):
-    """A message to send with a key of ours; ``claim``: the value of its property that only claims have."""
+class Rows(NamedTuple):
+    """Messages to send, with their names and places; ``claim``: if they are a claim, its key and its attempt."""
 
-    message: bytes | Message
-    key: str
-    place: Place | None
-    claim: str = ""
+    messages: Sequence[bytes | Message]
+    names: Sequence[str]
+    places: Mapping[int, Place]
+    claim: tuple[str, str] | None = None
+
+    def without(self, there: set[str]) -> "Rows":
+        """The rows that are not there."""
+        if there.isdisjoint(self.names):
+            return self
+        return self.part([row for row, name in enumerate(self.names) if name not in there])
+
+    def part(self, rows: Sequence[int]) -> "Rows":
+        """Some of the rows."""
+        places = {number: self.places[row] for number, row in enumerate(rows) if row in self.places}
+        return Rows([self.messages[row] for row in rows], [self.names[row] for row in rows], places)
 
 
 class Topic(Protocol):
     """The topic that is written."""
 
-    def send(self, messages: Sequence[Keyed]) -> None:
+    def send(self, rows: Rows) -> None:
         """Store them, each try once; SendFailed when it is not known which are stored."""
 
     def claims(self, key: str) -> list[Claim]:
         """The messages with this unique key; raises when a broker of the topic cannot be asked."""
 
-    def read(self, scope: str, since_ms: int) -> Found:
-        """What has come into the topic with a key of ``scope`` since the last call, at first since ``since_ms``."""
+    def read(self, since_ms: int) -> Found:
+        """What has come of this partition since the last call; at first, since ``since_ms``."""
 
 
 class Time(Protocol):
@@ -138,8 +149,8 @@ class Once:
         self._claim = 0
         self._is_claimed = False
         self._since_ms = 0
-        #: Numbers of rows that need not be sent.
-        self._there: set[int] = set()
+        #: Names of rows that need not be sent.
+        self._there: set[str] = set()
         self._has_looked = False
         self._sent_at_ms = 0.0
 
@@ -150,19 +161,13 @@ class Once:
         if not self._has_looked:
             self._look()
             self._has_looked = True
-        numbers = self._keys.numbers(messages)
-        missing = self._missing(numbers, range(len(messages)))
-        count = len(missing)
-        if missing and not self._is_claimed:
-            row = missing[0]
-            self._send_claim(messages[row], numbers[row], places.get(row))
-            missing = self._missing(numbers, missing)
-        self._send_rest([Keyed(messages[row], self._keys.key(numbers[row]), places.get(row)) for row in missing])
-        return count
-
-    def _missing(self, numbers: Sequence[int], rows: Sequence[int]) -> list[int]:
-        there = self._there
-        return [row for row in rows if numbers[row] not in there] if there else list(rows)
+        rows = Rows(messages, self._keys.names(messages), places).without(self._there)
+        if rows.messages and not self._is_claimed:
+            self._send_claim(rows.part([0]))
+            self._send_rest(rows.part(range(1, len(rows.messages))))
+        else:
+            self._send_rest(rows)
+        return len(rows.messages)
 
     # --- other attempts
 
@@ -170,8 +175,8 @@ class Once:
         """Find what other attempts have stored, and wait until none of them sends any more."""
         if self._is_retry:  # its claim may be on its way, or not in the index yet
             self._time.sleep_ms(SETTLE_MS)
-        while found := self._topic.claims(self._keys.key(self._claim)):
-            self._there |= {claim.number for claim in found}
+        while found := self._topic.claims(self._keys.claim(self._claim)):
+            self._there |= {claim.name for claim in found}
             if self._claim == 0:
                 self._since_ms = min(found).stored_ms
             self._claim += 1
@@ -195,14 +200,14 @@ class Once:
 
     # --- sending
 
-    def _send_claim(self, message: bytes | Message, number: int, place: Place | None) -> None:
+    def _send_claim(self, row: Rows) -> None:
         """Send the first message, and wait until brokers find it: before, no other may be stored."""
-        key = self._keys.key(self._claim)
-        keyed = [Keyed(message, key, place, f"{number:016X} {self._attempt}")]
+        key = self._keys.claim(self._claim)
+        claim = row._replace(claim=(key, self._attempt))
         failures = 0
         while True:
             try:
-                self._topic.send(keyed)
+                self._topic.send(claim)
                 found = self._indexed(key)
             except _UNSURE as error:
                 failures = self._counted(failures, error)
@@ -215,7 +220,7 @@ class Once:
         if self._claim == 0:
             self._since_ms = min(found).stored_ms
         self._sent_at_ms = self._time.running_ms()
-        self._there.add(number)
+        self._there.update(row.names)
 
     def _indexed(self, key: str) -> list[Claim]:
         """The claims with this key, as soon as a broker finds one."""
@@ -229,9 +234,9 @@ class Once:
             self._time.sleep_ms(PAUSE_MS)
         return found
 
-    def _send_rest(self, left: list[Keyed]) -> None:
+    def _send_rest(self, left: Rows) -> None:
         failures = 0
-        while left:
+        while left.messages:
             try:
                 self._check_lease()
                 self._topic.send(left)
@@ -240,18 +245,18 @@ class Once:
             except _UNSURE as error:
                 failures = self._counted(failures, error)
                 self._after_failure(self._read, error)
-            left = [keyed for keyed in left if number_in(keyed.key) not in self._there]
+            left = left.without(self._there)
 
     def _read(self) -> int:
         """Note which rows the topic has; returns when the last one was stored."""
-        found = self._topic.read(self._keys.scope, self._since_ms)
-        self._there |= found.numbers
+        found = self._topic.read(self._since_ms)
+        self._there |= found.names
         return found.newest_ms
 
     def _check_lease(self) -> None:
         if self._time.running_ms() - self._sent_at_ms <= LEASE_MS:
             return
-        if self._topic.claims(self._keys.key(self._claim + 1)):
+        if self._topic.claims(self._keys.claim(self._claim + 1)):
             raise Superseded("this task was slow, and another attempt of it has taken over; this one ends")
         self._sent_at_ms = self._time.running_ms()
 

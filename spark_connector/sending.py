@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from zlib import crc32
 
 from mqcommon.message.message import Message
+from mqcommon.message.own_key import OwnKeyMessage, WithOwnKeys
 from mqcommon.message.queue import MessageQueue
 from spark_connector.write_rows import Place
 
@@ -24,19 +25,38 @@ class Sender(Protocol):
     def send_many(self, topic: str, messages: Sequence[bytes | Message]) -> object: ...
 
 
-def send_all(producer: Sender, topic: str, messages: Sequence[bytes | Message], places: Mapping[int, Place]) -> None:
-    """Store ``messages``; returns when all are acknowledged. Those with a place are sent one by one."""
-    together = [message for row, message in enumerate(messages) if row not in places] if places else messages
-    if together:
-        producer.send_many(topic, together)
+def send_all(
+    producer: Sender,
+    topic: str,
+    messages: Sequence[bytes | Message],
+    places: Mapping[int, Place],
+    keys: Sequence[str] | None = None,
+) -> None:
+    """Store ``messages``, with these unique ``keys`` if they are given; returns when all are acknowledged.
+
+    Those with a place are sent one by one.
+    """
     if places:
-        _one_by_one(producer, [(messages[row], place) for row, place in sorted(places.items())])
+        rest = [row for row in range(len(messages)) if row not in places]
+        _one_by_one(producer, [(_alone(topic, messages, row, keys), place) for row, place in sorted(places.items())])
+        messages, keys = [messages[row] for row in rest], None if keys is None else [keys[row] for row in rest]
+    if messages:
+        producer.send_many(topic, messages if keys is None else WithOwnKeys(messages, keys))
 
 
-def _one_by_one(producer: Sender, singles: Sequence[tuple[bytes | Message, Place]]) -> None:
+def _alone(topic: str, messages: Sequence[bytes | Message], row: int, keys: Sequence[str] | None) -> Message:
+    given = messages[row]
+    assert isinstance(given, Message)  # one with a place has columns besides its body
+    if keys is None:
+        return given
+    message = OwnKeyMessage(topic, given.body, unique_key=keys[row], flag=given.flag)
+    message.properties = given.properties
+    return message
+
+
+def _one_by_one(producer: Sender, singles: Sequence[tuple[Message, Place]]) -> None:
     lanes: list[list[tuple[Message, Place]]] = [[] for _ in range(THREADS)]
     for number, (message, place) in enumerate(singles):
-        assert isinstance(message, Message)
         lanes[_lane(number, message, place)].append((message, place))
 
     def send(lane: list[tuple[Message, Place]]) -> None:

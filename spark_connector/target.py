@@ -93,5 +93,5 @@ class Deduplicated:
         task, options = self._task, self._options
         keys = RowKeys(task.query, task.epoch, task.partition, topic)
         limits = Limits(options.send_timeout_ms, options.num_retries)
-        io = TopicIO(topic, options, self._producer, self._admin, self._consumer)
+        io = TopicIO(topic, keys.scope, options, self._producer, self._admin, self._consumer)
         return Once(io, keys, self._attempt, limits, RealTime(), is_retry=task.attempt > 0)

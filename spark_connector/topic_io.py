@@ -5,23 +5,21 @@ Neighbours: once.py (decides), sending.py (sends), pulling.py and batch_reader.p
 
 import dataclasses
 import time
-from collections.abc import Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from mqcommon.errors import RouteNotFound
 from mqcommon.message.message import Message, MessageExt
-from mqcommon.message.own_key import OwnKeyMessage
 from mqcommon.message.queue import MessageQueue
 from sdk.blocking import Admin, Producer
 from spark_connector.batch_reader import Consumer, decode_buffer
 from spark_connector.connection_options import ConnectionOptions
 from spark_connector.offsets import LostRange, OffsetRange
-from spark_connector.once import Claim, Found, Keyed
+from spark_connector.once import Claim, Found, Rows
 from spark_connector.options import ReadOptions
 from spark_connector.pulling import joined, pulls
-from spark_connector.row_keys import ROW, number_in
+from spark_connector.row_keys import ROW, name_in
 from spark_connector.sending import send_all
 from spark_connector.write_options import WriteOptions
 
@@ -46,8 +44,11 @@ class RealTime:
 class TopicIO:
     """One topic. All brokers that had queues of it when the task began must answer; their queues are read."""
 
-    def __init__(self, topic: str, options: WriteOptions, producer: Producer, admin: Admin, consumer: Consumer) -> None:
+    def __init__(
+        self, topic: str, scope: str, options: WriteOptions, producer: Producer, admin: Admin, consumer: Consumer
+    ) -> None:
         self._topic = topic
+        self._scope = scope
         self._options = read_options(topic, options)
         self._producer = producer
         self._admin = admin
@@ -56,15 +57,20 @@ class TopicIO:
         #: Offset up to which each queue was read.
         self._read_to: dict[MessageQueue, int] = {}
 
-    def send(self, messages: Sequence[Keyed]) -> None:
-        places = {row: keyed.place for row, keyed in enumerate(messages) if keyed.place is not None}
-        send_all(self._producer, self._topic, [own_key_message(self._topic, keyed) for keyed in messages], places)
+    def send(self, rows: Rows) -> None:
+        if rows.claim is not None:
+            key, attempt = rows.claim
+            claim = as_claim(self._topic, rows.messages[0], f"{rows.names[0]} {attempt}")
+            send_all(self._producer, self._topic, [claim], rows.places, [key])
+            return
+        keys = [self._scope + name for name in rows.names]
+        send_all(self._producer, self._topic, rows.messages, rows.places, keys)
 
     def claims(self, key: str) -> list[Claim]:
         self._all_queues()
         return [claim_of(message) for message in self._admin.query_by_unique_key(self._topic, key, strict=True)]
 
-    def read(self, scope: str, since_ms: int) -> Found:
+    def read(self, since_ms: int) -> Found:
         found = Found()
         read_to: dict[MessageQueue, int] = {}
         for queue in self._all_queues():
@@ -73,7 +79,7 @@ class TopicIO:
             wanted = OffsetRange(queue, start, self._consumer.max_offset(queue))
             for buffer in joined(pulls(self._consumer, wanted, self._options, _ignore)):
                 for batch in decode_buffer(buffer, wanted, _COLUMNS, self._options):
-                    _note(batch, scope, found)
+                    _note(batch, self._scope, found)
             read_to[queue] = max(wanted.end, start)
         self._read_to.update(read_to)  # not before: what was found is lost when a queue cannot be read
         return found
@@ -94,23 +100,18 @@ def read_options(topic: str, options: WriteOptions) -> ReadOptions:
     return ReadOptions(topic=topic, num_retries=0, **shared)
 
 
-def own_key_message(topic: str, keyed: Keyed) -> Message:
-    """The message to send, with its key."""
-    given = keyed.message
-    if isinstance(given, bytes):
-        message = OwnKeyMessage(topic, given, unique_key=keyed.key)
-    else:
-        message = OwnKeyMessage(topic, given.body, unique_key=keyed.key, flag=given.flag)
-        message.properties = given.properties
-    if keyed.claim:
-        message.properties = {**(message.properties or {}), ROW: keyed.claim}
+def as_claim(topic: str, given: bytes | Message, text: str) -> Message:
+    """A copy of ``given`` with the property of claims."""
+    body, own = (given, None) if isinstance(given, bytes) else (given.body, given.properties)
+    message = Message(topic, body, flag=0 if isinstance(given, bytes) else given.flag)
+    message.properties = {**(own or {}), ROW: text}
     return message
 
 
 def claim_of(message: MessageExt) -> Claim:
     """The claim that ``message`` is."""
-    number, _, attempt = message.properties.get(ROW, "").partition(" ")
-    return Claim(message.store_timestamp, message.offset_msg_id, int(number or "0", 16), attempt)
+    name, _, attempt = message.properties.get(ROW, "").partition(" ")
+    return Claim(message.store_timestamp, message.offset_msg_id, name, attempt)
 
 
 def _note(batch: pa.RecordBatch, scope: str, found: Found) -> None:
@@ -118,7 +119,7 @@ def _note(batch: pa.RecordBatch, scope: str, found: Found) -> None:
     ours = batch.filter(pc.starts_with(batch.column("msgId"), scope))
     if not ours.num_rows:
         return
-    found.numbers.update(map(number_in, ours.column("msgId").to_pylist()))
+    found.names.update(map(name_in, ours.column("msgId").to_pylist()))
     newest = pc.max(ours.column("storeTimestamp").cast(pa.int64())).as_py()
     found.newest_ms = max(found.newest_ms, newest // 1000)
 

@@ -31,9 +31,9 @@ BODY, TOPIC, TAGS, KEYS, PROPERTIES, FLAG = "body", "topic", "tags", "keys", "pr
 SHARDING_KEY, QUEUE_ID, BROKER_NAME = "shardingKey", "queueId", "brokerName"
 DELAY_TIME_LEVEL, DELIVER_TIME = "delayTimeLevel", "deliverTime"
 
-#: The types that Spark's text for a column's type may be, and the one to cast to.
 _TEXT = ("string",)
 _NUMBER = ("int", "smallint", "tinyint")
+#: The types that a column may have, in Spark's words; the first is the one to cast to.
 COLUMN_TYPES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         BODY: ("binary", "string"),
@@ -67,10 +67,6 @@ class Layout:
     """Where each column is: its name as in the manual → its position in a record batch."""
 
     positions: Mapping[str, int]
-
-    def has(self, *names: str) -> bool:
-        """Whether there is one of these columns."""
-        return any(name in self.positions for name in names)
 
 
 def layout_of(schema: StructType, options: WriteOptions) -> Layout:

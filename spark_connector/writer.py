@@ -119,7 +119,9 @@ def note_abort(messages: Sequence[Written | None], what: str) -> None:
     )
 
 
-class _BatchWriting(_Writing):
+class RocketMQBatchWriter(_Writing, DataSourceArrowWriter):
+    """For ``df.write``."""
+
     def commit(self, messages: list[Any]) -> None:
         note_commit(messages, "batch")
 
@@ -127,7 +129,9 @@ class _BatchWriting(_Writing):
         note_abort(messages, "batch")
 
 
-class _StreamWriting(_Writing):
+class RocketMQStreamWriter(_Writing, _STREAM_WRITER):  # type: ignore[misc]
+    """For ``df.writeStream``."""
+
     _is_stream = True
 
     def commit(self, messages: list[Any], batchId: int) -> None:
@@ -135,11 +139,3 @@ class _StreamWriting(_Writing):
 
     def abort(self, messages: list[Any], batchId: int) -> None:
         note_abort(messages, f"epoch {batchId}")
-
-
-class RocketMQBatchWriter(_BatchWriting, DataSourceArrowWriter):
-    """For ``df.write``."""
-
-
-class RocketMQStreamWriter(_StreamWriting, _STREAM_WRITER):  # type: ignore[misc]
-    """For ``df.writeStream``."""

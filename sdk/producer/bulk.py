@@ -10,7 +10,7 @@ from mqcommon.errors import InvalidArgument
 from mqcommon.message.ids import UniqueKeys
 from mqcommon.message.light import LightMessage
 from mqcommon.message.message import Message, own_properties
-from mqcommon.message.own_key import OwnKeyMessage, with_own_keys
+from mqcommon.message.own_key import OwnKeyMessage, WithOwnKeys
 from mqcommon.message.properties import SHARDING_KEY
 from sdk.producer.wire import Row
 
@@ -36,8 +36,10 @@ def cut(
     while chunk := list(islice(rest, most)):
         check(topic, chunk, max_bytes, done)
         done += len(chunk)
-        made = keys.many(clock.now_ms(), len(chunk))
-        rows = make_rows(chunk, with_own_keys(chunk, made) if OwnKeyMessage in set(map(type, chunk)) else made)
+        if isinstance(messages, WithOwnKeys):
+            rows = make_rows(chunk, messages.encoded_keys[done - len(chunk) : done])
+        else:
+            rows = make_rows(chunk, keys.many(clock.now_ms(), len(chunk)))
         size = sum([len(body) for _, body, _ in rows])
         per_batch = max(len(rows) * BATCH_BYTES // max(size, 1), 1)
         for start in range(0, len(rows), per_batch):
@@ -52,7 +54,7 @@ def check(topic: str, chunk: Sequence[bytes | Message], max_bytes: int, first: i
     """
     bodies: Sequence[Any] = chunk
     kinds = set(map(type, chunk))
-    if kinds in ({Message}, {OwnKeyMessage}):
+    if kinds == {Message}:
         messages = cast(Sequence[Message], chunk)
         bodies = [message.body for message in messages]
         is_plain = {message.topic for message in messages} == {topic} and not any(map(_is_keyed, messages))
@@ -73,6 +75,8 @@ def _check_one(topic: str, name: str, each: bytes | Message, max_bytes: int) -> 
         raise InvalidArgument(f"{name} must be of topic {topic!r}, not of {each.topic!r}")
     if isinstance(each, LightMessage):
         raise InvalidArgument(f"{name} is for light queues, which a batch cannot be: send it with `send`")
+    if isinstance(each, OwnKeyMessage):
+        raise InvalidArgument(f"{name} has a unique key of its own: give all of them keys, with WithOwnKeys")
     if _is_keyed(each):
         raise InvalidArgument(f"{name} has a sharding key, and batches go to all queues: send it with `send`")
     check_body(f"{name}.body", each.body, max_bytes)

@@ -1,13 +1,13 @@
 """A topic in memory whose sends fail as a plan says, and clocks that only sleeping moves."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from mqcommon.errors import ConnectionLost, SendFailed
 from mqcommon.message.message import Message
-from spark_connector.once import Claim, Found, Keyed
-from spark_connector.row_keys import number_in
+from spark_connector.once import Claim, Found, Rows
+from spark_connector.row_keys import name_in
 
 
 class Killed(BaseException):
@@ -66,9 +66,6 @@ class MemoryTopic:
         self.index_ms: float = 0
         self.sends = 0
 
-    def attempt(self) -> "Attempt":
-        return Attempt(self)
-
     @property
     def bodies(self) -> list[bytes]:
         self.arrive()
@@ -82,20 +79,24 @@ class MemoryTopic:
 class Attempt:
     """The topic as one task sees it."""
 
-    def __init__(self, topic: MemoryTopic) -> None:
+    def __init__(self, topic: MemoryTopic, scope: str) -> None:
         self._topic = topic
+        self._scope = scope
         self._read_to = 0
 
-    def send(self, messages: Sequence[Keyed]) -> None:
+    def send(self, rows: Rows) -> None:
         topic = self._topic
         topic.sends += 1
         fault = topic.faults.pop(0) if topic.faults else None
-        count = len(messages) if fault is None else fault.stored
+        count = len(rows.messages) if fault is None else fault.stored
         at_ms = topic.times.ms + (fault.late_ms if fault else 0)
-        for number, keyed in enumerate(messages[:count]):
-            body = keyed.message.body if isinstance(keyed.message, Message) else keyed.message
+        for number, message in enumerate(rows.messages[:count]):
+            body = message.body if isinstance(message, Message) else message
+            key, claim = self._scope + rows.names[number], ""
+            if rows.claim is not None:
+                key, claim = rows.claim[0], f"{rows.names[number]} {rows.claim[1]}"
             place = f"{topic.sends:09d} {number:09d}"
-            topic.on_the_way.append(Stored(body, keyed.key, keyed.claim, at_ms, place))
+            topic.on_the_way.append(Stored(body, key, claim, at_ms, place))
         topic.arrive()
         if fault is not None:
             if fault.is_killed:
@@ -109,17 +110,17 @@ class Attempt:
         self._ask()
         found = [one for one in self._topic.stored if one.key == key]
         return [
-            Claim(int(one.at_ms), one.place, int(one.claim.split()[0], 16), one.claim.split()[1])
+            Claim(int(one.at_ms), one.place, *one.claim.split())
             for one in found
             if self._topic.times.ms >= one.at_ms + self._topic.index_ms
         ]
 
-    def read(self, scope: str, since_ms: int) -> Found:
+    def read(self, since_ms: int) -> Found:
         self._ask()
         new = self._topic.stored[self._read_to :]
         self._read_to += len(new)
-        ours = [one for one in new if one.key.startswith(scope)]
-        return Found({number_in(one.key) for one in ours}, max((int(one.at_ms) for one in ours), default=0))
+        ours = [one for one in new if one.key.startswith(self._scope)]
+        return Found({name_in(one.key) for one in ours}, max((int(one.at_ms) for one in ours), default=0))
 
     def _ask(self) -> None:
         self._topic.arrive()

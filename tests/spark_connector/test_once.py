@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqcommon.errors import BrokerError, SendFailed
-from spark_connector.once import INDEX_MS, LEASE_MS, SETTLE_MS, Keyed, Limits, Once, Superseded, WriteFailed
+from spark_connector.once import INDEX_MS, LEASE_MS, SETTLE_MS, Limits, Once, Rows, Superseded, WriteFailed
 from spark_connector.row_keys import RowKeys
 from tests.spark_connector.memory_topic import Attempt, Fault, Killed, MemoryTopic, Times
 
@@ -18,10 +18,11 @@ ROWS = [b"%d" % (number % 7) for number in range(20)]
 LATE = st.sampled_from([0.0, 1.0, SETTLE_MS / 2])
 
 
-def once(topic: MemoryTopic | Attempt, name: str, *, epoch: str = "1", is_retry: bool = True) -> Once:
-    io = topic.attempt() if isinstance(topic, MemoryTopic) else topic
-    times = topic.times if isinstance(topic, MemoryTopic) else topic._topic.times
-    return Once(io, RowKeys("query", epoch, 0, "t"), name, LIMITS, times, is_retry=is_retry)
+def once(
+    topic: MemoryTopic, name: str, *, epoch: str = "1", is_retry: bool = True, kind: type[Attempt] = Attempt
+) -> Once:
+    keys = RowKeys("query", epoch, 0, "t")
+    return Once(kind(topic, keys.scope), keys, name, LIMITS, topic.times, is_retry=is_retry)
 
 
 def run(attempt: Once, rows: Sequence[bytes], batch: int = 6) -> int:
@@ -177,19 +178,18 @@ def test_brokers_that_stay_away_end_the_wait() -> None:
 
 @pytest.mark.parametrize("error", [BrokerError(13, "illegal"), BrokerError(17, "no topic")])
 def test_what_brokers_refuse_is_not_repeated(error: BrokerError) -> None:
-    class Refusing(Attempt):
-        sends = 0
+    sends: list[Rows] = []
 
-        def send(self, messages: Sequence[Keyed]) -> None:
-            self.sends += 1
+    class Refusing(Attempt):
+        def send(self, rows: Rows) -> None:
+            sends.append(rows)
             failed = SendFailed("refused")
             failed.__cause__ = error
             raise failed
 
-    topic = Refusing(MemoryTopic(Times()))
     with pytest.raises(WriteFailed, match="refused"):
-        run(once(topic, "a"), ROWS)
-    assert topic.sends == 1
+        run(once(MemoryTopic(Times()), "a", kind=Refusing), ROWS)
+    assert len(sends) == 1
 
 
 def test_brokers_are_away_for_a_while() -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from mqcommon.errors import SendFailed
 from mqcommon.message.message import Message
+from mqcommon.message.own_key import OwnKeyMessage, WithOwnKeys
 from mqcommon.message.queue import MessageQueue
 from spark_connector.sending import send_all
 from spark_connector.write_rows import Place
@@ -22,12 +23,14 @@ class MemoryProducer:
         self.lock = threading.Lock()
         self.alone: list[tuple[MessageQueue | None, str | None, bytes]] = []
         self.together: list[Sequence[Any]] = []
+        self.keys: list[bytes] = []
 
     def send(self, message: Message, *, queue: MessageQueue | None = None, deliver_at: datetime | None = None) -> None:
         if message.body == self.refused:
             raise SendFailed("refused")
         with self.lock:
             self.alone.append((queue, message.sharding_key, message.body))
+            self.keys += [message.encoded_key] if isinstance(message, OwnKeyMessage) else []
 
     def send_many(self, topic: str, messages: Sequence[bytes | Message]) -> None:
         self.together.append(messages)
@@ -65,3 +68,14 @@ def test_a_failure_is_raised_when_the_others_have_ended() -> None:
             dict.fromkeys(range(20), Place()),
         )
     assert len(producer.alone) > 7
+
+
+def test_keys_go_with_their_messages() -> None:
+    producer = MemoryProducer()
+    messages = [b"a", Message("t", b"b", sharding_key="k"), b"c"]
+    send_all(producer, "t", messages, {1: Place()}, ["KA", "KB", "KC"])
+    (many,) = producer.together
+    assert isinstance(many, WithOwnKeys)
+    assert (list(many), many.encoded_keys) == ([b"a", b"c"], [b"UNIQ_KEY\x01KA\x02", b"UNIQ_KEY\x01KC\x02"])
+    (key,) = producer.keys
+    assert key == b"UNIQ_KEY\x01KB\x02"
