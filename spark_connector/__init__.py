@@ -3,7 +3,12 @@
 source.py          the data source; `register(spark)` checks the workers' Python first
 connection_options.py  options that reading and writing share
 options.py         the options of .option(...)
-schema.py          columns, in Spark's and in Arrow's types
+select_options.py  those of them that choose what is read
+choosing.py        topics and queues, by pattern and by assignment
+pushdown.py        what a query's filters need
+schema.py          columns, in Spark's and in Arrow's types, and in the styles of other sources
+partition_numbers.py  a number for broker and queue, for Kafka's style
+json_text.py       maps as JSON, for rocketmq-spark's style
 offsets.py         ranges of queues: pure arithmetic
 planning.py        plans the ranges to read: asks brokers, then calls offsets.py
 batch_reader.py    partitions on the driver, record batches in the workers
