@@ -1,19 +1,14 @@
 """A Spark data source that reads topics: ``spark.read.format("rocketmq")``.
 
 source.py          the data source; `register(spark)` checks the workers' Python first
-connection_options.py  options that reading and writing share
-options.py         the options of .option(...)
-select_options.py  those of them that choose what is read
-choosing.py        topics and queues, by pattern and by assignment
-pushdown.py        what a query's filters need
+options.py         the options of .option(...), with connection_options.py and select_options.py
 schema.py          columns, in Spark's and in Arrow's types, and in the styles of other sources
-partition_numbers.py  a number for broker and queue, for Kafka's style
-json_text.py       maps as JSON, for rocketmq-spark's style
 offsets.py         ranges of queues: pure arithmetic
-planning.py        plans the ranges to read: asks brokers, then calls offsets.py
+planning.py        plans the ranges to read: asks brokers, then calls offsets.py; choosing.py: of which queues
+pushdown.py        what a query's filters need
 batch_reader.py    partitions on the driver, record batches in the workers
 pulling.py         pulls the stored bytes of a range, with retries and one pull ahead
-decode.py          decodes bytes to a record batch, with records.py, property_pairs.py and columns.py
+decode.py          decodes bytes to a record batch, with records.py, property_pairs.py, columns.py and json_text.py
 one_line.py        errors on one line, without the traceback of Spark's workers
 landing.py         pickling, with a clear error when a worker runs another Python
 """

@@ -14,10 +14,10 @@ from typing import Any
 from mqcommon.errors import InvalidArgument, UserError
 from mqcommon.message.queue import MessageQueue
 from mqcommon.option_fields import option
-from remoting.protocol.bodies.heartbeat import SQL92, TAG
 from sdk.consumer.expression import Sql, subscription_to
 from spark_connector.schema import EXTERNALS, KAFKA, ROCKETMQ
 
+TAG, SQL92 = "TAG", "SQL92"
 TIMES_LIKE = '{"topic":{"broker":{"0":1700000000000}}}'
 QUEUES_LIKE = '{"topic":{"broker":[0,1]}}'
 

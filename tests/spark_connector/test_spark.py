@@ -124,6 +124,34 @@ async def test_a_users_schema_chooses_columns(spark: SparkSession, tmp_path: Pat
         assert len(rows) == COUNT
 
 
+async def test_chosen_topics_tags_and_filters_of_the_query(spark: SparkSession, tmp_path: Path) -> None:
+    tagged = [f"k{number}" for number in range(COUNT) if number % 3]
+    async with flights(tmp_path) as cluster:
+        source = spark.read.format("rocketmq").options(
+            nameserver=cluster.nameserver, subscribePattern="fl.*", subExpression="AA || BB"
+        )
+        frame = source.options(schemaStyle="kafka", includeHeaders="true").load()
+        assert frame.schema == spark_schema(include_properties=True, style="kafka")
+        rows = await collect(frame)
+        assert sorted(row.key.decode() for row in rows) == sorted(tagged)
+        assert {("n", b"x")} == {(name, bytes(value)) for row in rows for name, value in row.headers if name == "n"}
+        assert {row.partition % 4096 for row in rows} <= {0, 1}
+
+        plain = await collect(read(spark, cluster).select("keys", "tags", "queueId", "brokerName"))
+        one = plain[0]
+        spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+        filtered = read(spark, cluster, pushdown="true").where(
+            f"tags = 'AA' AND queueId IN ({one.queueId}) AND brokerName = '{one.brokerName}'"
+            " AND storeTimestamp > '2020-01-01'"
+        )
+        assert await trio.to_thread.run_sync(filtered.rdd.getNumPartitions) == 1
+        expected = [row.keys for row in plain if (row.tags, *row[2:]) == ("AA", *one[2:])]
+        assert sorted(row.keys for row in await collect(filtered)) == sorted(expected)
+
+        externals = await collect(read(spark, cluster, schemaStyle="externals").limit(1))
+        assert json.loads(externals[0].properties)["n"] == "x"
+
+
 async def test_nothing_to_read_is_no_rows(spark: SparkSession, tmp_path: Path) -> None:
     async with running(tmp_path) as cluster:
         await make_topic(cluster, TopicConfig(TOPIC, 2, 2))
