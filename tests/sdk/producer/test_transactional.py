@@ -36,7 +36,7 @@ def cluster() -> Iterator[Cluster]:
 async def bodies(cluster: Cluster) -> list[bytes]:
     """All that consumers can see."""
     found = []
-    async with PullConsumer(cluster.nameserver, group="reader") as consumer:
+    async with PullConsumer(cluster.nameserver, group="reader", timeout_ms=60_000) as consumer:
         for queue in await consumer.message_queues(TOPIC):
             offset = 0
             while messages := (await consumer.pull(queue, offset)).messages:
