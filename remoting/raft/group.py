@@ -1,0 +1,49 @@
+"""What an application sees of its group. node.py has the group of real disks and networks; ``open_node`` there opens it."""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from mqcommon.raft.membership import Change, Members
+
+
+class Group(Protocol):
+    """One node's view. Methods that only the leader can carry out raise NotLeader with the leader's id."""
+
+    @property
+    def node(self) -> str:
+        """The id of this node: its name in the conf, with a suffix of its own after it lost its disk."""
+
+    @property
+    def leader(self) -> str:
+        """The id of the leader as far as this node knows; empty when it knows of none."""
+
+    @property
+    def leader_addr(self) -> str: ...
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this node leads and its state has all that former leaders committed. It may be deposed already: see ``read``."""
+
+    @property
+    def term(self) -> int: ...
+
+    @property
+    def members(self) -> Members: ...
+
+    async def propose(self, data: bytes, timeout_ms: float) -> Any:
+        """Commit ``data``; the result is what the state machine's ``apply`` returned for it here.
+
+        Raises NotLeader (not committed by this call), Overloaded (not taken), or Unknown when it may come into force yet.
+        """
+
+    async def read(self, timeout_ms: float) -> None:
+        """Return when the state machine shows all that was committed before the call: what is then read is linearizable."""
+
+    async def change(self, change: Change, timeout_ms: float) -> None:
+        """Add, promote or remove a member; returns when that is committed."""
+
+    async def transfer(self, to: str, timeout_ms: float) -> None:
+        """Hand the leadership to the voter ``to``; returns when this node is not the leader any more."""
+
+    def on_leadership(self, observer: Callable[[bool], None]) -> None:
+        """``observer`` is called on the loop when ``is_leader`` changes."""
