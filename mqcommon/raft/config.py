@@ -8,8 +8,8 @@ from random import Random
 class Config:
     """``random`` spreads the elections of the nodes; times are what ``tick`` counts in.
 
-    A follower stands for election when it hears nothing of a leader for one to two times ``election_ms``. A leader that hears
-    nothing of a majority for ``election_ms`` gives up.
+    A follower stands for election when it hears nothing of a leader for one to two times ``election_ms``. A leader
+    that hears nothing of a majority for ``election_ms`` gives up.
     """
 
     node: str

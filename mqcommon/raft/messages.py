@@ -37,7 +37,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class VoteRequest(Message):
-    """``pre``: would you vote for me? Nobody's term changes by that. ``forced``: the leader itself asked for this election."""
+    """``pre``: would you vote for me? Nobody's term changes by that. ``forced``: the leader asked for this election."""
 
     last_index: int
     last_term: int
@@ -67,7 +67,8 @@ class AppendRequest(Message):
 class AppendResponse(Message):
     """``index``: up to there the receiver's disk has what the leader has.
 
-    Refused: the receiver has no such entry at ``index``; it has ``hint_term`` at ``hint_index``, and what comes after that cannot match.
+    Refused: the receiver has no such entry at ``index``; it has ``hint_term`` at ``hint_index``, and what comes after
+    that cannot match.
     """
 
     index: int

@@ -1,8 +1,8 @@
-"""What a node wants done. The driver does it in this order and then calls ``advanced``.
+"""What a node wants done. The driver does it in this order.
 
 1. ``messages`` may be sent at once.
-2. ``persist`` goes to disk, with one fsync; then ``Persist.messages`` are sent. Other messages and ticks may be given to the
-   node meanwhile, and ``ready`` be called; there is one ``persist`` at a time.
+2. ``persist`` goes to disk, with one fsync; then ``Persist.messages`` are sent and ``persisted`` is called. Meanwhile
+   the node may be given messages and ticks, and ``ready`` be called; there is one ``persist`` at a time.
 3. ``restore`` replaces the application's state; its file is part of ``persist``.
 4. ``committed`` is applied in its order.
 5. ``reads`` are answered when what they name is applied.
@@ -33,7 +33,7 @@ class Persist:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """The read ``context`` sees everything when ``index`` is applied; None: this node cannot promise it, ask the leader."""
+    """The read ``context`` sees everything once ``index`` is applied; None: this node cannot promise it."""
 
     context: object
     index: int | None

@@ -1,4 +1,4 @@
-"""What an application sees of its group. node.py has the group of real disks and networks; ``open_node`` there opens it."""
+"""What an application sees of its group. node.py has the group of real disks and networks."""
 
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -22,7 +22,7 @@ class Group(Protocol):
 
     @property
     def is_leader(self) -> bool:
-        """Whether this node leads and its state has all that former leaders committed. It may be deposed already: see ``read``."""
+        """Whether this node leads and knows all that former leaders committed. It may be deposed already: see ``read``."""
 
     @property
     def term(self) -> int: ...
@@ -33,11 +33,11 @@ class Group(Protocol):
     async def propose(self, data: bytes, timeout_ms: float) -> Any:
         """Commit ``data``; the result is what the state machine's ``apply`` returned for it here.
 
-        Raises NotLeader (not committed by this call), Overloaded (not taken), or Unknown when it may come into force yet.
+        Raises NotLeader or Overloaded (it was not taken), or Unknown (it may come into force yet).
         """
 
     async def read(self, timeout_ms: float) -> None:
-        """Return when the state machine shows all that was committed before the call: what is then read is linearizable."""
+        """Return when the state machine shows all that was committed before the call: linearizable reads."""
 
     async def change(self, change: Change, timeout_ms: float) -> None:
         """Add, promote or remove a member; returns when that is committed."""

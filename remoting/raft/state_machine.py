@@ -7,7 +7,7 @@ class StateMachine(Protocol):
     """Called from the loop, one call after another. ``apply`` must not depend on time, chance or the node."""
 
     def apply(self, index: int, data: bytes) -> Any:
-        """The result goes to who proposed the entry here. An exception would be the same on all nodes: it ends the node."""
+        """The result goes to who proposed the entry here. An exception ends the node, as it would all nodes."""
 
     def snapshot(self) -> bytes:
         """The whole state. Called between two ``apply``."""
