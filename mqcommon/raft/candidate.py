@@ -22,7 +22,8 @@ class Candidate:
         self._core = core
         self._pre = pre
         self._forced = forced
-        self._votes = {core.node: True}
+        # The own vote counts when it is on disk: after a crash a lone voter would begin the same term once more.
+        self._votes = {core.node: True} if pre else {}
         self._deadline_ms = core.election_deadline_ms()
 
     def begin(self) -> None:
@@ -31,6 +32,10 @@ class Candidate:
         for voter in log.members.voters:
             if voter != core.node:
                 core.send(VoteRequest(core.node, voter, term, log.last, log.last_term, self._pre, self._forced))
+        self._count()
+
+    def vote_saved(self) -> None:
+        self._votes[self._core.node] = True
         self._count()
 
     def hears_leader(self) -> bool:

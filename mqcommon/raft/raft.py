@@ -3,6 +3,7 @@
 Written from Ongaro's and Ousterhout's paper and Ongaro's thesis; the cut into ``step`` and ``ready`` is that of etcd's.
 """
 
+from mqcommon.raft.candidate import Candidate
 from mqcommon.raft.config import Config
 from mqcommon.raft.core import Core
 from mqcommon.raft.entries import Entries
@@ -132,9 +133,12 @@ class Raft:
             return
         self._saved_state, index, term = self._writing
         self._writing = None
-        self._core.log.saved(index, term)
-        if isinstance(self._core.role, Leader):
-            self._core.role.advance_commit()
+        core = self._core
+        core.log.saved(index, term)
+        if isinstance(core.role, Leader):
+            core.role.advance_commit()
+        elif isinstance(core.role, Candidate) and self._saved_state == HardState(core.term, core.vote):
+            core.role.vote_saved()
 
     @property
     def has_more(self) -> bool:

@@ -80,6 +80,7 @@ class Node(Process):
         self._reads: list[tuple[int, int]] = []  # the index to wait for, and the floor when it began
         self._looked = self.raft.log.commit
         self._persist: Persist | None = None
+        self._gathering = False
         self.later(self._random.random() * TICK_MS, self._tick)
 
     def crash(self) -> None:
@@ -129,8 +130,9 @@ class Node(Process):
         raft = self.raft
         self._checks.look(raft, self._looked)
         self._looked = raft.log.commit
-        if self._random.random() < 0.2:
-            return  # let things gather until the next event
+        self._gathering = not self._gathering and self._random.random() < 0.2
+        if self._gathering:
+            return  # until the next event
         ready = raft.ready()
         for message in ready.messages:
             self._send(message)
