@@ -12,7 +12,7 @@ EMPTY = 2  # nothing: a new leader begins its term with it
 
 
 class Entry(NamedTuple):
-    index: int
+    index: int  # type: ignore[assignment]  # hides a method of tuples that nobody calls
     term: int
     kind: int
     data: bytes

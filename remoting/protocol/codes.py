@@ -137,6 +137,10 @@ class RequestCode:
     GET_AUTH_TABLES: Final = 7101
     # Skylark's own, for its mqadmin.
     EXPLAIN_ACCESS: Final = 7102
+    # Skylark's own, between the nodes of a Raft group.
+    RAFT_MESSAGES: Final = 7110
+    RAFT_STATUS: Final = 7111
+    RAFT_JOIN: Final = 7112
 
 
 class ResponseCode:

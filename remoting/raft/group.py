@@ -22,7 +22,7 @@ class Group(Protocol):
 
     @property
     def is_leader(self) -> bool:
-        """Whether this node leads and knows all that former leaders committed. It may be deposed already: see ``read``."""
+        """Whether it leads, and knows all that former leaders committed. It may be deposed already: see ``read``."""
 
     @property
     def term(self) -> int: ...
