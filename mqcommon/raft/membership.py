@@ -29,8 +29,9 @@ class Members:
 
     @classmethod
     def decode(cls, data: bytes) -> "Members":
+        """Raises ValueError, KeyError or TypeError when ``data`` is not what ``encode`` makes."""
         read = json.loads(data)
-        return cls(read["voters"], read["learners"])
+        return cls(dict(read["voters"]), dict(read["learners"]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,11 +62,14 @@ def decode_messages(data: bytes) -> list[Message]:
     """Raises ProtocolError when ``data`` is not what ``encode_messages`` makes."""
     try:
         return [_message(*fields) for fields in loads(data)]
-    except (TypeError, ValueError, KeyError) as error:
+    except (TypeError, ValueError, KeyError, IndexError, AttributeError) as error:
         raise ProtocolError(f"not messages of Raft: {error}") from None
 
 
 def _message(kind: int, sender: str, to: str, term: int, *rest: Any) -> Message:
+    _checked(sender, str)
+    _checked(to, str)
+    _checked(term, int)
     match kind:
         case 1:
             return VoteRequest(sender, to, term, *_integers(rest[:2]), *_flags(rest[2:], 2))
@@ -121,7 +124,9 @@ def entries_of(fields: list[Any]) -> tuple[Entry, ...]:
         return ()
     index, *rest = fields
     terms, kinds, datas = rest[::3], rest[1::3], rest[2::3]
-    if not (all(type(each) is int for each in (index, *terms, *kinds)) and all(type(each) is bytes for each in datas)):
+    if len(rest) % 3 or not (
+        all(type(each) is int for each in (index, *terms, *kinds)) and all(type(each) is bytes for each in datas)
+    ):
         raise ValueError("entries of other types")
     return tuple(map(Entry, range(index, index + len(datas)), terms, kinds, datas))
 
