@@ -95,7 +95,7 @@ async def measure(nodes: int, args: argparse.Namespace) -> float:
         await Load(leader, args.n // 10, args.in_flight, bytes(args.bytes)).run()
         started = time.perf_counter()
         await Load(leader, args.n, args.in_flight, bytes(args.bytes)).run()
-        rate = args.n / (time.perf_counter() - started)
+        rate: float = args.n / (time.perf_counter() - started)
         nursery.cancel_scope.cancel()
     for port in ports:
         port.release()
