@@ -1,10 +1,6 @@
 """Why the group does not do what it is asked for."""
 
-from mqcommon.errors import SkylarkError
-
-
-class RaftError(SkylarkError):
-    """The base of these errors."""
+from mqcommon.errors import RaftError as RaftError
 
 
 class NotLeader(RaftError):

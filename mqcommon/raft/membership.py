@@ -59,15 +59,15 @@ def changed(members: Members, change: Change) -> Members:
     """The members after ``change``."""
     voters, learners = dict(members.voters), dict(members.learners)
     match change:
-        case AddLearner(node, address):
+        case AddLearner(node=node, address=address):
             if node in voters:
                 raise ChangeRefused(f"{node} is a voter already")
             learners[node] = address
-        case Promote(node):
+        case Promote(node=node):
             if node not in learners:
                 raise ChangeRefused(f"{node} is not a learner; learners: {', '.join(learners) or 'none'}")
             voters[node] = learners.pop(node)
-        case Remove(node):
+        case Remove(node=node):
             if node not in members:
                 raise ChangeRefused(f"{node} is not a member; members: {', '.join(members.all)}")
             if list(voters) == [node]:

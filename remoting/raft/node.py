@@ -241,11 +241,10 @@ class RaftNode:
     async def _on_join(self, _: Channel, request: Command) -> Command:
         header = RAFT_JOIN.header(request)
         self._check_group(header.group)
-        running = self._begun()
         try:
             step = next_step(self.members, self._options.peers, header.node, header.addr, self.lag(header.node))
             if step is not None:
-                await running.change(step, JOIN_TIMEOUT_MS)
+                await self.change(step, JOIN_TIMEOUT_MS)
         except RaftError as error:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from None
         return RAFT_JOIN.answer(request, None)

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from random import Random
 
+from mqcommon.errors import ConfigError
+
 
 @dataclass(frozen=True, slots=True)
 class NodeOptions:
@@ -18,6 +20,13 @@ class NodeOptions:
     snapshot_entries: int = 10_000
     kept_entries: int = 1_000
     random: Random = field(default_factory=Random)
+
+    def __post_init__(self) -> None:
+        for name in self.peers:
+            if not name or "." in name:
+                raise ConfigError(f"{name!r} cannot name a node of a group: a name is not empty and has no dot")
+        if self.name not in self.peers:
+            raise ConfigError(f"{self.name} is not among the nodes of its group: {', '.join(self.peers)}")
 
     @property
     def addr(self) -> str:

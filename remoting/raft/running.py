@@ -16,7 +16,7 @@ from mqcommon.raft.config import Config
 from mqcommon.raft.entries import MemoryEntries
 from mqcommon.raft.errors import NotLeader, RaftError, Unknown
 from mqcommon.raft.membership import Change
-from mqcommon.raft.messages import APPLICATION, Message, Snapshot
+from mqcommon.raft.messages import APPLICATION, Message
 from mqcommon.raft.raft import Raft
 from mqcommon.raft.ready import Persist, Ready
 from mqcommon.signal import Signal
@@ -46,7 +46,7 @@ class Running:
         self.may_tick = False
         self._wake = Signal()
         self._to_write: Persist | None = None
-        self._to_compact: Snapshot | None = None
+        self._to_compact: tuple[int, bytes] | None = None  # an index, and the state after it
         self._write = Signal()
         self._proposals = Proposals()
         self._reads = Reads()
@@ -182,10 +182,7 @@ class Running:
     def _consider_snapshot(self) -> None:
         if self._to_compact is not None or self.applied - self.raft.log.snapshot.index < self._options.snapshot_entries:
             return
-        data = zlib.compress(self._machine.snapshot(), 1)
-        if len(data) > MAX_SNAPSHOT_BYTES:
-            raise RaftError(f"a snapshot of {len(data)} bytes is longer than {MAX_SNAPSHOT_BYTES}")
-        self._to_compact = self.raft.make_snapshot(self.applied, data)
+        self._to_compact = (self.applied, self._machine.snapshot())
         self._write.set()
 
     async def _write_to_disk(self) -> None:
@@ -199,17 +196,20 @@ class Running:
                 self.raft.persisted()
                 self._wake.set()
             elif self._to_compact is not None:
-                await self._compact(self._to_compact)
+                await self._compact(*self._to_compact)
                 self._to_compact = None
             if self._to_write is not None or self._to_compact is not None:
                 self._write.set()
 
-    async def _compact(self, snapshot: Snapshot) -> None:
+    async def _compact(self, index: int, state: bytes) -> None:
+        data = await trio.to_thread.run_sync(zlib.compress, state, 1)
+        if len(data) > MAX_SNAPSHOT_BYTES:
+            raise RaftError(f"a snapshot of {len(data)} bytes is longer than {MAX_SNAPSHOT_BYTES}")
         log = self.raft.log
-        if snapshot.index <= log.snapshot.index:
+        if index <= log.snapshot.index:
             return  # the leader sent a newer one meanwhile
+        snapshot = self.raft.make_snapshot(index, data)
         base = max(snapshot.index - self._options.kept_entries, log.entries.base)
         entries = log.entries.read(base + 1, log.persisted + 1, 1 << 62)
         await trio.to_thread.run_sync(self._storage.compact, snapshot, (base, log.term(base) or 0), entries)
         self.raft.compact(snapshot, self._options.kept_entries)
-        # A snapshot that the leader sends while this one is written is stored after it.

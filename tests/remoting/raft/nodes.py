@@ -46,7 +46,7 @@ class RunningNode:
         self.name = name
         self.texts = Texts()
         self.disk = disk
-        self._options = NodeOptions(GROUP, name, peers, election_ms=300, heartbeat_ms=30, random=Random(), **more)
+        self._options = NodeOptions(GROUP, name, peers, election_ms=300, heartbeat_ms=30, random=Random(name), **more)
         self._scope = trio.CancelScope()
         self._ended = trio.Event()
         self.node: RaftNode

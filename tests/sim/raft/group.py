@@ -24,21 +24,21 @@ class Group:
         self.lost: set[str] = set()  # ids whose disks are gone
         self._cut: set[tuple[str, str]] = set()
         self._loss = self.random.choice((0.0, 0.02, 0.2))
-        self._slowest_ms = self.random.choice((2, 10, 60))
+        self._slowest_ms = self.random.choice((2, 8, 30))
         self._next = 0
         self._value = 0
-        names = [self._new_name() for _ in range(self.random.choice((1, 2, 3, 3, 3, 4, 5)))]
+        names = [self._new_name() for _ in range(self.random.choice((1, 2, 3, 3, 3, 5, 5)))]
         members = Members(dict.fromkeys(names, ""))
         for name in names:
             self._add(name, members)
 
     def run(self) -> None:
         self._plan(self._clients, 2, 30)
-        self._plan(self._misfortune, 5, self.random.choice((60, 200)))
+        self._plan(self._misfortune, 5, self.random.choice((150, 300, 500)))
         self._plan(self._administer, 20, 250)
         self.scheduler.run_until(TROUBLE_MS)
         self._note("peace")
-        self._cut.clear()
+        self._cut = set()
         self._loss, self._slowest_ms = 0.0, 2
         for node in self.nodes.values():
             node.frozen_until = 0.0
@@ -93,7 +93,6 @@ class Group:
             self._part,
             self._isolate_leader,
             self._isolate_leader,
-            self._heal,
             self._lose_disk,
             self._compact,
         )
@@ -107,7 +106,7 @@ class Group:
             return
         self._note(f"{node.name} crashes")
         node.crash()
-        self.scheduler.at(self.scheduler.now + self.random.uniform(1, 300), lambda: self._restart(node))
+        self.scheduler.at(self.scheduler.now + self.random.uniform(1, 150), lambda: self._restart(node))
 
     def _crash_leader(self, node: Node) -> None:
         self._crash(self.leader() or node)
@@ -124,24 +123,31 @@ class Group:
 
     def _freeze(self, node: Node) -> None:
         self._note(f"{node.name} freezes")
-        node.frozen_until = self.scheduler.now + self.random.uniform(10, 300)
+        node.frozen_until = self.scheduler.now + self.random.uniform(10, 250)
 
     def _part(self, _: Node) -> None:
         """Two sides that do not hear each other, or only one of them."""
         names = list(self.nodes)
         side = set(self.random.sample(names, self.random.randint(0, len(names))))
         both = self.random.random() < 0.7
-        self._cut = {(a, b) for a in names for b in names if (a in side) != (b in side) and (both or a in side)}
+        self._cut_for_a_while(
+            {(a, b) for a in names for b in names if (a in side) != (b in side) and (both or a in side)}
+        )
         self._note(f"cut: {', '.join(sorted(side)) or 'nothing'}{'' if both else ' (one way)'}")
 
-    def _heal(self, _: Node) -> None:
-        self._note("healed")
-        self._cut.clear()
+    def _cut_for_a_while(self, cut: set[tuple[str, str]]) -> None:
+        self._cut = cut
+        self.scheduler.at(self.scheduler.now + self.random.uniform(50, 500), lambda: self._heal(cut))
+
+    def _heal(self, cut: set[tuple[str, str]]) -> None:
+        if self._cut is cut:
+            self._note("healed")
+            self._cut = set()
 
     def _isolate_leader(self, node: Node) -> None:
         leader = self.leader() or node
         self._note(f"{leader.name} isolated")
-        self._cut = {(a, b) for a in self.nodes for b in self.nodes if a != b and leader.name in (a, b)}
+        self._cut_for_a_while({(a, b) for a in self.nodes for b in self.nodes if a != b and leader.name in (a, b)})
 
     def _compact(self, node: Node) -> None:
         if node.alive:

@@ -5,11 +5,17 @@ command that runs it alone.
 """
 
 import os
+from dataclasses import replace
 from random import Random
 
 import pytest
 
+from mqcommon.raft.candidate import Candidate
+from mqcommon.raft.leader import Leader
+from mqcommon.raft.messages import VoteRequest
+from mqcommon.raft.ready import Persist
 from tests.sim.raft.group import Group
+from tests.sim.raft.node import Disk
 
 BLOCK = 25
 IN_CI = 300
@@ -41,6 +47,42 @@ def test_the_papers_properties_hold(first: int) -> None:
 def test_the_papers_properties_hold_in_new_histories(block: int) -> None:
     for _ in range(BLOCK):
         run(Random().randrange(1 << 32))
+
+
+def test_votes_without_a_look_at_the_log_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    begin = Candidate.begin
+
+    def boast(candidate: Candidate) -> None:
+        begin(candidate)
+        core = candidate._core
+        core.outbox = [
+            replace(each, last_term=each.last_term + 1000) if isinstance(each, VoteRequest) else each
+            for each in core.outbox
+        ]
+
+    monkeypatch.setattr(Candidate, "begin", boast)
+    with pytest.raises(AssertionError, match="leader completeness"):
+        for seed in range(BLOCK):
+            Group(seed).run()
+
+
+def test_votes_that_are_forgotten_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    write = Disk.write
+
+    def forget(disk: Disk, persist: Persist, entries: int) -> None:
+        write(disk, Persist(None, persist.entries, persist.snapshot, ()), entries)
+
+    monkeypatch.setattr(Disk, "write", forget)
+    with pytest.raises(AssertionError, match=r"election safety|log matching"):
+        for seed in range(BLOCK):
+            Group(seed).run()
+
+
+def test_reads_without_a_round_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Leader, "_round_of", lambda leader, node: leader._round)
+    with pytest.raises(AssertionError, match="a read saw"):
+        for seed in range(IN_CI):
+            Group(seed).run()
 
 
 @pytest.mark.skipif(SEED not in os.environ, reason=f"runs the history that {SEED} names")
