@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from remoting.protocol.headers.header import Header, optional, required
-from remoting.protocol.scalars import read_int, read_long, read_text
+from remoting.protocol.scalars import read_flag, read_int, read_long, read_text
 
 
 @dataclass(slots=True)
@@ -30,6 +30,8 @@ class BrokerHeartbeatRequestHeader(Header):
     confirm_offset: int | None = optional(read_long)
     heartbeat_timeout_mills: int | None = optional(read_long)
     election_priority: int | None = optional(read_int)
+    # Skylark's own: false when the broker is never to be the master.
+    is_electable: bool | None = optional(read_flag, wire="electable")
 
 
 @dataclass(slots=True)
