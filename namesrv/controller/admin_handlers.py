@@ -145,8 +145,10 @@ class AdminHandlers:
                 await group.add(header.address or "", TIMEOUT_MS)
             case "remove":
                 await group.change(Remove(header.node or ""), TIMEOUT_MS)
-            case "transfer":
+            case "transfer" if header.node != group.leader:
                 await group.transfer(header.node or "", TIMEOUT_MS)
+            case "transfer":
+                await group.read(TIMEOUT_MS)  # it leads already
             case _:
                 raise _wrong(f"action {header.action!r} is none of list, add, remove, transfer")
 

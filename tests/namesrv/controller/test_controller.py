@@ -54,7 +54,10 @@ async def test_a_connection_that_closes_is_no_death_while_the_broker_listens() -
 
 
 async def test_a_silent_master_is_replaced() -> None:
-    async with open_controllers("n0") as controllers, open_stand_in() as first, open_stand_in() as second:
+    async with AsyncExitStack() as stack:
+        controllers = await stack.enter_async_context(open_controllers("n0", broker_heartbeat_timeout=100))
+        first = await stack.enter_async_context(open_stand_in())
+        second = await stack.enter_async_context(open_stand_in())
         at = await controllers.leader_addr()
         await pair(at, first, second)
         await first.beat(at, timeout_ms=100)
@@ -143,8 +146,8 @@ async def test_administrators_see_and_change_it() -> None:
         assert b"enableElectUncleanMaster=true" in config
         members = (await call(remote, CONTROLLER_MEMBERS, ControllerMembersRequestHeader("list"))).body()
         assert (members.leader, members.voters, members.learners) == ("n0", {"n0": at}, {})
-        for wrong in ("remove", "transfer", "dance"):
-            assert await code_of(call(remote, CONTROLLER_MEMBERS, ControllerMembersRequestHeader(wrong, "n0"))) != 0
+        for action, node in (("remove", "n0"), ("transfer", "n7"), ("dance", "n0"), ("add", None)):
+            assert await code_of(call(remote, CONTROLLER_MEMBERS, ControllerMembersRequestHeader(action, node))) != 0
 
 
 async def test_all_controllers_stop_and_remember() -> None:
