@@ -123,3 +123,20 @@ async def test_many_proposals_share_an_fsync() -> None:
                 nursery.start_soon(leader.node.propose, b"%d" % number, TIMEOUT_MS)
         assert sorted(leader.texts.texts, key=int) == [str(number) for number in range(100)]
         assert nodes.disks["n0"].calls["sync"] - before < 50
+
+
+async def test_a_node_that_the_conf_does_not_name_is_added_and_becomes_a_voter() -> None:
+    async with open_nodes("n0", "n1", "n2") as nodes:
+        everybody = dict(nodes.peers)
+        del nodes.peers["n1"], nodes.peers["n2"]
+        await nodes.start("n0")
+        await nodes.write("a")
+        nodes.peers = everybody
+        await nodes.start("n2")
+        newcomer = nodes.running["n2"].node
+        await until(lambda: newcomer.node.startswith("n2."), "n2 has an id")
+        added = await nodes.running["n0"].node.add(everybody["n2"], TIMEOUT_MS)
+        assert added == newcomer.node
+        await until(lambda: newcomer.node in newcomer.members.voters, "n2 is a voter")
+        await nodes.write("b")
+        await nodes.agree(["a", "b"])
