@@ -110,6 +110,8 @@ class RaftNode:
 
     def on_leadership(self, observer: Callable[[bool], None]) -> None:
         self._observers.append(observer)
+        if self._running is not None:
+            self._running.observe(observer)
 
     def _begun(self) -> Running:
         if self._running is None:

@@ -1,14 +1,14 @@
 """Nodes of a group in one process, on loopback and on disks in memory."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from random import Random
 from typing import Any
 
 import trio
 
 from mqcommon.clock import SystemClock
-from mqcommon.errors import SkylarkError
+from mqcommon.errors import RaftError
 from remoting.net.client import open_client
 from remoting.net.server import Server
 from remoting.net.sockets import HeldPort, listen
@@ -23,13 +23,14 @@ TIMEOUT_MS = 5_000
 
 
 class Texts:
-    """A state: all that was applied."""
+    """A state: all different texts that were applied, as a write may come twice when the leader changes."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
 
     def apply(self, index: int, data: bytes) -> int:
-        self.texts.append(data.decode())
+        if data.decode() not in self.texts:
+            self.texts.append(data.decode())
         return len(self.texts)
 
     def snapshot(self) -> bytes:
@@ -94,14 +95,18 @@ class Nodes:
         return next(each for each in self.running.values() if each.node.is_leader)
 
     async def write(self, text: str) -> int:
-        """Written once, or more often when the leader changes meanwhile."""
-        while True:
-            leader = await self.leader()
-            try:
-                result: int = await leader.node.propose(text.encode(), TIMEOUT_MS)
-                return result
-            except SkylarkError:
-                await trio.sleep(0.01)  # until another leads
+        """How many texts there are then."""
+        result: int = await self.ask_leader(lambda leader: leader.node.propose(text.encode(), TIMEOUT_MS))
+        return result
+
+    async def ask_leader(self, ask: Callable[[RunningNode], Awaitable[Any]]) -> Any:
+        """What a leader answers; on a busy machine it may be another one than a moment ago."""
+        with trio.fail_after(60):
+            while True:
+                leader = await self.leader()
+                with suppress(RaftError):
+                    return await ask(leader)
+                await trio.sleep(0.01)
 
     async def agree(self, texts: list[str]) -> None:
         """Wait until all that run have applied ``texts``."""

@@ -4,7 +4,7 @@ import pytest
 import trio
 
 from mqcommon.raft.errors import NotLeader
-from tests.remoting.raft.nodes import TIMEOUT_MS, open_nodes
+from tests.remoting.raft.nodes import TIMEOUT_MS, RunningNode, open_nodes
 from tests.support.memory_files import MemoryFiles
 from tests.support.waiting import until
 
@@ -12,15 +12,25 @@ from tests.support.waiting import until
 async def test_three_nodes_write_and_read() -> None:
     async with open_nodes("n0", "n1", "n2") as nodes:
         await nodes.start("n0", "n1", "n2")
-        leader = await nodes.leader()
-        assert await leader.node.propose(b"a", TIMEOUT_MS) == 1
-        await leader.node.read(TIMEOUT_MS)
-        assert leader.texts.texts == ["a"]
+        assert await nodes.write("a") == 1
+
+        async def read(leader: RunningNode) -> list[str]:
+            await leader.node.read(TIMEOUT_MS)
+            return leader.texts.texts
+
+        assert await nodes.ask_leader(read) == ["a"]
         await nodes.agree(["a"])
-        other = next(each for each in nodes.running.values() if each is not leader)
-        with pytest.raises(NotLeader, match=f"ask {leader.name}"):
-            await other.node.propose(b"b", TIMEOUT_MS)
-        assert other.node.leader_addr == nodes.peers[leader.name]
+
+
+async def test_a_follower_names_the_leader() -> None:
+    async with open_nodes("n0", "n1", "n2") as nodes:
+        await nodes.start("n0", "n1", "n2")
+        await nodes.write("a")
+        followers = [each.node for each in nodes.running.values() if not each.node.is_leader]
+        await until(lambda: bool(followers[0].leader), "a leader is known")
+        with pytest.raises(NotLeader, match=f"ask {followers[0].leader}"):
+            await followers[0].propose(b"b", TIMEOUT_MS)
+        assert followers[0].leader_addr == nodes.peers[followers[0].leader]
 
 
 async def test_a_new_group_waits_for_all_of_its_nodes() -> None:
@@ -91,12 +101,16 @@ async def test_snapshots_make_the_log_short_and_bring_a_late_node_up() -> None:
 async def test_the_leadership_is_handed_over() -> None:
     async with open_nodes("n0", "n1", "n2") as nodes:
         await nodes.start("n0", "n1", "n2")
-        leader = await nodes.leader()
         seen: list[bool] = []
-        to = next(name for name in nodes.peers if name != leader.name)
-        nodes.running[to].node.on_leadership(seen.append)
-        await leader.node.transfer(to, TIMEOUT_MS)
-        await until(lambda: nodes.running[to].node.is_leader, "the other leads")
+
+        async def hand_over(leader: RunningNode) -> str:
+            to = next(name for name in nodes.peers if name != leader.name)
+            nodes.running[to].node.on_leadership(seen.append)
+            await leader.node.transfer(to, TIMEOUT_MS)
+            return to
+
+        to = await nodes.ask_leader(hand_over)
+        await until(lambda: True in seen, f"{to} leads")
 
 
 async def test_many_proposals_share_an_fsync() -> None:
@@ -109,3 +123,20 @@ async def test_many_proposals_share_an_fsync() -> None:
                 nursery.start_soon(leader.node.propose, b"%d" % number, TIMEOUT_MS)
         assert sorted(leader.texts.texts, key=int) == [str(number) for number in range(100)]
         assert nodes.disks["n0"].calls["sync"] - before < 50
+
+
+async def test_a_node_that_the_conf_does_not_name_is_added_and_becomes_a_voter() -> None:
+    async with open_nodes("n0", "n1", "n2") as nodes:
+        everybody = dict(nodes.peers)
+        del nodes.peers["n1"], nodes.peers["n2"]
+        await nodes.start("n0")
+        await nodes.write("a")
+        nodes.peers = everybody
+        await nodes.start("n2")
+        newcomer = nodes.running["n2"].node
+        await until(lambda: newcomer.node.startswith("n2."), "n2 has an id")
+        added = await nodes.running["n0"].node.add(everybody["n2"], TIMEOUT_MS)
+        assert added == newcomer.node
+        await until(lambda: newcomer.node in newcomer.members.voters, "n2 is a voter")
+        await nodes.write("b")
+        await nodes.agree(["a", "b"])
