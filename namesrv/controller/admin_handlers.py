@@ -126,8 +126,8 @@ class AdminHandlers:
         header = CONTROLLER_MEMBERS.header(request)
         try:
             await self._change_members(header)
-        except NotLeader:
-            raise self._view.not_leader() from None
+        except NotLeader as error:
+            raise self._view.not_leader(error.leader) from None
         except (RaftError, RemotingError, BrokerError, ProtocolError) as error:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from None
         group = self._view.group

@@ -4,7 +4,6 @@
 owns), handlers.py and admin_handlers.py (requests), elections.py, notices.py.
 """
 
-import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -29,8 +28,6 @@ from remoting.net.tls_options import DaemonTls
 from remoting.raft.node import RaftNode
 from remoting.raft.options import NodeOptions
 from remoting.raft.storage import FileStorage
-
-logger = logging.getLogger(__name__)
 
 DRAIN_TIMEOUT_MS = 1_000
 

@@ -8,13 +8,13 @@ Neighbours: liveness.py (who is heard of), electing.py (who is elected), notices
 
 import logging
 from collections.abc import Callable
+from functools import partial
 
 import trio
 
 from mqcommon.addresses import split_address
-from mqcommon.errors import RequestRefused
-from mqcommon.signal import Signal
-from namesrv.controller.commands import ElectMaster
+from mqcommon.raft.errors import RaftError
+from namesrv.controller.commands import ElectMaster, encode_change
 from namesrv.controller.liveness import Heard, Key
 from namesrv.controller.replicas import Outcome
 from namesrv.controller.sets import BrokerSet
@@ -29,7 +29,6 @@ SCAN_S = 0.1
 # A broker that was killed may still accept for the moment in which its process ends.
 PROBE_TRIES = 3
 PROBE_TIMEOUT_S = 0.3
-MOST_AT_ONCE = 100
 SLICE = 1_000
 
 
@@ -40,9 +39,7 @@ class Elections:
         self._view = view
         self._connect = connect
         self._elected = elected
-        self._waiting: dict[str, None] = {}  # sets to look at, in their order
-        self._running: set[str] = set()
-        self._wake = Signal()
+        self._running: set[str] = set()  # sets whose election waits for the group
         self._nursery: trio.Nursery | None = None
         view.group.on_leadership(self._leadership)
 
@@ -51,14 +48,6 @@ class Elections:
         async with trio.open_nursery() as self._nursery:
             self._nursery.start_soon(self._scan)
             self._nursery.start_soon(self._look_now_and_then)
-            while True:
-                while not self._waiting or len(self._running) >= MOST_AT_ONCE:
-                    await self._wake.wait()
-                name = next(iter(self._waiting))
-                del self._waiting[name]
-                if name not in self._running:
-                    self._running.add(name)
-                    self._nursery.start_soon(self._elect, name)
 
     def hear(self, heard: Heard[Channel]) -> None:
         """A heartbeat came."""
@@ -83,8 +72,7 @@ class Elections:
             return
         if known.master is None and not self._has_candidate(known):
             return
-        self._waiting[name] = None
-        self._wake.set()
+        self._elect(known)
 
     def outcome(self, outcome: Outcome) -> None:
         """What became of an election, whoever began it."""
@@ -107,6 +95,7 @@ class Elections:
             self._elected(known)
 
     def _leadership(self, leads: bool) -> None:
+        self._running.clear()
         if leads:
             view = self._view
             view.learning_until_ms = view.clock.monotonic_ms() + view.options.broker_heartbeat_timeout
@@ -121,18 +110,24 @@ class Elections:
         unclean = self._view.may_be_unclean
         return any(unclean or each.broker_id in known.sync_state_set for each in self._view.candidates(known))
 
-    async def _elect(self, name: str) -> None:
+    def _elect(self, known: BrokerSet) -> None:
         view = self._view
+        if known.name in self._running:
+            return
+        change = ElectMaster(known.name, None, False, tuple(view.candidates(known)), view.may_be_unclean)
         try:
-            known = view.replicas.sets.get(name)
-            if known is not None:
-                change = ElectMaster(name, None, False, tuple(view.candidates(known)), view.may_be_unclean)
-                self.outcome(await view.change(change))
-        except RequestRefused as refused:
-            logger.warning("no election in %s: %s", name, refused.remark)  # the next look at all sets tries again
-        finally:
-            self._running.discard(name)
-            self._wake.set()
+            view.group.submit(encode_change(change), partial(self._answered, known.name))
+        except RaftError as error:
+            logger.warning("no election in %s: %s", known.name, error)  # the next look at all sets tries again
+        else:
+            self._running.add(known.name)
+
+    def _answered(self, name: str, result: Outcome | RaftError) -> None:
+        self._running.discard(name)
+        if isinstance(result, RaftError):
+            logger.warning("no election in %s: %s", name, result)
+        else:
+            self.outcome(result)
 
     async def _scan(self) -> None:
         clock = self._view.clock
@@ -179,8 +174,7 @@ class Elections:
         """As ``look``, when a broker is known to be dead, even while this leader is new."""
         known = self._view.replicas.sets.get(key[0])
         if self._view.group.is_leader and known is not None and known.master == key[1]:
-            self._waiting[key[0]] = None
-            self._wake.set()
+            self._elect(known)
 
     async def _refuses(self, addr: str) -> bool:
         for _ in range(PROBE_TRIES):

@@ -1,6 +1,5 @@
 """What a Controller knows: the agreed state of its group, and which brokers it hears of itself."""
 
-import logging
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -15,9 +14,7 @@ from namesrv.controller.replicas import Outcome, Replicas
 from namesrv.controller.sets import BrokerSet
 from remoting.net.channel import Channel
 from remoting.protocol.codes import ResponseCode
-from remoting.raft.node import RaftNode
-
-logger = logging.getLogger(__name__)
+from remoting.raft.group import Group
 
 TIMEOUT_MS = 3_000
 
@@ -33,7 +30,7 @@ class View:
     """Owned by controller.py, passed to handlers and elections."""
 
     holder: HasOptions
-    group: RaftNode
+    group: Group
     replicas: Replicas
     clock: Clock
     liveness: Liveness[Channel] = field(default_factory=Liveness)
@@ -74,8 +71,8 @@ class View:
         """Write ``change`` to the log of the group. Raises RequestRefused when this Controller cannot."""
         try:
             outcome: Outcome = await self.group.propose(encode_change(change), TIMEOUT_MS)
-        except NotLeader:
-            raise self.not_leader() from None
+        except NotLeader as error:
+            raise self.not_leader(error.leader) from None
         except RaftError as error:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from None
         return outcome
@@ -84,13 +81,13 @@ class View:
         """Return when ``replicas`` has all that was answered before. Raises RequestRefused as ``change``."""
         try:
             await self.group.read(TIMEOUT_MS)
-        except NotLeader:
-            raise self.not_leader() from None
+        except NotLeader as error:
+            raise self.not_leader(error.leader) from None
         except RaftError as error:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from None
 
-    def not_leader(self) -> RequestRefused:
+    def not_leader(self, leader: str = "") -> RequestRefused:
         """The refusal that sends brokers to the leader."""
-        addr = self.group.leader_addr
+        addr = self.group.members.all.get(leader) or self.group.leader_addr
         where = f"ask {addr}" if addr else "there is none at the moment, try again"
         return RequestRefused(ResponseCode.CONTROLLER_NOT_LEADER, f"this Controller is not the leader: {where}")

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from mqcommon.raft.membership import Change, Members
+from remoting.raft.waiting import Done
 
 
 class Group(Protocol):
@@ -36,11 +37,17 @@ class Group(Protocol):
         Raises NotLeader or Overloaded (it was not taken), or Unknown (it may come into force yet).
         """
 
+    def submit(self, data: bytes, done: Done) -> None:
+        """As ``propose``, for many at once: ``done`` gets the result or the RaftError. Raises NotLeader, Overloaded."""
+
     async def read(self, timeout_ms: float) -> None:
         """Return when the state machine shows all that was committed before the call: linearizable reads."""
 
     async def change(self, change: Change, timeout_ms: float) -> None:
         """Add, promote or remove a member; returns when that is committed."""
+
+    async def add(self, addr: str, timeout_ms: float) -> str:
+        """Make the node that listens at ``addr`` a learner, which becomes a voter by itself. Returns its id."""
 
     async def transfer(self, to: str, timeout_ms: float) -> None:
         """Hand the leadership to the voter ``to``; returns when this node is not the leader any more."""
