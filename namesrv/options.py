@@ -11,7 +11,7 @@ from mqcommon.logs.options import LogOptions
 from mqcommon.metrics.options import MetricsOptions
 from mqcommon.options import option
 from namesrv.access_options import AccessOptions
-from namesrv.controller.options import ControllerOptions
+from namesrv.controller.options import ControllerOptions, check_that_controllers_sign
 from remoting.net.inner_credentials import InnerCredentialsOptions
 from remoting.net.limit_options import LimitOptions
 from remoting.net.tls_options import TlsOptions
@@ -120,6 +120,7 @@ class NamesrvOptions(
         self.check_inner_credentials()
         if self.enable_controller_in_namesrv:
             self.check_controller()
+            check_that_controllers_sign(self)
         parse_levels(self.log_levels)
 
     @property

@@ -4,6 +4,7 @@
 owns), handlers.py and admin_handlers.py (requests), elections.py, notices.py.
 """
 
+import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,15 +22,27 @@ from namesrv.controller.handlers import BrokerHandlers
 from namesrv.controller.notices import RoleNotices
 from namesrv.controller.replicas import Replicas
 from namesrv.controller.view import View
+from namesrv.guard import Guard
 from remoting.net.channel import Channel
 from remoting.net.client import RemotingClient, open_client
+from remoting.net.connection_limit import ConnectionBudget
 from remoting.net.server import Handler, Server, SlowHandler
 from remoting.net.tls_options import DaemonTls
+from remoting.protocol.frame import MAX_FRAME_BYTES
 from remoting.raft.node import RaftNode
 from remoting.raft.options import NodeOptions
 from remoting.raft.storage import FileStorage
 
+logger = logging.getLogger(__name__)
+
 DRAIN_TIMEOUT_MS = 1_000
+IDLE_S = 120
+MOST_CONNECTIONS = 40_000
+LOOPBACK = ("127.0.0.1", "localhost", "::1", "[::1]")
+_ANYBODY = (
+    "Controller without access control at %s: whoever reaches the port can choose masters;"
+    " set aclEnable=true and aclFile, or use an address of a network that you trust"
+)
 
 
 @dataclass(slots=True)
@@ -76,10 +89,23 @@ class Controller:
         slow: Mapping[int, SlowHandler] = {
             **node.slow_handlers(), **brokers.slow_handlers(), **admin.slow_handlers()
         }  # fmt: skip
-        self._server = server = Server(handlers, slow, on_close=self._on_close)
+        guard = Guard(options.acl_path, lambda: self._holder.options) if options.acl_enable else None
+        if guard is not None:
+            handlers, slow = guard.guarded(handlers), guard.guarded_slow(slow)
+        self._server = server = Server(
+            handlers,
+            slow,
+            limits=options.server_limits(MAX_FRAME_BYTES, IDLE_S),
+            on_close=self._on_close,
+            connections=ConnectionBudget(MOST_CONNECTIONS),
+        )
         host, port = split_address(options.controller_peers[options.controller_d_leger_self_id])
         async with trio.open_nursery() as nursery:
             address = await nursery.start(server.serve, host, port, tls.secured)
+            if guard is not None:
+                nursery.start_soon(guard.run)
+            elif host not in LOOPBACK:
+                logger.warning(_ANYBODY, address)
             nursery.start_soon(elections.run)
             nursery.start_soon(notices.run)
             await nursery.start(node.run)

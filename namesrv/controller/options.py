@@ -2,13 +2,14 @@
 
 import os
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from mqcommon.addresses import is_address
 from mqcommon.errors import ConfigError
 from mqcommon.logs.levels import parse_levels
 from mqcommon.logs.options import LogOptions
 from mqcommon.option_fields import option
+from namesrv.access_options import AccessOptions
 from remoting.net.inner_credentials import InnerCredentialsOptions
 from remoting.net.limit_options import LimitOptions
 from remoting.net.tls_options import TlsOptions
@@ -80,8 +81,18 @@ class ControllerOptions:
         return os.path.expanduser(self.controller_store_path)
 
 
+def check_that_controllers_sign(options: Any) -> None:
+    """ConfigError when Controllers with access control would refuse each other."""
+    if options.acl_enable and options.inner_credentials is None:
+        raise ConfigError(
+            "innerClientAuthenticationCredentials: aclEnable needs it, as Controllers sign what they send each other"
+        )
+
+
 @dataclass(frozen=True)
-class ControllerDaemonOptions(ControllerOptions, LogOptions, InnerCredentialsOptions, LimitOptions, TlsOptions):
+class ControllerDaemonOptions(
+    ControllerOptions, LogOptions, AccessOptions, InnerCredentialsOptions, LimitOptions, TlsOptions
+):
     """The options of the command ``controller``."""
 
     config_store_path: str = option(
@@ -108,7 +119,9 @@ class ControllerDaemonOptions(ControllerOptions, LogOptions, InnerCredentialsOpt
 
     def __post_init__(self) -> None:
         self.check_controller()
+        self.check_access_options()
         self.check_inner_credentials()
+        check_that_controllers_sign(self)
         parse_levels(self.log_levels)
 
     @property
