@@ -7,6 +7,7 @@ made sure that it still leads. Neighbours: admin_handlers.py; replicas.py decide
 
 from collections.abc import Mapping
 
+from mqcommon.addresses import is_address
 from mqcommon.errors import RequestRefused
 from namesrv.controller.commands import AlterSyncStateSet, ApplyBrokerId, ElectMaster, RegisterBroker
 from namesrv.controller.electing import DEFAULT_PRIORITY, Candidate
@@ -30,6 +31,7 @@ from remoting.protocol.headers.controller import (
     MasterHeader,
     RegisterBrokerToControllerResponseHeader,
 )
+from remoting.protocol.headers.members import BrokerHeartbeatRequestHeader
 from remoting.protocol.requests.controller import (
     CONTROLLER_ALTER_SYNC_STATE_SET,
     CONTROLLER_APPLY_BROKER_ID,
@@ -41,8 +43,7 @@ from remoting.protocol.requests.controller import (
 from remoting.protocol.requests.registrations import BROKER_HEARTBEAT
 
 MIN_TIMEOUT_MS, MAX_TIMEOUT_MS = 100, 600_000
-# A set has few brokers; names are kept on disk.
-MAX_MEMBERS = 64
+# Names are kept on disk.
 MAX_NAME = 255
 
 
@@ -73,16 +74,27 @@ class BrokerHandlers:
         header = BROKER_HEARTBEAT.header(request)
         if header.broker_id is None:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, "a heartbeat to a Controller needs the field brokerId")
+        known = self._view.replicas.sets.get(header.broker_name)
+        refusal = why_not_registered(known, header.broker_name, header.broker_id)
+        if refusal is None:
+            self._hear(channel, header, header.broker_id)
+        if not self._view.group.is_leader:
+            raise self._view.not_leader()
+        if refusal is not None:
+            raise RequestRefused(ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED, refusal)
+        return request.respond()
+
+    def _hear(self, channel: Channel, header: BrokerHeartbeatRequestHeader, broker_id: int) -> None:
         timeout_ms = header.heartbeat_timeout_mills or self._view.options.broker_heartbeat_timeout
         candidate = Candidate(
-            header.broker_id,
+            broker_id,
             -1 if header.epoch is None else header.epoch,
             header.max_offset or 0,
             DEFAULT_PRIORITY if header.election_priority is None else header.election_priority,
         )
         self._elections.hear(
             Heard(
-                (header.broker_name, header.broker_id),
+                (header.broker_name, broker_id),
                 channel,
                 self._view.clock.monotonic_ms(),
                 min(max(timeout_ms, MIN_TIMEOUT_MS), MAX_TIMEOUT_MS),
@@ -90,9 +102,6 @@ class BrokerHandlers:
                 header.is_electable is not False,
             )
         )
-        if not self._view.group.is_leader:
-            raise self._view.not_leader()
-        return request.respond()
 
     async def next_id(self, channel: Channel, request: Command) -> Command:
         """1012."""
@@ -125,6 +134,9 @@ class BrokerHandlers:
         if known is None or refusal is not None:
             raise RequestRefused(ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED, refusal or "")
         if known.address(header.broker_id) != header.broker_address:
+            if not is_address(header.broker_address):
+                text = f"brokerAddress {header.broker_address[:MAX_NAME]!r} is not HOST:PORT"
+                raise RequestRefused(ResponseCode.INVALID_PARAMETER, text)
             change = RegisterBroker(header.broker_name, header.broker_id, header.broker_address)
             known = _check(await self._view.change(change))
         answer = RegisterBrokerToControllerResponseHeader(header.cluster_name, header.broker_name)
@@ -174,7 +186,7 @@ class BrokerHandlers:
             header.broker_name,
             header.master_broker_id,
             header.master_epoch,
-            tuple(sorted(set(body.sync_state_set)))[:MAX_MEMBERS],
+            tuple(sorted(set(body.sync_state_set))),
             body.sync_state_set_epoch,
             tuple(alive),
         )

@@ -23,6 +23,9 @@ from namesrv.controller.sets import BrokerSet, Replica
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.strict_cbor import dumps, loads
 
+# Part of the meaning of the log: another value needs another version of its entries.
+MAX_SETS = 50_000
+MAX_REPLICAS = 64
 _CLEAN_LIVING = "Broker [{},  {}] is still alive, clean up failure"
 
 
@@ -86,6 +89,9 @@ class Replicas:
             return _done(known)
         if change.broker_id != known.next_id:
             refusal = f"Fail to apply brokerId: {change.broker_id} in broker-set: {change.name}"
+            return _refused(ResponseCode.CONTROLLER_BROKER_ID_INVALID, refusal, known)
+        if len(self.sets) >= MAX_SETS or len(known.replicas) >= MAX_REPLICAS:
+            refusal = f"a group of Controllers keeps up to {MAX_SETS} sets of {MAX_REPLICAS} replicas: clean old ones"
             return _refused(ResponseCode.CONTROLLER_BROKER_ID_INVALID, refusal, known)
         replicas = {**known.replicas, change.broker_id: Replica(change.check_code)}
         return self._keep(replace(known, next_id=known.next_id + 1, replicas=replicas))

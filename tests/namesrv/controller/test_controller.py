@@ -150,6 +150,18 @@ async def test_administrators_see_and_change_it() -> None:
             assert await code_of(call(remote, CONTROLLER_MEMBERS, ControllerMembersRequestHeader(action, node))) != 0
 
 
+async def test_only_brokers_that_have_an_id_are_heard() -> None:
+    async with open_controllers("n0") as controllers, open_stand_in() as broker:
+        at = await controllers.leader_addr()
+        broker.broker_id = 7
+        need = ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED
+        assert await code_of(broker.beat(at)) == need
+        assert await code_of(broker.register(at)) == need
+        await broker.join(at)
+        broker.addr = "nowhere"
+        assert await code_of(broker.register(at)) == ResponseCode.INVALID_PARAMETER
+
+
 async def test_all_controllers_stop_and_remember() -> None:
     async with open_controllers("n0") as controllers, open_stand_in() as first, open_stand_in() as second:
         await pair(await controllers.leader_addr(), first, second)
