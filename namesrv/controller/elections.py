@@ -29,6 +29,7 @@ SCAN_S = 0.1
 # A broker that was killed may still accept for the moment in which its process ends.
 PROBE_TRIES = 3
 PROBE_TIMEOUT_S = 0.3
+PROBES = 200  # at once
 SLICE = 1_000
 
 
@@ -41,6 +42,7 @@ class Elections:
         self._elected = elected
         self._running: set[str] = set()  # sets whose election waits for the group
         self._nursery: trio.Nursery | None = None
+        self._probes = trio.CapacityLimiter(PROBES)
         view.group.on_leadership(self._leadership)
 
     async def run(self) -> None:
@@ -162,8 +164,9 @@ class Elections:
         view = self._view
         known = view.replicas.sets.get(key[0])
         addr = None if known is None else known.address(key[1])
-        if addr is None or not await self._refuses(addr):
-            return
+        async with self._probes:
+            if addr is None or not await self._refuses(addr):
+                return
         row = view.liveness.get(key)
         if row is not None and row.connection is channel:
             logger.warning("broker is gone: %s %d at %s", *key, addr)

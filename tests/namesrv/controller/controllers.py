@@ -1,8 +1,8 @@
 """Controllers on loopback with disks in memory, and brokers that only speak with them."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import trio
 
@@ -42,6 +42,8 @@ from remoting.protocol.requests.registrations import BROKER_HEARTBEAT
 from tests.support.memory_files import MemoryFiles
 from tests.support.waiting import until
 
+T = TypeVar("T")
+
 CLUSTER, NAME = "DefaultCluster", "broker-a"
 TIMEOUT_MS = 10_000
 # Longer than any test: a broker with it is never silent.
@@ -66,8 +68,9 @@ class StandIn:
     async def join(self, controller: str, *, timeout_ms: int = LONG_MS, **said: Any) -> None:
         """Get an id, register and be heard of."""
         at = self.at(controller)
-        next_id = (await call(at, CONTROLLER_GET_NEXT_BROKER_ID, GetNextBrokerIdRequestHeader(CLUSTER, NAME))).header()
-        self.broker_id = next_id.next_broker_id
+        if not self.broker_id:
+            header = GetNextBrokerIdRequestHeader(CLUSTER, NAME)
+            self.broker_id = (await call(at, CONTROLLER_GET_NEXT_BROKER_ID, header)).header().next_broker_id
         claim = ApplyBrokerIdRequestHeader(CLUSTER, NAME, self.broker_id, f"{self.addr};1")
         await call(at, CONTROLLER_APPLY_BROKER_ID, claim)
         await self.register(controller)
@@ -141,6 +144,18 @@ class Controllers:
         """The id of the one that leads."""
         await until(lambda: any(map(self.leads, self.running)), "a leader")
         return next(filter(self.leads, self.running))
+
+    async def asked(self, ask: Callable[[str], Awaitable[T]]) -> T:
+        """The answer of the leader, whoever that is by then."""
+        while True:
+            try:
+                return await ask(await self.leader_addr())
+            except BrokerError as error:
+                if error.code != ResponseCode.CONTROLLER_NOT_LEADER:
+                    raise
+            except RemotingError:
+                pass
+            await trio.sleep(0.01)  # until another leads
 
     async def leader_addr(self) -> str:
         return self.addrs[await self.leader()]
