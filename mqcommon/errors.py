@@ -20,6 +20,7 @@ SkylarkError
 ├── ReplicationRefused        a slave cannot follow its master until an administrator acts
 ├── SendFailed                a message could not be stored anywhere before the deadline
 ├── ReplyTimeout              a request was sent, and no reply came in time
+├── RaftError                 a Raft group does not do what it was asked for; mqcommon/raft/errors.py has its kinds
 └── StoreError
     ├── StoreLocked           another broker holds the directory
     ├── StoreCorrupt          damaged bytes: file, offset, reason
@@ -216,6 +217,10 @@ class ReplyTimeout(SkylarkError):
             f"no reply to a request in topic {self.topic} within {self.timeout_ms:.0f} ms; {sent}: "
             "does a consumer of the topic run, and does its handler call reply_to?"
         )
+
+
+class RaftError(SkylarkError):
+    """A Raft group does not do what it was asked for, or cannot go on."""
 
 
 class StoreError(SkylarkError):

@@ -1,7 +1,7 @@
 """Who may do what at a NameServer with access control. Pure.
 
-Only administrators may register brokers and change routes, KV config and options. Queries are open, or need the
-signature of any account. What is not known to be a query needs an administrator.
+Only administrators may register brokers, ask a Controller, and change routes, KV config and options. Queries are open,
+or need the signature of any account. What is not known to be a query needs an administrator.
 Neighbours: guard.py asks for each request; mqcommon/acl_accounts.py has the accounts.
 """
 

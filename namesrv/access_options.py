@@ -9,7 +9,7 @@ from mqcommon.options import option
 
 @dataclass(frozen=True)
 class AccessOptions:
-    """Part of `NamesrvOptions`."""
+    """Part of the options of NameServers and Controllers."""
 
     acl_enable: bool = option(
         False, "only administrators of aclFile may register brokers, and change routes, KV config and options"

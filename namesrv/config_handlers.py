@@ -6,14 +6,15 @@ Neighbours: kvconfig.py; mqcommon/conf_file.py edits the conf file that the Name
 
 import logging
 from functools import partial
+from typing import Any, Protocol
 
 import trio
 
 from mqcommon.conf_file import save_changes
 from mqcommon.errors import ConfigError, RequestRefused, StoreError
+from mqcommon.files import FileSystem
 from mqcommon.logs.levels import change_levels
 from mqcommon.options import options_of, read_update, to_properties, update, value_text
-from namesrv.options import NamesrvOptions
 from namesrv.state import State
 from remoting.net.answers import answer_steps
 from remoting.net.channel import Channel
@@ -82,7 +83,24 @@ def get_config(state: State, channel: Channel, request: Command) -> Command:
 
 
 async def update_config(state: State, channel: Channel, request: Command) -> Command:
-    """318: change options while running. The changes are saved in the conf file, if there is one."""
+    """318."""
+    return await update_options(state, channel, request)
+
+
+class OptionsHolder(Protocol):
+    """Whoever keeps options that change while running: a NameServer or a Controller."""
+
+    options: Any
+
+    @property
+    def fs(self) -> FileSystem: ...
+
+    @property
+    def changing_options(self) -> trio.Lock: ...
+
+
+async def update_options(state: OptionsHolder, channel: Channel, request: Command) -> Command:
+    """Change options while running. The changes are saved in the conf file, if there is one."""
     try:
         text, pairs = read_update(request.body)
     except ConfigError as error:
@@ -108,10 +126,10 @@ async def update_config(state: State, channel: Channel, request: Command) -> Com
     return request.respond()
 
 
-def _changes(old: NamesrvOptions, new: NamesrvOptions) -> dict[str, str]:
+def _changes(old: Any, new: Any) -> dict[str, str]:
     return {
         o.key: value_text(getattr(new, o.name))
-        for o in options_of(NamesrvOptions)
+        for o in options_of(type(new))
         if getattr(new, o.name) != getattr(old, o.name)
     }
 

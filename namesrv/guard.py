@@ -1,4 +1,4 @@
-"""Access control of a NameServer: it refuses requests before their handlers see them.
+"""Access control of a NameServer or a Controller: it refuses requests before their handlers see them.
 
 The file of accounts is looked at every few seconds. When it cannot be used, the old accounts stay, and the log says so.
 Neighbours: access.py decides; namesrv.py wraps the handlers, if the option is on.
@@ -13,7 +13,7 @@ import trio
 from mqcommon.acl_accounts import Account, read_accounts
 from mqcommon.errors import RequestRefused, UserError
 from namesrv.access import check_access
-from namesrv.options import NamesrvOptions
+from namesrv.access_options import AccessOptions
 from remoting.net.channel import Channel
 from remoting.net.server import Handler, SlowHandler
 from remoting.protocol.command import Command
@@ -29,7 +29,7 @@ REFUSALS_LOG_S = 10.0
 class Guard:
     """Has the accounts in the file at ``path``, which `run` reads again. UserError when it cannot be used at first."""
 
-    def __init__(self, path: str, options: Callable[[], NamesrvOptions]) -> None:
+    def __init__(self, path: str, options: Callable[[], AccessOptions]) -> None:
         self._path = path
         self._options = options
         self._accounts: Mapping[str, Account] = read_accounts(path)

@@ -15,6 +15,7 @@ from mqcommon.clock import Clock, SystemClock
 from mqcommon.files import FileSystem, OsFiles
 from mqcommon.metrics.metric import Column
 from namesrv.config_handlers import build_slow_handlers
+from namesrv.controller.controller import Controller
 from namesrv.guard import Guard
 from namesrv.handlers import build_handlers, build_step_handlers
 from namesrv.kvconfig import KvConfig
@@ -60,6 +61,7 @@ class Namesrv:
         )
         self._stopping = False
         self._notices = MinBrokerNotices(self.state)
+        self._controller = Controller(self.state, clock) if options.enable_controller_in_namesrv else None
         stepper = Stepper()
         self._registrations = Registrations(self.state, stepper, self._notices.look)
         handlers = build_handlers(self.state) | self._registrations.handlers()
@@ -100,6 +102,8 @@ class Namesrv:
             address = await nursery.start(self._server.serve, options.bind_address, options.listen_port, tls.secured)
             if tls.server is not None:
                 nursery.start_soon(tls.server.watch)
+            if self._controller is not None:
+                logger.info("Controller serves at %s", await nursery.start(self._controller.run, tls))
             nursery.start_soon(self._forget_silent_brokers)
             nursery.start_soon(self._notices.run, tls.connect)
             nursery.start_soon(self._registrations.run)
@@ -114,6 +118,8 @@ class Namesrv:
         """Accept no more connections and answer what is in flight; cancel ``run`` afterwards."""
         self._stopping = True
         self._server.stop_accepting()
+        if self._controller is not None:
+            await self._controller.stop()
         await self._server.drain(DRAIN_TIMEOUT_MS)
 
     def _turned(self) -> None:

@@ -6,19 +6,21 @@ Keys are RocketMQ's. Those that may change while the NameServer runs (``mutable`
 from dataclasses import dataclass
 from typing import ClassVar
 
-from mqcommon.errors import ConfigError
 from mqcommon.logs.levels import parse_levels
 from mqcommon.logs.options import LogOptions
 from mqcommon.metrics.options import MetricsOptions
 from mqcommon.options import option
 from namesrv.access_options import AccessOptions
+from namesrv.controller.options import ControllerOptions, check_that_controllers_sign
 from remoting.net.inner_credentials import InnerCredentialsOptions
 from remoting.net.limit_options import LimitOptions
 from remoting.net.tls_options import TlsOptions
 
 
 @dataclass(frozen=True)
-class NamesrvOptions(LogOptions, AccessOptions, InnerCredentialsOptions, LimitOptions, TlsOptions, MetricsOptions):
+class NamesrvOptions(
+    LogOptions, AccessOptions, InnerCredentialsOptions, LimitOptions, TlsOptions, MetricsOptions, ControllerOptions
+):
     """The options of one NameServer."""
 
     # A broker on the same machine has RocketMQ's default, 5557.
@@ -76,28 +78,22 @@ class NamesrvOptions(LogOptions, AccessOptions, InnerCredentialsOptions, LimitOp
         "configBlackList;configStorePath;kvConfigPath", "keys that updateNamesrvConfig may not touch"
     )
 
-    # --- not yet: refused when switched on
-    enable_controller_in_namesrv: bool = option(False, "not supported yet: must be false")
+    enable_controller_in_namesrv: bool = option(
+        False, "be a Controller, too, at the address that controllerDLegerPeers has for controllerDLegerSelfId"
+    )
 
-    # threads, buffers and Netty: RocketMQ's options that mean nothing here; "controller..." are a controller's options
+    # threads, buffers and Netty: RocketMQ's options that mean nothing here; the rest of a Controller's
     ignored_keys: ClassVar[frozenset[str]] = frozenset(
         {
             "clientRequestThreadPoolNums",
             "clientRequestThreadPoolQueueCapacity",
             "clusterTest",
-            "controllerDLegerGroup",
-            "controllerDLegerPeers",
-            "controllerDLegerSelfId",
             "controllerRequestThreadPoolQueueCapacity",
-            "controllerStorePath",
             "controllerThreadPoolNums",
-            "controllerType",
             "defaultThreadPoolNums",
             "defaultThreadPoolQueueCapacity",
-            "enableElectUncleanMaster",
             "enableShutdownGracefully",
             "isProcessReadEvent",
-            "notifyBrokerRoleChanged",
             "productEnvName",
             "rocketmqHome",
             "serverAsyncSemaphoreValue",
@@ -123,9 +119,8 @@ class NamesrvOptions(LogOptions, AccessOptions, InnerCredentialsOptions, LimitOp
         self.check_access_options()
         self.check_inner_credentials()
         if self.enable_controller_in_namesrv:
-            raise ConfigError(
-                "enableControllerInNamesrv: this version does not have a controller; set it to false, or leave it out"
-            )
+            self.check_controller()
+            check_that_controllers_sign(self)
         parse_levels(self.log_levels)
 
     @property

@@ -77,6 +77,7 @@ SOURCES = {
             ("sdk.admin.namesrv_client", "NamesrvAdmin"),
             ("sdk.admin.user_client", "UserAdmin"),
             ("sdk.admin.account_client", "AccountAdmin"),
+            ("sdk.admin.controller_client", "ControllerAdmin"),
         ),
     ),
     "client.py": Source("sdk.shared", "Client", "client"),

@@ -44,13 +44,16 @@ def conf_page(sections: list[tuple[str, type[Any]]]) -> str:
 def pages() -> dict[str, str]:
     """File name in docs/ -> content."""
     from broker.options import BrokerOptions
+    from namesrv.controller.options import ControllerDaemonOptions
     from namesrv.options import NamesrvOptions
     from scripts.metrics_page import metrics_page
     from sdk.admin.cli import mqadmin
     from sdk.admin.reference import markdown
 
     return {
-        "conf.md": conf_page([("NameServer", NamesrvOptions), ("Broker", BrokerOptions)]),
+        "conf.md": conf_page(
+            [("NameServer", NamesrvOptions), ("Controller", ControllerDaemonOptions), ("Broker", BrokerOptions)]
+        ),
         "mqadmin.md": markdown(mqadmin),
         "metrics.md": metrics_page(),
     }

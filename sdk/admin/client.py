@@ -30,6 +30,7 @@ from sdk import broker_api, namesrv_api
 from sdk.admin import broker_admin_api as api
 from sdk.admin.account_client import AccountAdmin
 from sdk.admin.asking import Asking
+from sdk.admin.controller_client import ControllerAdmin
 from sdk.admin.given_names import takes_plain_names
 from sdk.admin.merge import merge_consume_stats, merge_consumers, merge_producers, merge_topic_stats
 from sdk.admin.namesrv_client import NamesrvAdmin
@@ -52,7 +53,7 @@ _NO_SUCH_GROUP = (ResponseCode.CONSUMER_NOT_ONLINE, ResponseCode.SUBSCRIPTION_GR
 
 @checked_methods
 @takes_plain_names
-class Admin(OffsetAdmin, NamesrvAdmin, UserAdmin, AccountAdmin):
+class Admin(OffsetAdmin, NamesrvAdmin, UserAdmin, AccountAdmin, ControllerAdmin):
     """Asks NameServers and brokers; ``async with Admin("127.0.0.1:9876") as admin: ...``.
 
     ``nameserver`` says where the NameServers are, or is a shared `Client`; by default $NAMESRV_ADDR. Without

@@ -1,12 +1,12 @@
 """RocketMQ's commands (4.9 and 5.3) that are not implemented here yet, for error messages and docs."""
 
 _NAMES = """
-    addBroker checkRocksdbCqWriteProgress cleanBrokerMetadata consumer
-    DecodeMessageId dumpCompactionLog electMaster exportConfigs exportMetadataInRocksDB exportMetrics exportPopRecord
-    getBrokerEpoch getColdDataFlowCtrInfo getControllerConfig
-    getControllerMetaData getSyncStateSet remappingStaticTopic
+    addBroker checkRocksdbCqWriteProgress consumer
+    DecodeMessageId dumpCompactionLog exportConfigs exportMetadataInRocksDB exportMetrics exportPopRecord
+    getBrokerEpoch getColdDataFlowCtrInfo
+    remappingStaticTopic
     removeBroker removeColdDataFlowCtrGroupConfig rocksDBConfigToJson setCommitLogReadAheadMode
-    updateColdDataFlowCtrGroupConfig updateControllerConfig
+    updateColdDataFlowCtrGroupConfig
     updateStaticTopic
 """
 NOT_YET = tuple(sorted(_NAMES.split(), key=str.lower))

@@ -11,6 +11,7 @@ from remoting.protocol.bodies.cluster import ClusterInfo
 from remoting.protocol.bodies.connections import ConsumerConnection, ProducerConnection, ProducerTableInfo
 from remoting.protocol.bodies.consume_queue import ConsumeQueueEntries
 from remoting.protocol.bodies.consume_result import ConsumeMessageDirectlyResult
+from remoting.protocol.bodies.controller import BrokerReplicasInfo, ControllerMembers
 from remoting.protocol.bodies.group import SubscriptionGroupConfig, SubscriptionGroupTable
 from remoting.protocol.bodies.ha import HARuntimeInfo
 from remoting.protocol.bodies.route import TopicRouteData
@@ -18,6 +19,7 @@ from remoting.protocol.bodies.running_info import ConsumerRunningInfo
 from remoting.protocol.bodies.stats import BrokerStatsData, ConsumeStats, ConsumeStatsList, QueueTimeSpan
 from remoting.protocol.bodies.topic import TopicConfig, TopicConfigTable, TopicStatsTable
 from remoting.protocol.headers.acl import AclVersionResponseHeader
+from remoting.protocol.headers.controller import GetMetaDataResponseHeader, MasterHeader
 from sdk.admin.client import LONG_MAX
 from sdk.admin.client import Admin as AsyncAdmin
 from sdk.admin.rollback import Rollback
@@ -450,3 +452,45 @@ class Admin(Facade[AsyncAdmin]):
         return self._loop.call(
             lambda admin: admin.explain_access(addr, access_key, address, code, topic=topic, group=group)
         )
+
+    def controller_metadata(self, addr: str) -> GetMetaDataResponseHeader:
+        """Who leads the group of the Controller, and where the others are."""
+        return self._loop.call(lambda admin: admin.controller_metadata(addr))
+
+    def controller_config(self, addr: str) -> dict[str, str]:
+        """The options of the Controller."""
+        return self._loop.call(lambda admin: admin.controller_config(addr))
+
+    def update_controller_config(self, addr: str, values: Mapping[str, str]) -> None:
+        """Change options of the Controller."""
+        self._loop.call(lambda admin: admin.update_controller_config(addr, values))
+
+    def sync_state_sets(self, addrs: Sequence[str], names: Sequence[str]) -> BrokerReplicasInfo:
+        """Masters and SyncStateSets of broker sets; unknown names are left out."""
+        return self._loop.call(lambda admin: admin.sync_state_sets(addrs, names))
+
+    def elect_master(
+        self, addrs: Sequence[str], broker_name: str, broker_id: int, cluster: str | None = None
+    ) -> MasterHeader:
+        """Make a replica the master of its set. BrokerError 2012 when it is not alive or not in the SyncStateSet."""
+        return self._loop.call(lambda admin: admin.elect_master(addrs, broker_name, broker_id, cluster))
+
+    def clean_broker_metadata(
+        self,
+        addrs: Sequence[str],
+        broker_name: str,
+        broker_ids: Sequence[int] = (),
+        cluster: str | None = None,
+        *,
+        even_living: bool = False,
+    ) -> None:
+        """Forget replicas that will not return; all of the set when no ids are given."""
+        self._loop.call(
+            lambda admin: admin.clean_broker_metadata(addrs, broker_name, broker_ids, cluster, even_living=even_living)
+        )
+
+    def controller_members(
+        self, addrs: Sequence[str], action: str = "list", *, node: str | None = None, addr: str | None = None
+    ) -> ControllerMembers:
+        """The members of the group. ``action``: list, add (``addr``), remove or transfer (``node``)."""
+        return self._loop.call(lambda admin: admin.controller_members(addrs, action, node=node, addr=addr))

@@ -6,6 +6,7 @@ import pytest
 
 from broker.options import BrokerOptions
 from mqcommon.options import load_conf
+from namesrv.controller.options import ControllerDaemonOptions
 from namesrv.options import NamesrvOptions
 from tests.tidy.tree import ROOT
 
@@ -20,7 +21,8 @@ CONF = sorted(
 @pytest.mark.parametrize("path", CONF, ids=[path.relative_to(ROOT).as_posix() for path in CONF])
 def test_conf_file_loads(path: Path) -> None:
     warnings: list[str] = []
-    cls = NamesrvOptions if path.name.startswith("namesrv") else BrokerOptions
+    kinds = {"namesrv": NamesrvOptions, "controller": ControllerDaemonOptions}
+    cls = next((cls for name, cls in kinds.items() if path.name.startswith(name)), BrokerOptions)
     load_conf(cls, path, environ={}, warnings=warnings)
     assert warnings == []
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from remoting.protocol.headers.header import Header, optional, required
-from remoting.protocol.scalars import read_long, read_text
+from remoting.protocol.scalars import read_flag, read_int, read_long, read_text
 
 
 @dataclass(slots=True)
@@ -16,12 +16,22 @@ class GetBrokerMemberGroupRequestHeader(Header):
 
 @dataclass(slots=True)
 class BrokerHeartbeatRequestHeader(Header):
-    """904, as NameServers need it; controllers read more."""
+    """904. NameServers need the names and addresses; the fields after ``broker_id`` are for Controllers.
+
+    ``epoch`` is that of the newest stretch of the broker's log, -1 when it has none; ``max_offset`` is its end.
+    """
 
     cluster_name: str = required(read_text)
     broker_addr: str = required(read_text)
     broker_name: str = required(read_text)
     broker_id: int | None = optional(read_long)
+    epoch: int | None = optional(read_int)
+    max_offset: int | None = optional(read_long)
+    confirm_offset: int | None = optional(read_long)
+    heartbeat_timeout_mills: int | None = optional(read_long)
+    election_priority: int | None = optional(read_int)
+    # Skylark's own: false when the broker is never to be the master.
+    is_electable: bool | None = optional(read_flag, wire="electable")
 
 
 @dataclass(slots=True)

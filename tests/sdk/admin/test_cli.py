@@ -21,7 +21,7 @@ from sdk.admin.not_yet import NOT_YET
 from tests.sdk.admin.command_names import ROCKETMQ_NAMES
 from tests.sdk.admin.fake import MASTER, NAMESRV, SLAVE, FakeClients, World, message, route, run
 
-OWN_NAMES = ["searchOffset", "setLogLevel", "doctor", "explainAcl", "help", "completion"]
+OWN_NAMES = ["searchOffset", "setLogLevel", "doctor", "explainAcl", "controllerMembers", "help", "completion"]
 
 
 def invoke(*arguments: str, **settings: Any) -> Any:
@@ -70,7 +70,7 @@ def test_mistyped_commands_get_the_nearest() -> None:
     assert "See mqadmin help." in invoke("xyzzy").stderr
 
 
-@pytest.mark.parametrize("name", ["exportMetrics", "electmaster"])
+@pytest.mark.parametrize("name", ["exportMetrics", "updatestatictopic"])
 def test_a_command_that_only_rocketmq_has_is_no_typo(name: str) -> None:
     for arguments in ([name], ["help", name], [name, "-n", NAMESRV]):
         result = invoke(*arguments)

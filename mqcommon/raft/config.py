@@ -1,0 +1,27 @@
+"""What the application chooses for a node."""
+
+from dataclasses import dataclass, field
+from random import Random
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """``random`` spreads the elections of the nodes; times are what ``tick`` counts in.
+
+    A follower stands for election when it hears nothing of a leader for one to two times ``election_ms``. A leader
+    that hears nothing of a majority for ``election_ms`` gives up.
+    """
+
+    node: str
+    random: Random = field(default_factory=Random)
+    election_ms: int = 1000
+    heartbeat_ms: int = 100
+    # Of one append request; a single longer entry still goes.
+    max_append_bytes: int = 1 << 20
+    # Sent to one follower and not answered.
+    max_in_flight_bytes: int = 8 << 20
+    max_in_flight_requests: int = 64
+    # Taken and not committed yet; beyond that proposals are refused.
+    max_uncommitted_bytes: int = 64 << 20
+    # A learner that lacks more entries than that is not promoted.
+    promotion_lag: int = 1000

@@ -1,0 +1,23 @@
+"""Why the group does not do what it is asked for."""
+
+from mqcommon.errors import RaftError as RaftError
+
+
+class NotLeader(RaftError):
+    """Only the leader does this. ``leader``: the id to ask instead, empty while there is none."""
+
+    def __init__(self, leader: str) -> None:
+        super().__init__(f"not the leader; ask {leader}" if leader else "there is no leader at the moment; try again")
+        self.leader = leader
+
+
+class Overloaded(RaftError):
+    """Too much waits to be committed: try again later."""
+
+
+class ChangeRefused(RaftError):
+    """The membership cannot be changed like that, or not now."""
+
+
+class Unknown(RaftError):
+    """A proposal has no result in time, or its leader was deposed: it may come into force, or not."""

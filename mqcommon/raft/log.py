@@ -1,0 +1,130 @@
+"""The log of a node: what is in it, how far it is on disk, committed and handed to the application."""
+
+from collections.abc import Callable, Sequence
+
+from mqcommon.raft.entries import Entries, MemoryEntries
+from mqcommon.raft.errors import RaftError
+from mqcommon.raft.membership import Members
+from mqcommon.raft.messages import MEMBERSHIP, Entry, Snapshot
+
+# Entries for the application in one Ready, so that a long backlog does not hold up everybody else.
+MAX_APPLY_BYTES = 4 << 20
+
+
+class Log:
+    """``snapshot`` stands for everything up to its index; some entries before it are kept for slow followers."""
+
+    def __init__(self, snapshot: Snapshot, entries: Entries) -> None:
+        self.snapshot = snapshot
+        self.entries = entries
+        self.commit = snapshot.index
+        self.applied = snapshot.index
+        self.persisted = entries.last
+        # The members that each entry brought; what is cut off from the log takes its members with it.
+        self._members = [(snapshot.index, snapshot.members)]
+        if entries.last > snapshot.index:
+            self._note_members(entries.read(snapshot.index + 1, entries.last + 1, 1 << 62))
+
+    @property
+    def last(self) -> int:
+        return self.entries.last
+
+    @property
+    def last_term(self) -> int:
+        return self.entries.term(self.entries.last) or 0
+
+    def term(self, index: int) -> int | None:
+        """None for an entry that is not here (any more)."""
+        return self.entries.term(index)
+
+    @property
+    def members(self) -> Members:
+        """Those of the last change, committed or not: the paper's rule."""
+        return self._members[-1][1]
+
+    @property
+    def members_index(self) -> int:
+        return self._members[-1][0]
+
+    def members_at(self, index: int) -> Members:
+        return next(members for at, members in reversed(self._members) if at <= index)
+
+    def append(self, entries: Sequence[Entry]) -> None:
+        first = entries[0].index
+        if first <= self.commit:
+            raise RaftError(f"entry {first} would replace a committed one (commit index {self.commit})")
+        if first <= self.last:
+            self.persisted = min(self.persisted, first - 1)
+            while self._members[-1][0] >= first:
+                self._members.pop()
+        self.entries.append(entries)
+        self._note_members(entries)
+
+    def _note_members(self, entries: Sequence[Entry]) -> None:
+        self._members += [(each.index, Members.decode(each.data)) for each in entries if each.kind == MEMBERSHIP]
+
+    def accept(self, prev_index: int, prev_term: int, entries: Sequence[Entry]) -> bool:
+        """Take what a leader sent, if the entry before is the same here; what differs from it goes."""
+        if self.term(prev_index) != prev_term:
+            return False
+        for number, entry in enumerate(entries):
+            if self.term(entry.index) != entry.term:
+                self.append(entries[number:])
+                break
+        return True
+
+    def last_not_after(self, index: int, term: int) -> int:
+        """The last entry up to ``index`` whose term is not above ``term``: the first place where two logs may match."""
+        index = min(index, self.last)
+        while index > self.entries.base and (self.term(index) or 0) > term:
+            index -= 1
+        return index
+
+    def commit_to(self, index: int) -> bool:
+        if index <= self.commit:
+            return False
+        if index > self.last:
+            raise RaftError(
+                f"entry {index} is committed and was here, but the log ends at {self.last}: entries were lost"
+            )
+        self.commit = index
+        return True
+
+    def take_unsaved(self) -> tuple[Entry, ...]:
+        first = max(self.persisted, self.entries.base) + 1
+        return self.entries.read(first, self.last + 1, 1 << 62) if first <= self.last else ()
+
+    def saved(self, index: int, term: int) -> None:
+        """The log up to that entry is on disk; unless it was replaced meanwhile."""
+        if self.term(index) == term:
+            self.persisted = max(self.persisted, index)
+
+    def take_committed(self) -> tuple[Entry, ...]:
+        """The next entries for the application; only what is on disk here, too: it is never ahead of its own log."""
+        end = min(self.commit, self.persisted) + 1
+        if self.applied + 1 >= end:
+            return ()
+        entries = self.entries.read(self.applied + 1, end, MAX_APPLY_BYTES)
+        self.applied = entries[-1].index
+        return entries
+
+    def has_more_to_apply(self) -> bool:
+        return self.applied < min(self.commit, self.persisted)
+
+    def restore(self, snapshot: Snapshot, empty: Callable[[int, int], Entries] = MemoryEntries) -> None:
+        """The leader's snapshot replaces everything."""
+        self.snapshot = snapshot
+        self.entries = empty(snapshot.index, snapshot.term)
+        self.commit = self.applied = snapshot.index
+        self.persisted = -1
+        self._members = [(snapshot.index, snapshot.members)]
+
+    def compact(self, snapshot: Snapshot, keep: int) -> None:
+        """``snapshot`` is on disk: forget entries that it covers, except the last ``keep``."""
+        if snapshot.index <= self.snapshot.index:
+            return
+        self._members = [(snapshot.index, self.members_at(snapshot.index))] + [
+            each for each in self._members if each[0] > snapshot.index
+        ]
+        self.snapshot = snapshot
+        self.entries.drop_through(max(snapshot.index - keep, self.entries.base))

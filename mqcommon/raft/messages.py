@@ -1,0 +1,100 @@
+"""What nodes say to each other, and what their logs hold. Each message names its sender, its receiver and a term."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from mqcommon.raft.membership import Members
+
+# What the data of an entry is.
+APPLICATION = 0  # opaque bytes of the application
+MEMBERSHIP = 1  # Members, encoded
+EMPTY = 2  # nothing: a new leader begins its term with it
+
+
+class Entry(NamedTuple):
+    index: int  # type: ignore[assignment]  # hides a method of tuples that nobody calls
+    term: int
+    kind: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The state of the application after the entry at ``index``, and who the members were then."""
+
+    index: int
+    term: int
+    members: Members
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    sender: str
+    to: str
+    term: int
+
+
+@dataclass(frozen=True, slots=True)
+class VoteRequest(Message):
+    """``pre``: would you vote for me? Nobody's term changes by that. ``forced``: the leader asked for this election."""
+
+    last_index: int
+    last_term: int
+    pre: bool = False
+    forced: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class VoteResponse(Message):
+    """The term is that of the request when granted, else that of the voter."""
+
+    granted: bool
+    pre: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AppendRequest(Message):
+    """Entries that follow the one at ``prev_index``. Without entries it asks whether the receiver has that one."""
+
+    prev_index: int
+    prev_term: int
+    entries: tuple[Entry, ...]
+    commit: int
+
+
+@dataclass(frozen=True, slots=True)
+class AppendResponse(Message):
+    """``index``: up to there the receiver's disk has what the leader has.
+
+    Refused: the receiver has no such entry at ``index``; it has ``hint_term`` at ``hint_index``, and what comes after
+    that cannot match.
+    """
+
+    index: int
+    refused: bool = False
+    hint_index: int = 0
+    hint_term: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat(Message):
+    """``round`` counts the leader's heartbeats; who answers it took the sender for the leader after it was sent."""
+
+    commit: int
+    round: int
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatResponse(Message):
+    round: int
+
+
+@dataclass(frozen=True, slots=True)
+class InstallSnapshot(Message):
+    snapshot: Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class TimeoutNow(Message):
+    """The leader hands over: stand for election at once."""

@@ -1,0 +1,91 @@
+"""What a leader knows of one other member, and what it may send to it.
+
+PROBE: where the logs match is not known: one request at a time. REPLICATE: requests are sent ahead of their answers, up
+to the window. SNAPSHOT: entries that it needs are gone; nothing is sent until it has the snapshot.
+"""
+
+from collections import deque
+from enum import Enum
+
+from mqcommon.raft.config import Config
+
+
+class State(Enum):
+    PROBE = 1
+    REPLICATE = 2
+    SNAPSHOT = 3
+
+
+class Progress:
+    def __init__(self, config: Config, next_index: int) -> None:
+        self._config = config
+        self.match = 0
+        self.next = next_index
+        self.state = State.PROBE
+        self.active = True  # heard of since the leader last looked
+        self.round = 0  # the last heartbeat that it answered
+        # Send a request even without entries: to find where the logs match, or to tell of commits.
+        self.due = True
+        self._probing = False
+        self._snapshot_sent_ms = 0
+        self._in_flight: deque[tuple[int, int]] = deque()  # the last index and the bytes of each request
+        self._in_flight_bytes = 0
+
+    def may_send(self) -> bool:
+        if self.state is State.REPLICATE:
+            config = self._config
+            return (
+                self._in_flight_bytes < config.max_in_flight_bytes
+                and len(self._in_flight) < config.max_in_flight_requests
+            )
+        return self.state is State.PROBE and not self._probing
+
+    def sent(self, last_index: int, size_bytes: int) -> None:
+        self.due = False
+        if self.state is State.PROBE:
+            self._probing = True
+        elif last_index >= self.next:
+            self.next = last_index + 1
+            self._in_flight.append((last_index, size_bytes))
+            self._in_flight_bytes += size_bytes
+
+    def sent_snapshot(self, now_ms: int) -> None:
+        self.state = State.SNAPSHOT
+        self.due = False
+        self._snapshot_sent_ms = now_ms
+
+    def accepted(self, index: int, base: int) -> bool:
+        """It has everything up to ``index``. Says whether that is news. ``base``: where the leader's log begins."""
+        news = index > self.match
+        self.match = max(self.match, index)
+        self.next = max(self.next, self.match + 1)
+        while self._in_flight and self._in_flight[0][0] <= index:
+            self._in_flight_bytes -= self._in_flight.popleft()[1]
+        found = self.state is State.PROBE and index >= self.match
+        if found or (self.state is State.SNAPSHOT and self.match >= base):
+            self._reset(State.REPLICATE, self.match + 1)
+        return news
+
+    def refused(self, index: int, next_index: int) -> None:
+        """The entry at ``index`` differs there. ``next_index``: where the logs may match, as the answer hints."""
+        if self.state is State.REPLICATE and index > self.match:
+            self._reset(State.PROBE, self.match + 1)
+        elif self.state is State.PROBE and index == self.next - 1:
+            self._reset(State.PROBE, max(min(index, next_index), self.match + 1))
+
+    def answered_heartbeat(self, round: int, behind: bool, now_ms: int) -> None:
+        self.active = True
+        self.round = max(self.round, round)
+        self._probing = False
+        if self.state is State.SNAPSHOT and now_ms - self._snapshot_sent_ms > 4 * self._config.election_ms:
+            self._reset(State.PROBE, self.match + 1)
+        # A request may be lost, and then nothing refuses the next one unless there is a next one.
+        self.due = self.due or behind
+
+    def _reset(self, state: State, next_index: int) -> None:
+        self.state = state
+        self.next = next_index
+        self.due = True
+        self._probing = False
+        self._in_flight.clear()
+        self._in_flight_bytes = 0

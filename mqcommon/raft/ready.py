@@ -1,0 +1,48 @@
+"""What a node wants done. The driver does it in this order.
+
+1. ``messages`` may be sent at once.
+2. ``persist`` goes to disk, with one fsync; then ``Persist.messages`` are sent and ``persisted`` is called. Meanwhile
+   the node may be given messages and ticks, and ``ready`` be called; there is one ``persist`` at a time.
+3. ``restore`` replaces the application's state; its file is part of ``persist``.
+4. ``committed`` is applied in its order.
+5. ``reads`` are answered when what they name is applied.
+"""
+
+from dataclasses import dataclass
+
+from mqcommon.raft.messages import Entry, Message, Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class HardState:
+    """What a node must not forget: else it could vote twice in a term."""
+
+    term: int = 0
+    vote: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Persist:
+    """``entries`` replace what is stored from their first index on. ``snapshot`` replaces the whole log."""
+
+    hard_state: HardState | None
+    entries: tuple[Entry, ...]
+    snapshot: Snapshot | None
+    messages: tuple[Message, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """The read ``context`` sees everything once ``index`` is applied; None: this node cannot promise it."""
+
+    context: object
+    index: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    messages: tuple[Message, ...]
+    persist: Persist | None
+    restore: Snapshot | None
+    committed: tuple[Entry, ...]
+    reads: tuple[Read, ...]

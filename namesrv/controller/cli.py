@@ -1,0 +1,58 @@
+"""The command ``controller``: a conf file, a flag for each option, and a daemon."""
+
+import logging
+import sys
+from functools import partial
+
+import click
+import trio
+
+from mqcommon.clock import SystemClock
+from mqcommon.errors import UserError
+from mqcommon.files import OsFiles
+from mqcommon.options import click_options, given_options, load_conf, to_properties
+from namesrv.controller.controller import Controller, Holder
+from namesrv.controller.options import ControllerDaemonOptions
+from remoting.net.daemon import Ready, run_daemon
+from remoting.net.tls_options import daemon_tls
+
+logger = logging.getLogger(__name__)
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+@click.option("-c", "--config-file", "conf", metavar="FILE", help="conf file with RocketMQ's keys (key=value lines)")
+@click.option("-p", "--print-config", is_flag=True, help="print all options with their values and exit")
+@click_options(ControllerDaemonOptions)
+@click.version_option(package_name="skylark-mq", prog_name="controller")
+def main(conf: str | None, print_config: bool, **arguments: str | None) -> None:
+    """Run a Controller: it elects another master of a broker set when the master dies."""
+    warnings: list[str] = []
+    given = given_options(ControllerDaemonOptions, arguments)
+    if conf is not None:
+        given.setdefault("config_store_path", conf)
+    try:
+        options = load_conf(ControllerDaemonOptions, conf, given, warnings=warnings)
+        for warning in warnings:
+            click.echo(f"controller: {warning}", err=True)
+        if print_config:
+            click.echo(to_properties(options), nl=False)
+            return
+    except UserError as error:
+        click.echo(f"controller: {error}", err=True)
+        sys.exit(1)
+    sys.exit(run_daemon(partial(_serve, options), name="controller", logs=options))
+
+
+async def _serve(options: ControllerDaemonOptions, stopping: trio.Event, ready: Ready) -> None:
+    controller = Controller(Holder(options, OsFiles()), SystemClock())
+    tls = await trio.to_thread.run_sync(daemon_tls, options)
+    async with trio.open_nursery() as nursery:
+        address = await nursery.start(controller.run, tls)
+        if tls.server is not None:
+            nursery.start_soon(tls.server.watch)
+        logger.info("Controller %s serves at %s", options.controller_d_leger_self_id, address)
+        ready(f"serves at {address}")
+        await stopping.wait()
+        await controller.stop()
+        nursery.cancel_scope.cancel()
+    logger.info("Controller stopped")

@@ -1,0 +1,93 @@
+"""What is written to the log of the Controllers: each command has all that its result depends on. Pure.
+
+Which brokers are alive is known to the leader alone, so the commands that depend on it carry it. An entry is CBOR:
+the version, the kind, and the fields in their order.
+"""
+
+from dataclasses import dataclass, fields
+from typing import Any, Final
+
+from mqcommon.errors import ProtocolError
+from namesrv.controller.electing import Candidate
+from remoting.protocol.strict_cbor import dumps, loads
+
+VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyBrokerId:
+    """A broker claims an id (1013)."""
+
+    cluster: str
+    name: str
+    broker_id: int
+    check_code: str
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterBroker:
+    """A broker tells its address (1003)."""
+
+    name: str
+    broker_id: int
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class AlterSyncStateSet:
+    """The master has another SyncStateSet (1001). ``alive``: who was heard of."""
+
+    name: str
+    master: int
+    master_epoch: int
+    new_set: tuple[int, ...]
+    set_epoch: int
+    alive: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ElectMaster:
+    """Elect a master (1002). ``broker_id``: who asks, None for the Controller itself, with ``designated`` who it is."""
+
+    name: str
+    broker_id: int | None
+    designated: bool
+    candidates: tuple[Candidate, ...]
+    unclean: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CleanBrokerData:
+    """Forget replicas (1011); no ``broker_ids``: all of the set."""
+
+    name: str
+    broker_ids: tuple[int, ...]
+    alive: tuple[int, ...]
+    even_living: bool
+
+
+Change = ApplyBrokerId | RegisterBroker | AlterSyncStateSet | ElectMaster | CleanBrokerData
+
+_KINDS: Final[tuple[type[Any], ...]] = (ApplyBrokerId, RegisterBroker, AlterSyncStateSet, ElectMaster, CleanBrokerData)
+
+
+def encode_change(change: Change) -> bytes:
+    """An entry of the log."""
+    values = [getattr(change, each.name) for each in fields(change)]
+    if isinstance(change, ElectMaster):
+        values[3] = [list(each) for each in change.candidates]
+    return dumps([VERSION, _KINDS.index(type(change)), *[list(v) if isinstance(v, tuple) else v for v in values]])
+
+
+def decode_change(data: bytes) -> Change:
+    """The change of an entry. Raises ProtocolError when a later version of Skylark wrote it."""
+    version, kind, *values = loads(data)
+    if version != VERSION or kind >= len(_KINDS):
+        raise ProtocolError(
+            f"an entry of the Controllers has version {version}, kind {kind}; this Controller knows version {VERSION}:"
+            " run the newer Skylark on all Controllers"
+        )
+    if _KINDS[kind] is ElectMaster:
+        values[3] = [Candidate(*each) for each in values[3]]
+    change: Change = _KINDS[kind](*[tuple(v) if isinstance(v, list) else v for v in values])
+    return change

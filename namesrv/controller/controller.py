@@ -1,0 +1,133 @@
+"""A Controller: its port, its node of the group, and its tasks. It listens at its own address of controllerDLegerPeers.
+
+``Controller`` runs alone (cli.py) or inside a NameServer, which gives it its options. Neighbours: view.py (what this
+owns), handlers.py and admin_handlers.py (requests), elections.py, notices.py.
+"""
+
+import logging
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import trio
+
+from mqcommon.addresses import split_address
+from mqcommon.clock import Clock
+from mqcommon.files import FileSystem
+from namesrv.config_handlers import OptionsHolder
+from namesrv.controller.admin_handlers import AdminHandlers
+from namesrv.controller.elections import Elections
+from namesrv.controller.handlers import BrokerHandlers
+from namesrv.controller.notices import RoleNotices
+from namesrv.controller.replicas import Replicas
+from namesrv.controller.view import View
+from namesrv.guard import Guard
+from remoting.net.channel import Channel
+from remoting.net.client import RemotingClient, open_client
+from remoting.net.connection_limit import ConnectionBudget
+from remoting.net.server import Handler, Server, SlowHandler
+from remoting.net.tls_options import DaemonTls
+from remoting.protocol.frame import MAX_FRAME_BYTES
+from remoting.raft.node import RaftNode
+from remoting.raft.options import NodeOptions
+from remoting.raft.storage import FileStorage
+
+logger = logging.getLogger(__name__)
+
+DRAIN_TIMEOUT_MS = 1_000
+IDLE_S = 120
+MOST_CONNECTIONS = 40_000
+LOOPBACK = ("127.0.0.1", "localhost", "::1", "[::1]")
+_ANYBODY = (
+    "Controller without access control at %s: whoever reaches the port can choose masters;"
+    " set aclEnable=true and aclFile, or use an address of a network that you trust"
+)
+
+
+@dataclass(slots=True)
+class Holder:
+    """The present options of a Controller that runs alone."""
+
+    options: Any
+    fs: FileSystem
+    changing_options: trio.Lock = field(default_factory=trio.Lock)
+
+
+class Controller:
+    """``run`` serves until cancelled; call ``stop`` first to answer the requests in flight."""
+
+    def __init__(self, holder: OptionsHolder, clock: Clock) -> None:
+        self._holder = holder
+        self._clock = clock
+        self._server: Server | None = None
+        self._elections: Elections | None = None
+        self.view: View | None = None
+
+    async def run(self, tls: DaemonTls, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
+        """Starts with the address, when the port is open; the group may not have a leader yet."""
+        options = self._holder.options
+        storage = await trio.to_thread.run_sync(
+            FileStorage, self._holder.fs, os.path.join(options.controller_dir, options.controller_d_leger_self_id)
+        )
+        try:
+            async with open_client(credentials=options.inner_credentials, connect=tls.connect) as client:
+                await self._run(tls, client, storage, task_status)
+        finally:
+            storage.close()
+
+    async def _run(
+        self, tls: DaemonTls, client: RemotingClient, storage: FileStorage, task_status: trio.TaskStatus[str]
+    ) -> None:
+        options, replicas = self._holder.options, Replicas()
+        node = RaftNode(_node_options(options), storage, replicas, client, self._clock)
+        self.view = view = View(self._holder, node, replicas, self._clock)
+        notices = RoleNotices(view, client)
+        self._elections = elections = Elections(view, tls.connect, notices.tell)
+        brokers, admin = BrokerHandlers(view, elections), AdminHandlers(view, self._holder)
+        handlers: Mapping[int, Handler] = {**node.handlers(), **brokers.handlers(), **admin.handlers()}
+        slow: Mapping[int, SlowHandler] = {
+            **node.slow_handlers(), **brokers.slow_handlers(), **admin.slow_handlers()
+        }  # fmt: skip
+        guard = Guard(options.acl_path, lambda: self._holder.options) if options.acl_enable else None
+        if guard is not None:
+            handlers, slow = guard.guarded(handlers), guard.guarded_slow(slow)
+        self._server = server = Server(
+            handlers,
+            slow,
+            limits=options.server_limits(MAX_FRAME_BYTES, IDLE_S),
+            on_close=self._on_close,
+            connections=ConnectionBudget(MOST_CONNECTIONS),
+        )
+        host, port = split_address(options.controller_peers[options.controller_d_leger_self_id])
+        async with trio.open_nursery() as nursery:
+            address = await nursery.start(server.serve, host, port, tls.secured)
+            if guard is not None:
+                nursery.start_soon(guard.run)
+            elif host not in LOOPBACK:
+                logger.warning(_ANYBODY, address)
+            nursery.start_soon(elections.run)
+            nursery.start_soon(notices.run)
+            await nursery.start(node.run)
+            task_status.started(address)
+
+    async def stop(self) -> None:
+        """Accept no more connections and answer what is in flight; cancel ``run`` afterwards."""
+        if self._server is not None:
+            self._server.stop_accepting()
+            await self._server.drain(DRAIN_TIMEOUT_MS)
+
+    def _on_close(self, channel: Channel) -> None:
+        if self._elections is not None:
+            self._elections.closed(channel)
+
+
+def _node_options(options: Any) -> NodeOptions:
+    election_ms = options.controller_election_timeout
+    return NodeOptions(
+        options.controller_d_leger_group,
+        options.controller_d_leger_self_id,
+        options.controller_peers,
+        election_ms=election_ms,
+        heartbeat_ms=max(election_ms // 10, 10),
+    )

@@ -1,0 +1,210 @@
+"""Elections that the Controller begins itself: when a master falls silent or its connection closes.
+
+A connection may close without its broker being dead; a broker whose port refuses connections is. One that is stopped or
+cut off is found by its silence. Nothing is done by a Controller that does not lead, and a new leader first waits until
+all living brokers must have been heard.
+Neighbours: liveness.py (who is heard of), electing.py (who is elected), notices.py (who is told).
+"""
+
+import logging
+from collections.abc import Callable
+from functools import partial
+
+import trio
+
+from mqcommon.addresses import split_address
+from mqcommon.raft.errors import RaftError
+from namesrv.controller.commands import ElectMaster, encode_change
+from namesrv.controller.liveness import Heard, Key
+from namesrv.controller.replicas import Outcome
+from namesrv.controller.sets import BrokerSet
+from namesrv.controller.view import View
+from remoting.net.channel import Channel
+from remoting.net.transport import Connect
+from remoting.protocol.codes import ResponseCode
+
+logger = logging.getLogger(__name__)
+
+SCAN_S = 0.1
+# A broker that was killed may still accept for the moment in which its process ends.
+PROBE_TRIES = 3
+PROBE_TIMEOUT_S = 0.3
+PROBES = 200  # at once
+SLICE = 1_000
+
+
+class Elections:
+    """``hear`` and ``closed`` are called by the port; ``run`` elects. ``elected`` is told of each new master."""
+
+    def __init__(self, view: View, connect: Connect, elected: Callable[[BrokerSet], None]) -> None:
+        self._view = view
+        self._connect = connect
+        self._elected = elected
+        self._running: set[str] = set()  # sets whose election waits for the group
+        self._nursery: trio.Nursery | None = None
+        self._probes = trio.CapacityLimiter(PROBES)
+        view.group.on_leadership(self._leadership)
+
+    async def run(self) -> None:
+        """Elect until cancelled."""
+        async with trio.open_nursery() as self._nursery:
+            self._nursery.start_soon(self._scan)
+            self._nursery.start_soon(self._look_now_and_then)
+
+    def hear(self, heard: Heard[Channel]) -> None:
+        """A heartbeat came."""
+        if self._view.liveness.hear(heard):
+            name, broker_id = heard.key
+            logger.info("broker is alive: %s %d from %s", name, broker_id, heard.connection.remote)
+            self.look(name)
+
+    def closed(self, channel: Channel) -> None:
+        """A connection ended: see whether its brokers are dead."""
+        for key in self._view.liveness.closed(channel):
+            if self._nursery is not None:
+                self._nursery.start_soon(self._examine, key, channel)
+
+    def look(self, name: str) -> None:
+        """See whether the set needs a master."""
+        view = self._view
+        known = view.replicas.sets.get(name)
+        if not view.group.is_leader or known is None or not known.master_epoch:
+            return
+        if known.master is not None and view.is_alive((name, known.master)):
+            return
+        if known.master is None and not self._has_candidate(known):
+            return
+        self._elect(known)
+
+    def outcome(self, outcome: Outcome) -> None:
+        """What became of an election, whoever began it."""
+        known = outcome.broker_set
+        if known is None:
+            return
+        if outcome.code == ResponseCode.CONTROLLER_MASTER_NOT_AVAILABLE:
+            logger.error("%s has no master: no replica online of its SyncStateSet %s", known.name, _ids(known))
+        elif outcome.code == ResponseCode.SUCCESS:
+            logger.warning("%s: broker %s at %s is the master of epoch %d",
+                           known.name, known.master, known.address(known.master), known.master_epoch)  # fmt: skip
+            if outcome.is_unclean:
+                self._view.unclean_elections += 1
+                logger.error(
+                    "%s: its new master was not in the SyncStateSet, acknowledged messages may be lost;"
+                    " such elections since the start: %d",
+                    known.name,
+                    self._view.unclean_elections,
+                )
+            self._elected(known)
+
+    def _leadership(self, leads: bool) -> None:
+        self._running.clear()
+        if leads:
+            view = self._view
+            view.learning_until_ms = view.clock.monotonic_ms() + view.options.broker_heartbeat_timeout
+            if self._nursery is not None:
+                self._nursery.start_soon(self._end_learning, view.learning_until_ms)
+
+    async def _end_learning(self, until_ms: int) -> None:
+        await trio.sleep(max(0, until_ms - self._view.clock.monotonic_ms()) / 1000)
+        await self._look_at_all()
+
+    def _has_candidate(self, known: BrokerSet) -> bool:
+        unclean = self._view.may_be_unclean
+        return any(unclean or each.broker_id in known.sync_state_set for each in self._view.candidates(known))
+
+    def _elect(self, known: BrokerSet) -> None:
+        view = self._view
+        if known.name in self._running:
+            return
+        change = ElectMaster(known.name, None, False, tuple(view.candidates(known)), view.may_be_unclean)
+        try:
+            view.group.submit(encode_change(change), partial(self._answered, known.name))
+        except RaftError as error:
+            logger.warning("no election in %s: %s", known.name, error)  # the next look at all sets tries again
+        else:
+            self._running.add(known.name)
+
+    def _answered(self, name: str, result: Outcome | RaftError) -> None:
+        self._running.discard(name)
+        if isinstance(result, RaftError):
+            logger.warning("no election in %s: %s", name, result)
+        else:
+            self.outcome(result)
+
+    async def _scan(self) -> None:
+        clock = self._view.clock
+        while True:
+            slept_from_ms = clock.monotonic_ms()
+            await trio.sleep(SCAN_S)
+            now_ms = clock.monotonic_ms()
+            if now_ms - slept_from_ms > 1_000:
+                # This process was stopped, not the brokers: their heartbeats wait in the sockets. Read those first.
+                logger.warning(
+                    "this process was stopped for %d ms; no broker is taken for dead", now_ms - slept_from_ms
+                )
+                continue
+            for name, broker_id in self._view.liveness.silent(now_ms):
+                logger.warning("broker is silent: %s %d", name, broker_id)
+                self.look(name)
+
+    async def _look_now_and_then(self) -> None:
+        while True:
+            await trio.sleep(self._view.options.scan_inactive_master_interval / 1000)
+            await self._look_at_all()
+
+    async def _look_at_all(self) -> None:
+        names = list(self._view.replicas.sets)
+        for at in range(0, len(names), SLICE):
+            for name in names[at : at + SLICE]:
+                self.look(name)
+            await trio.lowlevel.checkpoint()
+
+    async def _examine(self, key: Key, channel: Channel) -> None:
+        """Forget a broker that refuses connections, if it was not heard of on another one meanwhile."""
+        view = self._view
+        known = view.replicas.sets.get(key[0])
+        addr = None if known is None else known.address(key[1])
+        async with self._probes:
+            if addr is None or not await self._refuses(addr):
+                return
+        row = view.liveness.get(key)
+        if row is not None and row.connection is channel:
+            logger.warning("broker is gone: %s %d at %s", *key, addr)
+            view.liveness.forget(key)
+            self.look_without(key)
+
+    def look_without(self, key: Key) -> None:
+        """As ``look``, when a broker is known to be dead, even while this leader is new."""
+        known = self._view.replicas.sets.get(key[0])
+        if self._view.group.is_leader and known is not None and known.master == key[1]:
+            self._elect(known)
+
+    async def _refuses(self, addr: str) -> bool:
+        for _ in range(PROBE_TRIES):
+            with trio.move_on_after(PROBE_TIMEOUT_S) as scope:
+                try:
+                    async with await self._connect(*split_address(addr)) as transport:
+                        await transport.receive(1)
+                except trio.BrokenResourceError:
+                    continue
+                except OSError as error:
+                    return _is_refused(error)
+            if scope.cancelled_caught:
+                return False
+        return False
+
+
+def _is_refused(error: OSError) -> bool:
+    inner: BaseException | None = error
+    while inner is not None:
+        if isinstance(inner, ConnectionRefusedError):
+            return True
+        if isinstance(inner, BaseExceptionGroup):
+            inner = inner.exceptions[0]
+        else:
+            inner = inner.__cause__
+    return False
+
+
+def _ids(known: BrokerSet) -> str:
+    return ", ".join(map(str, sorted(known.sync_state_set))) or "(empty)"

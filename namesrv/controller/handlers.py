@@ -1,0 +1,219 @@
+"""Handlers for the requests of brokers: heartbeats (904), ids (1012, 1013), registration (1003), masters (1002, 1004),
+SyncStateSets (1001).
+
+Only the leader answers. What changes the state is answered when it is committed; what reads it, when the leader has
+made sure that it still leads. Neighbours: admin_handlers.py; replicas.py decides.
+"""
+
+from collections.abc import Mapping
+
+from mqcommon.addresses import is_address
+from mqcommon.errors import RequestRefused
+from namesrv.controller.commands import AlterSyncStateSet, ApplyBrokerId, ElectMaster, RegisterBroker
+from namesrv.controller.electing import DEFAULT_PRIORITY, Candidate
+from namesrv.controller.elections import Elections
+from namesrv.controller.liveness import Heard
+from namesrv.controller.replicas import Outcome, why_not_registered
+from namesrv.controller.sets import BrokerSet
+from namesrv.controller.view import View
+from remoting.net.channel import Channel
+from remoting.net.server import Handler, SlowHandler
+from remoting.protocol.bodies import dialect_for, encode_body
+from remoting.protocol.bodies.body import Body
+from remoting.protocol.bodies.cluster import BrokerMemberGroup
+from remoting.protocol.bodies.controller import ElectMasterAnswer, SyncStateSet
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.command import Command
+from remoting.protocol.headers.controller import (
+    AlterSyncStateSetResponseHeader,
+    ApplyBrokerIdResponseHeader,
+    GetNextBrokerIdResponseHeader,
+    MasterHeader,
+    RegisterBrokerToControllerResponseHeader,
+)
+from remoting.protocol.headers.members import BrokerHeartbeatRequestHeader
+from remoting.protocol.requests.controller import (
+    CONTROLLER_ALTER_SYNC_STATE_SET,
+    CONTROLLER_APPLY_BROKER_ID,
+    CONTROLLER_ELECT_MASTER,
+    CONTROLLER_GET_NEXT_BROKER_ID,
+    CONTROLLER_GET_REPLICA_INFO,
+    CONTROLLER_REGISTER_BROKER,
+)
+from remoting.protocol.requests.registrations import BROKER_HEARTBEAT
+
+MIN_TIMEOUT_MS, MAX_TIMEOUT_MS = 100, 600_000
+# Names are kept on disk.
+MAX_NAME = 255
+
+
+class BrokerHandlers:
+    """Requests of brokers, by code."""
+
+    def __init__(self, view: View, elections: Elections) -> None:
+        self._view = view
+        self._elections = elections
+
+    def handlers(self) -> Mapping[int, Handler]:
+        """Those that need not wait."""
+        return {RequestCode.BROKER_HEARTBEAT: self.heartbeat}
+
+    def slow_handlers(self) -> Mapping[int, SlowHandler]:
+        """Those that wait for the group."""
+        return {
+            RequestCode.CONTROLLER_GET_NEXT_BROKER_ID: self.next_id,
+            RequestCode.CONTROLLER_APPLY_BROKER_ID: self.apply_id,
+            RequestCode.CONTROLLER_REGISTER_BROKER: self.register,
+            RequestCode.CONTROLLER_ELECT_MASTER: self.elect,
+            RequestCode.CONTROLLER_GET_REPLICA_INFO: self.replica_info,
+            RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET: self.alter,
+        }
+
+    def heartbeat(self, channel: Channel, request: Command) -> Command | None:
+        """904. RocketMQ's brokers want no answer; to others it means that the leader heard them."""
+        header = BROKER_HEARTBEAT.header(request)
+        if header.broker_id is None:
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, "a heartbeat to a Controller needs the field brokerId")
+        known = self._view.replicas.sets.get(header.broker_name)
+        refusal = why_not_registered(known, header.broker_name, header.broker_id)
+        if refusal is None:
+            self._hear(channel, header, header.broker_id)
+        if not self._view.group.is_leader:
+            raise self._view.not_leader()
+        if refusal is not None:
+            raise RequestRefused(ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED, refusal)
+        return request.respond()
+
+    def _hear(self, channel: Channel, header: BrokerHeartbeatRequestHeader, broker_id: int) -> None:
+        timeout_ms = header.heartbeat_timeout_mills or self._view.options.broker_heartbeat_timeout
+        candidate = Candidate(
+            broker_id,
+            -1 if header.epoch is None else header.epoch,
+            header.max_offset or 0,
+            DEFAULT_PRIORITY if header.election_priority is None else header.election_priority,
+        )
+        self._elections.hear(
+            Heard(
+                (header.broker_name, broker_id),
+                channel,
+                self._view.clock.monotonic_ms(),
+                min(max(timeout_ms, MIN_TIMEOUT_MS), MAX_TIMEOUT_MS),
+                candidate,
+                header.is_electable is not False,
+            )
+        )
+
+    async def next_id(self, channel: Channel, request: Command) -> Command:
+        """1012."""
+        header = CONTROLLER_GET_NEXT_BROKER_ID.header(request)
+        await self._view.read()
+        known = self._view.replicas.sets.get(header.broker_name)
+        answer = GetNextBrokerIdResponseHeader(known.next_id if known else 1, header.cluster_name, header.broker_name)
+        return CONTROLLER_GET_NEXT_BROKER_ID.answer(request, answer)
+
+    async def apply_id(self, channel: Channel, request: Command) -> Command:
+        """1013."""
+        header = CONTROLLER_APPLY_BROKER_ID.header(request)
+        if not header.broker_name or max(map(len, (header.broker_name, header.cluster_name))) > MAX_NAME:
+            raise RequestRefused(
+                ResponseCode.CONTROLLER_BROKER_ID_INVALID, f"names of brokers have 1 to {MAX_NAME} characters"
+            )
+        change = ApplyBrokerId(
+            header.cluster_name, header.broker_name, header.applied_broker_id, header.register_check_code[:MAX_NAME]
+        )
+        _check(await self._view.change(change))
+        answer = ApplyBrokerIdResponseHeader(header.cluster_name, header.broker_name)
+        return CONTROLLER_APPLY_BROKER_ID.answer(request, answer)
+
+    async def register(self, channel: Channel, request: Command) -> Command:
+        """1003. A broker that comes back with its old address changes nothing."""
+        header = CONTROLLER_REGISTER_BROKER.header(request)
+        await self._view.read()
+        known = self._view.replicas.sets.get(header.broker_name)
+        refusal = why_not_registered(known, header.broker_name, header.broker_id)
+        if known is None or refusal is not None:
+            raise RequestRefused(ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED, refusal or "")
+        if known.address(header.broker_id) != header.broker_address:
+            if not is_address(header.broker_address):
+                text = f"brokerAddress {header.broker_address[:MAX_NAME]!r} is not HOST:PORT"
+                raise RequestRefused(ResponseCode.INVALID_PARAMETER, text)
+            change = RegisterBroker(header.broker_name, header.broker_id, header.broker_address)
+            known = _check(await self._view.change(change))
+        answer = RegisterBrokerToControllerResponseHeader(header.cluster_name, header.broker_name)
+        if known.master is not None and self._view.is_alive((known.name, known.master)):
+            answer.master_broker_id, answer.master_address = known.master, known.address(known.master)
+            answer.master_epoch, answer.sync_state_set_epoch = known.master_epoch, known.sync_state_set_epoch
+        return CONTROLLER_REGISTER_BROKER.answer(request, answer, body=_encoded(request, in_sync(known)))
+
+    async def elect(self, channel: Channel, request: Command) -> Command:
+        """1002: of a broker that found no master, or of an administrator who designates one."""
+        header = CONTROLLER_ELECT_MASTER.header(request)
+        view = self._view
+        known = view.replicas.sets.get(header.broker_name)
+        candidates = view.candidates(known) if known else []
+        if known and known.master is not None and view.is_learning and not header.designate_elect:
+            # The master may be alive, and not have been heard by this new leader.
+            candidates = [*[each for each in candidates if each.broker_id != known.master], Candidate(known.master)]
+        change = ElectMaster(
+            header.broker_name, header.broker_id, header.designate_elect, tuple(candidates), view.may_be_unclean
+        )
+        outcome = await view.change(change)
+        self._elections.outcome(outcome)
+        known = outcome.broker_set
+        if outcome.code not in (ResponseCode.SUCCESS, ResponseCode.CONTROLLER_MASTER_STILL_EXIST) or known is None:
+            raise RequestRefused(outcome.code, outcome.remark or "")
+        group = BrokerMemberGroup(known.addresses, known.name, known.cluster)
+        body = _encoded(request, ElectMasterAnswer(group, sorted(known.sync_state_set)))
+        return CONTROLLER_ELECT_MASTER.answer(
+            request, master_of(known), code=outcome.code, remark=outcome.remark, body=body
+        )
+
+    async def replica_info(self, channel: Channel, request: Command) -> Command:
+        """1004."""
+        header = CONTROLLER_GET_REPLICA_INFO.header(request)
+        await self._view.read()
+        known = self._view.replicas.sets.get(header.broker_name)
+        if known is None:
+            raise RequestRefused(ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST, "Broker metadata is not existed")
+        answer = MasterHeader(known.master, known.address(known.master), known.master_epoch)
+        return CONTROLLER_GET_REPLICA_INFO.answer(request, answer, body=_encoded(request, in_sync(known)))
+
+    async def alter(self, channel: Channel, request: Command) -> Command:
+        """1001."""
+        header, body = CONTROLLER_ALTER_SYNC_STATE_SET.header(request), CONTROLLER_ALTER_SYNC_STATE_SET.body(request)
+        alive = self._view.heard(self._view.replicas.sets.get(header.broker_name))
+        change = AlterSyncStateSet(
+            header.broker_name,
+            header.master_broker_id,
+            header.master_epoch,
+            tuple(sorted(set(body.sync_state_set))),
+            body.sync_state_set_epoch,
+            tuple(alive),
+        )
+        outcome = await self._view.change(change)
+        known = outcome.broker_set
+        if outcome.code != ResponseCode.SUCCESS or known is None:
+            refused = AlterSyncStateSetResponseHeader(0)
+            return CONTROLLER_ALTER_SYNC_STATE_SET.answer(request, refused, code=outcome.code, remark=outcome.remark)
+        answer = AlterSyncStateSetResponseHeader(known.sync_state_set_epoch)
+        return CONTROLLER_ALTER_SYNC_STATE_SET.answer(request, answer, body=_encoded(request, in_sync(known)))
+
+
+def in_sync(known: BrokerSet) -> SyncStateSet:
+    """The SyncStateSet as a body."""
+    return SyncStateSet(sorted(known.sync_state_set), known.sync_state_set_epoch)
+
+
+def master_of(known: BrokerSet) -> MasterHeader:
+    """The master as a header."""
+    return MasterHeader(known.master, known.address(known.master), known.master_epoch, known.sync_state_set_epoch)
+
+
+def _check(outcome: Outcome) -> BrokerSet:
+    if outcome.code != ResponseCode.SUCCESS or outcome.broker_set is None:
+        raise RequestRefused(outcome.code, outcome.remark or "")
+    return outcome.broker_set
+
+
+def _encoded(request: Command, body: Body) -> bytes:
+    return encode_body(body, dialect_for(request))

@@ -1,0 +1,91 @@
+"""Which brokers are heard of (904), and what they said last. Pure: time comes in.
+
+Rows of the same timeout are in the order in which they were heard, so that a scan looks only at those that are silent.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from namesrv.controller.electing import Candidate
+
+C = TypeVar("C")
+Key = tuple[str, int]  # broker name, broker id
+
+
+@dataclass(slots=True)
+class Heard(Generic[C]):
+    """A broker that is heard of. ``is_electable`` is False for learners and those that are not to be masters."""
+
+    key: Key
+    connection: C
+    heard_ms: int
+    timeout_ms: int
+    candidate: Candidate
+    is_electable: bool = True
+
+
+class Liveness(Generic[C]):
+    """The brokers that are alive, as far as this Controller heard."""
+
+    def __init__(self) -> None:
+        self._rows: dict[Key, Heard[C]] = {}
+        self._by_timeout: dict[int, OrderedDict[Key, Heard[C]]] = {}
+        self._by_connection: dict[C, set[Key]] = {}
+
+    def hear(self, heard: Heard[C]) -> bool:
+        """Take a heartbeat; whether the broker was not known to be alive."""
+        known = self._rows.get(heard.key)
+        if known is not None and known.connection is heard.connection and known.timeout_ms == heard.timeout_ms:
+            known.heard_ms, known.candidate, known.is_electable = heard.heard_ms, heard.candidate, heard.is_electable
+            self._by_timeout[known.timeout_ms].move_to_end(heard.key)
+            return False
+        if known is not None:
+            self._drop(known)
+        self._rows[heard.key] = heard
+        self._by_timeout.setdefault(heard.timeout_ms, OrderedDict())[heard.key] = heard
+        self._by_connection.setdefault(heard.connection, set()).add(heard.key)
+        return known is None
+
+    def get(self, key: Key) -> Heard[C] | None:
+        """What was heard of a broker; None when it is not alive."""
+        return self._rows.get(key)
+
+    def alive(self, name: str, broker_ids: Iterator[int] | list[int]) -> list[Heard[C]]:
+        """Those of a set that are alive."""
+        return [row for each in broker_ids if (row := self._rows.get((name, each))) is not None]
+
+    def silent(self, now_ms: int) -> list[Key]:
+        """Forget those that were silent for longer than their timeout, and name them."""
+        found: list[Heard[C]] = []
+        for timeout_ms, rows in self._by_timeout.items():
+            for row in rows.values():
+                if now_ms - row.heard_ms <= timeout_ms:
+                    break
+                found.append(row)
+        for row in found:
+            self._drop(row)
+        return [row.key for row in found]
+
+    def closed(self, connection: C) -> list[Key]:
+        """Those that were heard on a connection that is closed now. They are still taken for alive."""
+        return sorted(self._by_connection.pop(connection, ()))
+
+    def forget(self, key: Key) -> None:
+        """It is dead."""
+        row = self._rows.get(key)
+        if row is not None:
+            self._drop(row)
+
+    def _drop(self, row: Heard[C]) -> None:
+        del self._rows[row.key]
+        rows = self._by_timeout[row.timeout_ms]
+        del rows[row.key]
+        if not rows:
+            del self._by_timeout[row.timeout_ms]
+        keys = self._by_connection.get(row.connection)
+        if keys is not None:
+            keys.discard(row.key)
+            if not keys:
+                del self._by_connection[row.connection]

@@ -1,0 +1,130 @@
+"""Options of a Controller, under RocketMQ's names: in conf files of its own, or in that of a NameServer."""
+
+import os
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from mqcommon.addresses import is_address
+from mqcommon.errors import ConfigError
+from mqcommon.logs.levels import parse_levels
+from mqcommon.logs.options import LogOptions
+from mqcommon.option_fields import option
+from namesrv.access_options import AccessOptions
+from remoting.net.inner_credentials import InnerCredentialsOptions
+from remoting.net.limit_options import LimitOptions
+from remoting.net.tls_options import TlsOptions
+
+_PEERS = "where all Controllers of the group listen for each other and for brokers: n0-10.0.0.1:9877;n1-10.0.0.2:9877"
+
+
+@dataclass(frozen=True)
+class ControllerOptions:
+    """Part of the options of a NameServer and of the command ``controller``."""
+
+    controller_d_leger_group: str = option("group1", "name of the group of Controllers")
+    controller_d_leger_peers: str = option("", _PEERS)
+    controller_d_leger_self_id: str = option("", "which of controllerDLegerPeers this one is, as in n0")
+    controller_store_path: str = option("~/DLedgerController", "directory of the Controller's log and snapshots")
+    controller_type: str = option(
+        "DLedger", "how Controllers agree: by Raft; RocketMQ's jRaft is another implementation of the same"
+    )
+    enable_elect_unclean_master: bool = option(
+        False, "elect a replica that may lack acknowledged messages when no member of the SyncStateSet is alive",
+        mutable=True,
+    )  # fmt: skip
+    notify_broker_role_changed: bool = option(True, "tell the brokers of a set at once who the master is", mutable=True)
+    broker_heartbeat_timeout: int = option(
+        3_000, "a broker that does not say its own timeout is dead when it was silent for this long",
+        unit="ms", minimum=100, mutable=True,
+    )  # fmt: skip
+    scan_inactive_master_interval: int = option(
+        5_000, "time between two looks at all sets for those without a living master", unit="ms", minimum=10,
+        mutable=True,
+    )  # fmt: skip
+    controller_election_timeout: int = option(
+        1_000, "another Controller leads when nothing was heard of the leader for this long", unit="ms", minimum=100
+    )
+
+    @property
+    def controller_peers(self) -> dict[str, str]:
+        """``controllerDLegerPeers``: addresses by id. ConfigError when it is wrong."""
+        key, peers = "controllerDLegerPeers", {}
+        for part in filter(None, self.controller_d_leger_peers.split(";")):
+            name, dash, addr = part.strip().partition("-")
+            if not (dash and name and is_address(addr)):
+                raise ConfigError(f"{key}: {part!r} is not ID-HOST:PORT, as in n0-127.0.0.1:9877")
+            if name in peers:
+                raise ConfigError(f"{key}: {name} is there twice")
+            peers[name] = addr
+        if not peers:
+            raise ConfigError(f"{key}: name all Controllers, as in n0-127.0.0.1:9877;n1-127.0.0.1:9878")
+        return peers
+
+    def check_controller(self) -> None:
+        """ConfigError when these options cannot make a Controller."""
+        if self.controller_type.lower() != "dledger":
+            raise ConfigError(
+                f"controllerType: {self.controller_type} is not supported; use DLedger, with controllerDLegerPeers"
+            )
+        if not self.controller_d_leger_group:
+            raise ConfigError("controllerDLegerGroup: it is empty; give the same name to all Controllers of the group")
+        peers = self.controller_peers
+        if self.controller_d_leger_self_id not in peers:
+            raise ConfigError(
+                f"controllerDLegerSelfId: {self.controller_d_leger_self_id!r} is not in controllerDLegerPeers,"
+                f" which has {', '.join(peers)}"
+            )
+
+    @property
+    def controller_dir(self) -> str:
+        """``controllerStorePath`` as a path."""
+        return os.path.expanduser(self.controller_store_path)
+
+
+def check_that_controllers_sign(options: Any) -> None:
+    """ConfigError when Controllers with access control would refuse each other."""
+    if options.acl_enable and options.inner_credentials is None:
+        raise ConfigError(
+            "innerClientAuthenticationCredentials: aclEnable needs it, as Controllers sign what they send each other"
+        )
+
+
+@dataclass(frozen=True)
+class ControllerDaemonOptions(
+    ControllerOptions, LogOptions, AccessOptions, InnerCredentialsOptions, LimitOptions, TlsOptions
+):
+    """The options of the command ``controller``."""
+
+    config_store_path: str = option(
+        "", "conf file that keeps options changed by updateControllerConfig; set by -c, empty: they last until the stop"
+    )
+    config_black_list: str = option("configBlackList;configStorePath", "keys that updateControllerConfig may not touch")
+
+    # threads, buffers, metrics and JRaft: RocketMQ's options that mean nothing here
+    ignored_keys: ClassVar[frozenset[str]] = frozenset(
+        {
+            "controllerRequestThreadPoolQueueCapacity",
+            "controllerThreadPoolNums",
+            "electMasterMaxRetryCount",
+            "enableShutdownGracefully",
+            "isProcessReadEvent",
+            "jraftConfig",
+            "listenPort",
+            "mappedFileSize",
+            "metricsExporterType",
+            "rocketmqHome",
+            "scanNotActiveBrokerInterval",
+        }
+    )
+
+    def __post_init__(self) -> None:
+        self.check_controller()
+        self.check_access_options()
+        self.check_inner_credentials()
+        check_that_controllers_sign(self)
+        parse_levels(self.log_levels)
+
+    @property
+    def forbidden_keys(self) -> frozenset[str]:
+        """The keys of ``configBlackList``."""
+        return frozenset(key.strip() for key in self.config_black_list.split(";") if key.strip())

@@ -1,0 +1,231 @@
+"""All broker sets, changed only by the entries of the log: the same on each Controller. Pure.
+
+What is refused is no change, and has RocketMQ's code and text. An election raises both epochs and leaves the new master
+alone in the SyncStateSet, since only it knows yet where the logs of the others part from its own.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from namesrv.controller.commands import (
+    VERSION,
+    AlterSyncStateSet,
+    ApplyBrokerId,
+    Change,
+    CleanBrokerData,
+    ElectMaster,
+    RegisterBroker,
+    decode_change,
+)
+from namesrv.controller.electing import elect
+from namesrv.controller.sets import BrokerSet, Replica
+from remoting.protocol.codes import ResponseCode
+from remoting.protocol.strict_cbor import dumps, loads
+
+# Part of the meaning of the log: another value needs another version of its entries.
+MAX_SETS = 50_000
+MAX_REPLICAS = 64
+_CLEAN_LIVING = "Broker [{},  {}] is still alive, clean up failure"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a change: a code, for a refusal with its reason, and the set as it is now.
+
+    ``is_unclean``: the new master was not in the SyncStateSet, so acknowledged messages may be lost.
+    """
+
+    code: int
+    remark: str | None
+    broker_set: BrokerSet | None
+    is_unclean: bool = False
+
+
+class Replicas:
+    """The state machine of the Controllers."""
+
+    def __init__(self) -> None:
+        self.sets: dict[str, BrokerSet] = {}
+
+    # The state machine of remoting/raft.
+
+    def apply(self, index: int, data: bytes) -> Outcome:
+        """Carry out an entry."""
+        return self.change(decode_change(data))
+
+    def snapshot(self) -> bytes:
+        """The whole state."""
+        return dumps([VERSION, [each.to_plain() for _, each in sorted(self.sets.items())]])
+
+    def restore(self, data: bytes) -> None:
+        """Replace the state by that of a ``snapshot``."""
+        plain: list[Any] = loads(data)[1] if data else []
+        self.sets = {each.name: each for each in map(BrokerSet.from_plain, plain)}
+
+    # Changes.
+
+    def change(self, change: Change) -> Outcome:
+        """Carry out ``change``, or refuse it."""
+        match change:
+            case ApplyBrokerId():
+                return self._apply_id(change)
+            case RegisterBroker():
+                return self._register(change)
+            case AlterSyncStateSet():
+                return self._alter(change)
+            case ElectMaster():
+                return self._elect(change)
+            case CleanBrokerData():
+                return self._clean(change)
+
+    def _apply_id(self, change: ApplyBrokerId) -> Outcome:
+        known = self.sets.get(change.name) or BrokerSet(change.cluster, change.name)
+        if known.cluster != change.cluster:
+            refusal = f"Broker-set: {change.name} belongs to cluster {known.cluster}, not {change.cluster}"
+            return _refused(ResponseCode.CONTROLLER_BROKER_ID_INVALID, refusal, known)
+        holder = known.replicas.get(change.broker_id)
+        if holder is not None and holder.check_code == change.check_code:
+            return _done(known)
+        if change.broker_id != known.next_id:
+            refusal = f"Fail to apply brokerId: {change.broker_id} in broker-set: {change.name}"
+            return _refused(ResponseCode.CONTROLLER_BROKER_ID_INVALID, refusal, known)
+        if len(self.sets) >= MAX_SETS or len(known.replicas) >= MAX_REPLICAS:
+            refusal = f"a group of Controllers keeps up to {MAX_SETS} sets of {MAX_REPLICAS} replicas: clean old ones"
+            return _refused(ResponseCode.CONTROLLER_BROKER_ID_INVALID, refusal, known)
+        replicas = {**known.replicas, change.broker_id: Replica(change.check_code)}
+        return self._keep(replace(known, next_id=known.next_id + 1, replicas=replicas))
+
+    def _register(self, change: RegisterBroker) -> Outcome:
+        known = self.sets.get(change.name)
+        refusal = why_not_registered(known, change.name, change.broker_id)
+        if known is None or refusal is not None:
+            return _refused(ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED, refusal, known)
+        replica = replace(known.replicas[change.broker_id], address=change.address)
+        return self._keep(replace(known, replicas={**known.replicas, change.broker_id: replica}))
+
+    def _alter(self, change: AlterSyncStateSet) -> Outcome:
+        known = self.sets.get(change.name)
+        if known is None:
+            return _refused(ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST, "Broker metadata is not existed", None)
+        fault = _alter_fault(known, change)
+        if fault is not None:
+            code, reason = fault
+            return _refused(code, f"Rejecting alter syncStateSet request because {reason}", known)
+        new_set = frozenset(change.new_set)
+        return self._keep(replace(known, sync_state_set=new_set, sync_state_set_epoch=known.sync_state_set_epoch + 1))
+
+    def _elect(self, change: ElectMaster) -> Outcome:
+        known = self.sets.get(change.name)
+        if known is None or not known.replicas:
+            return _refused(
+                ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED, "Broker hasn't been registered", known
+            )
+        new_master = _choose(known, change)
+        if new_master is None:
+            return self._nobody(known, change)
+        if new_master == known.master:
+            refusal = f"The old master {known.address(new_master)} is still alive, not need to elect new master"
+            refusal += f" for broker {known.name}"
+            return _refused(ResponseCode.CONTROLLER_MASTER_STILL_EXIST, refusal, known)
+        is_unclean = bool(known.sync_state_set) and new_master not in known.sync_state_set
+        return self._keep(
+            replace(
+                known,
+                master=new_master,
+                master_epoch=known.master_epoch + 1,
+                sync_state_set=frozenset({new_master}),
+                sync_state_set_epoch=known.sync_state_set_epoch + 1,
+            ),
+            is_unclean=is_unclean,
+        )
+
+    def _nobody(self, known: BrokerSet, change: ElectMaster) -> Outcome:
+        if change.broker_id is not None:
+            return _refused(ResponseCode.CONTROLLER_ELECT_MASTER_FAILED, "Failed to elect a new master", known)
+        # The Controller asks when the master is dead: nobody is to take that one for the master any more.
+        self._keep(lost := replace(known, master=None))
+        refusal = "The old master has already been shutdown, no replica of the SyncStateSet is alive"
+        return _refused(ResponseCode.CONTROLLER_MASTER_NOT_AVAILABLE, refusal, lost)
+
+    def _clean(self, change: CleanBrokerData) -> Outcome:
+        code = ResponseCode.CONTROLLER_INVALID_CLEAN_BROKER_METADATA
+        known = self.sets.get(change.name)
+        if known is None:
+            return _refused(code, f"Broker {change.name} is not existed,clean broker data failure.", None)
+        to_clean = set(change.broker_ids) or set(known.replicas)
+        for each in sorted(to_clean):
+            if each not in known.replicas:
+                return _refused(
+                    code, f"Broker [{change.name},  {each}] is not existed,clean broker data failure.", known
+                )
+            if each in change.alive and not change.even_living:
+                return _refused(code, _CLEAN_LIVING.format(change.name, each), known)
+        replicas = {each: replica for each, replica in known.replicas.items() if each not in to_clean}
+        if not replicas:
+            del self.sets[change.name]
+            return Outcome(ResponseCode.SUCCESS, None, None)
+        in_sync = known.sync_state_set - to_clean
+        raised = known.sync_state_set_epoch + (in_sync != known.sync_state_set)
+        master = None if known.master in to_clean else known.master
+        return self._keep(
+            replace(known, replicas=replicas, master=master, sync_state_set=in_sync, sync_state_set_epoch=raised)
+        )
+
+    def _keep(self, broker_set: BrokerSet, *, is_unclean: bool = False) -> Outcome:
+        self.sets[broker_set.name] = broker_set
+        return Outcome(ResponseCode.SUCCESS, None, broker_set, is_unclean)
+
+
+def why_not_registered(known: BrokerSet | None, name: str, broker_id: int) -> str | None:
+    """Why a broker has to apply for an id first; None when it has one."""
+    if known is None:
+        return f"Broker-set: {name} hasn't been registered in controller"
+    if broker_id not in known.replicas:
+        return f"BrokerId: {broker_id} hasn't been registered in broker-set: {name}"
+    return None
+
+
+def _choose(known: BrokerSet, change: ElectMaster) -> int | None:
+    if known.master_epoch == 0 and change.broker_id is not None and not change.designated:
+        # Nothing was ever acknowledged in this set: the first that asks leads.
+        return change.broker_id if change.broker_id in known.replicas else None
+    candidates = [each for each in change.candidates if known.address(each.broker_id)]
+    designated = change.broker_id if change.designated else None
+    return elect(candidates, known.sync_state_set, known.master, designated, unclean=change.unclean)
+
+
+def _alter_fault(known: BrokerSet, change: AlterSyncStateSet) -> tuple[int, str] | None:
+    new_set = set(change.new_set)
+    if known.master != change.master:
+        reason = f"the current leader is:{{{known.master}}}, not {{{change.master}}}"
+        return ResponseCode.CONTROLLER_INVALID_MASTER, reason
+    if known.master_epoch != change.master_epoch:
+        reason = f"the current master epoch is:{{{known.master_epoch}}}, not {{{change.master_epoch}}}"
+        return ResponseCode.CONTROLLER_FENCED_MASTER_EPOCH, reason
+    if known.sync_state_set_epoch != change.set_epoch:
+        reason = f"the current syncStateSet epoch is:{{{known.sync_state_set_epoch}}}, not {{{change.set_epoch}}}"
+        return ResponseCode.CONTROLLER_FENCED_SYNC_STATE_SET_EPOCH, reason
+    if change.master not in new_set:
+        reason = f"the newSyncStateSet don't contains origin leader {{{change.master}}}"
+        return ResponseCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED, reason
+    if unknown := new_set - set(known.replicas):
+        return ResponseCode.CONTROLLER_INVALID_REPLICAS, f"the replicas {{{_ids(unknown)}}} don't exist"
+    if dead := new_set - known.sync_state_set - set(change.alive):
+        return ResponseCode.CONTROLLER_BROKER_NOT_ALIVE, f"the replicas {{{_ids(dead)}}} don't alive"
+    if new_set == known.sync_state_set:
+        reason = f"the newSyncStateSet {{{_ids(new_set)}}} is equal with oldSyncStateSet"
+        return ResponseCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED, reason
+    return None
+
+
+def _ids(ids: Iterable[int]) -> str:
+    return ", ".join(map(str, sorted(ids)))
+
+
+def _done(broker_set: BrokerSet) -> Outcome:
+    return Outcome(ResponseCode.SUCCESS, None, broker_set)
+
+
+def _refused(code: int, remark: str | None, broker_set: BrokerSet | None) -> Outcome:
+    return Outcome(code, remark, broker_set)

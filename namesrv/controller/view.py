@@ -1,0 +1,93 @@
+"""What a Controller knows: the agreed state of its group, and which brokers it hears of itself."""
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from mqcommon.clock import Clock
+from mqcommon.errors import RequestRefused
+from mqcommon.raft.errors import NotLeader, RaftError
+from namesrv.controller.commands import Change, encode_change
+from namesrv.controller.electing import Candidate
+from namesrv.controller.liveness import Key, Liveness
+from namesrv.controller.options import ControllerOptions
+from namesrv.controller.replicas import Outcome, Replicas
+from namesrv.controller.sets import BrokerSet
+from remoting.net.channel import Channel
+from remoting.protocol.codes import ResponseCode
+from remoting.raft.group import Group
+
+TIMEOUT_MS = 3_000
+
+
+class HasOptions(Protocol):
+    """Whoever keeps the options, which are replaced when they change."""
+
+    options: Any
+
+
+@dataclass(slots=True)
+class View:
+    """Owned by controller.py, passed to handlers and elections."""
+
+    holder: HasOptions
+    group: Group
+    replicas: Replicas
+    clock: Clock
+    liveness: Liveness[Channel] = field(default_factory=Liveness)
+    #: Until then a new leader does not know yet who is dead: all brokers have to be heard first.
+    learning_until_ms: int = 0
+    unclean_elections: int = 0
+
+    @property
+    def options(self) -> ControllerOptions:
+        """The present ones."""
+        options: ControllerOptions = self.holder.options
+        return options
+
+    @property
+    def is_learning(self) -> bool:
+        """Whether brokers that were not heard of may be alive."""
+        return self.clock.monotonic_ms() < self.learning_until_ms
+
+    @property
+    def may_be_unclean(self) -> bool:
+        """Whether a replica that may lack messages is elected; not before all others had time to be heard."""
+        return self.options.enable_elect_unclean_master and not self.is_learning
+
+    def is_alive(self, key: Key) -> bool:
+        """Whether a broker is alive, or may be."""
+        return self.liveness.get(key) is not None or self.is_learning
+
+    def heard(self, known: BrokerSet | None) -> list[int]:
+        """The ids of those of a set that were heard of."""
+        return [each for each in known.replicas if self.liveness.get((known.name, each))] if known else []
+
+    def candidates(self, known: BrokerSet) -> list[Candidate]:
+        """Those that may be elected."""
+        rows = self.liveness.alive(known.name, list(known.replicas))
+        return [row.candidate for row in rows if row.is_electable]
+
+    async def change(self, change: Change) -> Outcome:
+        """Write ``change`` to the log of the group. Raises RequestRefused when this Controller cannot."""
+        try:
+            outcome: Outcome = await self.group.propose(encode_change(change), TIMEOUT_MS)
+        except NotLeader as error:
+            raise self.not_leader(error.leader) from None
+        except RaftError as error:
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from None
+        return outcome
+
+    async def read(self) -> None:
+        """Return when ``replicas`` has all that was answered before. Raises RequestRefused as ``change``."""
+        try:
+            await self.group.read(TIMEOUT_MS)
+        except NotLeader as error:
+            raise self.not_leader(error.leader) from None
+        except RaftError as error:
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from None
+
+    def not_leader(self, leader: str = "") -> RequestRefused:
+        """The refusal that sends brokers to the leader."""
+        addr = self.group.members.all.get(leader) or self.group.leader_addr
+        where = f"ask {addr}" if addr else "there is none at the moment, try again"
+        return RequestRefused(ResponseCode.CONTROLLER_NOT_LEADER, f"this Controller is not the leader: {where}")

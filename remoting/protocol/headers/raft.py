@@ -1,0 +1,43 @@
+"""Between the nodes of a Raft group: 7110 to 7112."""
+
+from dataclasses import dataclass
+
+from remoting.protocol.headers.header import Header, required
+from remoting.protocol.scalars import read_flag, read_long, read_text
+
+
+@dataclass(slots=True)
+class RaftMessagesHeader(Header):
+    """7110. ``addr``: where the sender, ``node``, listens."""
+
+    group: str = required(read_text)
+    node: str = required(read_text)
+    addr: str = required(read_text)
+
+
+@dataclass(slots=True)
+class RaftStatusRequestHeader(Header):
+    """7111."""
+
+    group: str = required(read_text)
+
+
+@dataclass(slots=True)
+class RaftStatusHeader(Header):
+    """The answer to 7111. ``begun``: whether the node keeps its votes on disk already. No leader: empty texts."""
+
+    node: str = required(read_text)
+    begun: bool = required(read_flag)
+    term: int = required(read_long)
+    leader: str = required(read_text)
+    leader_addr: str = required(read_text)
+
+
+@dataclass(slots=True)
+class RaftJoinHeader(Header):
+    """7112, to the leader: the node called ``name`` in the conf wants to be a member with the id ``node``."""
+
+    group: str = required(read_text)
+    name: str = required(read_text)
+    node: str = required(read_text)
+    addr: str = required(read_text)

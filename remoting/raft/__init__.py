@@ -1,0 +1,1 @@
+"""The driver of mqcommon/raft: disk, network and time."""

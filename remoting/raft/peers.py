@@ -1,0 +1,96 @@
+"""Messages to other nodes: one task and one queue for each, so that a slow one holds up nobody else.
+
+Messages may be lost, as Raft sends again what matters; so a full queue forgets, and a lost connection is opened anew.
+"""
+
+import logging
+
+import trio
+
+from mqcommon.backoff import Backoff
+from mqcommon.errors import RemotingError
+from mqcommon.raft.messages import AppendRequest, InstallSnapshot, Message
+from mqcommon.signal import Signal
+from remoting.net.client import RemotingClient
+from remoting.protocol.headers.raft import RaftMessagesHeader
+from remoting.protocol.requests.raft import RAFT_MESSAGES
+from remoting.raft.codec import encode_messages
+
+logger = logging.getLogger(__name__)
+
+CONNECT_TIMEOUT_MS = 1_000
+MAX_QUEUED = 1_000
+# Messages in one frame: much less than the longest frame, as a single message may be large.
+FRAME_BYTES = 1 << 20
+MAX_PEERS = 100
+
+
+class Peers:
+    """``send`` never waits. ``self_addr``: where the others reach this node."""
+
+    def __init__(self, group: str, self_addr: str, client: RemotingClient, backoff: Backoff) -> None:
+        self._group = group
+        self._self_addr = self_addr
+        self._client = client
+        self._backoff = backoff
+        self._queues: dict[str, tuple[Signal, list[Message]]] = {}
+        self._nursery: trio.Nursery | None = None
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        async with trio.open_nursery() as self._nursery:
+            task_status.started()
+            await trio.sleep_forever()
+
+    def send(self, addr: str, message: Message) -> None:
+        if addr not in self._queues:
+            if self._nursery is None or len(self._queues) >= MAX_PEERS:
+                return
+            self._queues[addr] = (Signal(), [])
+            self._nursery.start_soon(self._serve, addr)
+        signal, queue = self._queues[addr]
+        if len(queue) < MAX_QUEUED:
+            queue.append(message)
+            signal.set()
+
+    async def _serve(self, addr: str) -> None:
+        signal, queue = self._queues[addr]
+        failures = 0
+        while True:
+            await signal.wait()
+            try:
+                channel = await self._client.channel(addr, CONNECT_TIMEOUT_MS)
+                failures = 0
+                while queue:
+                    batch = _take_batch(queue)
+                    command = RAFT_MESSAGES.oneway(RaftMessagesHeader(self._group, batch[0].sender, self._self_addr))
+                    command.body = encode_messages(batch)
+                    self._client.push(addr, command)
+                    await channel.sent()
+            except RemotingError as error:
+                failures += 1
+                if failures == 1:
+                    logger.warning("node at %s cannot be reached: %s", addr, error)
+                await trio.sleep(self._backoff.pause_s(failures))
+                queue.clear()  # old news
+
+
+def _take_batch(queue: list[Message]) -> list[Message]:
+    """The messages of one frame, at least one."""
+    size = count = 0
+    for message in queue:
+        size += _size(message)
+        if count and size > FRAME_BYTES:
+            break
+        count += 1
+    batch = queue[:count]
+    del queue[:count]
+    return batch
+
+
+def _size(message: Message) -> int:
+    match message:
+        case AppendRequest():
+            return sum(len(entry.data) for entry in message.entries) + 16 * len(message.entries)
+        case InstallSnapshot():
+            return len(message.snapshot.data)
+    return 100

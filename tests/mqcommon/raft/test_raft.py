@@ -1,0 +1,280 @@
+"""Single scenes of the paper and of the thesis; tests/sim/raft has random histories."""
+
+import pytest
+
+from mqcommon.raft.errors import ChangeRefused, NotLeader, Overloaded
+from mqcommon.raft.membership import AddLearner, Promote, Remove
+from mqcommon.raft.messages import (
+    APPLICATION,
+    AppendRequest,
+    AppendResponse,
+    Entry,
+    Heartbeat,
+    HeartbeatResponse,
+    VoteRequest,
+    VoteResponse,
+)
+from mqcommon.raft.ready import HardState
+from tests.mqcommon.raft.hand import ELECTION_MS, Hand
+
+
+def led(*names: str) -> Hand:
+    """A group that the first of ``names`` leads."""
+    hand = Hand(*names)
+    hand.elect(names[0])
+    assert hand[names[0]].is_leader
+    return hand
+
+
+def test_a_leader_is_elected_and_its_entries_are_applied_everywhere() -> None:
+    hand = led("a", "b", "c")
+    assert hand["a"].propose(b"x") == (2, 1)
+    hand.deliver()
+    assert hand.applied() == {"a": [b"x"], "b": [b"x"], "c": [b"x"]}
+    assert [hand[name].leader for name in "abc"] == ["a", "a", "a"]
+
+
+def test_followers_name_the_leader() -> None:
+    hand = led("a", "b", "c")
+    with pytest.raises(NotLeader, match="ask a") as refused:
+        hand["b"].propose(b"x")
+    assert refused.value.leader == "a"
+
+
+def test_entries_of_older_terms_are_not_committed_by_counting() -> None:
+    """Figure 8: an entry of an older term can be on a majority and still be replaced."""
+    hand = Hand("s1", "s2", "s3", "s4", "s5")
+    s1 = hand.nodes["s1"]
+    s1.stored = [Entry(1, 1, APPLICATION, b"1"), Entry(2, 2, APPLICATION, b"2")]
+    s1.hard_state = HardState(3, "")
+    hand.crash("s1")
+    leader = hand["s1"]
+    leader._core.stand(pre=False)
+    s1.work()
+    for voter in ("s2", "s3"):
+        leader.step(VoteResponse(voter, "s1", 4, True))
+    s1.work()
+    for follower in ("s2", "s3"):
+        leader.step(AppendResponse(follower, "s1", 4, 2))
+    assert leader.log.commit == 0
+    for follower in ("s2", "s3"):
+        leader.step(AppendResponse(follower, "s1", 4, 3))
+    assert leader.log.commit == 3
+
+
+def test_a_voter_does_not_elect_one_that_lacks_entries() -> None:
+    hand = led("a", "b", "c")
+    hand.down = {"c"}
+    hand["a"].propose(b"x")
+    hand.deliver()
+    hand.down = {"a"}
+    hand.elect("c")
+    assert not hand["c"].is_leader
+    hand.elect("b")
+    assert hand["b"].is_leader
+    assert hand["b"].log.last == 3
+
+
+def test_a_vote_is_sent_when_it_is_on_disk() -> None:
+    hand = Hand("a", "b", "c")
+    voter = hand["b"]
+    voter.step(VoteRequest("a", "b", 1, 0, 0))
+    ready = voter.ready()
+    assert ready.messages == ()
+    assert ready.persist is not None and ready.persist.hard_state == HardState(1, "a")
+    assert ready.persist.messages == (VoteResponse("b", "a", 1, True),)
+    voter.step(VoteRequest("c", "b", 1, 0, 0))
+    assert voter.ready().messages == ()  # the refusal, too, is of a term that is not on disk
+    voter.persisted()
+    assert voter.ready().messages == (VoteResponse("b", "c", 1, False),)
+
+
+def test_a_node_that_was_cut_off_does_not_depose_the_leader() -> None:
+    hand = led("a", "b", "c")
+    hand.down = {"c"}
+    for _ in range(5):
+        hand.tick("c", 2 * ELECTION_MS)
+    assert hand["c"].term == 1
+    hand.now_ms = 0
+    hand.down = set()
+    hand.deliver()
+    assert hand["a"].is_leader and hand["a"].term == 1
+
+
+def test_a_leader_without_a_majority_gives_up() -> None:
+    hand = led("a", "b", "c")
+    hand.down = {"b", "c"}
+    hand.tick("a", ELECTION_MS)
+    hand.tick("a", ELECTION_MS)
+    assert not hand["a"].is_leader
+
+
+def test_an_entry_that_nobody_else_has_is_replaced() -> None:
+    hand = led("a", "b", "c")
+    hand.down = {"b", "c"}
+    hand["a"].propose(b"lost")
+    hand.deliver()
+    hand.down = {"a"}
+    hand.elect("b")
+    hand["b"].propose(b"kept")
+    hand.deliver()
+    hand.down = set()
+    hand.heartbeat("b")
+    hand.heartbeat("b")
+    assert hand.applied() == {"a": [b"kept"], "b": [b"kept"], "c": [b"kept"]}
+    assert hand.nodes["a"].stored == hand.nodes["b"].stored
+
+
+def test_a_read_waits_for_a_majority_that_still_follows() -> None:
+    hand = led("a", "b", "c")
+    hand.down = {"b", "c"}
+    hand["a"].read_index("early")
+    hand.deliver()
+    assert hand.nodes["a"].reads == []
+    # An answer to a heartbeat of before the read proves nothing.
+    hand["a"].step(HeartbeatResponse("b", "a", 1, 0))
+    hand.deliver()
+    assert hand.nodes["a"].reads == []
+    hand.down = {"c"}
+    hand.heartbeat("a")
+    assert [(read.context, read.index) for read in hand.nodes["a"].reads] == [("early", 1)]
+
+
+def test_a_new_leader_answers_reads_when_it_knows_what_is_committed() -> None:
+    hand = led("a", "b", "c")
+    hand["a"].propose(b"x")
+    hand.deliver(only=("a", "b"))
+    hand.down = {"a"}
+    hand.elect("b")
+    hand["b"].read_index("r")
+    hand.deliver()
+    assert [read.index for read in hand.nodes["b"].reads] == [3]
+
+
+def test_reads_of_a_deposed_leader_come_back() -> None:
+    hand = led("a", "b", "c")
+    hand.down = {"b", "c"}
+    hand["a"].read_index("r")
+    hand.deliver()
+    hand["a"].step(Heartbeat("b", "a", 5, 0, 1))
+    hand.deliver()
+    assert [(read.context, read.index) for read in hand.nodes["a"].reads] == [("r", None)]
+
+
+def test_a_learner_gets_everything_and_counts_for_nothing_until_it_is_promoted() -> None:
+    hand = led("a", "b", "c")
+    hand.add("d")
+    hand["a"].propose(b"x")
+    hand["a"].change(AddLearner("d", "d:1"))
+    hand.deliver()
+    assert hand.nodes["d"].applied == [b"x"]
+    hand.down = {"b", "c"}
+    hand["a"].propose(b"y")
+    hand.deliver()
+    assert hand.nodes["a"].applied == [b"x"]
+    hand.down = set()
+    hand.heartbeat("a")
+    hand["a"].change(Promote("d"))
+    hand.deliver()
+    assert set(hand["d"].members.voters) == {"a", "b", "c", "d"}
+
+
+def test_members_change_one_at_a_time() -> None:
+    hand = led("a", "b", "c")
+    hand["a"].change(AddLearner("d", ""))
+    with pytest.raises(ChangeRefused, match="not committed yet"):
+        hand["a"].change(Remove("b"))
+
+
+def test_a_new_leader_does_not_change_members_before_it_committed() -> None:
+    hand = Hand("a", "b", "c")
+    hand["a"]._core.stand(pre=False)
+    hand.nodes["a"].work()
+    hand["a"].step(VoteResponse("b", "a", 1, True))
+    with pytest.raises(ChangeRefused, match="the leader is new"):
+        hand["a"].change(Remove("b"))
+
+
+def test_a_change_that_is_not_committed_goes_with_its_entry() -> None:
+    hand = led("a", "b", "c")
+    hand.down = {"b", "c"}
+    hand["a"].change(Remove("c"))
+    hand.deliver()
+    assert set(hand["a"].members.voters) == {"a", "b"}
+    hand.down = {"a"}
+    hand.elect("b")
+    hand.down = set()
+    hand.heartbeat("b")
+    hand.heartbeat("b")
+    assert set(hand["a"].members.voters) == {"a", "b", "c"}
+
+
+def test_a_learner_that_is_far_behind_is_not_promoted() -> None:
+    hand = led("a")
+    hand.add("d")
+    hand["a"].change(AddLearner("d", ""))
+    for _ in range(1500):
+        hand["a"].propose(b"x")
+    hand.down = {"d"}
+    hand.deliver()
+    with pytest.raises(ChangeRefused, match="lacks"):
+        hand["a"].change(Promote("d"))
+
+
+def test_a_leader_that_is_removed_gives_up_when_that_is_committed() -> None:
+    hand = led("a", "b", "c")
+    hand["a"].change(Remove("a"))
+    hand.deliver()
+    assert not hand["a"].is_leader
+    hand.elect("b")
+    assert hand["b"].is_leader and set(hand["b"].members.voters) == {"b", "c"}
+
+
+def test_the_leadership_is_handed_over_without_a_timeout() -> None:
+    hand = led("a", "b", "c")
+    hand["a"].transfer("c")
+    with pytest.raises(Overloaded, match="handed to c"):
+        hand["a"].propose(b"x")
+    hand.deliver()
+    assert hand["c"].is_leader and hand["a"].leader == "c"
+
+
+def test_a_transfer_to_one_that_is_away_is_given_up() -> None:
+    hand = led("a", "b", "c")
+    hand.down = {"c"}
+    hand["a"].transfer("c")
+    hand.deliver()
+    for _ in range(ELECTION_MS // 10):
+        hand.heartbeat("a")
+    assert hand["a"].propose(b"x")
+
+
+def test_one_whose_entries_are_gone_gets_a_snapshot() -> None:
+    hand = led("a", "b", "c")
+    hand.down = {"c"}
+    for number in range(20):
+        hand["a"].propose(b"%d" % number)
+        hand.deliver()
+    hand["a"].compact(hand["a"].make_snapshot(15, b"state at 15"), 0)
+    hand.down = set()
+    hand.heartbeat("a")
+    hand.heartbeat("a")
+    assert hand.nodes["c"].applied == [b"state at 15", *(b"%d" % number for number in range(14, 20))]
+    assert hand.nodes["c"].snapshot.index == 15
+
+
+def test_requests_are_sent_ahead_of_their_answers_and_bounded() -> None:
+    hand = led("a", "b")
+    for _ in range(100):
+        hand["a"].propose(bytes(1 << 19))
+    messages = hand.nodes["a"].raft.ready().messages
+    requests = [message for message in messages if isinstance(message, AppendRequest)]
+    assert len(requests) > 4
+    assert sum(len(entry.data) for request in requests for entry in request.entries) <= 9 << 20
+
+
+def test_more_than_the_limit_is_not_taken() -> None:
+    hand = led("a", "b")
+    with pytest.raises(Overloaded, match="wait to be committed"):
+        for _ in range(100):
+            hand["a"].propose(bytes(1 << 20))

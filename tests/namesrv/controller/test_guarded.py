@@ -1,0 +1,39 @@
+"""Controllers with access control: only administrators ask, and the Controllers sign for each other."""
+
+from pathlib import Path
+
+import pytest
+
+from mqcommon.errors import BrokerError, ConfigError
+from namesrv.controller.options import ControllerDaemonOptions
+from remoting.net.call import Remote, call
+from remoting.net.client import open_client
+from remoting.protocol.codes import ResponseCode
+from remoting.protocol.requests.controller import CONTROLLER_GET_METADATA_INFO
+from remoting.protocol.signature import Credentials
+from tests.namesrv.controller.controllers import TIMEOUT_MS, open_controllers
+
+ACCOUNTS = "accounts:\n- accessKey: brokers\n  secretKey: 12345678\n  admin: true\n"
+INNER = '{"accessKey":"brokers","secretKey":"12345678"}'
+
+
+async def test_only_administrators_ask(tmp_path: Path) -> None:
+    file = tmp_path / "plain_acl.yml"
+    file.write_text(ACCOUNTS)
+    file.chmod(0o600)
+    more = {"acl_enable": True, "acl_file": str(file), "inner_client_authentication_credentials": INNER}
+    async with open_controllers("n0", "n1", **more) as controllers:
+        at = await controllers.leader_addr()
+        async with open_client() as stranger, open_client(credentials=Credentials("brokers", "12345678")) as admin:
+            with pytest.raises(BrokerError) as refused:
+                await call(Remote(stranger, at, TIMEOUT_MS), CONTROLLER_GET_METADATA_INFO)
+            assert refused.value.code == ResponseCode.NO_PERMISSION
+            told = (await call(Remote(admin, at, TIMEOUT_MS), CONTROLLER_GET_METADATA_INFO)).header()
+            assert told.controller_leader_address == at
+
+
+def test_access_control_needs_what_controllers_sign_with() -> None:
+    with pytest.raises(ConfigError, match="innerClientAuthenticationCredentials: aclEnable needs it"):
+        ControllerDaemonOptions(
+            controller_d_leger_peers="n0-h:1;n1-h:2", controller_d_leger_self_id="n0", acl_enable=True, acl_file="a"
+        )

@@ -1,0 +1,142 @@
+"""Groups of nodes on loopback: they begin, write, read, fail, and come back with and without their disks."""
+
+import pytest
+import trio
+
+from mqcommon.raft.errors import NotLeader
+from tests.remoting.raft.nodes import TIMEOUT_MS, RunningNode, open_nodes
+from tests.support.memory_files import MemoryFiles
+from tests.support.waiting import until
+
+
+async def test_three_nodes_write_and_read() -> None:
+    async with open_nodes("n0", "n1", "n2") as nodes:
+        await nodes.start("n0", "n1", "n2")
+        assert await nodes.write("a") == 1
+
+        async def read(leader: RunningNode) -> list[str]:
+            await leader.node.read(TIMEOUT_MS)
+            return leader.texts.texts
+
+        assert await nodes.ask_leader(read) == ["a"]
+        await nodes.agree(["a"])
+
+
+async def test_a_follower_names_the_leader() -> None:
+    async with open_nodes("n0", "n1", "n2") as nodes:
+        await nodes.start("n0", "n1", "n2")
+        await nodes.write("a")
+        followers = [each.node for each in nodes.running.values() if not each.node.is_leader]
+        await until(lambda: bool(followers[0].leader), "a leader is known")
+        with pytest.raises(NotLeader, match=f"ask {followers[0].leader}"):
+            await followers[0].propose(b"b", TIMEOUT_MS)
+        assert followers[0].leader_addr == nodes.peers[followers[0].leader]
+
+
+async def test_a_new_group_waits_for_all_of_its_nodes() -> None:
+    async with open_nodes("n0", "n1", "n2") as nodes:
+        await nodes.start("n0", "n1")
+        first = nodes.running["n0"].node
+        assert (first.term, first.members.voters) == (0, {})
+        await nodes.start("n2")
+        await nodes.leader()
+        assert set(first.members.voters) == {"n0", "n1", "n2"}
+
+
+async def test_another_node_takes_over() -> None:
+    async with open_nodes("n0", "n1", "n2") as nodes:
+        await nodes.start("n0", "n1", "n2")
+        await nodes.write("a")
+        first = (await nodes.leader()).name
+        await nodes.stop(first)
+        await nodes.write("b")
+        await nodes.start(first)
+        await nodes.agree(["a", "b"])
+
+
+async def test_all_nodes_crash_and_remember() -> None:
+    async with open_nodes("n0", "n1", "n2") as nodes:
+        await nodes.start("n0", "n1", "n2")
+        for text in "abc":
+            await nodes.write(text)
+        for name in nodes.peers:
+            nodes.disks[name] = nodes.disks[name].killed()
+            await nodes.stop(name)
+        await nodes.start("n0", "n1", "n2")
+        await nodes.agree(["a", "b", "c"])
+
+
+async def test_a_node_without_its_disk_gets_another_id_and_becomes_a_voter_again() -> None:
+    async with open_nodes("n0", "n1", "n2") as nodes:
+        await nodes.start("n0", "n1", "n2")
+        await nodes.write("a")
+        await nodes.stop("n1")
+        nodes.disks["n1"] = MemoryFiles()
+        await nodes.start("n1")
+        node = nodes.running["n1"].node
+        await until(lambda: node.node in node.members.voters and "n1" not in node.members.voters, "n1 is replaced")
+        assert node.node.startswith("n1.")
+        await nodes.write("b")
+        await nodes.agree(["a", "b"])
+        assert len(node.members.voters) == 3
+
+
+async def test_snapshots_make_the_log_short_and_bring_a_late_node_up() -> None:
+    async with open_nodes("n0", "n1", "n2", snapshot_entries=10, kept_entries=2) as nodes:
+        await nodes.start("n0", "n1", "n2")
+        await nodes.write("t")
+        await nodes.agree(["t"])
+        await nodes.stop("n2")
+        texts = ["t"] + [f"t{number}" for number in range(50)]
+        for text in texts[1:]:
+            await nodes.write(text)
+        await nodes.start("n2")
+        await nodes.agree(texts)
+        for name in nodes.peers:
+            await nodes.stop(name)
+        await nodes.start("n0", "n1", "n2")
+        await nodes.agree(texts)
+
+
+async def test_the_leadership_is_handed_over() -> None:
+    async with open_nodes("n0", "n1", "n2") as nodes:
+        await nodes.start("n0", "n1", "n2")
+        seen: list[bool] = []
+
+        async def hand_over(leader: RunningNode) -> str:
+            to = next(name for name in nodes.peers if name != leader.name)
+            nodes.running[to].node.on_leadership(seen.append)
+            await leader.node.transfer(to, TIMEOUT_MS)
+            return to
+
+        to = await nodes.ask_leader(hand_over)
+        await until(lambda: True in seen, f"{to} leads")
+
+
+async def test_many_proposals_share_an_fsync() -> None:
+    async with open_nodes("n0") as nodes:
+        await nodes.start("n0")
+        leader = await nodes.leader()
+        before = nodes.disks["n0"].calls["sync"]
+        async with trio.open_nursery() as nursery:
+            for number in range(100):
+                nursery.start_soon(leader.node.propose, b"%d" % number, TIMEOUT_MS)
+        assert sorted(leader.texts.texts, key=int) == [str(number) for number in range(100)]
+        assert nodes.disks["n0"].calls["sync"] - before < 50
+
+
+async def test_a_node_that_the_conf_does_not_name_is_added_and_becomes_a_voter() -> None:
+    async with open_nodes("n0", "n1", "n2") as nodes:
+        everybody = dict(nodes.peers)
+        del nodes.peers["n1"], nodes.peers["n2"]
+        await nodes.start("n0")
+        await nodes.write("a")
+        nodes.peers = everybody
+        await nodes.start("n2")
+        newcomer = nodes.running["n2"].node
+        await until(lambda: newcomer.node.startswith("n2."), "n2 has an id")
+        added = await nodes.running["n0"].node.add(everybody["n2"], TIMEOUT_MS)
+        assert added == newcomer.node
+        await until(lambda: newcomer.node in newcomer.members.voters, "n2 is a voter")
+        await nodes.write("b")
+        await nodes.agree(["a", "b"])
