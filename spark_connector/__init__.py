@@ -11,10 +11,14 @@ decode.py          decodes bytes to a record batch, with records.py, property_pa
 writer.py          writers of batches and streams, with write_options.py, write_columns.py, write_rows.py, target.py
 once.py            sends each row once, with row_keys.py, task.py, topic_io.py and sending.py
 one_line.py        errors on one line, without the traceback of Spark's workers
-landing.py         pickling, with a clear error when a worker runs another Python
+landing.py         pickling, with a clear error when a worker runs another Python or another version of Skylark
+version.py         the version, which driver and executors compare
+jobs/              programs for spark-submit: copy_topic and audit_topic
 """
 
 import sys
+
+from spark_connector.version import VERSION
 
 try:
     from spark_connector.source import RocketMQDataSource, register
@@ -27,4 +31,4 @@ except ModuleNotFoundError as error:
         name=error.name,
     ) from None
 
-__all__ = ["RocketMQDataSource", "register"]
+__all__ = ["VERSION", "RocketMQDataSource", "register"]
