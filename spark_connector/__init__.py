@@ -3,16 +3,14 @@
 source.py          the data source; `register(spark)` checks the workers' Python first
 options.py         the options of .option(...); connection_options.py: those that reading and writing share
 schema.py          columns, in Spark's and in Arrow's types
-offsets.py         ranges of queues: pure arithmetic
-planning.py        plans the ranges to read: asks brokers, then calls offsets.py
+planning.py        plans the ranges to read: asks brokers, then calls offsets.py, which is pure arithmetic
 batch_reader.py    partitions on the driver, record batches in the workers
 pulling.py         pulls the stored bytes of a range, with retries and one pull ahead
 decode.py          decodes bytes to a record batch, with records.py, property_pairs.py and columns.py
 writer.py          writers of batches and streams, with write_options.py, write_columns.py, write_rows.py, target.py
 once.py            sends each row once, with row_keys.py, task.py, topic_io.py and sending.py
 one_line.py        errors on one line, without the traceback of Spark's workers
-landing.py         pickling, with a clear error when a worker runs another Python or another version of Skylark
-version.py         the version, which driver and executors compare
+landing.py         pickling, with a clear error when a worker runs another Python, or another version (version.py)
 jobs/              programs for spark-submit: copy_topic and audit_topic
 """
 

@@ -86,7 +86,7 @@ def _added(digest: Digest, message: MessageExt) -> Digest:
 
 
 def _both(source: Digest, target: Digest) -> tuple[int, int, int, int]:
-    return source.count, target.count, source.crc, target.crc
+    return source.messages, target.messages, source.crc, target.crc
 
 
 def _name(queue: MessageQueue) -> str:

@@ -5,7 +5,7 @@ again with the same directory, the job goes on. The exit code is 0 only when all
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 
@@ -53,7 +53,7 @@ def main(
         rest = [(n, copy) for n, copy in enumerate(copies) if n not in done]
         if rest:
 
-            def run(part: Iterator[tuple[int, QueueCopy]]) -> Iterator[tuple[int, QueueResult]]:
+            def run(part: Iterable[tuple[int, QueueCopy]]) -> Iterable[tuple[int, QueueResult]]:
                 return ((number, run_copy(copy, source, target)) for number, copy in part)
 
             tasks = spark.sparkContext.parallelize(rest, len(rest)).mapPartitions(run)

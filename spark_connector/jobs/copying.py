@@ -43,13 +43,13 @@ class Origin(NamedTuple):
 class Digest(NamedTuple):
     """How many messages, and the CRC of all of them in their order."""
 
-    count: int = 0
+    messages: int = 0
     crc: int = 0
 
     def add(self, key: str, properties: Mapping[str, str], body: bytes, flag: int) -> "Digest":
         """With one more message."""
         head = f"{key}\x02{encode_properties(copied_properties(properties))}\x02{flag}\x02{len(body)}\x02"
-        return Digest(self.count + 1, crc32(body, crc32(head.encode(), self.crc)))
+        return Digest(self.messages + 1, crc32(body, crc32(head.encode(), self.crc)))
 
 
 @dataclass(frozen=True)

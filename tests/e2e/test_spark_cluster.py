@@ -38,6 +38,7 @@ async def test_a_killed_worker_changes_no_result(tmp_path: Path) -> None:
             await until(victim.runs_tasks, "the first worker runs a task", timeout_s=START_S)
             victim.kill()
         found = json.loads(result.read_text(encoding="utf-8"))
+        assert "Lost executor" in (tmp_path / "job.log").read_text(encoding="utf-8", errors="replace")
         assert found["rows"] == COUNT
         expected = Counter(message.tags for message in sent)
         assert {row[0]: row[1] for row in found["carriers"]} == expected
