@@ -1,12 +1,13 @@
 """A Spark data source that reads and writes topics: ``spark.read.format("rocketmq")``, ``df.write.format("rocketmq")``.
 
 source.py          the data source; `register(spark)` checks the workers' Python first
-options.py         the options of .option(...); connection_options.py: those that reading and writing share
-schema.py          columns, in Spark's and in Arrow's types
-planning.py        plans the ranges to read: asks brokers, then calls offsets.py, which is pure arithmetic
+options.py         options of reading, with select_options.py; connection_options.py: those of writing, too
+schema.py          columns, in Spark's and in Arrow's types, and in the styles of other sources
+planning.py        plans the ranges to read: asks brokers, then calls offsets.py (pure); choosing.py: of which queues
+pushdown.py        what a query's filters need
 batch_reader.py    partitions on the driver, record batches in the workers
 pulling.py         pulls the stored bytes of a range, with retries and one pull ahead
-decode.py          decodes bytes to a record batch, with records.py, property_pairs.py and columns.py
+decode.py          decodes bytes to a record batch, with records.py, property_pairs.py, columns.py and json_text.py
 writer.py          writers of batches and streams, with write_options.py, write_columns.py, write_rows.py, target.py
 once.py            sends each row once, with row_keys.py, task.py, topic_io.py and sending.py
 one_line.py        errors on one line, without the traceback of Spark's workers

@@ -4,9 +4,9 @@ The reader is pickled, so it holds only options and types; consumers are opened 
 Neighbours: planning.py (ranges), pulling.py (bytes), decode.py (record batches).
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -15,15 +15,20 @@ from pyspark.sql.types import StructType
 
 from mqcommon.memory import keep_freed_memory
 from mqcommon.message.columns import DamagedRecord
-from spark_connector.decode import check_bodies, check_order, decode
+from spark_connector.choosing import list_topics, with_topics
+from spark_connector.decode import check_bodies, check_order, decode, has_tag
 from spark_connector.landing import pack
 from spark_connector.offsets import OffsetRange
 from spark_connector.one_line import one_line
 from spark_connector.options import ReadOptions
 from spark_connector.planning import QueueDirectory, plan, report_lost
 from spark_connector.pulling import Buffer, QueueReader, ReadFailed, ahead, joined, pulls
+from spark_connector.pushdown import ALL, wanted_by
 from spark_connector.records import Records
 from spark_connector.schema import arrow_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import Filter  # PySpark 4.0 has none
 
 
 class Consumer(QueueDirectory, QueueReader, Protocol):
@@ -31,16 +36,25 @@ class Consumer(QueueDirectory, QueueReader, Protocol):
 
 
 Connect = Callable[[ReadOptions], AbstractContextManager[Consumer]]
+ListTopics = Callable[[ReadOptions], Sequence[str]]
 
 
 class RocketMQBatchReader(DataSourceReader):
     """One partition is one range of one queue."""
 
-    def __init__(self, options: ReadOptions, schema: StructType, connect: Connect | None = None) -> None:
+    def __init__(
+        self,
+        options: ReadOptions,
+        schema: StructType,
+        connect: Connect | None = None,
+        topics: ListTopics = list_topics,
+    ) -> None:
         self._options = options
         self._schema = schema
         self._connect = connect or open_consumer
-        arrow_schema(schema)  # raises for an unusable schema before anything is planned
+        self._list_topics = topics
+        self._only = ALL
+        arrow_schema(schema, options.schema_style)  # raises for an unusable schema before anything is planned
 
     def __reduce__(self) -> tuple[Any, ...]:
         return pack(self)
@@ -48,7 +62,8 @@ class RocketMQBatchReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """Ask the brokers for the ranges to read. Their ends do not change afterwards."""
         with one_line(), self._connect(self._options) as consumer:
-            return [InputPartition(one) for one in plan(consumer, self._options)]
+            options = with_topics(self._options, self._list_topics)
+            return [InputPartition(one) for one in plan(consumer, options, self._only)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one range."""
@@ -56,12 +71,23 @@ class RocketMQBatchReader(DataSourceReader):
         if wanted is None:  # Spark passes None when there are no partitions
             return
         keep_freed_memory()
-        schema = arrow_schema(self._schema)
         options = self._options
+        schema = arrow_schema(self._schema, options.schema_style)
         with one_line(), self._connect(options) as consumer:
             buffers = pulls(consumer, wanted, options, lambda lost: report_lost([lost], fail=options.fail_on_data_loss))
             for buffer in ahead(joined(buffers)):
                 yield from decode_buffer(buffer, wanted, schema, options)
+
+
+class PushDownReader(RocketMQBatchReader):
+    """Lets the query's filters narrow what is read. Spark refuses readers with `pushFilters` unless that is enabled."""
+
+    def pushFilters(self, filters: "list[Filter]") -> "Iterable[Filter]":
+        """All filters are returned: Spark applies them again, so reading too much does no harm."""
+        with one_line():
+            self._only = wanted_by(filters, self._options.schema_style)
+            self._options = self._only.with_tags(self._options)
+        return filters
 
 
 def decode_buffer(
@@ -80,7 +106,10 @@ def decode_buffer(
             some = records.part(rows_before, upto)
             if options.check_crc:
                 check_bodies(some)
-            yield decode(some, wanted.queue.broker_name, schema)
+            batch = decode(some, wanted.queue.broker_name, schema)
+            if options.tags and not (passed := has_tag(some, options.tags)).all():
+                batch = batch.filter(pa.array(passed))
+            yield batch
     except DamagedRecord as error:
         topic, broker, queue = wanted.queue
         offset = buffer.offset + rows_before + error.row

@@ -11,6 +11,7 @@ from types import MappingProxyType
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from mqcommon.errors import ProtocolError
 from mqcommon.message.columns import DamagedRecord
@@ -19,9 +20,13 @@ from mqcommon.message.flags import BORN_HOST_V6, COMPRESSED, STORE_HOST_V6
 from mqcommon.message.layout import CRC_MASK
 from mqcommon.message.properties import KEYS, TAGS, UNIQ_KEY
 from spark_connector.columns import gather, hex_text, hosts, numbers, patched, repeated, text, timestamps
+from spark_connector.json_text import json_objects
+from spark_connector.partition_numbers import partition_number
 from spark_connector.property_pairs import PropertyPairs
-from spark_connector.records import Ints, Records, all_alike, overlapping
+from spark_connector.records import Ints, Mask, Records, all_alike, overlapping
+from spark_connector.schema import HEADERS, PROPERTIES
 
+LOG_APPEND_TIME = 1  # Kafka's number for times that the broker has set
 INNER_BATCH = 0x80  # sysFlag: the body holds many messages (queues of type BatchCQ)
 
 
@@ -32,6 +37,14 @@ def decode(records: Records, broker_name: str, schema: pa.Schema) -> pa.RecordBa
         raise DamagedRecord(row, int(records.starts[row]), "holds a whole batch (BatchCQ), which cannot be read yet")
     columns = _Columns(records, broker_name)
     return pa.RecordBatch.from_arrays([columns.make(field) for field in schema], schema=schema)
+
+
+def has_tag(records: Records, tags: frozenset[str]) -> Mask:
+    """Which records have one of ``tags``: brokers compare only hashes of tags, and two tags may have the same."""
+    found: Mask = pc.is_in(_Columns(records, "").tags(), value_set=pa.array(sorted(tags), pa.string())).to_numpy(
+        zero_copy_only=False
+    )
+    return found
 
 
 def check_order(records: Records) -> Ints:
@@ -68,6 +81,8 @@ class _Columns:
     def make(self, field: pa.Field) -> pa.Array:
         """The column ``field.name``."""
         name: str = field.name
+        if name == PROPERTIES and pa.types.is_string(field.type):
+            return json_objects(self._property_pairs().maps())
         if name in _NUMBERS:
             return numbers(self._records.column(_NUMBERS[name]))
         if name in _TIMES:
@@ -123,6 +138,22 @@ class _Columns:
         heads = self._records.heads
         return self._by_host_length(BORN_HOST_V6, lambda rows, length: hosts(heads["born_host"][rows, :length]))
 
+    def key(self) -> pa.Array:
+        return self._property_pairs().values(KEYS.encode()).view(pa.binary())
+
+    def partition(self) -> pa.Array:
+        queue_ids = self._records.column("queue_id")
+        return numbers(queue_ids + np.int32(partition_number(self._broker_name, 0)))
+
+    def timestamp_type(self) -> pa.Array:
+        return numbers(np.full(len(self._records), LOG_APPEND_TIME, dtype=np.int32))
+
+    def headers(self) -> pa.Array:
+        """All properties, as Kafka has its headers."""
+        maps = self._property_pairs().maps()
+        pairs = pa.StructArray.from_arrays([maps.keys, maps.items.view(pa.binary())], ["key", "value"])
+        return pa.ListArray.from_arrays(maps.offsets, pairs)
+
     def _property_pairs(self) -> PropertyPairs:
         if self._pairs is None:
             records = self._records
@@ -152,12 +183,15 @@ _NUMBERS: Mapping[str, str] = MappingProxyType(
     {
         "queueId": "queue_id",
         "queueOffset": "queue_offset",
+        "offset": "queue_offset",
         "flag": "flag",
         "sysFlag": "sys_flag",
         "reconsumeTimes": "reconsume_times",
     }
 )
-_TIMES: Mapping[str, str] = MappingProxyType({"bornTimestamp": "born_timestamp", "storeTimestamp": "store_timestamp"})
+_TIMES: Mapping[str, str] = MappingProxyType(
+    {"bornTimestamp": "born_timestamp", "storeTimestamp": "store_timestamp", "timestamp": "store_timestamp"}
+)
 _MAKERS: Mapping[str, Callable[[_Columns], pa.Array]] = MappingProxyType(
     {
         "topic": _Columns.topic,
@@ -168,6 +202,11 @@ _MAKERS: Mapping[str, Callable[[_Columns], pa.Array]] = MappingProxyType(
         "tags": _Columns.tags,
         "body": _Columns.body,
         "bornHost": _Columns.born_host,
-        "properties": _Columns.properties,
+        PROPERTIES: _Columns.properties,
+        "key": _Columns.key,
+        "value": _Columns.body,
+        "partition": _Columns.partition,
+        "timestampType": _Columns.timestamp_type,
+        HEADERS: _Columns.headers,
     }
 )

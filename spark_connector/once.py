@@ -15,20 +15,18 @@ Neighbours: row_keys.py (keys), topic_io.py (the real `Topic`), writer.py (uses 
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol
 
 from mqcommon.errors import BrokerError, RemotingError, RouteNotFound, SendFailed, SkylarkError
 from mqcommon.message.message import Message
 from sdk.retry import Outcome, outcome_of
 from spark_connector.pulling import ReadFailed
-from spark_connector.row_keys import RowKeys
+from spark_connector.row_keys import RowKeys, name_in
 from spark_connector.write_rows import Place
 
 logger = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 # After these it is not known what a send has stored.
 _UNSURE = (SendFailed, RemotingError, BrokerError, RouteNotFound, ReadFailed)
@@ -204,16 +202,21 @@ class Once:
         """Send the first message, and wait until brokers find it: before, no other may be stored."""
         key = self._keys.claim(self._claim)
         claim = row._replace(claim=(key, self._attempt))
-        failures = 0
+        if self._claim == 0:
+            self._since_ms = int(self._time.now_ms())
+        failures, is_stored = 0, False
         while True:
             try:
-                self._topic.send(claim)
+                if not is_stored:
+                    self._topic.send(claim)
+                    is_stored = True
                 found = self._indexed(key)
+                break
             except _UNSURE as error:
                 failures = self._counted(failures, error)
-                found = self._after_failure(lambda: self._topic.claims(key), error)
-            if found:
-                break
+                # Not by the index: that of a broker that has come back may be behind.
+                self._after_failure(error)
+                is_stored = is_stored or name_in(key) in self._there
         if min(found).attempt != self._attempt:
             raise Superseded("another attempt of this task began before this one, at the same time; this one ends")
         self._is_claimed = True
@@ -244,7 +247,7 @@ class Once:
                 return
             except _UNSURE as error:
                 failures = self._counted(failures, error)
-                self._after_failure(self._read, error)
+                self._after_failure(error)
             left = left.without(self._there)
 
     def _read(self) -> int:
@@ -268,20 +271,17 @@ class Once:
             raise WriteFailed(str(error)) from error
         return failures + 1
 
-    def _after_failure(self, look: Callable[[], T], error: SkylarkError) -> T:
-        """What the topic has when brokers answer again, and what was on its way to them has arrived or is lost."""
+    def _after_failure(self, error: SkylarkError) -> None:
+        """Look twice when brokers answer again: what was on its way to them has arrived then, or is lost."""
         logger.warning("%s; now looking for what was stored, then going on", error)
         deadline = self._time.running_ms() + self._limits.patience_ms
-        steady = False
-        while True:
+        looks = 0
+        while looks < 2:
             self._time.sleep_ms(SETTLE_MS)
             try:
-                found = look()
+                self._read()
+                looks += 1
             except _AWAY as away:
                 if self._time.running_ms() > deadline:
                     raise WriteFailed(f"{error}; and it cannot be seen what was stored: {away}") from away
-                steady = False
-                continue
-            if steady or not isinstance(error.__cause__, RemotingError):
-                return found
-            steady = True
+                looks = 0

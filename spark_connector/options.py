@@ -7,18 +7,19 @@ from here).
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import ClassVar
 
-from mqcommon.errors import UserError
 from mqcommon.option_fields import option
 from spark_connector.connection_options import ConnectionOptions
 from spark_connector.offsets import EARLIEST, LATEST, Wanted, check_order, parse_offsets
+from spark_connector.select_options import ALIASES, SelectOptions
 
 STARTING_WORDS: Mapping[str, int] = MappingProxyType({"earliest": EARLIEST, "latest": LATEST})
 ENDING_WORDS: Mapping[str, int] = MappingProxyType({"latest": LATEST})
 
 
 @dataclass(frozen=True)
-class ReadOptions(ConnectionOptions):
+class ReadOptions(SelectOptions, ConnectionOptions):
     """Options of ``spark.read.format("rocketmq")``."""
 
     topic: str = option("", "topics to read, separated by commas")
@@ -49,9 +50,19 @@ class ReadOptions(ConnectionOptions):
         "spark-rocketmq", "group in the brokers' statistics of reads; its offsets are neither used nor changed"
     )
 
+    aliases: ClassVar[Mapping[str, str]] = MappingProxyType({**ConnectionOptions.aliases, **ALIASES})
+
+    @classmethod
+    def _hint(cls, name: str, known: list[str]) -> str:
+        if name.lower() == "kafka.bootstrap.servers":
+            return "name the NameServers with nameserver"
+        return super()._hint(name, known)
+
     @property
     def topics(self) -> tuple[str, ...]:
         """The topics, each once."""
+        if self.assign:
+            return tuple(dict.fromkeys(queue.topic for queue in self.assigned))
         return tuple(dict.fromkeys(name.strip() for name in self.topic.split(",") if name.strip()))
 
     @property
@@ -64,7 +75,6 @@ class ReadOptions(ConnectionOptions):
 
     def check(self) -> None:
         """Raise UserError for combinations of options that are invalid."""
-        if not self.topics:
-            raise UserError('no topic is given; use .option("topic", "name"), or several names separated by commas')
+        self.check_selection(self.topic)
         super().check()
         check_order(self.wanted_start, self.wanted_end)

@@ -8,8 +8,11 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, TypeVar
 
+from mqcommon.errors import UserError
 from mqcommon.message.queue import MessageQueue
 from mqcommon.names import MASTER_ID
+from sdk.consumer.expression import Sql
+from spark_connector.choosing import chosen
 from spark_connector.offsets import (
     DataLost,
     LostRange,
@@ -23,6 +26,7 @@ from spark_connector.offsets import (
 )
 from spark_connector.options import ReadOptions
 from spark_connector.pulling import Pulled, SlaveBehind
+from spark_connector.pushdown import ALL, Only
 
 logger = logging.getLogger(__name__)
 
@@ -38,26 +42,92 @@ class QueueDirectory(Protocol):
     def min_offset(self, mq: MessageQueue) -> int: ...
     def max_offset(self, mq: MessageQueue) -> int: ...
     def search_offset(self, mq: MessageQueue, timestamp_ms: int) -> int: ...
-    def pull_bytes(self, mq: MessageQueue, offset: int, *, max_count: int, max_bytes: int, wait_ms: int) -> Pulled: ...
+    def pull_bytes(
+        self,
+        mq: MessageQueue,
+        offset: int,
+        *,
+        max_count: int,
+        max_bytes: int,
+        expression: str | Sql = "*",
+        wait_ms: int,
+    ) -> Pulled: ...
 
 
-def plan(directory: QueueDirectory, options: ReadOptions) -> list[OffsetRange]:
-    """The ranges to read, one per partition."""
-    queues = [queue for topic in options.topics for queue in directory.message_queues(topic)]
+def plan(directory: QueueDirectory, options: ReadOptions, only: Only = ALL) -> list[OffsetRange]:
+    """The ranges to read, one per partition: of what the options choose, what ``only`` needs."""
+    queues = chosen([queue for topic in options.topics for queue in directory.message_queues(topic)], options)
     lows = _ask_all(directory.min_offset, queues)
     highs = _ask_all(directory.max_offset, queues)
     bounds = {queue: QueueBounds(low, max(low, high)) for queue, low, high in zip(queues, lows, highs, strict=True)}
-    if options.starting_timestamp >= 0:
-        found = _ask_all(lambda queue: directory.search_offset(queue, options.starting_timestamp), queues)
-        starts = {queue: max(offset, bounds[queue].minimum) for queue, offset in zip(queues, found, strict=True)}
-    else:
-        starts = resolve(options.wanted_start, bounds, "startingOffsets")
-    ends = resolve(options.wanted_end, bounds, "endingOffsets")
+    starts = starting(directory, options, bounds)
+    ends = ending(directory, options, bounds)
     ranges, lost = cut(starts, ends, bounds)
     if lost:
         _check_masters(directory, [one.queue for one in lost if one.end > bounds[one.queue].maximum], bounds)
         report_lost(lost, fail=options.fail_on_data_loss)
+    ranges = _narrowed(directory, ranges, only)
     return spread(split(ranges, options.min_partitions, options.max_records_per_partition))
+
+
+def starting(
+    directory: QueueDirectory, options: ReadOptions, bounds: Mapping[MessageQueue, QueueBounds]
+) -> dict[MessageQueue, int]:
+    """Where to start in each queue: by time if a time is given, else by the offsets."""
+    times, name = _times(options.starting_timestamp, options.start_times, bounds, "startingOffsetsByTimestamp")
+    if not times:
+        return resolve(options.wanted_start, bounds, "startingOffsets")
+    found = _searched(directory, times)
+    late = [queue for queue, offset in found.items() if offset >= bounds[queue].maximum]
+    if late and options.starting_offsets_by_timestamp_strategy == "error":
+        first = late[0]
+        raise UserError(
+            f"option {name}: topic {first.topic}, broker {first.broker_name}, queue {first.queue_id} has no message"
+            f" since {times[first]}; set startingOffsetsByTimestampStrategy=latest to read none of such queues"
+        )
+    return {queue: max(offset, bounds[queue].minimum) for queue, offset in found.items()}
+
+
+def ending(
+    directory: QueueDirectory, options: ReadOptions, bounds: Mapping[MessageQueue, QueueBounds]
+) -> dict[MessageQueue, int]:
+    """Where to end in each queue: by time if a time is given, else by the offsets."""
+    times, _ = _times(options.ending_timestamp, options.end_times, bounds, "endingOffsetsByTimestamp")
+    if not times:
+        return resolve(options.wanted_end, bounds, "endingOffsets")
+    return {queue: min(offset, bounds[queue].maximum) for queue, offset in _searched(directory, times).items()}
+
+
+def _times(
+    of_all: int, by_queue: Mapping[MessageQueue, int], queues: Iterable[MessageQueue], name: str
+) -> tuple[dict[MessageQueue, int], str]:
+    """(the time of each queue, the option that gives it); empty when no option does."""
+    if of_all >= 0:
+        return dict.fromkeys(queues, of_all), "startingTimestamp"
+    if by_queue:
+        # The same checks as for offsets: a queue without a time, and a time without a queue, are mistakes.
+        anything = {queue: QueueBounds(0, 0) for queue in queues}
+        return resolve(by_queue, anything, name), name
+    return {}, name
+
+
+def _searched(directory: QueueDirectory, times: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
+    queues = list(times)
+    return dict(zip(queues, _ask_all(lambda queue: directory.search_offset(queue, times[queue]), queues), strict=True))
+
+
+def _narrowed(directory: QueueDirectory, ranges: list[OffsetRange], only: Only) -> list[OffsetRange]:
+    """The parts of ``ranges`` in which messages may be that ``only`` needs; see pushdown.py."""
+    left = [one for one in ranges if only.needs(one.queue)]
+    queues = [one.queue for one in left]
+    low, high = only.search_from_ms, only.search_to_ms
+    starts = {} if low is None else _searched(directory, dict.fromkeys(queues, low))
+    ends = {} if high is None else _searched(directory, dict.fromkeys(queues, high))
+    found = [
+        OffsetRange(queue, max(start, starts.get(queue, start)), min(end, ends.get(queue, end)))
+        for queue, start, end in left
+    ]
+    return [one for one in found if one.start < one.end]
 
 
 def _check_masters(

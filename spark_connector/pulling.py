@@ -17,6 +17,7 @@ from mqcommon.backoff import Backoff
 from mqcommon.errors import BrokerError, RemotingError, RouteNotFound, SkylarkError
 from mqcommon.message.queue import MessageQueue
 from mqcommon.names import MASTER_ID
+from sdk.consumer.expression import Sql
 from spark_connector.offsets import LostRange, OffsetRange
 from spark_connector.options import ReadOptions
 
@@ -47,6 +48,8 @@ class Pulled(Protocol):
     @property
     def next_offset(self) -> int: ...
     @property
+    def min_offset(self) -> int: ...
+    @property
     def max_offset(self) -> int: ...
     @property
     def broker_id(self) -> int: ...
@@ -55,7 +58,16 @@ class Pulled(Protocol):
 class QueueReader(Protocol):
     """A consumer that pulls stored records."""
 
-    def pull_bytes(self, mq: MessageQueue, offset: int, *, max_count: int, max_bytes: int, wait_ms: int) -> Pulled: ...
+    def pull_bytes(
+        self,
+        mq: MessageQueue,
+        offset: int,
+        *,
+        max_count: int,
+        max_bytes: int,
+        expression: str | Sql = "*",
+        wait_ms: int,
+    ) -> Pulled: ...
 
 
 class Buffer(NamedTuple):
@@ -73,7 +85,7 @@ def pulls(
     *,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[Buffer]:
-    """Buffers with all messages of ``wanted``; the last one may also have later messages."""
+    """Buffers with all messages of ``wanted`` that the broker's filter lets pass; the last may have later ones, too."""
     queue, offset, end = wanted
     while offset < end:
         pulled = _pull(reader, queue, offset, end, options, sleep)
@@ -82,8 +94,10 @@ def pulls(
             if pulled.next_offset <= offset:
                 raise ReadFailed(f"{_name(queue)}: the broker says that {pulled.next_offset} follows offset {offset}")
         elif pulled.next_offset > offset:
-            upto = min(pulled.next_offset, end)
-            on_lost(LostRange(queue, offset, upto, f"deleted: the queue goes on at {pulled.next_offset}"))
+            # With a filter the broker also goes on when no message passes; then only those before its first are gone.
+            goes_on = pulled.min_offset if options.filters else pulled.next_offset
+            if goes_on > offset:
+                on_lost(LostRange(queue, offset, min(goes_on, end), f"deleted: the queue goes on at {goes_on}"))
         else:
             on_lost(LostRange(queue, offset, end, f"missing: the queue ends at {pulled.max_offset}"))
             return
@@ -130,6 +144,7 @@ def _pull(
                 offset,
                 max_count=min(end - offset, options.pull_batch_size),
                 max_bytes=MAX_PULL_BYTES,
+                expression=options.expression,
                 wait_ms=options.pull_timeout_ms,
             )
             if pulled.broker_id == MASTER_ID or pulled.data or pulled.next_offset > offset:

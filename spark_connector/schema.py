@@ -4,8 +4,12 @@ A user's own schema may have fewer columns, in any order: only those are decoded
 The Arrow types are those to which Spark converts its own types; a test compares them with Spark.
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 import pyarrow as pa
 from pyspark.sql.types import (
+    ArrayType,
     BinaryType,
     DataType,
     IntegerType,
@@ -20,8 +24,15 @@ from pyspark.sql.types import (
 from mqcommon.errors import UserError
 
 PROPERTIES = "properties"
+HEADERS = "headers"
 
-_COLUMNS: tuple[tuple[str, DataType, pa.DataType], ...] = (
+# Values of the option schemaStyle.
+ROCKETMQ, KAFKA, EXTERNALS = "rocketmq", "kafka", "externals"
+
+_TIME = pa.timestamp("us", tz="UTC")
+_Columns = tuple[tuple[str, DataType, pa.DataType], ...]
+
+_COLUMNS: _Columns = (
     ("topic", StringType(), pa.string()),
     ("brokerName", StringType(), pa.string()),
     ("queueId", IntegerType(), pa.int32()),
@@ -33,24 +44,59 @@ _COLUMNS: tuple[tuple[str, DataType, pa.DataType], ...] = (
     ("body", BinaryType(), pa.binary()),
     ("flag", IntegerType(), pa.int32()),
     ("sysFlag", IntegerType(), pa.int32()),
-    ("bornTimestamp", TimestampType(), pa.timestamp("us", tz="UTC")),
-    ("storeTimestamp", TimestampType(), pa.timestamp("us", tz="UTC")),
+    ("bornTimestamp", TimestampType(), _TIME),
+    ("storeTimestamp", TimestampType(), _TIME),
     ("bornHost", StringType(), pa.string()),
     ("reconsumeTimes", IntegerType(), pa.int32()),
     (PROPERTIES, MapType(StringType(), StringType()), pa.map_(pa.string(), pa.string())),
 )
 
 
-def spark_schema(*, include_properties: bool) -> StructType:
+# Those of Spark's Kafka source.
+_KAFKA: _Columns = (
+    ("key", BinaryType(), pa.binary()),
+    ("value", BinaryType(), pa.binary()),
+    ("topic", StringType(), pa.string()),
+    ("partition", IntegerType(), pa.int32()),
+    ("offset", LongType(), pa.int64()),
+    ("timestamp", TimestampType(), _TIME),
+    ("timestampType", IntegerType(), pa.int32()),
+    (
+        HEADERS,
+        ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())])),
+        pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+    ),
+)
+# Those of rocketmq-spark; the properties are JSON.
+_EXTERNALS: _Columns = (
+    ("topic", StringType(), pa.string()),
+    ("flag", IntegerType(), pa.int32()),
+    ("body", BinaryType(), pa.binary()),
+    (PROPERTIES, StringType(), pa.string()),
+    ("brokerName", StringType(), pa.string()),
+    ("queueId", IntegerType(), pa.int32()),
+    ("queueOffset", LongType(), pa.int64()),
+    ("bornTimestamp", TimestampType(), _TIME),
+    ("storeTimestamp", TimestampType(), _TIME),
+)
+_STYLES: Mapping[str, _Columns] = MappingProxyType({ROCKETMQ: _COLUMNS, KAFKA: _KAFKA, EXTERNALS: _EXTERNALS})
+_OPTIONAL = {(ROCKETMQ, PROPERTIES), (KAFKA, HEADERS)}
+
+
+def spark_schema(*, include_properties: bool, style: str = ROCKETMQ) -> StructType:
     """The default schema, for users who give none."""
     return StructType(
-        [StructField(name, spark) for name, spark, _ in _COLUMNS if include_properties or name != PROPERTIES]
+        [
+            StructField(name, spark)
+            for name, spark, _ in _STYLES[style]
+            if include_properties or (style, name) not in _OPTIONAL
+        ]
     )
 
 
-def arrow_schema(schema: StructType) -> pa.Schema:
+def arrow_schema(schema: StructType, style: str = ROCKETMQ) -> pa.Schema:
     """The Arrow schema that Spark expects for ``schema``; UserError for unknown columns and wrong types."""
-    known = {name: (spark, arrow) for name, spark, arrow in _COLUMNS}
+    known = {name: (spark, arrow) for name, spark, arrow in _STYLES[style]}
     fields = []
     for field in schema.fields:
         if field.name not in known:

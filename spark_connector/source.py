@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 from pyspark.sql.utils import is_remote
 
 from mqcommon.errors import UserError
-from spark_connector.batch_reader import RocketMQBatchReader
+from spark_connector.batch_reader import PushDownReader, RocketMQBatchReader
 from spark_connector.landing import pack
 from spark_connector.one_line import one_line
 from spark_connector.options import ReadOptions
@@ -43,12 +43,18 @@ class RocketMQDataSource(DataSource):
     def schema(self) -> StructType:
         """All columns of a message; ``properties`` only with ``includeProperties=true``."""
         with one_line():
-            return spark_schema(include_properties=ReadOptions.parse(self.options).include_properties)
+            options = ReadOptions.parse(self.options)
+            return spark_schema(include_properties=options.include_properties, style=options.schema_style)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """For ``spark.read``."""
         with one_line():
-            return RocketMQBatchReader(ReadOptions.parse(self.options), schema)
+            options = ReadOptions.parse(self.options)
+            if not options.pushdown:
+                return RocketMQBatchReader(options, schema)
+            if not hasattr(DataSourceReader, "pushFilters"):
+                raise UserError("option pushdown=true needs PySpark 4.1 or later")
+            return PushDownReader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """For ``spark.readStream``; Spark asks for it when the query starts."""

@@ -42,7 +42,7 @@ class RealTime:
 
 
 class TopicIO:
-    """One topic. All brokers that had queues of it when the task began must answer; their queues are read."""
+    """One topic. The masters of all brokers that had queues of it when the task began must answer."""
 
     def __init__(
         self, topic: str, scope: str, options: WriteOptions, producer: Producer, admin: Admin, consumer: Consumer
@@ -67,7 +67,8 @@ class TopicIO:
         send_all(self._producer, self._topic, rows.messages, rows.places, keys)
 
     def claims(self, key: str) -> list[Claim]:
-        self._all_queues()
+        for queue in {queue.broker_name: queue for queue in self._all_queues()}.values():
+            self._admin.max_offset(queue)  # a slave, which would answer while its master is away, may be behind
         return [claim_of(message) for message in self._admin.query_by_unique_key(self._topic, key, strict=True)]
 
     def read(self, since_ms: int) -> Found:
@@ -75,8 +76,8 @@ class TopicIO:
         read_to: dict[MessageQueue, int] = {}
         for queue in self._all_queues():
             if (start := self._read_to.get(queue)) is None:
-                start = self._consumer.search_offset(queue, max(since_ms - CLOCKS_MS, 0))
-            wanted = OffsetRange(queue, start, self._consumer.max_offset(queue))
+                start = self._admin.search_offset(queue, max(since_ms - CLOCKS_MS, 0))
+            wanted = OffsetRange(queue, start, self._admin.max_offset(queue))
             for buffer in joined(pulls(self._consumer, wanted, self._options, _ignore)):
                 for batch in decode_buffer(buffer, wanted, _COLUMNS, self._options):
                     _note(batch, self._scope, found)

@@ -191,7 +191,7 @@ class Quickstart:
         for title, seconds in self._stages:
             print(f"{title:<50} {seconds:6.1f} s")
         if self._report is not None:
-            print(f"pictures of delays and throughput: {self._report.as_uri()}")
+            print(f"pictures of delays and throughput: {self._report.resolve().as_uri()}")
 
 
 async def _both_masters(admin: Admin) -> bool:

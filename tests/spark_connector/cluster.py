@@ -1,11 +1,13 @@
 """A cluster in memory: what the reader needs of a consumer, over encoded records."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import NamedTuple, Self
 
 from mqcommon.errors import RouteNotFound
 from mqcommon.message.queue import MessageQueue
+from sdk.consumer.expression import Sql
 from tests.spark_connector.records import Stored
 
 
@@ -30,7 +32,10 @@ class Log:
 
 
 class MemoryCluster:
-    """Queues by name; ``limit`` is what the broker gives in one pull; ``failures`` are raised by the next pulls."""
+    """Queues by name; ``limit`` is what the broker gives in one pull; ``failures`` are raised by the next pulls.
+
+    ``passes`` stands for the filter: whether the message at an offset passes it.
+    """
 
     def __init__(self, limit: int = 32) -> None:
         self.logs: dict[MessageQueue, Log] = {}
@@ -38,6 +43,7 @@ class MemoryCluster:
         self.failures: list[Exception] = []
         self.pulls: list[tuple[MessageQueue, int]] = []
         self.opened = 0
+        self.passes: Callable[[int], bool] | None = None
 
     def add(self, queue: MessageQueue, count: int, *, minimum: int = 0) -> None:
         records = [
@@ -82,7 +88,16 @@ class MemoryCluster:
         log = self.logs[mq]
         return min(max(log.minimum, -(-timestamp_ms // 1000)), log.maximum)
 
-    def pull_bytes(self, mq: MessageQueue, offset: int, *, max_count: int, max_bytes: int, wait_ms: int) -> Pulled:
+    def pull_bytes(
+        self,
+        mq: MessageQueue,
+        offset: int,
+        *,
+        max_count: int,
+        max_bytes: int,
+        expression: str | Sql = "*",
+        wait_ms: int,
+    ) -> Pulled:
         self.pulls.append((mq, offset))
         if self.failures:
             raise self.failures.pop(0)
@@ -92,4 +107,6 @@ class MemoryCluster:
         at = offset - log.minimum
         records = log.records[at : at + min(max_count, self.limit)]
         next_offset = min(offset, log.maximum) if not records else offset + len(records)
+        if self.passes is not None and expression != "*":
+            records = [one for number, one in enumerate(records, offset) if self.passes(number)]
         return Pulled(b"".join(records), next_offset, log.minimum, log.maximum)

@@ -15,7 +15,8 @@ from spark_connector.offsets import DataLost, OffsetRange
 from spark_connector.options import ReadOptions
 from spark_connector.pulling import ReadFailed
 from spark_connector.schema import spark_schema
-from tests.spark_connector.cluster import MemoryCluster
+from tests.spark_connector.cluster import Log, MemoryCluster
+from tests.spark_connector.records import Stored
 
 QUEUE = MessageQueue("t", "broker-a", 3)
 SCHEMA = spark_schema(include_properties=False)
@@ -144,3 +145,33 @@ def test_the_reader_travels_to_workers() -> None:
     for copy in (cloudpickle.loads(cloudpickle.dumps(source)), pickle.loads(pickle.dumps(source))):
         assert type(copy) is RocketMQBatchReader
         assert vars(copy) == vars(source)
+
+
+def test_tags_are_compared_and_not_only_their_hashes(cluster: MemoryCluster) -> None:
+    """ "Aa" and "BB" have the same hash, so a broker sends both."""
+    tags = ["Aa", "BB", None, "Aa"]
+    cluster.logs[QUEUE] = Log(
+        0,
+        [
+            Stored(topic="t", queue_offset=at, properties=f"TAGS\x01{tag}\x02".encode() if tag else b"").encode()
+            for at, tag in enumerate(tags)
+        ],
+    )
+    source = reader(cluster, subExpression="Aa||C")
+    (partition,) = source.partitions()
+    assert [(row["queueOffset"], row["tags"]) for row in rows(source, partition)] == [(0, "Aa"), (3, "Aa")]
+
+
+def test_the_topics_of_a_pattern_are_looked_up(cluster: MemoryCluster) -> None:
+    options = ReadOptions.parse({"topicPattern": "t+"})
+    source = RocketMQBatchReader(options, SCHEMA, lambda _: cluster, lambda _: ["tx", "t"])
+    assert [partition.value.queue.topic for partition in source.partitions()] == ["t"]
+
+
+def test_a_style_has_columns_of_its_own(cluster: MemoryCluster) -> None:
+    schema = spark_schema(include_properties=False, style="kafka")
+    source = reader(cluster, schema, schemaStyle="kafka")
+    (partition,) = source.partitions()
+    assert rows(source, partition)[5]["value"] == b"5"
+    with pytest.raises(UserError, match="a message has no column key"):
+        reader(cluster, schema)

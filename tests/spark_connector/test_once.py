@@ -91,6 +91,14 @@ def test_nothing_but_the_claim_is_stored_before_it_is_found() -> None:
     assert set(seen) == {1}
 
 
+def test_a_claim_is_not_sent_again_because_the_index_is_behind() -> None:
+    topic = MemoryTopic(Times())
+    topic.index_ms = INDEX_MS / 2
+    topic.faults = [Fault(1, away=3), Fault(0)]
+    run(once(topic, "a"), ROWS)
+    assert topic.bodies == sorted(ROWS)
+
+
 def test_without_an_index_the_remedy_is_named() -> None:
     topic = MemoryTopic(Times())
     topic.index_ms = 2 * INDEX_MS

@@ -2,6 +2,8 @@ import json
 import logging
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mqcommon.errors import RouteNotFound, UserError
 from mqcommon.message.queue import MessageQueue
@@ -119,3 +121,51 @@ def test_an_unknown_topic_is_told(cluster: MemoryCluster) -> None:
 def test_offsets_for_another_topic_are_told(cluster: MemoryCluster) -> None:
     with pytest.raises(UserError, match="option startingOffsets gives no offset for t a 0, t a 1, t b 0"):
         plan(cluster, options(startingOffsets='{"u":{"a":{"0":1}}}'))
+
+
+def by_time(a0: int, a1: int, b0: int) -> str:
+    return json.dumps({"t": {"a": {"0": a0, "1": a1}, "b": {"0": b0}}})
+
+
+@given(st.integers(0, 130_000), st.integers(0, 130_000))
+def test_times_choose_what_was_stored_between_them(start: int, end: int) -> None:
+    cluster = MemoryCluster()
+    cluster.add(A0, 10)
+    cluster.add(B0, 20, minimum=100)
+    stored = [(queue, offset) for queue, log in cluster.logs.items() for offset in range(log.minimum, log.maximum)]
+    wanted = {(queue, offset) for queue, offset in stored if start <= offset * 1000 < end}
+    times = {"startingTimestamp": str(start), "endingTimestamp": str(end)}
+    tree = [json.dumps({"t": {"a": {"0": time}, "b": {"0": time}}}) for time in (start, end)]
+    by_queue = {"startingOffsetsByTimestamp": tree[0], "endingOffsetsByTimestamp": tree[1]}
+    for given_times in (times, by_queue):
+        ranges = plan(cluster, options(**given_times, endingOffsets="latest"))
+        assert {(one.queue, at) for one in ranges for at in range(one.start, one.end)} == wanted
+
+
+def test_each_queue_has_its_time(cluster: MemoryCluster) -> None:
+    found = plan(cluster, options(startingOffsetsByTimestamp=by_time(3000, 0, 110_000), endingTimestamp="115000"))
+    assert sorted(found) == [OffsetRange(A0, 3, 10), OffsetRange(B0, 110, 115)]
+
+
+def test_a_time_of_all_queues_beats_times_by_queue(cluster: MemoryCluster) -> None:
+    given_times = {"startingOffsetsByTimestamp": by_time(0, 0, 0), "startingTimestamp": "118000"}
+    assert plan(cluster, options(**given_times)) == [OffsetRange(B0, 118, 120)]
+
+
+def test_a_queue_without_a_time_is_named(cluster: MemoryCluster) -> None:
+    times = json.dumps({"t": {"a": {"0": 1, "1": 1}}})
+    with pytest.raises(UserError, match="option endingOffsetsByTimestamp gives no offset for t b 0"):
+        plan(cluster, options(endingOffsetsByTimestamp=times))
+
+
+@pytest.mark.parametrize("name", ["startingTimestamp", "startingOffsetsByTimestamp"])
+def test_nothing_since_the_start_can_be_an_error(cluster: MemoryCluster, name: str) -> None:
+    time = "50000" if name == "startingTimestamp" else by_time(50_000, 50_000, 50_000)
+    assert plan(cluster, options(**{name: time})) == [OffsetRange(B0, 100, 120)]
+    with pytest.raises(UserError, match=f"option {name}: topic t, broker a, queue 0 has no message since 50000"):
+        plan(cluster, options(**{name: time}, startingOffsetsByTimestampStrategy="error"))
+
+
+def test_assigned_queues_are_read(cluster: MemoryCluster) -> None:
+    found = plan(cluster, ReadOptions.parse({"assign": '{"t": {"b": [0]}}'}))
+    assert found == [OffsetRange(B0, 100, 120)]

@@ -1,5 +1,7 @@
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -99,8 +101,8 @@ def test_messages_that_a_broker_lost_at_its_end_are_told() -> None:
 
 def test_an_answer_that_leads_nowhere_is_an_error_not_a_loop() -> None:
     class Stuck(MemoryCluster):
-        def pull_bytes(self, mq: MessageQueue, offset: int, *, max_count: int, max_bytes: int, wait_ms: int) -> Pulled:
-            pulled = super().pull_bytes(mq, offset, max_count=max_count, max_bytes=max_bytes, wait_ms=wait_ms)
+        def pull_bytes(self, mq: MessageQueue, offset: int, **wanted: Any) -> Pulled:
+            pulled = super().pull_bytes(mq, offset, **wanted)
             return pulled._replace(next_offset=offset)
 
     cluster = Stuck(limit=2)
@@ -137,8 +139,8 @@ def test_ahead_raises_what_the_thread_did() -> None:
 class SlaveOnly(MemoryCluster):
     """Answers as a slave does whose master is away."""
 
-    def pull_bytes(self, mq: MessageQueue, offset: int, *, max_count: int, max_bytes: int, wait_ms: int) -> Pulled:
-        pulled = super().pull_bytes(mq, offset, max_count=max_count, max_bytes=max_bytes, wait_ms=wait_ms)
+    def pull_bytes(self, mq: MessageQueue, offset: int, **wanted: Any) -> Pulled:
+        pulled = super().pull_bytes(mq, offset, **wanted)
         return pulled._replace(broker_id=1)
 
 
@@ -158,3 +160,17 @@ def test_what_a_slave_has_not_got_is_not_lost() -> None:
         ReadFailed, match="the master is unreachable, and the slave with id 1 does not have the message"
     ):
         list(pulls(cluster, OffsetRange(QUEUE, 5, 9), OPTIONS, refuse, sleep=lambda _: None))
+
+
+@given(st.sets(st.integers(0, 49)), st.integers(1, 9), st.integers(0, 20), st.integers(0, 30))
+def test_what_a_filter_leaves_out_is_not_lost(passing: set[int], limit: int, minimum: int, start: int) -> None:
+    """Whatever passes, only messages before the queue's first are lost."""
+    cluster = MemoryCluster(limit)
+    cluster.add(QUEUE, 50)
+    cluster.delete_before(QUEUE, minimum)
+    cluster.passes = passing.__contains__
+    lost: list[LostRange] = []
+    options = replace(OPTIONS, sub_expression="A")
+    found = offsets(pulls(cluster, OffsetRange(QUEUE, start, 50), options, lost.append))
+    assert found == sorted(n for n in passing if n >= max(start, minimum))
+    assert [(one.start, one.end) for one in lost] == ([(start, minimum)] if start < minimum else [])

@@ -1,12 +1,14 @@
+import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BinaryType, IntegerType, StructType
 
-from spark_connector.schema import arrow_schema, spark_schema
+from spark_connector.schema import EXTERNALS, KAFKA, ROCKETMQ, arrow_schema, spark_schema
 
 
-def test_arrow_types_are_what_spark_expects() -> None:
-    schema = spark_schema(include_properties=True)
-    assert arrow_schema(schema).equals(to_arrow_schema(schema, timezone="UTC"))
+@pytest.mark.parametrize("style", [ROCKETMQ, KAFKA, EXTERNALS])
+def test_arrow_types_are_what_spark_expects(style: str) -> None:
+    schema = spark_schema(include_properties=True, style=style)
+    assert arrow_schema(schema, style).equals(to_arrow_schema(schema, timezone="UTC"))
 
 
 def test_a_users_schema_keeps_order_and_nullability() -> None:
@@ -17,3 +19,5 @@ def test_a_users_schema_keeps_order_and_nullability() -> None:
 def test_properties_only_when_wanted() -> None:
     assert "properties" not in spark_schema(include_properties=False).names
     assert spark_schema(include_properties=True).names[-1] == "properties"
+    assert "headers" not in spark_schema(include_properties=False, style=KAFKA).names
+    assert "properties" in spark_schema(include_properties=False, style=EXTERNALS).names

@@ -124,6 +124,26 @@ async def test_a_users_schema_chooses_columns(spark: SparkSession, tmp_path: Pat
         assert len(rows) == COUNT
 
 
+async def test_chosen_topics_tags_and_filters_of_the_query(spark: SparkSession, tmp_path: Path) -> None:
+    tagged = [f"k{number}" for number in range(COUNT) if number % 3]
+    async with flights(tmp_path) as cluster:
+        source = spark.read.format("rocketmq").options(
+            nameserver=cluster.nameserver, subscribePattern="fl.*", subExpression="AA || BB"
+        )
+        frame = source.options(schemaStyle="kafka", includeHeaders="true").load()
+        assert frame.schema == spark_schema(include_properties=True, style="kafka")
+        rows = await collect(frame)
+        assert sorted(row.key.decode() for row in rows) == sorted(tagged)
+        assert {("n", b"x")} == {(name, bytes(value)) for row in rows for name, value in row.headers if name == "n"}
+        assert {row.partition % 4096 for row in rows} <= {0, 1}
+
+        spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+        wanted = rows[0].partition
+        some = source.option("pushdown", "true").load()
+        some = some.where(f"partition IN ({wanted}, 7) AND timestamp > '2020-01-01'")
+        assert sorted(await collect(some)) == sorted(row for row in rows if row.partition == wanted)
+
+
 async def test_nothing_to_read_is_no_rows(spark: SparkSession, tmp_path: Path) -> None:
     async with running(tmp_path) as cluster:
         await make_topic(cluster, TopicConfig(TOPIC, 2, 2))

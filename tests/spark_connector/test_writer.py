@@ -1,14 +1,16 @@
+import importlib.util
 import logging
 import pickle
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import Row
+from pyspark.sql import Row, datasource
 from pyspark.sql.types import ArrayType, BinaryType, MapType, StringType, StructType
 
 from mqcommon.errors import SendFailed, UserError
 from mqcommon.message.message import Message
+from spark_connector import writer
 from spark_connector.once import WriteFailed
 from spark_connector.source import RocketMQDataSource
 from spark_connector.write_columns import layout_of
@@ -96,3 +98,17 @@ def test_a_topic_cannot_be_overwritten() -> None:
         source.writer(SCHEMA, overwrite=True)
     with pytest.raises(UserError, match=r'use \.outputMode\("append"\) or "update"'):
         source.streamWriter(SCHEMA, overwrite=True)
+
+
+def test_pyspark_without_an_arrow_writer_for_streams_passes_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As 4.0: the writer is one for rows there, and makes Arrow batches of them itself."""
+    assert issubclass(writer.RocketMQStreamWriter, datasource.DataSourceStreamArrowWriter)
+    arrow = datasource.DataSourceStreamArrowWriter
+    monkeypatch.delattr(datasource, "DataSourceStreamArrowWriter")
+    spec = importlib.util.find_spec("spark_connector.writer")
+    assert spec is not None
+    assert spec.loader is not None
+    older = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(older)
+    assert issubclass(older.RocketMQStreamWriter, datasource.DataSourceStreamWriter)
+    assert not issubclass(older.RocketMQStreamWriter, arrow)
