@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import click
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -28,5 +29,17 @@ def session(name: str) -> Iterator[SparkSession]:
         raise click.ClickException(str(error)) from None
     except PySparkException as error:
         raise click.ClickException(str(error).splitlines()[0]) from None
+    except Py4JJavaError as error:
+        raise click.ClickException(task_error(str(error.java_exception.getMessage()))) from None
     finally:
         spark.stop()
+
+
+def task_error(message: str) -> str:
+    """What a task has raised: the last line of its traceback, which Spark's own lines follow."""
+    said = message
+    for text in filter(None, map(str.rstrip, message.splitlines())):
+        if text.startswith("\tat "):
+            break
+        said = text
+    return said
