@@ -11,17 +11,26 @@ from typing import Any
 
 from pyspark import cloudpickle
 
-Packed = tuple[Callable[..., Any], tuple[str, str, bytes, str]]
+from spark_connector.version import VERSION
+
+Packed = tuple[Callable[..., Any], tuple[str, str, bytes, str, str]]
 
 
-def land(module: str, name: str, state: bytes, driver: str) -> Any:
-    """Runs in the worker: recreate the object. ImportError names both Pythons when the worker lacks a module."""
+def land(module: str, name: str, state: bytes, driver: str, version: str) -> Any:
+    """Runs in the worker: recreate the object.
+
+    ImportError names both Pythons when the worker lacks a module, and both versions when its Skylark is another one.
+    """
     import importlib
     import os
     import pickle
     import sys
 
     try:
+        package = importlib.import_module("spark_connector")
+        theirs = getattr(package, "VERSION", "an older version")
+        if theirs != version:
+            raise ImportError(f"Skylark here is {theirs} (in {package.__file__}), that of the driver is {version}")
         cls = getattr(importlib.import_module(module), name)
         fields = pickle.loads(state)
     except ImportError as error:
@@ -30,7 +39,8 @@ def land(module: str, name: str, state: bytes, driver: str) -> Any:
         raise ImportError(
             f"{error}. This Spark worker runs {sys.executable} (Python {python}), the driver {driver}. Before the"
             " session starts, set PYSPARK_PYTHON (or spark.pyspark.python) to a Python that has Skylark with its extra"
-            " spark; where the executors have none, ship one with --archives, see docs/spark.md"
+            " spark, of the driver's version; where the executors have none, ship one with --archives, or Skylark alone"
+            " with --py-files (scripts/spark_package makes the zip), see docs/spark.md"
         ) from None
     thing = cls.__new__(cls)
     thing.__dict__.update(fields)
@@ -43,7 +53,7 @@ def pack(thing: object) -> Packed:
     python = ".".join(map(str, sys.version_info[:3]))
     # as bytes: otherwise pickle would import our classes before `land` could report that they are missing
     state = cloudpickle.dumps(thing.__dict__)  # type: ignore[no-untyped-call]
-    return land, (cls.__module__, cls.__qualname__, state, f"{sys.executable} (Python {python})")
+    return land, (cls.__module__, cls.__qualname__, state, f"{sys.executable} (Python {python})", VERSION)
 
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]

@@ -21,6 +21,7 @@ from scripts.daemons import BIN, POLL_S, ROOT, DaemonFailed, broker_daemon, name
 from scripts.demo.consuming import Consuming
 from scripts.demo.flights import FLIGHTS, airline_names, carriers_of_csv, flight_messages
 from scripts.demo.options import Options, parse
+from scripts.demo.picture import report_html
 from scripts.demo.progress import wait_shown
 from scripts.demo.publish import Publishing
 from scripts.demo.report import Differs, compare, show_carriers
@@ -46,6 +47,7 @@ class Quickstart:
         self._options = options
         self._home = home
         self._stages: list[tuple[str, float]] = []
+        self._report: Path | None = None
         self.namesrvs = [
             namesrv_daemon(home, f"namesrv-{number}", port, "-c", "conf/namesrv.conf")
             for number, port in enumerate(options.namesrv_ports, 1)
@@ -139,7 +141,11 @@ class Quickstart:
         if process.returncode:
             raise DaemonFailed(f"the Spark job failed:\n{(self._home / 'spark.log').read_text('utf-8')[-4000:]}")
         found = json.loads(result.read_text("utf-8"))
-        carriers = show_carriers(found, airline_names())
+        names = airline_names()
+        carriers = show_carriers(found, names)
+        # Beside the folder, which is removed at the end.
+        self._report = self._home.with_suffix(".html")
+        self._report.write_text(report_html(found, carriers, names), encoding="utf-8")
         duplicates = compare("Spark found", found["rows"], carriers, carriers_of_csv())
         print(f"  duplicates that the retries made: {duplicates:,}")
         print("  flights, departures and delays of all carriers agree with the CSV")
@@ -184,6 +190,8 @@ class Quickstart:
         print()
         for title, seconds in self._stages:
             print(f"{title:<50} {seconds:6.1f} s")
+        if self._report is not None:
+            print(f"pictures of delays and throughput: {self._report.resolve().as_uri()}")
 
 
 async def _both_masters(admin: Admin) -> bool:

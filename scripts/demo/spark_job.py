@@ -1,7 +1,8 @@
 """The Spark job of the quickstart: flights and mean departure delay by carrier, from the messages of a topic.
 
 A program of its own: ``python -m scripts.demo.spark_job --nameserver HOST:PORT --topic flights``.
-With ``--result FILE`` it writes its numbers there as JSON, for the comparison with the CSV.
+With ``--result FILE`` it writes its numbers there as JSON, for the comparison with the CSV. With ``--master`` it runs
+on a cluster, and with ``--result-topic`` it sends its table to a topic, one message for each carrier.
 """
 
 import argparse
@@ -28,8 +29,10 @@ def main() -> None:
     parser.add_argument("--nameserver", required=True)
     parser.add_argument("--topic", default="flights")
     parser.add_argument("--result", type=Path)
+    parser.add_argument("--result-topic", help="write the table of carriers to this topic, too")
+    parser.add_argument("--master", default="local[*]", help="for example spark://HOST:PORT")
     given = parser.parse_args()
-    builder = SparkSession.builder.master("local[*]").appName("flights").config("spark.ui.enabled", "false")
+    builder = SparkSession.builder.master(given.master).appName("flights").config("spark.ui.enabled", "false")
     builder = builder.config("spark.sql.shuffle.partitions", "4")
     # a job as short as this one gains nothing from thorough compilation
     builder = builder.config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1")
@@ -40,15 +43,22 @@ def main() -> None:
     flight = f.from_json(messages.body.cast("string"), FLIGHT)
     # both questions below are answered from one read
     columns = flight.carrier.alias("carrier"), flight.dep_delay.alias("delay")
-    sent = messages.select("brokerName", "queueId", "msgId", *columns).cache()
+    second = f.unix_timestamp("storeTimestamp").alias("second")
+    sent = messages.select("brokerName", "queueId", "msgId", second, *columns).cache()
     by_queue = sent.groupBy("brokerName", "queueId").count().orderBy("brokerName", "queueId").collect()
+    by_second = sent.groupBy("second").count().orderBy("second").collect()
     # a message that a retry stored twice has one msgId
     flights = sent.dropDuplicates(["msgId"])
     totals = f.count("*").alias("flights"), f.count("delay").alias("departed"), f.sum("delay").alias("delay")
     by_carrier = flights.groupBy("carrier").agg(*totals).orderBy(f.desc("flights")).collect()
+    if given.result_topic:
+        rows = flights.groupBy("carrier").agg(*totals).select(f.to_json(f.struct("*")).cast("binary").alias("body"))
+        there = rows.write.format("rocketmq").option("nameserver", given.nameserver)
+        there.option("topic", given.result_topic).mode("append").save()
     result = {
         "rows": sum(row["count"] for row in by_queue),
         "queues": [list(row) for row in by_queue],
+        "stored": [list(row) for row in by_second],
         "carriers": [list(row) for row in by_carrier],
     }
     spark.stop()

@@ -1,14 +1,18 @@
 import subprocess
 import sys
+from configparser import ConfigParser
 
 import pytest
 from pyspark import cloudpickle
 
 from mqcommon.errors import UserError
 from spark_connector.batch_reader import RocketMQBatchReader
+from spark_connector.landing import pack
 from spark_connector.options import ReadOptions
 from spark_connector.schema import spark_schema
 from spark_connector.source import RocketMQDataSource, check_worker_python
+from spark_connector.version import VERSION
+from tests.tidy.tree import ROOT
 
 # a worker whose Python has pyspark, but none of ours
 _WORKER = """
@@ -44,6 +48,22 @@ def test_a_worker_without_our_modules_says_what_to_set(missing: tuple[str, ...],
     assert missing[0] in said
     assert f"the driver {sys.executable} (Python {sys.version.split()[0]})" in said
     assert "set PYSPARK_PYTHON" in said
+
+
+def test_a_worker_with_another_version_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_HIDE_TRACEBACK", "0")  # what is set here ends with the test
+    rebuild, (module, name, state, driver, version) = pack(RocketMQDataSource({"topic": "t"}))
+    assert isinstance(rebuild(module, name, state, driver, version), RocketMQDataSource)
+    with pytest.raises(ImportError) as caught:
+        rebuild(module, name, state, driver, "99.0")
+    assert f"Skylark here is {version} (in " in str(caught.value) and "that of the driver is 99.0" in str(caught.value)
+    assert "--py-files" in str(caught.value)
+
+
+def test_the_version_is_that_of_the_distribution() -> None:
+    setup = ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    assert setup["metadata"]["version"] == VERSION
 
 
 def test_this_python_can_be_a_worker() -> None:

@@ -1,0 +1,121 @@
+"""Copies a topic to another cluster: ``spark-submit --py-files skylark.zip spark_connector/jobs/copy_topic.py --help``.
+
+One task copies one queue. What was planned, and what is done, is in the progress directory of the driver; started
+again with the same directory, the job goes on. The exit code is 0 only when all queues agree in count and CRC.
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from mqcommon.atomic import write_atomic
+from mqcommon.files import OsFiles
+from mqcommon.message.queue import MessageQueue
+from spark_connector.connection_options import ConnectionOptions
+from spark_connector.jobs.copy_queue import GROUP, run_copy
+from spark_connector.jobs.copying import QueueCopy, QueueResult, pair, plan_text, read_plan
+from spark_connector.jobs.session import session
+
+PLAN = "plan.json"
+
+
+@click.command()
+@click.option("--from-nameserver", required=True, help="NameServers of the cluster that is read.")
+@click.option("--topic", required=True, help="The topic to copy.")
+@click.option("--to-nameserver", required=True, help="NameServers of the cluster that is written.")
+@click.option("--to-topic", help="The topic there, which must exist [default: the same name].")
+@click.option(
+    "--progress", required=True, type=click.Path(path_type=Path), help="Directory of the driver to resume by."
+)
+@click.option("--from-credentials", default="", help="File with accessKey and secretKey for the source.")
+@click.option("--to-credentials", default="", help="The same for the target.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def main(
+    from_nameserver: str,
+    topic: str,
+    to_nameserver: str,
+    to_topic: str | None,
+    progress: Path,
+    from_credentials: str,
+    to_credentials: str,
+    as_json: bool,
+) -> None:
+    """Copy a topic to another cluster, queue by queue, in order; started again, it goes on."""
+    with session(f"copy {topic}") as spark:
+        source = _connection(from_nameserver, from_credentials)
+        target = _connection(to_nameserver, to_credentials)
+        what = {"from": from_nameserver, "topic": topic, "to": to_nameserver, "toTopic": to_topic or topic}
+        copies = _planned(progress, what, source, target)
+        done = {n: _result(progress, n) for n in range(len(copies)) if _file(progress, n).exists()}
+        rest = [(n, copy) for n, copy in enumerate(copies) if n not in done]
+        if rest:
+
+            def run(part: Iterable[tuple[int, QueueCopy]]) -> Iterable[tuple[int, QueueResult]]:
+                return ((number, run_copy(copy, source, target)) for number, copy in part)
+
+            tasks = spark.sparkContext.parallelize(rest, len(rest)).mapPartitions(run)
+            for number, result in tasks.collect():
+                done[number] = result
+                if result.is_right:
+                    _write(_file(progress, number), json.dumps(asdict(result)))
+    results = [done[n] for n in sorted(done)]
+    click.echo(json.dumps([asdict(one) for one in results], indent=1) if as_json else _table(results))
+    if wrong := [one.source for one in results if not one.is_right]:
+        raise click.ClickException(f"these queues differ from their copies: {', '.join(wrong)}")
+
+
+def _connection(nameserver: str, credentials: str) -> ConnectionOptions:
+    given = {"nameserver": nameserver, "credentialsFile": credentials}
+    return ConnectionOptions.parse({name: value for name, value in given.items() if value})
+
+
+def _planned(
+    progress: Path, what: dict[str, str], source: ConnectionOptions, target: ConnectionOptions
+) -> list[QueueCopy]:
+    """The plan of an earlier run, else a new one, which is on disk before anything is sent."""
+    if (progress / PLAN).exists():
+        return read_plan((progress / PLAN).read_text(encoding="utf-8"), what)
+    progress.mkdir(parents=True, exist_ok=True)
+    ours, theirs = _bounds(source, what["topic"]), _bounds(target, what["toTopic"])
+    copies = [QueueCopy(one, *ours[one], two, theirs[two][1]) for one, two in pair(ours, theirs).items()]
+    _write(progress / PLAN, plan_text(what, copies))
+    return copies
+
+
+def _bounds(options: ConnectionOptions, topic: str) -> dict[MessageQueue, tuple[int, int]]:
+    from sdk.blocking import PullConsumer
+
+    with PullConsumer(
+        options.nameserver, group=GROUP, heartbeat=False, credentials=options.credentials, tls=options.encryption
+    ) as consumer:
+        queues = consumer.message_queues(topic)
+        return {queue: (consumer.min_offset(queue), consumer.max_offset(queue)) for queue in queues}
+
+
+def _file(progress: Path, number: int) -> Path:
+    return progress / f"queue-{number}.json"
+
+
+def _result(progress: Path, number: int) -> QueueResult:
+    return QueueResult(**json.loads(_file(progress, number).read_text(encoding="utf-8")))
+
+
+def _write(path: Path, text: str) -> None:
+    write_atomic(OsFiles(), str(path), text.encode())
+
+
+def _table(results: list[QueueResult]) -> str:
+    head = f"{'queue':<40} {'to':<40} {'messages':>10} {'copied now':>10} {'crc':>8}  same"
+    rows = [
+        f"{one.source:<40} {one.target:<40} {one.target_count:>10} {one.copied:>10} {one.target_crc:08x} "
+        f" {'yes' if one.is_right else 'NO'}"
+        for one in results
+    ]
+    return "\n".join([head, *rows])
+
+
+if __name__ == "__main__":
+    main()
