@@ -1,6 +1,5 @@
 """mqadmin's commands about Controllers, against Controllers on loopback."""
 
-
 import orjson
 import pytest
 import trio
