@@ -44,7 +44,9 @@ steps = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3), st.integers(0, 
 
 
 @given(steps)
-def test_logs_are_the_same_up_to_their_common_end_and_no_further_in_it(history: list[tuple[int, int, int, int]]) -> None:
+def test_logs_are_the_same_up_to_their_common_end_and_no_further_in_it(
+    history: list[tuple[int, int, int, int]],
+) -> None:
     copies = [Copy(), Copy(), Copy()]
     copies[0].lead(1, 3)
     for copy in copies[1:]:
