@@ -5,5 +5,4 @@ frames.py        the bytes of RocketMQ's auto-switch HA link
 sync_set.py      the SyncStateSet as its master sees it, and the confirm offset
 lease.py         until when a master may acknowledge without news from the Controller
 decisions.py     what this broker does after an answer of the Controller
-identity_file.py the files that keep this broker's id
 """

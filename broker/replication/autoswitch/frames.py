@@ -2,11 +2,12 @@
 
  slave to master    state 4 = 1 | last file 2 | learner 2 | broker id 8       once, first
  master to slave    state 4 = 1 | size 4 | end 8 | epoch 4 | (epoch 4 | start 8) ...    once: its epochs
- slave to master    state 4 = 2 | offset 8                                    how far its log goes; the first: where to begin
+ slave to master    state 4 = 2 | offset 8                                    the end of its log; first: where to begin
  master to slave    state 4 = 2 | size 4 | offset 8 | epoch 4 | its start 8 | confirm offset 8 | data
 
-Data never crosses the border of an epoch; size 0 is a heartbeat, with offset -1 as long as the slave has said no offset.
-Other bytes raise ProtocolError. Neighbours: epochs.py; replication/frames.py (the same for a set without a Controller).
+Data never crosses the border of an epoch; size 0 is a heartbeat, with offset -1 until the slave has
+said an offset.
+Other bytes raise ProtocolError. Neighbours: epochs.py; replication/frames.py (sets without a Controller).
 """
 
 import struct
