@@ -128,3 +128,9 @@ def test_an_epoch_without_a_byte_is_replaced_and_an_older_one_refused() -> None:
             epochs.begin(epoch, start)
     with pytest.raises(ProtocolError, match="no epoch is known"):
         Epochs().at(3)
+
+
+def test_epochs_of_one_number_that_began_elsewhere_are_not_the_same() -> None:
+    one, other = Epochs([Epoch(1, 0), Epoch(3, 40)]), Epochs([Epoch(1, 0), Epoch(3, 50)])
+    assert common_end(one, 60, other, 60) == 40
+    assert common_end(Epochs([Epoch(3, 40)]), 60, Epochs([Epoch(3, 50)]), 60) is None
