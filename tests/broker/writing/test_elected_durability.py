@@ -103,6 +103,19 @@ def test_a_demotion_ends_the_waits() -> None:
     assert (master.answers, master.durability.timed_out) == ([SLAVE], 1)
 
 
+def test_what_was_on_disk_before_a_cut_does_not_count_for_what_comes_there() -> None:
+    master = Master(sync_flush=True)
+    master.commits.advance(300)
+    master.durability.lead(False)
+    master.elected.cut(50)
+    master.durability.lead(True)
+    master.send(100)
+    master.elected.confirmed(100)
+    assert master.answers == []
+    master.commits.advance(100)
+    assert master.answers == [OK]
+
+
 @pytest.mark.parametrize("all_ack", [True, False])
 def test_a_message_that_was_cut_while_it_waited_for_the_disk(all_ack: bool) -> None:
     master = Master(sync_flush=True, all_ack=all_ack, in_sync_replicas=1)
