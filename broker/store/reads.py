@@ -27,6 +27,13 @@ class ReadableStore(DurableStore):
         #: Up to where the log is confirmed; None without Controller mode.
         self.confirmed: Callable[[], int] | None = None
 
+    @property
+    def safe_end(self) -> int:
+        """How far the log is on disk, and in Controller mode confirmed. An offset that others take before they have the
+        log, or that is read at the next start, may be saved only if it stands on nothing after that.
+        """
+        return self.log.flushed if self.confirmed is None else min(self.log.flushed, self.confirmed())
+
     def get(
         self, topic: str, queue_id: int, offset: int, max_count: int, max_bytes: int, wanted: Filter = ALL
     ) -> GetResult:
