@@ -233,9 +233,12 @@ class HeldPulls:
 
     def _wanting(self, queue: ConsumeQueue, waiting: _Waiting) -> list[HeldPull]:
         """The pulls that the messages after ``seen`` may match. Those with tags are moved to the first such message."""
+        end = self._end(queue)
+        if self._unconfirmed is not None and end == waiting.seen:
+            return []  # what came is hidden yet
         found = list(waiting.untagged)
         # The queue of a slave may begin at any offset.
-        seen, end = max(waiting.seen, queue.min_offset), self._end(queue)
+        seen = max(waiting.seen, queue.min_offset)
         waiting.seen = end
         if not waiting.by_tags:
             return found

@@ -18,13 +18,13 @@ def visible_end(log: CommitLog, queue: ConsumeQueue, confirmed: int) -> int:
     # From the end, in growing steps.
     while low < high:
         place = max(high - step, low)
-        if is_visible(queue, place, confirmed):
+        if _is_visible(queue, place, confirmed):
             low = place + 1
             break
         high, step = place, step * 2
     while low < high:
         middle = (low + high) // 2
-        if is_visible(queue, middle, confirmed):
+        if _is_visible(queue, middle, confirmed):
             low = middle + 1
         else:
             high = middle
@@ -40,7 +40,7 @@ def first_hidden(queue: ConsumeQueue, end: int) -> int:
     return physical + size
 
 
-def is_visible(queue: ConsumeQueue, offset: int, confirmed: int) -> bool:
+def _is_visible(queue: ConsumeQueue, offset: int, confirmed: int) -> bool:
     """Whether the first message from ``offset`` on is confirmed. Without one it is not."""
     place = _message_at(queue, offset)
     if place == queue.next_offset:
