@@ -1,4 +1,6 @@
-"""The store's public interface: put, get, query. Sync, one thread; `flush` and `finish_checkpoint` may run elsewhere.
+"""The store's public interface: open, put, close; its reads are in reads.py.
+
+Sync, one thread; `flush` and `finish_checkpoint` may run elsewhere.
 
 An append goes into the commit log and its consume queue at once; the index follows by `build_index`. A put survives the
 death of this process; `flush` makes it survive power loss. The callers choose which of the two they acknowledge.
