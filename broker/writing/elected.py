@@ -23,6 +23,8 @@ class Elected:
         self.lease_until = -math.inf
         #: Called with the confirm offset each time that it has moved on; they must not raise.
         self.observers: list[Callable[[int], None]] = []
+        #: Called with the offset of each cut, when the log and its queues have been cut.
+        self.on_cut: list[Callable[[int], None]] = []
 
     @property
     def is_leased(self) -> bool:
@@ -39,3 +41,5 @@ class Elected:
     def cut(self, offset: int) -> None:
         """The log was cut at ``offset``: the only way back."""
         self.confirm_offset = min(self.confirm_offset, offset)
+        for observer in self.on_cut:
+            observer(offset)

@@ -27,12 +27,14 @@ def test_observers_hear_of_each_move_on_and_of_nothing_else() -> None:
 
 def test_only_a_cut_moves_back() -> None:
     elected, heard = Elected(lambda: 0.0), list[int]()
+    cuts = list[int]()
     elected.confirmed(100)
     elected.observers.append(heard.append)
+    elected.on_cut.append(cuts.append)
     elected.cut(300)
     assert elected.confirm_offset == 100
     elected.cut(60)
     assert elected.confirm_offset == 60
-    assert heard == []
+    assert (heard, cuts) == ([], [300, 60])
     elected.confirmed(70)
     assert heard == [70]
