@@ -12,6 +12,7 @@ from functools import partial
 import trio
 
 from broker.assembly import overrides
+from broker.controller_options import UNKNOWN_ID
 from broker.identity import Identity, identity_of, resolved, with_port
 from broker.meta.metadata import Metadata, MetadataReport
 from broker.options import BrokerOptions
@@ -58,7 +59,7 @@ class Broker:
         # The address for slaves; empty until it is known.
         self.ha_addr = ""
         #: May be changed while the broker runs.
-        self.role = RoleMachine(self.options.broker_id)
+        self.role = RoleMachine(UNKNOWN_ID if self.options.enable_controller_mode else self.options.broker_id)
 
     async def run(self, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until `stop`. The task status gets the address ``"ip:port"`` that clients are given.

@@ -42,9 +42,11 @@ class Replication(Part):
         slave_sync: SlaveSync,
         listeners: list[Listener],
         listen: Callable[[], Awaitable[list[Listener]]],
+        before_leading: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint,
     ) -> None:
         """``listeners``: the open HA port of a broker that starts as the master. ``listen`` opens it when a slave is
         promoted; it may raise UserError. ``new_slave`` is called each time this broker starts to copy a master.
+        ``before_leading`` is the last step of a promotion before messages are accepted.
         """
         self._role = role
         self._master = master
@@ -52,6 +54,7 @@ class Replication(Part):
         self._slave_sync = slave_sync
         self._listeners = listeners
         self._listen = listen
+        self._before_leading = before_leading
         self._changed = Signal()
 
     @property
@@ -70,11 +73,17 @@ class Replication(Part):
                 await self._follow(self._changed)
             if self._role.now.kind is Kind.TAKING_OVER:
                 await self._open_port()
+                await self._before_leading()
                 self._role.took_over()
 
     def role_changed(self, before: Role, now: Role) -> None:
         """Stop the running side if it does not fit the new role."""
         if before.is_master is not now.is_master or before.follows is not now.follows:
+            self._changed.set()
+
+    def master_moved(self) -> None:
+        """Another broker is the master, which this one is to copy."""
+        if self._role.now.follows:
             self._changed.set()
 
     def after_turn(self) -> None:
