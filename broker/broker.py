@@ -22,6 +22,7 @@ from broker.store.store import MessageStore, StoreOptions
 from broker.tasks.repeat import repeat
 from broker.wiring.core import make_core
 from broker.wiring.wiring import Wiring, wire
+from broker.writing.elected import Elected
 from mqcommon.addresses import is_any_address, split_address
 from mqcommon.clock import Clock, SystemClock
 from mqcommon.errors import UserError
@@ -89,7 +90,10 @@ class Broker:
         store = MessageStore(self._fs, store_options(options), self._clock, encode_host(*split_address(identity.addr)))
         await trio.to_thread.run_sync(self._recover, store, metadata)
         try:
-            core = make_core(options, identity, store, metadata, self._fs, self._clock, self.role, self._tls)
+            elected = Elected(trio.current_time) if options.enable_controller_mode else None
+            core = make_core(
+                options, identity, store, metadata, self._fs, self._clock, self.role, self._tls, elected=elected
+            )
             wiring = wire(core, listeners, ha_listeners, partial(self._listen_for_slaves, identity, ha_port))
             await self._serve(wiring, task_status)
         finally:

@@ -63,7 +63,8 @@ class Core:
     stepper: Stepper
     turn_end: TurnEnd
     tls: DaemonTls
-    #: None without Controller mode.
+    #: None without Controller mode, as the next one.
+    elected: Elected | None
     unconfirmed: Unconfirmed | None
 
     @property
@@ -142,7 +143,7 @@ def make_core(
         role=role, clients=Clients(), stats=stats, store_host=store_host, acks=acks,
         durability=durability, writer=writer, persister=persister,
         flusher=Flusher(store, commits, options, persister.settle), cold=ColdReads(), stepper=Stepper(),
-        turn_end=turn_end, tls=tls, unconfirmed=unconfirmed,
+        turn_end=turn_end, tls=tls, elected=elected, unconfirmed=unconfirmed,
     )  # fmt: skip
     metadata.journal.on_append = persister.appended
     core.take_role(role.now, role.now)

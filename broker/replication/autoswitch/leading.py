@@ -41,6 +41,8 @@ class Leading:
         self._look = look
         self._set: SyncSet | None = None
         self._me = 0
+        # What connected slaves reported last, also before this broker leads: (end of the log, is a learner).
+        self._reported: dict[int, tuple[int, bool]] = {}
         self._wake = Signal()
         # Whether an earlier question about the same change got no answer.
         self._is_unsure = False
@@ -55,7 +57,10 @@ class Leading:
         self._me, self._is_unsure = me, False
         now = trio.current_time()
         self._set = SyncSet(me, members, epoch, self._patience_s, now, self._elected.confirm_offset)
+        for slave, (end, is_learner) in self._reported.items():
+            self._set.acked(slave, end, self._log_end(), now, is_learner=is_learner)
         self._changed(self._set)
+        self._wake.set()
 
     def end(self) -> None:
         """It does not lead any more."""
@@ -70,6 +75,7 @@ class Leading:
 
     def acked(self, broker_id: int, end: int, is_learner: bool) -> None:
         """The slave has the log up to ``end``."""
+        self._reported[broker_id] = end, is_learner
         known = self._set
         if known is None:
             return
@@ -80,6 +86,7 @@ class Leading:
 
     def gone(self, broker_id: int) -> None:
         """The connection of the slave is closed."""
+        self._reported.pop(broker_id, None)
         if self._set is not None:
             self._set.gone(broker_id)
 
