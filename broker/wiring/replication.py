@@ -28,6 +28,7 @@ from broker.replication.slave import Slave
 from broker.replication.slave_sync import SlaveSync
 from broker.replication.stats import ReplicationStats
 from broker.replication.watch_metadata import MetadataWatch
+from broker.wiring.controller import wire_controller
 from broker.wiring.core import Core
 from remoting.net.client import RemotingClient
 from remoting.net.transport import Listener
@@ -46,6 +47,8 @@ class Replicated:
     log: Replication
     others: tuple[Part, ...]
     known: KnownMaster
+    #: What NameServers report; in Controller mode nobody looks at it, since the Controllers say who is the master.
+    by_namesrv: KnownMaster
     members: Members
     stats: ReplicationStats
     #: None without enableSlaveActingMaster.
@@ -64,6 +67,7 @@ def wire_replication(
     stats = ReplicationStats(core.acks, core.durability, lambda: store.log.end, clock)
     watch = MetadataWatch(metadata)
     acting = _acting(core, known, members)
+    controlled = wire_controller(core, known, core.elected) if core.elected is not None else None
     online = acting.hand_over.master_is_online if acting.hand_over else trio.lowlevel.checkpoint
     sync = SlaveSync(known, metadata, core.persister, lambda: store.log.raw_end, online, core.open_client)
 
@@ -79,8 +83,9 @@ def wire_replication(
         )  # fmt: skip
 
     log = Replication(
-        role, Master(store.log, core.acks, terms, lambda: _ha_rate(options)), new_slave, sync, listeners, listen
-    )
+        role, Master(store.log, core.acks, terms, lambda: _ha_rate(options)), new_slave, sync, listeners, listen,
+        trio.lowlevel.checkpoint if controlled is None else controlled.membership.prepare_to_lead,
+    )  # fmt: skip
 
     def role_changed(before: Role, now: Role) -> None:
         if now.is_master:
@@ -91,14 +96,21 @@ def wire_replication(
     role.observe(role_changed)
     role.observe(log.role_changed)
     known.on_change += [finder.changed, sync.master_moved]
+    if controlled is not None:
+        known.on_change.append(log.master_moved)
+        known.ask_again = controlled.membership.look_soon
     for table in (
         metadata.topics, metadata.groups, metadata.delay_offsets, metadata.request_modes, metadata.users, metadata.acls,
     ):  # fmt: skip
         table.on_change.append(watch.changed)
     others = (
         watch, HaHandlers(role, store, stats, progress, clock), SlaveRefusals(role), *acting.parts,
+        *(controlled.parts if controlled is not None else ()),
     )  # fmt: skip
-    return Replicated(log, others, known, members, stats, acting.heartbeats, acting.prepare)
+    by_namesrv, prepare = known, acting.prepare
+    if controlled is not None:
+        by_namesrv, prepare = KnownMaster(), controlled.membership.wait_enrolled
+    return Replicated(log, others, known, by_namesrv, members, stats, acting.heartbeats, prepare)
 
 
 @dataclass(frozen=True)

@@ -249,7 +249,7 @@ def _waiting(core: Core) -> dict[str, Waiting]:
 
 
 def _registrar(core: Core, replicated: Replicated) -> Registrar:
-    topics, known = core.metadata.topics, replicated.known
+    topics, known = core.metadata.topics, replicated.by_namesrv
     registrar = Registrar(
         core.identity, topics, core.options, known, replicated.heartbeats, replicated.prepare,
         open_client=core.open_client,

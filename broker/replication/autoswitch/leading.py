@@ -1,4 +1,4 @@
-"""The SyncStateSet of a broker that leads: it asks the Controllers for each change (1001), and moves the confirm offset.
+"""The SyncStateSet of a broker that leads: it asks for each change of it (1001), and moves the confirm offset.
 
 sync_set.py has the rules. Here are the times at which they are looked at: when a slave reports, at the end of each turn
 in which the log grew, and every `LOOK_S` for members that fell back.

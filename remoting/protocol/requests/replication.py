@@ -1,6 +1,6 @@
 """Masters and slaves: the address of the master (906), tables of features that Skylark does not have (60, 61),
-modes of consumption (402), epochs of the log (1007), Skylark's own 7100. Other tables are in topics.py, groups.py and offsets.py; the state of
-replication is in admin.py.
+modes of consumption (402), epochs of the log (1007), Skylark's own 7100. Other tables are in topics.py, groups.py and
+offsets.py; the state of replication is in admin.py.
 """
 
 from remoting.protocol.bodies.assignment import MessageRequestModes

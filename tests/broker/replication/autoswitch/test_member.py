@@ -1,4 +1,4 @@
-"""Brokers and a real Controller on loopback: ids, elections, leases, and roles that follow them. The logs are numbers."""
+"""Brokers and a real Controller on loopback: ids, elections, leases, roles. The logs are numbers."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
