@@ -11,6 +11,7 @@ from functools import partial
 
 from broker.store.abort import read_abort, remove_abort, write_abort
 from broker.store.checkpoint import Checkpoint
+from broker.store.cut.resume import resume_cut
 from broker.store.durable import DurableStore
 from broker.store.filter import ALL, Filter
 from broker.store.index.index import Index
@@ -105,12 +106,13 @@ class MessageStore(DurableStore):
         self._checkpoint = Checkpoint(fs, f"{directory}/checkpoint")
         ours = self._checkpoint.state.log_offset is not None
         refuse_other_size(fs, self.log.chain.directory, self._options.commitlog_segment_bytes, ours=ours)
+        self.index.load()
+        resume_cut(fs, directory, self._checkpoint, self.log, self.queues, self.index)
         self.log.chain.load(self._checkpoint.state.log_offset or 0)
         if self.log.chain.segments:
             # A kill may have come between the removal of a file and the sync of its directory. A later power loss must
             # not bring the file back: the noted ends of queues rely on that.
             fs.fsync_dir(self.log.chain.directory)
-        self.index.load()
         last_stop = read_abort(fs, directory)
         if last_stop is LastStop.CLEAN and self._checkpoint.state.crashed:
             last_stop = LastStop.POWER_LOSS
@@ -273,6 +275,8 @@ class MessageStore(DurableStore):
     def build_index(self, limit: int) -> int:
         """Let the index catch up by at most ``limit`` messages; returns how many."""
         done = 0
+        if self.index.is_being_cut:
+            return 0
         # A step may find only the filler at the end of a file, and no message.
         while done < limit and self.index.position < self.log.end:
             done += self.index.build(self.log, limit - done)

@@ -39,6 +39,12 @@ class GroupCommit:
         """
         return self._end_up_to(reached, in_time=False)
 
+    def cut(self, end: int) -> None:
+        """The log will end at ``end``: fail the waits for what follows."""
+        self.reached = min(self.reached, end)
+        while self._rows and self._rows[-1][0] > end:
+            self._rows.pop()[2](False)
+
     def expire(self, now: float) -> int:
         """Fail the waits whose deadline has passed; returns how many."""
         rows = self._rows
