@@ -134,8 +134,17 @@ class SlaveSession(SlaveSide):
         if not self._sync_flush:
             self.link.report(end, now)
 
-    async def settle(self) -> None:
-        """Called when what was received is appended."""
+    @property
+    def must_cut(self) -> bool:
+        """Whether `cut` is to be called: never, an administrator decides about a log that differs."""
+        return False
+
+    async def cut(self) -> None:
+        """Cut what the master does not have."""
+        raise NotImplementedError
+
+    def settle(self) -> None:
+        """What was received is appended."""
 
     def flushed(self, end: int, now: float) -> None:
         """An fsync ended: the log is on disk up to ``end``."""

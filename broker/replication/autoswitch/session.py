@@ -168,15 +168,22 @@ class SwitchSlaveSession(SlaveSide):
             await self._epochs.save()
         return pieces
 
-    async def settle(self) -> None:
-        """What was received is appended. Cuts the log, if it has to follow another one from here on."""
+    @property
+    def must_cut(self) -> bool:
+        """Whether the log ends where it parts from the master's only after `cut`."""
+        return self._end.cut_at is not None
+
+    async def cut(self) -> None:
+        """Cut what the master does not have; nothing builds queues meanwhile."""
         end, replica = self._end, self._replica
-        if end.cut_at is not None:
-            if not replica.is_empty and end.cut_at < replica.raw_end:
-                await self._cut(end.cut_at)
-            end.cut(trio.current_time())
-            await self._epochs.save()
-        self._confirmed(min(end.confirm_offset, replica.raw_end))
+        if end.cut_at is not None and not replica.is_empty and end.cut_at < replica.raw_end:
+            await self._cut(end.cut_at)
+        end.cut(trio.current_time())
+        await self._epochs.save()
+
+    def settle(self) -> None:
+        """What was received is appended."""
+        self._confirmed(min(self._end.confirm_offset, self._replica.raw_end))
 
     def appended(self, end: int, now: float) -> None:
         """The log was appended up to ``end``, perhaps in memory only."""
