@@ -13,7 +13,7 @@ from remoting.protocol.bodies.controller import SyncStateSet
 from remoting.protocol.headers.controller import MasterHeader
 from tests.sim.controller.broker import Broker
 from tests.sim.controller.checks import Checks
-from tests.sim.controller.controllers import Controller, Controllers
+from tests.sim.controller.controllers import TIMEOUT_MS, Controller, Controllers
 from tests.sim.controller.network import Network
 from tests.sim.scheduler import Scheduler
 
@@ -214,14 +214,24 @@ class World:
             leader.designate(broker.disk.kept.broker_id)
 
     def _lose_disk(self, broker: Broker) -> None:
-        """A disk dies, but never the last of those that have everything."""
-        known = self.controllers.known
-        whole = [each for each in known.sync_state_set if self.find(each) not in (None, broker)] if known else []
-        if whole and self.random.random() < 0.5 and not self.unclean:
-            self._kill(broker)
-            if not broker.alive:
-                self.note(f"{broker.name} loses its disk")
+        """A machine dies, and its disk is found to be lost, unless no other has everything."""
+        if not broker.alive:
+            return
+        broker.die(power_loss=self.power_fails)
+        self.note(f"{broker.name} dies")
+        life = broker.life
+
+        def replace() -> None:
+            known = self.controllers.known
+            if broker.alive or broker.life != life:
+                return
+            if known and any(self.find(each) not in (None, broker) for each in known.sync_state_set):
+                self.note(f"{broker.name} has lost its disk")
                 broker.lose_disk()
+            self._start(broker)
+
+        # A Controller that takes a dead broker for living may elect it, and then nobody else has everything.
+        self.scheduler.at(self.scheduler.now + TIMEOUT_MS / 1000 + 1.5, replace)
 
     # The end.
 
