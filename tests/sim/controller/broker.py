@@ -37,6 +37,8 @@ class Broker(Process):
         self.sync_flush = sync_flush
         self.is_learner = is_learner
         self.priority = random.choice((1, 2))
+        # How long it waits for a Controller's answer.
+        self.call_s = random.choice((1.5, 1.5, 5.0))
         self.poll_s = random.choice((1.0, 3.0, 5.0))
         # Its clock runs faster or slower.
         self.rate = random.uniform(0.95, 1.05)
@@ -221,7 +223,7 @@ class Broker(Process):
             if end > (self.confirm_offset if by_all else self.safe_end):
                 left.append((end, by_all))
             elif leads:
-                self.checks.acknowledged(self, self.epoch, end, by_all=by_all)
+                self.checks.acknowledged(self, end, by_all=by_all)
         self._waiting = left
 
     # Links.

@@ -33,6 +33,8 @@ class Checks:
         #: Losses that the settings allow: an unclean election, or ASYNC_FLUSH and a loss of power.
         self.may_lose = False
         self.lost_records = 0
+        #: That of the last election that the Controllers agreed upon.
+        self.present_epoch = 0
         self.acked = 0
         self.cuts = 0
         self.confirmed_moves = 0
@@ -46,6 +48,7 @@ class Checks:
         """A master appended."""
         stretch = self._written.setdefault(epoch, Stretch(copy.name, start, bytearray()))
         assert stretch.writer == copy.name, f"{copy.name} writes in epoch {epoch} of {stretch.writer}"
+        assert at % RECORD_BYTES == 0, f"{copy.name} writes at {at}, after a part of a record"
         assert stretch.start == start, f"epoch {epoch} begins at {start}, and began at {stretch.start}"
         assert start + len(stretch.data) == at, f"{copy.name} writes at {at} of epoch {epoch} a second time"
         stretch.data.extend(data)
@@ -74,17 +77,20 @@ class Checks:
         assert log[:both] == self.final[:both], f"{copy.name} shows before {offset} what is not in the final log"
         self.final += log[known:offset]
 
-    def acknowledged(self, copy: Copy, epoch: int, end: int, *, by_all: bool) -> None:
+    def acknowledged(self, copy: Copy, end: int, *, by_all: bool) -> None:
         """A master answered SUCCESS for the record that ends at ``end``."""
-        leader = self._acked_in.setdefault(epoch, copy.name)
-        assert leader == copy.name, f"{leader} and {copy.name} acknowledge in epoch {epoch}"
+        leader = self._acked_in.setdefault(copy.epoch, copy.name)
+        assert leader == copy.name, f"{leader} and {copy.name} acknowledge in epoch {copy.epoch}"
+        assert copy.epoch == self.present_epoch, (
+            f"{copy.name} acknowledges in epoch {copy.epoch} while the Controllers have {self.present_epoch}"
+        )
         self.acked += 1
         assert not by_all or end <= len(self.final), f"{copy.name} acknowledged {end} before it was confirmed"
 
     # What the Controller does.
 
     def elected(self, copy: Copy, epoch: int) -> None:
-        """``copy`` is the master: what it lacks is lost."""
+        """``copy`` is the master of ``epoch``: what it lacks is lost."""
         log = copy.disk.log
         common = next((at for at, byte in enumerate(self.final) if at >= len(log) or log[at] != byte), len(self.final))
         if common == len(self.final):

@@ -210,6 +210,7 @@ class Controllers:
             self._elect_later()
 
     def heal(self) -> None:
+        self.agreed.stalled_until = 0.0
         for each in self.all:
             each.frozen_until = 0.0
             self._restart(each)

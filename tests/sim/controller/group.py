@@ -58,7 +58,9 @@ class Agreed:
         #: Hears of each change of the state, as soon as it is agreed upon.
         self.applied: Callable[[Outcome], None] = _nothing
         self._waiting: list[tuple[bytes, Done]] = []
-        self._slowest_s = random.choice((0.005, 0.02, 0.3))
+        self._slowest_s = random.choice((0.005, 0.02, 0.3, 1.0))
+        # Nothing is committed before this time, as a disk is slow.
+        self.stalled_until = 0.0
 
     def delay(self) -> float:
         return self._slowest_s * self.random.random()
@@ -84,9 +86,9 @@ class Agreed:
     def _commit(self) -> None:
         if not self._waiting or self.leader is None:
             return
-        frozen_until = self.leader.process.frozen_until
-        if frozen_until > self.scheduler.now:
-            self.scheduler.at(frozen_until, self._commit)
+        wait_until = max(self.leader.process.frozen_until, self.stalled_until)
+        if wait_until > self.scheduler.now:
+            self.scheduler.at(wait_until, self._commit)
             return
         data, done = self._waiting.pop(0)
         done(self._apply(data))
@@ -141,7 +143,12 @@ class Group:
             self.process.later(1.0, lambda: done(Unknown("it was deposed")))
 
     async def propose(self, data: bytes, timeout_ms: float) -> Any:
-        return await Later(lambda done: self.submit(data, done))
+        def begin(done: Done) -> None:
+            once = _once(done)
+            self.submit(data, once)
+            self.process.later(timeout_ms / 1000, lambda: once(Unknown("not committed in time")))
+
+        return await Later(begin)
 
     async def read(self, timeout_ms: float) -> None:
         if not self.is_leader:
@@ -163,6 +170,19 @@ class Group:
                 self.process.later(0, lambda: done(result))
 
         return tell
+
+
+def _once(done: Done) -> Done:
+    """The first result counts."""
+    is_done = False
+
+    def tell(result: Any) -> None:
+        nonlocal is_done
+        if not is_done:
+            is_done = True
+            done(result)
+
+    return tell
 
 
 def _nothing(_: Outcome) -> None:

@@ -39,7 +39,6 @@ Answered = Callable[[Answer[Any, Any] | None], None]
 
 HEARTBEAT_S = 1.0
 AGAIN_S = 0.5
-CALL_S = 1.5
 ASK_S = 1.0
 SET_S = 0.5
 
@@ -238,7 +237,7 @@ class Member:
 
         may_repeat = what is not CONTROLLER_ALTER_SYNC_STATE_SET
         network.carry(broker, controller, lambda: controller.handle(caller, request, reply), may_repeat=may_repeat)
-        broker.wait(CALL_S, lambda: over(None))
+        broker.wait(broker.call_s, lambda: over(None))
 
     def closed(self) -> None:
         """This life is over, and the kernel closes its connections."""

@@ -18,6 +18,8 @@ class Network:
         self.loss = random.choice((0.0, 0.0, 0.02, 0.15))
         self.repeats = random.choice((0.0, 0.02))
         self.slowest_s = random.choice((0.01, 0.01, 0.05, 0.4))
+        # How many of the requests that meet a cut come afterwards; the others are lost.
+        self._held = random.choice((0.0, 0.5, 0.9))
         self._cut_until: dict[tuple[str, str], float] = {}
 
     def delay(self) -> float:
@@ -40,16 +42,17 @@ class Network:
     def carry(self, sender: Process, receiver: Process, arrived: Event, *, may_repeat: bool = True) -> None:
         """One message: ``arrived`` at the receiver, if it lives then."""
         while True:
-            if self.random.random() >= self.loss and not self.open_at(sender, receiver):
-                self.scheduler.at(
-                    self.scheduler.now + self.delay(), lambda: self._arrive(sender, receiver, arrived)
-                )
+            if self.random.random() >= self.loss:
+                self.scheduler.at(self.scheduler.now + self.delay(), lambda: self._arrive(sender, receiver, arrived))
             if not may_repeat or self.random.random() >= self.repeats:
                 return
 
     def _arrive(self, sender: Process, receiver: Process, arrived: Event) -> None:
-        if not self.open_at(sender, receiver):
+        open_at = self.open_at(sender, receiver)
+        if not open_at:
             receiver.at(self.scheduler.now, arrived)
+        elif self.random.random() < self._held:
+            self.scheduler.at(open_at + self.delay(), lambda: self._arrive(sender, receiver, arrived))
 
 
 class Connection:

@@ -55,6 +55,7 @@ class World:
             self._cut_from_controllers,
             self._cut_from_each_other,
             self._isolate,
+            self._replace_master,
             self._trouble_controller,
             self._designate,
             self._lose_disk,
@@ -76,7 +77,7 @@ class World:
         scheduler.after_each = self._look
         self._produce()
         step_s = random.choice((0.5, 1.5, 3.0))
-        scheduler.run_until(random.choice((0.5, 4.0, 4.0)))
+        scheduler.run_until(random.choice((0.5, 3.0, 3.0)))
         while scheduler.now < TROUBLE_S:
             # What happens at once is worse than what happens one after another.
             scheduler.run_until(scheduler.now + (0.05 if random.random() < 0.25 else step_s * 2 * random.random()))
@@ -103,7 +104,7 @@ class World:
         known = outcome.broker_set
         if known is None or known.master_epoch == self._epoch:
             return
-        self._epoch = known.master_epoch
+        self._epoch = self.checks.present_epoch = known.master_epoch
         assert known.master is not None
         self.elections += 1
         self.note(f"{known.master} elected in {known.master_epoch}{' uncleanly' if outcome.is_unclean else ''}")
@@ -163,7 +164,7 @@ class World:
 
     def _freeze(self, broker: Broker) -> None:
         if broker.alive:
-            seconds = self.random.choice((0.3, 2.5, 8.0)) * self.random.uniform(0.5, 1.2)
+            seconds = self.random.choice((0.3, 3.0, 3.0, 8.0)) * self.random.uniform(0.7, 1.2)
             self.note(f"{broker.name} freezes for {seconds:.1f}")
             broker.frozen_until = self.scheduler.now + seconds
 
@@ -179,7 +180,9 @@ class World:
                     self.network.cut(other, one, seconds)
 
     def _controller_names(self) -> list[str]:
-        return [each.name for each in self.controllers.all]
+        """All, or some of them."""
+        names = [each.name for each in self.controllers.all]
+        return names if self.random.random() < 0.5 else self.random.sample(names, self.random.randint(1, len(names)))
 
     def _cut_from_controllers(self, broker: Broker) -> None:
         self._cut([broker.name], self._controller_names(), f"{broker.name} cut from Controllers")
@@ -193,8 +196,16 @@ class World:
     def _isolate(self, broker: Broker) -> None:
         self._cut([broker.name], self._others(broker) + self._controller_names(), f"{broker.name} isolated")
 
+    def _replace_master(self, broker: Broker) -> None:
+        """It goes on to write what nobody gets, while another one is elected."""
+        master = self.master() or broker
+        self.note(f"{master.name} alone")
+        for other in self._others(master) + [each.name for each in self.controllers.all]:
+            self.network.cut(master.name, other, 6.0)
+            self.network.cut(other, master.name, 6.0)
+
     def _trouble_controller(self, _: Broker) -> None:
-        controllers, kind = self.controllers, self.random.choice(("crash", "freeze", "freeze", "depose", "pause"))
+        controllers, kind = self.controllers, self.random.choice(("crash", "freeze", "freeze", "depose", "pause", "stall"))
         leader = controllers.leader
         if leader is None:
             return
@@ -203,6 +214,8 @@ class World:
             controllers.crash(leader, self.random.uniform(0.1, 5.0))
         elif kind == "depose":
             controllers.depose()
+        elif kind == "stall":
+            controllers.agreed.stalled_until = self.scheduler.now + self.random.uniform(0.5, 5.0)
         else:
             controllers.freeze(leader, self.random.uniform(1.0, 8.0) if kind == "freeze" else 0.7)
 
