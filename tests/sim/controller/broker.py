@@ -60,8 +60,8 @@ class Broker(Process):
         self._connections: list[Connection] = []
         self._confirmed = 0
         self._shown = 0
-        # Sends that wait: the end of the record, and whether all members must have it.
-        self._waiting: list[tuple[int, bool]] = []
+        # Sends that wait: the record, where it ends, and whether all members must have it.
+        self._waiting: list[tuple[bytes, int, bool]] = []
         self._is_flushing = False
         self._led_since = 0.0
         self._flush_asked = False
@@ -170,7 +170,7 @@ class Broker(Process):
         start = last.start if last is not None and last.epoch == self.epoch else -1
         self.checks.wrote(self, self.epoch, start, at, record)
         self.disk.log += record
-        self._waiting.append((at + RECORD_BYTES, by_all))
+        self._waiting.append((record, at + RECORD_BYTES, by_all))
         self.appended()
         for each in self._serving:
             each.push()
@@ -219,11 +219,11 @@ class Broker(Process):
 
     def _answer(self) -> None:
         left, leads = [], self.leads
-        for end, by_all in self._waiting:
+        for record, end, by_all in self._waiting:
             if end > (self.confirm_offset if by_all else self.safe_end):
-                left.append((end, by_all))
+                left.append((record, end, by_all))
             elif leads:
-                self.checks.acknowledged(self, end, by_all=by_all)
+                self.checks.acknowledged(self, record, end, by_all=by_all)
         self._waiting = left
 
     # Links.

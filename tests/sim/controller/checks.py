@@ -77,7 +77,7 @@ class Checks:
         assert log[:both] == self.final[:both], f"{copy.name} shows before {offset} what is not in the final log"
         self.final += log[known:offset]
 
-    def acknowledged(self, copy: Copy, end: int, *, by_all: bool) -> None:
+    def acknowledged(self, copy: Copy, record: bytes, end: int, *, by_all: bool) -> None:
         """A master answered SUCCESS for the record that ends at ``end``."""
         leader = self._acked_in.setdefault(copy.epoch, copy.name)
         assert leader == copy.name, f"{leader} and {copy.name} acknowledge in epoch {copy.epoch}"
@@ -85,7 +85,8 @@ class Checks:
             f"{copy.name} acknowledges in epoch {copy.epoch} while the Controllers have {self.present_epoch}"
         )
         self.acked += 1
-        assert not by_all or end <= len(self.final), f"{copy.name} acknowledged {end} before it was confirmed"
+        where = self.final if by_all else copy.disk.log
+        assert where[end - len(record) : end] == record, f"{copy.name} acknowledges what is not there before {end}"
 
     # What the Controller does.
 

@@ -1,6 +1,7 @@
 """Controllers with their real handlers, elections and liveness, on a network of the simulation."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 from types import SimpleNamespace
 from typing import Any
@@ -51,7 +52,7 @@ class Controller(Process):
         super().__init__(scheduler, name)
         self.group = Group(agreed, self)
         self._agreed = agreed
-        self._options = options
+        self._holder = SimpleNamespace(options=options)
         self._elected = elected
 
     def monotonic_ms(self) -> int:
@@ -62,10 +63,10 @@ class Controller(Process):
         self.group = group = Group(self._agreed, self)
         any_group: Any = group
         clock: Any = self
-        self.view = view = View(SimpleNamespace(options=self._options), any_group, group.replicas, clock)
+        self.view = view = View(self._holder, any_group, group.replicas, clock)
         self._elections = Elections(view, _never, lambda known: self._elected(self, known), self._sleep)
         self._leases = Leases(view, self._elections.is_replacing)
-        brokers, admin = BrokerHandlers(view, self._elections, self._leases), AdminHandlers(view, view.holder)
+        brokers, admin = BrokerHandlers(view, self._elections, self._leases), AdminHandlers(view, self._holder)
         self._handlers: dict[int, Any] = dict(brokers.handlers())
         self._slow: dict[int, Any] = {**brokers.slow_handlers(), **admin.slow_handlers()}
         self._is_answering = False
@@ -129,6 +130,9 @@ class Controller(Process):
             self._elections.look_without(key)
 
     # The administrator.
+
+    def allow_unclean(self) -> None:
+        self._holder.options = replace(self._holder.options, enable_elect_unclean_master=True)
 
     def designate(self, broker_id: int) -> None:
         header = ElectMasterRequestHeader(NAME, CLUSTER, broker_id, True)

@@ -68,6 +68,7 @@ class Connection:
         """The process is dead: its kernel says so, or the machine is silent."""
         for end in self.ends:
             if end.owner is process:
+                end.lose_some()
                 if not silently:
                     end.close()
                 end.is_closed = True
@@ -88,7 +89,16 @@ class End:
 
     def send(self, data: bytes) -> None:
         if data and not self.is_closed:
-            self._send(data)
+            at = len(data) if self._connection.network.random.random() < 0.7 else len(data) // 2
+            self._send(data[:at])
+            if at < len(data):
+                self._send(data[at:])
+
+    def lose_some(self) -> None:
+        """What is on its way ends anywhere, also within a record."""
+        random = self._connection.network.random
+        for at in range(random.randint(0, len(self._under_way)), len(self._under_way)):
+            self._under_way[at] = b""
 
     def close(self) -> None:
         """What was sent before still arrives."""
@@ -117,7 +127,7 @@ class End:
         if data is None:
             self.other.is_closed = True
             self.other.on_close()
-        else:
+        elif data:
             self.other.on_data(data)
 
 

@@ -57,6 +57,7 @@ class World:
             self._isolate,
             self._replace_master,
             self._trouble_controller,
+            self._leave_with_old_leader,
             self._designate,
             self._lose_disk,
         ]
@@ -128,10 +129,13 @@ class World:
             # A master that was replaced and does not know it is the most instructive.
             if broker.alive and broker.frozen_until <= self.scheduler.now and broker.leads:
                 for _ in range(self.random.choice((1, 1, 3))):
-                    self._record += 1
-                    record = self._record.to_bytes(4, "big") + self.random.randbytes(4)
-                    broker.send(record, by_all=self.random.random() < 0.7)
+                    self._send(broker)
         self.scheduler.at(self.scheduler.now + self._sends_s * 2 * self.random.random(), self._produce)
+
+    def _send(self, broker: Broker) -> None:
+        self._record += 1
+        record = self._record.to_bytes(4, "big") + self.random.randbytes(4)
+        broker.send(record, by_all=self.random.random() < 0.7)
 
     # What goes wrong.
 
@@ -144,9 +148,16 @@ class World:
         master = self.master() if self.random.random() < 0.5 else None
         return master or self.random.choice(self.brokers)
 
+    def _busy(self, broker: Broker) -> None:
+        """Sends wait when it happens."""
+        if broker.alive and broker.frozen_until <= self.scheduler.now and self.random.random() < 0.7:
+            for _ in range(3):
+                self._send(broker)
+
     def _kill(self, broker: Broker) -> None:
         if not broker.alive:
             return
+        self._busy(broker)
         power_loss = self.power_fails and self.random.random() < 0.6
         broker.die(power_loss=power_loss)
         self.note(f"{broker.name} {'loses power' if power_loss else 'is killed'}")
@@ -165,6 +176,7 @@ class World:
     def _freeze(self, broker: Broker) -> None:
         if broker.alive:
             seconds = self.random.choice((0.3, 3.0, 3.0, 8.0)) * self.random.uniform(0.7, 1.2)
+            self._busy(broker)
             self.note(f"{broker.name} freezes for {seconds:.1f}")
             broker.frozen_until = self.scheduler.now + seconds
 
@@ -199,6 +211,7 @@ class World:
     def _replace_master(self, broker: Broker) -> None:
         """It goes on to write what nobody gets, while another one is elected."""
         master = self.master() or broker
+        self._busy(master)
         self.note(f"{master.name} alone")
         for other in self._others(master) + [each.name for each in self.controllers.all]:
             self.network.cut(master.name, other, 6.0)
@@ -215,9 +228,21 @@ class World:
         elif kind == "depose":
             controllers.depose()
         elif kind == "stall":
-            controllers.agreed.stalled_until = self.scheduler.now + self.random.uniform(0.5, 5.0)
+            controllers.agreed.stalled_until = self.scheduler.now + self.random.uniform(1.0, 9.0)
+            if self.random.random() < 0.7:
+                self._designate(self.random.choice(self.brokers))
         else:
             controllers.freeze(leader, self.random.uniform(1.0, 8.0) if kind == "freeze" else 0.7)
+
+    def _leave_with_old_leader(self, broker: Broker) -> None:
+        """The master hears only the Controller that led until it was stopped."""
+        master, leader = self.master() or broker, self.controllers.leader
+        if leader is not None:
+            self.note(f"{master.name} is left with {leader.name}")
+            self.controllers.freeze(leader, self.random.uniform(4.0, 7.5))
+            for each in self.controllers.all:
+                if each is not leader:
+                    self.network.cut(master.name, each.name, 9.0)
 
     def _designate(self, broker: Broker) -> None:
         leader = self.controllers.leader
@@ -268,6 +293,13 @@ class World:
             return False
         for each in sorted(set(known.replicas) - {found.broker_id for found in ids if found}):
             leader.clean(each)
+            return False
+        if known.master_epoch and not known.sync_state_set and not self.unclean:
+            # A broker whose disk was lost had been elected while the Controller did not know that it was dead.
+            self.note("only an unclean election can help")
+            self.unclean = self.checks.may_lose = True
+            for controller in self.controllers.all:
+                controller.allow_unclean()
             return False
         if master is None or not master.leads or master.epoch != known.master_epoch:
             return False
