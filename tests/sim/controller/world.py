@@ -25,7 +25,7 @@ PEACE_S = 30.0
 class World:
     """`run` it; ``trace`` tells what happened so far."""
 
-    def __init__(self, seed: int, *, unclean: bool | None = None) -> None:
+    def __init__(self, seed: int, *, unclean: bool | None = None, size: int | None = None) -> None:
         self.random = random = Random(seed)
         self.scheduler = Scheduler()
         self.trace: list[str] = []
@@ -38,15 +38,14 @@ class World:
         # With ASYNC_FLUSH a loss of power may take what was acknowledged; most histories have none.
         self.power_fails = self.sync_flush or random.random() < 0.2
         self.checks.may_lose = self.unclean or (self.power_fails and not self.sync_flush)
-        brokers = random.choice((1, 2, 2, 3, 3, 3, 4))
-        learner = random.randrange(brokers) if brokers > 2 and random.random() < 0.2 else -1
+        brokers = size or random.choice((1, 2, 2, 3, 3, 3, 4))
+        learner = random.randrange(brokers) if brokers > 2 and not size and random.random() < 0.2 else -1
         self.brokers = [self._new_broker(number, is_learner=number == learner) for number in range(brokers)]
         self.designations = 0
         self.elections = 0
         self._epoch = 0
         self._master: int | None = None
         self._record = 0
-        self._is_peace = False
         self._sends_s = random.choice((0.03, 0.1, 0.4))
         self._faults: list[Callable[[Broker], None]] = [
             self._kill,
@@ -72,21 +71,31 @@ class World:
 
     def run(self) -> None:
         scheduler, random = self.scheduler, self.random
-        self.controllers.start()
-        for broker in self.brokers:
-            scheduler.at(random.choice((0.0, 0.0, 4.0)) * random.random(), broker.start)
-        scheduler.after_each = self._look
-        self._produce()
+        self.begin()
         step_s = random.choice((0.5, 1.5, 3.0))
         scheduler.run_until(random.choice((0.5, 3.0, 3.0)))
         while scheduler.now < TROUBLE_S:
             # What happens at once is worse than what happens one after another.
             scheduler.run_until(scheduler.now + (0.05 if random.random() < 0.25 else step_s * 2 * random.random()))
             random.choices(self._faults, self._weights)[0](self._victim())
-        self._make_peace()
+        self.note("peace")
+        self.make_peace()
+        self.settle()
+
+    def begin(self) -> None:
+        scheduler, random = self.scheduler, self.random
+        self.controllers.start()
+        for broker in self.brokers:
+            scheduler.at(random.choice((0.0, 0.0, 4.0)) * random.random(), broker.start)
+        scheduler.after_each = self._look
+        self._produce()
+
+    def settle(self) -> None:
+        """Run until all is well."""
+        begun = self.scheduler.now
         while not self._is_well():
-            assert scheduler.now < TROUBLE_S + PEACE_S, f"not well after {PEACE_S:.0f} s: {self.show()}"
-            scheduler.run_until(scheduler.now + 0.5)
+            assert self.scheduler.now < begun + PEACE_S, f"not well after {PEACE_S:.0f} s: {self.show()}"
+            self.scheduler.run_until(self.scheduler.now + 0.5)
 
     def find(self, broker_id: int) -> Broker | None:
         """The broker with this id, if its disk is there."""
@@ -273,9 +282,7 @@ class World:
 
     # The end.
 
-    def _make_peace(self) -> None:
-        self.note("peace")
-        self._is_peace = True
+    def make_peace(self) -> None:
         self._sends_s = 2.0
         self.network.heal()
         self.controllers.heal()
