@@ -85,7 +85,5 @@ class Leases:
             if row is None or self._is_replacing(name):
                 return beat.request.respond(ResponseCode.SYSTEM_BUSY, "a master of this set is being elected")
             row.granted_until_ms = max(row.granted_until_ms, beat.heard_ms + beat.timeout_ms)
-        header = MasterHeader(
-            known.master, known.address(known.master), known.master_epoch, known.sync_state_set_epoch
-        )
+        header = MasterHeader(known.master, known.address(known.master), known.master_epoch, known.sync_state_set_epoch)
         return CONTROLLER_HEARTBEAT.answer(beat.request, header)

@@ -6,9 +6,9 @@ the answer it counts with the old set and the asked one together, since the Cont
   so consumers may see it. It never moves back.
 - A member that leaves still holds the confirm offset until the Controller has said yes. So the master never confirms
   what a broker lacks that can still be elected.
-A question without an answer may come into force much later, as long as the epoch of the set is the present one. So it is
-asked again, and when that is refused, the present set is asked for: Skylark's Controllers then give it a new epoch, and
-the question cannot come into force any more. RocketMQ's refuse that; then both are asked by turns.
+A question without an answer may come into force much later, unless the set has a new epoch by then. So it is asked
+again, and when that is refused, the present set is asked for: Skylark's Controllers give it a new epoch, which ends the
+doubt. RocketMQ's refuse that; then both are asked by turns.
 A member leaves when it had not the whole log for ``patience_s``. A slave joins when it has all up to the confirm
 offset; learners never do. Times are of a monotonic clock, in seconds.
 """

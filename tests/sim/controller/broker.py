@@ -116,7 +116,11 @@ class Broker(Process):
     @property
     def leads(self) -> bool:
         """Whether it may acknowledge now."""
-        return self.stand is Stand.LEADING and self.lease.holds(self.now)
+        return (
+            self.has_decisions
+            and self.decisions.now.stand is Stand.LEADING
+            and self.lease.holds(self.scheduler.now * self.rate)
+        )
 
     @property
     def confirm_offset(self) -> int:

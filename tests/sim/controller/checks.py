@@ -1,5 +1,6 @@
 """What must hold after each event. It knows all that was ever written, confirmed and acknowledged in one history."""
 
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from broker.replication.autoswitch.frames import Piece
@@ -21,8 +22,10 @@ class Copy(Protocol):
     disk: Disk
     #: Whether a loss of power took from its log what it had reported, and it is not level yet.
     lacks_its_tail: bool
-    #: The epoch of the master that it is or follows.
-    epoch: int
+
+    @property
+    def epoch(self) -> int:
+        """That of the master that it is or follows."""
 
 
 class Checks:
@@ -103,7 +106,7 @@ class Checks:
         self._forgiven_until_epoch = max(epoch - 1, self._forgiven_until_epoch)
         del self.final[common:]
 
-    def members(self, in_sync: list[Copy]) -> None:
+    def members(self, in_sync: Sequence[Copy]) -> None:
         """Each member of the SyncStateSet can be elected now."""
         final = self.final
         for copy in in_sync:

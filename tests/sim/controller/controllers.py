@@ -99,7 +99,9 @@ class Controller(Process):
         request = Command(request.code, request.ext, request.body, request.flag, request.opaque)
         handler = self._handlers.get(request.code)
         if handler is None:
-            drive(self._slow[request.code](caller, request), lambda answer, error: reply(_result(request, answer, error)))
+            drive(
+                self._slow[request.code](caller, request), lambda answer, error: reply(_result(request, answer, error))
+            )
             return
         caller.expect(request, reply)
         try:
@@ -124,8 +126,9 @@ class Controller(Process):
 
     def gone(self, key: Key, caller: Caller) -> None:
         """A connection closed, and its broker's port refuses connections."""
+        channel: Any = caller
         row = self.view.liveness.get(key)
-        if row is not None and row.connection is caller:
+        if row is not None and row.connection is channel:
             self.view.liveness.forget(key)
             self._elections.look_without(key)
 

@@ -22,8 +22,10 @@ class Owner(Protocol):
     name: str
     disk: Disk
     checks: Checks
-    epoch: int
     lacks_its_tail: bool
+
+    @property
+    def epoch(self) -> int: ...
 
     @property
     def now(self) -> float: ...
@@ -55,9 +57,7 @@ class Serving:
     def __init__(self, owner: Owner, end: End, epoch: int) -> None:
         self._owner = owner
         self._end = end
-        self._link = MasterEnd(
-            TERMS, self._bounds, owner.disk.epochs, epoch, lambda: owner.confirm_offset, owner.now
-        )
+        self._link = MasterEnd(TERMS, self._bounds, owner.disk.epochs, epoch, lambda: owner.confirm_offset, owner.now)
         end.on_data, end.on_close = self._received, self.close
         owner.wait(TICK_S, self._tick)
 
@@ -164,5 +164,3 @@ class Following:
     def close(self) -> None:
         self._end.close()
         self._end.is_closed = True
-
-

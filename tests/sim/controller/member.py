@@ -1,6 +1,7 @@
 """A broker's conversation with the Controllers, in the order of steps that the daemon follows."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from broker.replication.autoswitch.decisions import Decisions, News, Stand
@@ -30,7 +31,7 @@ from remoting.protocol.requests.controller import (
     CONTROLLER_REGISTER_BROKER,
 )
 from remoting.protocol.requests.request import Answer
-from tests.sim.controller.controllers import CLUSTER, NAME, TIMEOUT_MS, Caller
+from tests.sim.controller.controllers import CLUSTER, NAME, TIMEOUT_MS, Caller, Controller
 
 if TYPE_CHECKING:
     from tests.sim.controller.broker import Broker
@@ -169,7 +170,9 @@ class Member:
         if header.master_epoch is None:
             return
         broker = self._broker
-        decision = broker.decisions.told(News(header.master_broker_id, header.master_address or "", header.master_epoch))
+        decision = broker.decisions.told(
+            News(header.master_broker_id, header.master_address or "", header.master_epoch)
+        )
         if decision is not None:
             broker.decided(decision)
 
@@ -193,9 +196,7 @@ class Member:
         self._is_asking = True
         header = AlterSyncStateSetRequestHeader(NAME, self._me, broker.epoch)
         body = encode_body(SyncStateSet(sorted(wanted), sync.epoch))
-        self._call(
-            CONTROLLER_ALTER_SYNC_STATE_SET, header, lambda answer: self._altered(answer, sync), body
-        )
+        self._call(CONTROLLER_ALTER_SYNC_STATE_SET, header, lambda answer: self._altered(answer, sync), body)
 
     def _altered(self, answer: Answer[Any, Any] | None, sync: SyncSet) -> None:
         broker = self._broker
@@ -246,9 +247,9 @@ class Member:
             return
         key = (NAME, broker.disk.kept.broker_id)
         for controller, caller in zip(broker.controllers, self._callers, strict=True):
-            broker.network.carry(broker, controller, lambda c=controller, who=caller: _look(broker, c, key, who))
+            broker.network.carry(broker, controller, partial(_look, broker, controller, key, caller))
 
 
-def _look(broker: "Broker", controller: Any, key: tuple[str, int], caller: Caller) -> None:
+def _look(broker: "Broker", controller: Controller, key: tuple[str, int], caller: Caller) -> None:
     if not broker.alive:
         controller.gone(key, caller)

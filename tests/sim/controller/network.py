@@ -89,7 +89,8 @@ class End:
 
     def send(self, data: bytes) -> None:
         if data and not self.is_closed:
-            at = len(data) if self._connection.network.random.random() < 0.7 else len(data) // 2
+            random = self._connection.network.random
+            at = len(data) if random.random() < 0.7 else random.randint(len(data) // 2, len(data))
             self._send(data[:at])
             if at < len(data):
                 self._send(data[at:])

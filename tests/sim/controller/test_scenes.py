@@ -1,5 +1,6 @@
 """All replicas dead and returning in each order, with and without unclean elections; an empty SyncStateSet."""
 
+import logging
 from itertools import permutations
 
 import pytest
@@ -7,6 +8,8 @@ import pytest
 from tests.sim.controller.broker import Broker
 from tests.sim.controller.controllers import TIMEOUT_MS
 from tests.sim.controller.world import World
+
+logger = logging.getLogger(__name__)
 
 # Longer than a dead broker is taken for living, and than the next look at all sets takes.
 NOTICED_S = TIMEOUT_MS / 1000 + 3
@@ -83,7 +86,7 @@ def test_they_die_one_after_another_and_return_in_each_order(order: tuple[int, .
         assert unclean or master in (None, last)
     world.settle()
     is_lossy = unclean and world.brokers[order[0]] is not last
-    print(f"{order} unclean={unclean}: {world.checks.lost_records} records lost")
+    logger.info("%s unclean=%s: %d records lost", order, unclean, world.checks.lost_records)
     assert (world.checks.lost_records > 0) is is_lossy
 
 
@@ -96,7 +99,7 @@ def test_an_empty_sync_state_set(unclean: bool) -> None:
     wait(world, NOTICED_S + 5)
     kill(world, last)
     wait(world, NOTICED_S)
-    last.lose_disk()
+    world.lose_disk(last)
     world.checks.may_lose = True
     known, leader = world.controllers.known, world.controllers.leader
     assert known is not None and leader is not None
@@ -110,5 +113,5 @@ def test_an_empty_sync_state_set(unclean: bool) -> None:
     if unclean:
         last.start()
         world.settle()
-        print(f"{world.checks.lost_records} records lost")
+        logger.info("%d records lost", world.checks.lost_records)
         assert world.checks.lost_records > 0

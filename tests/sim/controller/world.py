@@ -4,6 +4,7 @@ After each event the invariants hold. In the end everything works again, and wit
 """
 
 from collections.abc import Callable
+from functools import partial
 from random import Random
 
 from broker.replication.autoswitch.decisions import Stand
@@ -45,6 +46,9 @@ class World:
         self.elections = 0
         self._epoch = 0
         self._master: int | None = None
+        # The members of the SyncStateSet whose disks are there, when it was looked at last.
+        self._seen: BrokerSet | None = None
+        self._members: list[Broker] = []
         self._record = 0
         self._sends_s = random.choice((0.03, 0.1, 0.4))
         self._faults: list[Callable[[Broker], None]] = [
@@ -105,9 +109,10 @@ class World:
 
     def _look(self) -> None:
         known = self.controllers.known
-        if known is not None:
-            members = [broker for each in sorted(known.sync_state_set) if (broker := self.find(each)) is not None]
-            self.checks.members(members)
+        if known is not self._seen and known is not None:
+            self._seen = known
+            self._members = [broker for each in sorted(known.sync_state_set) if (broker := self.find(each)) is not None]
+        self.checks.members(self._members)
         self.checks.leases([each.name for each in self.brokers if each.alive and each.leads])
 
     def _applied(self, outcome: Outcome) -> None:
@@ -129,7 +134,7 @@ class World:
         for each in controller.view.heard(known):
             broker = self.find(each)
             if broker is not None:
-                self.network.carry(controller, broker, lambda b=broker: b.member.notified(header, body))
+                self.network.carry(controller, broker, partial(broker.member.notified, header, body))
 
     # Producers.
 
@@ -227,7 +232,8 @@ class World:
             self.network.cut(other, master.name, 6.0)
 
     def _trouble_controller(self, _: Broker) -> None:
-        controllers, kind = self.controllers, self.random.choice(("crash", "freeze", "freeze", "depose", "pause", "stall"))
+        controllers = self.controllers
+        kind = self.random.choice(("crash", "freeze", "freeze", "depose", "pause", "stall"))
         leader = controllers.leader
         if leader is None:
             return
@@ -242,6 +248,10 @@ class World:
                 self._designate(self.random.choice(self.brokers))
         else:
             controllers.freeze(leader, self.random.uniform(1.0, 8.0) if kind == "freeze" else 0.7)
+
+    def lose_disk(self, broker: Broker) -> None:
+        broker.lose_disk()
+        self._seen, self._members = None, []
 
     def _leave_with_old_leader(self, broker: Broker) -> None:
         """The master hears only the Controller that led until it was stopped."""
@@ -274,7 +284,7 @@ class World:
                 return
             if known and any(self.find(each) not in (None, broker) for each in known.sync_state_set):
                 self.note(f"{broker.name} has lost its disk")
-                broker.lose_disk()
+                self.lose_disk(broker)
             self._start(broker)
 
         # A Controller that takes a dead broker for living may elect it, and then nobody else has everything.
