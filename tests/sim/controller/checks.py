@@ -110,7 +110,9 @@ class Checks:
         """Each member of the SyncStateSet can be elected now."""
         final = self.final
         for copy in in_sync:
-            if not copy.disk.log.startswith(final) and not copy.lacks_its_tail:
+            if copy.disk.log.startswith(final):
+                copy.lacks_its_tail = False
+            elif not copy.lacks_its_tail:
                 raise AssertionError(
                     f"{copy.name} is in the SyncStateSet and lacks some of {len(final)} confirmed bytes;"
                     f" its log ends at {copy.disk.end}"

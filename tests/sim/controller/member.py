@@ -1,4 +1,13 @@
-"""A broker's conversation with the Controllers, in the order of steps that the daemon follows."""
+"""A broker's conversation with the Controllers, in the order of steps that the daemon follows.
+
+- An id, its address (1003), then who is the master (1004). Only that answer is the first news of `Decisions`, and no
+  heartbeat goes out while `must_be_silent`.
+- The lease counts from the sending of a heartbeat whose answer names this broker, in the epoch in which it leads.
+- A new epoch: close all links, cut a part of a record, write the epoch down, begin a `SyncSet` of this broker alone,
+  and only then take messages. The same epoch again: go on with the same `SyncSet`, as a question may be in doubt.
+- The SyncStateSet is asked for when its epoch is known, one question at a time.
+- With SYNC_FLUSH only what is flushed counts, at the master and in the reports of slaves.
+"""
 
 from collections.abc import Callable
 from functools import partial

@@ -75,7 +75,7 @@ def test_a_restarted_master_that_goes_on_would_be_noticed(monkeypatch: pytest.Mo
         return told(decisions, news)
 
     monkeypatch.setattr(Decisions, "told", go_on)
-    with pytest.raises(AssertionError, match="a second time|began at"):
+    with pytest.raises(AssertionError, match=r"a second time|began at"):
         for seed in range(BLOCK):
             World(seed).run()
 
