@@ -40,7 +40,6 @@ class Checks:
         self.present_epoch = 0
         self.acked = 0
         self.cuts = 0
-        self.confirmed_moves = 0
         self._forgiven_until_epoch = -1
         self._written: dict[int, Stretch] = {}
         self._acked_in: dict[int, str] = {}
@@ -75,7 +74,8 @@ class Checks:
         assert offset <= len(log), f"{copy.name} shows {offset} of a log that ends at {len(log)}"
         if copy.epoch <= self._forgiven_until_epoch:
             return
-        self.confirmed_moves += 1
+        # Nobody sees a part of a record, and a new master cuts it off.
+        offset -= offset % RECORD_BYTES
         both = min(offset, known)
         assert log[:both] == self.final[:both], f"{copy.name} shows before {offset} what is not in the final log"
         self.final += log[known:offset]
@@ -99,10 +99,11 @@ class Checks:
         common = next((at for at, byte in enumerate(self.final) if at >= len(log) or log[at] != byte), len(self.final))
         if common == len(self.final):
             return
+        common -= common % RECORD_BYTES
         assert self.may_lose, (
             f"{copy.name} was elected, but lacks what was confirmed: it has {common} of {len(self.final)} bytes"
         )
-        self.lost_records += -(-(len(self.final) - common) // RECORD_BYTES)
+        self.lost_records += (len(self.final) - common) // RECORD_BYTES
         self._forgiven_until_epoch = max(epoch - 1, self._forgiven_until_epoch)
         del self.final[common:]
 
