@@ -1,0 +1,95 @@
+"""What this broker does after an answer of the Controller, or without one. Pure.
+
+The Controller's news are (master, its epoch): each election has a higher epoch, so news of a lower one are late and
+change nothing. The broker is FOLLOWING a master, LEADING in an epoch, or IDLE: it then accepts nothing, copies nothing
+and asks for an election. A master whose lease ends becomes IDLE by itself. If the Controller then still names it in the
+same epoch, nobody else was elected meanwhile, and it leads again without a new epoch.
+The same epoch never names two masters; if it does, the two come from different Controllers: RuntimeError.
+Neighbours: lease.py, role.py (what clients see).
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+NO_EPOCH = -1
+
+
+class Stand(Enum):
+    """See the module."""
+
+    IDLE = "idle"
+    FOLLOWING = "following"
+    LEADING = "leading"
+
+
+class News(NamedTuple):
+    """What the Controller says: ``master_id`` is None when there is no master now."""
+
+    master_id: int | None
+    master_addr: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """``stand`` from now on, to or in which epoch; ``begins``: the log gets a new epoch before the first message."""
+
+    stand: Stand
+    epoch: int
+    master_id: int | None = None
+    master_addr: str = ""
+    begins: bool = False
+
+
+class Decisions:
+    """``now`` is the present decision. An event returns the new one, or None when nothing changes."""
+
+    def __init__(self, broker_id: int, log_epoch: int = NO_EPOCH) -> None:
+        """The broker with the Controller's id ``broker_id``. It is idle until the Controller answers.
+
+        ``log_epoch``: the last epoch of its log. The Controller that elected its master had reached that.
+        """
+        self._me = broker_id
+        self.now = Decision(Stand.IDLE, log_epoch)
+        # The last epoch that the log has.
+        self._begun = log_epoch
+        # The master of `now.epoch`, also while this broker is idle; None before the first news.
+        self._master_id: int | None = None
+
+    @property
+    def asks_for_election(self) -> bool:
+        """Whether the Controller should be asked to elect a master (request 1002)."""
+        return self.now.stand is Stand.IDLE
+
+    def told(self, news: News) -> Decision | None:
+        """The Controller answered or pushed ``news``."""
+        if news.epoch < self.now.epoch:
+            return None
+        if news.master_id is None:
+            # A slave goes on to copy: what it gets is confirmed, or cut when it follows another.
+            return self._idle() if self.now.stand is Stand.LEADING else None
+        is_new = news.epoch > self.now.epoch or self._master_id is None
+        if not is_new and news.master_id != self._master_id:
+            raise RuntimeError(
+                f"epoch {news.epoch} has two masters, {self._master_id} and {news.master_id}:"
+                " controllerAddr names Controllers of different groups"
+            )
+        self._master_id = news.master_id
+        stand = Stand.LEADING if news.master_id == self._me else Stand.FOLLOWING
+        begins = stand is Stand.LEADING and news.epoch > self._begun
+        if begins:
+            self._begun = news.epoch
+        decision = Decision(stand, news.epoch, news.master_id, news.master_addr, begins)
+        if not is_new and (stand, news.master_addr) == (self.now.stand, self.now.master_addr):
+            return None
+        self.now = decision
+        return decision
+
+    def lease_ended(self) -> Decision | None:
+        """The Controller may elect another master from now on."""
+        return self._idle() if self.now.stand is Stand.LEADING else None
+
+    def _idle(self) -> Decision:
+        self.now = Decision(Stand.IDLE, self.now.epoch)
+        return self.now

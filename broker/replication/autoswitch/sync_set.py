@@ -1,0 +1,105 @@
+"""The SyncStateSet as its master sees it: who is in it, who should leave or join, and the confirm offset. Pure.
+
+The Controller decides: the master only asks for a change, one at a time, with the epoch of the set that it knows. Until
+the answer it counts with the old set and the asked one together, since the Controller may have taken either:
+- The confirm offset is the least that a member of either has. All before it is in each log that an election can choose,
+  so consumers may see it. It never moves back.
+- A member that leaves still holds the confirm offset until the Controller has said yes. So the master never confirms
+  what a broker lacks that can still be elected.
+A member leaves when it had not the whole log for ``patience_s``. A slave joins when it has all up to the confirm
+offset; learners never do. Times are of a monotonic clock, in seconds.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class _Copy:
+    """A connected slave: its log's end, and when it last had all that the master had."""
+
+    end: int
+    level_at: float
+    is_learner: bool
+
+
+class SyncSet:
+    """The set of the master ``broker_id`` in one epoch of it; make a new one at each election."""
+
+    def __init__(
+        self, broker_id: int, members: Iterable[int], epoch: int, patience_s: float, now: float, confirm_offset: int = 0
+    ) -> None:
+        """``members`` and ``epoch``: as the Controller gave them; ``confirm_offset``: what was confirmed before."""
+        self._me = broker_id
+        self.members = frozenset(members) | {broker_id}
+        self.epoch = epoch
+        self.confirm_offset = confirm_offset
+        # What the Controller was asked for; None when no answer is awaited.
+        self.asked: frozenset[int] | None = None
+        self._patience_s = patience_s
+        self._copies: dict[int, _Copy] = {}
+        # Members that are not connected leave, too.
+        self._since = dict.fromkeys(self.members, now)
+
+    def acked(self, broker_id: int, end: int, log_end: int, now: float, *, is_learner: bool = False) -> None:
+        """The slave has the log up to ``end``, and the master's ends at ``log_end``."""
+        copy = self._copies.get(broker_id)
+        if copy is None:
+            copy = self._copies[broker_id] = _Copy(end, self._since.get(broker_id, now), is_learner)
+        copy.end = max(copy.end, end)
+        if copy.end >= log_end:
+            copy.level_at = now
+        self.advance(log_end)
+
+    def gone(self, broker_id: int) -> None:
+        """The slave's connection is closed."""
+        copy = self._copies.pop(broker_id, None)
+        if copy is not None:
+            self._since[broker_id] = copy.level_at
+
+    def advance(self, log_end: int) -> None:
+        """Move the confirm offset as far as the members allow."""
+        counted = (self.members | (self.asked or frozenset())) - {self._me}
+        ends = [copy.end if (copy := self._copies.get(member)) else 0 for member in counted]
+        self.confirm_offset = max(self.confirm_offset, min([log_end, *ends]))
+
+    def wanted(self, now: float) -> frozenset[int] | None:
+        """The set to ask for now; None when it is as it should be, or an answer is awaited."""
+        if self.asked is not None:
+            return None
+        stay = {member for member in self.members - {self._me} if self._is_kept(member, now)}
+        join = {
+            slave
+            for slave, copy in self._copies.items()
+            if slave not in self.members and not copy.is_learner and copy.end >= self.confirm_offset
+        }
+        found = frozenset(stay | join | {self._me})
+        return None if found == self.members else found
+
+    def ask(self, members: frozenset[int]) -> None:
+        """The Controller is being asked for ``members``. Without an answer only the same question may follow."""
+        if self.asked not in (None, members):
+            raise RuntimeError("the Controller has not answered yet")
+        self.asked = members
+
+    def told(self, members: Iterable[int], epoch: int, log_end: int, now: float) -> None:
+        """The Controller says what the set is.
+
+        Older news change nothing. The present epoch does not tell that an asked change will not happen.
+        """
+        if epoch <= self.epoch:
+            return
+        members = frozenset(members) | {self._me}
+        for member in members - self.members:
+            self._since.setdefault(member, now)
+        self.members, self.epoch, self.asked = members, epoch, None
+        self.advance(log_end)
+
+    def refused(self) -> None:
+        """The Controller refused the asked change, and no earlier try of it went unanswered: it did not happen."""
+        self.asked = None
+
+    def _is_kept(self, member: int, now: float) -> bool:
+        copy = self._copies.get(member)
+        level_at = copy.level_at if copy else self._since.get(member, now)
+        return now < level_at + self._patience_s

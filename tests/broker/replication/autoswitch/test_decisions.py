@@ -1,0 +1,87 @@
+"""What a broker does after news of the Controller, in any order."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.replication.autoswitch.decisions import Decisions, News, Stand
+
+# The masters of the epochs 1 to 6.
+masters = st.lists(st.integers(1, 3), min_size=6, max_size=6)
+# News of an epoch, also late ones and of no master (-epoch), or the end of the lease (0).
+events = st.lists(st.integers(-6, 6), max_size=30)
+
+
+@given(masters, events)
+def test_whatever_comes_in_whatever_order(elected: list[int], history: list[int]) -> None:
+    brokers = {number: Decisions(number) for number in (1, 2, 3)}
+    begun: list[tuple[int, int]] = []
+    for number, machine in brokers.items():
+        newest = 0
+        for event in history:
+            before = machine.now
+            if not event:
+                decision = machine.lease_ended()
+            else:
+                epoch = abs(event)
+                news = News(elected[epoch - 1] if event > 0 else None, f"addr {elected[epoch - 1]}", epoch)
+                decision = machine.told(news)
+                newest = max(newest, epoch) if event > 0 else newest
+            assert (machine.now != before) is (decision is not None)
+            assert machine.now.epoch >= before.epoch
+            if decision is not None and decision.begins:
+                begun.append((decision.epoch, number))
+            if machine.now.stand is not Stand.IDLE:
+                assert machine.now.epoch == newest
+                assert (machine.now.stand is Stand.LEADING) is (elected[newest - 1] == number)
+            assert machine.asks_for_election is (machine.now.stand is Stand.IDLE)
+    assert len({epoch for epoch, _ in begun}) == len(begun)
+
+
+def test_the_recorded_session_of_broker_1() -> None:
+    first = Decisions(1)
+    assert first.told(News(None, "", 0)) is None
+    lead = first.told(News(1, "127.0.0.1:44011", 1))
+    assert lead is not None and lead.stand is Stand.LEADING and lead.begins
+    assert first.told(News(1, "127.0.0.1:44011", 1)) is None
+    # It was killed, and starts again with the log of epoch 1.
+    back = Decisions(1, 1)
+    follow = back.told(News(2, "127.0.0.1:44021", 2))
+    assert follow is not None and (follow.stand, follow.master_addr) == (Stand.FOLLOWING, "127.0.0.1:44021")
+    designated = back.told(News(1, "127.0.0.1:44011", 3))
+    assert designated is not None and designated.begins and designated.epoch == 3
+
+
+def test_a_master_cut_off_leads_again_in_the_same_epoch_only_if_it_is_still_named() -> None:
+    machine = Decisions(1)
+    machine.told(News(1, "a", 4))
+    idle = machine.lease_ended()
+    assert idle is not None and idle.stand is Stand.IDLE and machine.asks_for_election
+    again = machine.told(News(1, "a", 4))
+    assert again is not None and again.stand is Stand.LEADING and not again.begins
+    machine.lease_ended()
+    other = machine.told(News(2, "b", 5))
+    assert other is not None and other.stand is Stand.FOLLOWING
+    assert machine.told(News(1, "a", 4)) is None
+    assert machine.lease_ended() is None
+
+
+def test_a_restarted_master_goes_on_in_its_epoch() -> None:
+    machine = Decisions(1, 4)
+    lead = machine.told(News(1, "a", 4))
+    assert lead is not None and lead.stand is Stand.LEADING and not lead.begins
+
+
+def test_a_slave_copies_on_without_a_master_and_follows_it_to_a_new_address() -> None:
+    machine = Decisions(2)
+    machine.told(News(1, "a", 1))
+    assert machine.told(News(None, "", 1)) is None
+    moved = machine.told(News(1, "b", 1))
+    assert moved is not None and moved.master_addr == "b"
+
+
+def test_two_masters_of_one_epoch_are_a_mistake_in_the_configuration() -> None:
+    machine = Decisions(3)
+    machine.told(News(1, "a", 1))
+    with pytest.raises(RuntimeError, match="controllerAddr"):
+        machine.told(News(2, "b", 1))

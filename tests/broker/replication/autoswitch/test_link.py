@@ -1,0 +1,177 @@
+"""The auto-switch link: recorded connections are replayed on either side, and diverged logs become the same."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.replication.autoswitch.epochs import Epoch, Epochs
+from broker.replication.autoswitch.frames import (
+    MasterReader,
+    SlaveHello,
+    encode_ack,
+    encode_header,
+    encode_slave_hello,
+)
+from broker.replication.autoswitch.link import MasterEnd, SlaveEnd, SwitchTerms
+from broker.replication.link import Bounds
+from mqcommon.errors import ProtocolError, ReplicationRefused
+from tests.broker.replication.autoswitch.test_frames import CONNECTIONS, bytes_of
+
+TERMS = SwitchTerms()
+FILE_BYTES = 1 << 23
+# The slave's log when the connection began, and its end after the cut. In ha-2-14 it had some
+# more than the new master; how much was not recorded.
+BEFORE = {"ha-1-06": (0, 0), "ha-1-09": (665670, 665670), "ha-1-22": (1151980, 1151980), "ha-2-14": (975536, 886840)}
+
+
+@pytest.mark.parametrize("connection", CONNECTIONS)
+def test_a_slave_follows_the_recorded_java_master_and_cuts_what_it_lacks(connection: str) -> None:
+    end, cut_to = BEFORE[connection]
+    who = SlaveHello(False, False, 1 if connection == "ha-2-14" else 2)
+    epochs = Epochs([Epoch(1, 0), Epoch(2, 886840)] if connection == "ha-1-22" else [Epoch(1, 0)] if end else [])
+    slave = SlaveEnd(TERMS, who, epochs, start=0, end=end, now=0.0)
+    data, sent = bytes_of(connection, "s2c"), slave.take_output()
+    reader = MasterReader()
+    reader.receive(data)
+    hello_bytes = 20 + 12 * len(reader.hello.epochs) if reader.hello else 0
+    assert slave.receive(data[:hello_bytes], 0.0) == []
+    assert slave.cut_at == cut_to
+    slave.cut(0.0)
+    log_end = cut_to
+    for piece in slave.receive(data[hello_bytes:], 1.0):
+        assert piece.offset == log_end
+        log_end += len(piece.data)
+        slave.report(log_end, 1.0)
+    sent += slave.take_output()
+    recorded = bytes_of(connection, "c2s")
+    assert sent[:28] == recorded[:28]
+    assert sent[-8:] == recorded[-8:]
+    assert all(entry in (reader.hello.epochs if reader.hello else ()) for entry in epochs)
+
+
+@pytest.mark.parametrize("connection", ["ha-1-09", "ha-2-14"])
+def test_our_master_sends_what_the_recorded_one_sent(connection: str) -> None:
+    data = bytes_of(connection, "s2c")
+    reader = MasterReader()
+    pieces = reader.receive(data)
+    hello = reader.hello
+    assert hello is not None
+    log = b"".join(piece.data for piece in pieces)
+    first = pieces[0].offset
+    end = hello.end
+    confirmed = 0
+    master = MasterEnd(
+        TERMS, lambda: Bounds(0, end, FILE_BYTES), Epochs(hello.epochs), hello.epoch, lambda: confirmed, 0.0
+    )
+    acks = bytes_of(connection, "c2s")
+    master.receive(acks[:28], 0.0)
+    sent, now = master.take_output(), 0.0
+    assert master.slave == SlaveHello(False, False, 1 if connection == "ha-2-14" else 2)
+    for piece in pieces:
+        end = max(end, piece.offset + len(piece.data))
+        confirmed = piece.confirm_offset
+        now += 0.0 if piece.data else TERMS.heartbeat_s
+        if not piece.data and master.next_offset < end:
+            # The recorded master began with a heartbeat, though it had data.
+            epoch = Epoch(piece.epoch, piece.epoch_start)
+            sent += encode_header(piece.offset, 0, epoch, confirmed)
+            continue
+        found = master.next_range(now)
+        assert found is not None
+        sent += found.header + log[found.offset - first : found.offset - first + found.size]
+    assert sent == data
+
+
+class Side:
+    """A log with its epochs; each byte is the number of the epoch that wrote it."""
+
+    def __init__(self, parts: list[tuple[int, int]]) -> None:
+        self.data = b""
+        self.epochs = Epochs()
+        for epoch, size in parts:
+            self.epochs.begin(epoch, len(self.data))
+            self.data += bytes([epoch]) * size
+
+
+def connect(master_side: Side, slave_side: Side, epoch: int, cuts: int) -> SlaveEnd:
+    """Let the slave copy all, with reads of up to ``cuts`` bytes."""
+    terms = SwitchTerms(chunk_bytes=7)
+    master = MasterEnd(terms, lambda: Bounds(0, len(master_side.data), 16), master_side.epochs, epoch, lambda: 3, 0.0)
+    slave = SlaveEnd(terms, SlaveHello(False, False, 2), slave_side.epochs, start=0, end=len(slave_side.data), now=0.0)
+    is_moving = True
+    while is_moving:
+        up, down = slave.take_output(), master.take_output()
+        for at in range(0, len(up), cuts):
+            master.receive(up[at : at + cuts], 0.0)
+        while found := master.next_range(0.0):
+            down += found.header + master_side.data[found.offset : found.offset + found.size]
+        for at in range(0, len(down), cuts):
+            for piece in slave.receive(down[at : at + cuts], 0.0):
+                slave_side.data += piece.data
+            slave.report(len(slave_side.data), 0.0)
+        if slave.cut_at is not None:
+            slave_side.data = slave_side.data[: slave.cut_at]
+            slave.cut(0.0)
+        is_moving = bool(up or down)
+    assert master.acked == len(slave_side.data)
+    return slave
+
+
+sizes = st.lists(st.integers(1, 30), max_size=3)
+
+
+@given(sizes, st.integers(0, 40), sizes, sizes, st.integers(1, 50))
+def test_any_diverged_log_becomes_the_masters(
+    common: list[int], copied: int, lost: list[int], new: list[int], cuts: int
+) -> None:
+    """The slave has a part of what is common, and if it has all of that, what nobody else got."""
+    shared = [(number + 1, size) for number, size in enumerate([5, *common])]
+    master = Side([*shared, *((number + 100, size) for number, size in enumerate(new))])
+    slave = Side([*shared, *((number + 50, size) for number, size in enumerate(lost))])
+    if copied < sum(size for _, size in shared):
+        slave.data = slave.data[:copied]
+        slave.epochs.cut_to(copied)
+    before = slave.data
+    end = connect(master, slave, 200, cuts)
+    assert slave.data == master.data
+    assert list(slave.epochs) == list(master.epochs)
+    # It comes with the log.
+    assert end.confirm_offset == (0 if before.startswith(master.data) else 3)
+
+
+def test_logs_with_nothing_in_common_are_left_as_they_are() -> None:
+    with pytest.raises(ReplicationRefused, match="nothing in common"):
+        connect(Side([(1, 5)]), Side([(2, 5)]), 3, 50)
+
+
+HELLO = encode_slave_hello(SlaveHello(False, False, 2))
+
+
+@pytest.mark.parametrize(("offset", "text"), [(101, "only up to 100"), (50, "was sent the log only up to 40")])
+def test_a_slave_that_reports_what_it_cannot_have_is_refused(offset: int, text: str) -> None:
+    master = MasterEnd(TERMS, lambda: Bounds(0, 100, 1000), Epochs([Epoch(1, 0)]), 1, lambda: 0, 0.0)
+    master.receive(HELLO + (encode_ack(40) if offset == 50 else b""), 0.0)
+    with pytest.raises(ProtocolError, match=text):
+        master.receive(encode_ack(offset), 0.0)
+
+
+def test_both_ends_beat_and_notice_silence() -> None:
+    side = Side([(1, 5)])
+    master = MasterEnd(TERMS, lambda: Bounds(0, 5, 1000), side.epochs, 1, lambda: 5, 0.0)
+    slave = SlaveEnd(TERMS, SlaveHello(False, False, 2), Epochs(side.epochs), start=0, end=5, now=0.0)
+    master.receive(slave.take_output(), 1.0)
+    assert master.next_range(1.0) is None
+    slave.receive(master.take_output(), 1.0)
+    slave.cut(1.0)
+    master.receive(slave.take_output(), 1.0)
+    assert master.next_range(1.0) is None
+    beat = master.next_range(master.beat_at())
+    assert beat is not None and not beat.size
+    assert slave.receive(beat.header, 6.0) == []
+    slave.tick(slave.wake_at())
+    assert slave.take_output() == encode_ack(5)
+    master.check(20.9)
+    with pytest.raises(ProtocolError, match="20 s"):
+        master.check(21.0)
+    with pytest.raises(ProtocolError, match="20 s"):
+        slave.tick(26.0)

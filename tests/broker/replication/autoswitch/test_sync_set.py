@@ -1,0 +1,100 @@
+"""The SyncStateSet at its master: what is confirmed is in every log that the Controller can choose."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.replication.autoswitch.sync_set import SyncSet
+
+ME, PATIENCE_S = 1, 15.0
+# (kind, slave, number): what the number means depends on the kind.
+steps = st.lists(
+    st.tuples(
+        st.sampled_from(["append", "ack", "gone", "wait", "ask", "accept", "refuse", "late"]),
+        st.integers(2, 4),
+        st.integers(0, 20),
+    ),
+    max_size=60,
+)
+
+
+@given(steps)
+def test_what_is_confirmed_is_in_each_log_that_can_be_elected(history: list[tuple[str, int, int]]) -> None:
+    now, log_end = 0.0, 0
+    ends = dict.fromkeys((2, 3, 4), 0)
+    members, epoch = frozenset({ME}), 1
+    tracked = SyncSet(ME, members, epoch, PATIENCE_S, now)
+    confirmed = 0
+    is_applied = False
+    for kind, slave, number in history:
+        if kind == "append":
+            log_end += number
+            tracked.advance(log_end)
+        elif kind == "ack":
+            ends[slave] = min(ends[slave] + number, log_end)
+            tracked.acked(slave, ends[slave], log_end, now, is_learner=slave == 4)
+        elif kind == "gone":
+            tracked.gone(slave)
+        elif kind == "wait":
+            now += number
+        elif kind == "ask" and (asked := tracked.wanted(now)) is not None:
+            tracked.ask(asked)
+        elif kind == "accept" and tracked.asked is not None:
+            if not is_applied:
+                members, epoch, is_applied = tracked.asked, epoch + 1, True
+            if number % 2:  # else the answer is lost, and the question comes again
+                tracked.told(members, epoch, log_end, now)
+                is_applied = False
+        elif kind == "refuse" and tracked.asked is not None and not is_applied:
+            tracked.refused()
+        elif kind == "late":
+            tracked.told({ME, slave}, epoch - 1, log_end, now)
+        assert confirmed <= tracked.confirm_offset <= log_end
+        confirmed = tracked.confirm_offset
+        assert all(ends[member] >= confirmed for member in members - {ME})
+        assert 4 not in members and ME in members
+
+
+def test_a_slave_joins_when_it_has_all_that_is_confirmed_and_leaves_when_it_lags() -> None:
+    tracked = SyncSet(ME, {ME}, 1, PATIENCE_S, 0.0)
+    tracked.advance(100)
+    assert tracked.confirm_offset == 100
+    tracked.acked(2, 60, 100, 1.0)
+    assert tracked.wanted(1.0) is None
+    tracked.acked(2, 100, 100, 2.0)
+    assert tracked.wanted(2.0) == {ME, 2}
+    tracked.ask(frozenset({ME, 2}))
+    assert tracked.wanted(2.0) is None
+    tracked.advance(150)
+    assert tracked.confirm_offset == 100
+    tracked.told({ME, 2}, 2, 150, 2.5)
+    assert tracked.wanted(16.9) is None
+    assert tracked.wanted(17.0) == {ME}
+    tracked.ask(frozenset({ME}))
+    tracked.advance(200)
+    assert tracked.confirm_offset == 100
+    tracked.told({ME}, 3, 200, 17.5)
+    assert tracked.confirm_offset == 200
+
+
+def test_a_member_that_never_connects_leaves_and_one_that_reconnects_stays() -> None:
+    tracked = SyncSet(ME, {ME, 2, 3}, 5, PATIENCE_S, 0.0, 40)
+    assert tracked.confirm_offset == 40
+    tracked.acked(2, 50, 50, 10.0)
+    tracked.gone(2)
+    tracked.gone(2)
+    assert tracked.wanted(14.0) is None
+    assert tracked.wanted(15.0) == {ME, 2}
+    tracked.acked(2, 50, 60, 24.0)
+    assert tracked.wanted(24.0) == {ME, 2}
+    assert tracked.wanted(25.0) == {ME}
+
+
+def test_one_question_at_a_time() -> None:
+    tracked = SyncSet(ME, {ME}, 1, PATIENCE_S, 0.0)
+    tracked.ask(frozenset({ME, 2}))
+    tracked.ask(frozenset({ME, 2}))
+    with pytest.raises(RuntimeError, match="not answered"):
+        tracked.ask(frozenset({ME, 3}))
+    tracked.refused()
+    assert tracked.asked is None
